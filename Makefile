@@ -1,0 +1,147 @@
+# make              build/musher, everything that needs no GPU
+# make check        install what is missing, then tests and lint    (make check-long: the heavy counts too)
+# make demo         a tour of the program in a few minutes
+# make bench        speed of the simulator, the planner and the executor
+# make lint         layers, walls, bans, headers that stand alone
+# make format       clang-format over the tree
+# make install      PREFIX=/usr/local DESTDIR=                      (make uninstall takes it away again)
+# make clean        remove every build folder
+# make help         this text
+# make SAN=1 ...    in build-san, with address and undefined-behaviour sanitizers
+# make TSAN=1 ...   in build-tsan, with the thread sanitizer
+# make CC=clang     any C11 compiler; BUILD=folder puts the results elsewhere
+
+BUILD  ?= build$(if $(SAN),-san)$(if $(TSAN),-tsan)
+PREFIX ?= /usr/local
+CFLAGS ?= -O2 -g
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+
+# GSL's own .pc file names -lgslcblas, which would take sgemm away from OpenBLAS and make it thirteen
+# times slower; so GSL and GLPK (which has no .pc file) are named by hand, and OpenBLAS comes after GSL.
+PKGS    := igraph sqlite3 openblas yaml-0.1 jansson zlib
+MPI     := $(shell pkg-config --exists ompi-c 2>/dev/null && echo ompi-c)
+CFL     := $(shell pkg-config --cflags $(PKGS) $(MPI) 2>/dev/null) $(if $(MPI),,$(shell mpicc --showme:compile 2>/dev/null))
+MPILIBS := $(if $(MPI),$(shell pkg-config --libs ompi-c),$(shell mpicc --showme:link 2>/dev/null))
+LIBS    := -ligraph -lglpk -lsqlite3 -lyaml -ljansson -lz -lgsl \
+  $(shell pkg-config --libs openblas 2>/dev/null) $(MPILIBS) -ldl -lpthread -lm
+MISSING := $(shell for p in $(PKGS) gsl check; do pkg-config --exists $$p 2>/dev/null || echo $$p; done) \
+  $(if $(MPI)$(MPILIBS),,mpi) $(if $(wildcard /usr/include/glpk.h /usr/local/include/glpk.h /opt/*/include/glpk.h),,glpk)
+
+SANFLAGS := $(if $(SAN),-fsanitize=address -fsanitize=undefined -fno-sanitize-recover=all -fno-omit-frame-pointer) \
+  $(if $(TSAN),-fsanitize=thread)
+WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wwrite-strings -Werror \
+  $(if $(findstring clang,$(shell $(CC) --version)),,-Wno-format-truncation)
+# No -ffast-math, ever: it deletes isnan() and reorders sums, and results must not depend on flags.
+# A text that is cut to fit its buffer is meant, hence no format-truncation warning.
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -I. $(patsubst -I%,-isystem %,$(CFL)) $(WARN) -ffp-contract=off \
+  -pthread -MMD -MP $(CFLAGS) $(SANFLAGS)
+
+ROOMS   := core traces profiles sim planner exec tools
+# The CUDA plugin is opened at run time and never linked in; exec/cuda.mk has its rules.
+SRC     := $(filter-out exec/%_cuda.c exec/%_nccl.c,$(wildcard $(ROOMS:%=%/*.c)))
+HDR     := $(wildcard $(ROOMS:%=%/*.h) tests/*.h)
+TEST    := $(wildcard tests/*.c)
+SUITE   := $(patsubst tests/test_%.c,%,$(wildcard tests/test_*.c))
+PROGRAM := $(wildcard tests/programs/*.c)
+BENCH   := $(wildcard tests/bench/*.c)
+OBJ     := $(SRC:%.c=$(BUILD)/%.o)
+# Everything but main: what tests and benches are linked with.
+PARTS   := $(filter-out $(BUILD)/tools/main.o,$(OBJ))
+TOBJ    := $(TEST:%.c=$(BUILD)/%.o)
+POBJ    := $(PROGRAM:%.c=$(BUILD)/%.o)
+BOBJ    := $(BENCH:%.c=$(BUILD)/%.o)
+PROGRAMS := $(PROGRAM:%.c=$(BUILD)/%)
+LINK     = @echo "  LD $@"; $(CC) $(SANFLAGS) $(LDFLAGS) -pthread
+
+all: $(BUILD)/musher
+
+$(BUILD)/musher: $(OBJ)
+	$(LINK) $(OBJ) -o $@ $(LIBS)
+
+$(BUILD)/%.o: %.c | libraries
+	@mkdir -p $(@D)
+	@echo "  CC $<"; $(CC) $(ALL_CFLAGS) -c $< -o $@
+
+# The inner loops of the host executor; they choose their instructions themselves (target_clones).
+$(BUILD)/exec/kernels_host%.o: CFLAGS := $(CFLAGS) -O3
+
+libraries:
+	@test -z "$(strip $(MISSING))" || { echo "musher: missing libraries: $(strip $(MISSING)); run tools/setup.sh" >&2; exit 1; }
+
+# Check's macros are GNU variadics; suites are found through the list below, not through a header.
+$(TOBJ) $(POBJ) $(BOBJ): WARN += -Wno-pedantic -Wno-missing-prototypes
+$(BUILD)/tests/run.o: ALL_CFLAGS += -I$(BUILD)/tests
+$(BUILD)/tests/run.o: $(BUILD)/tests/suites.inc
+
+$(BUILD)/tests/suites.inc: always
+	@mkdir -p $(@D)
+	@for s in $(SUITE); do echo "X($$s)"; done >$@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+
+$(BUILD)/tests/run: $(PARTS) $(TOBJ)
+	$(LINK) $(PARTS) $(TOBJ) -o $@ $(LIBS) $$(pkg-config --libs check)
+
+# Whole programs that tests start: tests/programs/NAME.c.
+$(PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(PARTS)
+	$(LINK) $< $(PARTS) -o $@ $(LIBS)
+
+$(BUILD)/musher-bench: $(PARTS) $(BOBJ)
+	$(LINK) $(PARTS) $(BOBJ) -o $@ $(LIBS)
+
+# Two steps, because what setup installs changes what the variables above find.
+check:
+	@tools/setup.sh
+	@$(MAKE) --no-print-directory checked
+
+check-long: export MUSHER_LONG := 1
+check-long: check
+
+tests: $(BUILD)/musher $(BUILD)/tests/run $(PROGRAMS)
+
+checked: tests headers
+	@BUILD=$(BUILD) CC="$(CC)" tests/check.sh
+
+demo:
+	@tools/setup.sh
+	@$(MAKE) --no-print-directory all
+	@MUSHER=$(BUILD)/musher tools/demo.sh
+
+bench: $(if $(BENCH),$(BUILD)/musher-bench)
+	@$(if $(BENCH),$(BUILD)/musher-bench,echo "no benches in tests/bench" >&2; exit 1)
+
+lint: headers
+	@tests/lint.sh
+
+headers: $(HDR:%=$(BUILD)/%.alone)
+
+$(BUILD)/%.h.alone: %.h | libraries
+	@mkdir -p $(@D)
+	@$(CC) $(filter-out -MMD -MP,$(ALL_CFLAGS)) -Wno-pedantic -Wno-unused-function -fsyntax-only -x c $< && touch $@
+
+format:
+	clang-format -i $(SRC) $(HDR) $(TEST) $(PROGRAM) $(BENCH) $(wildcard exec/*_cuda.c exec/*_nccl.c)
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/doc/musher
+	install -m 755 $(BUILD)/musher $(DESTDIR)$(PREFIX)/bin/musher
+	install -m 644 LICENSE $(wildcard README.md) $(DESTDIR)$(PREFIX)/share/doc/musher
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/musher
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/musher
+
+clean:
+	rm -rf build build-san build-tsan build-clang
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+always:
+
+-include exec/cuda.mk
+-include $(OBJ:.o=.d) $(TOBJ:.o=.d) $(POBJ:.o=.d) $(BOBJ:.o=.d)
+
+.PHONY: all libraries check check-long checked tests demo bench lint headers format install uninstall clean help always
+.SECONDARY:
+.DELETE_ON_ERROR:

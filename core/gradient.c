@@ -1,0 +1,262 @@
+/* core/gradient.c - the reverse sweep.
+ *
+ * Forward operators are visited last to first. A rule (gradient_rules.c) appends I operators at
+ * once; its W operators wait in a list until the sums that this operator completes are appended, so
+ * that whatever a rule's order, what leaves the stage backwards is computed before weight
+ * gradients.
+ *
+ * Invariants:
+ *  - the contributions to a tensor's gradient are complete when its first consumer has been
+ *    visited; there they are summed, in consumer order, in that consumer's layer;
+ *  - contributions are tensors, not copies: where a gradient passes unchanged the same tensor is
+ *    contributed, and no operator ever writes into a gradient that another could still read;
+ *  - uses of a parameter are counted in forward order over the operators that reach the loss.
+ */
+#include "core/gradient.h"
+
+#include "core/arena.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct contribution {
+    int32_t grad;
+    struct contribution *next; /* of a later consumer: the list is in consumer order */
+};
+
+struct gradient_builder {
+    struct graph *g;
+    double loss_weight;
+    int32_t n_tensors;                   /* of the forward graph; the arrays below are that long */
+    struct contribution **contributions; /* by tensor */
+    bool *wanted;                        /* by tensor */
+    int32_t *uses_left;                  /* by parameter: uses not yet visited */
+    int32_t *first_consumer;             /* by tensor */
+    bool *reaches_loss;                  /* by tensor */
+    struct graph_op *waiting;            /* W operators of the operator being visited */
+    size_t n_waiting, waiting_capacity;
+};
+
+struct graph *gradient_graph(struct gradient_builder *b) { return b->g; }
+
+double gradient_loss_weight(const struct gradient_builder *b) { return b->loss_weight; }
+
+int32_t gradient_of(struct gradient_builder *b, int32_t tensor)
+{
+    return b->g->tensors[tensor].gradient;
+}
+
+bool gradient_wanted(struct gradient_builder *b, int32_t tensor)
+{
+    return tensor < b->n_tensors && b->wanted[tensor];
+}
+
+enum status gradient_contribute(struct gradient_builder *b, int32_t tensor, int32_t grad,
+                                struct error *err)
+{
+    const struct tensor *t = &b->g->tensors[tensor], *d = &b->g->tensors[grad];
+    if (!gradient_wanted(b, tensor)) BUG("%s: nobody wants the gradient of '%s'", d->name, t->name);
+    if (!shape_equal(&t->shape, &d->shape))
+        return error_set(err, ERR_INPUT, "gradient '%s' has another shape than '%s'", d->name,
+                         t->name);
+    struct contribution *c = ARENA_ARRAY(b->g->arena, struct contribution, 1);
+    *c = (struct contribution){.grad = grad, .next = b->contributions[tensor]};
+    b->contributions[tensor] = c;
+    return OK;
+}
+
+int32_t gradient_parameter(struct gradient_builder *b, int32_t parameter)
+{
+    const struct tensor *p = &b->g->tensors[parameter];
+    if (p->role != TENSOR_PARAMETER) BUG("'%s' is not a parameter", p->name);
+    int32_t use = --b->uses_left[parameter];
+    if (use < 0) BUG("'%s' has more gradients than uses", p->name);
+    size_t n = strlen(p->name) + 24;
+    char *name = arena_alloc(b->g->arena, n, 1);
+    int used = snprintf(name, n, "grad.%s", p->name);
+    if (use) snprintf(name + used, n - (size_t)used, "#%d", use);
+    return graph_add_tensor(b->g, (struct tensor){.name = name,
+                                                  .role = TENSOR_PARAMETER_GRADIENT,
+                                                  .dtype = p->dtype,
+                                                  .shape = p->shape,
+                                                  .producer = -1,
+                                                  .of = parameter,
+                                                  .use = use});
+}
+
+/* Appends, and says so in the tensors it writes. */
+static void push(struct graph *g, const struct graph_op *op)
+{
+    int32_t at = graph_push_op(g, op);
+    for (int32_t i = 0; i < op->n_outputs; i++) g->tensors[op->output[i]].producer = at;
+}
+
+static void wait_push(struct gradient_builder *b, const struct graph_op *op)
+{
+    b->waiting =
+        arena_grow(b->g->arena, b->waiting, b->n_waiting, &b->waiting_capacity, sizeof *b->waiting);
+    b->waiting[b->n_waiting++] = *op;
+}
+
+static const char *suffixed(struct graph *g, const char *name, const char *suffix)
+{
+    size_t n = strlen(name) + strlen(suffix) + 2;
+    char *out = arena_alloc(g->arena, n, 1);
+    snprintf(out, n, "%s.%s", name, suffix);
+    return out;
+}
+
+enum status gradient_emit(struct gradient_builder *b, int32_t forward, enum op_kind kind,
+                          enum phase phase, const char *suffix, const struct op_attrs *attrs,
+                          const int32_t *inputs, int32_t n_inputs, int32_t *outputs,
+                          int32_t n_outputs, struct error *err)
+{
+    struct graph *g = b->g;
+    struct graph_op op = {.kind = kind,
+                          .phase = phase,
+                          .layer = g->ops[forward].layer,
+                          .n_inputs = n_inputs,
+                          .n_outputs = n_outputs,
+                          .forward = forward};
+    op.name = suffixed(g, g->ops[forward].name, suffix);
+    if (attrs) op.attrs = *attrs;
+    for (int32_t i = 0; i < n_inputs; i++) op.input[i] = inputs[i];
+    struct op_shapes shapes = {.n_inputs = n_inputs};
+    for (int32_t i = 0; i < n_inputs; i++) shapes.input[i] = g->tensors[inputs[i]].shape;
+    enum status status = op_infer(kind, &op.attrs, &shapes, err);
+    if (status != OK) return error_wrap(err, status, "operator '%s'", op.name);
+    if (shapes.n_outputs != n_outputs)
+        BUG("%s: %d outputs, not %d", op.name, shapes.n_outputs, n_outputs);
+    for (int32_t i = 0; i < n_outputs; i++) {
+        if (outputs[i] < 0)
+            outputs[i] = graph_add_tensor(
+                g, (struct tensor){.name = graph_output_name(g, op.name, i, n_outputs),
+                                   .role = TENSOR_GRADIENT,
+                                   .dtype = g->dtype,
+                                   .shape = shapes.output[i],
+                                   .producer = -1,
+                                   .of = -1});
+        else if (!shape_equal(&g->tensors[outputs[i]].shape, &shapes.output[i]))
+            return error_set(err, ERR_INPUT, "operator '%s' does not give the shape of '%s'",
+                             op.name, g->tensors[outputs[i]].name);
+        op.output[i] = outputs[i];
+    }
+    if (phase == PHASE_W)
+        wait_push(b, &op);
+    else
+        push(g, &op);
+    return OK;
+}
+
+/* The gradient of tensor from its contributions; consumer: the first forward operator reading it.
+ */
+static enum status sum_up(struct gradient_builder *b, int32_t consumer, int32_t tensor,
+                          struct error *err)
+{
+    struct graph *g = b->g;
+    const struct contribution *c = b->contributions[tensor];
+    if (!c) return OK; /* no path to the loss */
+    int32_t sum = c->grad;
+    int32_t terms = 1;
+    for (c = c->next; c; c = c->next, terms++) {
+        int32_t inputs[2] = {sum, c->grad}, out = -1;
+        const char *what = suffixed(g, g->tensors[tensor].name, "grad_sum");
+        struct graph_op op = {.kind = OP_add,
+                              .phase = PHASE_I,
+                              .layer = g->ops[consumer].layer,
+                              .n_inputs = 2,
+                              .n_outputs = 1,
+                              .input = {inputs[0], inputs[1]},
+                              .forward = consumer,
+                              .name = what};
+        if (terms > 1) op.name = graph_output_name(g, what, terms, 2);
+        if (!shape_equal(&g->tensors[inputs[0]].shape, &g->tensors[inputs[1]].shape))
+            return error_set(err, ERR_INTERNAL, "%s: shapes differ", what);
+        out = graph_add_tensor(g, (struct tensor){.name = op.name,
+                                                  .role = TENSOR_GRADIENT,
+                                                  .dtype = g->dtype,
+                                                  .shape = g->tensors[sum].shape,
+                                                  .of = -1});
+        op.output[0] = out;
+        push(g, &op);
+        sum = out;
+    }
+    g->tensors[tensor].gradient = sum;
+    if (g->tensors[sum].of < 0) g->tensors[sum].of = tensor;
+    return OK;
+}
+
+static bool has_gradient(const struct graph *g, const struct graph_op *op)
+{
+    const struct tensor *t = &g->tensors[op->output[0]];
+    return t->role == TENSOR_LOSS || t->gradient >= 0;
+}
+
+static enum status visit(struct gradient_builder *b, int32_t i, struct error *err)
+{
+    struct graph *g = b->g;
+    b->n_waiting = 0;
+    if (has_gradient(g, &g->ops[i])) {
+        op_gradient_rule *rule = op_gradient(g->ops[i].kind);
+        if (!rule)
+            return error_set(err, ERR_INPUT, "operator '%s': %s has no gradient", g->ops[i].name,
+                             op_kind_name(g->ops[i].kind));
+        TRY(rule(b, i, err));
+    }
+    for (int32_t k = 0; k < g->ops[i].n_inputs; k++) {
+        int32_t t = g->ops[i].input[k];
+        if (b->first_consumer[t] == i && g->tensors[t].gradient < 0) TRY(sum_up(b, i, t, err));
+    }
+    for (size_t w = 0; w < b->n_waiting; w++) push(g, &b->waiting[w]);
+    return OK;
+}
+
+/* Forward: what is wanted and who reads first. Backward: what reaches the loss, and how often. */
+static bool prepare(struct gradient_builder *b)
+{
+    struct graph *g = b->g;
+    size_t n = (size_t)g->n_tensors;
+    bool loss = false;
+    b->n_tensors = g->n_tensors;
+    b->contributions = ARENA_ARRAY(g->arena, struct contribution *, n);
+    b->wanted = ARENA_ARRAY(g->arena, bool, n);
+    b->uses_left = ARENA_ARRAY(g->arena, int32_t, n);
+    b->first_consumer = ARENA_ARRAY(g->arena, int32_t, n);
+    b->reaches_loss = ARENA_ARRAY(g->arena, bool, n);
+    for (size_t t = 0; t < n; t++) b->first_consumer[t] = -1;
+    for (int32_t i = 0; i < g->n_forward; i++) {
+        const struct graph_op *op = &g->ops[i];
+        bool trains = false;
+        for (int32_t k = 0; k < op->n_inputs; k++) {
+            int32_t t = op->input[k];
+            if (b->first_consumer[t] < 0) b->first_consumer[t] = i;
+            trains = trains || g->tensors[t].role == TENSOR_PARAMETER || b->wanted[t];
+        }
+        for (int32_t k = 0; k < op->n_outputs; k++)
+            b->wanted[op->output[k]] =
+                trains && g->tensors[op->output[k]].role == TENSOR_ACTIVATION;
+    }
+    for (int32_t i = g->n_forward - 1; i >= 0; i--) {
+        const struct graph_op *op = &g->ops[i];
+        bool reaches = false;
+        for (int32_t k = 0; k < op->n_outputs; k++) {
+            bool is_loss = g->tensors[op->output[k]].role == TENSOR_LOSS;
+            loss = loss || is_loss;
+            reaches = reaches || is_loss || b->reaches_loss[op->output[k]];
+        }
+        for (int32_t k = 0; reaches && k < op->n_inputs; k++) {
+            b->reaches_loss[op->input[k]] = true;
+            if (g->tensors[op->input[k]].role == TENSOR_PARAMETER) b->uses_left[op->input[k]]++;
+        }
+    }
+    return loss;
+}
+
+enum status gradient_build(struct graph *g, double loss_weight, struct error *err)
+{
+    if (g->n_ops != g->n_forward) BUG("gradient_build: the graph has its gradients already");
+    struct gradient_builder b = {.g = g, .loss_weight = loss_weight};
+    if (!prepare(&b)) return error_set(err, ERR_INPUT, "the graph computes no loss");
+    for (int32_t i = g->n_forward - 1; i >= 0; i--) TRY(visit(&b, i, err));
+    return OK;
+}

@@ -1,0 +1,216 @@
+/* core/gradient_rules.c - one gradient rule for each differentiable kind.
+ *
+ * Each rule reads the operands of the forward operator and the gradient dy of its first output and
+ * hands back the gradients of its operands. Second outputs (statistics, log-sum-exp) are kept for
+ * the gradient operators and are not differentiated through. Bias and add move no data: dy itself
+ * is the gradient of their operands.
+ */
+#include "core/gradient_rules.h"
+
+#include "core/gradient.h"
+
+struct use { /* the forward operator, copied: the arrays of the graph move while it grows */
+    struct gradient_builder *b;
+    struct graph_op op;
+    int32_t i;  /* its number */
+    int32_t dy; /* gradient of output 0; -1 for the loss */
+};
+
+static struct use use_of(struct gradient_builder *b, int32_t i)
+{
+    struct graph_op op = gradient_graph(b)->ops[i];
+    return (struct use){.b = b, .op = op, .i = i, .dy = gradient_of(b, op.output[0])};
+}
+
+static bool is_parameter(const struct use *u, int32_t input)
+{
+    return gradient_graph(u->b)->tensors[u->op.input[input]].role == TENSOR_PARAMETER;
+}
+
+static bool wants(const struct use *u, int32_t input)
+{
+    return gradient_wanted(u->b, u->op.input[input]);
+}
+
+/* Operand `input` gets grad, unchanged, where it wants one. */
+static enum status pass(const struct use *u, int32_t input, int32_t grad, struct error *err)
+{
+    return wants(u, input) ? gradient_contribute(u->b, u->op.input[input], grad, err) : OK;
+}
+
+#define INPUTS(...)                                                                                \
+    (const int32_t[]){__VA_ARGS__}, (int32_t)(sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t))
+
+/* One I operator with one output, the gradient of operand `input`. */
+static enum status emit_input(const struct use *u, int32_t input, enum op_kind kind,
+                              const char *suffix, const struct op_attrs *attrs,
+                              const int32_t *inputs, int32_t n_inputs, struct error *err)
+{
+    if (!wants(u, input)) return OK;
+    int32_t out = -1;
+    TRY(gradient_emit(u->b, u->i, kind, PHASE_I, suffix, attrs, inputs, n_inputs, &out, 1, err));
+    return gradient_contribute(u->b, u->op.input[input], out, err);
+}
+
+/* One W operator that adds to the gradients of parameters `input`, `input` + 1 … */
+static enum status emit_weights(const struct use *u, int32_t input, int32_t n_outputs,
+                                enum op_kind kind, const char *suffix, struct op_attrs attrs,
+                                const int32_t *inputs, int32_t n_inputs, struct error *err)
+{
+    int32_t out[OP_OPERANDS_MAX];
+    for (int32_t k = 0; k < n_outputs; k++) {
+        if (!is_parameter(u, input + k))
+            return error_set(err, ERR_INPUT, "operator '%s': '%s' must be a parameter", u->op.name,
+                             gradient_graph(u->b)->tensors[u->op.input[input + k]].name);
+        out[k] = gradient_parameter(u->b, u->op.input[input + k]);
+    }
+    attrs.accumulate = true;
+    return gradient_emit(u->b, u->i, kind, PHASE_W, suffix, &attrs, inputs, n_inputs, out,
+                         n_outputs, err);
+}
+
+/* y = a·b:  da = dy·bᵀ, db = aᵀ·dy.   y = a·bᵀ (trans_b):  da = dy·b, db = dyᵀ·a. */
+enum status gradient_rule_matmul(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    int32_t a = u.op.input[0], b = u.op.input[1];
+    bool trans_b = u.op.attrs.trans_b;
+    if (u.op.attrs.trans_a || is_parameter(&u, 0))
+        return error_set(err, ERR_INPUT, "operator '%s': only activation x weight has a gradient",
+                         u.op.name);
+    struct op_attrs da = {.trans_b = !trans_b}, db = {.trans_a = true};
+    int32_t left = trans_b ? u.dy : a, right = trans_b ? a : u.dy;
+    TRY(emit_input(&u, 0, OP_matmul, "grad_input", &da, INPUTS(u.dy, b), err));
+    if (!is_parameter(&u, 1))
+        return emit_input(&u, 1, OP_matmul, "grad_right", &db, INPUTS(left, right), err);
+    return emit_weights(&u, 1, 1, OP_matmul, "grad_weight", db, INPUTS(left, right), err);
+}
+
+enum status gradient_rule_bias(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    TRY(pass(&u, 0, u.dy, err));
+    return emit_weights(&u, 1, 1, OP_bias_grad, "grad_bias", (struct op_attrs){0}, INPUTS(u.dy),
+                        err);
+}
+
+enum status gradient_rule_add(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    /* The list of contributions grows at its front: the later operand goes first. */
+    for (int32_t k = 1; k >= 0; k--) {
+        TRY(pass(&u, k, u.dy, err));
+        if (is_parameter(&u, k))
+            TRY(emit_weights(&u, k, 1, OP_accumulate, k ? "grad_right" : "grad_left",
+                             (struct op_attrs){0}, INPUTS(u.dy), err));
+    }
+    return OK;
+}
+
+enum status gradient_rule_multiply(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    if (is_parameter(&u, 0) || is_parameter(&u, 1))
+        return error_set(err, ERR_INPUT, "operator '%s': multiply by a parameter has no gradient",
+                         u.op.name);
+    TRY(emit_input(&u, 1, OP_multiply, "grad_right", NULL, INPUTS(u.dy, u.op.input[0]), err));
+    return emit_input(&u, 0, OP_multiply, "grad_left", NULL, INPUTS(u.dy, u.op.input[1]), err);
+}
+
+/* gelu and silu */
+enum status gradient_rule_activation(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    enum op_kind kind = u.op.kind == OP_gelu ? OP_gelu_grad : OP_silu_grad;
+    struct op_attrs attrs = {.gelu_erf = u.op.attrs.gelu_erf};
+    return emit_input(&u, 0, kind, "grad_input", &attrs, INPUTS(u.op.input[0], u.dy), err);
+}
+
+/* dz, the gradient of x + b, is the gradient of x as well, so it is computed even if x wants none.
+ */
+enum status gradient_rule_bias_gelu(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    struct op_attrs attrs = {.gelu_erf = u.op.attrs.gelu_erf};
+    int32_t dz = -1;
+    TRY(gradient_emit(g, op, OP_bias_gelu_grad, PHASE_I, "grad_input", &attrs,
+                      INPUTS(u.op.input[0], u.op.input[1], u.dy), &dz, 1, err));
+    TRY(pass(&u, 0, dz, err));
+    return emit_weights(&u, 1, 1, OP_bias_grad, "grad_bias", (struct op_attrs){0}, INPUTS(dz), err);
+}
+
+enum status gradient_rule_swiglu(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    int32_t out[2] = {-1, -1};
+    if (!wants(&u, 0) && !wants(&u, 1)) return OK;
+    TRY(gradient_emit(g, op, OP_swiglu_grad, PHASE_I, "grad_input", NULL,
+                      INPUTS(u.op.input[0], u.op.input[1], u.dy), out, 2, err));
+    TRY(pass(&u, 1, out[1], err));
+    return pass(&u, 0, out[0], err);
+}
+
+static enum status norm(const struct use *u, enum op_kind input_grad, enum op_kind weight_grad,
+                        int32_t n_weights, struct error *err)
+{
+    int32_t x = u->op.input[0], gamma = u->op.input[1], stats = u->op.output[1];
+    struct op_attrs attrs = {.eps = u->op.attrs.eps};
+    TRY(emit_input(u, 0, input_grad, "grad_input", &attrs, INPUTS(x, gamma, stats, u->dy), err));
+    return emit_weights(u, 1, n_weights, weight_grad, "grad_weight", attrs, INPUTS(x, stats, u->dy),
+                        err);
+}
+
+enum status gradient_rule_layer_norm(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    return norm(&u, OP_layer_norm_grad, OP_layer_norm_weight_grad, 2, err);
+}
+
+enum status gradient_rule_rms_norm(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    return norm(&u, OP_rms_norm_grad, OP_rms_norm_weight_grad, 1, err);
+}
+
+enum status gradient_rule_embedding(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    const struct tensor *rows = &gradient_graph(g)->tensors[u.op.input[1]];
+    struct op_attrs attrs = {.vocabulary = rows->shape.dim[0]};
+    return emit_weights(&u, 1, 1, OP_embedding_grad, "grad_weight", attrs,
+                        INPUTS(u.op.input[0], u.dy), err);
+}
+
+enum status gradient_rule_rotary(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    struct op_attrs attrs = u.op.attrs;
+    attrs.inverse = !attrs.inverse;
+    return emit_input(&u, 0, OP_rotary, "grad_input", &attrs, INPUTS(u.dy), err);
+}
+
+/* Operands qkv or q, k, v; then o, lse, do. */
+enum status gradient_rule_attention(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    int32_t inputs[OP_OPERANDS_MAX], out[3] = {-1, -1, -1}, n = u.op.n_inputs;
+    for (int32_t k = 0; k < n; k++) inputs[k] = u.op.input[k];
+    inputs[n] = u.op.output[0];
+    inputs[n + 1] = u.op.output[1];
+    inputs[n + 2] = u.dy;
+    TRY(gradient_emit(g, op, OP_attention_grad, PHASE_I, "grad_input", &u.op.attrs, inputs, n + 3,
+                      out, n, err));
+    for (int32_t k = n - 1; k >= 0; k--) TRY(pass(&u, k, out[k], err));
+    return OK;
+}
+
+/* Mean over this microbatch's rows, weighted by its share of the step. */
+enum status gradient_rule_cross_entropy(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    int32_t logits = u.op.input[0], targets = u.op.input[1], lse = u.op.output[1];
+    int64_t rows = shape_rows(&gradient_graph(g)->tensors[logits].shape);
+    struct op_attrs attrs = {.scale = gradient_loss_weight(g) / (double)rows};
+    return emit_input(&u, 0, OP_cross_entropy_grad, "grad_input", &attrs,
+                      INPUTS(logits, targets, lse), err);
+}

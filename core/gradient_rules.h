@@ -1,0 +1,20 @@
+/* core/gradient_rules.h - the gradient rules that rows of the operator table point to; for
+ * core/op.c alone.
+ *
+ * A rule is called for a forward operator whose output carries a gradient (or is the loss) and
+ * appends, through core/gradient.h, its I and W operators.
+ */
+#ifndef CORE_GRADIENT_RULES_H
+#define CORE_GRADIENT_RULES_H
+
+#include "core/op.h"
+
+#define GRADIENT_RULES(X)                                                                          \
+    X(matmul)                                                                                      \
+    X(bias) X(add) X(multiply) X(activation) X(bias_gelu) X(swiglu) X(layer_norm) X(rms_norm)      \
+        X(embedding) X(rotary) X(attention) X(cross_entropy)
+#define X(name) op_gradient_rule gradient_rule_##name;
+GRADIENT_RULES(X)
+#undef X
+
+#endif

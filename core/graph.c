@@ -1,0 +1,238 @@
+/* core/graph.c - operators, tensors, layers, fusion.
+ *
+ * The graph is in single assignment: every tensor has one producer, except that weight-gradient
+ * tensors are added to. Order of operators is order of execution, so "live after operator i" is a
+ * question of first and last position and one sweep answers it for the whole graph.
+ * A cut needs one live activation *and* that the next operator reads it: an operator that reads
+ * only inputs and parameters (a second embedding) would otherwise be a layer that takes a tensor
+ * in only to hand it on.
+ */
+#include "core/graph.h"
+
+#include "core/arena.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct graph *graph_new(struct arena *a, enum dtype dtype, int64_t microbatch,
+                        int64_t sequence_length)
+{
+    struct graph *g = ARENA_ARRAY(a, struct graph, 1);
+    *g = (struct graph){
+        .arena = a, .dtype = dtype, .microbatch = microbatch, .sequence_length = sequence_length};
+    return g;
+}
+
+int32_t graph_add_tensor(struct graph *g, struct tensor t)
+{
+    bool source = t.role == TENSOR_INPUT || t.role == TENSOR_PARAMETER;
+    bool gradient = t.role == TENSOR_GRADIENT || t.role == TENSOR_PARAMETER_GRADIENT;
+    g->tensors = arena_grow(g->arena, g->tensors, (size_t)g->n_tensors, &g->tensor_capacity,
+                            sizeof *g->tensors);
+    t.name = arena_strdup(g->arena, t.name);
+    if (source) t.producer = -1;
+    if (!gradient) t.of = -1;
+    t.gradient = -1;
+    g->tensors[g->n_tensors] = t;
+    return g->n_tensors++;
+}
+
+int32_t graph_push_op(struct graph *g, const struct graph_op *op)
+{
+    g->ops = arena_grow(g->arena, g->ops, (size_t)g->n_ops, &g->op_capacity, sizeof *g->ops);
+    g->ops[g->n_ops] = *op;
+    g->ops[g->n_ops].name = arena_strdup(g->arena, op->name);
+    return g->n_ops++;
+}
+
+const char *graph_output_name(struct graph *g, const char *op, int32_t output, int32_t n_outputs)
+{
+    if (n_outputs == 1) return op;
+    size_t n = strlen(op) + 16;
+    char *name = arena_alloc(g->arena, n, 1);
+    snprintf(name, n, "%s.%d", op, output);
+    return name;
+}
+
+enum status graph_add_op(struct graph *g, enum op_kind kind, const char *name,
+                         const struct op_attrs *attrs, const int32_t *inputs, int32_t n_inputs,
+                         int32_t *outputs, struct error *err)
+{
+    if (g->n_ops != g->n_forward)
+        BUG("%s: forward operators stand before gradient operators", name);
+    struct graph_op op = {
+        .kind = kind, .phase = PHASE_F, .n_inputs = n_inputs, .forward = -1, .name = name};
+    if (attrs) op.attrs = *attrs;
+    for (int32_t i = 0; i < n_inputs; i++) op.input[i] = inputs[i];
+    struct op_shapes shapes;
+    graph_op_shapes(g, &op, &shapes);
+    enum status status = op_infer(kind, &op.attrs, &shapes, err);
+    if (status != OK) return error_wrap(err, status, "operator '%s'", name);
+    op.n_outputs = shapes.n_outputs;
+    for (int32_t i = 0; i < op.n_outputs; i++) {
+        bool loss = kind == OP_cross_entropy && i == 0;
+        op.output[i] =
+            graph_add_tensor(g, (struct tensor){.name = graph_output_name(g, name, i, op.n_outputs),
+                                                .role = loss ? TENSOR_LOSS : TENSOR_ACTIVATION,
+                                                .dtype = g->dtype,
+                                                .shape = shapes.output[i],
+                                                .producer = g->n_ops});
+        if (outputs) outputs[i] = op.output[i];
+    }
+    graph_push_op(g, &op);
+    g->n_forward = g->n_ops;
+    return OK;
+}
+
+void graph_op_shapes(const struct graph *g, const struct graph_op *op, struct op_shapes *out)
+{
+    *out = (struct op_shapes){.n_inputs = op->n_inputs, .n_outputs = op->n_outputs};
+    for (int32_t i = 0; i < op->n_inputs; i++) out->input[i] = g->tensors[op->input[i]].shape;
+    for (int32_t i = 0; i < op->n_outputs; i++) out->output[i] = g->tensors[op->output[i]].shape;
+}
+
+static bool reads(const struct graph_op *op, int32_t tensor)
+{
+    for (int32_t i = 0; i < op->n_inputs; i++)
+        if (op->input[i] == tensor) return true;
+    return false;
+}
+
+/* (n_tensors) last forward operator that reads the tensor, -1 where none does. */
+static int32_t *last_readers(const struct graph *g)
+{
+    int32_t *last = ARENA_ARRAY(g->arena, int32_t, (size_t)g->n_tensors);
+    for (int32_t t = 0; t < g->n_tensors; t++) last[t] = -1;
+    for (int32_t i = 0; i < g->n_forward; i++)
+        for (int32_t k = 0; k < g->ops[i].n_inputs; k++) last[g->ops[i].input[k]] = i;
+    return last;
+}
+
+/* What people call a run of operators: the last one's name without its last part ("h.0.attn"). */
+static const char *name_of_layer(const struct graph *g, const struct graph_op *last)
+{
+    char *name = arena_strdup(g->arena, last->name);
+    char *dot = strrchr(name, '.');
+    if (dot) *dot = '\0';
+    return name;
+}
+
+void graph_find_layers(struct graph *g)
+{
+    int32_t *last = last_readers(g);
+    /* Which tensors are live is not asked: with one of them the sum of live ids is that one. */
+    int64_t n_live = 0, sum_live = 0;
+    int32_t layer = 0;
+    g->cut = ARENA_ARRAY(g->arena, int32_t, (size_t)g->n_forward + 1);
+    g->layer_name = ARENA_ARRAY(g->arena, const char *, (size_t)g->n_forward + 1);
+    for (int32_t i = 0; i < g->n_forward; i++) {
+        struct graph_op *op = &g->ops[i];
+        op->layer = layer;
+        for (int32_t k = 0; k < op->n_outputs; k++)
+            if (last[op->output[k]] > i) n_live++, sum_live += op->output[k];
+        for (int32_t k = 0; k < op->n_inputs; k++) {
+            int32_t t = op->input[k];
+            if (last[t] != i || g->tensors[t].role != TENSOR_ACTIVATION) continue;
+            n_live--, sum_live -= t;
+            last[t] = -1; /* an operator may read a tensor twice */
+        }
+        bool ends = i + 1 == g->n_forward;
+        if (!ends && (n_live != 1 || !reads(op + 1, (int32_t)sum_live))) continue;
+        g->layer_name[layer] = name_of_layer(g, op);
+        if (!ends) g->cut[layer] = (int32_t)sum_live;
+        layer++;
+    }
+    g->n_layers = layer;
+}
+
+/* --- fusion --- */
+
+struct fusion {        /* per operator of the old graph */
+    bool absorbed;     /* its work moved into the operator that reads its output */
+    int32_t partner;   /* the operator it absorbs, or -1 */
+    enum op_kind kind; /* what it becomes */
+};
+
+/* The partner that `op` can absorb by fused kind `kind`: it feeds op, nobody else, in one layer. */
+static int32_t find_partner(const struct graph *g, const struct fusion *fusion,
+                            const int32_t *n_readers, int32_t op, enum op_kind kind)
+{
+    enum op_kind parts[2];
+    if (op_fuses(kind, parts) != 2 || g->ops[op].kind != parts[1]) return -1;
+    for (int32_t k = 0; k < g->ops[op].n_inputs; k++) {
+        int32_t t = g->ops[op].input[k], p = g->tensors[t].producer;
+        if (p < 0 || n_readers[t] != 1 || g->ops[p].kind != parts[0]) continue;
+        if (g->ops[p].layer != g->ops[op].layer || g->ops[p].n_outputs != 1) continue;
+        if (!fusion[p].absorbed && fusion[p].partner < 0) return p;
+    }
+    return -1;
+}
+
+static struct fusion *find_fusions(const struct graph *g, const enum op_kind *list, int32_t n)
+{
+    struct fusion *fusion = ARENA_ARRAY(g->arena, struct fusion, (size_t)g->n_ops);
+    int32_t *n_readers = ARENA_ARRAY(g->arena, int32_t, (size_t)g->n_tensors);
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        fusion[i] = (struct fusion){.partner = -1, .kind = g->ops[i].kind};
+        for (int32_t k = 0; k < g->ops[i].n_inputs; k++) n_readers[g->ops[i].input[k]]++;
+    }
+    for (int32_t i = 0; i < g->n_ops; i++)
+        for (int32_t f = 0; f < n && fusion[i].partner < 0; f++) {
+            fusion[i].partner = find_partner(g, fusion, n_readers, i, list[f]);
+            if (fusion[i].partner < 0) continue;
+            fusion[i].kind = list[f];
+            fusion[fusion[i].partner].absorbed = true;
+        }
+    return fusion;
+}
+
+/* Operands of the fused kind: the first part's, then the second's without what lay between. */
+static void merge_inputs(const struct graph_op *first, const struct graph_op *second,
+                         struct graph_op *out)
+{
+    out->n_inputs = 0;
+    for (int32_t k = 0; k < first->n_inputs; k++) out->input[out->n_inputs++] = first->input[k];
+    for (int32_t k = 0; k < second->n_inputs; k++)
+        if (second->input[k] != first->output[0]) out->input[out->n_inputs++] = second->input[k];
+}
+
+static int32_t *copy_tensors(struct graph *to, const struct graph *g, const struct fusion *fusion,
+                             const int32_t *new_op)
+{
+    int32_t *new_tensor = ARENA_ARRAY(g->arena, int32_t, (size_t)g->n_tensors);
+    for (int32_t t = 0; t < g->n_tensors; t++) {
+        int32_t p = g->tensors[t].producer;
+        new_tensor[t] = -1;
+        if (p >= 0 && fusion[p].absorbed) continue;
+        struct tensor copy = g->tensors[t];
+        if (p >= 0) copy.producer = new_op[p];
+        new_tensor[t] = graph_add_tensor(to, copy);
+    }
+    return new_tensor;
+}
+
+struct graph *graph_fuse(const struct graph *g, const enum op_kind *list, int32_t n)
+{
+    if (g->n_ops != g->n_forward) BUG("graph_fuse: gradients come after fusion");
+    struct graph *to = graph_new(g->arena, g->dtype, g->microbatch, g->sequence_length);
+    struct fusion *fusion = find_fusions(g, list, n);
+    int32_t *new_op = ARENA_ARRAY(g->arena, int32_t, (size_t)g->n_ops), next = 0;
+    for (int32_t i = 0; i < g->n_ops; i++) new_op[i] = fusion[i].absorbed ? -1 : next++;
+    int32_t *new_tensor = copy_tensors(to, g, fusion, new_op);
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        if (fusion[i].absorbed) continue;
+        struct graph_op op = g->ops[i];
+        op.kind = fusion[i].kind;
+        if (fusion[i].partner >= 0) merge_inputs(&g->ops[fusion[i].partner], &g->ops[i], &op);
+        for (int32_t k = 0; k < op.n_inputs; k++) op.input[k] = new_tensor[op.input[k]];
+        for (int32_t k = 0; k < op.n_outputs; k++) op.output[k] = new_tensor[op.output[k]];
+        graph_push_op(to, &op);
+    }
+    to->n_forward = to->n_ops;
+    to->n_layers = g->n_layers;
+    to->cut = ARENA_ARRAY(g->arena, int32_t, (size_t)g->n_layers + 1);
+    to->layer_name = ARENA_ARRAY(g->arena, const char *, (size_t)g->n_layers + 1);
+    for (int32_t k = 0; k < g->n_layers; k++) to->layer_name[k] = g->layer_name[k];
+    for (int32_t k = 0; k + 1 < g->n_layers; k++) to->cut[k] = new_tensor[g->cut[k]];
+    return to;
+}

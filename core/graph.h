@@ -1,0 +1,85 @@
+/* core/graph.h - one microbatch's training step at operator level.
+ *
+ * A forward graph comes from core/model; graph_fuse merges neighbours by the table's fused kinds;
+ * core/gradient appends input-gradient (I) and weight-gradient (W) operators. Operators stand in
+ * an order that is valid to execute. Updates (U) are not here: they run once per step, on whatever
+ * parameters a stage owns, and lowering makes them.
+ *
+ * Layers: the forward operators are cut where exactly one activation is live (beside parameters and
+ * inputs) and the next operator reads it; layer k is everything between cut k-1 and cut k. Gradient
+ * operators belong to the layer of the forward operator they come from; the sum of a cut tensor's
+ * gradients belongs to its consumers' side, so exactly one gradient crosses a cut backwards.
+ * Ownership: the arena's.
+ */
+#ifndef CORE_GRAPH_H
+#define CORE_GRAPH_H
+
+#include "core/error.h"
+#include "core/op.h"
+
+#include <stddef.h>
+
+struct arena;
+
+enum tensor_role { TENSOR_INPUT, TENSOR_PARAMETER, TENSOR_ACTIVATION, TENSOR_LOSS, TENSOR_GRADIENT, TENSOR_PARAMETER_GRADIENT };
+enum tensor_input { INPUT_TOKENS, INPUT_POSITIONS, INPUT_TARGETS };
+enum tensor_init { INIT_ZEROS, INIT_ONES, INIT_NORMAL };
+
+struct tensor {
+    const char *name; /* parameters: Hugging Face's names, "transformer.h.0.mlp.c_fc.weight" */
+    enum tensor_role role;
+    enum dtype dtype;
+    struct shape shape;
+    int32_t producer;         /* operator, or -1 for inputs and parameters */
+    int32_t of;               /* gradient: its activation (-1 where it is only a term of a sum) or parameter; else -1 */
+    int32_t gradient;         /* activation in a training graph: its whole gradient's tensor, else -1. Two tensors
+                               * share one where the gradient passes unchanged (bias, add) */
+    int32_t use;              /* parameter gradients: 0 for the first use of its parameter, 1 for the second (tied) */
+    enum tensor_input input;  /* role INPUT */
+    enum tensor_init init;    /* role PARAMETER */
+    double init_std;
+    bool decay;               /* role PARAMETER: weight decay applies (matrices) */
+};
+
+struct graph_op {
+    enum op_kind kind;
+    enum phase phase;
+    int32_t layer;
+    int32_t n_inputs, n_outputs;
+    int32_t input[OP_OPERANDS_MAX], output[OP_OPERANDS_MAX]; /* tensors */
+    int32_t forward; /* gradient operators: the forward operator they come from, else -1 */
+    struct op_attrs attrs;
+    const char *name; /* unique: "h.0.mlp.c_fc", gradients "h.0.mlp.c_fc.grad_input" … */
+};
+
+struct graph {
+    struct arena *arena;
+    enum dtype dtype; /* of activations, parameters and gradients */
+    int64_t microbatch, sequence_length;
+    int32_t n_tensors, n_ops, n_forward; /* ops[0 … n_forward-1] are the forward ones */
+    struct tensor *tensors;
+    struct graph_op *ops;
+    size_t tensor_capacity, op_capacity;
+    int32_t n_layers;
+    int32_t *cut;         /* (n_layers - 1): tensor that crosses from layer k to k+1 */
+    const char **layer_name; /* (n_layers) name for people: "h.0.attn", "head" … */
+};
+
+struct graph *graph_new(struct arena *a, enum dtype dtype, int64_t microbatch, int64_t sequence_length);
+/* Copies the name; sets producer -1 for inputs and parameters, of -1 for all but gradients, gradient -1. */
+int32_t graph_add_tensor(struct graph *g, struct tensor t);
+/* Infers and adds outputs (activations named "<name>" or "<name>.<i>"). ERR_INPUT where shapes do not fit. */
+MUST_CHECK enum status graph_add_op(struct graph *g, enum op_kind kind, const char *name, const struct op_attrs *attrs,
+                                    const int32_t *inputs, int32_t n_inputs, int32_t *outputs, struct error *err);
+/* For core/gradient: appends *op as it is (copies the name); the name that an output of an operator gets. */
+int32_t graph_push_op(struct graph *g, const struct graph_op *op);
+const char *graph_output_name(struct graph *g, const char *op, int32_t output, int32_t n_outputs);
+void graph_op_shapes(const struct graph *g, const struct graph_op *op, struct op_shapes *out);
+
+/* Finds the cut points of a forward graph and numbers layers. O(operators + operands). */
+void graph_find_layers(struct graph *g);
+/* Merges forward operators by the fused kinds in list (an intermediate with one consumer only);
+ * layers stay. Returns a new graph in the same arena. */
+struct graph *graph_fuse(const struct graph *g, const enum op_kind *list, int32_t n);
+
+#endif

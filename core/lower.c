@@ -1,0 +1,360 @@
+/* core/lower.c - a plan to its program: the order of the steps, channels, memory, the proof.
+ *
+ * Everything a lane does is decided by the plan and by these rules; two calls with equal plans give
+ * equal programs. The token game plays the result through before anybody gets it. Where it stops
+ * and somebody waits for a buffer of messages to leave, those rings get more buffers, up to one for
+ * each microbatch; where that does not help, the plan's orders themselves block, and the error
+ * names who.
+ */
+#include "core/lower_internal.h"
+
+#include "core/gradient.h"
+#include "core/program_internal.h"
+#include "core/units.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum status lower_error(const struct lowering *l, const struct stage_build *b, struct error *err,
+                        enum status code, const char *fmt, ...)
+{
+    char message[sizeof err->text], place[160] = "";
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    if (l->plan->file && b->plan->line)
+        snprintf(place, sizeof place, "%s:%" PRId32 ":%" PRId32 ": ", l->plan->file, b->plan->line,
+                 b->plan->column);
+    return error_set(err, code, "%sreplicas[%" PRId32 "].stages[%" PRId32 "]: %s", place,
+                     b->replica, b->stage, message);
+}
+
+enum status lower_link(const struct lowering *l, const struct stage_build *from,
+                       const struct stage_build *to, int32_t *link, int32_t *direction,
+                       struct error *err)
+{
+    const struct cluster *c = &l->plan->cluster;
+    *link = cluster_link(c, from->plan->device, to->plan->device, direction);
+    if (*link >= 0) return OK;
+    return lower_error(l, from, err, ERR_INPUT, "no link from %s to %s",
+                       c->devices[from->plan->device].name, c->devices[to->plan->device].name);
+}
+
+enum status lower_graph(struct arena *a, const struct job *j, int64_t microbatch,
+                        struct graph **out, struct error *err)
+{
+    TRY(model_graph(a, &j->model, j->precision, microbatch, j->sequence_length, out, err));
+    graph_find_layers(*out);
+    return OK;
+}
+
+enum status lower_training_graph(struct arena *a, const struct job *j, int64_t microbatch,
+                                 const struct lower_options *o, struct graph **out,
+                                 struct error *err)
+{
+    struct graph *g;
+    if (microbatch < 1 || j->global_batch % microbatch)
+        return error_set(err, ERR_INPUT,
+                         "microbatch %" PRId64 " does not divide global_batch %" PRId64, microbatch,
+                         j->global_batch);
+    TRY(lower_graph(a, j, microbatch, &g, err));
+    g = graph_fuse(g, o->fused, o->n_fused);
+    *out = g;
+    return gradient_build(g, (double)microbatch / (double)j->global_batch, err);
+}
+
+/* --- devices, links, stages --- */
+
+static void copy_cluster(struct lowering *l)
+{
+    const struct cluster *c = &l->plan->cluster;
+    struct program *p = l->p;
+    p->devices = ARENA_ARRAY(l->a, struct program_device, (size_t)p->n_stages);
+    p->lanes = ARENA_ARRAY(l->a, struct lane, (size_t)p->n_stages);
+    for (int32_t i = 0; i < p->n_stages; i++) {
+        const struct device *d = &c->devices[l->stages[i].plan->device];
+        const struct device_type *t = &c->types[d->type];
+        bool host = t->slowdown > 0 || !strcmp(t->catalogue, "host");
+        p->devices[i] = (struct program_device){.name = d->name,
+                                                .type = t->name,
+                                                .host = c->nodes[d->node].host,
+                                                .kind = host ? "host" : "cuda",
+                                                .index = d->index,
+                                                .type_index = d->type,
+                                                .slowdown = t->slowdown,
+                                                .memory_bytes = t->memory_bytes};
+    }
+    p->n_links = c->n_links;
+    p->links = ARENA_ARRAY(l->a, struct program_link, (size_t)c->n_links);
+    for (int32_t i = 0; i < c->n_links; i++) {
+        const struct link *k = &c->links[i];
+        p->links[i] = (struct program_link){.name = k->name,
+                                            .bandwidth_Bps = k->bandwidth_Bps,
+                                            .latency_s = k->latency_s,
+                                            .half_duplex = k->half_duplex,
+                                            .emulated = c->emulated,
+                                            .sharing = (int32_t)k->sharing};
+    }
+}
+
+static void make_stage(struct lowering *l, int32_t index, int32_t replica, int32_t stage,
+                       int32_t first_microbatch)
+{
+    const struct plan_replica *r = &l->plan->replicas[replica];
+    const struct plan_stage *plan = &r->stages[stage];
+    struct program_stage *s = &l->p->stages[index];
+    *s = (struct program_stage){.replica = replica,
+                                .stage = stage,
+                                .device = index,
+                                .first_layer = plan->first_layer,
+                                .last_layer = plan->last_layer,
+                                .microbatches = r->microbatches,
+                                .first_microbatch = first_microbatch,
+                                .recompute = plan->recompute};
+    l->stages[index] = (struct stage_build){.s = s,
+                                            .plan = plan,
+                                            .index = index,
+                                            .replica = replica,
+                                            .stage = stage,
+                                            .activation_in = -1,
+                                            .activation_out = -1,
+                                            .gradient_in = -1,
+                                            .gradient_out = -1};
+    for (int32_t k = plan->first_layer; k <= plan->last_layer; k++)
+        l->stage_of_layer[replica * l->g->n_layers + k] = index;
+}
+
+static void make_stages(struct lowering *l)
+{
+    const struct plan *plan = l->plan;
+    struct program *p = l->p;
+    for (int32_t r = 0; r < plan->n_replicas; r++) p->n_stages += plan->replicas[r].n_stages;
+    p->n_devices = p->n_stages;
+    p->stages = ARENA_ARRAY(l->a, struct program_stage, (size_t)p->n_stages);
+    l->stages = ARENA_ARRAY(l->a, struct stage_build, (size_t)p->n_stages);
+    l->stage_of_layer =
+        ARENA_ARRAY(l->a, int32_t, (size_t)plan->n_replicas * (size_t)l->g->n_layers);
+    int32_t index = 0;
+    for (int32_t r = 0; r < plan->n_replicas; r++) {
+        for (int32_t s = 0; s < plan->replicas[r].n_stages; s++)
+            make_stage(l, index++, r, s, p->microbatches);
+        p->microbatches += plan->replicas[r].microbatches;
+    }
+}
+
+static void make_head(struct lowering *l)
+{
+    const struct plan *plan = l->plan;
+    *l->p = (struct program){.name = plan->name ? plan->name : "",
+                             .plan_hash = plan_hash(l->a, plan),
+                             .seed = plan->seed,
+                             .dtype = l->g->dtype,
+                             .emulated = plan->cluster.emulated,
+                             .deterministic = plan->deterministic,
+                             .steps = plan->steps > 0 ? plan->steps : 1,
+                             .microbatch = plan->microbatch,
+                             .sequence_length = plan->job.sequence_length,
+                             .vocabulary = plan->job.model.vocabulary,
+                             .optimizer = plan->job.optimizer};
+}
+
+/* --- channels --- */
+
+/* A gradient made by layer p and read by layer q < p crosses every cut between. */
+static void find_gradient_cuts(struct lowering *l)
+{
+    const struct graph *g = l->g;
+    l->gradient_cut = ARENA_ARRAY(l->a, int32_t, (size_t)g->n_layers);
+    for (int32_t k = 0; k < g->n_layers; k++) l->gradient_cut[k] = -1;
+    for (int32_t i = g->n_forward; i < g->n_ops; i++)
+        for (int32_t j = 0; j < g->ops[i].n_inputs; j++) {
+            int32_t t = g->ops[i].input[j], producer = g->tensors[t].producer;
+            if (g->tensors[t].role != TENSOR_GRADIENT || producer < 0) continue;
+            for (int32_t k = g->ops[i].layer; k < g->ops[producer].layer; k++) {
+                if (l->gradient_cut[k] >= 0 && l->gradient_cut[k] != t)
+                    BUG("two gradients cross the cut behind layer %d: %s, %s", k,
+                        g->tensors[t].name, g->tensors[l->gradient_cut[k]].name);
+                l->gradient_cut[k] = t;
+            }
+        }
+}
+
+static enum status make_channel(struct lowering *l, const struct stage_build *from,
+                                const struct stage_build *to, int32_t tensor, bool gradient,
+                                int32_t *index, struct error *err)
+{
+    const struct tensor *t = &l->g->tensors[tensor];
+    struct channel c = {.from_stage = from->index,
+                        .to_stage = to->index,
+                        .gradient = gradient,
+                        .bytes = shape_elements(&t->shape) * dtype_bytes(t->dtype),
+                        .receive_ahead = to->plan->receive_ahead > 0 ? to->plan->receive_ahead : 1};
+    TRY(lower_link(l, from, to, &c.link, &c.direction, err));
+    l->p->channels[ *index = l->p->n_channels++] = c;
+    return OK;
+}
+
+static enum status make_channels(struct lowering *l, struct error *err)
+{
+    l->p->channels = ARENA_ARRAY(l->a, struct channel, 2 * (size_t)l->p->n_stages);
+    for (int32_t i = 0; i + 1 < l->p->n_stages; i++) {
+        struct stage_build *a = &l->stages[i], *b = &l->stages[i + 1];
+        if (a->replica != b->replica) continue;
+        int32_t cut = a->plan->last_layer;
+        a->activation_out = b->activation_in = l->g->cut[cut];
+        a->gradient_in = b->gradient_out = l->gradient_cut[cut];
+        TRY(make_channel(l, a, b, a->activation_out, false, &a->channel_activation_out, err));
+        b->channel_activation_in = a->channel_activation_out;
+        if (a->gradient_in < 0) continue;
+        TRY(make_channel(l, b, a, a->gradient_in, true, &b->channel_gradient_out, err));
+        a->channel_gradient_in = b->channel_gradient_out;
+    }
+    return OK;
+}
+
+static void join_channels(struct lowering *l, const struct stage_build *b)
+{
+    struct channel *c = l->p->channels;
+    if (b->activation_in >= 0)
+        c[b->channel_activation_in].to_slot = l->slot_forward[b->activation_in];
+    if (b->activation_out >= 0)
+        c[b->channel_activation_out].from_slot = l->slot_forward[b->activation_out];
+    if (b->gradient_in >= 0) c[b->channel_gradient_in].to_slot = l->slot_back[b->gradient_in];
+    if (b->gradient_out >= 0)
+        c[b->channel_gradient_out].from_slot =
+            b->gradient_copy >= 0 ? b->gradient_copy : l->slot_back[b->gradient_out];
+}
+
+/* --- memory --- */
+
+static void ring_bytes(struct program_stage *s)
+{
+    s->class_bytes[SLOT_RING] = 0;
+    for (int32_t i = 0; i < s->n_rings; i++)
+        s->class_bytes[SLOT_RING] += s->rings[i].count * s->rings[i].stride_bytes;
+}
+
+struct holder {
+    const char *name;
+    int64_t bytes;
+};
+
+static enum status too_big(const struct lowering *l, const struct stage_build *b, struct error *err)
+{
+    const struct program_stage *s = b->s;
+    int32_t most = 0;
+    for (int32_t i = 0; i < s->n_rings; i++)
+        most = s->rings[i].count > most ? s->rings[i].count : most;
+    struct holder h[] = {
+        {arena_printf(l->a, "activations (%" PRId32 " buffers)", most), s->class_bytes[SLOT_RING]},
+        {"parameters", s->class_bytes[SLOT_PARAMETER]},
+        {"gradients", s->class_bytes[SLOT_GRADIENT]},
+        {"optimizer state", s->class_bytes[SLOT_STATE]},
+        {"scratch", s->class_bytes[SLOT_SCRATCH]},
+        {"collective buffers", s->buffer_bytes}};
+    enum { N = sizeof h / sizeof *h };
+    for (int i = 1; i < N; i++)
+        for (int k = i; k > 0 && h[k].bytes > h[k - 1].bytes; k--) {
+            struct holder t = h[k];
+            h[k] = h[k - 1], h[k - 1] = t;
+        }
+    char needs[32], has[32], text[256] = "", one[32];
+    for (int i = 0; i < N && h[i].bytes > 0; i++) {
+        size_t n = strlen(text);
+        snprintf(text + n, sizeof text - n, "%s%s %s", i ? ", " : "", h[i].name,
+                 units_print_bytes(one, (double)h[i].bytes));
+    }
+    return lower_error(l, b, err, ERR_INFEASIBLE, "%s: needs %s of %s: %s",
+                       l->p->devices[b->index].name,
+                       units_print_bytes(needs, (double)program_stage_bytes(s)),
+                       units_print_bytes(has, (double)l->p->devices[b->index].memory_bytes), text);
+}
+
+static enum status check_memory(const struct lowering *l, struct error *err)
+{
+    for (int32_t i = 0; i < l->p->n_stages; i++)
+        if (program_stage_bytes(&l->p->stages[i]) > l->p->devices[i].memory_bytes)
+            return too_big(l, &l->stages[i], err);
+    return OK;
+}
+
+/* --- the proof --- */
+
+static bool more_buffers(struct lowering *l, const struct blocked_ring *blocked, int32_t n)
+{
+    bool any = false;
+    for (int32_t i = 0; i < n; i++) {
+        struct program_stage *s = &l->p->stages[blocked[i].stage];
+        struct ring *r = &s->rings[blocked[i].ring];
+        if (r->count >= s->microbatches) continue;
+        r->count = 2 * r->count < s->microbatches ? 2 * r->count : s->microbatches;
+        any = true;
+        ring_bytes(s);
+    }
+    return any;
+}
+
+static enum status prove(struct lowering *l, struct error *err)
+{
+    for (;;) {
+        struct blocked_ring *blocked;
+        int32_t n;
+        struct error why = {0};
+        enum status status = program_play(l->a, l->p, &blocked, &n, &why);
+        if (status == OK) return OK;
+        if (!more_buffers(l, blocked, n))
+            return error_set(err, status, "%s%s%s", l->plan->file ? l->plan->file : "",
+                             l->plan->file ? ": " : "", why.text);
+    }
+}
+
+static void make_arrays(struct lowering *l)
+{
+    size_t n = (size_t)l->g->n_tensors, units = (size_t)l->n_units;
+    l->slot_forward = ARENA_ARRAY(l->a, int32_t, n), l->slot_back = ARENA_ARRAY(l->a, int32_t, n);
+    l->uses_forward = ARENA_ARRAY(l->a, uint8_t, n), l->uses_back = ARENA_ARRAY(l->a, uint8_t, n);
+    l->apart_slot = ARENA_ARRAY(l->a, int32_t, units),
+    l->sum_slot = ARENA_ARRAY(l->a, int32_t, units);
+    l->done_at = ARENA_ARRAY(l->a, int32_t, units);
+    l->rerun = ARENA_ARRAY(l->a, bool, (size_t)l->g->n_ops);
+}
+
+enum status lower_plan_graph(struct arena *a, const struct plan *p, const struct graph *g,
+                             const struct lower_options *o, struct program *out, struct error *err)
+{
+    struct lowering l = {.a = a, .plan = p, .g = g, .o = o, .p = out};
+    TRY(plan_check(p, g->n_layers, err));
+    make_head(&l);
+    make_stages(&l);
+    copy_cluster(&l);
+    find_gradient_cuts(&l);
+    TRY(lower_units(&l, err));
+    make_arrays(&l);
+    TRY(make_channels(&l, err));
+    for (int32_t i = 0; i < out->n_stages; i++) lower_order(&l, &l.stages[i]);
+    TRY(lower_groups(&l, err));
+    for (int32_t i = 0; i < out->n_stages; i++) {
+        struct stage_build *b = &l.stages[i];
+        lower_slots(&l, b);
+        lower_procedures(&l, b);
+        lower_scratch(&l, b);
+        lower_ring_counts(&l, b);
+        ring_bytes(b->s);
+        join_channels(&l, b);
+        lower_group_segments(&l, b);
+    }
+    lower_share_orders(&l);
+    TRY(prove(&l, err));
+    return o->check_memory ? check_memory(&l, err) : OK;
+}
+
+enum status lower_plan(struct arena *a, const struct plan *p, const struct lower_options *o,
+                       struct program *out, struct error *err)
+{
+    struct graph *g;
+    TRY(lower_training_graph(a, &p->job, p->microbatch, o, &g, err));
+    return lower_plan_graph(a, p, g, o, out, err);
+}

@@ -1,0 +1,254 @@
+/* core/lower_groups.c - which gradients are summed by whom, and in what order everybody meets.
+ *
+ * A unit is one use of one parameter. Units stand in one order for the whole plan (layer of the
+ * use, parameter, use). Where neighbours are owned by the same stages in every replica they form an
+ * interval: the common refinement of the replicas' cuts. Intervals are cut into buckets from the
+ * back, as backward completes them. Groups are numbered in that order, tied exchanges last, and
+ * every stage launches its groups by ascending number: so no two stages can meet them in different
+ * orders. Tied parameters: each use is summed over the replicas first; then, inside each replica,
+ * the two owners add theirs up (two addends: the order does not matter) or the one owner does so
+ * alone.
+ */
+#include "core/lower_internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int by_place(const void *x, const void *y)
+{
+    const struct unit *a = x, *b = y;
+    if (a->layer != b->layer) return a->layer < b->layer ? -1 : 1;
+    if (a->parameter != b->parameter) return a->parameter < b->parameter ? -1 : 1;
+    return (a->use > b->use) - (a->use < b->use);
+}
+
+enum status lower_units(struct lowering *l, struct error *err)
+{
+    const struct graph *g = l->g;
+    l->units = ARENA_ARRAY(l->a, struct unit, (size_t)g->n_tensors);
+    l->unit_of = ARENA_ARRAY(l->a, int32_t, (size_t)g->n_tensors);
+    for (int32_t t = 0; t < g->n_tensors; t++) {
+        const struct tensor *x = &g->tensors[t];
+        l->unit_of[t] = -1;
+        if (x->role != TENSOR_PARAMETER_GRADIENT || x->producer < 0) continue;
+        if (x->use > 1)
+            return error_set(err, ERR_INPUT, "parameter %s is used more than twice",
+                             g->tensors[x->of].name);
+        l->units[l->n_units++] = (struct unit){t, x->of, x->use, g->ops[x->producer].layer};
+    }
+    qsort(l->units, (size_t)l->n_units, sizeof *l->units, by_place);
+    l->use_unit = ARENA_ARRAY(l->a, int32_t, 2 * (size_t)g->n_tensors);
+    memset(l->use_unit, -1, 2 * (size_t)g->n_tensors * sizeof *l->use_unit);
+    for (int32_t i = 0; i < l->n_units; i++) {
+        l->unit_of[l->units[i].gradient] = i;
+        l->use_unit[2 * l->units[i].parameter + l->units[i].use] = i;
+    }
+    return OK;
+}
+
+static int32_t owner(const struct lowering *l, int32_t replica, int32_t layer)
+{
+    return l->stage_of_layer[replica * l->g->n_layers + layer];
+}
+
+static bool same_owners(const struct lowering *l, int32_t unit, int32_t other)
+{
+    for (int32_t r = 0; r < l->plan->n_replicas; r++)
+        if (owner(l, r, l->units[unit].layer) != owner(l, r, l->units[other].layer)) return false;
+    return true;
+}
+
+/* One replica alone sums nothing, unless its gradients are kept apart and still to be added in
+ * order. */
+static bool needs_group(const struct lowering *l, int32_t unit)
+{
+    return l->plan->n_replicas > 1 || l->stages[owner(l, 0, l->units[unit].layer)].apart;
+}
+
+static int64_t interval_bucket(const struct lowering *l, int32_t unit)
+{
+    int64_t least = 0;
+    for (int32_t r = 0; r < l->plan->n_replicas; r++) {
+        int64_t bytes = l->stages[owner(l, r, l->units[unit].layer)].plan->bucket_bytes;
+        if (bytes > 0 && (!least || bytes < least)) least = bytes;
+    }
+    return least;
+}
+
+static int64_t unit_bytes(const struct lowering *l, int32_t unit)
+{
+    const struct tensor *t = &l->g->tensors[l->units[unit].gradient];
+    return shape_elements(&t->shape) * dtype_bytes(t->dtype);
+}
+
+struct group_maker {
+    struct lowering *l;
+    size_t group_capacity, plan_capacity;
+    struct error *err;
+};
+
+static struct group *new_group(struct group_maker *m, const char *name,
+                               enum group_algorithm algorithm, int32_t n, struct group_plan plan)
+{
+    struct lowering *l = m->l;
+    struct program *p = l->p;
+    p->groups =
+        arena_grow(l->a, p->groups, (size_t)p->n_groups, &m->group_capacity, sizeof *p->groups);
+    l->group_plans = arena_grow(l->a, l->group_plans, (size_t)p->n_groups, &m->plan_capacity,
+                                sizeof *l->group_plans);
+    l->group_plans[p->n_groups] = plan;
+    struct group *g = &p->groups[p->n_groups++];
+    *g = (struct group){.name = name, .algorithm = algorithm, .n_members = n, .dtype = l->g->dtype};
+    g->members = ARENA_ARRAY(l->a, struct group_member, (size_t)n);
+    g->link = ARENA_ARRAY(l->a, int32_t, (size_t)n),
+    g->direction = ARENA_ARRAY(l->a, int32_t, (size_t)n);
+    if (algorithm == GROUP_CHAIN)
+        g->back_link = ARENA_ARRAY(l->a, int32_t, (size_t)n),
+        g->back_direction = ARENA_ARRAY(l->a, int32_t, (size_t)n);
+    return g;
+}
+
+/* Links of a ring go around; those of a chain go there and back and never from the last to the
+ * first. */
+static enum status link_members(struct lowering *l, struct group *g, struct error *err)
+{
+    int32_t n = g->n_members;
+    for (int32_t i = 0; i < n; i++) {
+        const struct stage_build *self = &l->stages[g->members[i].stage];
+        bool chain = g->algorithm == GROUP_CHAIN;
+        g->link[i] = -1;
+        if (n > 1 && !(chain && i == n - 1))
+            TRY(lower_link(l, self, &l->stages[g->members[(i + 1) % n].stage], &g->link[i],
+                           &g->direction[i], err));
+        if (!chain) continue;
+        g->back_link[i] = -1;
+        if (i > 0)
+            TRY(lower_link(l, self, &l->stages[g->members[i - 1].stage], &g->back_link[i],
+                           &g->back_direction[i], err));
+    }
+    return OK;
+}
+
+static enum status make_bucket(struct group_maker *m, int32_t first, int32_t last, int32_t number,
+                               bool bucketed, const char *interval)
+{
+    struct lowering *l = m->l;
+    struct group *g =
+        new_group(m, arena_printf(l->a, "%s#%" PRId32, interval, number),
+                  l->plan->deterministic ? GROUP_CHAIN : GROUP_RING, l->plan->n_replicas,
+                  (struct group_plan){first, last, bucketed, false});
+    for (int32_t r = 0; r < g->n_members; r++)
+        g->members[r] =
+            (struct group_member){.stage = owner(l, r, l->units[first].layer), .apart = -1};
+    for (int32_t u = first; u <= last; u++)
+        g->elements += shape_elements(&l->g->tensors[l->units[u].gradient].shape);
+    return link_members(l, g, m->err);
+}
+
+static enum status make_interval(struct group_maker *m, int32_t first, int32_t last)
+{
+    const struct lowering *l = m->l;
+    const char *name = arena_printf(l->a, "grad[%" PRId32 "..%" PRId32 "]", first, last);
+    int64_t bucket = interval_bucket(l, first), bytes = 0;
+    int32_t number = 0, end = last;
+    for (int32_t u = last; u >= first; u--) {
+        bytes += unit_bytes(l, u);
+        if (u > first && (!bucket || bytes < bucket)) continue;
+        TRY(make_bucket(m, u, end, number++, bucket > 0, name));
+        end = u - 1, bytes = 0;
+    }
+    return OK;
+}
+
+static enum status make_exchange(struct group_maker *m, int32_t replica, int32_t first,
+                                 int32_t second)
+{
+    struct lowering *l = m->l;
+    int32_t a = owner(l, replica, l->units[first].layer),
+            b = owner(l, replica, l->units[second].layer);
+    if (a == b) return OK;
+    const struct tensor *t = &l->g->tensors[l->units[first].parameter];
+    struct group *g = new_group(m, arena_printf(l->a, "tied[%s]@%" PRId32, t->name, replica),
+                                GROUP_RING, 2, (struct group_plan){first, second, false, true});
+    g->members[0] = (struct group_member){.stage = a, .apart = -1};
+    g->members[1] = (struct group_member){.stage = b, .apart = -1};
+    g->elements = shape_elements(&t->shape);
+    return link_members(l, g, m->err);
+}
+
+static void tell_members(struct lowering *l)
+{
+    const struct program *p = l->p;
+    for (int32_t i = 0; i < p->n_groups; i++)
+        for (int32_t k = 0; k < p->groups[i].n_members; k++)
+            l->stages[p->groups[i].members[k].stage].n_groups++;
+    for (int32_t s = 0; s < p->n_stages; s++) {
+        l->stages[s].groups = ARENA_ARRAY(l->a, int32_t, (size_t)l->stages[s].n_groups);
+        l->stages[s].n_groups = 0;
+    }
+    for (int32_t i = 0; i < p->n_groups; i++)
+        for (int32_t k = 0; k < p->groups[i].n_members; k++) {
+            struct stage_build *b = &l->stages[p->groups[i].members[k].stage];
+            b->groups[b->n_groups++] = i;
+        }
+}
+
+enum status lower_groups(struct lowering *l, struct error *err)
+{
+    struct group_maker m = {.l = l, .err = err};
+    for (int32_t last = l->n_units - 1, first; last >= 0; last = first - 1) {
+        for (first = last; first > 0 && same_owners(l, first - 1, last);) first--;
+        if (needs_group(l, last)) TRY(make_interval(&m, first, last));
+    }
+    for (int32_t u = 0; u < l->n_units; u++)
+        if (l->units[u].use == 1)
+            for (int32_t r = 0; r < l->plan->n_replicas; r++)
+                TRY(make_exchange(&m, r, l->use_unit[2 * l->units[u].parameter], u));
+    tell_members(l);
+    return OK;
+}
+
+int32_t lower_group_of_unit(const struct lowering *l, const struct stage_build *b, int32_t unit)
+{
+    for (int32_t i = 0; i < b->n_groups; i++) {
+        const struct group_plan *g = &l->group_plans[b->groups[i]];
+        if (!g->tied && unit >= g->first_unit && unit <= g->last_unit) return b->groups[i];
+    }
+    return -1;
+}
+
+static void segments_of(struct lowering *l, const struct stage_build *b, int32_t group,
+                        struct group_member *m)
+{
+    const struct group_plan *plan = &l->group_plans[group];
+    int32_t n = plan->tied ? 1 : plan->last_unit - plan->first_unit + 1;
+    m->segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
+    m->n_segments = n;
+    if (plan->tied) {
+        m->segments[0] =
+            l->sum_slot[lower_owns(b, l->units[plan->first_unit].layer) ? plan->first_unit
+                                                                        : plan->last_unit];
+        return;
+    }
+    for (int32_t i = 0; i < n; i++) m->segments[i] = l->sum_slot[plan->first_unit + i];
+    if (!b->apart) return;
+    m->apart_segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
+    for (int32_t i = 0; i < n; i++) m->apart_segments[i] = l->apart_slot[plan->first_unit + i];
+    m->apart = b->s->slots[m->apart_segments[0]].ring;
+}
+
+/* One collective runs at a time, so the largest staging area serves all. */
+void lower_group_segments(struct lowering *l, struct stage_build *b)
+{
+    for (int32_t i = 0; i < b->n_groups; i++) {
+        struct group *g = &l->p->groups[b->groups[i]];
+        for (int32_t k = 0; k < g->n_members; k++)
+            if (g->members[k].stage == b->index) segments_of(l, b, b->groups[i], &g->members[k]);
+        int64_t elements = g->algorithm == GROUP_CHAIN
+                               ? g->elements
+                               : (g->elements + g->n_members - 1) / g->n_members;
+        int64_t bytes = g->n_members > 1 ? slot_align(elements * dtype_bytes(g->dtype)) : 0;
+        if (bytes > b->s->buffer_bytes) b->s->buffer_bytes = bytes;
+    }
+}

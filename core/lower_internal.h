@@ -1,0 +1,129 @@
+/* core/lower_internal.h - what the files of lowering share; for core/lower*.c alone.
+ *
+ * One `struct lowering` lives as long as one call of lower_plan_graph. A plan is lowered in one
+ * pass: orders and groups first (they decide which rings and variants a stage needs), then each
+ * stage's slots, operators and procedures, then counts of rings, links and the proof by the token
+ * game.
+ */
+#ifndef CORE_LOWER_INTERNAL_H
+#define CORE_LOWER_INTERNAL_H
+
+#include "core/arena.h"
+#include "core/lower.h"
+
+#include <stddef.h>
+
+enum { SLOT_ALIGN = 64 };
+static inline int64_t slot_align(int64_t bytes)
+{
+    return (bytes + SLOT_ALIGN - 1) / SLOT_ALIGN * SLOT_ALIGN;
+}
+
+/* The parts of one microbatch's life on a stage, in order. Where the backward is fused, BACK is B
+ * and WEIGHT is the same procedure; where it is split, BACK is I and WEIGHT is W. */
+enum part { PART_FORWARD, PART_BACK, PART_WEIGHT, PART_COUNT };
+
+struct unit { /* one use of one parameter: what replicas sum. Sorted by layer, parameter, use. */
+    int32_t gradient, parameter, use, layer; /* tensors; layer of the use */
+};
+
+struct group_plan {                /* beside the program's group of the same index */
+    int32_t first_unit, last_unit; /* inclusive; of a tied exchange: the parameter's two */
+    bool bucketed;                 /* launched as soon as complete, else after the last operator */
+    bool tied;                     /* exchange between the owners of both uses inside one replica */
+};
+
+struct stage_build {
+    struct program_stage *s;
+    const struct plan_stage *plan;
+    int32_t index, replica, stage; /* in the program; in the plan */
+    bool split, ascending, apart; /* I and W; W in ascending order; gradients kept per microbatch */
+    int32_t in_flight;            /* forwards before the first backward */
+
+    int64_t n_calls;         /* of one step, the update (last) included */
+    char *letter;            /* (n_calls) */
+    int32_t *microbatch;     /* (n_calls) */
+    int32_t *at[PART_COUNT]; /* (microbatches): position of the call of each part */
+
+    int32_t activation_in, activation_out, gradient_in, gradient_out; /* tensors or -1 */
+    int32_t channel_activation_in, channel_activation_out, channel_gradient_in,
+        channel_gradient_out;
+
+    size_t slot_capacity, ring_capacity, op_capacity;
+    size_t ring_group_capacity;
+    int32_t *ring_group;       /* (n_rings): group whose gradients a ring keeps apart, else -1 */
+    int32_t gradient_copy;     /* slot that a passed-on gradient is copied to, else -1 */
+    int32_t run_slot[2][4];    /* flat runs, decayed and not: p, g, m, v; -1 */
+    int32_t n_groups, *groups; /* ascending; tied ones last */
+    int32_t procedure_f, procedure_back, procedure_w, procedure_last, procedure_u; /* -1: none */
+};
+
+struct lowering {
+    struct arena *a;
+    const struct plan *plan;
+    const struct graph *g;
+    const struct lower_options *o;
+    struct program *p;
+    struct stage_build *stages; /* (p->n_stages) */
+    int32_t *first_stage;       /* (n_replicas + 1) */
+    int32_t *stage_of_layer;    /* (n_replicas, n_layers), index into stages */
+    int32_t n_units;
+    struct unit *units;
+    int32_t *unit_of;  /* (n_tensors): unit of a parameter gradient, else -1 */
+    int32_t *use_unit; /* (n_tensors, 2): units of a parameter's uses, -1 */
+    struct group_plan *group_plans;
+    int32_t *gradient_cut; /* (n_layers): gradient that crosses back after layer k, -1 none */
+
+    /* Of the stage at hand, reset by lower_slots. (n_tensors) each. */
+    int32_t *slot_forward, *slot_back; /* slot of the tensor as F and as the backward know it */
+    uint8_t *uses_forward, *uses_back; /* bits 1 << part: who reads it */
+    int32_t *apart_slot, *sum_slot;    /* (n_units): per-microbatch gradient, GRADIENT slot; -1 */
+    int32_t *done_at; /* (n_units): instruction after which the gradient is complete */
+    bool *rerun;      /* (n_ops): forward operators that the backward runs again */
+};
+
+/* ERR_INPUT and others with the place in the plan in front. */
+enum status lower_error(const struct lowering *l, const struct stage_build *b, struct error *err,
+                        enum status code, const char *fmt, ...) PRINTF_LIKE(5, 6);
+
+static inline bool lower_owns(const struct stage_build *b, int32_t layer)
+{
+    return layer >= b->plan->first_layer && layer <= b->plan->last_layer;
+}
+static inline char part_letter(const struct stage_build *b, enum part p)
+{
+    return p == PART_FORWARD ? 'F' : !b->split ? 'B' : p == PART_BACK ? 'I' : 'W';
+}
+/* The part that runs a gradient operator; WEIGHT only where it is a procedure of its own. */
+static inline enum part op_part(const struct stage_build *b, const struct graph_op *op)
+{
+    return op->phase == PHASE_F               ? PART_FORWARD
+           : b->split && op->phase == PHASE_W ? PART_WEIGHT
+                                              : PART_BACK;
+}
+/* The link that carries from one device to another, ERR_INPUT naming both where none does. */
+MUST_CHECK enum status lower_link(const struct lowering *l, const struct stage_build *from,
+                                  const struct stage_build *to, int32_t *link, int32_t *direction,
+                                  struct error *err);
+
+/* lower_orders.c */
+void lower_order(struct lowering *l, struct stage_build *b);
+void lower_ring_counts(struct lowering *l, struct stage_build *b);
+void lower_share_orders(struct lowering *l);
+
+/* lower_groups.c */
+MUST_CHECK enum status lower_units(struct lowering *l, struct error *err);
+MUST_CHECK enum status lower_groups(struct lowering *l, struct error *err);
+void lower_group_segments(struct lowering *l,
+                          struct stage_build *b); /* once the stage's slots stand */
+
+/* lower_slots.c */
+void lower_slots(struct lowering *l, struct stage_build *b);
+void lower_scratch(struct lowering *l, struct stage_build *b); /* once the procedures stand */
+int32_t lower_group_of_unit(const struct lowering *l, const struct stage_build *b,
+                            int32_t unit); /* -1 */
+
+/* lower_procedures.c */
+void lower_procedures(struct lowering *l, struct stage_build *b);
+
+#endif

@@ -1,0 +1,286 @@
+/* core/lower_procedures.c - a stage's operators and the lists of instructions that run them.
+ *
+ * F: load, receive, forward operators, each output sent right after its producer, loss.
+ * B: what is run again, receive, gradient operators in graph order; the gradient leaves right after
+ * its producer, before the weight gradients that are left. Split: I has the input-gradient
+ * operators of that list, W the others. What is run again comes before the receive: it needs
+ * nothing from outside. "last", of B or W: the same with the launches of the sums, each as soon as
+ * its gradients are complete and never before a group of lower number. U: wait for the sums,
+ * exchange tied ones, update.
+ */
+#include "core/lower_internal.h"
+
+#include <string.h>
+
+struct writer {
+    struct lowering *l;
+    struct stage_build *b;
+    struct instr *instrs;
+    size_t n, capacity;
+};
+
+static void emit(struct writer *w, enum instr_kind kind, int32_t arg)
+{
+    w->instrs = arena_grow(w->l->a, w->instrs, w->n, &w->capacity, sizeof *w->instrs);
+    w->instrs[w->n++] = (struct instr){kind, arg};
+}
+
+static int32_t finish(struct writer *w, char letter, const char *variant)
+{
+    struct program_stage *s = w->b->s;
+    s->procedures[s->n_procedures] = (struct procedure){letter, variant, (int32_t)w->n, w->instrs};
+    *w = (struct writer){.l = w->l, .b = w->b};
+    return s->n_procedures++;
+}
+
+static struct program_op *add_op(struct writer *w, struct program_op op)
+{
+    struct program_stage *s = w->b->s;
+    s->ops = arena_grow(w->l->a, s->ops, (size_t)s->n_ops, &w->b->op_capacity, sizeof *s->ops);
+    op.dtype = w->l->g->dtype;
+    op.shapes.n_inputs = op.n_inputs, op.shapes.n_outputs = op.n_outputs;
+    for (int32_t i = 0; i < op.n_inputs; i++) op.shapes.input[i] = s->slots[op.input[i]].shape;
+    for (int32_t i = 0; i < op.n_outputs; i++) op.shapes.output[i] = s->slots[op.output[i]].shape;
+    op.key = op_key(op.kind, &op.attrs, &op.shapes, op.dtype);
+    s->ops[s->n_ops] = op;
+    emit(w, INSTR_COMPUTE, s->n_ops);
+    return &s->ops[s->n_ops++];
+}
+
+/* x added to y; plain arithmetic that no operator of the graph stands for. */
+static void add_accumulate(struct writer *w, enum phase phase, int32_t layer, const char *name,
+                           int32_t x, int32_t y)
+{
+    add_op(w, (struct program_op){.kind = OP_accumulate,
+                                  .phase = phase,
+                                  .name = name,
+                                  .layer = layer,
+                                  .n_inputs = 1,
+                                  .n_outputs = 1,
+                                  .input = {x},
+                                  .output = {y}});
+}
+
+static void add_zero(struct writer *w, enum phase phase, int32_t layer, const char *name, int32_t y)
+{
+    add_op(w, (struct program_op){.kind = OP_zero,
+                                  .phase = phase,
+                                  .name = name,
+                                  .layer = layer,
+                                  .n_outputs = 1,
+                                  .output = {y}});
+}
+
+/* A sum of microbatches in their order: each gradient is whole before it is added. */
+static void add_gradient(struct writer *w, const struct graph_op *op, int32_t tensor)
+{
+    struct lowering *l = w->l;
+    int32_t unit = l->unit_of[tensor];
+    if (l->plan->deterministic && !w->b->apart)
+        add_accumulate(w, PHASE_W, op->layer,
+                       arena_printf(l->a, "%s.sum", l->g->tensors[tensor].name),
+                       l->slot_back[tensor], l->sum_slot[unit]);
+    l->done_at[unit] = (int32_t)w->n - 1;
+}
+
+static void add_graph_op(struct writer *w, int32_t index, bool again)
+{
+    struct lowering *l = w->l;
+    const struct graph_op *op = &l->g->ops[index];
+    bool forward = op->phase == PHASE_F && !again;
+    const int32_t *slot = forward ? l->slot_forward : l->slot_back;
+    struct program_op x = {.kind = op->kind,
+                           .phase = op->phase,
+                           .attrs = op->attrs,
+                           .layer = op->layer,
+                           .name = again ? arena_printf(l->a, "%s.again", op->name) : op->name,
+                           .n_inputs = op->n_inputs,
+                           .n_outputs = op->n_outputs};
+    for (int32_t k = 0; k < op->n_inputs; k++) x.input[k] = slot[op->input[k]];
+    for (int32_t k = 0; k < op->n_outputs; k++) {
+        x.output[k] = slot[op->output[k]];
+        if (l->g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT)
+            x.attrs.accumulate = !l->plan->deterministic;
+    }
+    add_op(w, x);
+}
+
+static void forward_procedure(struct writer *w)
+{
+    struct lowering *l = w->l;
+    struct stage_build *b = w->b;
+    const struct graph *g = l->g;
+    for (int32_t i = 0; i < b->s->n_slots; i++)
+        if (b->s->slots[i].input >= 0) {
+            emit(w, INSTR_LOAD, -1);
+            break;
+        }
+    if (b->activation_in >= 0) emit(w, INSTR_RECEIVE, b->channel_activation_in);
+    for (int32_t i = 0; i < g->n_forward; i++) {
+        const struct graph_op *op = &g->ops[i];
+        if (!lower_owns(b, op->layer)) continue;
+        add_graph_op(w, i, false);
+        for (int32_t k = 0; k < op->n_outputs; k++) {
+            if (op->output[k] == b->activation_out) emit(w, INSTR_SEND, b->channel_activation_out);
+            if (g->tensors[op->output[k]].role == TENSOR_LOSS)
+                emit(w, INSTR_LOSS, l->slot_forward[op->output[k]]);
+        }
+    }
+    b->procedure_f = finish(w, 'F', "");
+}
+
+static void receive_gradient(struct writer *w)
+{
+    struct stage_build *b = w->b;
+    if (b->gradient_in < 0) return;
+    emit(w, INSTR_RECEIVE, b->channel_gradient_in);
+    if (b->gradient_copy < 0) return;
+    const char *name = w->l->g->tensors[b->gradient_in].name;
+    add_zero(w, PHASE_I, b->s->first_layer, arena_printf(w->l->a, "%s.pass.zero", name),
+             b->gradient_copy);
+    add_accumulate(w, PHASE_I, b->s->first_layer, arena_printf(w->l->a, "%s.pass", name),
+                   w->l->slot_back[b->gradient_in], b->gradient_copy);
+    emit(w, INSTR_SEND, b->channel_gradient_out);
+}
+
+static void gradient_ops(struct writer *w, enum part part)
+{
+    struct lowering *l = w->l;
+    const struct graph *g = l->g;
+    for (int32_t i = g->n_forward; i < g->n_ops; i++) {
+        const struct graph_op *op = &g->ops[i];
+        if (!lower_owns(w->b, op->layer) || op_part(w->b, op) != part) continue;
+        add_graph_op(w, i, false);
+        for (int32_t k = 0; k < op->n_outputs; k++)
+            if (g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT) {
+                add_gradient(w, op, op->output[k]);
+            } else if (op->output[k] == w->b->gradient_out && w->b->gradient_copy < 0) {
+                emit(w, INSTR_SEND, w->b->channel_gradient_out);
+            }
+    }
+}
+
+static void backward_procedures(struct writer *w)
+{
+    struct lowering *l = w->l;
+    struct stage_build *b = w->b;
+    for (int32_t i = 0; i < l->g->n_forward; i++)
+        if (l->rerun[i]) add_graph_op(w, i, true);
+    receive_gradient(w);
+    gradient_ops(w, PART_BACK);
+    b->procedure_back = b->procedure_w = finish(w, part_letter(b, PART_BACK), "");
+    if (!b->split) return;
+    gradient_ops(w, PART_WEIGHT);
+    b->procedure_w = finish(w, 'W', "");
+}
+
+/* Instruction after which a group may be launched. */
+static int32_t complete_at(const struct lowering *l, const struct group_plan *g, int32_t end)
+{
+    if (!g->bucketed) return end;
+    int32_t at = 0;
+    for (int32_t u = g->first_unit; u <= g->last_unit; u++)
+        if (l->done_at[u] > at) at = l->done_at[u];
+    return at;
+}
+
+static void last_procedure(struct writer *w)
+{
+    struct lowering *l = w->l;
+    struct stage_build *b = w->b;
+    struct procedure base = b->s->procedures[b->procedure_w];
+    int32_t next = 0;
+    b->procedure_last = -1;
+    if (!b->n_groups || l->group_plans[b->groups[0]].tied) return;
+    for (int32_t i = 0; i < base.n_instrs || i == 0; i++) {
+        if (i < base.n_instrs) emit(w, base.instrs[i].kind, base.instrs[i].arg);
+        while (next < b->n_groups && !l->group_plans[b->groups[next]].tied &&
+               complete_at(l, &l->group_plans[b->groups[next]], base.n_instrs - 1) <= i)
+            emit(w, INSTR_REDUCE, b->groups[next++]);
+    }
+    b->procedure_last = finish(w, part_letter(b, PART_WEIGHT), "last");
+}
+
+/* --- update --- */
+
+static void wait_for_sums(struct writer *w)
+{
+    const struct stage_build *b = w->b;
+    const struct group_plan *plans = w->l->group_plans;
+    for (int32_t i = 0; i < b->n_groups; i++)
+        if (!plans[b->groups[i]].tied) emit(w, INSTR_AWAIT, b->groups[i]);
+    for (int32_t i = 0; i < b->n_groups; i++)
+        if (plans[b->groups[i]].tied) emit(w, INSTR_REDUCE, b->groups[i]);
+    for (int32_t i = 0; i < b->n_groups; i++)
+        if (plans[b->groups[i]].tied) emit(w, INSTR_AWAIT, b->groups[i]);
+}
+
+static struct program_op update_op(const struct writer *w, bool flat, const char *name, bool decay,
+                                   const int32_t slot[4])
+{
+    bool adamw = w->l->p->optimizer.kind == OPTIMIZER_ADAMW;
+    enum op_kind kind = adamw ? (flat ? OP_flat_adamw : OP_adamw) : flat ? OP_flat_sgd : OP_sgd;
+    struct program_op op = {.kind = kind,
+                            .phase = PHASE_U,
+                            .attrs = {.decay = decay},
+                            .name = name,
+                            .layer = w->b->s->first_layer,
+                            .n_inputs = adamw ? 4 : 2,
+                            .n_outputs = adamw ? 4 : 2};
+    static const int out_adamw[4] = {0, 2, 3, 1}; /* p, m, v, g */
+    for (int k = 0; k < op.n_inputs; k++) {
+        op.input[k] = slot[k];
+        op.output[k] = slot[adamw ? out_adamw[k] : k];
+    }
+    return op;
+}
+
+/* The gradient that stands where the parameter stands; a second use's lies behind. */
+static int32_t primary_gradient(const struct stage_build *b, const struct program_parameter *p)
+{
+    if (p->gradient[0] < 0 || p->gradient[1] < 0)
+        return p->gradient[0] >= 0 ? p->gradient[0] : p->gradient[1];
+    const struct slot *x = b->s->slots;
+    return x[p->gradient[0]].offset_bytes == x[p->slot].offset_bytes ? p->gradient[0]
+                                                                     : p->gradient[1];
+}
+
+static void update_procedure(struct writer *w)
+{
+    struct lowering *l = w->l;
+    struct stage_build *b = w->b;
+    struct program_stage *s = b->s;
+    bool flat = b->run_slot[0][0] >= 0 || b->run_slot[1][0] >= 0;
+    wait_for_sums(w);
+    for (int32_t i = 0; i < s->n_parameters; i++) {
+        const struct program_parameter *p = &s->parameters[i];
+        if (p->gradient[0] < 0 || p->gradient[1] < 0) continue;
+        int32_t sum = primary_gradient(b, p),
+                other = p->gradient[0] == sum ? p->gradient[1] : p->gradient[0];
+        add_accumulate(w, PHASE_U, s->first_layer, arena_printf(l->a, "%s.tie", p->name), other,
+                       sum);
+        add_zero(w, PHASE_U, s->first_layer, arena_printf(l->a, "%s.tie.zero", p->name), other);
+    }
+    for (int run = 0; run < 2; run++)
+        if (b->run_slot[run][0] >= 0)
+            add_op(w, update_op(w, true, run ? "update.other" : "update.decayed", !run,
+                                b->run_slot[run]));
+    for (int32_t i = 0; i < s->n_parameters && !flat; i++) {
+        const struct program_parameter *p = &s->parameters[i];
+        int32_t slot[4] = {p->slot, primary_gradient(b, p), p->state[0], p->state[1]};
+        if (slot[1] >= 0)
+            add_op(w,
+                   update_op(w, false, arena_printf(l->a, "%s.update", p->name), p->decay, slot));
+    }
+    b->procedure_u = finish(w, 'U', "");
+}
+
+void lower_procedures(struct lowering *l, struct stage_build *b)
+{
+    struct writer w = {.l = l, .b = b};
+    b->s->procedures = ARENA_ARRAY(l->a, struct procedure, 5); /* F, B or I and W, last, U */
+    forward_procedure(&w);
+    backward_procedures(&w);
+    last_procedure(&w);
+    update_procedure(&w);
+}

@@ -1,0 +1,406 @@
+/* core/lower_slots.c - every tensor of a stage gets its home.
+ *
+ * What lives from one procedure to another lives in a ring, one ring for each pair of birth and
+ * death (and for each channel, whose messages come and go in their own time). What lives inside one
+ * procedure lives in scratch, where first fit by lifetimes lets tensors share bytes. Parameters,
+ * gradients and optimizer state stand in the same order at the same offsets of their regions,
+ * decayed parameters first: one flat update runs over each half. A parameter starts at a multiple
+ * of 64 bytes; what lies between is zero and stays zero under adamw and sgd.
+ * With recompute a forward tensor has two homes: one while F runs, one in the backward.
+ */
+#include "core/lower_internal.h"
+
+#include <string.h>
+
+static int32_t add_slot(struct lowering *l, struct stage_build *b, struct slot s)
+{
+    struct program_stage *out = b->s;
+    out->slots =
+        arena_grow(l->a, out->slots, (size_t)out->n_slots, &b->slot_capacity, sizeof *out->slots);
+    s.bytes = shape_elements(&s.shape) * dtype_bytes(s.dtype);
+    out->slots[out->n_slots] = s;
+    return out->n_slots++;
+}
+
+static struct slot slot_like(const struct lowering *l, int32_t tensor, enum slot_class class)
+{
+    const struct tensor *t = &l->g->tensors[tensor];
+    return (struct slot){.name = t->name,
+                         .class = class,
+                         .dtype = t->dtype,
+                         .shape = t->shape,
+                         .ring = -1,
+                         .parameter = -1,
+                         .input = t->role == TENSOR_INPUT ? (int32_t)t->input : -1};
+}
+
+/* The ring of this life; group >= 0: of gradients that wait for this group. */
+static int32_t find_ring(struct lowering *l, struct stage_build *b, struct ring want, int32_t group)
+{
+    struct program_stage *s = b->s;
+    for (int32_t i = 0; i < s->n_rings; i++) {
+        const struct ring *r = &s->rings[i];
+        if (r->birth == want.birth && r->death == want.death && r->sent == want.sent &&
+            r->received == want.received && b->ring_group[i] == group)
+            return i;
+    }
+    s->rings = arena_grow(l->a, s->rings, (size_t)s->n_rings, &b->ring_capacity, sizeof *s->rings);
+    b->ring_group = arena_grow(l->a, b->ring_group, (size_t)s->n_rings, &b->ring_group_capacity,
+                               sizeof *b->ring_group);
+    b->ring_group[s->n_rings] = group;
+    want.count = 1, want.stride_bytes = 0;
+    s->rings[s->n_rings] = want;
+    return s->n_rings++;
+}
+
+static int32_t ring_slot(struct lowering *l, struct stage_build *b, int32_t tensor,
+                         struct ring life, int32_t group)
+{
+    struct slot s = slot_like(l, tensor, SLOT_RING);
+    s.ring = find_ring(l, b, life, group);
+    s.offset_bytes = b->s->rings[s.ring].stride_bytes;
+    int32_t index = add_slot(l, b, s);
+    b->s->rings[s.ring].stride_bytes += slot_align(b->s->slots[index].bytes);
+    return index;
+}
+
+static enum part last_part(uint8_t uses, enum part born)
+{
+    for (int part = PART_COUNT - 1; part > (int)born; part--)
+        if (uses >> part & 1) return (enum part)part;
+    return born;
+}
+
+/* A tensor made in a part: a ring where it outlives the part or leaves the stage, else scratch. */
+static int32_t made_slot(struct lowering *l, struct stage_build *b, int32_t tensor, enum part born,
+                         uint8_t uses, int32_t sent)
+{
+    enum part last = last_part(uses, born);
+    if (last == born && sent < 0) return add_slot(l, b, slot_like(l, tensor, SLOT_SCRATCH));
+    char death = last > born ? part_letter(b, last) : 'S';
+    return ring_slot(
+        l, b, tensor,
+        (struct ring){.birth = part_letter(b, born), .death = death, .sent = sent, .received = -1},
+        -1);
+}
+
+/* --- who reads what --- */
+
+/* Forward operators whose outputs the backward reads, directly or through others that run again. */
+static void find_reruns(struct lowering *l, const struct stage_build *b)
+{
+    const struct graph *g = l->g;
+    for (int32_t i = g->n_forward - 1; i >= 0; i--) {
+        const struct graph_op *op = &g->ops[i];
+        if (!lower_owns(b, op->layer)) continue;
+        for (int32_t k = 0; k < op->n_outputs; k++)
+            if (l->uses_back[op->output[k]]) l->rerun[i] = true;
+        if (!l->rerun[i]) continue;
+        for (int32_t k = 0; k < op->n_inputs; k++) l->uses_back[op->input[k]] |= 1 << PART_BACK;
+    }
+}
+
+static void find_uses(struct lowering *l, const struct stage_build *b)
+{
+    const struct graph *g = l->g;
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const struct graph_op *op = &g->ops[i];
+        if (!lower_owns(b, op->layer)) continue;
+        enum part part = op_part(b, op);
+        uint8_t *uses = part == PART_FORWARD ? l->uses_forward : l->uses_back;
+        for (int32_t k = 0; k < op->n_inputs; k++) uses[op->input[k]] |= (uint8_t)(1 << part);
+    }
+    if (b->s->recompute) find_reruns(l, b);
+}
+
+/* --- activations and gradients of activations --- */
+
+/* Inputs and the received activation: one home for all parts. */
+static void outside_slot(struct lowering *l, struct stage_build *b, int32_t tensor)
+{
+    if (l->slot_forward[tensor] >= 0) return;
+    enum part last = last_part(l->uses_forward[tensor] | l->uses_back[tensor], PART_FORWARD);
+    bool received = tensor == b->activation_in;
+    struct ring life = {.birth = received ? 'R' : 'F',
+                        .death = part_letter(b, last),
+                        .sent = -1,
+                        .received = received ? b->channel_activation_in : -1};
+    l->slot_forward[tensor] = l->slot_back[tensor] = ring_slot(l, b, tensor, life, -1);
+}
+
+static void forward_slots(struct lowering *l, struct stage_build *b)
+{
+    const struct graph *g = l->g;
+    if (b->activation_in >= 0) outside_slot(l, b, b->activation_in);
+    for (int32_t i = 0; i < g->n_forward; i++) {
+        const struct graph_op *op = &g->ops[i];
+        if (!lower_owns(b, op->layer)) continue;
+        for (int32_t k = 0; k < op->n_inputs; k++)
+            if (g->tensors[op->input[k]].role == TENSOR_INPUT) outside_slot(l, b, op->input[k]);
+        for (int32_t k = 0; k < op->n_outputs; k++) {
+            int32_t t = op->output[k];
+            uint8_t uses = l->uses_forward[t] | (b->s->recompute ? 0 : l->uses_back[t]);
+            int32_t sent = t == b->activation_out ? b->channel_activation_out : -1;
+            l->slot_forward[t] = made_slot(l, b, t, PART_FORWARD, uses, sent);
+            if (!b->s->recompute)
+                l->slot_back[t] = l->slot_forward[t];
+            else if (l->rerun[i])
+                l->slot_back[t] = made_slot(l, b, t, PART_BACK, l->uses_back[t], -1);
+        }
+    }
+}
+
+/* A gradient that a stage only hands on is copied, so that a buffer that is sent is always one that
+ * a call wrote. */
+static void gradient_in_slot(struct lowering *l, struct stage_build *b)
+{
+    int32_t t = b->gradient_in;
+    enum part last = last_part(l->uses_back[t], PART_BACK);
+    struct ring life = {.birth = 'R',
+                        .death = part_letter(b, last),
+                        .sent = -1,
+                        .received = b->channel_gradient_in};
+    l->slot_back[t] = ring_slot(l, b, t, life, -1);
+    if (b->gradient_out == t)
+        b->gradient_copy = made_slot(l, b, t, PART_BACK, 0, b->channel_gradient_out);
+}
+
+/* Where the gradient of one microbatch goes before it is added (deterministic), and where the sum
+ * is. */
+static void unit_slots(struct lowering *l, struct stage_build *b, int32_t tensor)
+{
+    int32_t unit = l->unit_of[tensor];
+    struct ring life = {
+        .birth = part_letter(b, PART_WEIGHT), .death = 'U', .sent = -1, .received = -1};
+    if (b->apart)
+        l->slot_back[tensor] = l->apart_slot[unit] =
+            ring_slot(l, b, tensor, life, lower_group_of_unit(l, b, unit));
+    else if (l->plan->deterministic)
+        l->slot_back[tensor] = add_slot(l, b, slot_like(l, tensor, SLOT_SCRATCH));
+    else
+        l->slot_back[tensor] = l->sum_slot[unit];
+}
+
+static void back_slots(struct lowering *l, struct stage_build *b)
+{
+    const struct graph *g = l->g;
+    if (b->gradient_in >= 0) gradient_in_slot(l, b);
+    for (int32_t i = g->n_forward; i < g->n_ops; i++) {
+        const struct graph_op *op = &g->ops[i];
+        if (!lower_owns(b, op->layer)) continue;
+        for (int32_t k = 0; k < op->n_outputs; k++) {
+            int32_t t = op->output[k];
+            if (g->tensors[t].role == TENSOR_PARAMETER_GRADIENT) continue;
+            int32_t sent = t == b->gradient_out ? b->channel_gradient_out : -1;
+            l->slot_back[t] = made_slot(l, b, t, op_part(b, op), l->uses_back[t], sent);
+        }
+    }
+    /* In the order of the units, so that what is kept apart lies in the order of its group. */
+    for (int32_t u = 0; u < l->n_units; u++)
+        if (lower_owns(b, l->units[u].layer)) unit_slots(l, b, l->units[u].gradient);
+}
+
+/* --- parameters --- */
+
+static int32_t place_slot(struct lowering *l, struct stage_build *b, int32_t tensor,
+                          enum slot_class class, int64_t offset, const char *name,
+                          int32_t parameter)
+{
+    struct slot s = slot_like(l, tensor, class);
+    s.name = name, s.offset_bytes = offset, s.parameter = parameter;
+    return add_slot(l, b, s);
+}
+
+/* Gradients of uses beyond the first stand behind the flat runs. */
+static void gradient_slots(struct lowering *l, struct stage_build *b, int32_t index, int32_t tensor,
+                           int64_t offset)
+{
+    struct program_parameter *p = &b->s->parameters[index];
+    const int32_t *units = &l->use_unit[2 * tensor];
+    bool swapped =
+        units[0] > units[1] &&
+        units[1] >= 0; /* units stand by layer: the forward pass's first use comes first */
+    bool first = true;
+    for (int k = 0; k < 2; k++) {
+        int32_t u = units[swapped ? 1 - k : k];
+        if (u < 0 || !lower_owns(b, l->units[u].layer)) continue;
+        int32_t gradient = l->units[u].gradient;
+        int64_t at = first ? offset : b->s->class_bytes[SLOT_GRADIENT];
+        int32_t slot =
+            place_slot(l, b, gradient, SLOT_GRADIENT, at, l->g->tensors[gradient].name, index);
+        p->gradient[l->units[u].use] = l->sum_slot[u] = slot;
+        if (!first) b->s->class_bytes[SLOT_GRADIENT] += slot_align(b->s->slots[slot].bytes);
+        first = false;
+    }
+}
+
+static void parameter_slots(struct lowering *l, struct stage_build *b, int32_t index,
+                            int32_t tensor, int64_t offset, int64_t region)
+{
+    const struct tensor *t = &l->g->tensors[tensor];
+    struct program_parameter *p = &b->s->parameters[index];
+    *p = (struct program_parameter){.name = t->name,
+                                    .shape = t->shape,
+                                    .init = t->init,
+                                    .init_std = t->init_std,
+                                    .decay = t->decay,
+                                    .gradient = {-1, -1},
+                                    .state = {-1, -1}};
+    p->slot = l->slot_forward[tensor] = l->slot_back[tensor] =
+        place_slot(l, b, tensor, SLOT_PARAMETER, offset, t->name, index);
+    gradient_slots(l, b, index, tensor, offset);
+    for (int64_t k = 0; k < optimizer_state_tensors(&l->p->optimizer); k++)
+        p->state[k] = place_slot(l, b, tensor, SLOT_STATE, k * region + offset,
+                                 arena_printf(l->a, "%s.%c", t->name, k ? 'v' : 'm'), index);
+}
+
+/* A flat run's slots: parameter, gradient, state, over [offset, offset + bytes) of each region. */
+static void run_slots(struct lowering *l, struct stage_build *b, int run, int64_t offset,
+                      int64_t bytes, int64_t region)
+{
+    static const char *const names[2][4] = {{"decayed", "decayed.grad", "decayed.m", "decayed.v"},
+                                            {"other", "other.grad", "other.m", "other.v"}};
+    static const enum slot_class classes[4] = {SLOT_PARAMETER, SLOT_GRADIENT, SLOT_STATE,
+                                               SLOT_STATE};
+    struct slot s = {.dtype = l->g->dtype,
+                     .ring = -1,
+                     .parameter = -1,
+                     .input = -1,
+                     .shape = {.rank = 1, .dim = {bytes / dtype_bytes(l->g->dtype)}}};
+    for (int k = 0; k < 2 + (int)optimizer_state_tensors(&l->p->optimizer); k++) {
+        s.name = names[run][k], s.class = classes[k];
+        s.offset_bytes = offset + (k == 3 ? region : 0);
+        b->run_slot[run][k] = add_slot(l, b, s);
+    }
+}
+
+static bool runs_flat(const struct lowering *l)
+{
+    enum op_kind flat = l->p->optimizer.kind == OPTIMIZER_ADAMW ? OP_flat_adamw : OP_flat_sgd;
+    for (int32_t i = 0; i < l->o->n_fused; i++)
+        if (l->o->fused[i] == flat) return true;
+    return false;
+}
+
+static void parameter_regions(struct lowering *l, struct stage_build *b)
+{
+    const struct graph *g = l->g;
+    struct program_stage *s = b->s;
+    int32_t *mine = ARENA_ARRAY(l->a, int32_t, (size_t)g->n_tensors), n = 0;
+    int64_t start[3] = {0}; /* of the decayed run, the other run, the end */
+    for (int run = 0; run < 2; run++) {
+        start[run + 1] = start[run];
+        for (int32_t t = 0; t < g->n_tensors; t++) {
+            const struct tensor *x = &g->tensors[t];
+            if (x->role != TENSOR_PARAMETER || x->decay != !run ||
+                !(l->uses_forward[t] | l->uses_back[t]))
+                continue;
+            mine[n++] = t;
+            start[run + 1] += slot_align(shape_elements(&x->shape) * dtype_bytes(x->dtype));
+        }
+    }
+    s->n_parameters = n;
+    s->parameters = ARENA_ARRAY(l->a, struct program_parameter, (size_t)n);
+    s->class_bytes[SLOT_PARAMETER] = s->class_bytes[SLOT_GRADIENT] = start[2];
+    s->class_bytes[SLOT_STATE] = optimizer_state_tensors(&l->p->optimizer) * start[2];
+    int64_t offset = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const struct tensor *x = &g->tensors[mine[i]];
+        parameter_slots(l, b, i, mine[i], offset, start[2]);
+        offset += slot_align(shape_elements(&x->shape) * dtype_bytes(x->dtype));
+    }
+    for (int run = 0; run < 2; run++)
+        if (runs_flat(l) && start[run] < start[run + 1])
+            run_slots(l, b, run, start[run], start[run + 1] - start[run], start[2]);
+}
+
+void lower_slots(struct lowering *l, struct stage_build *b)
+{
+    size_t n = (size_t)l->g->n_tensors;
+    memset(l->slot_forward, -1, n * sizeof *l->slot_forward);
+    memset(l->slot_back, -1, n * sizeof *l->slot_back);
+    memset(l->uses_forward, 0, n);
+    memset(l->uses_back, 0, n);
+    memset(l->rerun, 0, (size_t)l->g->n_forward * sizeof *l->rerun);
+    memset(l->apart_slot, -1, (size_t)l->n_units * sizeof *l->apart_slot);
+    memset(l->sum_slot, -1, (size_t)l->n_units * sizeof *l->sum_slot);
+    memset(b->run_slot, -1, sizeof b->run_slot);
+    b->gradient_copy = -1;
+    find_uses(l, b);
+    parameter_regions(l, b);
+    forward_slots(l, b);
+    back_slots(l, b);
+}
+
+/* --- scratch --- */
+
+struct life {
+    int32_t first, last; /* instructions of the procedure */
+};
+
+static void touch(struct life *life, const struct program_stage *s, int32_t slot, int32_t at)
+{
+    if (s->slots[slot].class != SLOT_SCRATCH) return;
+    if (life[slot].first < 0) life[slot].first = at;
+    life[slot].last = at;
+}
+
+/* Lowest offset at which the slot meets none of the living, which stand by ascending offset. */
+static int32_t first_fit(const struct program_stage *s, const int32_t *live, int32_t n,
+                         int64_t bytes, int64_t *offset)
+{
+    *offset = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const struct slot *x = &s->slots[live[i]];
+        if (*offset + bytes <= x->offset_bytes) return i;
+        *offset = x->offset_bytes + slot_align(x->bytes);
+    }
+    return n;
+}
+
+static int64_t lay_procedure(struct program_stage *s, const struct procedure *p, struct life *life,
+                             int32_t *live)
+{
+    int32_t n_live = 0;
+    int64_t top = 0;
+    for (int32_t i = 0; i < p->n_instrs; i++) {
+        if (p->instrs[i].kind != INSTR_COMPUTE) continue;
+        const struct program_op *op = &s->ops[p->instrs[i].arg];
+        for (int32_t k = 0; k < op->n_outputs; k++) {
+            struct slot *x = &s->slots[op->output[k]];
+            if (x->class != SLOT_SCRATCH || life[op->output[k]].first != i) continue;
+            int32_t at = first_fit(s, live, n_live, slot_align(x->bytes), &x->offset_bytes);
+            memmove(&live[at + 1], &live[at], (size_t)(n_live - at) * sizeof *live);
+            live[at] = op->output[k], n_live++;
+            if (x->offset_bytes + slot_align(x->bytes) > top)
+                top = x->offset_bytes + slot_align(x->bytes);
+        }
+        int32_t kept = 0;
+        for (int32_t k = 0; k < n_live; k++)
+            if (life[live[k]].last > i) live[kept++] = live[k];
+        n_live = kept;
+    }
+    return top;
+}
+
+void lower_scratch(struct lowering *l, struct stage_build *b)
+{
+    struct program_stage *s = b->s;
+    struct life *life = ARENA_ARRAY(l->a, struct life, (size_t)s->n_slots);
+    int32_t *live = ARENA_ARRAY(l->a, int32_t, (size_t)s->n_slots + 1);
+    for (int32_t i = 0; i < s->n_slots; i++) life[i].first = -1;
+    for (int32_t k = 0; k < s->n_procedures; k++) {
+        const struct procedure *p = &s->procedures[k];
+        if (*p->variant) continue; /* the same operators as the plain one */
+        for (int32_t i = 0; i < p->n_instrs; i++) {
+            const struct instr *x = &p->instrs[i];
+            if (x->kind == INSTR_LOSS) touch(life, s, x->arg, i);
+            if (x->kind != INSTR_COMPUTE) continue;
+            const struct program_op *op = &s->ops[x->arg];
+            for (int32_t j = 0; j < op->n_inputs; j++) touch(life, s, op->input[j], i);
+            for (int32_t j = 0; j < op->n_outputs; j++) touch(life, s, op->output[j], i);
+        }
+        int64_t top = lay_procedure(s, p, life, live);
+        if (top > s->class_bytes[SLOT_SCRATCH]) s->class_bytes[SLOT_SCRATCH] = top;
+    }
+}

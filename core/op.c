@@ -1,0 +1,333 @@
+/* core/op.c - the operator table.
+ *
+ * One row says everything: operands, shape rule, FLOPs, bytes, gradient, what it fuses, and which
+ * attributes change its work. The rules stand next door (op_shapes.c, op_work.c, gradient_rules.c),
+ * the row points to them; a new operator is a new row and a name in op.h.
+ *
+ * FLOPs: additions, multiplications, divisions, comparisons and each elementary function (exp,
+ * tanh, erf, sqrt) count 1 and are counted from the textbook formula written beside the row. They
+ * feed a roofline; where memory bounds (all rows but matmul and attention) their exact value is moot.
+ *
+ * Bytes: every operand once, except where the row has a rule of its own.
+ */
+#include "core/op.h"
+
+#include "core/gradient_rules.h"
+#include "core/op_shapes.h"
+#include "core/op_work.h"
+#include "core/rng.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Attributes that change the work of a kind and so belong to its key; accumulate always does. */
+enum { A_TRANS = 1, A_ERF = 2, A_HEADS = 4, A_HEAD_DIM = 8, A_VOCABULARY = 16, A_DECAY = 32 };
+
+/* How much of an operand's shape matters to the cost: all of it, (rows, last), or its elements. */
+enum layout { WHOLE, ROWS, FLAT };
+
+struct op_row {
+    int32_t n_inputs, n_inputs_or; /* the second where a kind takes either */
+    int32_t n_outputs;
+    uint32_t int32_inputs; /* bit i: input i holds int32 */
+    op_shape_rule *infer;
+    double flops_per_element; /* of input 0; used where flops is NULL */
+    flops_rule *flops;
+    bytes_rule *bytes; /* NULL: each operand once, accumulated outputs read too */
+    op_gradient_rule *gradient;
+    uint32_t key_attrs;
+    enum layout layout;
+    int32_t n_fuses;
+    enum op_kind fuses[2];
+};
+
+/* clang-format off */
+static const struct op_row table[OP_KIND_COUNT] = {
+    [OP_matmul] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_matmul, .flops = flops_matmul,
+                   .gradient = gradient_rule_matmul, .key_attrs = A_TRANS, .layout = ROWS},
+    [OP_bias] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_bias, .flops_per_element = 1,
+                 .gradient = gradient_rule_bias, .layout = ROWS},
+    [OP_bias_grad] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_bias_grad,
+                      .flops_per_element = 1, .layout = ROWS},
+    [OP_add] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 1,
+                .gradient = gradient_rule_add, .layout = FLAT},
+    [OP_multiply] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 1,
+                     .gradient = gradient_rule_multiply, .layout = FLAT},
+    [OP_gelu] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same, .flops = flops_gelu,
+                 .gradient = gradient_rule_activation, .key_attrs = A_ERF, .layout = FLAT},
+    [OP_gelu_grad] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_same, .flops = flops_gelu_grad,
+                      .key_attrs = A_ERF, .layout = FLAT},
+    /* x / (1 + exp(-x)) */
+    [OP_silu] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 4,
+                 .gradient = gradient_rule_activation, .layout = FLAT},
+    /* s = sigmoid(x): 4; dy·s·(1 + x(1-s)): 5 */
+    [OP_silu_grad] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 9,
+                      .layout = FLAT},
+    [OP_bias_gelu] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_bias, .flops = flops_bias_gelu,
+                      .gradient = gradient_rule_bias_gelu, .key_attrs = A_ERF, .layout = ROWS,
+                      .n_fuses = 2, .fuses = {OP_bias, OP_gelu}},
+    [OP_bias_gelu_grad] = {.n_inputs = 3, .n_outputs = 1, .infer = shapes_bias,
+                           .flops = flops_bias_gelu_grad, .key_attrs = A_ERF, .layout = ROWS},
+    [OP_swiglu] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 5,
+                   .gradient = gradient_rule_swiglu, .layout = FLAT, .n_fuses = 2,
+                   .fuses = {OP_silu, OP_multiply}},
+    /* s 4, silu 1, du 1, dg = dy·u·s·(1 + g(1-s)) 6 */
+    [OP_swiglu_grad] = {.n_inputs = 3, .n_outputs = 2, .infer = shapes_same,
+                        .flops_per_element = 12, .layout = FLAT},
+    /* mean 1, centre 1, squares 2, scale 1, gamma 1, beta 1 */
+    [OP_layer_norm] = {.n_inputs = 3, .n_outputs = 2, .infer = shapes_norm, .flops_per_element = 7,
+                       .gradient = gradient_rule_layer_norm, .layout = ROWS},
+    /* x̂ 2, g = dy·gamma 1, Σg 1, Σg·x̂ 2, (g - mean - x̂·mean)/std 4 */
+    [OP_layer_norm_grad] = {.n_inputs = 4, .n_outputs = 1, .infer = shapes_norm_grad,
+                            .flops_per_element = 10, .layout = ROWS},
+    /* x̂ 2, Σdy·x̂ 2, Σdy 1 */
+    [OP_layer_norm_weight_grad] = {.n_inputs = 3, .n_outputs = 2, .infer = shapes_norm_weight_grad,
+                                   .flops_per_element = 5, .layout = ROWS},
+    /* squares 2, scale 1, gamma 1 */
+    [OP_rms_norm] = {.n_inputs = 2, .n_outputs = 2, .infer = shapes_norm, .flops_per_element = 4,
+                     .gradient = gradient_rule_rms_norm, .layout = ROWS},
+    /* g = dy·gamma 1, x̂ 1, Σg·x̂ 2, (g - x̂·mean)/rms 3 */
+    [OP_rms_norm_grad] = {.n_inputs = 4, .n_outputs = 1, .infer = shapes_norm_grad,
+                          .flops_per_element = 7, .layout = ROWS},
+    [OP_rms_norm_weight_grad] = {.n_inputs = 3, .n_outputs = 1, .infer = shapes_norm_weight_grad,
+                                 .flops_per_element = 3, .layout = ROWS},
+    [OP_embedding] = {.n_inputs = 2, .n_outputs = 1, .int32_inputs = 1, .infer = shapes_embedding,
+                      .bytes = bytes_embedding, .gradient = gradient_rule_embedding},
+    [OP_embedding_grad] = {.n_inputs = 2, .n_outputs = 1, .int32_inputs = 1,
+                           .infer = shapes_embedding_grad, .flops = flops_embedding_grad,
+                           .bytes = bytes_embedding_grad, .key_attrs = A_VOCABULARY},
+    /* a pair turns with 4 multiplications and 2 additions; sines come from a table */
+    [OP_rotary] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_rotary, .flops_per_element = 3,
+                   .gradient = gradient_rule_rotary, .key_attrs = A_HEAD_DIM},
+    [OP_attention] = {.n_inputs = 3, .n_inputs_or = 1, .n_outputs = 2, .infer = shapes_attention,
+                      .flops = flops_attention, .gradient = gradient_rule_attention,
+                      .key_attrs = A_HEADS | A_HEAD_DIM},
+    [OP_attention_grad] = {.n_inputs = 6, .n_inputs_or = 4, .n_outputs = 3,
+                           .infer = shapes_attention_grad, .flops = flops_attention_grad,
+                           .key_attrs = A_HEADS | A_HEAD_DIM},
+    /* maximum, subtract, exp, sum */
+    [OP_cross_entropy] = {.n_inputs = 2, .n_outputs = 2, .int32_inputs = 2,
+                          .infer = shapes_cross_entropy, .flops_per_element = 4,
+                          .gradient = gradient_rule_cross_entropy},
+    /* scale · exp(logit - lse) */
+    [OP_cross_entropy_grad] = {.n_inputs = 3, .n_outputs = 1, .int32_inputs = 2,
+                               .infer = shapes_cross_entropy_grad, .flops_per_element = 3},
+    [OP_accumulate] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 1,
+                       .bytes = bytes_accumulate, .layout = FLAT},
+    [OP_zero] = {.n_outputs = 1, .infer = shapes_none, .layout = FLAT},
+    [OP_adamw] = {.n_inputs = 4, .n_outputs = 4, .infer = shapes_same, .flops = flops_adamw,
+                  .key_attrs = A_DECAY, .layout = FLAT},
+    [OP_flat_adamw] = {.n_inputs = 4, .n_outputs = 4, .infer = shapes_same, .flops = flops_adamw,
+                       .key_attrs = A_DECAY, .layout = FLAT, .n_fuses = 1, .fuses = {OP_adamw}},
+    [OP_sgd] = {.n_inputs = 2, .n_outputs = 2, .infer = shapes_same, .flops = flops_sgd,
+                .key_attrs = A_DECAY, .layout = FLAT},
+    [OP_flat_sgd] = {.n_inputs = 2, .n_outputs = 2, .infer = shapes_same, .flops = flops_sgd,
+                     .key_attrs = A_DECAY, .layout = FLAT, .n_fuses = 1, .fuses = {OP_sgd}},
+};
+/* clang-format on */
+
+static const char *const kind_names[OP_KIND_COUNT] = {
+#define X(name) #name,
+    OP_KINDS(X)
+#undef X
+};
+
+static const struct {
+    const char *name;
+    int64_t bytes;
+} dtypes[DTYPE_COUNT] = {
+#define X(name, bytes) {#name, bytes},
+    DTYPES(X)
+#undef X
+};
+
+const char *dtype_name(enum dtype t) { return dtypes[t].name; }
+int64_t dtype_bytes(enum dtype t) { return dtypes[t].bytes; }
+
+bool dtype_parse(const char *name, enum dtype *out)
+{
+    static const struct {
+        const char *name;
+        enum dtype dtype;
+    } others[] = {{"float32", DTYPE_fp32},
+                  {"float64", DTYPE_fp64},
+                  {"bfloat16", DTYPE_bf16},
+                  {"float16", DTYPE_fp16}};
+    for (int i = 0; i < DTYPE_COUNT; i++)
+        if (!strcmp(name, dtypes[i].name)) return *out = (enum dtype)i, true;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (!strcmp(name, others[i].name)) return *out = others[i].dtype, true;
+    return false;
+}
+
+char phase_letter(enum phase p) { return "FIWU"[p]; }
+
+const char *op_kind_name(enum op_kind kind) { return kind_names[kind]; }
+
+bool op_kind_parse(const char *name, enum op_kind *out)
+{
+    for (int i = 0; i < OP_KIND_COUNT; i++)
+        if (!strcmp(name, kind_names[i])) return *out = (enum op_kind)i, true;
+    return false;
+}
+
+enum status op_infer(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *shapes,
+                     struct error *err)
+{
+    const struct op_row *row = &table[kind];
+    int32_t n = shapes->n_inputs;
+    if (n != row->n_inputs && !(row->n_inputs_or && n == row->n_inputs_or))
+        return error_set(err, ERR_INPUT, "%s: takes %d operands, not %d", op_kind_name(kind),
+                         row->n_inputs, n);
+    shapes->n_outputs = row->n_outputs;
+    return row->infer(kind, attrs, shapes, err);
+}
+
+double op_flops(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes)
+{
+    const struct op_row *row = &table[kind];
+    if (row->flops) return row->flops(attrs, shapes);
+    return shapes->n_inputs ? row->flops_per_element * (double)shape_elements(&shapes->input[0])
+                            : 0;
+}
+
+static void bytes_of(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *s,
+                     enum dtype t, int64_t *read, int64_t *written)
+{
+    int64_t b = dtype_bytes(t);
+    if (table[kind].bytes) {
+        table[kind].bytes(attrs, s, b, read, written);
+        return;
+    }
+    *read = *written = 0;
+    for (int32_t i = 0; i < s->n_inputs; i++)
+        *read += shape_elements(&s->input[i]) * (op_input_is_int32(kind, i) ? 4 : b);
+    for (int32_t i = 0; i < s->n_outputs; i++) *written += shape_elements(&s->output[i]) * b;
+    if (attrs->accumulate) *read += *written;
+}
+
+int64_t op_bytes_read(enum op_kind kind, const struct op_attrs *attrs,
+                      const struct op_shapes *shapes, enum dtype t)
+{
+    int64_t read, written;
+    bytes_of(kind, attrs, shapes, t, &read, &written);
+    return read;
+}
+
+int64_t op_bytes_written(enum op_kind kind, const struct op_attrs *attrs,
+                         const struct op_shapes *shapes, enum dtype t)
+{
+    int64_t read, written;
+    bytes_of(kind, attrs, shapes, t, &read, &written);
+    return written;
+}
+
+bool op_input_is_int32(enum op_kind kind, int32_t input)
+{
+    return table[kind].int32_inputs >> input & 1;
+}
+
+int32_t op_fuses(enum op_kind kind, enum op_kind out[2])
+{
+    for (int32_t i = 0; i < table[kind].n_fuses; i++) out[i] = table[kind].fuses[i];
+    return table[kind].n_fuses;
+}
+
+op_gradient_rule *op_gradient(enum op_kind kind) { return table[kind].gradient; }
+
+/* --- the structural key: number and text are two prints of one list --- */
+
+struct key_attr {
+    const char *name;
+    int64_t value; /* 0: not printed; the number itself only where the name ends in '=' */
+};
+enum { KEY_ATTRS_MAX = 9 };
+
+static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const struct op_shapes *s,
+                         struct key_attr out[KEY_ATTRS_MAX])
+{
+    uint32_t has = table[kind].key_attrs;
+    int32_t n = 0;
+    out[n++] = (struct key_attr){"ta", (has & A_TRANS) && a->trans_a};
+    out[n++] = (struct key_attr){"tb", (has & A_TRANS) && a->trans_b};
+    out[n++] = (struct key_attr){"acc", a->accumulate};
+    out[n++] = (struct key_attr){"erf", (has & A_ERF) && a->gelu_erf};
+    out[n++] = (struct key_attr){"decay", (has & A_DECAY) && a->decay};
+    out[n++] = (struct key_attr){"heads=", has & A_HEADS ? a->heads : 0};
+    out[n++] = (struct key_attr){"head_dim=", has & A_HEAD_DIM ? a->head_dim : 0};
+    out[n++] = (struct key_attr){"window=", has & A_HEADS ? op_attention_window(a, s) : 0};
+    out[n++] = (struct key_attr){"V=", has & A_VOCABULARY ? a->vocabulary : 0};
+    return n;
+}
+
+/* The part of a shape that the cost depends on. kv_heads is seen in attention's operands. */
+static struct shape key_shape(enum op_kind kind, const struct shape *s)
+{
+    if (table[kind].layout == FLAT) return (struct shape){.rank = 1, .dim = {shape_elements(s)}};
+    if (table[kind].layout == ROWS && s->rank > 2)
+        return (struct shape){.rank = 2, .dim = {shape_rows(s), shape_last(s)}};
+    return *s;
+}
+
+/* Inputs determine outputs; zero has none and shows its output. */
+static int32_t key_shapes(enum op_kind kind, const struct op_shapes *s,
+                          struct shape out[OP_OPERANDS_MAX])
+{
+    int32_t n = s->n_inputs ? s->n_inputs : s->n_outputs;
+    for (int32_t i = 0; i < n; i++)
+        out[i] = key_shape(kind, s->n_inputs ? &s->input[i] : &s->output[i]);
+    return n;
+}
+
+uint64_t op_key(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes,
+                enum dtype t)
+{
+    enum { WORDS_MAX = 3 + OP_OPERANDS_MAX * (SHAPE_RANK_MAX + 1) + KEY_ATTRS_MAX };
+    struct key_attr attr[KEY_ATTRS_MAX];
+    struct shape shape[OP_OPERANDS_MAX];
+    int32_t n_attrs = key_attrs(kind, attrs, shapes, attr), n = key_shapes(kind, shapes, shape);
+    /* The kind goes in by name: its number may change from one version to the next, a profile
+     * stays. */
+    uint64_t start = hash_text(hash_text(0, op_kind_name(kind)), dtype_name(t));
+    int64_t words[WORDS_MAX];
+    size_t used = 0;
+    for (int32_t i = 0; i < n; i++) {
+        words[used++] = shape[i].rank;
+        for (int32_t d = 0; d < shape[i].rank; d++) words[used++] = shape[i].dim[d];
+    }
+    for (int32_t i = 0; i < n_attrs; i++) words[used++] = attr[i].value;
+    return hash_bytes(start, words, used * sizeof *words);
+}
+
+PRINTF_LIKE(4, 5) static void append(char *buffer, size_t n, size_t *used, const char *fmt, ...)
+{
+    if (*used >= n) return;
+    va_list ap;
+    va_start(ap, fmt);
+    int wrote = vsnprintf(buffer + *used, n - *used, fmt, ap);
+    va_end(ap);
+    *used += wrote > 0 ? (size_t)wrote : 0;
+}
+
+const char *op_key_text(char *buffer, size_t n, enum op_kind kind, const struct op_attrs *attrs,
+                        const struct op_shapes *shapes, enum dtype t)
+{
+    struct key_attr attr[KEY_ATTRS_MAX];
+    struct shape shape[OP_OPERANDS_MAX];
+    int32_t n_attrs = key_attrs(kind, attrs, shapes, attr), n_shapes;
+    char text[SHAPE_TEXT_MAX];
+    size_t used = 0;
+    append(buffer, n, &used, "%s %s ", op_kind_name(kind), dtype_name(t));
+    n_shapes = key_shapes(kind, shapes, shape);
+    for (int32_t i = 0; i < n_shapes; i++)
+        append(buffer, n, &used, "%s%s", i ? "x" : "", shape_text(text, &shape[i]));
+    for (int32_t i = 0; i < n_attrs; i++) {
+        if (!attr[i].value) continue;
+        bool number = attr[i].name[strlen(attr[i].name) - 1] == '=';
+        append(buffer, n, &used, " %s", attr[i].name);
+        if (number) append(buffer, n, &used, "%" PRId64, attr[i].value);
+    }
+    return buffer;
+}

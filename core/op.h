@@ -1,0 +1,150 @@
+/* core/op.h - THE table of operator kinds.
+ *
+ * One row is one operator: its name, operands, shape rule, FLOPs, bytes and gradient. Everything
+ * that needs to know what an operator is - the planner, the simulator's costs, both executors -
+ * asks this table; no other file writes an operator's FLOPs or shapes down.
+ * Tensors are dense, row-major. Activations are (b, T, d): sequences, positions, features; a kind
+ * that works on rows flattens all leading dimensions. Gradient operators are rows like the others,
+ * apart by what they compute: the gradient of the input (phase I) or of a weight (phase W), so that
+ * zero-bubble schedules need nothing new. Operators that write a weight gradient add to it
+ * (attrs.accumulate); the update zeroes it while it passes over it.
+ * Fused kinds are rows too; their row names what they fuse, and lowering alone decides to use them.
+ */
+#ifndef CORE_OP_H
+#define CORE_OP_H
+
+#include "core/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { SHAPE_RANK_MAX = 4, OP_OPERANDS_MAX = 6 };
+
+struct shape {
+    int32_t rank;
+    int64_t dim[SHAPE_RANK_MAX]; /* dim[0 … rank-1] >= 0; row-major */
+};
+int64_t shape_elements(const struct shape *s);
+int64_t shape_rows(const struct shape *s); /* product of all dimensions but the last */
+int64_t shape_last(const struct shape *s);
+bool shape_equal(const struct shape *a, const struct shape *b);
+
+/*      name  bytes */
+#define DTYPES(X) X(fp32, 4) X(fp64, 8) X(bf16, 2) X(fp16, 2) X(int32, 4)
+enum dtype {
+#define X(name, bytes) DTYPE_##name,
+    DTYPES(X)
+#undef X
+        DTYPE_COUNT
+};
+const char *dtype_name(enum dtype t);
+int64_t dtype_bytes(enum dtype t);
+bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, bfloat16, float16 */
+
+/* kind                     inputs                        -> outputs
+ * matmul                   a (…,k), b (k,n)              -> y (…,n)    trans_a: a is (…rows,m) used as (m,rows); trans_b: b is (n,k)
+ *                          trans_a with rows flattened gives the weight gradient xᵀ·dy (m,n): b is then (…rows,n)
+ * bias                     x (…,n), b (n)                -> y
+ * bias_grad            W   dy (…,n)                      -> db (n)
+ * add, multiply            a, b (same shape)             -> y
+ * gelu, silu               x                             -> y          gelu: attrs.gelu_erf chooses erf or tanh
+ * gelu_grad, silu_grad I   x, dy                         -> dx
+ * bias_gelu                x (…,n), b (n)                -> y          fuses bias, gelu
+ * bias_gelu_grad       I   x, b, dy                      -> dz         dz is the gradient of x+b: db by bias_grad of it
+ * swiglu                   g, u                          -> y=silu(g)·u  fuses silu, multiply
+ * swiglu_grad          I   g, u, dy                      -> dg, du
+ * layer_norm               x (…,n), gamma (n), beta (n)  -> y, stats (rows,2) = mean, 1/std
+ * layer_norm_grad      I   x, gamma, stats, dy           -> dx
+ * layer_norm_weight_grad W x, stats, dy                  -> dgamma, dbeta
+ * rms_norm                 x (…,k·n), gamma (n)          -> y, stats (rows·k,1) = 1/rms; each run of n is normalised (k > 1: per head)
+ * rms_norm_grad        I   x, gamma, stats, dy           -> dx
+ * rms_norm_weight_grad W   x, stats, dy                  -> dgamma
+ * embedding                ids (b,T) int32, table (V,d)  -> y (b,T,d)
+ * embedding_grad       W   ids, dy                       -> dtable (V,d); attrs.vocabulary = V
+ * rotary               (I) x (b,T,h·head_dim)            -> y          attrs.inverse turns back: it is its own gradient
+ * attention                qkv (b,T,(H+2K)·D) packed, or q (b,T,H·D), k, v (b,T,K·D) -> o (b,T,H·D), lse (b,H,T); causal, window
+ * attention_grad       I   qkv, o, lse, do -> dqkv,   or   q, k, v, o, lse, do -> dq, dk, dv
+ * cross_entropy            logits (b,T,V), targets (b,T) -> loss (1) = mean over rows, lse (b,T)
+ * cross_entropy_grad   I   logits, targets, lse          -> dlogits = attrs.scale · (softmax − one-hot)
+ * accumulate               x                             -> y += x     flat
+ * zero                                                   -> y = 0      flat; the caller gives output[0], there is nothing to infer from
+ * adamw                U   p, g, m, v (same shape)       -> p, m, v, g=0; attrs.decay says whether weight decay applies
+ * flat_adamw           U   the same over one contiguous run of many parameters; fuses adamw
+ * sgd                  U   p, g                          -> p, g=0
+ * flat_sgd             U   fuses sgd
+ */
+#define OP_KINDS(X)                                                                                \
+    X(matmul) X(bias) X(bias_grad) X(add) X(multiply) X(gelu) X(gelu_grad) X(silu) X(silu_grad)    \
+    X(bias_gelu) X(bias_gelu_grad) X(swiglu) X(swiglu_grad)                                        \
+    X(layer_norm) X(layer_norm_grad) X(layer_norm_weight_grad)                                     \
+    X(rms_norm) X(rms_norm_grad) X(rms_norm_weight_grad)                                           \
+    X(embedding) X(embedding_grad) X(rotary) X(attention) X(attention_grad)                        \
+    X(cross_entropy) X(cross_entropy_grad) X(accumulate) X(zero)                                   \
+    X(adamw) X(flat_adamw) X(sgd) X(flat_sgd)
+enum op_kind {
+#define X(name) OP_##name,
+    OP_KINDS(X)
+#undef X
+        OP_KIND_COUNT
+};
+
+/* F forward, I gradient of inputs, W gradient of weights, U update. */
+enum phase { PHASE_F, PHASE_I, PHASE_W, PHASE_U, PHASE_COUNT };
+char phase_letter(enum phase p);
+
+struct rope_scaling { /* Llama 3.1's; factor 0 means none */
+    double factor, low_freq_factor, high_freq_factor, original_max_position;
+};
+
+struct op_attrs {
+    bool trans_a, trans_b; /* matmul */
+    bool accumulate;       /* outputs are added to (weight gradients) */
+    bool gelu_erf;
+    bool inverse;                      /* rotary */
+    bool decay;                        /* adamw, sgd */
+    int32_t heads, kv_heads, head_dim; /* attention, rotary (heads of its x, head_dim) */
+    int32_t window;                    /* attention: positions seen, itself included; 0 = all before */
+    int64_t vocabulary;                /* embedding_grad */
+    double eps;                        /* norms */
+    double theta;                      /* rotary base */
+    struct rope_scaling rope;
+    double scale;                      /* cross_entropy_grad */
+};
+
+struct op_shapes { /* all that FLOPs and bytes depend on */
+    int32_t n_inputs, n_outputs;
+    struct shape input[OP_OPERANDS_MAX], output[OP_OPERANDS_MAX];
+};
+
+const char *op_kind_name(enum op_kind kind);
+bool op_kind_parse(const char *name, enum op_kind *out);
+
+/* Fills shapes->output from input. ERR_INPUT with the operator's name and both shapes where they do not fit. */
+MUST_CHECK enum status op_infer(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *shapes,
+                                struct error *err);
+/* Floating-point operations of one execution (a multiply-add is 2). */
+double op_flops(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes);
+/* Least bytes that cross device memory, each operand once; int32 operands (ids, targets) count 4 a piece. */
+int64_t op_bytes_read(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes, enum dtype t);
+int64_t op_bytes_written(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes, enum dtype t);
+bool op_input_is_int32(enum op_kind kind, int32_t input);
+/* The kinds that this kind fuses, in order; count 0 for plain kinds. */
+int32_t op_fuses(enum op_kind kind, enum op_kind out[2]);
+
+/* Structural key: equal keys cost the same on the same device type (zero-redundant profiling).
+ * Names and slots are not part of it; kind, shapes, dtype and the attributes that change the work are.
+ * Shapes count as far as they change the work: a kind that works on rows has its leading dimensions
+ * multiplied together, an elementwise kind all of them; op_infer takes such shapes too. A window that
+ * sees all positions is none. */
+uint64_t op_key(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes, enum dtype t);
+/* The same, readable: "matmul fp32 (1024,256)x(512,256) tb". Equal texts, equal keys. buffer of at least 200. */
+const char *op_key_text(char *buffer, size_t n, enum op_kind kind, const struct op_attrs *attrs,
+                        const struct op_shapes *shapes, enum dtype t);
+
+/* The gradient rule of a row appends its gradient operators to a training graph (core/gradient.h). */
+struct gradient_builder;
+typedef enum status op_gradient_rule(struct gradient_builder *g, int32_t op, struct error *err);
+op_gradient_rule *op_gradient(enum op_kind kind); /* NULL: not differentiable */
+
+#endif

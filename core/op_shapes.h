@@ -1,0 +1,30 @@
+/* core/op_shapes.h - the shape rules that rows of the operator table point to; for core/op.c alone.
+ *
+ * A rule reads shapes->input[0 … n_inputs-1] (their number is already checked against the row) and
+ * writes shapes->output; n_outputs arrives as the row says and only attention_grad changes it.
+ * Errors: ERR_INPUT naming the kind and the two shapes that do not fit. O(operands) each.
+ */
+#ifndef CORE_OP_SHAPES_H
+#define CORE_OP_SHAPES_H
+
+#include "core/error.h"
+#include "core/op.h"
+
+typedef enum status op_shape_rule(enum op_kind kind, const struct op_attrs *attrs,
+                                  struct op_shapes *shapes, struct error *err);
+
+/* same: every input like the first, every output too. none: the caller fills output[0]. */
+#define SHAPE_RULES(X)                                                                             \
+    X(matmul)                                                                                      \
+    X(same) X(bias) X(bias_grad) X(norm) X(norm_grad) X(norm_weight_grad) X(embedding)             \
+        X(embedding_grad) X(rotary) X(attention) X(attention_grad) X(cross_entropy)                \
+            X(cross_entropy_grad) X(none)
+#define X(name) op_shape_rule shapes_##name;
+SHAPE_RULES(X)
+#undef X
+
+enum { SHAPE_TEXT_MAX = SHAPE_RANK_MAX * 20 + 3 };
+/* "(8,128,256)"; returns buffer. */
+const char *shape_text(char buffer[SHAPE_TEXT_MAX], const struct shape *s);
+
+#endif

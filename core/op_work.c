@@ -1,0 +1,103 @@
+/* core/op_work.c - FLOPs and bytes of the kinds whose row has no constant for them.
+ *
+ * Conventions are those of the table's head (op.c): a multiply-add is 2, an elementary function 1.
+ */
+#include "core/op_work.h"
+
+/* (…,m rows) with k inner: 2 m n k. With trans_a the rows are what is summed over. */
+double flops_matmul(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    (void)attrs;
+    return 2.0 * (double)shape_elements(&s->input[0]) * (double)shape_last(&s->output[0]);
+}
+
+/* Tanh form 0.5x(1+tanh(c(x+ax³))) is 9, erf form 0.5x(1+erf(x/√2)) is 5. */
+double flops_gelu(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    return (attrs->gelu_erf ? 5.0 : 9.0) * (double)shape_elements(&s->input[0]);
+}
+
+/* The derivative of either form, times dy: 17 with tanh (x² shared), 11 with erf (one more exp). */
+double flops_gelu_grad(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    return (attrs->gelu_erf ? 11.0 : 17.0) * (double)shape_elements(&s->input[0]);
+}
+
+double flops_bias_gelu(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    return flops_gelu(attrs, s) + (double)shape_elements(&s->input[0]);
+}
+
+double flops_bias_gelu_grad(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    return flops_gelu_grad(attrs, s) + (double)shape_elements(&s->input[0]);
+}
+
+double flops_embedding_grad(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    (void)attrs;
+    return (double)shape_elements(&s->input[1]);
+}
+
+/* 0 where the window does not bind on sequences this long, so that the key does not see it. */
+int64_t op_attention_window(const struct op_attrs *a, const struct op_shapes *s)
+{
+    return a->window > 0 && a->window < s->input[0].dim[1] ? a->window : 0;
+}
+
+/* Pairs (query, visible key) over all sequences and heads: Σ_i min(i+1, window), i < T. */
+static double attention_pairs(const struct op_attrs *a, const struct op_shapes *s)
+{
+    double t = (double)s->input[0].dim[1], w = (double)op_attention_window(a, s);
+    double visible = w > 0 ? w * (w + 1) / 2 + (t - w) * w : t * (t + 1) / 2;
+    return visible * (double)s->input[0].dim[0] * a->heads;
+}
+
+/* q·k and p·v: two multiply-adds per feature and pair. */
+double flops_attention(const struct op_attrs *a, const struct op_shapes *s)
+{
+    return 4.0 * a->head_dim * attention_pairs(a, s);
+}
+
+/* Scores again, dv, dp, dq, dk: five (Dao et al., FlashAttention, 2022, Algorithm 4). */
+double flops_attention_grad(const struct op_attrs *a, const struct op_shapes *s)
+{
+    return 10.0 * a->head_dim * attention_pairs(a, s);
+}
+
+/* m: 3, v: 4, bias corrections 2, sqrt + eps, divide, lr, subtract: 5; decay 2 more. */
+double flops_adamw(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    return (attrs->decay ? 16.0 : 14.0) * (double)shape_elements(&s->input[0]);
+}
+
+double flops_sgd(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    return (attrs->decay ? 4.0 : 2.0) * (double)shape_elements(&s->input[0]);
+}
+
+/* Gathered rows only, whatever the size of the table. */
+void bytes_embedding(const struct op_attrs *attrs, const struct op_shapes *s, int64_t b,
+                     int64_t *read, int64_t *written)
+{
+    (void)attrs;
+    *written = b * shape_elements(&s->output[0]);
+    *read = 4 * shape_elements(&s->input[0]) + *written;
+}
+
+/* Adding touches the rows that have an id (counted once an id); else the whole table is written. */
+void bytes_embedding_grad(const struct op_attrs *attrs, const struct op_shapes *s, int64_t b,
+                          int64_t *read, int64_t *written)
+{
+    int64_t rows = b * shape_elements(&s->input[1]);
+    *read = 4 * shape_elements(&s->input[0]) + rows + (attrs->accumulate ? rows : 0);
+    *written = attrs->accumulate ? rows : b * shape_elements(&s->output[0]);
+}
+
+void bytes_accumulate(const struct op_attrs *attrs, const struct op_shapes *s, int64_t b,
+                      int64_t *read, int64_t *written)
+{
+    (void)attrs;
+    *written = b * shape_elements(&s->output[0]);
+    *read = b * shape_elements(&s->input[0]) + *written;
+}

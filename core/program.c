@@ -1,0 +1,123 @@
+/* core/program.c - small things that everybody asks a program.
+ *
+ * Orders are coded greedily: at each place the repeated body that covers most calls is taken, calls
+ * that repeat nothing gather in a run of their own. 1F1B becomes "F × w, (B F) × …, B × …, B U"
+ * whatever the number of microbatches. Longest common substrings would code a little tighter and
+ * cost more than they save.
+ */
+#include "core/program.h"
+
+#include "core/arena.h"
+
+#include <string.h>
+
+enum { BODY_MAX = 64 }; /* calls; schedules of today repeat after 2 to 12 */
+
+void cursor_start(struct cursor *c, const struct order *o) { *c = (struct cursor){.order = o}; }
+
+bool cursor_next(struct cursor *c, struct call *out)
+{
+    while (c->run < c->order->n_runs) {
+        const struct order_run *r = &c->order->runs[c->run];
+        if (c->call == r->n_calls) c->call = 0, c->repetition++;
+        if (c->repetition >= r->repeat || !r->n_calls) {
+            c->run++, c->repetition = 0, c->call = 0;
+            continue;
+        }
+        *out = r->calls[c->call++];
+        if (out->microbatch >= 0) out->microbatch += c->repetition;
+        return true;
+    }
+    return false;
+}
+
+/* How often the body of `length` calls at calls[0] repeats, microbatches moving on by one. U
+ * repeats nothing. */
+static int64_t repetitions(const struct call *calls, int64_t n, int64_t length)
+{
+    int64_t same = 0; /* calls that equal the one a body earlier, moved on */
+    while (same + length < n) {
+        const struct call *a = &calls[same], *b = &calls[same + length];
+        if (a->microbatch < 0 || a->procedure != b->procedure || a->microbatch + 1 != b->microbatch)
+            break;
+        same++;
+    }
+    for (int64_t i = 0; i < length; i++)
+        if (calls[i].microbatch < 0) return 1;
+    return 1 + same / length;
+}
+
+static int64_t best_body(const struct call *calls, int64_t n, int64_t *repeat)
+{
+    int64_t best = 0, covered = 0;
+    *repeat = 1;
+    for (int64_t length = 1; length <= BODY_MAX && 2 * length <= n; length++) {
+        int64_t r = repetitions(calls, n, length);
+        if (r < 2 || r * length <= covered) continue;
+        best = length, covered = r * length, *repeat = r;
+        if (covered == n) break;
+    }
+    return best;
+}
+
+struct coder {
+    struct arena *a;
+    struct order *out;
+    size_t capacity;
+};
+
+static void add_run(struct coder *c, const struct call *calls, int64_t n, int64_t repeat)
+{
+    if (!n) return;
+    struct order *o = c->out;
+    o->runs = arena_grow(c->a, o->runs, (size_t)o->n_runs, &c->capacity, sizeof *o->runs);
+    struct order_run *r = &o->runs[o->n_runs++];
+    *r = (struct order_run){(int32_t)repeat, (int32_t)n, ARENA_ARRAY(c->a, struct call, (size_t)n)};
+    memcpy(r->calls, calls, (size_t)n * sizeof *calls);
+    o->n_calls += n * repeat;
+}
+
+void order_code(struct arena *a, const struct call *calls, int64_t n, struct order *out)
+{
+    struct coder c = {a, out, 0};
+    *out = (struct order){0};
+    int64_t loose = 0; /* first call not yet in a run */
+    for (int64_t i = 0; i < n;) {
+        int64_t repeat, length = best_body(calls + i, n - i, &repeat);
+        if (!length) {
+            i++;
+            continue;
+        }
+        add_run(&c, calls + loose, i - loose, 1);
+        add_run(&c, calls + i, length, repeat);
+        loose = i += length * repeat;
+    }
+    add_run(&c, calls + loose, n - loose, 1);
+}
+
+int32_t program_procedure(const struct program_stage *s, char letter, const char *variant)
+{
+    for (int32_t i = 0; i < s->n_procedures; i++)
+        if (s->procedures[i].letter == letter && !strcmp(s->procedures[i].variant, variant))
+            return i;
+    return -1;
+}
+
+/* c · E / n without overflow: E = q·n + r gives c·q + c·r / n. */
+static int64_t chunk_start(int64_t elements, int32_t c, int32_t n)
+{
+    return c * (elements / n) + c * (elements % n) / n;
+}
+
+void group_chunk(const struct group *g, int32_t c, int64_t *first, int64_t *last)
+{
+    *first = chunk_start(g->elements, c, g->n_members);
+    *last = chunk_start(g->elements, c + 1, g->n_members);
+}
+
+int64_t program_stage_bytes(const struct program_stage *s)
+{
+    int64_t bytes = s->buffer_bytes;
+    for (int i = 0; i < SLOT_CLASS_COUNT; i++) bytes += s->class_bytes[i];
+    return bytes;
+}

@@ -1,0 +1,360 @@
+/* core/program_io.c - reads what program_write wrote, and trusts none of it.
+ *
+ * Records stand in the order of program_write.c. What an index points to may not have been read
+ * yet: such findings are program_valid's, and get their lines here.
+ */
+#include "core/arena.h"
+#include "core/cluster.h"
+#include "core/file.h"
+#include "core/program_internal.h"
+#include "core/program_words.h"
+
+#define FILE_BYTES_MAX ((size_t)1 << 30)
+
+static enum status read_head(struct reader *r, struct program *p)
+{
+    static const char *const kinds[] = {"adamw", "sgd"};
+    int32_t version;
+    int kind;
+    TRY(words_start(r, "musher-program"));
+    TRY(words_int(r, 1, 1, &version));
+    TRY(words_start(r, "program"));
+    TRY(words_name(r, &p->name));
+    TRY(words_uint64(r, 16, &p->plan_hash));
+    TRY(words_uint64(r, 10, &p->seed));
+    TRY(words_dtype(r, &p->dtype));
+    TRY(words_bool(r, &p->emulated));
+    TRY(words_bool(r, &p->deterministic));
+    TRY(words_int(r, 1, INT32_MAX, &p->steps));
+    TRY(words_int64(r, 1, INT64_C(1) << 31, &p->microbatch));
+    TRY(words_int64(r, 1, INT64_C(1) << 31, &p->sequence_length));
+    TRY(words_int64(r, 0, INT64_C(1) << 40, &p->vocabulary));
+    TRY(words_int(r, 1, PROGRAM_MICROBATCHES_MAX, &p->microbatches));
+    TRY(words_start(r, "optimizer"));
+    TRY(words_choice(r, kinds, 2, &kind));
+    p->optimizer.kind = (enum optimizer_kind)kind;
+    TRY(words_double(r, &p->optimizer.lr));
+    TRY(words_double(r, &p->optimizer.beta1));
+    TRY(words_double(r, &p->optimizer.beta2));
+    TRY(words_double(r, &p->optimizer.eps));
+    TRY(words_double(r, &p->optimizer.weight_decay));
+    TRY(words_start(r, "counts"));
+    int32_t *counts[] = {&p->n_devices,  &p->n_links,  &p->n_stages,
+                         &p->n_channels, &p->n_groups, &p->n_orders};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) TRY(words_count(r, counts[i]));
+    const int32_t of[SECTION_COUNT] = {
+        1, p->n_devices, p->n_links, p->n_stages, p->n_channels, p->n_groups, p->n_orders};
+    for (int i = 0; i < SECTION_COUNT; i++) r->lines[i] = ARENA_ARRAY(r->a, int, (size_t)of[i] + 1);
+    r->lines[SECTION_HEAD][0] = 2;
+    return OK;
+}
+
+static enum status read_device(struct reader *r, struct program *p, int32_t i)
+{
+    struct program_device *d = &p->devices[i];
+    TRY(words_start(r, "device"));
+    TRY(words_name(r, &d->name));
+    TRY(words_name(r, &d->type));
+    TRY(words_name(r, &d->host));
+    TRY(words_name(r, &d->kind));
+    TRY(words_int(r, 0, INT32_MAX, &d->index));
+    TRY(words_int(r, 0, INT32_MAX, &d->type_index));
+    TRY(words_double(r, &d->slowdown));
+    TRY(words_int64(r, 0, INT64_MAX, &d->memory_bytes));
+    TRY(words_int(r, 0, p->n_stages - 1, &p->lanes[i].stage));
+    return words_int(r, 0, p->n_orders - 1, &p->lanes[i].order);
+}
+
+static enum status read_link(struct reader *r, struct program *p, int32_t i)
+{
+    struct program_link *k = &p->links[i];
+    TRY(words_start(r, "link"));
+    TRY(words_name(r, &k->name));
+    TRY(words_double(r, &k->bandwidth_Bps));
+    TRY(words_double(r, &k->latency_s));
+    TRY(words_bool(r, &k->half_duplex));
+    TRY(words_bool(r, &k->emulated));
+    return words_int(r, 0, LINK_FAIR, &k->sharing);
+}
+
+static enum status read_slot(struct reader *r, const struct program_stage *s, struct slot *x)
+{
+    static const char *const classes[] = {"parameter", "gradient", "state", "ring", "scratch"};
+    int class;
+    TRY(words_start(r, "slot"));
+    TRY(words_name(r, &x->name));
+    TRY(words_choice(r, classes, SLOT_CLASS_COUNT, &class));
+    x->class = (enum slot_class) class;
+    TRY(words_dtype(r, &x->dtype));
+    TRY(words_int(r, -1, s->n_rings - 1, &x->ring));
+    TRY(words_int64(r, 0, INT64_MAX, &x->offset_bytes));
+    TRY(words_int(r, -1, s->n_parameters - 1, &x->parameter));
+    TRY(words_int(r, -1, INPUT_TARGETS, &x->input));
+    TRY(words_shape(r, &x->shape));
+    x->bytes = dtype_bytes(x->dtype);
+    for (int32_t i = 0; i < x->shape.rank; i++)
+        if (__builtin_mul_overflow(x->bytes, x->shape.dim[i], &x->bytes))
+            return words_broken(r, "slot %s is too large", x->name);
+    return OK;
+}
+
+static enum status read_ring(struct reader *r, const struct program *p, struct ring *x)
+{
+    TRY(words_start(r, "ring"));
+    TRY(words_letter(r, "RFBIW", &x->birth));
+    TRY(words_letter(r, "FBIWSU", &x->death));
+    TRY(words_int(r, 1, PROGRAM_RING_MAX, &x->count));
+    TRY(words_int64(r, 0, INT64_MAX, &x->stride_bytes));
+    TRY(words_int(r, -1, p->n_channels - 1, &x->sent));
+    return words_int(r, -1, p->n_channels - 1, &x->received);
+}
+
+static enum status read_attrs(struct reader *r, struct op_attrs *a)
+{
+    int32_t flags;
+    TRY(words_int(r, 0, 63, &flags));
+    a->trans_a = flags & 1, a->trans_b = flags & 2, a->accumulate = flags & 4,
+    a->gelu_erf = flags & 8;
+    a->inverse = flags & 16, a->decay = flags & 32;
+    int32_t *numbers[] = {&a->heads, &a->kv_heads, &a->head_dim, &a->window};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        TRY(words_int(r, 0, 1 << 24, numbers[i]));
+    TRY(words_int64(r, 0, INT64_C(1) << 40, &a->vocabulary));
+    double *doubles[] = {&a->eps,
+                         &a->theta,
+                         &a->rope.factor,
+                         &a->rope.low_freq_factor,
+                         &a->rope.high_freq_factor,
+                         &a->rope.original_max_position,
+                         &a->scale};
+    for (size_t i = 0; i < sizeof doubles / sizeof *doubles; i++) TRY(words_double(r, doubles[i]));
+    return OK;
+}
+
+static enum status read_op(struct reader *r, const struct program_stage *s, struct program_op *op)
+{
+    char kind[64], phase;
+    TRY(words_start(r, "op"));
+    TRY(words_name(r, &op->name));
+    TRY(words_short(r, kind, sizeof kind));
+    if (!op_kind_parse(kind, &op->kind)) return words_broken(r, "unknown operator kind '%s'", kind);
+    TRY(words_letter(r, "FIWU", &phase));
+    op->phase = phase == 'F' ? PHASE_F : phase == 'I' ? PHASE_I : phase == 'W' ? PHASE_W : PHASE_U;
+    TRY(words_dtype(r, &op->dtype));
+    TRY(words_int(r, 0, INT32_MAX, &op->layer));
+    TRY(read_attrs(r, &op->attrs));
+    TRY(words_int(r, 0, OP_OPERANDS_MAX, &op->n_inputs));
+    for (int32_t i = 0; i < op->n_inputs; i++) TRY(words_int(r, 0, s->n_slots - 1, &op->input[i]));
+    TRY(words_int(r, 0, OP_OPERANDS_MAX, &op->n_outputs));
+    for (int32_t i = 0; i < op->n_outputs; i++)
+        TRY(words_int(r, 0, s->n_slots - 1, &op->output[i]));
+    op->shapes = (struct op_shapes){.n_inputs = op->n_inputs, .n_outputs = op->n_outputs};
+    for (int32_t i = 0; i < op->n_inputs; i++) op->shapes.input[i] = s->slots[op->input[i]].shape;
+    for (int32_t i = 0; i < op->n_outputs; i++)
+        op->shapes.output[i] = s->slots[op->output[i]].shape;
+    return OK;
+}
+
+static enum status read_parameter(struct reader *r, const struct program_stage *s,
+                                  struct program_parameter *x)
+{
+    int32_t init;
+    TRY(words_start(r, "parameter"));
+    TRY(words_name(r, &x->name));
+    TRY(words_int(r, 0, INIT_NORMAL, &init));
+    x->init = (enum tensor_init)init;
+    TRY(words_double(r, &x->init_std));
+    TRY(words_bool(r, &x->decay));
+    TRY(words_int(r, 0, s->n_slots - 1, &x->slot));
+    TRY(words_list(r, 2, s->n_slots - 1, x->gradient));
+    TRY(words_list(r, 2, s->n_slots - 1, x->state));
+    return words_shape(r, &x->shape);
+}
+
+static enum status read_procedure(struct reader *r, struct procedure *p)
+{
+    static const char *const names[] = {
+#define X(name) #name,
+        INSTR_KINDS(X)
+#undef X
+    };
+    TRY(words_start(r, "procedure"));
+    TRY(words_letter(r, "FBIWU", &p->letter));
+    TRY(words_name(r, &p->variant));
+    TRY(words_count(r, &p->n_instrs));
+    p->instrs = ARENA_ARRAY(r->a, struct instr, (size_t)p->n_instrs);
+    for (int32_t i = 0; i < p->n_instrs; i++) {
+        int kind;
+        TRY(words_choice(r, names, INSTR_KIND_COUNT, &kind));
+        p->instrs[i].kind = (enum instr_kind)kind;
+        TRY(words_int(r, -1, INT32_MAX, &p->instrs[i].arg));
+    }
+    return OK;
+}
+
+static enum status read_stage_head(struct reader *r, const struct program *p,
+                                   struct program_stage *s)
+{
+    TRY(words_start(r, "stage"));
+    TRY(words_int(r, 0, INT32_MAX, &s->replica));
+    TRY(words_int(r, 0, INT32_MAX, &s->stage));
+    TRY(words_int(r, 0, p->n_devices - 1, &s->device));
+    TRY(words_int(r, 0, INT32_MAX, &s->first_layer));
+    TRY(words_int(r, 0, INT32_MAX, &s->last_layer));
+    TRY(words_int(r, 1, p->microbatches, &s->microbatches));
+    TRY(words_int(r, 0, p->microbatches, &s->first_microbatch));
+    TRY(words_bool(r, &s->recompute));
+    int32_t *counts[] = {&s->n_slots, &s->n_rings, &s->n_ops, &s->n_parameters, &s->n_procedures};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) TRY(words_count(r, counts[i]));
+    for (int i = 0; i < SLOT_CLASS_COUNT; i++)
+        TRY(words_int64(r, 0, INT64_MAX, &s->class_bytes[i]));
+    return words_int64(r, 0, INT64_MAX, &s->buffer_bytes);
+}
+
+static enum status read_stage(struct reader *r, const struct program *p, struct program_stage *s)
+{
+    TRY(read_stage_head(r, p, s));
+    s->slots = ARENA_ARRAY(r->a, struct slot, (size_t)s->n_slots);
+    s->rings = ARENA_ARRAY(r->a, struct ring, (size_t)s->n_rings);
+    s->ops = ARENA_ARRAY(r->a, struct program_op, (size_t)s->n_ops);
+    s->parameters = ARENA_ARRAY(r->a, struct program_parameter, (size_t)s->n_parameters);
+    s->procedures = ARENA_ARRAY(r->a, struct procedure, (size_t)s->n_procedures);
+    for (int32_t i = 0; i < s->n_slots; i++) TRY(read_slot(r, s, &s->slots[i]));
+    for (int32_t i = 0; i < s->n_rings; i++) TRY(read_ring(r, p, &s->rings[i]));
+    for (int32_t i = 0; i < s->n_ops; i++) TRY(read_op(r, s, &s->ops[i]));
+    for (int32_t i = 0; i < s->n_parameters; i++) TRY(read_parameter(r, s, &s->parameters[i]));
+    for (int32_t i = 0; i < s->n_procedures; i++) TRY(read_procedure(r, &s->procedures[i]));
+    return OK;
+}
+
+static enum status read_channel(struct reader *r, struct channel *c)
+{
+    TRY(words_start(r, "channel"));
+    int32_t *numbers[] = {&c->from_stage, &c->to_stage, &c->from_slot,
+                          &c->to_slot,    &c->link,     &c->direction};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        TRY(words_int(r, -1, INT32_MAX, numbers[i]));
+    TRY(words_int64(r, 0, INT64_MAX, &c->bytes));
+    TRY(words_int(r, 1, PROGRAM_RING_MAX, &c->receive_ahead));
+    return words_bool(r, &c->gradient);
+}
+
+static enum status read_member(struct reader *r, struct group *g, int32_t i)
+{
+    struct group_member *m = &g->members[i];
+    int32_t back_link, back_direction;
+    TRY(words_start(r, "member"));
+    TRY(words_int(r, 0, INT32_MAX, &m->stage));
+    TRY(words_int(r, -1, INT32_MAX, &m->apart));
+    TRY(words_int(r, -1, INT32_MAX, &g->link[i]));
+    TRY(words_int(r, 0, 1, &g->direction[i]));
+    TRY(words_int(r, -1, INT32_MAX, &back_link));
+    TRY(words_int(r, 0, 1, &back_direction));
+    if (g->back_link) g->back_link[i] = back_link, g->back_direction[i] = back_direction;
+    TRY(words_count(r, &m->n_segments));
+    m->segments = ARENA_ARRAY(r->a, int32_t, (size_t)m->n_segments);
+    TRY(words_list(r, m->n_segments, INT32_MAX, m->segments));
+    if (m->apart < 0) return OK;
+    m->apart_segments = ARENA_ARRAY(r->a, int32_t, (size_t)m->n_segments);
+    return words_list(r, m->n_segments, INT32_MAX, m->apart_segments);
+}
+
+static enum status read_group(struct reader *r, struct group *g)
+{
+    static const char *const algorithms[] = {"ring", "chain"};
+    int algorithm;
+    TRY(words_start(r, "group"));
+    TRY(words_name(r, &g->name));
+    TRY(words_choice(r, algorithms, 2, &algorithm));
+    g->algorithm = (enum group_algorithm)algorithm;
+    TRY(words_dtype(r, &g->dtype));
+    TRY(words_int64(r, 0, INT64_MAX, &g->elements));
+    TRY(words_count(r, &g->n_members));
+    size_t n = (size_t)g->n_members;
+    g->members = ARENA_ARRAY(r->a, struct group_member, n);
+    g->link = ARENA_ARRAY(r->a, int32_t, n), g->direction = ARENA_ARRAY(r->a, int32_t, n);
+    if (algorithm == GROUP_CHAIN)
+        g->back_link = ARENA_ARRAY(r->a, int32_t, n),
+        g->back_direction = ARENA_ARRAY(r->a, int32_t, n);
+    for (int32_t i = 0; i < g->n_members; i++) TRY(read_member(r, g, i));
+    return OK;
+}
+
+static enum status read_order(struct reader *r, struct order *o)
+{
+    TRY(words_start(r, "order"));
+    TRY(words_count(r, &o->n_runs));
+    o->runs = ARENA_ARRAY(r->a, struct order_run, (size_t)o->n_runs);
+    for (int32_t i = 0; i < o->n_runs; i++) {
+        struct order_run *x = &o->runs[i];
+        TRY(words_start(r, "run"));
+        TRY(words_int(r, 1, PROGRAM_ITEMS_MAX, &x->repeat));
+        TRY(words_count(r, &x->n_calls));
+        x->calls = ARENA_ARRAY(r->a, struct call, (size_t)x->n_calls);
+        for (int32_t k = 0; k < x->n_calls; k++) {
+            TRY(words_int(r, 0, INT32_MAX, &x->calls[k].procedure));
+            TRY(words_int(r, -1, PROGRAM_MICROBATCHES_MAX, &x->calls[k].microbatch));
+        }
+        o->n_calls += (int64_t)x->repeat * x->n_calls;
+    }
+    return OK;
+}
+
+#define READ_ALL(section, n, call)                                                                 \
+    for (int32_t i = 0; i < (n); i++) {                                                            \
+        r->lines[section][i] = r->line + 1;                                                        \
+        TRY(call);                                                                                 \
+    }
+
+static enum status read_program(struct reader *r, struct program *p)
+{
+    TRY(read_head(r, p));
+    p->devices = ARENA_ARRAY(r->a, struct program_device, (size_t)p->n_devices);
+    p->lanes = ARENA_ARRAY(r->a, struct lane, (size_t)p->n_devices);
+    p->links = ARENA_ARRAY(r->a, struct program_link, (size_t)p->n_links);
+    p->stages = ARENA_ARRAY(r->a, struct program_stage, (size_t)p->n_stages);
+    p->channels = ARENA_ARRAY(r->a, struct channel, (size_t)p->n_channels);
+    p->groups = ARENA_ARRAY(r->a, struct group, (size_t)p->n_groups);
+    p->orders = ARENA_ARRAY(r->a, struct order, (size_t)p->n_orders);
+    READ_ALL(SECTION_DEVICE, p->n_devices, read_device(r, p, i));
+    READ_ALL(SECTION_LINK, p->n_links, read_link(r, p, i));
+    READ_ALL(SECTION_STAGE, p->n_stages, read_stage(r, p, &p->stages[i]));
+    READ_ALL(SECTION_CHANNEL, p->n_channels, read_channel(r, &p->channels[i]));
+    READ_ALL(SECTION_GROUP, p->n_groups, read_group(r, &p->groups[i]));
+    READ_ALL(SECTION_ORDER, p->n_orders, read_order(r, &p->orders[i]));
+    TRY(words_start(r, "end"));
+    return r->end - r->at == 1 && *r->at == '\n' ? OK : words_broken(r, "nothing may follow 'end'");
+}
+
+/* After program_valid: the keys of operators whose shapes are known to be good. */
+static void make_keys(struct program *p)
+{
+    for (int32_t s = 0; s < p->n_stages; s++)
+        for (int32_t i = 0; i < p->stages[s].n_ops; i++) {
+            struct program_op *op = &p->stages[s].ops[i];
+            op->key = op_key(op->kind, &op->attrs, &op->shapes, op->dtype);
+        }
+}
+
+enum status program_parse(struct arena *a, const char *name, const char *text, size_t n,
+                          struct program *out, struct error *err)
+{
+    struct reader r = {.a = a, .file = name, .at = text, .end = text + n, .err = err};
+    struct program_place where;
+    struct error why = {0};
+    *out = (struct program){0};
+    TRY(read_program(&r, out));
+    if (program_valid(out, &where, &why) != OK)
+        return error_set(err, ERR_INPUT, "%s:%d: %s", name,
+                         r.lines[where.section][where.index] + where.item, why.text);
+    make_keys(out);
+    return OK;
+}
+
+enum status program_read(struct arena *a, const char *path, struct program *out, struct error *err)
+{
+    char *text;
+    size_t n;
+    TRY(file_read(a, path, FILE_BYTES_MAX, &text, &n, err));
+    return program_parse(a, path, text, n, out, err);
+}

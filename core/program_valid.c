@@ -1,0 +1,449 @@
+/* core/program_valid.c - may an interpreter trust this program?
+ *
+ * Everything that would make it read or write outside of what it owns, or wait for what cannot be,
+ * is looked at here once, in the order of the file: so that neither machine has to look again. What
+ * takes time to happen (deadlock, buffers overwritten) is the token game's.
+ */
+#include "core/program_internal.h"
+
+#include "core/cluster.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { ALIGN_BYTES = 64 };
+
+struct check {
+    const struct program *p;
+    const struct program_stage *s; /* the stage at hand */
+    struct program_place where;
+    struct error *err;
+};
+
+static enum status bad(const struct check *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
+static enum status bad(const struct check *c, const char *fmt, ...)
+{
+    char message[sizeof c->err->text];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(message, sizeof message, fmt, ap);
+    va_end(ap);
+    return error_set(c->err, ERR_INPUT, "%s", message);
+}
+
+#define NEED(condition, ...)                                                                       \
+    do {                                                                                           \
+        if (!(condition)) return bad(c, __VA_ARGS__);                                              \
+    } while (0)
+
+static bool in(int64_t i, int64_t n) { return i >= 0 && i < n; }
+static bool in_or_none(int64_t i, int64_t n) { return i >= -1 && i < n; }
+
+/* bytes of a shape, -1 where it is none or too large. */
+static int64_t shape_bytes(const struct shape *s, enum dtype t)
+{
+    if (s->rank < 0 || s->rank > SHAPE_RANK_MAX) return -1;
+    int64_t bytes = dtype_bytes(t);
+    for (int32_t i = 0; i < s->rank; i++)
+        if (s->dim[i] < 0 || __builtin_mul_overflow(bytes, s->dim[i], &bytes)) return -1;
+    return bytes;
+}
+
+static enum status check_slot(const struct check *c, const struct slot *x)
+{
+    NEED(in(x->dtype, DTYPE_COUNT) && in(x->class, SLOT_CLASS_COUNT),
+         "slot of unknown class or dtype");
+    NEED((x->class == SLOT_RING) == (x->ring >= 0) && in_or_none(x->ring, c->s->n_rings),
+         "slot %s: no ring %" PRId32, x->name, x->ring);
+    int64_t region =
+        x->class == SLOT_RING ? c->s->rings[x->ring].stride_bytes : c->s->class_bytes[x->class];
+    NEED(x->bytes == shape_bytes(&x->shape, x->dtype),
+         "slot %s: %" PRId64 " bytes do not fit its shape", x->name, x->bytes);
+    NEED(x->offset_bytes >= 0 && x->offset_bytes % ALIGN_BYTES == 0 && x->offset_bytes <= region &&
+             x->bytes <= region - x->offset_bytes,
+         "slot %s: %" PRId64 " bytes at %" PRId64 " are outside of its region of %" PRId64, x->name,
+         x->bytes, x->offset_bytes, region);
+    NEED(in_or_none(x->parameter, c->s->n_parameters), "slot %s: no parameter %" PRId32, x->name,
+         x->parameter);
+    NEED(in_or_none(x->input, INPUT_TARGETS + 1), "slot %s: no input %" PRId32, x->name, x->input);
+    NEED(x->input < 0 || (x->class == SLOT_RING && x->dtype == DTYPE_int32),
+         "slot %s: an input is int32 in a ring", x->name);
+    return OK;
+}
+
+static enum status check_ring(const struct check *c, int32_t index, int64_t *bytes,
+                              int64_t *buffers)
+{
+    const struct ring *r = &c->s->rings[index];
+    int64_t size;
+    NEED(r->count >= 1 && (*buffers += r->count) <= PROGRAM_RING_MAX,
+         "ring %" PRId32 ": %" PRId32 " buffers", index, r->count);
+    NEED(r->stride_bytes >= 0 && r->stride_bytes % ALIGN_BYTES == 0 &&
+             !__builtin_mul_overflow(r->stride_bytes, r->count, &size) &&
+             !__builtin_add_overflow(*bytes, size, bytes),
+         "ring %" PRId32 ": %" PRId64 " bytes", index, r->stride_bytes);
+    NEED(r->birth && strchr("RFBIW", r->birth) && r->death && strchr("FBIWSU", r->death),
+         "ring %" PRId32 ": lives from '%c' to '%c'", index, r->birth, r->death);
+    NEED(in_or_none(r->sent, c->p->n_channels) && in_or_none(r->received, c->p->n_channels),
+         "ring %" PRId32 ": no such channel", index);
+    NEED((r->birth == 'R') == (r->received >= 0) && (r->birth != 'R' || r->sent < 0),
+         "ring %" PRId32 ": R means a received channel", index);
+    NEED(r->death != 'S' || r->sent >= 0, "ring %" PRId32 ": S means a sent channel", index);
+    const struct channel *sent = r->sent >= 0 ? &c->p->channels[r->sent] : NULL,
+                         *received = r->received >= 0 ? &c->p->channels[r->received] : NULL;
+    NEED(!sent || (sent->from_stage == c->where.index && in(sent->from_slot, c->s->n_slots) &&
+                   c->s->slots[sent->from_slot].ring == index),
+         "ring %" PRId32 ": does not hold the source of channel %" PRId32, index, r->sent);
+    NEED(!received ||
+             (received->to_stage == c->where.index && in(received->to_slot, c->s->n_slots) &&
+              c->s->slots[received->to_slot].ring == index),
+         "ring %" PRId32 ": does not hold the destination of channel %" PRId32, index, r->received);
+    return OK;
+}
+
+/* The operands' shapes are the slots'; the outputs must be what the kind makes of the inputs. */
+static enum status check_op(const struct check *c, const struct program_op *op)
+{
+    NEED(in(op->kind, OP_KIND_COUNT) && in(op->phase, PHASE_COUNT) && in(op->dtype, DTYPE_COUNT) &&
+             op->dtype != DTYPE_int32,
+         "operator %s: unknown kind, phase or dtype", op->name);
+    NEED(in(op->n_inputs, OP_OPERANDS_MAX + 1) && in(op->n_outputs, OP_OPERANDS_MAX + 1),
+         "operator %s: too many operands", op->name);
+    struct op_shapes shapes = {.n_inputs = op->n_inputs, .n_outputs = op->n_outputs};
+    for (int32_t i = 0; i < op->n_inputs; i++) {
+        NEED(in(op->input[i], c->s->n_slots), "operator %s: no slot %" PRId32, op->name,
+             op->input[i]);
+        const struct slot *x = &c->s->slots[op->input[i]];
+        NEED(x->dtype == (op_input_is_int32(op->kind, i) ? DTYPE_int32 : op->dtype),
+             "operator %s: input %s is %s", op->name, x->name, dtype_name(x->dtype));
+        shapes.input[i] = x->shape;
+    }
+    for (int32_t i = 0; i < op->n_outputs; i++) {
+        NEED(in(op->output[i], c->s->n_slots), "operator %s: no slot %" PRId32, op->name,
+             op->output[i]);
+        NEED(c->s->slots[op->output[i]].dtype == op->dtype, "operator %s: output %s is %s",
+             op->name, c->s->slots[op->output[i]].name,
+             dtype_name(c->s->slots[op->output[i]].dtype));
+        shapes.output[i] = c->s->slots[op->output[i]].shape;
+    }
+    struct error why = {0};
+    if (op_infer(op->kind, &op->attrs, &shapes, &why) != OK)
+        return bad(c, "operator %s: %.300s", op->name, why.text);
+    NEED(shapes.n_outputs == op->n_outputs, "operator %s: %" PRId32 " outputs", op->name,
+         op->n_outputs);
+    for (int32_t i = 0; i < op->n_outputs; i++)
+        NEED(shape_equal(&shapes.output[i], &c->s->slots[op->output[i]].shape),
+             "operator %s: output %" PRId32 " has another shape", op->name, i);
+    return OK;
+}
+
+static bool is_slot(const struct check *c, int32_t slot, enum slot_class class,
+                    const struct shape *shape)
+{
+    return in(slot, c->s->n_slots) && c->s->slots[slot].class == class &&
+           shape_equal(&c->s->slots[slot].shape, shape);
+}
+
+static enum status check_parameter(const struct check *c, const struct program_parameter *x)
+{
+    NEED(in(x->init, INIT_NORMAL + 1) && is_slot(c, x->slot, SLOT_PARAMETER, &x->shape),
+         "parameter %s: no such slot or init", x->name);
+    for (int i = 0; i < 2; i++)
+        NEED((x->gradient[i] == -1 || is_slot(c, x->gradient[i], SLOT_GRADIENT, &x->shape)) &&
+                 (x->state[i] == -1 || is_slot(c, x->state[i], SLOT_STATE, &x->shape)),
+             "parameter %s: no such gradient or state", x->name);
+    return OK;
+}
+
+static bool is_member(const struct group *g, int32_t stage)
+{
+    for (int32_t i = 0; i < g->n_members; i++)
+        if (g->members[i].stage == stage) return true;
+    return false;
+}
+
+static enum status check_instr(const struct check *c, const struct instr *x)
+{
+    const struct program *p = c->p;
+    static const char *const names[] = {
+#define X(name) #name,
+        INSTR_KINDS(X)
+#undef X
+    };
+    NEED(in(x->kind, INSTR_KIND_COUNT), "unknown instruction");
+    bool good = false;
+    switch (x->kind) {
+    case INSTR_COMPUTE:
+        good = in(x->arg, c->s->n_ops);
+        break;
+    case INSTR_RECEIVE:
+        good = in(x->arg, p->n_channels) && p->channels[x->arg].to_stage == c->where.index;
+        break;
+    case INSTR_SEND:
+        good = in(x->arg, p->n_channels) && p->channels[x->arg].from_stage == c->where.index;
+        break;
+    case INSTR_REDUCE:
+    case INSTR_AWAIT:
+        good = in(x->arg, p->n_groups) && is_member(&p->groups[x->arg], c->where.index);
+        break;
+    case INSTR_LOAD:
+        good = x->arg == -1;
+        break;
+    case INSTR_LOSS:
+        good = in(x->arg, c->s->n_slots) && shape_elements(&c->s->slots[x->arg].shape) == 1;
+        break;
+    case INSTR_KIND_COUNT:
+        break;
+    }
+    NEED(good, "%s %" PRId32 ": not this stage's", names[x->kind], x->arg);
+    return OK;
+}
+
+static enum status check_procedure(const struct check *c, const struct procedure *x)
+{
+    NEED(x->letter && strchr("FBIWU", x->letter), "procedure '%c'", x->letter);
+    for (int32_t i = 0; i < x->n_instrs; i++) TRY(check_instr(c, &x->instrs[i]));
+    return OK;
+}
+
+static enum status check_regions(const struct check *c, int64_t ring_bytes)
+{
+    int64_t sum = c->s->buffer_bytes;
+    NEED(sum >= 0, "negative bytes");
+    for (int i = 0; i < SLOT_CLASS_COUNT; i++)
+        NEED(c->s->class_bytes[i] >= 0 && !__builtin_add_overflow(sum, c->s->class_bytes[i], &sum),
+             "regions of impossible size");
+    NEED(c->s->class_bytes[SLOT_RING] == ring_bytes,
+         "rings need %" PRId64 " bytes, the region has %" PRId64, ring_bytes,
+         c->s->class_bytes[SLOT_RING]);
+    return OK;
+}
+
+static enum status check_stage(struct check *c, int32_t index, int64_t *buffers)
+{
+    const struct program_stage *s = c->s = &c->p->stages[index];
+    c->where = (struct program_place){SECTION_STAGE, index, 0};
+    NEED(in(s->device, c->p->n_devices) && c->p->lanes[s->device].stage == index,
+         "stage %" PRId32 ": device %" PRId32 " has another lane", index, s->device);
+    NEED(s->replica >= 0 && s->stage >= 0 && s->first_layer >= 0 && s->last_layer >= s->first_layer,
+         "stage %" PRId32 ": bad numbers", index);
+    NEED(s->microbatches >= 1 && s->first_microbatch >= 0 &&
+             s->first_microbatch <= c->p->microbatches - s->microbatches,
+         "stage %" PRId32 ": %" PRId32 " microbatches from %" PRId32, index, s->microbatches,
+         s->first_microbatch);
+    int64_t ring_bytes = 0;
+    for (int32_t i = 0; i < s->n_rings; i++) {
+        c->where.item = 1 + s->n_slots + i;
+        TRY(check_ring(c, i, &ring_bytes, buffers));
+    }
+    c->where.item = 0;
+    TRY(check_regions(c, ring_bytes));
+    for (int32_t i = 0; i < s->n_slots; i++) {
+        c->where.item = 1 + i;
+        TRY(check_slot(c, &s->slots[i]));
+    }
+    int32_t at = 1 + s->n_slots + s->n_rings;
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        c->where.item = at + i;
+        TRY(check_op(c, &s->ops[i]));
+    }
+    at += s->n_ops;
+    for (int32_t i = 0; i < s->n_parameters; i++) {
+        c->where.item = at + i;
+        TRY(check_parameter(c, &s->parameters[i]));
+    }
+    at += s->n_parameters;
+    for (int32_t i = 0; i < s->n_procedures; i++) {
+        c->where.item = at + i;
+        TRY(check_procedure(c, &s->procedures[i]));
+    }
+    return OK;
+}
+
+/* Indices of channels, before anybody follows them. */
+static enum status check_channel(struct check *c, int32_t index, int64_t *messages)
+{
+    const struct channel *x = &c->p->channels[index];
+    c->where = (struct program_place){SECTION_CHANNEL, index, 0};
+    NEED(in(x->from_stage, c->p->n_stages) && in(x->to_stage, c->p->n_stages) &&
+             x->from_stage != x->to_stage,
+         "channel %" PRId32 ": no such stage", index);
+    const struct program_stage *from = &c->p->stages[x->from_stage],
+                               *to = &c->p->stages[x->to_stage];
+    NEED(in(x->from_slot, from->n_slots) && in(x->to_slot, to->n_slots),
+         "channel %" PRId32 ": no such slot", index);
+    const struct slot *a = &from->slots[x->from_slot], *b = &to->slots[x->to_slot];
+    NEED(in(a->ring, from->n_rings) && from->rings[a->ring].sent == index,
+         "channel %" PRId32 ": its source is in no ring that sends it", index);
+    NEED(in(b->ring, to->n_rings) && to->rings[b->ring].received == index,
+         "channel %" PRId32 ": its destination is in no ring that receives it", index);
+    NEED(a->bytes == b->bytes && a->bytes == x->bytes, "channel %" PRId32 ": sizes differ", index);
+    NEED(in_or_none(x->link, c->p->n_links) && in(x->direction, 2),
+         "channel %" PRId32 ": no such link", index);
+    NEED(x->receive_ahead >= 1, "channel %" PRId32 ": receive_ahead %" PRId32, index,
+         x->receive_ahead);
+    NEED((*messages += from->microbatches) <= 1 << 25,
+         "channel %" PRId32 ": more messages a step than anybody can check", index);
+    NEED(from->microbatches == to->microbatches,
+         "channel %" PRId32 ": its ends differ in microbatches", index);
+    return OK;
+}
+
+static enum status check_links(const struct check *c, const struct group *g, int32_t i)
+{
+    bool chain = g->algorithm == GROUP_CHAIN, alone = g->n_members == 1;
+    bool on = !alone && !(chain && i == g->n_members - 1), back = chain && i > 0;
+    NEED(in_or_none(g->link[i], c->p->n_links) && in(g->direction[i], 2) &&
+             (g->link[i] >= 0 || !on),
+         "group %s: no link onwards", g->name);
+    if (!chain) return OK;
+    NEED(in_or_none(g->back_link[i], c->p->n_links) && in(g->back_direction[i], 2) &&
+             (g->back_link[i] >= 0 || !back),
+         "group %s: no link back", g->name);
+    return OK;
+}
+
+static enum status check_member(struct check *c, const struct group *g, int32_t i)
+{
+    const struct group_member *m = &g->members[i];
+    c->where.item = 1 + i;
+    NEED(in(m->stage, c->p->n_stages), "group %s: no stage %" PRId32, g->name, m->stage);
+    c->s = &c->p->stages[m->stage];
+    NEED(m->n_segments == g->members[0].n_segments, "group %s: members differ in segments",
+         g->name);
+    NEED(m->apart == -1 || (g->algorithm == GROUP_CHAIN && in(m->apart, c->s->n_rings) &&
+                            c->s->rings[m->apart].death == 'U' &&
+                            c->s->rings[m->apart].count >= c->s->microbatches),
+         "group %s: no ring %" PRId32 " kept apart", g->name, m->apart);
+    NEED((m->apart >= 0) == (m->apart_segments != NULL),
+         "group %s: slots kept apart without a ring", g->name);
+    int64_t elements = 0, offset = 0;
+    for (int32_t k = 0; k < m->n_segments; k++) {
+        NEED(in(m->segments[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name,
+             m->segments[k]);
+        const struct slot *x = &c->s->slots[m->segments[k]];
+        NEED(x->class == SLOT_GRADIENT && x->dtype == g->dtype,
+             "group %s: segment %s is no gradient of its dtype", g->name, x->name);
+        if (i > 0)
+            NEED(x->bytes ==
+                     c->p->stages[g->members[0].stage].slots[g->members[0].segments[k]].bytes,
+                 "group %s: sizes of %s differ", g->name, x->name);
+        NEED(!__builtin_add_overflow(elements, x->bytes / dtype_bytes(g->dtype), &elements),
+             "group %s: too large", g->name);
+        if (m->apart < 0) continue;
+        NEED(in(m->apart_segments[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name,
+             m->apart_segments[k]);
+        const struct slot *y = &c->s->slots[m->apart_segments[k]];
+        NEED(y->ring == m->apart && y->bytes == x->bytes && y->dtype == x->dtype &&
+                 y->offset_bytes == offset,
+             "group %s: %s is not kept apart in its place", g->name, y->name);
+        offset += (y->bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    }
+    NEED(elements == g->elements, "group %s: %" PRId64 " elements, not %" PRId64, g->name, elements,
+         g->elements);
+    int64_t staged =
+        g->algorithm == GROUP_CHAIN ? g->elements : (g->elements + g->n_members - 1) / g->n_members;
+    NEED(g->n_members == 1 || staged <= c->s->buffer_bytes / dtype_bytes(g->dtype),
+         "group %s: the staging buffer is too small", g->name);
+    return check_links(c, g, i);
+}
+
+static enum status check_group(struct check *c, int32_t index)
+{
+    const struct group *g = &c->p->groups[index];
+    c->where = (struct program_place){SECTION_GROUP, index, 0};
+    NEED(in(g->algorithm, GROUP_CHAIN + 1) && in(g->dtype, DTYPE_COUNT) && g->n_members >= 1 &&
+             g->elements >= 0,
+         "group %s: bad numbers", g->name);
+    for (int32_t i = 0; i < g->n_members; i++) {
+        TRY(check_member(c, g, i));
+        for (int32_t k = 0; k < i && g->n_members <= 64; k++)
+            NEED(g->members[k].stage != g->members[i].stage, "group %s: a member twice", g->name);
+    }
+    return OK;
+}
+
+/* A lane's calls, without expanding runs. */
+static enum status check_lane(struct check *c, int32_t device)
+{
+    const struct lane *l = &c->p->lanes[device];
+    const struct order *o = &c->p->orders[l->order];
+    const struct program_stage *s = &c->p->stages[l->stage];
+    c->where = (struct program_place){SECTION_ORDER, l->order, 0};
+    NEED(o->n_calls <= 8 * ((int64_t)s->microbatches + 1),
+         "order %" PRId32 ": more calls than %" PRId32 " microbatches can have", l->order,
+         s->microbatches);
+    for (int32_t i = 0; i < o->n_runs; i++)
+        for (int32_t k = 0; k < o->runs[i].n_calls; k++) {
+            const struct call *x = &o->runs[i].calls[k];
+            c->where.item = 1 + i;
+            NEED(in(x->procedure, s->n_procedures), "no procedure %" PRId32, x->procedure);
+            bool update = s->procedures[x->procedure].letter == 'U';
+            int64_t last = (int64_t)x->microbatch + o->runs[i].repeat - 1;
+            NEED(update ? x->microbatch == -1 && o->runs[i].repeat == 1
+                        : x->microbatch >= 0 && last < s->microbatches,
+                 "%c of microbatch %" PRId32 ": this stage has %" PRId32,
+                 s->procedures[x->procedure].letter, x->microbatch, s->microbatches);
+        }
+    return OK;
+}
+
+static enum status check_order(struct check *c, int32_t index)
+{
+    const struct order *o = &c->p->orders[index];
+    int64_t calls = 0;
+    for (int32_t i = 0; i < o->n_runs; i++) {
+        c->where = (struct program_place){SECTION_ORDER, index, 1 + i};
+        NEED(o->runs[i].repeat >= 1 && o->runs[i].n_calls >= 0,
+             "run of %" PRId32 " calls, %" PRId32 " times", o->runs[i].n_calls, o->runs[i].repeat);
+        calls += (int64_t)o->runs[i].repeat * o->runs[i].n_calls;
+        NEED(calls <= PROGRAM_ITEMS_MAX, "order %" PRId32 ": too long", index);
+    }
+    c->where.item = 0;
+    NEED(calls == o->n_calls, "order %" PRId32 ": %" PRId64 " calls, not %" PRId64, index, calls,
+         o->n_calls);
+    return OK;
+}
+
+static enum status check_all(struct check *c)
+{
+    const struct program *p = c->p;
+    NEED(p->steps >= 1 && p->microbatches >= 1 && p->microbatches <= PROGRAM_MICROBATCHES_MAX &&
+             p->n_devices == p->n_stages,
+         "steps, microbatches or devices out of range");
+    NEED(in(p->dtype, DTYPE_COUNT) && p->dtype != DTYPE_int32 && p->microbatch >= 1 &&
+             p->sequence_length >= 1,
+         "sizes out of range");
+    NEED(in(p->optimizer.kind, OPTIMIZER_SGD + 1), "unknown optimizer");
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        c->where = (struct program_place){SECTION_DEVICE, i, 0};
+        NEED(p->devices[i].slowdown >= 0 && p->devices[i].memory_bytes >= 0, "device %s: negative",
+             p->devices[i].name);
+        NEED(in(p->lanes[i].stage, p->n_stages) && p->stages[p->lanes[i].stage].device == i &&
+                 in(p->lanes[i].order, p->n_orders),
+             "device %s: its lane names no stage or order", p->devices[i].name);
+    }
+    for (int32_t i = 0; i < p->n_links; i++) {
+        c->where = (struct program_place){SECTION_LINK, i, 0};
+        NEED(p->links[i].bandwidth_Bps >= 0 && p->links[i].latency_s >= 0 &&
+                 in(p->links[i].sharing, LINK_FAIR + 1),
+             "link %s: out of range", p->links[i].name);
+    }
+    int64_t buffers = 0, messages = 0;
+    for (int32_t i = 0; i < p->n_channels; i++) TRY(check_channel(c, i, &messages));
+    for (int32_t i = 0; i < p->n_stages; i++) TRY(check_stage(c, i, &buffers));
+    for (int32_t i = 0; i < p->n_groups; i++) TRY(check_group(c, i));
+    for (int32_t i = 0; i < p->n_orders; i++) TRY(check_order(c, i));
+    for (int32_t i = 0; i < p->n_devices; i++) TRY(check_lane(c, i));
+    return OK;
+}
+
+enum status program_valid(const struct program *p, struct program_place *where, struct error *err)
+{
+    struct check c = {.p = p, .err = err};
+    enum status status = check_all(&c);
+    if (where) *where = c.where;
+    return status;
+}

@@ -1,0 +1,205 @@
+/* core/program_write.c - a program as lines of words.
+ *
+ * One record a line, a word that says what it is, numbers, names. Counts stand before what they
+ * count. A name is a word in which spaces, percent signs and control bytes are written %XX; the
+ * empty name is a percent sign alone. Doubles have 17 digits, which bring back every bit. What
+ * follows from the rest is not written: bytes of slots, shapes and keys of operators.
+ * program_parse (program_io.c) reads the same records in the same order.
+ */
+#include "core/program.h"
+
+#include <inttypes.h>
+
+static void put_name(FILE *out, const char *name)
+{
+    fputc(' ', out);
+    if (!*name) fputc('%', out);
+    for (const unsigned char *c = (const unsigned char *)name; *c; c++)
+        if (*c <= ' ' || *c == '%' || *c == 0x7f)
+            fprintf(out, "%%%02X", *c);
+        else
+            fputc(*c, out);
+}
+
+static void put(FILE *out, int64_t x) { fprintf(out, " %" PRId64, x); }
+static void put_double(FILE *out, double x) { fprintf(out, " %.17g", x); }
+
+static void put_list(FILE *out, const int32_t *x, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) put(out, x[i]);
+}
+
+static void put_shape(FILE *out, const struct shape *s)
+{
+    put(out, s->rank);
+    for (int32_t i = 0; i < s->rank; i++) put(out, s->dim[i]);
+}
+
+static void write_head(FILE *out, const struct program *p)
+{
+    fprintf(out, "musher-program 1\nprogram");
+    put_name(out, p->name);
+    fprintf(out, " %016" PRIx64 " %" PRIu64 " %s %d %d", p->plan_hash, p->seed,
+            dtype_name(p->dtype), p->emulated, p->deterministic);
+    put(out, p->steps), put(out, p->microbatch), put(out, p->sequence_length),
+        put(out, p->vocabulary), put(out, p->microbatches);
+    const struct optimizer *o = &p->optimizer;
+    fprintf(out, "\noptimizer %s", o->kind == OPTIMIZER_ADAMW ? "adamw" : "sgd");
+    put_double(out, o->lr), put_double(out, o->beta1), put_double(out, o->beta2),
+        put_double(out, o->eps), put_double(out, o->weight_decay);
+    fprintf(out, "\ncounts");
+    put(out, p->n_devices), put(out, p->n_links), put(out, p->n_stages), put(out, p->n_channels),
+        put(out, p->n_groups), put(out, p->n_orders);
+    fputc('\n', out);
+}
+
+static void write_devices(FILE *out, const struct program *p)
+{
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        const struct program_device *d = &p->devices[i];
+        fprintf(out, "device");
+        put_name(out, d->name), put_name(out, d->type), put_name(out, d->host),
+            put_name(out, d->kind);
+        put(out, d->index), put(out, d->type_index), put_double(out, d->slowdown),
+            put(out, d->memory_bytes);
+        put(out, p->lanes[i].stage), put(out, p->lanes[i].order);
+        fputc('\n', out);
+    }
+    for (int32_t i = 0; i < p->n_links; i++) {
+        const struct program_link *k = &p->links[i];
+        fprintf(out, "link");
+        put_name(out, k->name), put_double(out, k->bandwidth_Bps), put_double(out, k->latency_s);
+        put(out, k->half_duplex), put(out, k->emulated), put(out, k->sharing);
+        fputc('\n', out);
+    }
+}
+
+static void write_op(FILE *out, const struct program_op *op)
+{
+    const struct op_attrs *a = &op->attrs;
+    fprintf(out, "op");
+    put_name(out, op->name);
+    fprintf(out, " %s %c %s", op_kind_name(op->kind), phase_letter(op->phase),
+            dtype_name(op->dtype));
+    put(out, op->layer);
+    put(out, a->trans_a | a->trans_b << 1 | a->accumulate << 2 | a->gelu_erf << 3 |
+                 a->inverse << 4 | a->decay << 5);
+    put(out, a->heads), put(out, a->kv_heads), put(out, a->head_dim), put(out, a->window),
+        put(out, a->vocabulary);
+    put_double(out, a->eps), put_double(out, a->theta), put_double(out, a->rope.factor),
+        put_double(out, a->rope.low_freq_factor);
+    put_double(out, a->rope.high_freq_factor), put_double(out, a->rope.original_max_position),
+        put_double(out, a->scale);
+    put(out, op->n_inputs), put_list(out, op->input, op->n_inputs);
+    put(out, op->n_outputs), put_list(out, op->output, op->n_outputs);
+    fputc('\n', out);
+}
+
+static void write_procedure(FILE *out, const struct procedure *p)
+{
+    static const char *const names[] = {
+#define X(name) #name,
+        INSTR_KINDS(X)
+#undef X
+    };
+    fprintf(out, "procedure %c", p->letter);
+    put_name(out, p->variant), put(out, p->n_instrs);
+    for (int32_t i = 0; i < p->n_instrs; i++)
+        fprintf(out, " %s %" PRId32, names[p->instrs[i].kind], p->instrs[i].arg);
+    fputc('\n', out);
+}
+
+static void write_memory(FILE *out, const struct program_stage *s)
+{
+    static const char *const classes[] = {"parameter", "gradient", "state", "ring", "scratch"};
+    for (int32_t i = 0; i < s->n_slots; i++) {
+        const struct slot *x = &s->slots[i];
+        fprintf(out, "slot");
+        put_name(out, x->name);
+        fprintf(out, " %s %s", classes[x->class], dtype_name(x->dtype));
+        put(out, x->ring), put(out, x->offset_bytes), put(out, x->parameter), put(out, x->input),
+            put_shape(out, &x->shape);
+        fputc('\n', out);
+    }
+    for (int32_t i = 0; i < s->n_rings; i++) {
+        const struct ring *r = &s->rings[i];
+        fprintf(out, "ring %c %c", r->birth, r->death);
+        put(out, r->count), put(out, r->stride_bytes), put(out, r->sent), put(out, r->received);
+        fputc('\n', out);
+    }
+}
+
+static void write_stage(FILE *out, const struct program_stage *s)
+{
+    fprintf(out, "stage");
+    put(out, s->replica), put(out, s->stage), put(out, s->device), put(out, s->first_layer),
+        put(out, s->last_layer);
+    put(out, s->microbatches), put(out, s->first_microbatch), put(out, s->recompute);
+    put(out, s->n_slots), put(out, s->n_rings), put(out, s->n_ops), put(out, s->n_parameters),
+        put(out, s->n_procedures);
+    for (int i = 0; i < SLOT_CLASS_COUNT; i++) put(out, s->class_bytes[i]);
+    put(out, s->buffer_bytes);
+    fputc('\n', out);
+    write_memory(out, s);
+    for (int32_t i = 0; i < s->n_ops; i++) write_op(out, &s->ops[i]);
+    for (int32_t i = 0; i < s->n_parameters; i++) {
+        const struct program_parameter *x = &s->parameters[i];
+        fprintf(out, "parameter");
+        put_name(out, x->name), put(out, x->init), put_double(out, x->init_std), put(out, x->decay),
+            put(out, x->slot);
+        put_list(out, x->gradient, 2), put_list(out, x->state, 2), put_shape(out, &x->shape);
+        fputc('\n', out);
+    }
+    for (int32_t i = 0; i < s->n_procedures; i++) write_procedure(out, &s->procedures[i]);
+}
+
+static void write_channel(FILE *out, const struct channel *c)
+{
+    fprintf(out, "channel");
+    put(out, c->from_stage), put(out, c->to_stage), put(out, c->from_slot), put(out, c->to_slot),
+        put(out, c->link);
+    put(out, c->direction), put(out, c->bytes), put(out, c->receive_ahead), put(out, c->gradient);
+    fputc('\n', out);
+}
+
+static void write_group(FILE *out, const struct group *g)
+{
+    fprintf(out, "group");
+    put_name(out, g->name);
+    fprintf(out, " %s %s", g->algorithm == GROUP_CHAIN ? "chain" : "ring", dtype_name(g->dtype));
+    put(out, g->elements), put(out, g->n_members);
+    for (int32_t i = 0; i < g->n_members; i++) {
+        const struct group_member *m = &g->members[i];
+        fprintf(out, "\nmember");
+        put(out, m->stage), put(out, m->apart), put(out, g->link[i]), put(out, g->direction[i]);
+        put(out, g->back_link ? g->back_link[i] : -1),
+            put(out, g->back_link ? g->back_direction[i] : 0);
+        put(out, m->n_segments), put_list(out, m->segments, m->n_segments);
+        if (m->apart >= 0) put_list(out, m->apart_segments, m->n_segments);
+    }
+    fputc('\n', out);
+}
+
+static void write_order(FILE *out, const struct order *o)
+{
+    fprintf(out, "order");
+    put(out, o->n_runs);
+    for (int32_t i = 0; i < o->n_runs; i++) {
+        fprintf(out, "\nrun");
+        put(out, o->runs[i].repeat), put(out, o->runs[i].n_calls);
+        for (int32_t k = 0; k < o->runs[i].n_calls; k++)
+            put(out, o->runs[i].calls[k].procedure), put(out, o->runs[i].calls[k].microbatch);
+    }
+    fputc('\n', out);
+}
+
+void program_write(FILE *out, const struct program *p)
+{
+    write_head(out, p);
+    write_devices(out, p);
+    for (int32_t i = 0; i < p->n_stages; i++) write_stage(out, &p->stages[i]);
+    for (int32_t i = 0; i < p->n_channels; i++) write_channel(out, &p->channels[i]);
+    for (int32_t i = 0; i < p->n_groups; i++) write_group(out, &p->groups[i]);
+    for (int32_t i = 0; i < p->n_orders; i++) write_order(out, &p->orders[i]);
+    fprintf(out, "end\n");
+}

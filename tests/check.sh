@@ -1,0 +1,48 @@
+#!/bin/bash
+# tests/check.sh - the suites, the command-line tests and the lint, and one line that counts them all.
+# usage: BUILD=build tests/check.sh          after `make` has built the tests
+set -u
+BUILD=${BUILD:-build}
+MUSHER=$PWD/$BUILD/musher
+export BUILD MUSHER
+export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
+export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/tests/lsan.supp:print_suppressions=0}
+# One thread of BLAS a process: the tests start many processes on few cores.
+export OPENBLAS_NUM_THREADS=${OPENBLAS_NUM_THREADS:-1}
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+passed=0 failed=0
+scratch=$(mktemp -d) || exit 6
+trap 'rm -rf "$scratch"' EXIT
+
+"$BUILD/tests/run" >"$scratch/suites" 2>&1
+sed '$d' "$scratch/suites"
+if [[ $(tail -n 1 "$scratch/suites") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
+    passed=${BASH_REMATCH[1]} failed=${BASH_REMATCH[2]}
+else
+    tail -n 1 "$scratch/suites"
+    echo "not ok: the suites did not come to their end"
+    failed=1
+fi
+
+shopt -s nullglob
+for script in tests/cli/*.sh; do
+    timeout "${CLI_TIMEOUT:-300}" bash "$script" >"$scratch/cli" 2>&1
+    code=$?
+    good=$(grep -c '^ok ' "$scratch/cli") bad=$(grep -c '^not ok ' "$scratch/cli")
+    # A script that dies before it can complain has failed once.
+    if ((code && !bad)); then
+        echo "not ok $script: ended with $code" >>"$scratch/cli"
+        bad=1
+    fi
+    echo "$script: $good ok, $bad not ok"
+    if ((bad)); then cat "$scratch/cli"; fi
+    ((passed += good, failed += bad))
+done
+
+if tests/lint.sh; then ((passed++)); else
+    echo "not ok: lint"
+    ((failed++))
+fi
+echo "$passed passed, $failed failed"
+((failed == 0))

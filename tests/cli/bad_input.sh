@@ -1,0 +1,140 @@
+#!/bin/bash
+# tests/cli/bad_input.sh - what is wrong is said with its place and the documented exit code, and nothing is half-written.
+set -u
+bad=0
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch" || exit 6
+
+ok() { echo "ok $1"; }
+not_ok() {
+    echo "not ok $1: $2"
+    bad=1
+}
+
+# refused NAME CODE TEXT COMMAND...: ends with CODE within 20 s, says TEXT on stderr, leaves no new file but *.keep.
+refused() {
+    local name=$1 wanted=$2 text=$3
+    shift 3
+    timeout 20 "$@" > out.keep 2> err.keep
+    local code=$?
+    if ((code != wanted)); then
+        not_ok "$name" "exit code $code, not $wanted: $(head -c 300 err.keep)"
+    elif ! grep -qF -- "$text" err.keep; then
+        not_ok "$name" "'$text' is not in: $(head -c 400 err.keep)"
+    elif ls | grep -qvE '\.(keep|yaml|json|txt)$'; then
+        not_ok "$name" "left behind: $(ls | grep -vE '\.(keep|yaml|json|txt)$' | tr '\n' ' ')"
+        find . -type f ! -name '*.keep' ! -name '*.yaml' ! -name '*.json' ! -name '*.txt' -delete
+    else
+        ok "$name"
+    fi
+}
+
+cat > model.json <<'END'
+{"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32, "vocab_size": 256}
+END
+cat > job.yaml <<'END'
+version: 1
+model: model.json
+sequence_length: 24
+global_batch: 4
+microbatch: 1
+END
+cat > team.yaml <<'END'
+version: 1
+name: two
+device_types: [{name: cpu, device: host, slowdown: 1.5, memory: 64 MiB}]
+nodes: [{name: n, host: localhost, devices: [{type: cpu}, {type: cpu}]}]
+links: [{name: bus, between: [n], bandwidth: 1 GB/s, latency: 10 us}]
+END
+seq 1 4000 > text.txt
+"$MUSHER" plan job.yaml team.yaml -o plan.yaml > /dev/null 2> err.keep && ok "the good files plan" || not_ok "the good files plan" "$(cat err.keep)"
+"$MUSHER" plan job.yaml team.yaml -o even.yaml --baseline even-pipeline > /dev/null 2> err.keep && ok "and the baseline" || not_ok "and the baseline" "$(cat err.keep)"
+
+# edit FILE SED OUT
+edit() { sed "$2" "$1" > "$3"; }
+
+# Jobs.
+refused "a missing file" 3 "nowhere.yaml" "$MUSHER" show nowhere.yaml
+refused "a folder" 3 "." "$MUSHER" show .
+refused "an endless file" 3 "/dev/zero" "$MUSHER" show /dev/zero
+: > empty.yaml
+refused "an empty file" 3 "empty.yaml" "$MUSHER" show empty.yaml
+edit job.yaml 's/model.json/other.json/' j.yaml
+refused "a job without its model" 3 "other.json" "$MUSHER" show j.yaml
+echo '{"model_type": "bloom"}' > bloom.json
+edit job.yaml 's/model.json/bloom.json/' j.yaml
+refused "an unknown model_type lists the known" 3 "qwen3" "$MUSHER" show j.yaml
+edit job.yaml 's/global_batch: 4/global_batch: 0/' j.yaml
+refused "a batch of nothing" 3 "j.yaml:4" "$MUSHER" show j.yaml
+edit job.yaml 's/microbatch: 1/microbatch: 3/' j.yaml
+refused "a microbatch that does not divide the batch" 3 "microbatch" "$MUSHER" show j.yaml
+edit job.yaml 's/sequence_length: 24/sequence_length: 1e999/' j.yaml
+refused "a number beyond numbers" 3 "sequence_length" "$MUSHER" show j.yaml
+edit job.yaml 's/sequence_length/sequence_lenght/' j.yaml
+refused "a misspelt field lists the known" 3 "sequence_length" "$MUSHER" show j.yaml
+head -c 60 job.yaml > j.yaml
+refused "a truncated job" 3 "j.yaml" "$MUSHER" show j.yaml
+printf '%0.s[' $(seq 1 5000) > j.yaml
+refused "a deep file" 3 "j.yaml" "$MUSHER" show j.yaml
+printf 'version: 1\nmodel: &a [*a, *a]\n' > j.yaml
+refused "aliases" 3 "j.yaml:2" "$MUSHER" show j.yaml
+printf 'version: 1\nversion: 1\nmodel: x\n' > j.yaml
+refused "a field twice" 3 "version" "$MUSHER" show j.yaml
+
+# Clusters.
+edit team.yaml 's/1 GB/0 GB/' c.yaml
+refused "zero bandwidth" 3 "bandwidth" "$MUSHER" plan job.yaml c.yaml -o p
+edit team.yaml 's/10 us/-10 us/' c.yaml
+refused "negative latency" 3 "latency" "$MUSHER" plan job.yaml c.yaml -o p
+edit team.yaml 's/{type: cpu}]/{type: gpu}]/' c.yaml
+refused "an unknown device type lists the known" 3 "cpu" "$MUSHER" plan job.yaml c.yaml -o p
+edit team.yaml 's/device: host/device: B9000/' c.yaml
+refused "an unknown catalogue device lists the known" 3 "A100" "$MUSHER" plan job.yaml c.yaml -o p
+edit team.yaml 's/between: \[n\]/between: [m]/' c.yaml
+refused "a link to nowhere" 3 "m" "$MUSHER" plan job.yaml c.yaml -o p
+edit team.yaml 's/64 MiB/64 KiB/' c.yaml
+refused "memory that no plan fits in names the nearest miss" 4 "nearest miss" "$MUSHER" plan job.yaml c.yaml -o p
+edit team.yaml 's/slowdown: 1.5/slowdown: 0.5/' c.yaml
+refused "a slowdown below one" 3 "slowdown" "$MUSHER" plan job.yaml c.yaml -o p
+
+# Plans.
+edit even.yaml 's/device: n.1/device: n.7/' p.yaml
+refused "a plan with a missing device" 3 "n.7" "$MUSHER" simulate p.yaml
+edit even.yaml 's/device: n.1/device: n.0/' p.yaml
+refused "a device used twice" 3 "n.0" "$MUSHER" simulate p.yaml
+edit even.yaml 's/layers: \[0, 3\]/layers: [0, 2]/' p.yaml
+refused "a gap between stages says where" 3 "p.yaml:" "$MUSHER" simulate p.yaml
+edit even.yaml 's/microbatches: 4/microbatches: 3/' p.yaml
+refused "shares that do not add up" 3 "3" "$MUSHER" simulate p.yaml
+edit even.yaml 's/layers: \[0, 3\], device: n.0/layers: [0, 3], device: n.0, order: "F0 B0 F1 B1 F2 B2 F3"/' p.yaml
+refused "an order with a missing backward" 3 "B3" "$MUSHER" simulate p.yaml
+edit even.yaml 's/layers: \[0, 3\], device: n.0/layers: [0, 3], device: n.0, order: "F0 B1 F1 B0 F2 B2 F3 B3"/' p.yaml
+refused "a backward before its forward" 3 "F1" "$MUSHER" simulate p.yaml
+sed 's/layers: \[0, 3\], device: n.0/layers: [0, 3], device: n.0, order: "F0 F1 F2 F3 B3 B2 B1 B0"/; s/layers: \[4, 7\], device: n.1/layers: [4, 7], device: n.1, order: "F0 B0 F1 B1 F2 B2 F3 B3"/' even.yaml > p.yaml
+refused "orders that cannot meet" 3 "p.yaml" "$MUSHER" simulate p.yaml
+edit even.yaml '/^ *links:/,$d' p.yaml
+refused "a plan cut off in the middle" 3 "p.yaml" "$MUSHER" simulate p.yaml
+sed 's/memory: [^,}]*/memory: 64 KiB/' even.yaml > p.yaml
+refused "a plan that does not fit names the holders" 4 "n.0" "$MUSHER" simulate p.yaml
+
+# Runs.
+refused "no text to train on" 2 "--data" "$MUSHER" run even.yaml
+refused "a text that is too short" 3 "model.json" "$MUSHER" run even.yaml --data model.json --steps 1
+refused "a world of another size" 3 "2" mpirun --oversubscribe -n 3 "$MUSHER" run even.yaml --data text.txt --steps 1
+refused "a checkpoint that is not there" 3 "nowhere" "$MUSHER" run even.yaml --data text.txt --steps 1 --resume nowhere
+
+# Traces and databases.
+"$MUSHER" simulate even.yaml --trace sim.keep > /dev/null
+"$MUSHER" simulate plan.yaml --trace other.keep > /dev/null
+refused "a run that is a simulation" 3 "simulated" "$MUSHER" calibrate --db none.keep sim.keep
+refused "a database that is not there" 3 "nowhere.db" "$MUSHER" simulate even.yaml --db nowhere.db
+refused "a database that is none" 3 "job.yaml" "$MUSHER" simulate even.yaml --db job.yaml
+refused "traces of two plans" 3 "plan" "$MUSHER" compare sim.keep other.keep
+head -c 700 sim.keep > cut.keep
+refused "a truncated trace" 3 "cut.keep" "$MUSHER" plot cut.keep -o x.png
+sed 's/"begin_ns":[0-9]*/"begin_ns":-5/' sim.keep > negative.keep
+refused "a time before time" 3 "negative.keep" "$MUSHER" plot negative.keep -o x.png
+refused "a picture of an unknown kind" 2 ".svg" "$MUSHER" plot sim.keep -o x.bmp
+refused "a folder that is not there" 6 "nowhere" "$MUSHER" plan job.yaml team.yaml -o nowhere/p.yaml
+exit $bad

@@ -1,0 +1,133 @@
+#!/bin/bash
+# tests/cli/training.sh - training is the same whoever computes it.
+# 50 steps of a small GPT on a real text: the losses of one device and of every other plan agree to 1e-5 (fp32) and
+# 1e-9 (fp64); with --deterministic the weights are the same bits; a resumed run is the run.
+set -u
+bad=0
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+text=$scratch/text.txt
+cat LICENSE > "$text"
+steps=${TRAINING_STEPS:-50}
+
+ok() { echo "ok $1"; }
+not_ok() {
+    echo "not ok $1: $2"
+    bad=1
+}
+
+# plan NAME PRECISION OPTIMIZER REPLICAS: four real host devices on this machine.
+plan() {
+    cat > "$scratch/$1.yaml" <<END
+version: 1
+name: $1
+microbatch: 1
+steps: 1
+replicas:
+$4
+job:
+  version: 1
+  model: {model_type: ${5:-gpt2}, $model}
+  sequence_length: 24
+  global_batch: 6
+  precision: $2
+  optimizer: {kind: $3, lr: 1e-3}
+  seed: 7
+cluster:
+  version: 1
+  name: here
+  device_types: [{name: cpu, device: host, memory: 1 GiB}]
+  nodes: [{name: n, host: localhost, devices: [{type: cpu}, {type: cpu}, {type: cpu}, {type: cpu}]}]
+  links: [{name: bus, between: [n]}]
+END
+}
+
+# 10 layers: embedding, 2 x (attention, MLP), final norm, head, loss are 0 ... 7 for two blocks.
+gpt='n_embd: 32, n_layer: 2, n_head: 4, n_positions: 32, vocab_size: 256'
+llama='hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 256, max_position_embeddings: 32, rms_norm_eps: 1e-5, tie_word_embeddings: false, hidden_act: silu'
+
+single='  - {microbatches: 6, stages: [{layers: [0, 7], device: n.0}]}'
+declare -A plans
+plans[uneven-pipeline]='  - {microbatches: 6, stages: [{layers: [0, 0], device: n.0}, {layers: [1, 4], device: n.1, warmup: 2}, {layers: [5, 7], device: n.2}]}'
+plans[uneven-data]='  - {microbatches: 1, stages: [{layers: [0, 7], device: n.0}]}
+  - {microbatches: 5, stages: [{layers: [0, 7], device: n.1}]}'
+plans[both]='  - {microbatches: 2, stages: [{layers: [0, 3], device: n.0}, {layers: [4, 7], device: n.1}]}
+  - {microbatches: 4, stages: [{layers: [0, 3], device: n.2, bucket: 4 KiB}, {layers: [4, 7], device: n.3, bucket: 4 KiB}]}'
+plans[unequal-replicas]='  - {microbatches: 4, stages: [{layers: [0, 1], device: n.3}, {layers: [2, 5], device: n.1, recompute: true}, {layers: [6, 7], device: n.2}]}
+  - {microbatches: 2, stages: [{layers: [0, 7], device: n.0, recompute: true}]}'
+plans[explicit-order]='  - {microbatches: 6, stages: [{layers: [0, 2], device: n.0, order: "F0 F1 F2 I0 F3 I1 W0 F4 I2 W1 F5 I3 W2 I4 W3 I5 W4 W5"}, {layers: [3, 7], device: n.1, order: "F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 F4 I4 W2 F5 I5 W5 W3 W4"}]}'
+
+run() { # NAME ARGUMENTS...: losses to NAME.losses, one a line
+    local name=$1
+    shift
+    "$MUSHER" run "$scratch/$name.yaml" --data "$text" --json "$@" > "$scratch/$name.json" 2> "$scratch/$name.err" || {
+        not_ok "$name runs" "exit $?: $(tail -n 3 "$scratch/$name.err")"
+        return 1
+    }
+    sed -n 's/.*"losses": *\[\(.*\)\].*/\1/p' "$scratch/$name.json" | tr ',' '\n' | tr -d ' ' > "$scratch/$name.losses"
+    [[ $(wc -l < "$scratch/$name.losses") -ge 2 ]] || not_ok "$name has losses" "$(head -c 300 "$scratch/$name.json")"
+}
+
+# The largest relative difference of two files of losses.
+distance() { paste "$1" "$2" | awk 'BEGIN { m = 0 } { d = ($1 - $2) / $1; if (d < 0) d = -d; if (!(d <= m)) m = d } END { print m }'; }
+within() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a <= b) }'; }
+
+# The weights and the optimizer's state in a checkpoint, whatever files the plan's owners wrote them to.
+weights() { grep -h '"crc' "$1"/step-*/manifest.json | sed 's/.*"name": *"\([^"]*\)".*"crc[^:]*": *\([0-9]*\).*/\1 \2/' | sort; }
+
+equal_losses() { # FAMILY PRECISION TOLERANCE
+    plan single "$2" adamw "$single" "$1"
+    run single --steps "$steps" || return
+    local first last
+    first=$(head -n 1 "$scratch/single.losses") last=$(tail -n 1 "$scratch/single.losses")
+    within "$last" "$(awk -v f="$first" 'BEGIN { print 0.9 * f }')" && ok "$1 $2: the loss falls ($first -> $last)" ||
+        not_ok "$1 $2: the loss falls" "$first -> $last"
+    for name in "${!plans[@]}"; do
+        plan "$name" "$2" adamw "${plans[$name]}" "$1"
+        run "$name" --steps "$steps" || continue
+        local d
+        d=$(distance "$scratch/single.losses" "$scratch/$name.losses")
+        within "$d" "$3" && ok "$1 $2: $name trains like one device ($d)" ||
+            not_ok "$1 $2: $name trains like one device" "losses differ by $d, more than $3"
+    done
+}
+
+same_bits() { # FAMILY
+    plan single fp32 adamw "$single" "$1"
+    run single --steps "$steps" --deterministic --save "$scratch/save.single" || return
+    weights "$scratch/save.single" > "$scratch/single.weights"
+    [[ $(wc -l < "$scratch/single.weights") -gt 20 ]] && ok "$1: the checkpoint lists its tensors" ||
+        not_ok "$1: the checkpoint lists its tensors" "$(wc -l < "$scratch/single.weights") of them"
+    for name in "${!plans[@]}"; do
+        plan "$name" fp32 adamw "${plans[$name]}" "$1"
+        rm -rf "$scratch/save"
+        run "$name" --steps "$steps" --deterministic --save "$scratch/save" || continue
+        weights "$scratch/save" > "$scratch/$name.weights"
+        cmp -s "$scratch/single.weights" "$scratch/$name.weights" && ok "$1: $name ends with the same bits" ||
+            not_ok "$1: $name ends with the same bits" "$(diff "$scratch/single.weights" "$scratch/$name.weights" | grep -c '^<') tensors differ"
+    done
+}
+
+resumes() {
+    plan single fp32 adamw "$single" gpt2
+    plan both fp32 adamw "${plans[both]}" gpt2
+    run single --steps 20 --deterministic --save "$scratch/whole" || return
+    cp "$scratch/single.losses" "$scratch/whole.losses"
+    run single --steps 12 --deterministic --save "$scratch/half" || return
+    cp "$scratch/single.losses" "$scratch/joined.losses"
+    run both --steps 8 --deterministic --resume "$scratch/half" --save "$scratch/rest" || return
+    cat "$scratch/both.losses" >> "$scratch/joined.losses"
+    cmp -s "$scratch/whole.losses" "$scratch/joined.losses" && ok "another plan goes on where one stopped" ||
+        not_ok "another plan goes on where one stopped" "$(distance "$scratch/whole.losses" "$scratch/joined.losses")"
+    cmp -s <(weights "$scratch/whole") <(weights "$scratch/rest") && ok "and ends with the same bits" ||
+        not_ok "and ends with the same bits" "weights differ"
+}
+
+model=$gpt
+equal_losses gpt2 fp32 1e-5
+equal_losses gpt2 fp64 1e-9
+same_bits gpt2
+resumes
+model=$llama
+equal_losses llama fp64 1e-9
+exit $bad

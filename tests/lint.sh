@@ -1,0 +1,92 @@
+#!/bin/bash
+# tests/lint.sh - the rules of the house that a compiler does not know. Prints file:line: rule.
+# usage: tests/lint.sh [FILE...]     every source of the tree unless named; exit 1 where it printed
+# The files are named relative to the root of the tree, from which this is called.
+set -u
+if (($# == 0)); then
+    shopt -s nullglob
+    set -- {core,traces,profiles,sim,planner,exec,tools,tests,tests/programs,tests/bench,tests/fuzz}/*.{c,h,cu}
+fi
+(($#)) || exit 0
+failed=0
+
+awk '
+BEGIN {
+    split("core:core;traces:core traces;profiles:core traces profiles;" \
+          "sim:core traces profiles sim;planner:core traces profiles sim planner;" \
+          "exec:core traces exec;tools:*;tests:*", rows, ";")
+    for (i in rows) { split(rows[i], kv, ":"); may[kv[1]] = " " kv[2] " " }
+    # <header that begins so> may be included by files that match
+    wall["sqlite3.h"] = "^(profiles/store[a-z_]*|traces/import_[a-z_]*)\\.c$"
+    wall["gsl/"] = "^(profiles|sim|planner)/[a-z0-9_]*\\.c$"
+    wall["igraph"] = wall["glpk.h"] = "^planner/"
+    wall["mpi.h"] = wall["cblas"] = wall["cuda"] = wall["cublas"] = wall["nccl"] = "^exec/"
+    wall["jansson.h"] = wall["yaml.h"] = "^core/document\\.c$"
+    wall["check.h"] = "^tests/"
+    # longer than 500 lines with good reason
+    long["sim/sim.c"] = long["exec/worker.c"] = 1
+}
+function say(rule) { printf "%s:%d: %s\n", FILENAME, FNR, rule; bad = 1 }
+# The line without comments and without what stands in quotes.
+function bare(line,    out, c, i, n, quote) {
+    n = length(line)
+    for (i = 1; i <= n; i++) {
+        c = substr(line, i, 1)
+        if (in_comment) {
+            if (substr(line, i, 2) == "*/") { in_comment = 0; i++ }
+        } else if (quote) {
+            if (c == "\\") i++
+            else if (c == quote) { quote = ""; out = out c }
+        } else if (substr(line, i, 2) == "/*") { in_comment = 1; i++ }
+        else if (substr(line, i, 2) == "//") break
+        else { if (c == "\"" || c == "\047") quote = c; out = out c }
+    }
+    return " " out
+}
+FNR == 1 { split(FILENAME, at, "/"); folder = at[1]; in_comment = 0 }
+FNR == 501 && !(FILENAME in long) { say("more than 500 lines: split the file") }
+/[ \t]$/ { say("space at the end of the line") }
+/TO[D]O|FIX[M]E|XX[X][ :]/ { say("unfinished work is not committed") }
+match($0, /^#[ \t]*include "[^"]+"/) {
+    split($0, quoted, "\"")
+    n = split(quoted[2], to, "/")
+    if (n > 1 && may[folder] != " * " && !index(may[folder], " " to[1] " ")) say(folder " may not include " to[1])
+}
+/^#[ \t]*include [<"]/ {
+    header = $0
+    sub(/^#[ \t]*include [<"]/, "", header)
+    for (w in wall)
+        if (folder != "tests" && index(header, w) == 1 && FILENAME !~ wall[w]) say(w " stays behind its wall")
+}
+{ code = bare($0) }
+# What open_memstream made is freed where the comment beside it says so.
+code ~ /[^a-zA-Z0-9_](malloc|calloc|realloc|free|strdup|asprintf)\(/ && FILENAME !~ /^(core\/arena\.c|tests\/)/ && !/open_memstream/ {
+    say("memory comes from core/arena.h")
+}
+code ~ /[^a-zA-Z0-9_](strcpy|strcat|sprintf|vsprintf|strtok|atoi|atol|atof|gets|rand|srand)\(/ {
+    say("banned: fails silently or overruns")
+}
+code ~ /[^a-zA-Z0-9_](exit|printf|puts|putchar)\(/ && folder != "tools" && folder != "tests" {
+    say("only tools/ prints and exits")
+}
+code ~ /[^a-zA-Z0-9_](stdout|stderr)[^a-zA-Z0-9_]/ && folder !~ /^(tools|tests|exec)$/ && FILENAME !~ /^core\/(log|error|arena|file)\.c$/ {
+    say("talk goes through core/log.h, data through core/file.h")
+}
+code ~ /[^a-zA-Z0-9_](_exit|abort)\(/ && folder !~ /^(tools|tests|exec)$/ && FILENAME !~ /^core\/(error|arena)\.c$/ {
+    say("the end of the program is not decided here")
+}
+code ~ /[^a-zA-Z0-9_]setlocale\(/ && folder != "tests" { say("banned: numbers would depend on the place") }
+code ~ /typedef[ \t]+(struct|enum|union)/ && code !~ /\(/ { say("no typedef of structs") }
+END { exit bad }
+' "$@" || failed=1
+
+# A header tells its own name in its guard, so that two headers never share one.
+for file in "$@"; do
+    [[ $file == *.h ]] || continue
+    guard=$(tr 'a-z/.' 'A-Z__' <<<"$file")
+    if ! grep -qx "#ifndef $guard" "$file"; then
+        echo "$file:1: the guard is $guard"
+        failed=1
+    fi
+done
+exit $failed

@@ -1,0 +1,193 @@
+/* tests/plans.h - plans made in a few words, for suites that lower them.
+ *
+ * One node with as many devices as asked for, one link between any two of them, a tiny model.
+ */
+#ifndef TESTS_PLANS_H
+#define TESTS_PLANS_H
+
+#include "core/arena.h"
+#include "core/lower.h"
+#include "core/rng.h"
+
+#include "tests/suites.h"
+
+#include <stdio.h>
+
+#define TINY_GPT2                                                                                  \
+    "{\"model_type\": \"gpt2\", \"activation_function\": \"gelu_new\", \"n_embd\": 32, "           \
+    "\"n_head\": 2,"                                                                               \
+    " \"n_layer\": %d, \"n_positions\": 64, \"vocab_size\": 64}"
+#define TINY_LLAMA                                                                                 \
+    "{\"model_type\": \"llama\", \"hidden_act\": \"silu\", \"hidden_size\": 32, "                  \
+    "\"intermediate_size\": 48,"                                                                   \
+    " \"max_position_embeddings\": 64, \"num_attention_heads\": 2, \"num_hidden_layers\": %d,"     \
+    " \"num_key_value_heads\": 1, \"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": false, "        \
+    "\"vocab_size\": 64}"
+
+static inline struct model plans_model(struct arena *a, const char *text, int layers)
+{
+    struct model m;
+    struct node *config;
+    struct error err = {0};
+    const char *json = strstr(text, "gpt2") ? arena_printf(a, TINY_GPT2, layers)
+                                            : arena_printf(a, TINY_LLAMA, layers);
+    ck_assert_msg(document_parse(a, "config", json, strlen(json), &config, &err) == OK, "%s",
+                  err.text);
+    ck_assert_msg(model_read(config, "tiny", &m, &err) == OK, "%s", err.text);
+    return m;
+}
+
+static inline struct cluster plans_cluster(struct arena *a, int32_t n_devices)
+{
+    struct cluster c = {
+        .name = "team", .n_types = 1, .n_nodes = 1, .n_links = 1, .n_devices = n_devices};
+    c.types = ARENA_ARRAY(a, struct device_type, 1);
+    c.types[0] = (struct device_type){
+        .name = "plain", .catalogue = "host", .memory_bytes = INT64_C(1) << 40};
+    c.nodes = ARENA_ARRAY(a, struct node_spec, 1);
+    c.nodes[0] = (struct node_spec){.name = "a", .host = "localhost", .n_devices = n_devices};
+    c.links = ARENA_ARRAY(a, struct link, 1);
+    c.links[0] = (struct link){
+        .name = "bus", .bandwidth_Bps = 1e9, .latency_s = 1e-6, .stated = true, .n_ends = 1};
+    c.devices = ARENA_ARRAY(a, struct device, (size_t)n_devices);
+    for (int32_t i = 0; i < n_devices; i++)
+        c.devices[i] = (struct device){.name = arena_printf(a, "a.%d", i), .index = i};
+    return c;
+}
+
+/* Replicas come later, by plans_replica. global_batch grows with them. */
+static inline struct plan plans_new(struct arena *a, const char *model, int layers,
+                                    int32_t n_devices)
+{
+    struct plan p = {.name = "made", .microbatch = 2, .steps = 1, .seed = 1};
+    p.job = (struct job){.model = plans_model(a, model, layers),
+                         .sequence_length = 8,
+                         .precision = DTYPE_fp32,
+                         .seed = 1,
+                         .optimizer = {OPTIMIZER_ADAMW, 1e-3, 0.9, 0.999, 1e-8, 0.01}};
+    p.cluster = plans_cluster(a, n_devices);
+    p.replicas = ARENA_ARRAY(a, struct plan_replica, (size_t)n_devices);
+    return p;
+}
+
+/* Stages end at last[0], last[1], … (the last one is the model's last layer); devices in order. */
+static inline struct plan_replica *plans_replica(struct arena *a, struct plan *p,
+                                                 int32_t microbatches, int32_t n_stages,
+                                                 const int32_t *last)
+{
+    int32_t device = 0, first = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++) device += p->replicas[r].n_stages;
+    struct plan_replica *x = &p->replicas[p->n_replicas++];
+    *x = (struct plan_replica){.microbatches = microbatches,
+                               .n_stages = n_stages,
+                               .stages = ARENA_ARRAY(a, struct plan_stage, (size_t)n_stages)};
+    for (int32_t s = 0; s < n_stages; s++) {
+        x->stages[s] = (struct plan_stage){
+            .first_layer = first, .last_layer = last[s], .device = device + s, .receive_ahead = 2};
+        first = last[s] + 1;
+    }
+    p->job.global_batch += microbatches * p->microbatch;
+    return x;
+}
+
+static inline int32_t plans_layers(struct arena *a, const struct plan *p)
+{
+    struct graph *g;
+    struct error err = {0};
+    ck_assert_msg(lower_graph(a, &p->job, p->microbatch, &g, &err) == OK, "%s", err.text);
+    return g->n_layers;
+}
+
+static const enum op_kind plans_fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_flat_sgd};
+
+static inline struct program *plans_lower(struct arena *a, const struct plan *p, bool fused)
+{
+    struct lower_options o = {.n_fused = fused ? 4 : 0, .fused = plans_fused};
+    struct program *out = ARENA_ARRAY(a, struct program, 1);
+    struct error err = {0};
+    ck_assert_msg(lower_plan(a, p, &o, out, &err) == OK, "%s", err.text);
+    return out;
+}
+
+static inline enum status plans_refused(struct arena *a, const struct plan *p, struct error *err)
+{
+    struct lower_options o = {.fused = plans_fused};
+    struct program out;
+    return lower_plan(a, p, &o, &out, err);
+}
+
+static inline char *plans_text(const struct program *p, size_t *n) /* the caller frees */
+{
+    char *text = NULL;
+    FILE *f = open_memstream(&text, n);
+    ck_assert_ptr_nonnull(f);
+    program_write(f, p);
+    fclose(f);
+    char *copy = malloc(*n + 1);
+    memcpy(copy, text, *n + 1);
+    free(text);
+    return copy;
+}
+
+/* Draws numbers of one random case. */
+struct plans_random {
+    uint64_t seed, n;
+};
+static inline int32_t plans_below(struct plans_random *r, int32_t n)
+{
+    return (int32_t)rng_below(r->seed, 7, r->n++, (uint64_t)n);
+}
+
+/* An order in the manner of zero bubble: in_flight forwards, then I and F, weight gradients
+ * whenever. */
+static inline const char *plans_split_order(struct arena *a, struct plans_random *r, int32_t m,
+                                            int32_t w)
+{
+    const char *text = "";
+    int32_t f = 0, i = 0, g = 0;
+    while (g < m) {
+        if (f < m && f - i < w)
+            text = arena_printf(a, "%sF%d ", text, f), f++;
+        else if (i < m)
+            text = arena_printf(a, "%sI%d ", text, i), i++;
+        while (g < i && (i == m || plans_below(r, 3) == 0))
+            text = arena_printf(a, "%sW%d ", text, g), g++;
+    }
+    return text;
+}
+
+static inline void plans_random_stage(struct arena *a, struct plans_random *r, struct plan_stage *s,
+                                      int32_t m, int32_t w)
+{
+    s->warmup = w;
+    s->recompute = plans_below(r, 3) == 0;
+    s->bucket_bytes = plans_below(r, 2) ? 0 : 1 << (6 + plans_below(r, 10));
+    s->receive_ahead = 1 + plans_below(r, 3);
+    if (plans_below(r, 3) == 0) s->order = plans_split_order(a, r, m, w);
+}
+
+static inline struct plan plans_random_plan(struct arena *a, uint64_t seed)
+{
+    struct plans_random r = {seed, 0};
+    int32_t n_replicas = 1 + plans_below(&r, 3);
+    struct plan p =
+        plans_new(a, plans_below(&r, 2) ? "gpt2" : "llama", 1 + plans_below(&r, 3), 5 * n_replicas);
+    int32_t layers = plans_layers(a, &p);
+    if (plans_below(&r, 3) == 0) p.job.optimizer.kind = OPTIMIZER_SGD;
+    p.deterministic = plans_below(&r, 3) == 0;
+    for (int32_t k = 0; k < n_replicas; k++) {
+        int32_t last[5], n = 0, m = 1 + plans_below(&r, 9);
+        for (int32_t l = 0; l + 1 < layers && n < 4; l++)
+            if (plans_below(&r, 3) == 0) last[n++] = l;
+        last[n++] = layers - 1;
+        struct plan_replica *x = plans_replica(a, &p, m, n, last);
+        for (int32_t s = n - 1, w = 1; s >= 0; s--) {
+            w += plans_below(&r, 3);
+            if (w > m) w = m;
+            plans_random_stage(a, &r, &x->stages[s], m, w);
+        }
+    }
+    return p;
+}
+
+#endif

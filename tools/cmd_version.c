@@ -1,0 +1,43 @@
+#include "core/arena.h"
+#include "core/json.h"
+#include "core/version.h"
+#include "tools/cmd.h"
+#include "tools/options.h"
+
+static const char *compiler(void)
+{
+#ifdef __clang__
+    return "clang " __clang_version__;
+#else
+    return "gcc " __VERSION__;
+#endif
+}
+
+static void print(bool as_json)
+{
+    if (!as_json) {
+        printf("musher %s (%s)\n", MUSHER_VERSION, compiler());
+        return;
+    }
+    struct json j;
+    json_begin(&j, stdout, JSON_INDENTED);
+    json_put_object(&j, NULL);
+    json_put_int(&j, "schema", 1);
+    json_put_text(&j, "version", MUSHER_VERSION);
+    json_put_text(&j, "compiler", compiler());
+    json_close(&j);
+    json_end(&j);
+}
+
+enum status cmd_version(int argc, char **argv, struct error *err)
+{
+    struct common common = COMMON_DEFAULTS;
+    const struct option options[] = {{0}};
+    const struct command command = {"version", "version and compiler of this program", options,
+                                    {"musher version", "musher version --json"}};
+    struct arena *a = arena_new();
+    enum status status = options_parse(a, &command, &common, argc, argv, err);
+    if (status == OK && !common.help) print(common.json);
+    arena_free(a);
+    return status;
+}

@@ -1,0 +1,133 @@
+/* tools/main.c - finds the verb, and turns its failure into a line and an exit code.
+ *
+ * setlocale is never called: numbers are read and written the same everywhere. A reader that goes
+ * away (SIGPIPE) ends the program quietly; SIGINT and SIGTERM leave no temporary file behind.
+ */
+#include "core/arena.h"
+#include "core/file.h"
+#include "core/json.h"
+#include "core/log.h"
+#include "core/version.h"
+#include "tools/cmd.h"
+#include "tools/options.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct verb {
+    const char *name, *help;
+    enum status (*run)(int argc, char **argv, struct error *err);
+} verbs[] = {
+#define X(name, help) {#name, help, cmd_##name},
+    VERBS(X)
+#undef X
+};
+
+#define N_VERBS (sizeof verbs / sizeof *verbs)
+
+static void print_usage(FILE *out)
+{
+    fputs("usage: musher VERB [options] [arguments]\n\n"
+          "Plans, simulates and runs the training of one model on a mixed team of GPUs.\n\nverbs:\n",
+          out);
+    for (size_t i = 0; i < N_VERBS; i++)
+        if (verbs[i].run) fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].help);
+    fputs("\n'musher VERB --help' tells more. Exit codes: 0 done, 1 internal, 2 usage, 3 input,\n"
+          "4 no plan fits, 5 tolerance exceeded, 6 resources, 7 a rank failed, 130 interrupted.\n",
+          out);
+}
+
+static enum status find_verb(const char *name, const struct verb **out, struct error *err)
+{
+    const char *names[N_VERBS + 1] = {0};
+    for (size_t i = 0; i < N_VERBS; i++) {
+        names[i] = verbs[i].name;
+        if (strcmp(verbs[i].name, name)) continue;
+        if (!verbs[i].run)
+            return error_set(err, ERR_USAGE, "this build has no '%s'", name);
+        *out = &verbs[i];
+        return OK;
+    }
+    const char *near = options_nearest(name, names);
+    if (near) return error_set(err, ERR_USAGE, "unknown verb '%s'; did you mean '%s'?", name, near);
+    return error_set(err, ERR_USAGE, "unknown verb '%s'; 'musher --help' lists them", name);
+}
+
+static bool asks_for_json(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
+        if (!strcmp(argv[i], "--json")) return true;
+    return false;
+}
+
+static void print_error_json(enum status code, const char *message)
+{
+    struct json j;
+    json_begin(&j, stdout, JSON_LINE);
+    json_put_object(&j, NULL);
+    json_put_int(&j, "schema", 1);
+    json_put_object(&j, "error");
+    json_put_int(&j, "code", code);
+    json_put_text(&j, "message", message);
+    json_close(&j);
+    json_close(&j);
+    json_end(&j);
+}
+
+static void on_signal(int number)
+{
+    file_remove_temporaries();
+    _exit(number == SIGINT ? ERR_INTERRUPTED : 128 + number);
+}
+
+static void prepare(void)
+{
+    signal(SIGPIPE, SIG_DFL);
+    signal(SIGINT, on_signal);
+    signal(SIGTERM, on_signal);
+    arena_on_exhaustion(file_remove_temporaries);
+}
+
+/* Data that did not reach its reader (a full disk behind stdout) is a failure like any other. */
+static enum status flush_data(enum status status, struct error *err)
+{
+    errno = 0;
+    if (!fflush(stdout) && !ferror(stdout)) return status;
+    if (status != OK) return status;
+    return error_set(err, ERR_RESOURCE, "cannot write standard output: %s",
+                     errno ? strerror(errno) : "an earlier write failed");
+}
+
+int main(int argc, char **argv)
+{
+    struct error err = {0};
+    const struct verb *verb = NULL;
+    prepare();
+    if (argc < 2) {
+        print_usage(stderr);
+        return ERR_USAGE;
+    }
+    const char *first = argv[1];
+    char help[] = "--help", *help_of[] = {argc > 2 ? argv[2] : NULL, help, NULL};
+    enum status status = OK;
+    if (!strcmp(first, "--version"))
+        printf("musher %s\n", MUSHER_VERSION);
+    else if (!strcmp(first, "--help") || !strcmp(first, "-h") || (!strcmp(first, "help") && argc < 3))
+        print_usage(stdout);
+    else if (!strcmp(first, "help")) {
+        status = find_verb(argv[2], &verb, &err);
+        if (status == OK) status = verb->run(2, help_of, &err);
+    } else {
+        status = find_verb(first, &verb, &err);
+        if (status == OK) status = verb->run(argc - 1, argv + 1, &err);
+    }
+    status = flush_data(status, &err);
+    log_progress_end();
+    if (status == OK) return OK;
+    if (asks_for_json(argc, argv)) print_error_json(status, err.text);
+    log_error("%s", err.text);
+    return status;
+}

@@ -1,0 +1,352 @@
+#include "tools/options.h"
+
+#include "core/arena.h"
+#include "core/log.h"
+#include "core/units.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_WORD 40 /* longer words are nobody's typing error */
+
+/* The parser's view: the verb's own table, then the common one. */
+struct tables {
+    const struct option *own, *shared;
+};
+
+#define N_COMMON 6
+static void common_table(struct common *c, struct option table[N_COMMON])
+{
+    const struct option rows[N_COMMON] = {
+        {.name = "json", .type = OPTION_FLAG, .value = &c->json, .help = "results as JSON on stdout"},
+        {.name = "seed", .type = OPTION_INT, .value = &c->seed, .unit = "N", .help = "of every random choice"},
+        {.name = "verbose", .letter = 'v', .type = OPTION_FLAG, .value = &c->verbose, .help = "say more on stderr"},
+        {.name = "quiet", .letter = 'q', .type = OPTION_FLAG, .value = &c->quiet, .help = "say only what went wrong"},
+        {.name = "help", .letter = 'h', .type = OPTION_FLAG, .value = &c->help, .help = "this text"},
+        {0}};
+    memcpy(table, rows, sizeof rows);
+}
+
+static bool is_argument(const struct option *o)
+{
+    return o->type == OPTION_ARGUMENT || o->type == OPTION_ARGUMENTS;
+}
+
+static int at_most(int x, int y) { return x < y ? x : y; }
+
+/* Damerau's distance (insert, delete, change, swap neighbours), O(length^2). */
+static int distance(const char *a, const char *b)
+{
+    int n = (int)strlen(a), m = (int)strlen(b);
+    int row[3][MAX_WORD + 1];
+    if (n > MAX_WORD || m > MAX_WORD) return MAX_WORD;
+    for (int j = 0; j <= m; j++) row[0][j] = j;
+    for (int i = 1; i <= n; i++) {
+        int *now = row[i % 3], *before = row[(i + 2) % 3], *two_before = row[(i + 1) % 3];
+        now[0] = i;
+        for (int j = 1; j <= m; j++) {
+            int cost = a[i - 1] != b[j - 1];
+            now[j] = at_most(at_most(before[j] + 1, now[j - 1] + 1), before[j - 1] + cost);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                now[j] = at_most(now[j], two_before[j - 2] + 1);
+        }
+    }
+    return row[n % 3][m];
+}
+
+const char *options_nearest(const char *word, const char *const *names)
+{
+    const char *best = NULL;
+    /* A third of the letters may be wrong, but never all of them. */
+    int limit = (int)strlen(word) / 3 + 1, best_distance = limit < 3 ? limit + 1 : 4;
+    for (; *names; names++) {
+        int d = distance(word, *names);
+        if (d < best_distance) {
+            best_distance = d;
+            best = *names;
+        }
+    }
+    return best;
+}
+
+static enum status unknown(const struct tables *t, const char *shown, const char *word,
+                           struct error *err)
+{
+    const char *names[128];
+    size_t n = 0;
+    for (const struct option *o = t->own; o->name && n < 120; o++)
+        if (!is_argument(o)) names[n++] = o->name;
+    for (const struct option *o = t->shared; o->name; o++) names[n++] = o->name;
+    names[n] = NULL;
+    const char *near = options_nearest(word, names);
+    if (near)
+        return error_set(err, ERR_USAGE, "unknown option '%s'; did you mean --%s?", shown, near);
+    return error_set(err, ERR_USAGE, "unknown option '%s'; --help lists them", shown);
+}
+
+static const struct option *find_in(const struct option *o, const char *name, size_t n, char letter)
+{
+    for (; o->name; o++) {
+        if (is_argument(o)) continue;
+        if (name && strlen(o->name) == n && !memcmp(o->name, name, n)) return o;
+        if (letter && o->letter == letter) return o;
+    }
+    return NULL;
+}
+
+static const struct option *find(const struct tables *t, const char *name, size_t n, char letter)
+{
+    const struct option *o = find_in(t->own, name, n, letter);
+    return o ? o : find_in(t->shared, name, n, letter);
+}
+
+static bool has_range(const struct option *o) { return o->min < 0 || o->min > 0 || o->max > 0; }
+
+static enum status out_of_range(const struct option *o, const char *text, struct error *err)
+{
+    return error_set(err, ERR_USAGE, "--%s must be from %.10g to %.10g, got '%s'", o->name, o->min,
+                     o->max, text);
+}
+
+static enum status assign_int(const struct option *o, const char *text, struct error *err)
+{
+    char *end = NULL;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (errno || end == text || *end || !strchr("+-0123456789", *text))
+        return error_set(err, ERR_USAGE, "--%s wants a whole number, got '%s'", o->name, text);
+    if (has_range(o) && ((double)value < o->min || (double)value > o->max))
+        return out_of_range(o, text, err);
+    *(int64_t *)o->value = value;
+    return OK;
+}
+
+static enum status assign_double(const struct option *o, const char *text, struct error *err)
+{
+    double value = 0;
+    if (!units_parse_number(text, &value))
+        return error_set(err, ERR_USAGE, "--%s wants a number, got '%s'", o->name, text);
+    if (has_range(o) && (value < o->min || value > o->max)) return out_of_range(o, text, err);
+    *(double *)o->value = value;
+    return OK;
+}
+
+static const char *join_choices(char *buffer, size_t size, const char *const *choices,
+                                const char *between)
+{
+    size_t used = 0;
+    buffer[0] = 0;
+    for (int i = 0; choices[i] && used < size; i++)
+        used += (size_t)snprintf(buffer + used, size - used, "%s%s", i ? between : "", choices[i]);
+    return buffer;
+}
+
+static enum status assign_choice(const struct option *o, const char *text, struct error *err)
+{
+    char list[256];
+    for (int i = 0; o->choices[i]; i++)
+        if (!strcmp(o->choices[i], text)) {
+            *(int *)o->value = i;
+            return OK;
+        }
+    return error_set(err, ERR_USAGE, "--%s must be one of %s; got '%s'", o->name,
+                     join_choices(list, sizeof list, o->choices, ", "), text);
+}
+
+/* Lists grow one by one; command lines are short. */
+static void add_text(struct arena *a, struct texts *list, const char *text)
+{
+    const char **items = ARENA_ARRAY(a, const char *, list->count + 1);
+    if (list->count) memcpy(items, list->items, list->count * sizeof *items);
+    items[list->count++] = text;
+    list->items = items;
+}
+
+static enum status assign(struct arena *a, const struct option *o, const char *text,
+                          struct error *err)
+{
+    switch (o->type) {
+    case OPTION_INT: return assign_int(o, text, err);
+    case OPTION_DOUBLE: return assign_double(o, text, err);
+    case OPTION_CHOICE: return assign_choice(o, text, err);
+    case OPTION_TEXT:
+    case OPTION_ARGUMENT: *(const char **)o->value = text; return OK;
+    case OPTION_TEXTS:
+    case OPTION_ARGUMENTS: add_text(a, o->value, text); return OK;
+    case OPTION_FLAG: break;
+    }
+    BUG("option --%s has no value to set", o->name);
+}
+
+/* The option at argv[*i], which begins with a dash; moves *i over a value that stands apart. */
+static enum status parse_option(struct arena *a, const struct tables *t, int argc, char **argv,
+                                int *i, struct error *err)
+{
+    const char *arg = argv[*i], *value = NULL;
+    const struct option *o = NULL;
+    if (arg[1] != '-') {
+        o = arg[2] ? NULL : find(t, NULL, 0, arg[1]);
+        if (!o) return unknown(t, arg, arg + 1, err);
+    } else {
+        size_t n = strcspn(arg + 2, "=");
+        o = find(t, arg + 2, n, 0);
+        if (!o) return unknown(t, arg, arena_strndup(a, arg + 2, n), err);
+        if (arg[2 + n]) value = arg + 2 + n + 1;
+    }
+    if (o->type == OPTION_FLAG) {
+        if (value) return error_set(err, ERR_USAGE, "--%s takes no value", o->name);
+        *(bool *)o->value = true;
+        return OK;
+    }
+    if (!value) {
+        if (*i + 1 == argc || !strncmp(argv[*i + 1], "--", 2))
+            return error_set(err, ERR_USAGE, "--%s wants a value%s%s", o->name, o->unit ? ": " : "",
+                             o->unit ? o->unit : "");
+        value = argv[++*i];
+    }
+    return assign(a, o, value, err);
+}
+
+static size_t least(const struct option *o)
+{
+    return o->type == OPTION_ARGUMENTS ? (size_t)o->min : o->min >= 0;
+}
+
+static size_t most(const struct option *o)
+{
+    return o->type == OPTION_ARGUMENT ? 1 : o->max > 0 ? (size_t)o->max : SIZE_MAX;
+}
+
+/* Arguments go to their rows in order; each row takes what the rows behind it do not need. */
+static enum status share_out(struct arena *a, const struct command *c, const struct texts *given,
+                             struct error *err)
+{
+    size_t needed = 0, next = 0;
+    for (const struct option *o = c->options; o->name; o++)
+        if (is_argument(o)) needed += least(o);
+    size_t spare = given->count > needed ? given->count - needed : 0;
+    for (const struct option *o = c->options; o->name; o++) {
+        if (!is_argument(o)) continue;
+        size_t extra = most(o) - least(o) < spare ? most(o) - least(o) : spare;
+        spare -= extra;
+        for (size_t k = 0; k < least(o) + extra; k++) {
+            if (next == given->count)
+                return error_set(err, ERR_USAGE, "%s is missing; 'musher %s --help' tells more",
+                                 o->name, c->name);
+            TRY(assign(a, o, given->items[next++], err));
+        }
+    }
+    if (next < given->count)
+        return error_set(err, ERR_USAGE, "'%s' is one argument too many for '%s'",
+                         given->items[next], c->name);
+    return OK;
+}
+
+/* Help wins over everything else on the line, mistakes included. */
+static bool asks_for_help(int argc, char **argv)
+{
+    for (int i = 1; i < argc && strcmp(argv[i], "--"); i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return true;
+    return false;
+}
+
+enum status options_parse(struct arena *a, const struct command *command, struct common *common,
+                          int argc, char **argv, struct error *err)
+{
+    struct option shared[N_COMMON];
+    common_table(common, shared);
+    const struct tables tables = {command->options, shared};
+    struct texts given = {0};
+    bool only_arguments = false;
+    if (asks_for_help(argc, argv)) {
+        options_help(command, common, stdout);
+        common->help = true;
+        return OK;
+    }
+    for (int i = 1; i < argc; i++) {
+        if (!only_arguments && !strcmp(argv[i], "--"))
+            only_arguments = true;
+        else if (!only_arguments && argv[i][0] == '-' && argv[i][1])
+            TRY(parse_option(a, &tables, argc, argv, &i, err));
+        else
+            add_text(a, &given, argv[i]);
+    }
+    if (common->verbose && common->quiet)
+        return error_set(err, ERR_USAGE, "--verbose and --quiet exclude each other");
+    if (common->verbose) log_set_level(LOG_LEVEL_DEBUG);
+    if (common->quiet) log_set_level(LOG_LEVEL_ERROR);
+    return share_out(a, command, &given, err);
+}
+
+/* ---- help ------------------------------------------------------------------------------------- */
+
+static void print_default(const struct option *o, FILE *out)
+{
+    switch (o->type) {
+    case OPTION_INT: fprintf(out, " (default %" PRId64 ")", *(int64_t *)o->value); break;
+    case OPTION_DOUBLE: fprintf(out, " (default %g)", *(double *)o->value); break;
+    case OPTION_CHOICE: fprintf(out, " (default %s)", o->choices[*(int *)o->value]); break;
+    case OPTION_TEXT:
+        if (*(const char **)o->value) fprintf(out, " (default %s)", *(const char **)o->value);
+        break;
+    case OPTION_TEXTS: fputs(" (may be repeated)", out); break;
+    case OPTION_FLAG:
+    case OPTION_ARGUMENT:
+    case OPTION_ARGUMENTS: break;
+    }
+}
+
+static void print_row(const struct option *o, FILE *out)
+{
+    char head[200], unit[128] = "", letter[8] = "    ";
+    if (o->type == OPTION_CHOICE)
+        join_choices(unit, sizeof unit, o->choices, "|");
+    else if (o->type != OPTION_FLAG && !is_argument(o))
+        snprintf(unit, sizeof unit, "%s", o->unit ? o->unit : "VALUE");
+    if (o->letter) snprintf(letter, sizeof letter, "-%c, ", o->letter);
+    if (is_argument(o))
+        snprintf(head, sizeof head, "%s", o->name);
+    else
+        snprintf(head, sizeof head, "%s--%s%s%s", letter, o->name, *unit ? " " : "", unit);
+    /* What is too long for its column has the line to itself. */
+    fprintf(out, "  %-28s", head);
+    if (strlen(head) > 27) fprintf(out, "\n  %-28s", "");
+    fprintf(out, " %s", o->help ? o->help : "");
+    print_default(o, out);
+    fputc('\n', out);
+}
+
+static void print_usage(const struct command *c, FILE *out)
+{
+    fprintf(out, "usage: musher %s [options]", c->name);
+    for (const struct option *o = c->options; o->name; o++)
+        if (is_argument(o))
+            fprintf(out, least(o) ? " %s%s" : " [%s%s]", o->name, most(o) > 1 ? "..." : "");
+    fprintf(out, "\n\n%s\n", c->summary);
+}
+
+static void print_rows(const char *title, const struct option *o, bool arguments, FILE *out)
+{
+    bool titled = false;
+    for (; o->name; o++) {
+        if (is_argument(o) != arguments) continue;
+        if (!titled) fprintf(out, "\n%s:\n", title);
+        titled = true;
+        print_row(o, out);
+    }
+}
+
+void options_help(const struct command *command, const struct common *common, FILE *out)
+{
+    struct common copy = *common;
+    struct option shared[N_COMMON];
+    common_table(&copy, shared);
+    print_usage(command, out);
+    print_rows("arguments", command->options, true, out);
+    print_rows("options", command->options, false, out);
+    print_rows("options of every verb", shared, false, out);
+    if (command->examples[0]) fputs("\nexamples:\n", out);
+    for (int i = 0; i < 4 && command->examples[i]; i++) fprintf(out, "  %s\n", command->examples[i]);
+}

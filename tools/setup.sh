@@ -1,0 +1,77 @@
+#!/bin/sh
+# tools/setup.sh - the Debian packages that musher is built and tested with; installs what is missing.
+# Does nothing, and says nothing, where everything is there.
+set -u
+
+# package, and what it is for
+PACKAGES='build-essential: compiler and make
+pkg-config: finds the libraries
+libgsl-dev: statistics and robust fits
+libigraph-dev: graph algorithms
+libglpk-dev: linear programs for sharding ratios
+libsqlite3-dev: the store of profiles
+libopenblas-dev: matrix products of the host executor
+libopenmpi-dev: messages between ranks
+openmpi-bin: starts the ranks (mpirun)
+libyaml-dev: reads YAML
+libjansson-dev: reads JSON
+zlib1g-dev: compressed traces
+check: the unit tests
+gnuplot-nox: plots
+fonts-dejavu-core: letters in the plots'
+
+names=$(printf '%s\n' "$PACKAGES" | sed 's/:.*//')
+
+if ! command -v dpkg-query >/dev/null 2>&1; then
+    # Not Debian: judge by what the build really needs.
+    missing=
+    for tool in cc make pkg-config mpicc mpirun gnuplot; do
+        command -v $tool >/dev/null 2>&1 || missing="$missing $tool"
+    done
+    for library in gsl igraph sqlite3 openblas yaml-0.1 jansson zlib check; do
+        pkg-config --exists $library 2>/dev/null || missing="$missing $library"
+    done
+    [ -z "$missing" ] && exit 0
+    echo "musher: missing:$missing" >&2
+    echo "musher: this is not Debian; install the like of these packages by hand:" >&2
+    printf '%s\n' "$PACKAGES" | sed 's/^/  /' >&2
+    exit 6
+fi
+
+# shellcheck disable=SC2086
+installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' $names 2>/dev/null | sed -n 's/^installed //p')
+missing=
+for name in $names; do
+    case "
+$installed
+" in
+    *"
+$name
+"*) ;;
+    *) missing="$missing $name" ;;
+    esac
+done
+[ -z "$missing" ] && exit 0
+
+for name in $missing; do
+    printf '%s\n' "$PACKAGES" | sed -n "s/^$name: /musher: missing $name: /p" >&2
+done
+if [ "$(id -u)" = 0 ]; then
+    as_root=
+elif command -v sudo >/dev/null 2>&1; then
+    as_root=sudo
+else
+    echo "musher: cannot install packages: not root, and there is no sudo. As root: apt-get install$missing" >&2
+    exit 6
+fi
+export DEBIAN_FRONTEND=noninteractive
+# shellcheck disable=SC2086
+if $as_root apt-get update -qq >&2 &&
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >&2; then
+    echo "musher: installed$missing" >&2
+else
+    echo "musher: apt-get could not install$missing" >&2
+    exit 6
+fi
+command -v clang-format >/dev/null 2>&1 || echo "musher: clang and clang-format are optional (make format)" >&2
+exit 0
