@@ -86,7 +86,7 @@ START_TEST(what_is_not_given_keeps_its_default)
     ck_assert_int_eq(parse("plan m t"), OK);
     ck_assert_str_eq(out, "-");
     ck_assert_int_eq(budget, 2000);
-    ck_assert_int_eq(common.seed, 1);
+    ck_assert_int_eq(common.seed, 0);
 }
 END_TEST
 

@@ -23,10 +23,10 @@
     X(check, "whether a file is what it claims to be")                                             \
     X(version, "version and libraries")
 
-/* Weak: a test or a build that takes only some of the tools still links, and main says what is
+
  * missing. */
 #define X(name, help)                                                                              \
-    __attribute__((weak)) enum status cmd_##name(int argc, char **argv, struct error *err);
+    enum status cmd_##name(int argc, char **argv, struct error *err);
 VERBS(X)
 #undef X
 

@@ -8,6 +8,7 @@
 #include "core/json.h"
 #include "core/log.h"
 #include "core/version.h"
+#include "exec/launch.h"
 #include "tools/cmd.h"
 #include "tools/options.h"
 
@@ -127,6 +128,7 @@ int main(int argc, char **argv)
     status = flush_data(status, &err);
     log_progress_end();
     if (status == OK) return OK;
+    if (launch_report(&err)) return status;
     if (asks_for_json(argc, argv)) print_error_json(status, err.text);
     log_error("%s", err.text);
     return status;

@@ -21,7 +21,7 @@ static void common_table(struct common *c, struct option table[N_COMMON])
 {
     const struct option rows[N_COMMON] = {
         {.name = "json", .type = OPTION_FLAG, .value = &c->json, .help = "results as JSON on stdout"},
-        {.name = "seed", .type = OPTION_INT, .value = &c->seed, .unit = "N", .help = "of every random choice"},
+        {.name = "seed", .type = OPTION_INT, .value = &c->seed, .unit = "N", .min = 0, .max = 9e15, .help = "of weights and batches; 0: the job's"},
         {.name = "verbose", .letter = 'v', .type = OPTION_FLAG, .value = &c->verbose, .help = "say more on stderr"},
         {.name = "quiet", .letter = 'q', .type = OPTION_FLAG, .value = &c->quiet, .help = "say only what went wrong"},
         {.name = "help", .letter = 'h', .type = OPTION_FLAG, .value = &c->help, .help = "this text"},

@@ -73,7 +73,7 @@ distance() { paste "$1" "$2" | awk 'BEGIN { m = 0 } { d = ($1 - $2) / $1; if (d 
 within() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a <= b) }'; }
 
 # The weights and the optimizer's state in a checkpoint, whatever files the plan's owners wrote them to.
-weights() { grep -h '"crc' "$1"/step-*/manifest.json | sed 's/.*"name": *"\([^"]*\)".*"crc[^:]*": *\([0-9]*\).*/\1 \2/' | sort; }
+weights() { sed -n 's/.*"name": *"\([^"]*\)".*"crc32": *\([0-9]*\).*/\1 \2/p' "$1"/step-*/manifest.json | sort; }
 
 equal_losses() { # FAMILY PRECISION TOLERANCE
     plan single "$2" adamw "$single" "$1"

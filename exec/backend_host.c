@@ -1,0 +1,115 @@
+/* exec/backend_host.c - the CPU as a device: kernels_host behind the backend's table.
+ *
+ * Memory comes in whole pages straight from the system, present from the start, so that the first
+ * operator to touch it is not charged with page faults. A header of one cache line in front of each
+ * piece remembers its size. An operator has ended when run returns; finish has nothing to wait for.
+ */
+#include "exec/backend.h"
+
+#include "core/arena.h"
+#include "exec/kernels_host.h"
+
+#include <cblas.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+struct header {                /* in front of every piece of device memory */
+    _Alignas(64) size_t bytes; /* of the whole mapping */
+};
+
+struct host {
+    struct arena *arena;
+    struct host_context context;
+};
+
+static struct host_context *context_of(struct backend *b)
+{
+    return &((struct host *)b->state)->context;
+}
+
+static enum status host_open(struct backend *b, int32_t device, struct error *err)
+{
+    (void)device, (void)err; /* every index is this CPU */
+    openblas_set_num_threads(1);
+    struct arena *a = arena_new();
+    struct host *h = arena_alloc(a, 1, sizeof *h);
+    h->arena = a;
+    host_context_init(&h->context);
+    const char *clock = getenv("MUSHER_BLAS_CLOCK");
+    h->context.blas_clock = clock && !strcmp(clock, "1");
+    b->state = h;
+    return OK;
+}
+
+static void host_close(struct backend *b)
+{
+    struct host *h = b->state;
+    if (!h) return;
+    host_context_free(&h->context);
+    arena_free(h->arena);
+    b->state = NULL;
+}
+
+static enum status host_allocate(struct backend *b, int64_t bytes, void **out, struct error *err)
+{
+    (void)b;
+    if (bytes < 0) BUG("allocate %" PRId64 " bytes", bytes);
+    size_t whole = (size_t)bytes + sizeof(struct header);
+    void *p = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE,
+                   -1, 0);
+    if (p == MAP_FAILED)
+        return error_set(err, ERR_RESOURCE, "host memory: no %" PRId64 " bytes: %s", bytes,
+                         strerror(errno));
+    struct header *h = p;
+    h->bytes = whole;
+    *out = h + 1;
+    return OK;
+}
+
+static void host_release(struct backend *b, void *memory)
+{
+    (void)b;
+    if (!memory) return;
+    struct header *h = (struct header *)memory - 1;
+    if (munmap(h, h->bytes)) BUG("munmap: %s", strerror(errno));
+}
+
+/* Either way a copy; memcpy may not be given NULL even for nothing. */
+static enum status host_copy(struct backend *b, void *to, const void *from, int64_t bytes,
+                             struct error *err)
+{
+    (void)b, (void)err;
+    if (bytes > 0) memcpy(to, from, (size_t)bytes);
+    return OK;
+}
+
+static enum status host_run(struct backend *b, const struct op_call *call, struct error *err)
+{
+    return kernels_host_run(context_of(b), call, err);
+}
+
+static enum status host_finish(struct backend *b, struct error *err)
+{
+    (void)b, (void)err;
+    return OK;
+}
+
+static double host_blas_seconds(struct backend *b) { return context_of(b)->blas_s; }
+
+void backend_host(struct backend *out)
+{
+    *out = (struct backend){.abi = BACKEND_ABI,
+                            .name = "host",
+                            .open = host_open,
+                            .close = host_close,
+                            .allocate = host_allocate,
+                            .release = host_release,
+                            .upload = host_copy,
+                            .download = host_copy,
+                            .run = host_run,
+                            .finish = host_finish,
+                            .blas_seconds = host_blas_seconds};
+}

@@ -1,0 +1,348 @@
+#include "exec/bench.h"
+
+#include "core/arena.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* Operators share memory: each one's inputs lie behind one another from the start of the parameter
+ * region, which one large parameter fills with random numbers; outputs likewise in scratch. Updates
+ * have operands of their own behind that (a second moment must not be negative, and what they write
+ * must not become the others' input). */
+
+enum { ALIGN = 64 };
+static int64_t align(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
+
+struct maker {
+    struct arena *a;
+    struct program_stage *s;
+    enum dtype dtype;
+    size_t slot_capacity;
+    int64_t operands, ids, outputs; /* bytes of the largest operator */
+    int64_t update;                 /* bytes of one operand of the largest update */
+};
+
+static bool is_update(enum op_kind kind)
+{
+    return kind == OP_adamw || kind == OP_flat_adamw || kind == OP_sgd || kind == OP_flat_sgd;
+}
+
+static int64_t bytes_of(const struct shape *s, enum dtype t)
+{
+    return shape_elements(s) * dtype_bytes(t);
+}
+
+static void measure(struct maker *m, const struct program_op *op)
+{
+    int64_t operands = 0, ids = 0, outputs = 0;
+    for (int32_t i = 0; i < op->shapes.n_inputs; i++) {
+        bool whole = op_input_is_int32(op->kind, i);
+        int64_t bytes = align(bytes_of(&op->shapes.input[i], whole ? DTYPE_int32 : op->dtype));
+        *(whole ? &ids : &operands) += bytes;
+        if (is_update(op->kind) && bytes > m->update) m->update = bytes;
+    }
+    for (int32_t i = 0; i < op->shapes.n_outputs; i++)
+        outputs += align(bytes_of(&op->shapes.output[i], op->dtype));
+    if (!is_update(op->kind) && operands > m->operands) m->operands = operands;
+    if (!is_update(op->kind) && outputs > m->outputs) m->outputs = outputs;
+    if (ids > m->ids) m->ids = ids;
+}
+
+static int32_t add_slot(struct maker *m, enum slot_class class, const char *name,
+                        const struct shape *shape, enum dtype t, int64_t offset)
+{
+    struct program_stage *s = m->s;
+    s->slots = arena_grow(m->a, s->slots, (size_t)s->n_slots, &m->slot_capacity, sizeof *s->slots);
+    s->slots[s->n_slots] = (struct slot){.name = name,
+                                         .class = class,
+                                         .dtype = t,
+                                         .shape = *shape,
+                                         .ring = class == SLOT_RING ? 0 : -1,
+                                         .offset_bytes = offset,
+                                         .bytes = bytes_of(shape, t),
+                                         .parameter = -1,
+                                         .input = -1};
+    return s->n_slots++;
+}
+
+static void add_parameter(struct maker *m, const char *name, enum tensor_init init, int64_t offset,
+                          int64_t bytes)
+{
+    struct program_stage *s = m->s;
+    struct shape shape = {1, {bytes / dtype_bytes(m->dtype)}};
+    int32_t slot = add_slot(m, SLOT_PARAMETER, name, &shape, m->dtype, offset);
+    s->slots[slot].parameter = s->n_parameters;
+    s->parameters[s->n_parameters++] = (struct program_parameter){.name = name,
+                                                                  .shape = shape,
+                                                                  .init = init,
+                                                                  .init_std = 1.0,
+                                                                  .slot = slot,
+                                                                  .gradient = {-1, -1},
+                                                                  .state = {-1, -1}};
+}
+
+/* Parameters p, g, m, v of updates, in this order. */
+static void place_update(struct maker *m, struct program_op *op)
+{
+    static const int adamw[] = {0, 2, 3, 1}; /* outputs p, m, v, g */
+    bool moments = op->shapes.n_inputs == 4;
+    for (int32_t i = 0; i < op->shapes.n_inputs; i++)
+        op->input[i] = add_slot(m, SLOT_PARAMETER, "operand", &op->shapes.input[i], op->dtype,
+                                m->operands + i * m->update);
+    for (int32_t i = 0; i < op->shapes.n_outputs; i++)
+        op->output[i] = op->input[moments ? adamw[i] : i];
+}
+
+static void place_op(struct maker *m, struct program_op *op)
+{
+    int64_t operand = 0, id = 0, output = 0;
+    for (int32_t i = 0; i < op->shapes.n_inputs; i++) {
+        bool whole = op_input_is_int32(op->kind, i);
+        enum dtype t = whole ? DTYPE_int32 : op->dtype;
+        int64_t *at = whole ? &id : &operand;
+        op->input[i] = add_slot(m, whole ? SLOT_RING : SLOT_PARAMETER, whole ? "ids" : "operand",
+                                &op->shapes.input[i], t, *at);
+        if (whole) m->s->slots[op->input[i]].input = INPUT_TOKENS;
+        *at += align(bytes_of(&op->shapes.input[i], t));
+    }
+    for (int32_t i = 0; i < op->shapes.n_outputs; i++) {
+        op->output[i] =
+            add_slot(m, SLOT_SCRATCH, "result", &op->shapes.output[i], op->dtype, output);
+        output += align(bytes_of(&op->shapes.output[i], op->dtype));
+    }
+}
+
+/* Ids that every operator has a row for. */
+static int64_t least_vocabulary(const struct program_op *ops, int32_t n, int64_t vocabulary)
+{
+    int64_t least = vocabulary > 0 ? vocabulary : INT32_MAX;
+    for (int32_t i = 0; i < n; i++) {
+        const struct program_op *op = &ops[i];
+        int64_t rows = INT64_MAX;
+        if (op->kind == OP_embedding) rows = op->shapes.input[1].dim[0];
+        if (op->kind == OP_embedding_grad) rows = op->attrs.vocabulary;
+        if (op->kind == OP_cross_entropy || op->kind == OP_cross_entropy_grad)
+            rows = shape_last(&op->shapes.input[0]);
+        if (rows < least) least = rows;
+    }
+    return least;
+}
+
+/* Every microbatch calls procedure 0 once. */
+static void make_order(struct arena *a, struct program *p, int32_t repeats)
+{
+    p->n_orders = 1;
+    p->orders = ARENA_ARRAY(a, struct order, 1);
+    p->orders[0] = (struct order){
+        .n_runs = 1, .n_calls = repeats, .runs = ARENA_ARRAY(a, struct order_run, 1)};
+    p->orders[0].runs[0] = (struct order_run){
+        .repeat = repeats, .n_calls = 1, .calls = ARENA_ARRAY(a, struct call, 1)};
+    p->lanes = ARENA_ARRAY(a, struct lane, (size_t)p->n_devices);
+    for (int32_t i = 0; i < p->n_devices; i++) p->lanes[i] = (struct lane){.stage = i};
+}
+
+static struct program start(struct arena *a, const char *name, int32_t n_devices, int32_t repeats)
+{
+    struct program p = {
+        .name = name,
+        .seed = 1,
+        .steps = 1,
+        .microbatch = 1,
+        .sequence_length = 1,
+        .vocabulary = 1,
+        .microbatches = repeats,
+        .n_devices = n_devices,
+        .n_stages = n_devices,
+        .dtype = DTYPE_fp32,
+        .optimizer = {
+            .kind = OPTIMIZER_ADAMW, .lr = 1e-6, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8}};
+    p.devices = ARENA_ARRAY(a, struct program_device, (size_t)n_devices);
+    p.stages = ARENA_ARRAY(a, struct program_stage, (size_t)n_devices);
+    for (int32_t i = 0; i < n_devices; i++) {
+        p.stages[i] = (struct program_stage){
+            .stage = i, .device = i, .first_layer = i, .last_layer = i, .microbatches = repeats};
+        p.stages[i].n_procedures = 1;
+        p.stages[i].procedures = ARENA_ARRAY(a, struct procedure, 1);
+        p.stages[i].procedures[0] = (struct procedure){.letter = 'F', .variant = ""};
+    }
+    make_order(a, &p, repeats);
+    return p;
+}
+
+static void one_ring(struct maker *m)
+{
+    m->s->n_rings = 1;
+    m->s->rings = ARENA_ARRAY(m->a, struct ring, 1);
+    m->s->rings[0] = (struct ring){
+        .count = 1, .stride_bytes = m->ids, .sent = -1, .received = -1, .birth = 'F', .death = 'F'};
+}
+
+static void make_procedure(struct maker *m)
+{
+    struct procedure *f = &m->s->procedures[0];
+    f->instrs = ARENA_ARRAY(m->a, struct instr, (size_t)m->s->n_ops + 1);
+    if (m->ids) f->instrs[f->n_instrs++] = (struct instr){INSTR_LOAD, -1};
+    for (int32_t i = 0; i < m->s->n_ops; i++)
+        f->instrs[f->n_instrs++] = (struct instr){INSTR_COMPUTE, i};
+}
+
+enum status bench_ops(struct arena *a, const struct program_op *ops, int32_t n,
+                      const struct program_device *device, int32_t repeats, int64_t vocabulary,
+                      struct program *out, struct error *err)
+{
+    if (n < 1 || repeats < 1)
+        return error_set(err, ERR_INPUT,
+                         "a bench needs operators and repeats, not %" PRId32 " and %" PRId32, n,
+                         repeats);
+    *out = start(a, "bench of operators", 1, repeats);
+    out->devices[0] = *device;
+    out->emulated = device->slowdown > 0;
+    out->dtype = ops[0].dtype;
+    out->vocabulary = least_vocabulary(ops, n, vocabulary);
+    struct maker m = {.a = a, .s = &out->stages[0], .dtype = out->dtype};
+    for (int32_t i = 0; i < n; i++) {
+        if (ops[i].dtype != out->dtype)
+            return error_set(err, ERR_INPUT, "one bench has one precision: %s beside %s",
+                             dtype_name(ops[i].dtype), dtype_name(out->dtype));
+        measure(&m, &ops[i]);
+    }
+    m.s->parameters = ARENA_ARRAY(a, struct program_parameter, 5);
+    if (m.operands) add_parameter(&m, "bench.operands", INIT_NORMAL, 0, m.operands);
+    for (int32_t k = 0; k < 4 && m.update; k++) /* p, g, m, v */
+        add_parameter(&m, arena_printf(a, "bench.update.%c", "pgmv"[k]),
+                      k < 2 ? INIT_NORMAL : INIT_ZEROS, m.operands + k * m.update, m.update);
+    if (m.ids) one_ring(&m);
+    m.s->n_ops = n;
+    m.s->ops = ARENA_ARRAY(a, struct program_op, (size_t)n);
+    for (int32_t i = 0; i < n; i++) {
+        m.s->ops[i] = ops[i];
+        if (!ops[i].name) m.s->ops[i].name = op_kind_name(ops[i].kind);
+        m.s->ops[i].n_inputs = ops[i].shapes.n_inputs;
+        m.s->ops[i].n_outputs = ops[i].shapes.n_outputs;
+        if (is_update(ops[i].kind))
+            place_update(&m, &m.s->ops[i]);
+        else
+            place_op(&m, &m.s->ops[i]);
+    }
+    m.s->class_bytes[SLOT_PARAMETER] = m.operands + 4 * m.update;
+    m.s->class_bytes[SLOT_SCRATCH] = m.outputs;
+    m.s->class_bytes[SLOT_RING] = m.ids;
+    make_procedure(&m);
+    return OK;
+}
+
+/* ---- link -------------------------------------------------------------------------------------
+ */
+
+enum { AHEAD = 2 };
+
+static struct program_device device_of(const struct cluster *c, int32_t device)
+{
+    const struct device *d = &c->devices[device];
+    const struct device_type *t = &c->types[d->type];
+    bool host = t->slowdown > 0 || !strcmp(t->catalogue, "host");
+    return (struct program_device){.name = d->name,
+                                   .type = t->name,
+                                   .host = c->nodes[d->node].host,
+                                   .kind = host ? "host" : "cuda",
+                                   .index = d->index,
+                                   .type_index = d->type,
+                                   .slowdown = t->slowdown,
+                                   .memory_bytes = t->memory_bytes};
+}
+
+static void copy_links(struct arena *a, const struct cluster *c, struct program *p)
+{
+    p->n_links = c->n_links;
+    p->links = ARENA_ARRAY(a, struct program_link, (size_t)c->n_links);
+    for (int32_t i = 0; i < c->n_links; i++) {
+        const struct link *k = &c->links[i];
+        p->links[i] = (struct program_link){.name = k->name,
+                                            .bandwidth_Bps = k->bandwidth_Bps,
+                                            .latency_s = k->latency_s,
+                                            .half_duplex = k->half_duplex,
+                                            .emulated = c->emulated,
+                                            .sharing = (int32_t)k->sharing};
+    }
+}
+
+/* A slot in a ring of its own; its index is the ring's. */
+static void place_message(struct program_stage *s, int32_t index, int64_t bytes, int32_t channel,
+                          bool sent)
+{
+    s->slots[index] = (struct slot){.name = sent ? "out" : "in",
+                                    .class = SLOT_RING,
+                                    .dtype = DTYPE_fp32,
+                                    .shape = {1, {bytes / dtype_bytes(DTYPE_fp32)}},
+                                    .ring = index,
+                                    .bytes = bytes,
+                                    .parameter = -1,
+                                    .input = -1};
+    s->rings[index] = (struct ring){.count = AHEAD,
+                                    .stride_bytes = align(bytes),
+                                    .sent = sent ? channel : -1,
+                                    .received = sent ? -1 : channel,
+                                    .birth = sent ? 'F' : 'R',
+                                    .death = sent ? 'S' : 'F'};
+    s->class_bytes[SLOT_RING] += AHEAD * align(bytes);
+}
+
+/* Each size goes there and comes back before the next one starts, so that messages never share the
+ * link. */
+static void make_ends(struct arena *a, struct program *p, const int64_t *bytes, int32_t n)
+{
+    p->n_channels = 2 * n;
+    p->channels = ARENA_ARRAY(a, struct channel, 2 * (size_t)n);
+    for (int32_t e = 0; e < 2; e++) {
+        struct program_stage *s = &p->stages[e];
+        struct procedure *f = &s->procedures[0];
+        s->n_slots = s->n_rings = 2 * n;
+        s->slots = ARENA_ARRAY(a, struct slot, 2 * (size_t)n);
+        s->rings = ARENA_ARRAY(a, struct ring, 2 * (size_t)n);
+        f->instrs = ARENA_ARRAY(a, struct instr, 2 * (size_t)n);
+        for (int32_t i = 0; i < n; i++) {
+            int64_t size = (bytes[i] + 3) / 4 * 4;
+            place_message(s, 2 * i, size, 2 * i, e == 0);
+            place_message(s, 2 * i + 1, size, 2 * i + 1, e == 1);
+            f->instrs[f->n_instrs++] = (struct instr){e ? INSTR_RECEIVE : INSTR_SEND, 2 * i};
+            f->instrs[f->n_instrs++] = (struct instr){e ? INSTR_SEND : INSTR_RECEIVE, 2 * i + 1};
+        }
+    }
+}
+
+enum status bench_link(struct arena *a, const struct cluster *c, int32_t from, int32_t to,
+                       const int64_t *bytes, int32_t n, int32_t repeats, struct program *out,
+                       struct error *err)
+{
+    int32_t way[2], direction[2];
+    way[0] = cluster_link(c, from, to, &direction[0]);
+    way[1] = cluster_link(c, to, from, &direction[1]);
+    if (way[0] < 0 || way[1] < 0)
+        return error_set(err, ERR_INPUT, "no link joins %s and %s", c->devices[from].name,
+                         c->devices[to].name);
+    if (n < 1 || repeats < 1)
+        return error_set(err, ERR_INPUT,
+                         "a bench needs sizes and repeats, not %" PRId32 " and %" PRId32, n,
+                         repeats);
+    for (int32_t i = 0; i < n; i++)
+        if (bytes[i] < 1 || bytes[i] > INT32_MAX - 3)
+            return error_set(err, ERR_INPUT, "messages of %" PRId64 " bytes cannot be timed",
+                             bytes[i]);
+    *out = start(a, "bench of a link", 2, repeats);
+    out->emulated = c->emulated;
+    out->devices[0] = device_of(c, from);
+    out->devices[1] = device_of(c, to);
+    copy_links(a, c, out);
+    make_ends(a, out, bytes, n);
+    for (int32_t i = 0; i < 2 * n; i++)
+        out->channels[i] = (struct channel){.from_stage = i % 2,
+                                            .to_stage = 1 - i % 2,
+                                            .from_slot = i,
+                                            .to_slot = i,
+                                            .link = way[i % 2],
+                                            .direction = direction[i % 2],
+                                            .bytes = out->stages[0].slots[i].bytes,
+                                            .receive_ahead = AHEAD,
+                                            .gradient = i % 2};
+    return OK;
+}

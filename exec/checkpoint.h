@@ -1,0 +1,77 @@
+/* exec/checkpoint.h - whole tensors by name, so that any plan of the same model can go on from
+ * them.
+ *
+ * DIR/step-00000050/ is one generation: data files (tensors one behind the other, little-endian)
+ * and, written last, manifest.json: {magic, version, byte_order, step, seed, dtype, tensors[{name,
+ * shape, dtype, file, offset, bytes, crc32}], crc32 (of the list)}. It is made under a temporary
+ * name; every file is synced, then the folder is renamed and DIR synced: a reader sees all of a
+ * generation or nothing of it. The generation before stays; older ones go. One run at a time writes
+ * into DIR (a lock on the folder). Ownership: the arena's.
+ */
+#ifndef EXEC_CHECKPOINT_H
+#define EXEC_CHECKPOINT_H
+
+#include "core/error.h"
+#include "core/op.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct arena;
+
+enum { CHECKPOINT_VERSION = 1 };
+
+struct checkpoint_tensor {
+    char name[200];
+    char file[32];
+    struct shape shape;
+    int32_t dtype; /* enum dtype */
+    int64_t offset, bytes;
+    uint32_t crc;
+};
+struct checkpoint {
+    const char *folder; /* of the generation */
+    int64_t step;       /* steps done = position in the data */
+    uint64_t seed;
+    enum dtype dtype;
+    int32_t n_tensors;
+    struct checkpoint_tensor *tensors; /* (n_tensors) */
+};
+
+/* ---- writing: begin on one rank, files on any, commit on the one that began -------------------
+ */
+
+/* Makes DIR where it is missing, locks it (*lock, for checkpoint_unlock). ERR_INPUT: somebody else
+ * has the lock. ERR_INPUT too: DIR has a generation later than first_step, which this run would
+ * make old; resumed_here says that those are known to be damaged. */
+MUST_CHECK enum status checkpoint_lock(struct arena *a, const char *dir, int64_t first_step,
+                                       bool resumed_here, int *lock, struct error *err);
+void checkpoint_unlock(int lock);
+/* Folder for the files of generation `step`; leftovers of killed runs are removed. */
+MUST_CHECK enum status checkpoint_begin(struct arena *a, const char *dir, int64_t step,
+                                        const char **temporary, struct error *err);
+/* One data file with n tensors; data[i] of tensors[i].bytes. Fills file, offset and crc. */
+MUST_CHECK enum status checkpoint_write(struct arena *a, const char *temporary, const char *file,
+                                        struct checkpoint_tensor *tensors, const void *const *data,
+                                        int32_t n, struct error *err);
+/* Manifest, rename, sync; then generations before the last but one go. */
+MUST_CHECK enum status checkpoint_commit(struct arena *a, const char *dir, const char *temporary,
+                                         const struct checkpoint *c, struct error *err);
+
+/* ---- reading ----------------------------------------------------------------------------------
+ */
+
+/* The newest generation of dir (or dir itself, where it is one) whose every byte verifies; a
+ * damaged one is warned about and the one before is tried. ERR_INPUT where none is left. */
+MUST_CHECK enum status checkpoint_find(struct arena *a, const char *dir, struct checkpoint *out,
+                                       struct error *err);
+/* One generation: manifest and, where verify, all data. */
+MUST_CHECK enum status checkpoint_open(struct arena *a, const char *folder, bool verify,
+                                       struct checkpoint *out, struct error *err);
+/* ERR_INPUT naming the tensor: missing, other shape or dtype, wrong CRC. out: (bytes). */
+MUST_CHECK enum status checkpoint_load(const struct checkpoint *c, const char *name,
+                                       const struct shape *shape, enum dtype dtype, void *out,
+                                       struct error *err);
+
+#endif

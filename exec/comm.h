@@ -1,0 +1,72 @@
+/* exec/comm.h - ranks and the messages between them; no library's type shows.
+ *
+ * One struct comm is a run's group of ranks. Messages are asynchronous: comm_send and comm_receive
+ * start one, comm_poll tells which have ended. Between the start and the end of a run only the
+ * communication thread calls anything here; before and after, and while that thread is parked, only
+ * the thread that opened it. Messages between two ranks with one tag arrive in the order they were
+ * sent.
+ *
+ * Ranks on one host also share memory (comm_share) and doorbells: whoever gave a rank something to
+ * do rings its bell, so that nobody needs to poll in order to be quick. With one rank no message
+ * library is touched.
+ */
+#ifndef EXEC_COMM_H
+#define EXEC_COMM_H
+
+#include "core/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct arena;
+struct comm;
+
+/* Joins the ranks that were started together. ERR_INPUT where they are not `wanted` many. */
+MUST_CHECK enum status comm_open(struct arena *a, int32_t wanted, struct comm **out,
+                                 struct error *err);
+void comm_close(struct comm *c);
+int32_t comm_rank(const struct comm *c);
+int32_t comm_size(const struct comm *c);
+bool comm_one_host(const struct comm *c);
+
+/* All ranks call these alike; they wait for each other. */
+void comm_barrier(struct comm *c);
+void comm_broadcast(struct comm *c, void *p, int64_t bytes); /* from rank 0 */
+int64_t comm_max(struct comm *c, int64_t value);             /* everywhere */
+void comm_sum(struct comm *c, double *values,
+              int64_t n); /* on rank 0; each value is non-zero on one rank only */
+/* The bytes of all ranks, one rank behind the other, in a on rank 0 (NULL elsewhere); *total their
+ * number. */
+void *comm_gather(struct comm *c, struct arena *a, const void *p, int64_t bytes, int64_t *total);
+/* Worst news for all: every rank returns the status and the text of the lowest rank that failed. */
+MUST_CHECK enum status comm_agree(struct comm *c, enum status mine, struct error *err);
+/* CLOCK_MONOTONIC here minus that of rank 0, by the fastest of some round trips; 0 on rank 0's
+ * host. */
+int64_t comm_clock_offset(struct comm *c);
+/* Zeroed memory that all ranks see; one host only. ERR_RESOURCE. Unmapped by comm_close. */
+MUST_CHECK enum status comm_share(struct comm *c, int64_t bytes, void **out, struct error *err);
+/* Ends every rank of the run. */
+__attribute__((noreturn)) void comm_abort(struct comm *c, int code);
+
+/* Messages. owner comes back when it has ended. At most 2 GiB - 1 each. */
+struct comm_ended {
+    int32_t owner;
+    int64_t number;
+    bool sent;
+};
+void comm_send(struct comm *c, const void *p, int64_t bytes, int32_t to, int32_t tag, int32_t owner,
+               int64_t number);
+void comm_receive(struct comm *c, void *p, int64_t bytes, int32_t from, int32_t tag, int32_t owner,
+                  int64_t number);
+/* Messages that have ended since, at most `most`; ERR_RANK where one broke. */
+MUST_CHECK enum status comm_poll(struct comm *c, struct comm_ended *ended, int32_t most, int32_t *n,
+                                 struct error *err);
+bool comm_sending(const struct comm *c); /* a message of ours is not out yet */
+
+/* Doorbells. comm_ring wakes `rank` (this one, or one on this host; else nothing happens). */
+void comm_ring(struct comm *c, int32_t rank);
+uint32_t comm_rung(const struct comm *c); /* how often ours was rung */
+/* Sleeps until ours has been rung more than `seen` times or CLOCK_MONOTONIC is wall_ns. */
+void comm_sleep(struct comm *c, uint32_t seen, int64_t wall_ns);
+
+#endif

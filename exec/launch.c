@@ -1,0 +1,315 @@
+/* exec/launch.c - mpirun as a child, and who we are where somebody else started us.
+ *
+ * mpirun's own talk (blocks between dashed lines) is read and kept back: it says which rank ended
+ * how, in many lines that help nobody; everything else on stderr passes through. stdout is
+ * inherited. mpirun stands in a process group of its own, so that Ctrl-C reaches it once, from us,
+ * and its ranks through it.
+ */
+#include "exec/launch.h"
+
+#include "core/arena.h"
+#include "core/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CANNOT_EXEC 127
+#define RANKS_MOST 4096
+#define PATIENCE_MS 5000 /* for mpirun to end its ranks after SIGTERM, before SIGKILL */
+
+/* ---- who we are -------------------------------------------------------------------------------
+ */
+
+static int32_t number(const char *name, int32_t otherwise)
+{
+    const char *text = getenv(name);
+    char *end;
+    if (!text || !*text) return otherwise;
+    errno = 0;
+    long n = strtol(text, &end, 10);
+    return *end || errno || n < 0 || n > INT32_MAX ? otherwise : (int32_t)n;
+}
+
+/* A batch script has SLURM_PROCID too; only a step that srun started has a task count of its own.
+ */
+static bool in_step(void)
+{
+    return getenv("SLURM_PROCID") && getenv("SLURM_STEP_NUM_TASKS") &&
+           number("SLURM_STEP_ID", -1) >= 0;
+}
+
+#define LAUNCHED "MUSHER_LAUNCHED"
+#define LAUNCH_FAILURE "musher rank failure: "
+
+bool launch_report(const struct error *err)
+{
+    if (!launch_is_rank()) return false;
+    if (launch_rank() != 0) return true;
+    if (!getenv(LAUNCHED)) return false;
+    fprintf(stderr, LAUNCH_FAILURE "%s\n", err->text);
+    return true;
+}
+
+bool launch_is_rank(void) { return number("OMPI_COMM_WORLD_RANK", -1) >= 0 || in_step(); }
+
+int32_t launch_rank(void)
+{
+    int32_t rank = number("OMPI_COMM_WORLD_RANK", -1);
+    return rank >= 0 ? rank : in_step() ? number("SLURM_PROCID", 0) : 0;
+}
+
+int32_t launch_size(void)
+{
+    int32_t size = number("OMPI_COMM_WORLD_SIZE", -1);
+    if (size > 0) return size;
+    size = in_step() ? number("SLURM_STEP_NUM_TASKS", 1) : 1;
+    return size > 0 ? size : 1;
+}
+
+/* ---- mpirun's talk ----------------------------------------------------------------------------
+ */
+
+struct talk {
+    char line[1024];
+    size_t n;
+    bool inside; /* between two dashed lines */
+    bool noted;  /* how a rank ended is known */
+    int32_t rank;
+    int code, signal; /* exit code or signal of that rank, 0 */
+    char last[200];   /* last line of a block, for what is not understood */
+    char said[480];   /* why a rank of ours says that it failed */
+};
+
+static bool is_dashes(const char *line)
+{
+    size_t n = strspn(line, "-");
+    return n >= 40 && (line[n] == 0 || line[n] == '\n');
+}
+
+static void understand(struct talk *t)
+{
+    const char *line = t->line, *at;
+    int rank, code, pid;
+    if ((at = strstr(line, "process rank ")) &&
+        sscanf(at, "process rank %d with PID %d", &rank, &pid) == 2) {
+        t->rank = rank;
+        t->noted = true;
+        if ((at = strstr(line, "on signal "))) t->signal = (int)strtol(at + 10, NULL, 10);
+    }
+    if ((at = strstr(line, "on signal "))) t->signal = (int)strtol(at + 10, NULL, 10);
+    if ((at = strstr(line, "MPI_ABORT was invoked on rank ")) &&
+        sscanf(at + 30, "%d", &rank) == 1 && !t->noted) {
+        t->rank = rank;
+        t->noted = true;
+    }
+    if ((at = strstr(line, "with errorcode ")) && sscanf(at + 15, "%d", &code) == 1 && !t->code)
+        t->code = code;
+    if ((at = strstr(line, "Process name: [[")) && (at = strstr(at, "],")) &&
+        sscanf(at + 2, "%d", &rank) == 1 && !t->noted) {
+        t->rank = rank;
+        t->noted = true;
+    }
+    if ((at = strstr(line, "Exit code:")) && sscanf(at + 10, "%d", &code) == 1 && !t->code)
+        t->code = code;
+    if (t->n > 1) snprintf(t->last, sizeof t->last, "%.*s", (int)strcspn(line, "\n"), line);
+}
+
+static bool is_chatter(const char *line)
+{
+    return strstr(line, "more process has sent help message") ||
+           strstr(line, "more processes have sent help message") ||
+           strstr(line, "orte_base_help_aggregate") || strstr(line, "mpirun: killing job") ||
+           strstr(line, "mpirun: abort is already in progress") ||
+           strstr(line, "mpirun: Forwarding signal");
+}
+
+static void take_line(struct talk *t)
+{
+    t->line[t->n] = 0;
+    if (is_dashes(t->line)) {
+        t->inside = !t->inside;
+    } else if (!strncmp(t->line, LAUNCH_FAILURE, strlen(LAUNCH_FAILURE))) {
+        if (!t->said[0])
+            snprintf(t->said, sizeof t->said, "%.*s", (int)strcspn(t->line + strlen(LAUNCH_FAILURE), "\n"),
+                     t->line + strlen(LAUNCH_FAILURE));
+    } else if (t->inside) {
+        understand(t);
+        if (log_shows(LOG_LEVEL_DEBUG)) fputs(t->line, stderr);
+    } else if (!is_chatter(t->line)) {
+        fwrite(t->line, 1, t->n, stderr);
+    }
+    t->n = 0;
+}
+
+/* false at the end of the stream. A line that is longer than the buffer passes in parts. */
+static bool listen_to(struct talk *t, int fd)
+{
+    char block[4096];
+    ssize_t n = read(fd, block, sizeof block);
+    if (n < 0) return errno == EINTR || errno == EAGAIN;
+    if (n == 0) return false;
+    for (ssize_t i = 0; i < n; i++) {
+        t->line[t->n++] = block[i];
+        if (block[i] == '\n' || t->n == sizeof t->line - 1) take_line(t);
+    }
+    if (t->n && !t->inside && t->line[0] != '-') take_line(t); /* an unfinished line: progress */
+    return true;
+}
+
+/* ---- the child --------------------------------------------------------------------------------
+ */
+
+static char **arguments(struct arena *a, int32_t n, char *const *argv)
+{
+    static const char *const fixed[] = {"mpirun", "--oversubscribe", "--bind-to", "none", "--host",
+                                        NULL, "-np", NULL, "-x", "OPENBLAS_NUM_THREADS", "-x",
+                                        "OMP_NUM_THREADS",
+                                        /* this host only, through its memory */
+                                        "--mca", "plm", "isolated", "--mca", "pml", "ob1", "--mca",
+                                        "btl", "self,vader", "--mca", "mpi_yield_when_idle", "1"};
+    enum { N_FIXED = sizeof fixed / sizeof *fixed };
+    static char self[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[length > 0 ? length : 0] = 0;
+    size_t count = 0, given = 0;
+    while (argv[given]) given++;
+    char **out = ARENA_ARRAY(a, char *, N_FIXED + given + 2);
+    for (; count < N_FIXED; count++) {
+        if (fixed[count])
+            out[count] = arena_strdup(a, fixed[count]);
+        else
+            out[count] = !strcmp(fixed[count - 1], "-np")
+                             ? arena_printf(a, "%" PRId32, n)
+                             : arena_printf(a, "localhost:%" PRId32, n);
+    }
+    out[count++] = self;
+    for (size_t i = 1; i < given; i++) out[count++] = argv[i];
+    return out;
+}
+
+static void be_mpirun(char **argv, int err_fd)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    signal(SIGPIPE, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    int nothing = open("/dev/null", O_RDONLY);
+    if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+    dup2(err_fd, STDERR_FILENO);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+    setenv("OPENBLAS_NUM_THREADS", "1", 1);
+    setenv("OMP_NUM_THREADS", "1", 1);
+    setenv(LAUNCHED, "1", 1);
+    execvp("mpirun", argv);
+    _exit(CANNOT_EXEC);
+}
+
+static volatile sig_atomic_t caught;
+static void catch_signal(int signal_number) { caught = signal_number; }
+
+static void watch_signals(struct sigaction old[2])
+{
+    struct sigaction act = {.sa_handler = catch_signal};
+    caught = 0;
+    sigaction(SIGINT, &act, &old[0]);
+    sigaction(SIGTERM, &act, &old[1]);
+}
+
+static void unwatch_signals(const struct sigaction old[2])
+{
+    sigaction(SIGINT, &old[0], NULL);
+    sigaction(SIGTERM, &old[1], NULL);
+}
+
+/* Until mpirun has closed its end, or a signal came and it did not end in time. */
+static void follow(struct talk *t, pid_t child, int fd)
+{
+    bool told = false;
+    for (;;) {
+        if (caught && !told) {
+            kill(child, SIGTERM);
+            told = true;
+        }
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int n = poll(&p, 1, told ? PATIENCE_MS : -1);
+        if (n == 0) {
+            kill(-child, SIGKILL); /* mpirun; its ranks end when they lose it */
+            return;
+        }
+        if (n > 0 && !listen_to(t, fd)) return;
+    }
+}
+
+static enum status judge(const struct talk *t, int how, struct error *err)
+{
+    if (caught) return error_set(err, ERR_INTERRUPTED, "interrupted");
+    if (WIFEXITED(how) && WEXITSTATUS(how) == 0) return OK;
+    int code = WIFEXITED(how) ? WEXITSTATUS(how) : 0;
+    if (code == CANNOT_EXEC && !t->noted)
+        return error_set(err, ERR_RESOURCE,
+                         "mpirun cannot be started: install openmpi-bin (tools/setup.sh does)");
+    if (t->signal)
+        return error_set(err, ERR_RANK, "rank %" PRId32 " was killed by signal %d (%s)", t->rank,
+                         t->signal, strsignal(t->signal));
+    if (t->code == ERR_INTERRUPTED || code == ERR_INTERRUPTED)
+        return error_set(err, ERR_INTERRUPTED, "interrupted");
+    if (t->said[0] && code >= ERR_USAGE && code <= ERR_RANK)
+        return error_set(err, (enum status)code, "%s", t->said);
+    if (t->noted && code >= ERR_USAGE && code <= ERR_RESOURCE)
+        return error_set(err, (enum status)code, "rank %" PRId32 " ended with exit code %d",
+                         t->rank, code);
+    if (t->noted)
+        return error_set(err, ERR_RANK, "rank %" PRId32 " failed with exit code %d", t->rank,
+                         t->code ? t->code : code);
+    if (WIFSIGNALED(how))
+        return error_set(err, ERR_RANK, "mpirun was killed by signal %d (%s)", WTERMSIG(how),
+                         strsignal(WTERMSIG(how)));
+    return error_set(err, ERR_RANK, "mpirun failed with exit code %d%s%s", code,
+                     t->last[0] ? ": " : "", t->last);
+}
+
+enum status launch_ranks(int32_t n, char *const *argv, struct error *err)
+{
+    if (n < 1 || n > RANKS_MOST)
+        return error_set(err, ERR_INPUT, "%" PRId32 " ranks: 1 to %d can be started on one host", n,
+                         RANKS_MOST);
+    int ends[2], how = 0;
+    if (pipe2(ends, O_CLOEXEC))
+        return error_set(err, ERR_RESOURCE, "cannot make a pipe: %s", strerror(errno));
+    struct arena *a = arena_new();
+    struct sigaction old[2];
+    char **arguments_of_mpirun = arguments(a, n, argv);
+    fflush(NULL);
+    watch_signals(old);
+    pid_t child = fork();
+    if (child == 0) be_mpirun(arguments_of_mpirun, ends[1]);
+    int why = errno;
+    close(ends[1]);
+    struct talk t = {0};
+    if (child > 0) {
+        follow(&t, child, ends[0]);
+        if (t.n) take_line(&t);
+        while (waitpid(child, &how, 0) < 0 && errno == EINTR)
+            if (caught) kill(child, SIGTERM);
+    }
+    close(ends[0]);
+    unwatch_signals(old);
+    arena_free(a);
+    if (child < 0) return error_set(err, ERR_RESOURCE, "cannot start mpirun: %s", strerror(why));
+    return judge(&t, how, err);
+}

@@ -1,0 +1,317 @@
+#include "exec/worker_collective.h"
+
+#include "core/arena.h"
+
+#include <string.h>
+
+/* Legs of a chain as this member sees them: everybody's sum so far comes in, goes on, the whole
+ * comes back, goes on back. */
+enum { LEG_IN, LEG_ON, LEG_BACK_IN, LEG_BACK_ON, N_LEGS };
+
+int64_t collective_staging_bytes(const struct group *g)
+{
+    int64_t elements = g->elements;
+    if (g->algorithm == GROUP_RING) elements = (g->elements + g->n_members - 1) / g->n_members;
+    return elements * dtype_bytes(g->dtype);
+}
+
+void collective_add(struct collectives *c, struct collective_order what)
+{
+    if (c->next - c->first == c->capacity) {
+        int64_t capacity = c->capacity ? 2 * c->capacity : 8;
+        struct collective_order *queue =
+            ARENA_ARRAY(c->a, struct collective_order, (size_t)capacity);
+        for (int64_t i = c->first; i < c->next; i++)
+            queue[i % capacity] = c->queue[i % c->capacity];
+        c->queue = queue;
+        c->capacity = capacity;
+    }
+    c->queue[c->next++ % c->capacity] = what;
+}
+
+static const struct collective_order *current(const struct collectives *c)
+{
+    return &c->queue[c->first % c->capacity];
+}
+static const struct group *group_of(const struct collectives *c)
+{
+    return &c->p->groups[current(c)->group];
+}
+static const struct collective_member *member_of(const struct collectives *c)
+{
+    return &c->members[current(c)->group];
+}
+static int64_t size_of(const struct collectives *c) { return dtype_bytes(group_of(c)->dtype); }
+
+/* ---- elements [first, last) of the list of segments -------------------------------------------
+ */
+
+enum copy { COPY_OUT, COPY_IN, ADD_IN };
+
+static void add_elements(enum dtype t, void *to, const void *from, int64_t n)
+{
+    if (t == DTYPE_fp32) {
+        float *y = to;
+        const float *x = from;
+        for (int64_t i = 0; i < n; i++) y[i] += x[i];
+    } else if (t == DTYPE_fp64) {
+        double *y = to;
+        const double *x = from;
+        for (int64_t i = 0; i < n; i++) y[i] += x[i];
+    } else {
+        BUG("add_elements: dtype %s", dtype_name(t));
+    }
+}
+
+static void pass_over(const struct collectives *c, int64_t first, int64_t last, char *staging,
+                      enum copy how)
+{
+    const struct collective_member *m = member_of(c);
+    int64_t size = size_of(c), at = 0;
+    for (int32_t k = 0; k < m->n_pieces && at < last; at += m->pieces[k++].elements) {
+        int64_t from = first > at ? first : at, to = at + m->pieces[k].elements;
+        if (to > last) to = last;
+        if (from >= to) continue;
+        char *mine = m->pieces[k].data + (from - at) * size,
+             *other = staging + (from - first) * size;
+        if (how == COPY_OUT)
+            memcpy(other, mine, (size_t)((to - from) * size));
+        else if (how == COPY_IN)
+            memcpy(mine, other, (size_t)((to - from) * size));
+        else
+            add_elements(group_of(c)->dtype, mine, other, to - from);
+    }
+}
+
+/* Where the elements stand in one piece: there; else NULL. */
+static char *contiguous(const struct collectives *c, int64_t first, int64_t last)
+{
+    const struct collective_member *m = member_of(c);
+    int64_t at = 0;
+    for (int32_t k = 0; k < m->n_pieces; at += m->pieces[k++].elements)
+        if (first >= at && last <= at + m->pieces[k].elements)
+            return m->pieces[k].data + (first - at) * size_of(c);
+    return NULL;
+}
+
+/* ---- parts ------------------------------------------------------------------------------------
+ */
+
+static void begin_part(struct collectives *c, int32_t part, int64_t at_ns)
+{
+    c->part = part;
+    c->begin_ns = c->left_ns = c->arrival_ns = at_ns;
+    c->sent = c->received = true;
+    c->part_bytes = 0;
+    c->part_moves = false;
+}
+
+static void send_part(struct collectives *c, int32_t edge, char *data, int64_t bytes)
+{
+    c->sent = false;
+    c->part_moves = true;
+    c->part_bytes = bytes;
+    wire_hand(c->wires, c->wires->group_first[current(c)->group] + edge, data, bytes, c->begin_ns);
+}
+
+static void receive_part(struct collectives *c, int32_t edge, char *data, int64_t bytes)
+{
+    c->received = false;
+    c->part_moves = true;
+    wire_post(c->wires, c->wires->group_first[current(c)->group] + edge, data, bytes, c->begin_ns);
+}
+
+static int64_t part_end_ns(const struct collectives *c)
+{
+    return c->left_ns > c->arrival_ns ? c->left_ns : c->arrival_ns;
+}
+
+static void report_part(struct collectives *c)
+{
+    if (c->part_moves)
+        c->step_ended(c->owner, current(c)->group, current(c)->step, c->part, c->begin_ns,
+                      part_end_ns(c), c->part_bytes);
+}
+
+static void finish(struct collectives *c, int64_t end_ns)
+{
+    struct collective_order done = *current(c);
+    c->first++;
+    c->running = false;
+    c->previous_end_ns = end_ns;
+    c->ended(c->owner, done.group, done.step, end_ns);
+}
+
+/* ---- ring -------------------------------------------------------------------------------------
+ */
+
+static int32_t modulo(int32_t i, int32_t n) { return (i % n + n) % n; }
+
+static void ring_chunks(const struct collectives *c, int32_t *out, int32_t *in)
+{
+    int32_t n = group_of(c)->n_members, i = member_of(c)->member, k = c->part;
+    if (k < n - 1) {
+        *out = modulo(i - k, n);
+        *in = modulo(i - 1 - k, n);
+    } else {
+        *out = modulo(i + 1 - (k - (n - 1)), n);
+        *in = modulo(i - (k - (n - 1)), n);
+    }
+}
+
+/* In all-gather a chunk that stands in one piece is received where it belongs. */
+static char *ring_landing(const struct collectives *c, int64_t first, int64_t last)
+{
+    char *there = c->part >= group_of(c)->n_members - 1 ? contiguous(c, first, last) : NULL;
+    return there ? there : c->incoming;
+}
+
+static void ring_part(struct collectives *c, int32_t part, int64_t at_ns)
+{
+    const struct group *g = group_of(c);
+    int32_t out, in, i = member_of(c)->member;
+    int64_t first, last, size = size_of(c);
+    begin_part(c, part, at_ns);
+    ring_chunks(c, &out, &in);
+    group_chunk(g, out, &first, &last);
+    if (last > first) {
+        char *data = contiguous(c, first, last);
+        if (!data) pass_over(c, first, last, data = c->outgoing, COPY_OUT);
+        send_part(c, i, data, (last - first) * size);
+    }
+    group_chunk(g, in, &first, &last);
+    if (last > first)
+        receive_part(c, modulo(i - 1, g->n_members), ring_landing(c, first, last),
+                     (last - first) * size);
+}
+
+static void ring_step_over(struct collectives *c)
+{
+    const struct group *g = group_of(c);
+    int32_t out, in;
+    int64_t first, last;
+    ring_chunks(c, &out, &in);
+    group_chunk(g, in, &first, &last);
+    if (c->part < g->n_members - 1)
+        pass_over(c, first, last, c->incoming, ADD_IN);
+    else if (last > first && ring_landing(c, first, last) == c->incoming)
+        pass_over(c, first, last, c->incoming, COPY_IN);
+    report_part(c);
+    int64_t end_ns = part_end_ns(c);
+    if (c->part + 1 < 2 * (g->n_members - 1))
+        ring_part(c, c->part + 1, end_ns);
+    else
+        finish(c, end_ns);
+}
+
+/* ---- chain ------------------------------------------------------------------------------------
+ */
+
+/* This member's microbatches, one after the other, onto the running sum. */
+static void add_own(const struct collectives *c, char *sum)
+{
+    const struct collective_member *m = member_of(c);
+    const struct group *g = group_of(c);
+    int64_t size = size_of(c), at = 0;
+    for (int32_t k = 0; !m->n_apart && k < m->n_pieces; at += m->pieces[k++].elements)
+        add_elements(g->dtype, sum + at * size, m->pieces[k].data, m->pieces[k].elements);
+    for (int64_t b = 0; m->n_apart && b < m->microbatches; b++) {
+        const char *buffer =
+            m->ring + (current(c)->step * m->microbatches + b) % m->ring_count * m->ring_stride;
+        at = 0;
+        for (int32_t k = 0; k < m->n_apart; at += m->apart[k++].elements)
+            add_elements(g->dtype, sum + at * size, buffer + (intptr_t)m->apart[k].data,
+                         m->apart[k].elements);
+    }
+}
+
+static int64_t chain_bytes(const struct collectives *c)
+{
+    return group_of(c)->elements * size_of(c);
+}
+
+static void chain_leg(struct collectives *c, int32_t leg, int64_t at_ns)
+{
+    int32_t n = group_of(c)->n_members, i = member_of(c)->member;
+    int64_t bytes = chain_bytes(c);
+    begin_part(c, leg, at_ns);
+    if (!bytes) return;
+    if (leg == LEG_IN && i > 0) receive_part(c, i - 1, c->incoming, bytes);
+    if (leg == LEG_ON && i < n - 1) send_part(c, i, c->incoming, bytes);
+    if (leg == LEG_BACK_IN && i < n - 1) receive_part(c, n + i + 1, c->incoming, bytes);
+    if (leg == LEG_BACK_ON && i > 0) send_part(c, n + i, c->incoming, bytes);
+}
+
+static void chain_leg_over(struct collectives *c)
+{
+    const struct collective_member *m = member_of(c);
+    int64_t end_ns = part_end_ns(c), elements = group_of(c)->elements;
+    report_part(c);
+    if (c->part == LEG_IN) {
+        if (m->member == 0) memset(c->incoming, 0, (size_t)chain_bytes(c));
+        add_own(c, c->incoming);
+    }
+    if (c->part == LEG_BACK_IN) pass_over(c, 0, elements, c->incoming, COPY_IN);
+    if (c->part + 1 < N_LEGS)
+        chain_leg(c, c->part + 1, end_ns);
+    else
+        finish(c, end_ns);
+}
+
+/* ---- all --------------------------------------------------------------------------------------
+ */
+
+static void start(struct collectives *c)
+{
+    const struct collective_order *o = current(c);
+    int64_t at_ns = o->ready_ns > c->previous_end_ns ? o->ready_ns : c->previous_end_ns;
+    c->running = true;
+    if (member_of(c)->member < 0) BUG("rank %d is no member of group %d", c->rank, o->group);
+    if (group_of(c)->algorithm == GROUP_CHAIN)
+        chain_leg(c, LEG_IN, at_ns);
+    else if (group_of(c)->n_members > 1)
+        ring_part(c, 0, at_ns);
+    else
+        finish(c, at_ns);
+}
+
+/* A collective starts when it was handed over and the one before it has ended. */
+bool collective_progress(struct collectives *c)
+{
+    bool any = false;
+    for (;;) {
+        if (!c->running && c->first < c->next) {
+            start(c);
+            any = true;
+        }
+        if (!c->running || !c->sent || !c->received) return any;
+        if (group_of(c)->algorithm == GROUP_CHAIN)
+            chain_leg_over(c);
+        else
+            ring_step_over(c);
+        any = true;
+    }
+}
+
+void collective_message(struct collectives *c, int32_t wire, int64_t end_ns)
+{
+    if (c->wires->wire[wire].from == c->rank) {
+        c->sent = true;
+        c->left_ns = end_ns;
+    } else {
+        c->received = true;
+        c->arrival_ns = end_ns;
+    }
+}
+
+int32_t collective_waits_for(const struct collectives *c, int32_t *group)
+{
+    if (!c->running) return -1;
+    const struct group *g = group_of(c);
+    *group = current(c)->group;
+    int32_t n = g->n_members, i = member_of(c)->member,
+            other = modulo(c->received ? i + 1 : i - 1, n);
+    if (g->algorithm == GROUP_CHAIN)
+        other = c->part == LEG_IN || c->part == LEG_BACK_ON ? modulo(i - 1, n) : modulo(i + 1, n);
+    return c->p->stages[g->members[other].stage].device;
+}

@@ -1,0 +1,75 @@
+/* exec/worker_collective.h - sums of gradients over the members of a group, one step after the
+ * other.
+ *
+ * A lane's collectives run one at a time in the order they were handed over. One is a small machine
+ * that waits for its messages: ring (reduce-scatter, then all-gather) or chain, word by word as
+ * core/program.h says. Arithmetic is in a fixed order and takes no time on an emulated device.
+ * Called by the communication thread alone (or inline where there is one device).
+ */
+#ifndef EXEC_WORKER_COLLECTIVE_H
+#define EXEC_WORKER_COLLECTIVE_H
+
+#include "core/program.h"
+#include "exec/worker_wire.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct piece { /* a segment in memory */
+    char *data;
+    int64_t elements;
+};
+
+struct collective_member { /* this rank's part in one group */
+    int32_t group, member; /* member -1: none */
+    int32_t n_pieces;
+    struct piece *pieces; /* (n_pieces) the sums, neighbours in memory joined */
+    int32_t n_apart;      /* segments kept apart; 0: the sum is in pieces */
+    struct piece *apart;  /* (n_apart) data: offset in a buffer of the ring */
+    char
+        *ring; /* first buffer; microbatch m of step s is buffer (s · microbatches + m) mod count */
+    int64_t ring_count, ring_stride, microbatches;
+};
+
+struct collectives;
+/* A ring step or a chain's leg of this rank has ended. */
+typedef void collective_step_ended(void *owner, int32_t group, int64_t step, int32_t part,
+                                   int64_t begin_ns, int64_t end_ns, int64_t bytes);
+typedef void collective_ended(void *owner, int32_t group, int64_t step, int64_t end_ns);
+
+struct collective_order {
+    int32_t group;
+    int64_t step, ready_ns;
+};
+
+struct collectives {
+    struct arena *a;
+    const struct program *p;
+    struct wires *wires; /* NULL: one device */
+    int32_t rank;
+    struct collective_member *members; /* (n_groups) */
+    char *incoming, *outgoing; /* staging: what comes in; what is not contiguous and goes out */
+    struct collective_order *queue; /* (capacity) [first, next) handed over; the first one runs */
+    int64_t capacity, first, next;
+    bool running;
+    int32_t part;                            /* ring step, chain leg */
+    int64_t begin_ns;                        /* of this part */
+    int64_t previous_end_ns;                 /* of the collective before */
+    bool sent, received;                     /* ends of this part that are over */
+    bool part_moves;                         /* it has a message */
+    int64_t left_ns, arrival_ns, part_bytes; /* bytes that this member sends */
+    collective_step_ended *step_ended;
+    collective_ended *ended;
+    void *owner;
+};
+
+/* Bytes that `incoming` must hold for this group. */
+int64_t collective_staging_bytes(const struct group *g);
+void collective_add(struct collectives *c, struct collective_order what); /* into the queue */
+bool collective_progress(struct collectives *c); /* starts the next one where none runs */
+/* A message of an edge has ended here. */
+void collective_message(struct collectives *c, int32_t wire, int64_t end_ns);
+/* The rank that the running collective waits for, its group in *group; -1 where none runs. */
+int32_t collective_waits_for(const struct collectives *c, int32_t *group);
+
+#endif

@@ -1,0 +1,77 @@
+/* exec/worker_internal.h - one rank's run, shared by worker*.c alone. */
+#ifndef EXEC_WORKER_INTERNAL_H
+#define EXEC_WORKER_INTERNAL_H
+
+#include "core/arena.h"
+#include "exec/backend.h"
+#include "exec/clock.h"
+#include "exec/comm.h"
+#include "exec/data.h"
+#include "exec/worker.h"
+#include "exec/worker_memory.h"
+#include "exec/worker_mover.h"
+#include "exec/worker_spans.h"
+
+struct prepared_op { /* an operator with its operands' places */
+    struct op_call call;
+    struct place input[OP_OPERANDS_MAX], output[OP_OPERANDS_MAX];
+};
+
+struct prepared_procedure {
+    int32_t n_rooms, n_receives;
+    int32_t *rooms;    /* (n_rooms) rings with `sent` that it writes: the implied wait */
+    int32_t *receives; /* (n_receives) channels */
+};
+
+/* A channel's end as the compute thread sees it. Messages go in the order of their numbers,
+ * whatever the order of the calls: what comes early is kept until its turn. at_ns: (window)
+ * instants, -1 unknown. */
+struct channel_end {
+    int64_t next; /* to be handed over (sender), to be posted (receiver) */
+    int64_t window, *at_ns;
+    struct place place;
+};
+
+struct worker {
+    struct arena *a;      /* the caller's: results */
+    struct arena *run;    /* ends with the run */
+    struct arena *moving; /* the communication thread's */
+    const struct program *p;
+    const struct run_options *o;
+    int32_t rank;
+    const struct program_stage *stage;
+    struct comm *comm;
+    struct backend backend;
+    bool backend_open, mover_made;
+    struct lane_memory memory;
+    struct data data;
+    struct mover mover;
+    struct device_clock clock;
+    struct span_list spans;
+    struct prepared_op *ops;               /* (n_ops) of the stage */
+    struct prepared_procedure *procedures; /* (n_procedures) */
+    struct channel_end *ends;              /* (n_channels) */
+    struct optimizer_step optimizer;
+    int64_t first_step, step;     /* step: of this run, 0-based */
+    int64_t total_messages;       /* microbatches of all steps of this run */
+    double *losses;               /* (steps, microbatches of the whole step) */
+    int64_t *step_end_ns;         /* (steps) */
+    int64_t cpu_start_ns, cpu_ns; /* of the compute thread while stepping */
+    int64_t longest;              /* row of an input */
+    int32_t *ids;                 /* (longest) */
+    int lock;                     /* of the checkpoint folder, -1 */
+    bool real_time;
+};
+
+/* worker_steps.c */
+void worker_prepare(struct worker *w);
+MUST_CHECK enum status worker_step(struct worker *w, struct error *err);
+/* The receives that may be posted from the start. */
+void worker_post_first(struct worker *w);
+
+/* worker_save.c: all ranks together; the mover parked or not running. */
+MUST_CHECK enum status worker_resume(struct worker *w, struct error *err);
+MUST_CHECK enum status worker_lock(struct worker *w, struct error *err);
+MUST_CHECK enum status worker_save(struct worker *w, int64_t step, struct error *err);
+
+#endif

@@ -1,0 +1,122 @@
+#include "exec/worker_memory.h"
+
+#include "core/arena.h"
+#include "core/rng.h"
+#include "exec/worker_collective.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static enum status get(struct backend *b, int64_t bytes, char **out, struct error *err)
+{
+    void *p = NULL;
+    TRY(b->allocate(b, bytes > 0 ? bytes : 64, &p, err));
+    *out = p;
+    return OK;
+}
+
+/* Staging as the program plans it, or more where it was made by hand. */
+static int64_t staging_bytes(const struct program *p, int32_t stage, int64_t *outgoing)
+{
+    int64_t bytes = p->stages[stage].buffer_bytes;
+    *outgoing = 0;
+    for (int32_t g = 0; g < p->n_groups; g++)
+        for (int32_t i = 0; i < p->groups[g].n_members; i++) {
+            if (p->groups[g].members[i].stage != stage) continue;
+            int64_t need = collective_staging_bytes(&p->groups[g]);
+            if (need > bytes) bytes = need;
+            if (p->groups[g].members[i].n_segments > 1 && need > *outgoing) *outgoing = need;
+        }
+    return bytes;
+}
+
+enum status lane_memory_open(struct lane_memory *m, struct arena *a, const struct program *p,
+                             int32_t stage, struct backend *b, struct error *err)
+{
+    const struct program_stage *s = &p->stages[stage];
+    *m = (struct lane_memory){.backend = b, .stage = s};
+    for (int c = 0; c < SLOT_CLASS_COUNT; c++)
+        if (get(b, s->class_bytes[c], &m->region[c], err) != OK)
+            return error_wrap(err, ERR_RESOURCE, "stage %" PRId32 " of replica %" PRId32, s->stage,
+                              s->replica);
+    m->ring = ARENA_ARRAY(a, char *, (size_t)s->n_rings + 1);
+    int64_t at = 0;
+    for (int32_t r = 0; r < s->n_rings; r++) {
+        m->ring[r] = m->region[SLOT_RING] + at;
+        at += s->rings[r].count * s->rings[r].stride_bytes;
+    }
+    if (at > s->class_bytes[SLOT_RING])
+        return error_set(err, ERR_INPUT,
+                         "stage %" PRId32 ": rings need %" PRId64
+                         " bytes, the program plans %" PRId64,
+                         s->stage, at, s->class_bytes[SLOT_RING]);
+    int64_t outgoing, incoming = staging_bytes(p, stage, &outgoing);
+    TRY(get(b, incoming, &m->incoming, err));
+    return get(b, outgoing, &m->outgoing, err);
+}
+
+void lane_memory_close(struct lane_memory *m)
+{
+    if (!m->backend) return;
+    for (int c = 0; c < SLOT_CLASS_COUNT; c++)
+        if (m->region[c]) m->backend->release(m->backend, m->region[c]);
+    if (m->incoming) m->backend->release(m->backend, m->incoming);
+    if (m->outgoing) m->backend->release(m->backend, m->outgoing);
+    *m = (struct lane_memory){0};
+}
+
+struct place lane_memory_place(const struct lane_memory *m, int32_t slot)
+{
+    const struct slot *x = &m->stage->slots[slot];
+    if (x->class != SLOT_RING) return (struct place){m->region[x->class] + x->offset_bytes, 0, 1};
+    const struct ring *r = &m->stage->rings[x->ring];
+    return (struct place){m->ring[x->ring] + x->offset_bytes, r->stride_bytes, r->count};
+}
+
+void *lane_memory_slot(const struct lane_memory *m, int32_t slot, int64_t seq)
+{
+    struct place p = lane_memory_place(m, slot);
+    return place_at(&p, seq);
+}
+
+/* ---- first values -----------------------------------------------------------------------------
+ */
+
+enum { INIT_BLOCK = 4096 }; /* elements made and uploaded at once */
+
+static double first_value(const struct program_parameter *p, uint64_t seed, uint64_t stream,
+                          int64_t element)
+{
+    if (p->init == INIT_ZEROS) return 0;
+    if (p->init == INIT_ONES) return 1;
+    return p->init_std * rng_normal(seed, stream, (uint64_t)element);
+}
+
+static enum status init_parameter(struct lane_memory *m, const struct program_parameter *p,
+                                  uint64_t seed, struct error *err)
+{
+    const struct slot *x = &m->stage->slots[p->slot];
+    int64_t n = shape_elements(&x->shape), size = dtype_bytes(x->dtype);
+    uint64_t stream = hash_text(0, p->name);
+    char *to = lane_memory_slot(m, p->slot, 0);
+    if (x->dtype != DTYPE_fp32 && x->dtype != DTYPE_fp64)
+        return error_set(err, ERR_INPUT, "parameter %s is %s; the executor trains in fp32 and fp64",
+                         p->name, dtype_name(x->dtype));
+    for (int64_t first = 0; first < n; first += INIT_BLOCK) {
+        double block[INIT_BLOCK];
+        float narrow[INIT_BLOCK];
+        int64_t k = n - first < INIT_BLOCK ? n - first : INIT_BLOCK;
+        for (int64_t i = 0; i < k; i++) block[i] = first_value(p, seed, stream, first + i);
+        for (int64_t i = 0; i < k; i++) narrow[i] = (float)block[i];
+        const void *from = x->dtype == DTYPE_fp64 ? (const void *)block : narrow;
+        TRY(m->backend->upload(m->backend, to + first * size, from, k * size, err));
+    }
+    return OK;
+}
+
+enum status lane_memory_init(struct lane_memory *m, uint64_t seed, struct error *err)
+{
+    for (int32_t i = 0; i < m->stage->n_parameters; i++)
+        TRY(init_parameter(m, &m->stage->parameters[i], seed, err));
+    return OK;
+}

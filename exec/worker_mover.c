@@ -1,0 +1,406 @@
+#include "exec/worker_mover.h"
+
+#include "core/arena.h"
+#include "core/log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NS_PER_MS 1000000
+#define TIMEOUT_S 120                  /* MUSHER_TIMEOUT overrides */
+#define POLL_LEAST_NS 20000            /* while our bytes are on their way; doubles up to … */
+#define POLL_MOST_NS 1000000           /* … this where bells ring, */
+#define POLL_REMOTE_NS 50000           /* and this where none does */
+#define POLL_IDLE_NS (200 * NS_PER_MS) /* nothing under way, and a bell */
+#define PRIORITY 2                     /* above the compute thread's 1 */
+
+/* ---- before and after -------------------------------------------------------------------------
+ */
+
+static int64_t timeout_ns(void)
+{
+    const char *text = getenv("MUSHER_TIMEOUT");
+    char *end;
+    double s = text ? strtod(text, &end) : 0;
+    return (int64_t)((text && end != text && s > 0 && s < 1e9 ? s : TIMEOUT_S) * 1e9);
+}
+
+static void note_letters(struct mover *m)
+{
+    const struct program_stage *s = &m->p->stages[m->stage];
+    for (int32_t i = 0; i < s->n_procedures; i++)
+        for (int32_t k = 0; k < s->procedures[i].n_instrs; k++) {
+            struct instr x = s->procedures[i].instrs[k];
+            if (x.kind == INSTR_SEND) m->sent_by[x.arg] = s->procedures[i].letter;
+            if (x.kind == INSTR_RECEIVE) m->received_by[x.arg] = s->procedures[i].letter;
+        }
+}
+
+static void message_ended(void *owner, int32_t wire, int64_t number, int64_t start_ns,
+                          int64_t end_ns, int64_t bytes, int64_t at_ns);
+static void part_ended(void *owner, int32_t group, int64_t step, int32_t part, int64_t begin_ns,
+                       int64_t end_ns, int64_t bytes);
+static void group_ended(void *owner, int32_t group, int64_t step, int64_t end_ns);
+
+/* Instants are asked for at most one step after they were noted. */
+static void make_room(struct mover *m)
+{
+    int64_t messages = 2 * (int64_t)m->p->stages[m->stage].microbatches + 2;
+    m->channels = ARENA_ARRAY(m->a, struct mover_ended, (size_t)m->p->n_channels + 1);
+    m->groups = ARENA_ARRAY(m->a, struct mover_ended, (size_t)m->p->n_groups + 1);
+    for (int32_t i = 0; i < m->p->n_channels; i++) {
+        const struct channel *c = &m->p->channels[i];
+        if (c->from_stage != m->stage && c->to_stage != m->stage) continue;
+        m->channels[i].capacity = messages + c->receive_ahead;
+        m->channels[i].at_ns = ARENA_ARRAY(m->a, int64_t, (size_t)m->channels[i].capacity);
+    }
+    for (int32_t i = 0; i < m->p->n_groups; i++) {
+        m->groups[i].capacity = 2;
+        m->groups[i].at_ns = ARENA_ARRAY(m->a, int64_t, 2);
+    }
+}
+
+void mover_init(struct mover *m, struct arena *a, const struct program *p, struct comm *c,
+                int32_t stage, void *shared, bool keep_spans)
+{
+    *m = (struct mover){.a = a,
+                        .order_arena = arena_new(),
+                        .p = p,
+                        .comm = c,
+                        .rank = comm_rank(c),
+                        .stage = stage,
+                        .threaded = comm_size(c) > 1,
+                        .emulated = p->emulated,
+                        .timeout_ns = timeout_ns()};
+    m->sent_by = ARENA_ARRAY(a, char, (size_t)p->n_channels + 1);
+    m->received_by = ARENA_ARRAY(a, char, (size_t)p->n_channels + 1);
+    if (keep_spans) m->spans.a = a;
+    note_letters(m);
+    make_room(m);
+    wires_init(&m->wires, a, p, c, shared, message_ended, m);
+    m->collectives = (struct collectives){.a = a,
+                                          .p = p,
+                                          .wires = &m->wires,
+                                          .rank = m->rank,
+                                          .step_ended = part_ended,
+                                          .ended = group_ended,
+                                          .owner = m};
+    m->collectives.members = ARENA_ARRAY(a, struct collective_member, (size_t)p->n_groups + 1);
+    for (int32_t i = 0; i < p->n_groups; i++) m->collectives.members[i].member = -1;
+    pthread_mutex_init(&m->mutex, NULL);
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&m->changed, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+void mover_member(struct mover *m, struct collective_member member, char *incoming, char *outgoing)
+{
+    m->collectives.members[member.group] = member;
+    m->collectives.incoming = incoming;
+    m->collectives.outgoing = outgoing;
+}
+
+/* ---- what has ended ---------------------------------------------------------------------------
+ */
+
+static void note(struct mover *m, struct mover_ended *e, int64_t number, int64_t at_ns)
+{
+    pthread_mutex_lock(&m->mutex);
+    e->at_ns[number % e->capacity] = at_ns;
+    e->count = number + 1;
+    pthread_cond_signal(&m->changed);
+    pthread_mutex_unlock(&m->mutex);
+}
+
+static void add_message_span(struct mover *m, int32_t channel, int64_t number, int64_t start_ns,
+                             int64_t end_ns, int64_t bytes)
+{
+    const struct channel *c = &m->p->channels[channel];
+    const struct program_stage *s = &m->p->stages[m->stage];
+    bool sent = c->from_stage == m->stage;
+    span_list_add(&m->spans,
+                  (struct span){.kind = sent ? SPAN_SEND : SPAN_RECEIVE,
+                                .stream = sent ? STREAM_send : STREAM_receive,
+                                .device = m->rank,
+                                .peer = m->p->stages[sent ? c->to_stage : c->from_stage].device,
+                                .stage = m->stage,
+                                .letter = sent ? m->sent_by[channel] : m->received_by[channel],
+                                .step = (int32_t)(number / s->microbatches),
+                                .microbatch = (int32_t)(number % s->microbatches),
+                                .op = channel,
+                                .begin_ns = start_ns,
+                                .end_ns = end_ns,
+                                .bytes = bytes});
+}
+
+static void message_ended(void *owner, int32_t wire, int64_t number, int64_t start_ns,
+                          int64_t end_ns, int64_t bytes, int64_t at_ns)
+{
+    struct mover *m = owner;
+    (void)at_ns;
+    if (wire >= m->p->n_channels) {
+        collective_message(&m->collectives, wire, end_ns);
+        return;
+    }
+    add_message_span(m, wire, number, start_ns, end_ns, bytes);
+    note(m, &m->channels[wire], number, end_ns);
+}
+
+static void part_ended(void *owner, int32_t group, int64_t step, int32_t part, int64_t begin_ns,
+                       int64_t end_ns, int64_t bytes)
+{
+    struct mover *m = owner;
+    span_list_add(&m->spans, (struct span){.kind = SPAN_REDUCE,
+                                           .stream = STREAM_collective,
+                                           .device = m->rank,
+                                           .peer = -1,
+                                           .stage = m->stage,
+                                           .letter = 'U',
+                                           .step = (int32_t)step,
+                                           .microbatch = -1,
+                                           .op = group,
+                                           .part = part,
+                                           .begin_ns = begin_ns,
+                                           .end_ns = end_ns,
+                                           .bytes = bytes});
+}
+
+static void group_ended(void *owner, int32_t group, int64_t step, int64_t end_ns)
+{
+    struct mover *m = owner;
+    note(m, &m->groups[group], step, end_ns);
+}
+
+/* ---- the thread -------------------------------------------------------------------------------
+ */
+
+static void carry_out(struct mover *m, const struct mover_order *o)
+{
+    switch (o->kind) {
+    case ORDER_HAND:
+        wire_hand(&m->wires, o->index, o->data, o->bytes, o->at_ns);
+        break;
+    case ORDER_POST:
+        wire_post(&m->wires, o->index, o->data, o->bytes, o->at_ns);
+        break;
+    case ORDER_REDUCE:
+        collective_add(&m->collectives, (struct collective_order){o->index, o->number, o->at_ns});
+        break;
+    }
+}
+
+static bool take_orders(struct mover *m)
+{
+    bool any = false;
+    for (;;) {
+        struct mover_order o;
+        pthread_mutex_lock(&m->mutex);
+        bool more = m->first < m->n_orders;
+        if (more) o = m->orders[m->first++];
+        if (m->first == m->n_orders) m->first = m->n_orders = 0;
+        pthread_mutex_unlock(&m->mutex);
+        if (!more) return any;
+        carry_out(m, &o);
+        any = true;
+    }
+}
+
+/* Parks while the compute thread wants the message library for itself. True: stop. */
+static bool obey(struct mover *m)
+{
+    pthread_mutex_lock(&m->mutex);
+    if (m->abort_code) comm_abort(m->comm, m->abort_code);
+    bool idle = m->first == m->n_orders && !m->collectives.running && !wires_sending(&m->wires);
+    if (m->want_pause && idle) {
+        clock_real_time(false, 0);
+        m->parked = true;
+        pthread_cond_broadcast(&m->changed);
+        while (m->parked) pthread_cond_wait(&m->changed, &m->mutex);
+        if (m->emulated) clock_real_time(true, PRIORITY);
+    }
+    bool stop = m->want_stop && idle;
+    pthread_mutex_unlock(&m->mutex);
+    return stop;
+}
+
+/* Bytes that need both ends to look while they move: the other end is told to. */
+static void nudge(struct mover *m)
+{
+    for (int32_t i = 0; i < m->wires.n_mine; i++) {
+        const struct wire *x = &m->wires.wire[m->wires.mine[i]];
+        if (x->from == m->rank && x->first < x->started) comm_ring(m->comm, x->to);
+    }
+}
+
+static void sleep_a_while(struct mover *m, uint32_t seen, int64_t *pause_ns)
+{
+    int64_t now = clock_wall_ns(), next = wires_next_ns(&m->wires), most = POLL_IDLE_NS;
+    if (!comm_one_host(m->comm)) {
+        most = POLL_REMOTE_NS;
+    } else if (comm_sending(m->comm)) {
+        nudge(m);
+        most = *pause_ns;
+        if (*pause_ns < POLL_MOST_NS) *pause_ns *= 2;
+    }
+    int64_t until = now + most;
+    if (next < INT64_MAX && m->wires.zero_ns + next < until) until = m->wires.zero_ns + next;
+    comm_sleep(m->comm, seen, until);
+}
+
+static void *mover_main(void *argument)
+{
+    struct mover *m = argument;
+    struct error e = {.code = OK};
+    clock_sleep_sharply();
+    if (m->emulated) m->real_time = clock_real_time(true, PRIORITY);
+    int64_t pause_ns = POLL_LEAST_NS;
+    for (;;) {
+        uint32_t seen = comm_rung(m->comm);
+        bool progress = take_orders(m);
+        if (collective_progress(&m->collectives)) progress = true;
+        if (wires_progress(&m->wires, &progress, &e) != OK) {
+            log_error("%s", e.text);
+            comm_abort(m->comm, e.code);
+        }
+        if (progress) {
+            pause_ns = POLL_LEAST_NS;
+            continue;
+        }
+        if (obey(m)) break;
+        sleep_a_while(m, seen, &pause_ns);
+    }
+    return NULL;
+}
+
+enum status mover_start(struct mover *m, struct error *err)
+{
+    if (!m->threaded) return OK;
+    int failed = pthread_create(&m->thread, NULL, mover_main, m);
+    if (failed)
+        return error_set(err, ERR_RESOURCE, "cannot start the communication thread: %s",
+                         strerror(failed));
+    return OK;
+}
+
+void mover_stop(struct mover *m)
+{
+    if (m->threaded) {
+        pthread_mutex_lock(&m->mutex);
+        m->want_stop = true;
+        pthread_mutex_unlock(&m->mutex);
+        comm_ring(m->comm, m->rank);
+        pthread_join(m->thread, NULL);
+    }
+    pthread_mutex_destroy(&m->mutex);
+    pthread_cond_destroy(&m->changed);
+    arena_free(m->order_arena);
+    m->order_arena = NULL;
+}
+
+void mover_abort(struct mover *m, int code)
+{
+    if (m->threaded) {
+        pthread_mutex_lock(&m->mutex);
+        m->abort_code = code;
+        pthread_mutex_unlock(&m->mutex);
+        comm_ring(m->comm, m->rank);
+        clock_sleep_until(clock_wall_ns() + 5000LL * NS_PER_MS);
+    }
+    _exit(code);
+}
+
+/* ---- the compute thread's side ----------------------------------------------------------------
+ */
+
+void mover_order(struct mover *m, struct mover_order order)
+{
+    if (!m->threaded) {
+        carry_out(m, &order);
+        collective_progress(&m->collectives);
+        return;
+    }
+    pthread_mutex_lock(&m->mutex);
+    m->orders = arena_grow(m->order_arena, m->orders, m->n_orders, &m->capacity, sizeof *m->orders);
+    m->orders[m->n_orders++] = order;
+    pthread_mutex_unlock(&m->mutex);
+    comm_ring(m->comm, m->rank);
+}
+
+/* false: nothing happened for the whole timeout. The mutex is held. */
+static bool wait_changed(struct mover *m, int64_t deadline_ns)
+{
+    const struct timespec until = {.tv_sec = deadline_ns / 1000000000,
+                                   .tv_nsec = deadline_ns % 1000000000};
+    return pthread_cond_timedwait(&m->changed, &m->mutex, &until) != ETIMEDOUT;
+}
+
+static bool wait_ended(struct mover *m, struct mover_ended *e, int64_t number, int64_t *at_ns)
+{
+    int64_t deadline_ns = clock_wall_ns() + m->timeout_ns;
+    pthread_mutex_lock(&m->mutex);
+    while (m->threaded && e->count <= number)
+        if (!wait_changed(m, deadline_ns)) break;
+    bool ended = e->count > number;
+    if (ended) *at_ns = e->at_ns[number % e->capacity];
+    pthread_mutex_unlock(&m->mutex);
+    return ended;
+}
+
+static enum status silent(struct mover *m, int32_t peer, const char *what, struct error *err)
+{
+    return error_set(err, ERR_RANK,
+                     "rank %" PRId32 " (%s) was silent for %.0f s: %s does not come on", peer,
+                     m->p->devices[peer].name, (double)m->timeout_ns / 1e9, what);
+}
+
+enum status mover_wait_channel(struct mover *m, int32_t channel, int64_t number, int64_t *at_ns,
+                               struct error *err)
+{
+    if (wait_ended(m, &m->channels[channel], number, at_ns)) return OK;
+    char what[96];
+    snprintf(what, sizeof what, "message %" PRId64 " of channel %" PRId32, number, channel);
+    return silent(m, wires_peer(&m->wires, channel), what, err);
+}
+
+enum status mover_wait_group(struct mover *m, int32_t group, int64_t number, int64_t *at_ns,
+                             struct error *err)
+{
+    if (wait_ended(m, &m->groups[group], number, at_ns)) return OK;
+    int32_t running = group, peer = collective_waits_for(&m->collectives, &running);
+    char what[160];
+    snprintf(what, sizeof what, "group %s", m->p->groups[running].name);
+    return silent(m, peer < 0 ? m->rank : peer, what, err);
+}
+
+enum status mover_pause(struct mover *m, struct error *err)
+{
+    if (!m->threaded) return OK;
+    int64_t deadline_ns = clock_wall_ns() + m->timeout_ns;
+    pthread_mutex_lock(&m->mutex);
+    m->want_pause = true;
+    comm_ring(m->comm, m->rank);
+    while (!m->parked && wait_changed(m, deadline_ns)) {
+    }
+    bool parked = m->parked;
+    pthread_mutex_unlock(&m->mutex);
+    if (parked) return OK;
+    return error_set(err, ERR_RANK, "rank %" PRId32 ": its messages do not leave for %.0f s",
+                     m->rank, (double)m->timeout_ns / 1e9);
+}
+
+void mover_resume(struct mover *m, int64_t zero_ns)
+{
+    m->wires.zero_ns = zero_ns;
+    if (!m->threaded) return;
+    pthread_mutex_lock(&m->mutex);
+    m->want_pause = m->parked = false;
+    pthread_cond_broadcast(&m->changed);
+    pthread_mutex_unlock(&m->mutex);
+}

@@ -1,0 +1,86 @@
+/* exec/worker_mover.h - the communication thread: moves messages and runs collectives beside the
+ * compute thread.
+ *
+ * The compute thread gives orders (hand over, post, reduce) and waits for what has come of them;
+ * the mover owns the wires, the collectives and every call of the message library between
+ * mover_start and mover_stop. It sleeps on its doorbell; orders and other ranks of the host ring
+ * it. Without a bell (several hosts) it looks every 50 µs while something is under way. States:
+ * RUNNING → (mover_pause, when all of this rank's messages have left) PARKED → RUNNING → STOPPED.
+ * With one device there is no thread: orders are carried out at once by whoever gives them.
+ */
+#ifndef EXEC_WORKER_MOVER_H
+#define EXEC_WORKER_MOVER_H
+
+#include "core/error.h"
+#include "core/program.h"
+#include "exec/comm.h"
+#include "exec/worker_collective.h"
+#include "exec/worker_spans.h"
+#include "exec/worker_wire.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum mover_order_kind { ORDER_HAND, ORDER_POST, ORDER_REDUCE };
+struct mover_order {
+    enum mover_order_kind kind;
+    int32_t index;  /* channel or group */
+    int64_t number; /* REDUCE: step of this run */
+    void *data;
+    int64_t bytes, at_ns;
+};
+
+struct mover_ended { /* messages of a channel at this end, or a group's steps */
+    int64_t count;   /* numbers 0 … count-1 have ended */
+    int64_t *at_ns;  /* (capacity) of number n at n mod capacity */
+    int64_t capacity;
+};
+
+struct mover {
+    struct arena *a;           /* the mover's */
+    struct arena *order_arena; /* orders; under the mutex */
+    const struct program *p;
+    struct comm *comm;
+    int32_t rank, stage;
+    bool threaded, emulated;
+    struct wires wires;
+    struct collectives collectives;
+    struct span_list spans;
+    char *sent_by, *received_by; /* (n_channels) letters of the calls */
+
+    pthread_t thread;
+    pthread_mutex_t mutex; /* all below */
+    pthread_cond_t changed;
+    struct mover_order *orders;
+    size_t first, n_orders, capacity; /* [first, n_orders) to do */
+    struct mover_ended *channels, *groups;
+    bool want_pause, parked, want_stop, real_time;
+    int abort_code;
+    int64_t timeout_ns;
+};
+
+/* Everything but the thread. shared: memory of wires_shared_bytes, NULL where real. a: lives as
+ * long as the mover. */
+void mover_init(struct mover *m, struct arena *a, const struct program *p, struct comm *c,
+                int32_t stage, void *shared, bool keep_spans);
+/* This rank's part in a group, before the start. */
+void mover_member(struct mover *m, struct collective_member member, char *incoming, char *outgoing);
+MUST_CHECK enum status mover_start(struct mover *m, struct error *err);
+void mover_stop(struct mover *m); /* joins */
+/* Ends all ranks with this exit code, from the compute thread. */
+__attribute__((noreturn)) void mover_abort(struct mover *m, int code);
+
+void mover_order(struct mover *m, struct mover_order order);
+/* Until message `number` of a channel has ended at this end (arrived, left), or step `number` of a
+ * group; *at_ns when. Out of patience: ERR_RANK that names channel or group and peer. */
+MUST_CHECK enum status mover_wait_channel(struct mover *m, int32_t channel, int64_t number,
+                                          int64_t *at_ns, struct error *err);
+MUST_CHECK enum status mover_wait_group(struct mover *m, int32_t group, int64_t number,
+                                        int64_t *at_ns, struct error *err);
+/* Afterwards the message library belongs to the caller. */
+MUST_CHECK enum status mover_pause(struct mover *m, struct error *err);
+void mover_resume(struct mover *m,
+                  int64_t zero_ns); /* the run's clock may have been set back by the pause */
+
+#endif

@@ -1,0 +1,33 @@
+/* exec/worker_spans.h - what this rank did when, and how rank 0 gets to know. */
+#ifndef EXEC_WORKER_SPANS_H
+#define EXEC_WORKER_SPANS_H
+
+#include "core/arena.h"
+#include "core/program.h"
+#include "exec/comm.h"
+#include "traces/trace.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct span_list {   /* one thread's */
+    struct arena *a; /* NULL: nothing is kept */
+    struct span *spans;
+    size_t n, capacity;
+};
+
+static inline void span_list_add(struct span_list *l, struct span s)
+{
+    if (!l->a) return;
+    l->spans = arena_grow(l->a, l->spans, l->n, &l->capacity, sizeof *l->spans);
+    l->spans[l->n++] = s;
+}
+
+/* All ranks together. On rank 0 the trace with everybody's spans (of the n lists) and the steps'
+ * ends, elsewhere NULL. step_end_ns: (steps) when this rank ended its last update of each step,
+ * wall time. */
+struct trace *spans_gather(struct arena *a, struct comm *c, const struct program *p,
+                           const struct span_list *lists, int n, const int64_t *step_end_ns,
+                           int64_t steps);
+
+#endif

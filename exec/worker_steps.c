@@ -1,0 +1,351 @@
+/* exec/worker_steps.c - the compute thread: takes a lane's instructions word by word
+ * (core/program.h). */
+#include "exec/worker_internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- preparation ------------------------------------------------------------------------------
+ */
+
+static void prepare_op(struct worker *w, int32_t op)
+{
+    const struct program_op *x = &w->stage->ops[op];
+    struct prepared_op *o = &w->ops[op];
+    o->call = (struct op_call){.kind = x->kind,
+                               .dtype = x->dtype,
+                               .attrs = &x->attrs,
+                               .shapes = &x->shapes,
+                               .optimizer = x->phase == PHASE_U ? &w->optimizer : NULL};
+    for (int32_t i = 0; i < x->n_inputs; i++)
+        o->input[i] = lane_memory_place(&w->memory, x->input[i]);
+    for (int32_t i = 0; i < x->n_outputs; i++)
+        o->output[i] = lane_memory_place(&w->memory, x->output[i]);
+}
+
+static bool writes_ring(const struct program_stage *s, const struct procedure *f, int32_t ring)
+{
+    for (int32_t i = 0; i < f->n_instrs; i++) {
+        if (f->instrs[i].kind != INSTR_COMPUTE) continue;
+        const struct program_op *op = &s->ops[f->instrs[i].arg];
+        for (int32_t k = 0; k < op->n_outputs; k++)
+            if (s->slots[op->output[k]].ring == ring) return true;
+    }
+    return false;
+}
+
+static void prepare_procedure(struct worker *w, int32_t procedure)
+{
+    const struct procedure *f = &w->stage->procedures[procedure];
+    struct prepared_procedure *x = &w->procedures[procedure];
+    x->rooms = ARENA_ARRAY(w->run, int32_t, (size_t)w->stage->n_rings + 1);
+    x->receives = ARENA_ARRAY(w->run, int32_t, (size_t)f->n_instrs + 1);
+    for (int32_t r = 0; r < w->stage->n_rings; r++)
+        if (w->stage->rings[r].sent >= 0 && writes_ring(w->stage, f, r)) x->rooms[x->n_rooms++] = r;
+    for (int32_t i = 0; i < f->n_instrs; i++)
+        if (f->instrs[i].kind == INSTR_RECEIVE) x->receives[x->n_receives++] = f->instrs[i].arg;
+}
+
+static void prepare_end(struct worker *w, int32_t channel)
+{
+    const struct channel *c = &w->p->channels[channel];
+    struct channel_end *e = &w->ends[channel];
+    bool sends = &w->p->stages[c->from_stage] == w->stage;
+    if (!sends && &w->p->stages[c->to_stage] != w->stage) return;
+    e->place = lane_memory_place(&w->memory, sends ? c->from_slot : c->to_slot);
+    e->window = 2 * (int64_t)w->stage->microbatches + c->receive_ahead;
+    e->at_ns = ARENA_ARRAY(w->run, int64_t, (size_t)e->window);
+    for (int64_t i = 0; i < e->window; i++) e->at_ns[i] = -1;
+}
+
+static void prepare_group(struct worker *w, int32_t group, int32_t member)
+{
+    const struct group *g = &w->p->groups[group];
+    const struct group_member *m = &g->members[member];
+    const struct program_stage *s = w->stage;
+    int64_t size = dtype_bytes(g->dtype);
+    struct collective_member x = {
+        .group = group, .member = member, .microbatches = s->microbatches};
+    x.pieces = ARENA_ARRAY(w->run, struct piece, (size_t)m->n_segments + 1);
+    for (int32_t i = 0; i < m->n_segments; i++) {
+        struct piece next = {lane_memory_slot(&w->memory, m->segments[i], 0),
+                             shape_elements(&s->slots[m->segments[i]].shape)};
+        struct piece *last = x.n_pieces ? &x.pieces[x.n_pieces - 1] : NULL;
+        if (last && last->data + last->elements * size == next.data)
+            last->elements += next.elements;
+        else
+            x.pieces[x.n_pieces++] = next;
+    }
+    if (m->apart >= 0) {
+        x.ring = w->memory.ring[m->apart];
+        x.ring_count = s->rings[m->apart].count;
+        x.ring_stride = s->rings[m->apart].stride_bytes;
+        x.apart = ARENA_ARRAY(w->run, struct piece, (size_t)m->n_segments + 1);
+        for (int32_t i = 0; i < m->n_segments; i++) {
+            const struct slot *slot = &s->slots[m->apart_segments[i]];
+            x.apart[x.n_apart++] =
+                (struct piece){(char *)(intptr_t)slot->offset_bytes, shape_elements(&slot->shape)};
+        }
+    }
+    mover_member(&w->mover, x, w->memory.incoming, w->memory.outgoing);
+}
+
+void worker_prepare(struct worker *w)
+{
+    const struct program_stage *s = w->stage;
+    w->ops = ARENA_ARRAY(w->run, struct prepared_op, (size_t)s->n_ops + 1);
+    w->procedures = ARENA_ARRAY(w->run, struct prepared_procedure, (size_t)s->n_procedures + 1);
+    w->ends = ARENA_ARRAY(w->run, struct channel_end, (size_t)w->p->n_channels + 1);
+    for (int32_t i = 0; i < s->n_ops; i++) prepare_op(w, i);
+    for (int32_t i = 0; i < s->n_procedures; i++) prepare_procedure(w, i);
+    for (int32_t i = 0; i < w->p->n_channels; i++) prepare_end(w, i);
+    for (int32_t g = 0; g < w->p->n_groups; g++)
+        for (int32_t i = 0; i < w->p->groups[g].n_members; i++)
+            if (&w->p->stages[w->p->groups[g].members[i].stage] == s) prepare_group(w, g, i);
+}
+
+/* ---- messages ---------------------------------------------------------------------------------
+ */
+
+static bool is_local(const struct worker *w, int32_t channel)
+{
+    const struct channel *c = &w->p->channels[channel];
+    return w->p->stages[c->from_stage].device == w->p->stages[c->to_stage].device;
+}
+
+static void order_message(struct worker *w, enum mover_order_kind kind, int32_t channel,
+                          int64_t number, int64_t at_ns)
+{
+    mover_order(&w->mover, (struct mover_order){.kind = kind,
+                                                .index = channel,
+                                                .number = number,
+                                                .data = place_at(&w->ends[channel].place, number),
+                                                .bytes = w->p->channels[channel].bytes,
+                                                .at_ns = at_ns});
+}
+
+void worker_post_first(struct worker *w)
+{
+    for (int32_t i = 0; i < w->p->n_channels; i++) {
+        const struct channel *c = &w->p->channels[i];
+        if (&w->p->stages[c->to_stage] != w->stage || is_local(w, i)) continue;
+        while (w->ends[i].next < c->receive_ahead && w->ends[i].next < w->total_messages)
+            order_message(w, ORDER_POST, i, w->ends[i].next++, 0);
+    }
+}
+
+/* The call that consumed message seq has ended: room for the one receive_ahead later, in the order
+ * of numbers. */
+static void post_next(struct worker *w, int32_t channel, int64_t seq)
+{
+    struct channel_end *e = &w->ends[channel];
+    int32_t ahead = w->p->channels[channel].receive_ahead;
+    if (is_local(w, channel)) return;
+    e->at_ns[seq % e->window] = device_clock_now(&w->clock);
+    while (e->next < w->total_messages && e->at_ns[(e->next - ahead) % e->window] >= 0) {
+        int64_t *posted = &e->at_ns[(e->next - ahead) % e->window];
+        order_message(w, ORDER_POST, channel, e->next++, *posted);
+        *posted = -1;
+    }
+}
+
+static void take_send(struct worker *w, int32_t channel, int64_t seq)
+{
+    struct channel_end *e = &w->ends[channel];
+    const struct channel *c = &w->p->channels[channel];
+    if (is_local(w, channel)) {
+        memcpy(lane_memory_slot(&w->memory, c->to_slot, seq),
+               lane_memory_slot(&w->memory, c->from_slot, seq), (size_t)c->bytes);
+        return;
+    }
+    device_clock_pace(&w->clock);
+    e->at_ns[seq % e->window] = device_clock_now(&w->clock);
+    while (e->at_ns[e->next % e->window] >= 0) {
+        int64_t *handed = &e->at_ns[e->next % e->window];
+        order_message(w, ORDER_HAND, channel, e->next++, *handed);
+        *handed = -1;
+    }
+}
+
+static enum status take_receive(struct worker *w, int32_t channel, int64_t seq, struct error *err)
+{
+    int64_t at_ns = 0;
+    if (is_local(w, channel)) return OK;
+    device_clock_wait(&w->clock);
+    TRY(mover_wait_channel(&w->mover, channel, seq, &at_ns, err));
+    device_clock_waited(&w->clock, at_ns);
+    return OK;
+}
+
+static enum status wait_for_room(struct worker *w, const struct prepared_procedure *f, int64_t seq,
+                                 struct error *err)
+{
+    for (int32_t i = 0; i < f->n_rooms; i++) {
+        const struct ring *r = &w->stage->rings[f->rooms[i]];
+        int64_t left_ns = 0;
+        if (seq < r->count || is_local(w, r->sent)) continue;
+        device_clock_wait(&w->clock);
+        TRY(mover_wait_channel(&w->mover, r->sent, seq - r->count, &left_ns, err));
+        device_clock_waited(&w->clock, left_ns);
+    }
+    return OK;
+}
+
+/* ---- the other instructions -------------------------------------------------------------------
+ */
+
+struct taking { /* the call at hand */
+    const struct procedure *procedure;
+    int32_t microbatch;
+    int64_t seq; /* -1 for updates */
+};
+
+static enum status take_compute(struct worker *w, int32_t op, const struct taking *t,
+                                struct error *err)
+{
+    const struct program_op *x = &w->stage->ops[op];
+    struct prepared_op *o = &w->ops[op];
+    for (int32_t i = 0; i < x->n_inputs; i++) o->call.input[i] = place_at(&o->input[i], t->seq);
+    for (int32_t i = 0; i < x->n_outputs; i++) o->call.output[i] = place_at(&o->output[i], t->seq);
+    int64_t begin_ns = device_clock_begin(&w->clock);
+    if (w->backend.run(&w->backend, &o->call, err) != OK)
+        return error_wrap(err, err ? err->code : ERR_RESOURCE, "operator %s", x->name);
+    int64_t end_ns = device_clock_end(&w->clock);
+    if (!w->spans.a) return OK;
+    span_list_add(
+        &w->spans,
+        (struct span){.kind = SPAN_COMPUTE,
+                      .stream = STREAM_compute,
+                      .device = w->rank,
+                      .peer = -1,
+                      .stage = w->p->lanes[w->rank].stage,
+                      .letter = t->procedure->letter,
+                      .step = (int32_t)w->step,
+                      .microbatch = t->microbatch,
+                      .op = op,
+                      .begin_ns = begin_ns,
+                      .end_ns = end_ns,
+                      .key = x->key,
+                      .bytes = op_bytes_read(x->kind, &x->attrs, &x->shapes, x->dtype) +
+                               op_bytes_written(x->kind, &x->attrs, &x->shapes, x->dtype)});
+    return OK;
+}
+
+/* One input of a microbatch: rows of ids. Only synthetic data comes in other lengths than the
+ * program's (benches). */
+static enum status load_slot(struct worker *w, int32_t slot, const struct taking *t,
+                             struct error *err)
+{
+    const struct slot *s = &w->stage->slots[slot];
+    struct data d = w->data;
+    char *to = lane_memory_slot(&w->memory, slot, t->seq);
+    int64_t rows = shape_rows(&s->shape),
+            first = (w->stage->first_microbatch + t->microbatch) * rows;
+    d.sequence_length = shape_last(&s->shape);
+    if (d.sequence_length > w->longest) BUG("slot %s is longer than was looked for", s->name);
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t bytes = d.sequence_length * (int64_t)sizeof *w->ids;
+        data_fill(&d, (enum tensor_input)s->input, w->first_step + w->step, first + row, w->ids);
+        TRY(w->backend.upload(&w->backend, to + row * bytes, w->ids, bytes, err));
+    }
+    return OK;
+}
+
+/* Stands for a loader beside the device: on an emulated one it takes no time. */
+static enum status take_load(struct worker *w, const struct taking *t, struct error *err)
+{
+    device_clock_wait(&w->clock);
+    for (int32_t i = 0; i < w->stage->n_slots; i++)
+        if (w->stage->slots[i].input >= 0) TRY(load_slot(w, i, t, err));
+    device_clock_waited(&w->clock, 0);
+    return OK;
+}
+
+static enum status take_loss(struct worker *w, int32_t slot, const struct taking *t,
+                             struct error *err)
+{
+    union {
+        float single;
+        double whole;
+    } value;
+    const struct slot *s = &w->stage->slots[slot];
+    TRY(w->backend.download(&w->backend, &value, lane_memory_slot(&w->memory, slot, t->seq),
+                            dtype_bytes(s->dtype), err));
+    w->losses[w->step * w->p->microbatches + w->stage->first_microbatch + t->microbatch] =
+        s->dtype == DTYPE_fp64 ? value.whole : (double)value.single;
+    return OK;
+}
+
+static void take_reduce(struct worker *w, int32_t group)
+{
+    device_clock_pace(&w->clock);
+    mover_order(&w->mover, (struct mover_order){.kind = ORDER_REDUCE,
+                                                .index = group,
+                                                .number = w->step,
+                                                .at_ns = device_clock_now(&w->clock)});
+}
+
+static enum status take_await(struct worker *w, int32_t group, struct error *err)
+{
+    int64_t end_ns = 0;
+    device_clock_wait(&w->clock);
+    TRY(mover_wait_group(&w->mover, group, w->step, &end_ns, err));
+    device_clock_waited(&w->clock, end_ns);
+    return OK;
+}
+
+static enum status take(struct worker *w, const struct instr *x, const struct taking *t,
+                        struct error *err)
+{
+    switch (x->kind) {
+    case INSTR_COMPUTE:
+        return take_compute(w, x->arg, t, err);
+    case INSTR_RECEIVE:
+        return take_receive(w, x->arg, t->seq, err);
+    case INSTR_SEND:
+        take_send(w, x->arg, t->seq);
+        return OK;
+    case INSTR_REDUCE:
+        take_reduce(w, x->arg);
+        return OK;
+    case INSTR_AWAIT:
+        return take_await(w, x->arg, err);
+    case INSTR_LOAD:
+        return take_load(w, t, err);
+    case INSTR_LOSS:
+        return take_loss(w, x->arg, t, err);
+    case INSTR_KIND_COUNT:
+        break;
+    }
+    BUG("instruction %d", (int)x->kind);
+}
+
+static enum status take_call(struct worker *w, const struct call *c, struct error *err)
+{
+    const struct prepared_procedure *f = &w->procedures[c->procedure];
+    struct taking t = {&w->stage->procedures[c->procedure], c->microbatch, -1};
+    if (c->microbatch >= 0) t.seq = w->step * w->stage->microbatches + c->microbatch;
+    TRY(wait_for_room(w, f, t.seq, err));
+    for (int32_t i = 0; i < t.procedure->n_instrs; i++)
+        TRY(take(w, &t.procedure->instrs[i], &t, err));
+    TRY(w->backend.finish(&w->backend, err));
+    device_clock_pace(&w->clock);
+    for (int32_t i = 0; i < f->n_receives; i++) post_next(w, f->receives[i], t.seq);
+    return OK;
+}
+
+enum status worker_step(struct worker *w, struct error *err)
+{
+    struct cursor cursor;
+    struct call call;
+    bool updated = false;
+    w->optimizer.step = w->first_step + w->step + 1;
+    cursor_start(&cursor, &w->p->orders[w->p->lanes[w->rank].order]);
+    while (cursor_next(&cursor, &call)) {
+        TRY(take_call(w, &call, err));
+        bool update = w->stage->procedures[call.procedure].letter == 'U';
+        if (update || !updated) w->step_end_ns[w->step] = clock_wall_ns() - w->clock.zero_ns;
+        updated = updated || update;
+    }
+    return OK;
+}

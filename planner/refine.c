@@ -1,0 +1,80 @@
+#include "planner/refine.h"
+
+#include "core/arena.h"
+
+enum warmup_rule { WARMUP_HETEROGENEOUS, WARMUP_EAGER, WARMUP_GPIPE, WARMUP_RULES };
+
+static int32_t least(int64_t a, int64_t b) { return (int32_t)(a < b ? a : b); }
+
+static void heterogeneous(const struct space *s, struct plan_replica *r)
+{
+    int64_t t[SPACE_DEVICES_MAX], c[SPACE_DEVICES_MAX] = {0}, slowest = 1;
+    for (int32_t i = 0; i < r->n_stages; i++) {
+        struct space_stage_time time;
+        space_stage_time(s, r->stages[i].device, r->stages[i].first_layer, r->stages[i].last_layer, 1, &time);
+        t[i] = time.forward_ns + time.backward_ns;
+        if (i + 1 < r->n_stages)
+            c[i] = space_transfer_ns(s, r->stages[i].device, r->stages[i + 1].device, r->stages[i].last_layer);
+        if (t[i] > slowest) slowest = t[i];
+        if (c[i] > slowest) slowest = c[i];
+    }
+    int64_t w = 1;
+    for (int32_t i = r->n_stages - 1; i >= 0; i--) {
+        r->stages[i].warmup = least(w, r->microbatches);
+        if (i == 0) break;
+        int64_t delta = (t[i] + 2 * c[i - 1] + slowest - 1) / slowest;
+        w += delta > 1 ? delta : 1;
+    }
+}
+
+static void set_warmups(const struct space *s, struct plan *p, enum warmup_rule rule)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        struct plan_replica *replica = &p->replicas[r];
+        if (rule == WARMUP_HETEROGENEOUS) heterogeneous(s, replica);
+        for (int32_t i = 0; i < replica->n_stages; i++) {
+            int32_t behind = replica->n_stages - 1 - i;
+            if (rule == WARMUP_EAGER) replica->stages[i].warmup = least(2 * (int64_t)behind + 1, replica->microbatches);
+            if (rule == WARMUP_GPIPE) replica->stages[i].warmup = replica->microbatches;
+        }
+    }
+}
+
+static void set_buckets(const struct space *s, struct plan *p, int64_t parts)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            struct plan_stage *stage = &p->replicas[r].stages[i];
+            int64_t bytes = space_stage(s, stage->device, stage->first_layer, stage->last_layer)->parameter_bytes / parts;
+            stage->bucket_bytes = bytes > 65536 ? bytes : 65536;
+        }
+}
+
+static enum status attempt(struct scorer *w, const struct space *s, const struct plan *variant, struct plan *plan,
+                           int64_t *iteration_ns, int64_t *evaluations_left, struct error *err)
+{
+    int64_t time_ns = 0, missing = 0;
+    if (--*evaluations_left <= 0) return OK;
+    TRY(scorer_run(w, s, variant, *iteration_ns, &time_ns, &missing, err));
+    if (time_ns >= *iteration_ns) return OK;
+    *plan = *variant;
+    *iteration_ns = time_ns;
+    return OK;
+}
+
+enum status refine_plan(struct arena *a, struct scorer *w, const struct space *s, struct plan *plan, int64_t *iteration_ns,
+                        int64_t *evaluations_left, struct error *err)
+{
+    static const int64_t parts[] = {2, 4, 8};
+    for (int32_t rule = 0; rule < WARMUP_RULES; rule++) {
+        struct plan variant = score_copy_plan(a, plan);
+        set_warmups(s, &variant, (enum warmup_rule)rule);
+        TRY(attempt(w, s, &variant, plan, iteration_ns, evaluations_left, err));
+    }
+    for (size_t i = 0; plan->n_replicas > 1 && i < sizeof parts / sizeof *parts; i++) {
+        struct plan variant = score_copy_plan(a, plan);
+        set_buckets(s, &variant, parts[i]);
+        TRY(attempt(w, s, &variant, plan, iteration_ns, evaluations_left, err));
+    }
+    return OK;
+}

@@ -1,0 +1,110 @@
+#include "planner/space.h"
+
+#include "core/arena.h"
+#include "core/gradient.h"
+
+/* i and j are interchangeable where exchanging them changes nothing the search can see: same type, and the same
+ * time of any message to and from every third device, and between them both ways. */
+static bool same_link(const struct space *s, int32_t a, int32_t b, int32_t c, int32_t d)
+{
+    if (s->linked[a][b] != s->linked[c][d]) return false;
+    if (!s->linked[a][b]) return true;
+    return s->link[a][b].bandwidth_Bps == s->link[c][d].bandwidth_Bps &&
+           s->link[a][b].latency_ns == s->link[c][d].latency_ns;
+}
+
+/* Links are shared resources: two devices whose messages queue on different links are only alike where nobody
+ * else shares them, so the identity of the link must agree too, unless both have it to themselves. */
+static bool same_resource(const struct space *s, int32_t i, int32_t j, int32_t other)
+{
+    int32_t direction = 0;
+    int32_t a = cluster_link(s->cluster, i, other, &direction), b = cluster_link(s->cluster, j, other, &direction);
+    return a == b;
+}
+
+static bool interchangeable(const struct space *s, int32_t i, int32_t j)
+{
+    const struct device *d = s->cluster->devices;
+    if (d[i].type != d[j].type || !same_link(s, i, j, j, i)) return false;
+    for (int32_t k = 0; k < s->n_devices; k++) {
+        if (k == i || k == j) continue;
+        if (!same_link(s, i, k, j, k) || !same_link(s, k, i, k, j) || !same_resource(s, i, j, k)) return false;
+    }
+    return true;
+}
+
+static void find_classes(struct space *s)
+{
+    for (int32_t i = 0; i < s->n_devices; i++) {
+        s->class_of[i] = i;
+        for (int32_t j = 0; j < i; j++)
+            if (interchangeable(s, i, j)) {
+                s->class_of[i] = s->class_of[j];
+                break;
+            }
+    }
+}
+
+static enum status find_links(struct space *s, struct error *err)
+{
+    for (int32_t i = 0; i < s->n_devices; i++)
+        for (int32_t j = 0; j < s->n_devices; j++) {
+            int32_t direction = 0, link = i == j ? -1 : cluster_link(s->cluster, i, j, &direction);
+            s->linked[i][j] = link >= 0;
+            if (link >= 0) TRY(cost_link(s->cost, link, &s->link[i][j], err));
+        }
+    return OK;
+}
+
+enum status space_make(struct arena *a, const struct job *j, const struct cluster *c, struct cost *k, int64_t microbatch,
+                       const struct lower_options *lower, struct space *out, struct error *err)
+{
+    *out = (struct space){.job = j, .cluster = c, .cost = k, .microbatch = microbatch, .n_types = c->n_types,
+                          .n_devices = c->n_devices, .microbatches = (int32_t)(j->global_batch / microbatch)};
+    if (c->n_devices > SPACE_DEVICES_MAX)
+        return error_set(err, ERR_INPUT, "cluster '%s' has %d devices; the exact search takes at most %d", c->name,
+                         (int)c->n_devices, SPACE_DEVICES_MAX);
+    struct graph *forward = NULL;
+    TRY(lower_graph(a, j, microbatch, &forward, err));
+    out->graph = graph_fuse(forward, lower->fused, lower->n_fused);
+    TRY(gradient_build(out->graph, 1.0 / out->microbatches, err));
+    int32_t n = out->n_layers = out->graph->n_layers;
+    out->cut_bytes = ARENA_ARRAY(a, int64_t, (size_t)n);
+    for (int32_t i = 0; i + 1 < n; i++) {
+        const struct tensor *t = &out->graph->tensors[out->graph->cut[i]];
+        out->cut_bytes[i] = shape_elements(&t->shape) * dtype_bytes(t->dtype);
+    }
+    struct stage_table *table = stage_table_new(a, out->graph, k, &j->optimizer);
+    stage_table_fused(table, lower->fused, lower->n_fused);
+    out->stage = ARENA_ARRAY(a, struct stage_cost, (size_t)c->n_types * (size_t)n * (size_t)n);
+    for (int32_t t = 0; t < c->n_types; t++)
+        for (int32_t first = 0; first < n; first++)
+            for (int32_t last = first; last < n; last++)
+                TRY(sim_stage(table, first, last, t, &out->stage[((int64_t)t * n + first) * n + last], err));
+    TRY(find_links(out, err));
+    find_classes(out);
+    return OK;
+}
+
+int64_t space_transfer_ns(const struct space *s, int32_t from, int32_t to, int32_t cut)
+{
+    const struct cost_link *l = &s->link[from][to];
+    return cost_occupancy_ns(l, s->cut_bytes[cut]) + l->latency_ns;
+}
+
+void space_stage_time(const struct space *s, int32_t device, int32_t first, int32_t last, int32_t in_flight,
+                      struct space_stage_time *out)
+{
+    const struct stage_cost *c = space_stage(s, device, first, last);
+    int64_t memory = s->cluster->types[s->cluster->devices[device].type].memory_bytes;
+    int64_t fixed = c->parameter_bytes + c->gradient_bytes + c->state_bytes + c->scratch_bytes;
+    int64_t kept = fixed + in_flight * c->activation_bytes;
+    int64_t recomputed = fixed + in_flight * c->input_bytes + c->activation_bytes;
+    *out = (struct space_stage_time){.forward_ns = c->forward_ns, .backward_ns = c->input_ns + c->weight_ns,
+                                     .update_ns = c->update_ns, .fits = true};
+    if (kept <= memory) return;
+    out->recompute = true;
+    out->backward_ns += c->recompute_ns;
+    out->fits = recomputed <= memory;
+    out->missing_bytes = out->fits ? 0 : recomputed - memory;
+}

@@ -1,0 +1,314 @@
+/* Calibration: medians of what ran, set beside what the parent had said.
+ *
+ * Everything is at slowdown 1: a span of an emulated device is slowdown × CPU time, so it is divided by the slowdown of its
+ * device and multiplied again by whoever asks (profile_op_seconds). A factor is the share by which a type runs unlike
+ * its base; it is taken against the base's own row of the same key, never against a row that a former calibration
+ * made, so that calibrating twice on the same runs changes nothing.
+ * The first step of a run warms up and does not count where there are at least three.
+ * Ownership: next's arrays are the arena's; its texts are the parent's and the traces', which must live as long.
+ */
+#include "profiles/calibrate.h"
+
+#include "core/arena.h"
+#include "core/units.h"
+#include "profiles/fit.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SAMPLES_LEAST = 3, STEPS_FOR_WARM_UP = 3, LINK_SAMPLES_LEAST = 8 };
+static const double factor_least = 0.1, factor_most = 10, pace_least = 0.5, pace_most = 2;
+
+struct sample { /* one span */
+    int32_t type; /* of the cluster */
+    uint64_t key;
+    enum op_kind kind;
+    double seconds; /* at slowdown 1 */
+    int64_t bytes;
+};
+struct ratio { /* of one (type, key): run ÷ the base's row */
+    int32_t type;
+    enum op_kind kind;
+    double value;
+};
+struct state {
+    struct arena *a, *scratch;
+    const struct profile *parent;
+    const struct cluster *cluster;
+    struct trace *const *runs;
+    size_t n_runs;
+    const char *provenance;
+    struct calibration *out;
+    struct error *err;
+    size_t n_samples, sample_capacity, n_ratios, ratio_capacity, row_capacity, factor_capacity;
+    struct sample *samples;
+    struct ratio *ratios;
+};
+
+/* --- spans ----------------------------------------------------------------------------------- */
+
+static int32_t type_index(const struct cluster *c, const char *name)
+{
+    for (int32_t t = 0; t < c->n_types; t++)
+        if (!strcmp(c->types[t].name, name)) return t;
+    return -1;
+}
+
+static int32_t first_counted_step(const struct trace *t)
+{
+    int32_t least = INT32_MAX, most = -1;
+    for (size_t i = 0; i < t->n_spans; i++) {
+        if (t->spans[i].kind == SPAN_STEP) continue;
+        if (t->spans[i].step < least) least = t->spans[i].step;
+        if (t->spans[i].step > most) most = t->spans[i].step;
+    }
+    return most - least + 1 >= STEPS_FOR_WARM_UP ? least + 1 : least;
+}
+
+static enum status collect_run(struct state *s, const struct trace *t)
+{
+    int32_t from = t->n_spans ? first_counted_step(t) : 0;
+    int32_t *types = ARENA_ARRAY(s->scratch, int32_t, (size_t)t->n_devices);
+    for (int32_t d = 0; d < t->n_devices; d++) {
+        types[d] = type_index(s->cluster, t->devices[d].type);
+        if (types[d] < 0)
+            return error_set(s->err, ERR_INPUT, "the run of %s used a device of type %s, which cluster %s does not have", t->plan,
+                             t->devices[d].type, s->cluster->name);
+    }
+    for (size_t i = 0; i < t->n_spans; i++) {
+        const struct span *x = &t->spans[i];
+        if (x->kind != SPAN_COMPUTE || x->step < from) continue;
+        double slowdown = t->devices[x->device].slowdown > 0 ? t->devices[x->device].slowdown : 1;
+        struct sample y = {types[x->device], x->key, OP_KIND_COUNT, s_from_ns(x->end_ns - x->begin_ns) / slowdown, x->bytes};
+        if (!op_kind_parse(x->name, &y.kind) || !isfinite(y.seconds) || y.seconds <= 0) {
+            s->out->spans_dropped++;
+            continue;
+        }
+        s->samples = arena_grow(s->scratch, s->samples, s->n_samples, &s->sample_capacity, sizeof *s->samples);
+        s->samples[s->n_samples++] = y;
+    }
+    return OK;
+}
+
+static int by_type_and_key(const void *a, const void *b)
+{
+    const struct sample *x = a, *y = b;
+    if (x->type != y->type) return x->type < y->type ? -1 : 1;
+    if (x->key != y->key) return x->key < y->key ? -1 : 1;
+    return x->seconds < y->seconds ? -1 : x->seconds > y->seconds;
+}
+
+/* --- (1) rows -------------------------------------------------------------------------------- */
+
+/* What the parent knows of the operator behind a key, from whichever base. */
+static const struct op_row *relative(const struct state *s, const struct device_type *type, uint64_t key)
+{
+    const struct op_row *row = profile_row(s->parent, type->catalogue, key);
+    for (size_t i = 0; !row && i < s->parent->n_ops; i++)
+        if (s->parent->ops[i].key == key) row = &s->parent->ops[i];
+    return row;
+}
+
+/* One (type, key) with n samples, sorted. */
+static void add_row(struct state *s, const struct sample *x, size_t n)
+{
+    const struct device_type *type = &s->cluster->types[x->type];
+    struct profile *next = &s->out->next;
+    double *seconds = ARENA_ARRAY(s->scratch, double, n);
+    for (size_t i = 0; i < n; i++) seconds[i] = x[i].seconds;
+    const struct op_row *like = relative(s, type, x->key), *base = profile_row(s->parent, type->catalogue, x->key);
+    struct op_row row = {.base = arena_printf(s->a, "type:%s", type->name), .key = x->key, .kind = x->kind,
+                         .dtype = like ? like->dtype : DTYPE_fp32, .flops = like ? like->flops : 0,
+                         .bytes = like ? like->bytes : (double)x->bytes, .text = like ? like->text : op_kind_name(x->kind),
+                         .seconds = fit_median(seconds, n), .spread = fit_spread(seconds, n), .samples = (int32_t)n,
+                         .provenance = s->provenance};
+    next->ops = arena_grow(s->a, next->ops, next->n_ops, &s->row_capacity, sizeof *next->ops);
+    next->ops[next->n_ops++] = row;
+    s->out->spans_used += (int64_t)n;
+    if (!base || !(base->seconds > 0)) return;
+    s->ratios = arena_grow(s->scratch, s->ratios, s->n_ratios, &s->ratio_capacity, sizeof *s->ratios);
+    s->ratios[s->n_ratios++] = (struct ratio){x->type, x->kind, row.seconds / base->seconds};
+}
+
+static void keep_parent_rows(struct state *s)
+{
+    struct profile *next = &s->out->next, made = *next;
+    profile_sort(&made);
+    for (size_t i = 0; i < s->parent->n_ops; i++) {
+        const struct op_row *row = &s->parent->ops[i];
+        if (profile_row(&made, row->base, row->key)) continue;
+        next->ops = arena_grow(s->a, next->ops, next->n_ops, &s->row_capacity, sizeof *next->ops);
+        next->ops[next->n_ops++] = *row;
+    }
+    next->ops_sorted = false;
+    profile_sort(next);
+}
+
+static void make_rows(struct state *s)
+{
+    if (s->n_samples) qsort(s->samples, s->n_samples, sizeof *s->samples, by_type_and_key);
+    for (size_t first = 0, end = 0; first < s->n_samples; first = end) {
+        const struct sample *x = &s->samples[first];
+        for (end = first + 1; end < s->n_samples; end++)
+            if (s->samples[end].type != x->type || s->samples[end].key != x->key) break;
+        if (end - first >= SAMPLES_LEAST) add_row(s, x, end - first);
+    }
+    keep_parent_rows(s);
+}
+
+/* --- (2) factors ----------------------------------------------------------------------------- */
+
+static void put_factor(struct state *s, struct factor_row f)
+{
+    struct profile *next = &s->out->next;
+    for (size_t i = 0; i < next->n_factors; i++) {
+        if (next->factors[i].kind != f.kind || strcmp(next->factors[i].type, f.type) != 0) continue;
+        next->factors[i] = f;
+        return;
+    }
+    next->factors = arena_grow(s->a, next->factors, next->n_factors, &s->factor_capacity, sizeof *next->factors);
+    next->factors[next->n_factors++] = f;
+}
+
+/* The factor of a type (-1: any) and a kind (-1: any); none where no key of it ran. */
+static enum status make_factor(struct state *s, int32_t type, int32_t kind, bool force)
+{
+    double *values = ARENA_ARRAY(s->scratch, double, s->n_ratios);
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_ratios; i++)
+        if ((type < 0 || s->ratios[i].type == type) && (kind < 0 || (int32_t)s->ratios[i].kind == kind))
+            values[n++] = s->ratios[i].value;
+    if (!n) return OK;
+    struct factor_row f = {.type = type < 0 ? "*" : s->cluster->types[type].name, .kind = kind, .factor = fit_median(values, n),
+                           .samples = (int32_t)n, .provenance = s->provenance};
+    if (!force && !(f.factor >= factor_least && f.factor <= factor_most))
+        return error_set(s->err, ERR_INPUT,
+                         "%s on type %s took %.3g times what profile %lld says: outside %g ... %g; wrong run or wrong profile?",
+                         kind < 0 ? "every kind" : op_kind_name((enum op_kind)kind), f.type, f.factor,
+                         (long long)s->parent->id, factor_least, factor_most);
+    put_factor(s, f);
+    return OK;
+}
+
+static enum status make_factors(struct state *s, bool force)
+{
+    for (size_t i = 0; i < s->parent->n_factors; i++) put_factor(s, s->parent->factors[i]);
+    for (int32_t type = -1; type < s->cluster->n_types; type++)
+        for (int32_t kind = -1; kind < OP_KIND_COUNT; kind++) TRY(make_factor(s, type, kind, force));
+    return OK;
+}
+
+/* --- (3) links ------------------------------------------------------------------------------- */
+
+/* A link whose messages do not make a line (one size only, say) keeps what the parent has of it. */
+static void fit_one_link(struct state *s, const char *name)
+{
+    size_t n = 0, total = 0;
+    for (size_t r = 0; r < s->n_runs; r++) total += s->runs[r]->n_spans;
+    int64_t *bytes = ARENA_ARRAY(s->scratch, int64_t, total);
+    double *seconds = ARENA_ARRAY(s->scratch, double, total);
+    for (size_t r = 0; r < s->n_runs; r++) {
+        const struct trace *t = s->runs[r];
+        int32_t from = t->n_spans ? first_counted_step(t) : 0;
+        for (size_t i = 0; i < t->n_spans; i++) {
+            const struct span *x = &t->spans[i];
+            if (t->emulated || x->kind != SPAN_SEND || x->step < from || strcmp(x->name, name) != 0) continue;
+            if (x->end_ns <= x->begin_ns) {
+                s->out->spans_dropped++;
+                continue;
+            }
+            bytes[n] = x->bytes;
+            seconds[n++] = s_from_ns(x->end_ns - x->begin_ns);
+        }
+    }
+    if (n >= LINK_SAMPLES_LEAST && profile_fit_link(s->a, &s->out->next, name, bytes, seconds, n, NULL) == OK)
+        s->out->spans_used += (int64_t)n;
+}
+
+static void fit_links(struct state *s)
+{
+    struct profile *next = &s->out->next;
+    next->links = ARENA_ARRAY(s->a, struct link_row, s->parent->n_links); /* a copy: a fit replaces rows in place */
+    next->n_links = s->parent->n_links;
+    if (next->n_links) memcpy(next->links, s->parent->links, next->n_links * sizeof *next->links);
+    if (s->cluster->emulated) return;
+    for (int32_t i = 0; i < s->cluster->n_links; i++) fit_one_link(s, s->cluster->links[i].name);
+}
+
+/* --- (4) pace -------------------------------------------------------------------------------- */
+
+/* measured ÷ predicted of each run. */
+static enum status predict_all(struct state *s, const struct profile *p, calibrate_predict *predict, void *user, double *ratio)
+{
+    for (size_t i = 0; i < s->n_runs; i++) {
+        int64_t predicted = 0, measured = s->runs[i]->iteration_ns;
+        if (measured <= 0) return error_set(s->err, ERR_INPUT, "the run of %s has no whole step", s->runs[i]->plan);
+        TRY(predict(user, i, p, &predicted, s->err));
+        if (predicted <= 0) return error_set(s->err, ERR_INPUT, "the prediction of %s is no time", s->runs[i]->plan);
+        ratio[i] = (double)measured / (double)predicted;
+    }
+    return OK;
+}
+
+static double median_error(const struct state *s, const double *ratio)
+{
+    double *errors = ARENA_ARRAY(s->scratch, double, s->n_runs);
+    for (size_t i = 0; i < s->n_runs; i++) errors[i] = fabs(1 / ratio[i] - 1); /* |predicted − measured| ÷ measured */
+    return fit_median(errors, s->n_runs);
+}
+
+static enum status find_pace(struct state *s, calibrate_predict *predict, void *user)
+{
+    double *ratio = ARENA_ARRAY(s->scratch, double, s->n_runs);
+    s->out->next.pace = 1;
+    TRY(predict_all(s, &s->out->next, predict, user, ratio));
+    s->out->next.pace = fmin(fmax(fit_median(ratio, s->n_runs), pace_least), pace_most);
+    TRY(predict_all(s, &s->out->next, predict, user, ratio));
+    s->out->error_after = median_error(s, ratio);
+    return OK;
+}
+
+/* --- all ------------------------------------------------------------------------------------- */
+
+static const char *names_of_runs(struct arena *a, struct trace *const *runs, size_t n)
+{
+    const char *names = "";
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || strcmp(runs[i]->plan, runs[i - 1]->plan) != 0)
+            names = arena_printf(a, "%s%s%s", names, i ? ", " : "", runs[i]->plan);
+    return names;
+}
+
+static enum status calibrate_all(struct state *s, bool force, calibrate_predict *predict, void *user)
+{
+    double *ratio = ARENA_ARRAY(s->scratch, double, s->n_runs);
+    for (size_t i = 0; i < s->n_runs; i++) TRY(collect_run(s, s->runs[i]));
+    TRY(predict_all(s, s->parent, predict, user, ratio));
+    s->out->error_before = median_error(s, ratio);
+    make_rows(s);
+    TRY(make_factors(s, force));
+    fit_links(s);
+    return find_pace(s, predict, user);
+}
+
+enum status calibrate(struct arena *a, const struct profile *parent, const struct cluster *c, struct trace *const *runs,
+                      size_t n_runs, bool force, calibrate_predict *predict, void *user, struct calibration *out,
+                      struct error *err)
+{
+    if (!n_runs) return error_set(err, ERR_INPUT, "nothing to calibrate on: no runs");
+    *out = (struct calibration){.next = *parent};
+    struct profile *next = &out->next;
+    next->id = 0;
+    next->parent = parent->id;
+    next->calibrated_on = names_of_runs(a, runs, n_runs);
+    next->ops = NULL;
+    next->factors = NULL;
+    next->n_ops = next->n_factors = 0;
+    next->ops_sorted = false;
+    struct state s = {.a = a, .scratch = arena_new(), .parent = parent, .cluster = c, .runs = runs, .n_runs = n_runs,
+                      .provenance = arena_printf(a, "run:%s", next->calibrated_on), .out = out, .err = err};
+    enum status st = calibrate_all(&s, force, predict, user);
+    arena_free(s.scratch);
+    return st;
+}

@@ -1,0 +1,29 @@
+/* profiles/calibrate.h - from the traces of runs to the next profile.
+ *
+ * In order: (1) each (type, key) seen in a run gets its own row "type:NAME": the median of its spans ÷ slowdown; (2) each type and
+ * kind gets a factor: the median of run ÷ profile over its keys, so that operators not seen yet profit; (3) links with
+ * measured (not emulated) traffic are fitted again from send spans; (4) pace: median of measured iteration ÷ iteration
+ * predicted with (1)-(3), what neither operators nor links explain. Poisoned input: non-finite or non-positive spans are
+ * dropped and counted; a factor outside 0.1 … 10 is an ERR_INPUT unless forced.
+ */
+#ifndef PROFILES_CALIBRATE_H
+#define PROFILES_CALIBRATE_H
+
+#include "core/cluster.h"
+#include "core/error.h"
+#include "profiles/profile.h"
+#include "traces/trace.h"
+
+/* predict: simulated iteration of run i with a profile (the caller joins it with sim). */
+typedef enum status calibrate_predict(void *user, size_t run, const struct profile *p, int64_t *iteration_ns,
+                                      struct error *err);
+struct calibration {
+    struct profile next;
+    double error_before, error_after; /* median of |predicted − measured| ÷ measured over the runs given */
+    int64_t spans_used, spans_dropped;
+};
+MUST_CHECK enum status calibrate(struct arena *a, const struct profile *parent, const struct cluster *c,
+                                 struct trace *const *runs, size_t n_runs, bool force, calibrate_predict *predict,
+                                 void *user, struct calibration *out, struct error *err);
+
+#endif

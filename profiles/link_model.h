@@ -1,0 +1,26 @@
+/* profiles/link_model.h - the time of one message on an idle link.
+ *
+ * t(bytes) = latency_s + bytes / bandwidth_Bps   (the alpha-beta model; Hockney 1994)
+ * Valid between min_bytes and max_bytes, the range that was measured; outside it the answer is an
+ * extrapolation. residual is the root mean square of (t - measured) / measured over that range.
+ */
+#ifndef PROFILES_LINK_MODEL_H
+#define PROFILES_LINK_MODEL_H
+
+#include "core/error.h"
+
+#include <stdint.h>
+
+enum source { SOURCE_MEASURED, SOURCE_FITTED, SOURCE_STATED, SOURCE_CATALOGUE };
+const char *source_name(enum source s);
+
+struct link_model {
+    double latency_s;     /* >= 0 */
+    double bandwidth_Bps; /* > 0, bytes per second, one direction */
+    double residual;      /* relative, 0.05 = 5 % */
+    int64_t min_bytes, max_bytes;
+    enum source source;
+};
+double link_model_seconds(const struct link_model *m, int64_t bytes);
+
+#endif

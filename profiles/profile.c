@@ -1,0 +1,260 @@
+/* Costs looked up and fitted. The order of the lookup is the header's; a slowdown multiplies whatever was found, a
+ * factor whatever was not measured on that very type.
+ *
+ * Rows are sorted by (base, key) where the profile says so and searched by halving; a profile that was put together by hand
+ * is searched from end to end. Callers that ask often keep what they are told (sim/cost).
+ */
+#include "profiles/profile.h"
+
+#include "core/arena.h"
+#include "profiles/catalogue.h"
+#include "profiles/fit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FIT_ROWS_LEAST = 2, FIT_ROWS_FOR_TWO = 6 };
+
+enum status profile_prior(struct arena *a, const struct cluster *c, struct profile *out, struct error *err)
+{
+    (void)a;
+    *out = (struct profile){.cluster = c->name, .machine = "", .note = "prior of the catalogue", .calibrated_on = "", .pace = 1};
+    for (int32_t t = 0; t < c->n_types; t++) {
+        const struct catalogue_device *d = NULL;
+        TRY(catalogue_find(c->types[t].catalogue, &d, err));
+    }
+    for (int32_t i = 0; i < c->n_links; i++) {
+        struct link_model m;
+        TRY(profile_link(out, c, i, &m, err));
+    }
+    return OK;
+}
+
+/* --- rows ------------------------------------------------------------------------------------ */
+
+static int by_base_and_key(const struct op_row *row, const char *base, uint64_t key)
+{
+    int order = strcmp(row->base, base);
+    return order ? order : row->key < key ? -1 : row->key > key;
+}
+
+static int by_row(const void *a, const void *b)
+{
+    const struct op_row *x = a, *y = b;
+    int order = by_base_and_key(x, y->base, y->key);
+    return order ? order : x->seconds < y->seconds ? -1 : x->seconds > y->seconds;
+}
+
+void profile_sort(struct profile *p)
+{
+    if (p->n_ops && !p->ops_sorted) qsort(p->ops, p->n_ops, sizeof *p->ops, by_row);
+    p->ops_sorted = true;
+}
+
+const struct op_row *profile_row(const struct profile *p, const char *base, uint64_t key)
+{
+    if (!p->ops_sorted) {
+        for (size_t i = 0; i < p->n_ops; i++)
+            if (p->ops[i].key == key && !strcmp(p->ops[i].base, base)) return &p->ops[i];
+        return NULL;
+    }
+    size_t low = 0, high = p->n_ops;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (by_base_and_key(&p->ops[middle], base, key) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < p->n_ops && !by_base_and_key(&p->ops[low], base, key) ? &p->ops[low] : NULL;
+}
+
+static double factor_of(const struct profile *p, const char *type, enum op_kind kind)
+{
+    const char *types[] = {type, "*"};
+    int32_t kinds[] = {(int32_t)kind, -1};
+    for (int t = 0; t < 2; t++)
+        for (int k = 0; k < 2; k++)
+            for (size_t i = 0; i < p->n_factors; i++)
+                if (p->factors[i].kind == kinds[k] && !strcmp(p->factors[i].type, types[t])) return p->factors[i].factor;
+    return 1;
+}
+
+static double bytes_of(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes, enum dtype t)
+{
+    return (double)op_bytes_read(kind, attrs, shapes, t) + (double)op_bytes_written(kind, attrs, shapes, t);
+}
+
+static const struct op_fit *fit_of(const struct profile *p, const char *base, enum op_kind kind, enum dtype t)
+{
+    for (size_t i = 0; i < p->n_fits; i++)
+        if (p->fits[i].kind == kind && p->fits[i].dtype == t && !strcmp(p->fits[i].base, base)) return &p->fits[i];
+    return NULL;
+}
+
+static enum status prior_seconds(const struct device_type *type, enum op_kind kind, const struct op_attrs *attrs,
+                                 const struct op_shapes *shapes, enum dtype t, double *out, struct error *err)
+{
+    const struct catalogue_device *d = NULL;
+    TRY(catalogue_find(type->catalogue, &d, err));
+    *out = catalogue_op_seconds(d, kind, attrs, shapes, t);
+    if (isfinite(*out) && *out > 0) return OK;
+    return error_set(err, ERR_INPUT, "the catalogue cannot tell what %s %s takes on %s: it has no source for a rate that it needs",
+                     op_kind_name(kind), dtype_name(t), d->id);
+}
+
+enum status profile_op_seconds(const struct profile *p, const struct cluster *c, int32_t type, enum op_kind kind,
+                               const struct op_attrs *attrs, const struct op_shapes *shapes, enum dtype t, uint64_t key,
+                               double *out, enum source *source, struct error *err)
+{
+    const struct device_type *d = &c->types[type];
+    double slowdown = d->slowdown > 0 ? d->slowdown : 1, seconds = 0;
+    char own[256];
+    int length = snprintf(own, sizeof own, "type:%s", d->name);
+    const struct op_row *row = length < (int)sizeof own ? profile_row(p, own, key) : NULL;
+    if (row) {
+        *source = SOURCE_MEASURED;
+        *out = row->seconds * slowdown;
+        return OK;
+    }
+    row = profile_row(p, d->catalogue, key);
+    const struct op_fit *fit = row ? NULL : fit_of(p, d->catalogue, kind, t);
+    if (row) {
+        *source = SOURCE_MEASURED;
+        seconds = row->seconds;
+    } else if (fit) {
+        *source = SOURCE_FITTED;
+        seconds = fit->constant_s + fit->s_per_flop * op_flops(kind, attrs, shapes) +
+                  fit->s_per_byte * bytes_of(kind, attrs, shapes, t);
+    } else {
+        *source = SOURCE_CATALOGUE;
+        TRY(prior_seconds(d, kind, attrs, shapes, t, &seconds, err));
+    }
+    *out = seconds * slowdown * factor_of(p, d->name, kind);
+    return OK;
+}
+
+/* --- fits of operators ----------------------------------------------------------------------- */
+
+static int by_kind(const void *a, const void *b)
+{
+    const struct op_row *x = *(const struct op_row *const *)a, *y = *(const struct op_row *const *)b;
+    int order = strcmp(x->base, y->base);
+    if (order) return order;
+    if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
+    if (x->dtype != y->dtype) return x->dtype < y->dtype ? -1 : 1;
+    return x->key < y->key ? -1 : x->key > y->key;
+}
+
+static bool same_kind(const struct op_row *x, const struct op_row *y)
+{
+    return x->kind == y->kind && x->dtype == y->dtype && !strcmp(x->base, y->base);
+}
+
+/* Kinds whose FLOPs grow with more than their bytes; of the others the bytes say all. */
+static bool is_dense(enum op_kind kind) { return kind == OP_matmul || kind == OP_attention || kind == OP_attention_grad; }
+
+/* seconds = constant + FLOPs · s_per_flop + bytes · s_per_byte over n rows of one kind. false: they make no line. */
+static bool fit_rows(struct arena *scratch, struct op_row *const *rows, size_t n, struct op_fit *out)
+{
+    bool dense = is_dense(rows[0]->kind);
+    size_t n_x = dense && n >= FIT_ROWS_FOR_TWO ? 2 : 1;
+    double *x = ARENA_ARRAY(scratch, double, 2 * n), *y = ARENA_ARRAY(scratch, double, n);
+    struct fit_line line;
+    *out = (struct op_fit){.base = rows[0]->base, .kind = rows[0]->kind, .dtype = rows[0]->dtype,
+                           .min_flops = rows[0]->flops, .max_flops = rows[0]->flops};
+    for (size_t i = 0; i < n; i++) {
+        x[i * n_x] = dense ? rows[i]->flops : rows[i]->bytes;
+        if (n_x == 2) x[i * n_x + 1] = rows[i]->bytes;
+        y[i] = rows[i]->seconds;
+        out->min_flops = fmin(out->min_flops, rows[i]->flops);
+        out->max_flops = fmax(out->max_flops, rows[i]->flops);
+    }
+    if (n < FIT_ROWS_LEAST || fit_relative(x, n_x, y, n, &line, NULL) != OK) return false;
+    out->constant_s = line.constant;
+    out->s_per_flop = dense ? line.slope[0] : 0;
+    out->s_per_byte = dense ? line.slope[1] : line.slope[0];
+    out->residual = line.residual;
+    out->rows = (int32_t)line.n;
+    return true;
+}
+
+enum status profile_fit_ops(struct arena *a, struct profile *p, struct error *err)
+{
+    (void)err;
+    struct arena *scratch = arena_new();
+    struct op_row **rows = ARENA_ARRAY(scratch, struct op_row *, p->n_ops);
+    size_t n = 0, capacity = 0;
+    profile_sort(p);
+    for (size_t i = 0; i < p->n_ops; i++)
+        if (strncmp(p->ops[i].base, "type:", 5) != 0) rows[n++] = &p->ops[i];
+    if (n) qsort(rows, n, sizeof *rows, by_kind);
+    p->fits = NULL;
+    p->n_fits = 0;
+    for (size_t first = 0, end = 0; first < n; first = end) {
+        struct op_fit fit;
+        for (end = first + 1; end < n && same_kind(rows[first], rows[end]); end++) {}
+        if (!fit_rows(scratch, rows + first, end - first, &fit)) continue;
+        p->fits = arena_grow(a, p->fits, p->n_fits, &capacity, sizeof *p->fits);
+        p->fits[p->n_fits++] = fit;
+    }
+    arena_free(scratch);
+    return OK;
+}
+
+/* --- links ----------------------------------------------------------------------------------- */
+
+static struct link_row *link_row_for(struct arena *a, struct profile *p, const char *name)
+{
+    for (size_t i = 0; i < p->n_links; i++)
+        if (!strcmp(p->links[i].name, name)) return &p->links[i];
+    struct link_row *rows = ARENA_ARRAY(a, struct link_row, p->n_links + 1);
+    if (p->n_links) memcpy(rows, p->links, p->n_links * sizeof *rows);
+    p->links = rows;
+    rows[p->n_links].name = arena_strdup(a, name);
+    return &rows[p->n_links++];
+}
+
+enum status profile_fit_link(struct arena *a, struct profile *p, const char *name, const int64_t *bytes,
+                             const double *seconds, size_t n, struct error *err)
+{
+    struct arena *scratch = arena_new();
+    double *x = ARENA_ARRAY(scratch, double, n);
+    struct fit_line line;
+    struct link_model m = {.min_bytes = INT64_MAX, .source = SOURCE_FITTED};
+    for (size_t i = 0; i < n; i++) {
+        x[i] = (double)bytes[i];
+        if (!isfinite(seconds[i]) || seconds[i] <= 0) continue;
+        if (bytes[i] < m.min_bytes) m.min_bytes = bytes[i];
+        if (bytes[i] > m.max_bytes) m.max_bytes = bytes[i];
+    }
+    enum status st = fit_relative(x, 1, seconds, n, &line, err);
+    arena_free(scratch);
+    if (st != OK) return error_wrap(err, st, "link %s", name);
+    if (!(line.slope[0] > 0))
+        return error_set(err, ERR_INPUT, "link %s: the measured times do not grow with the size of the message", name);
+    m.latency_s = line.constant;
+    m.bandwidth_Bps = 1 / line.slope[0];
+    m.residual = line.residual;
+    link_row_for(a, p, name)->model = m;
+    return OK;
+}
+
+enum status profile_link(const struct profile *p, const struct cluster *c, int32_t link, struct link_model *out,
+                         struct error *err)
+{
+    const struct link *l = &c->links[link];
+    for (size_t i = 0; i < p->n_links; i++) {
+        if (strcmp(p->links[i].name, l->name) != 0) continue;
+        *out = p->links[i].model;
+        return OK;
+    }
+    if (!(l->bandwidth_Bps > 0))
+        return error_set(err, ERR_INPUT, "link %s has no bandwidth: state it in the cluster file or measure it with musher profile",
+                         l->name);
+    *out = (struct link_model){.latency_s = l->latency_s, .bandwidth_Bps = l->bandwidth_Bps, .max_bytes = INT64_MAX,
+                               .source = SOURCE_STATED};
+    return OK;
+}

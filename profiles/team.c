@@ -1,0 +1,43 @@
+#include "profiles/team.h"
+
+#include "core/arena.h"
+#include "profiles/catalogue.h"
+
+static bool runs(const struct catalogue_device *d, enum op_kind kind)
+{
+    for (int32_t i = 0; i < d->n_fused; i++)
+        if (d->fused[i] == kind) return true;
+    return false;
+}
+
+enum status team_complete(struct cluster *c, struct error *err)
+{
+    for (int32_t t = 0; t < c->n_types; t++) {
+        const struct catalogue_device *d = NULL;
+        TRY(catalogue_find(c->types[t].catalogue, &d, err));
+        if (c->types[t].memory_bytes > 0) continue;
+        if (d->memory_bytes.value <= 0)
+            return error_set(err, ERR_INPUT, "device type '%s': the catalogue knows no memory of %s: state `memory:`",
+                             c->types[t].name, d->id);
+        c->types[t].memory_bytes = (int64_t)d->memory_bytes.value;
+    }
+    return OK;
+}
+
+enum status team_fused(struct arena *a, const struct cluster *c, struct lower_options *out, struct error *err)
+{
+    enum op_kind *list = ARENA_ARRAY(a, enum op_kind, OP_KIND_COUNT);
+    int32_t n = 0;
+    for (int32_t kind = 0; kind < OP_KIND_COUNT; kind++) {
+        bool all = true;
+        for (int32_t t = 0; t < c->n_types && all; t++) {
+            const struct catalogue_device *d = NULL;
+            TRY(catalogue_find(c->types[t].catalogue, &d, err));
+            all = runs(d, (enum op_kind)kind);
+        }
+        if (all) list[n++] = (enum op_kind)kind;
+    }
+    out->n_fused = n;
+    out->fused = list;
+    return OK;
+}

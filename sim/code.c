@@ -1,0 +1,121 @@
+#include "sim/code.h"
+
+#include "core/arena.h"
+
+#include <stddef.h>
+
+struct writer {
+    struct arena *a;
+    const struct program *p;
+    const struct program_stage *s;
+    int32_t n;
+    struct code *code;
+};
+
+static void put(struct writer *w, enum code_kind kind, int32_t arg, int64_t amount)
+{
+    w->code[w->n++] = (struct code){kind, arg, amount};
+}
+
+int32_t code_room(const struct program *p, int32_t channel)
+{
+    const struct channel *c = &p->channels[channel];
+    const struct program_stage *s = &p->stages[c->from_stage];
+    int32_t ring = s->slots[c->from_slot].ring;
+    return ring >= 0 && s->rings[ring].sent == channel ? s->rings[ring].count : 0;
+}
+
+static bool writes_ring(const struct program_stage *s, const struct procedure *f, int32_t ring)
+{
+    for (int32_t i = 0; i < f->n_instrs; i++) {
+        if (f->instrs[i].kind != INSTR_COMPUTE) continue;
+        const struct program_op *op = &s->ops[f->instrs[i].arg];
+        for (int32_t k = 0; k < op->n_outputs; k++)
+            if (s->slots[op->output[k]].ring == ring) return true;
+    }
+    return false;
+}
+
+static bool put_room(struct writer *w, const struct procedure *f)
+{
+    bool any = false;
+    for (int32_t r = 0; r < w->s->n_rings; r++) {
+        const struct ring *ring = &w->s->rings[r];
+        if (ring->sent < 0 || !writes_ring(w->s, f, r)) continue;
+        put(w, CODE_ROOM, ring->sent, ring->count);
+        any = true;
+    }
+    return any;
+}
+
+/* Buffers that a call of this letter gives life to, and those it ends; what waits for the update dies all at once. */
+static int64_t born_bytes(const struct program_stage *s, char letter)
+{
+    int64_t bytes = 0;
+    for (int32_t r = 0; r < s->n_rings; r++)
+        if (s->rings[r].birth == letter) bytes += s->rings[r].stride_bytes;
+    return bytes;
+}
+
+static int64_t dead_bytes(const struct program_stage *s, char letter)
+{
+    int64_t bytes = 0;
+    for (int32_t r = 0; r < s->n_rings; r++)
+        if (s->rings[r].death == letter) bytes += s->rings[r].stride_bytes * (letter == 'U' ? s->microbatches : 1);
+    return bytes;
+}
+
+static enum status put_operator(struct writer *w, struct code_procedure *out, int32_t index, int32_t type, struct cost *k,
+                                bool each, struct error *err)
+{
+    int64_t ns = 0;
+    TRY(cost_op(k, type, &w->s->ops[index], &ns, err));
+    out->n_operators++;
+    out->busy_ns += ns;
+    if (out->busy_ns > COST_MOST_NS)
+        return error_set(err, ERR_INPUT, "the operators of one procedure of stage %d take more than ten years",
+                         (int)w->s->stage);
+    struct code *last = w->n ? &w->code[w->n - 1] : NULL;
+    if (!each && last && last->kind == CODE_COMPUTE) last->amount += ns, last->arg = -1;
+    else put(w, CODE_COMPUTE, index, ns);
+    return OK;
+}
+
+static enum status write_procedure(struct writer *w, const struct procedure *f, int32_t type, struct cost *k, bool each,
+                                   struct code_procedure *out, struct error *err)
+{
+    int64_t born = born_bytes(w->s, f->letter), dead = dead_bytes(w->s, f->letter);
+    *out = (struct code_procedure){.letter = f->letter};
+    w->n = 0;
+    w->code = ARENA_ARRAY(w->a, struct code, 2 * (size_t)f->n_instrs + (size_t)w->s->n_rings + 3);
+    out->code = w->code;
+    out->messages = put_room(w, f);
+    for (int32_t i = 0; i < f->n_instrs; i++) {
+        const struct instr *x = &f->instrs[i];
+        /* A call that still waits for its message holds nothing yet. */
+        if (born && x->kind != INSTR_RECEIVE) put(w, CODE_BORN, -1, born), born = 0;
+        if (x->kind == INSTR_COMPUTE) TRY(put_operator(w, out, x->arg, type, k, each, err));
+        if (x->kind == INSTR_RECEIVE) put(w, CODE_RECEIVE, x->arg, 0);
+        if (x->kind == INSTR_SEND) put(w, CODE_SEND, x->arg, 0);
+        if (x->kind == INSTR_REDUCE) put(w, CODE_REDUCE, x->arg, 0);
+        if (x->kind == INSTR_AWAIT) put(w, CODE_AWAIT, x->arg, 0);
+        if (x->kind == INSTR_RECEIVE || x->kind == INSTR_SEND) out->messages = true;
+    }
+    if (born) put(w, CODE_BORN, -1, born);
+    for (int32_t i = 0; i < f->n_instrs; i++)
+        if (f->instrs[i].kind == INSTR_RECEIVE) put(w, CODE_CONSUMED, f->instrs[i].arg, 0);
+    if (dead) put(w, CODE_DEAD, -1, dead);
+    put(w, CODE_END, -1, 0);
+    return OK;
+}
+
+enum status code_stage(struct arena *a, const struct program *p, int32_t stage, int32_t type, struct cost *k,
+                       bool each_operator, struct code_procedure **out, struct error *err)
+{
+    const struct program_stage *s = &p->stages[stage];
+    struct writer w = {.a = a, .p = p, .s = s};
+    *out = ARENA_ARRAY(a, struct code_procedure, (size_t)s->n_procedures);
+    for (int32_t i = 0; i < s->n_procedures; i++)
+        TRY(write_procedure(&w, &s->procedures[i], type, k, each_operator, &(*out)[i], err));
+    return OK;
+}

@@ -1,0 +1,49 @@
+/* sim/code.h - a stage's procedures as the simulator runs them: instructions with their prices.
+ *
+ * Implied things become instructions: the wait for room before a sent buffer is written again, the birth and death of
+ * ring buffers, the end of a received message's use. Neighbouring operators become one instruction with the sum of
+ * their times, unless each is wanted in a trace; what takes no time (LOAD, LOSS) is left out.
+ */
+#ifndef SIM_CODE_H
+#define SIM_CODE_H
+
+#include "core/error.h"
+#include "core/program.h"
+#include "sim/cost.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct arena;
+
+enum code_kind {
+    CODE_ROOM,     /* message seq - amount of channel arg has left */
+    CODE_RECEIVE,  /* channel arg */
+    CODE_BORN,     /* amount bytes of ring buffers from here */
+    CODE_COMPUTE,  /* amount ns; arg: operator, -1 for several */
+    CODE_SEND,     /* channel arg */
+    CODE_REDUCE,   /* group arg */
+    CODE_AWAIT,    /* group arg */
+    CODE_CONSUMED, /* message seq of channel arg is used up */
+    CODE_DEAD,     /* amount bytes of ring buffers until here */
+    CODE_END,
+};
+struct code {
+    enum code_kind kind;
+    int32_t arg;
+    int64_t amount;
+};
+struct code_procedure {
+    char letter;
+    bool messages; /* has to do with messages, so it needs a microbatch */
+    int32_t n_operators;
+    int64_t busy_ns;
+    const struct code *code; /* ends with CODE_END */
+};
+
+/* Procedures of a stage on a device type, prices by k. ERR_INPUT: an operator without price, times beyond int64. */
+MUST_CHECK enum status code_stage(struct arena *a, const struct program *p, int32_t stage, int32_t type, struct cost *k,
+                                  bool each_operator, struct code_procedure **out, struct error *err);
+int32_t code_room(const struct program *p, int32_t channel); /* buffers of the ring it is sent from; 0 where none waits */
+
+#endif

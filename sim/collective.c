@@ -1,0 +1,274 @@
+/* Rings and chains as messages on the links.
+ *
+ * A member is one lane in one group. Its part of a collective is a list of parts (core/program.h's steps): each sends at
+ * most one message and receives at most one, and the next begins when both have ended. A hop is one direction between two
+ * neighbours: its message is ready when both ends have come to their parts. Neither end can come to the next part of
+ * the hop before this one is over, so one flag for each end is all there is to know.
+ * A lane's collective stream takes what it is handed in order, one after the other.
+ */
+#include "sim/engine.h"
+
+#include "core/arena.h"
+
+#include <inttypes.h>
+
+struct member {
+    int32_t group, index, lane; /* index in the group */
+    int32_t part, pending;      /* messages of this part that are not over */
+    int32_t ended;              /* collectives of this group, one a step */
+    int32_t send_link;
+    int64_t begin_ns, part_end_ns, part_bytes; /* of the part */
+    int64_t end_ns;             /* of the last collective */
+};
+
+struct hop {
+    int32_t from, to; /* members */
+    int32_t resource, link;
+    bool from_here, to_here;
+    int64_t ready_ns, bytes;
+};
+
+struct handed {
+    int32_t member;
+    int64_t when_ns;
+};
+
+struct stream_state {
+    bool busy;
+    int64_t free_ns;
+    int32_t *members, n_members; /* of this lane, by group */
+    size_t first, n, capacity;
+    struct handed *queue; /* waiting: queue[first … first + n - 1] */
+};
+
+struct collectives {
+    int32_t *first_member, *first_hop; /* (n_groups) */
+    int32_t n_members, n_hops;
+    struct member *members;
+    struct hop *hops;
+    struct stream_state *streams; /* (n_devices) */
+};
+
+/* --- setting up --- */
+
+static int32_t hops_of(const struct group *g)
+{
+    if (g->n_members < 2) return 0;
+    return g->algorithm == GROUP_RING ? g->n_members : 2 * (g->n_members - 1);
+}
+
+static enum status make_hop(struct engine *e, struct cost *k, const struct group *g, int32_t first, int32_t i,
+                            struct hop *h, struct error *err)
+{
+    int32_t n = g->n_members, direction;
+    bool back = g->algorithm == GROUP_CHAIN && i >= n - 1;
+    int32_t from = back ? i - (n - 1) + 1 : i, to = back ? from - 1 : (i + 1) % n;
+    int64_t elements = g->algorithm == GROUP_RING ? (g->elements + n - 1) / n : g->elements;
+    h->from = first + from, h->to = first + to;
+    h->link = back ? g->back_link[from] : g->link[from];
+    direction = back ? g->back_direction[from] : g->direction[from];
+    return network_join(e->network, k, h->link, direction, elements * dtype_bytes(g->dtype), &h->resource, err);
+}
+
+static void count(struct engine *e, struct collectives *c)
+{
+    const struct program *p = e->program;
+    c->first_member = ARENA_ARRAY(e->arena, int32_t, (size_t)p->n_groups);
+    c->first_hop = ARENA_ARRAY(e->arena, int32_t, (size_t)p->n_groups);
+    c->streams = ARENA_ARRAY(e->arena, struct stream_state, (size_t)p->n_devices);
+    for (int32_t i = 0; i < p->n_groups; i++) {
+        const struct group *g = &p->groups[i];
+        c->first_member[i] = c->n_members, c->first_hop[i] = c->n_hops;
+        c->n_members += g->n_members, c->n_hops += hops_of(g);
+        for (int32_t m = 0; m < g->n_members; m++) c->streams[e->lane_of_stage[g->members[m].stage]].n_members++;
+    }
+    c->members = ARENA_ARRAY(e->arena, struct member, (size_t)c->n_members);
+    c->hops = ARENA_ARRAY(e->arena, struct hop, (size_t)c->n_hops);
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        struct stream_state *s = &c->streams[i];
+        s->members = ARENA_ARRAY(e->arena, int32_t, (size_t)s->n_members);
+        s->capacity = (size_t)s->n_members;
+        s->queue = ARENA_ARRAY(e->arena, struct handed, s->capacity);
+        s->n_members = 0;
+    }
+}
+
+enum status collective_new(struct engine *e, struct cost *k, struct error *err)
+{
+    const struct program *p = e->program;
+    struct collectives *c = e->collectives = ARENA_ARRAY(e->arena, struct collectives, 1);
+    count(e, c);
+    for (int32_t i = 0; i < p->n_groups; i++) {
+        const struct group *g = &p->groups[i];
+        for (int32_t m = 0; m < g->n_members; m++) {
+            int32_t lane = e->lane_of_stage[g->members[m].stage], at = c->first_member[i] + m;
+            struct stream_state *s = &c->streams[lane];
+            c->members[at] = (struct member){.group = i, .index = m, .lane = lane, .send_link = g->link ? g->link[m] : -1};
+            s->members[s->n_members++] = at;
+        }
+        for (int32_t h = 0; h < hops_of(g); h++)
+            TRY(make_hop(e, k, g, c->first_member[i], h, &c->hops[c->first_hop[i] + h], err));
+    }
+    return OK;
+}
+
+/* --- parts --- */
+
+static int64_t chunk_bytes(const struct group *g, int32_t chunk)
+{
+    int64_t first, last;
+    chunk %= g->n_members;
+    group_chunk(g, chunk < 0 ? chunk + g->n_members : chunk, &first, &last);
+    return (last - first) * dtype_bytes(g->dtype);
+}
+
+static int32_t parts_of(const struct group *g)
+{
+    if (g->n_members < 2) return 0;
+    return g->algorithm == GROUP_RING ? 2 * (g->n_members - 1) : 4;
+}
+
+struct part {
+    int32_t send, receive; /* hops of the group; -1: none */
+    int64_t send_bytes, receive_bytes;
+};
+
+static struct part ring_part(const struct group *g, int32_t i, int32_t k)
+{
+    int32_t n = g->n_members, chunk = k < n - 1 ? i - k : i + 1 - (k - (n - 1));
+    return (struct part){i, (i + n - 1) % n, chunk_bytes(g, chunk), chunk_bytes(g, chunk - 1)};
+}
+
+/* Receive the sum so far, send it on, receive the result, send it back. */
+static struct part chain_part(const struct group *g, int32_t i, int32_t k)
+{
+    int32_t last = g->n_members - 1, hop = -1;
+    if (k == 0 && i > 0) hop = i - 1;
+    if (k == 1 && i < last) hop = i;
+    if (k == 2 && i < last) hop = last + i;
+    if (k == 3 && i > 0) hop = last + i - 1;
+    int64_t bytes = hop < 0 ? 0 : g->elements * dtype_bytes(g->dtype);
+    return k % 2 ? (struct part){hop, -1, bytes, 0} : (struct part){-1, hop, 0, bytes};
+}
+
+/* One end of a hop has come to its part; an empty message takes no part at all. */
+static void come(struct engine *e, struct member *m, int32_t group_hop, bool sender, int64_t bytes, int64_t now_ns)
+{
+    if (group_hop < 0 || !bytes) return;
+    int32_t index = e->collectives->first_hop[m->group] + group_hop;
+    struct hop *h = &e->collectives->hops[index];
+    m->pending++;
+    if (now_ns > h->ready_ns) h->ready_ns = now_ns;
+    *(sender ? &h->from_here : &h->to_here) = true;
+    if (!h->from_here || !h->to_here) return;
+    h->bytes = bytes;
+    event_queue_push(e->queue, (struct event){.time_ns = h->ready_ns, .kind = EVENT_READY,
+                                              .index = e->program->n_channels + index});
+    h->from_here = h->to_here = false;
+    h->ready_ns = 0;
+}
+
+/* From the member's part on, as far as nothing has to be waited for. */
+static void advance(struct engine *e, struct member *m, int64_t now_ns)
+{
+    const struct group *g = &e->program->groups[m->group];
+    for (; m->part < parts_of(g); m->part++) {
+        struct part p = g->algorithm == GROUP_RING ? ring_part(g, m->index, m->part) : chain_part(g, m->index, m->part);
+        m->begin_ns = m->part_end_ns = now_ns;
+        m->part_bytes = p.send_bytes;
+        come(e, m, p.send, true, p.send_bytes, now_ns);
+        come(e, m, p.receive, false, p.receive_bytes, now_ns);
+        if (m->pending) return;
+    }
+    struct stream_state *s = &e->collectives->streams[m->lane];
+    m->ended++;
+    m->end_ns = s->free_ns = now_ns;
+    s->busy = false;
+}
+
+static void run_stream(struct engine *e, int32_t lane)
+{
+    struct stream_state *s = &e->collectives->streams[lane];
+    while (!s->busy && s->n) {
+        struct handed h = s->queue[s->first];
+        s->first = --s->n ? s->first + 1 : 0;
+        s->busy = true;
+        e->collectives->members[h.member].part = 0;
+        advance(e, &e->collectives->members[h.member], h.when_ns > s->free_ns ? h.when_ns : s->free_ns);
+    }
+}
+
+/* --- what the engine calls --- */
+
+static int32_t find_member(const struct engine *e, int32_t group, int32_t lane)
+{
+    const struct stream_state *s = &e->collectives->streams[lane];
+    int32_t low = 0, high = s->n_members;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (e->collectives->members[s->members[middle]].group < group) low = middle + 1;
+        else high = middle;
+    }
+    return low < s->n_members && e->collectives->members[s->members[low]].group == group ? s->members[low] : -1;
+}
+
+void collective_hand_over(struct engine *e, int32_t group, int32_t lane, int64_t now_ns)
+{
+    struct stream_state *s = &e->collectives->streams[lane];
+    int32_t member = find_member(e, group, lane);
+    if (member < 0) {
+        engine_fail(e, ERR_INPUT, "%s is no member of group %s that it reduces", e->program->devices[lane].name,
+                    e->program->groups[group].name);
+        return;
+    }
+    if (s->first + s->n == s->capacity && s->first > 0) {
+        for (size_t i = 0; i < s->n; i++) s->queue[i] = s->queue[s->first + i];
+        s->first = 0;
+    }
+    s->queue = arena_grow(e->arena, s->queue, s->first + s->n, &s->capacity, sizeof *s->queue);
+    s->queue[s->first + s->n++] = (struct handed){member, now_ns};
+    run_stream(e, lane);
+}
+
+int64_t collective_end(const struct engine *e, int32_t group, int32_t lane, int32_t step)
+{
+    int32_t member = find_member(e, group, lane);
+    return member >= 0 && e->collectives->members[member].ended > step ? e->collectives->members[member].end_ns : -1;
+}
+
+int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupancy_ns)
+{
+    const struct hop *h = &e->collectives->hops[hop];
+    *occupancy_ns = network_occupancy_ns(e->network, h->resource, h->bytes);
+    return h->resource;
+}
+
+static void message_over(struct engine *e, int32_t member, int64_t when_ns)
+{
+    struct member *m = &e->collectives->members[member];
+    if (when_ns > m->part_end_ns) m->part_end_ns = when_ns;
+    if (--m->pending) return;
+    if (e->trace)
+        report_collective(e, m->lane, m->group, m->send_link, m->part, m->ended, m->begin_ns, m->part_end_ns,
+                          m->part_bytes);
+    m->part++;
+    advance(e, m, m->part_end_ns);
+    run_stream(e, m->lane);
+}
+
+void collective_moved(struct engine *e, int32_t hop, const struct passage *way)
+{
+    struct hop h = e->collectives->hops[hop];
+    message_over(e, h.from, way->left_ns);
+    message_over(e, h.to, way->arrival_ns);
+    lane_run(e, e->collectives->members[h.from].lane);
+    lane_run(e, e->collectives->members[h.to].lane);
+}
+
+int32_t collective_unfinished(const struct engine *e, int32_t lane)
+{
+    const struct stream_state *s = &e->collectives->streams[lane];
+    for (int32_t i = 0; s->busy && i < s->n_members; i++)
+        if (e->collectives->members[s->members[i]].pending) return e->collectives->members[s->members[i]].group;
+    return -1;
+}

@@ -1,0 +1,105 @@
+/* Seconds of a profile become nanoseconds here and nowhere else, once for each operator and type: the sums
+ * that follow are exact. The cache is an open hash by (type, key); key already is a hash (op_key). */
+#include "sim/cost.h"
+
+#include "core/arena.h"
+#include "core/units.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+struct cost_entry {
+    uint64_t key;
+    int32_t type; /* of the cluster + 1; 0: empty */
+    int64_t ns;
+};
+
+struct cost {
+    struct arena *arena;
+    const struct profile *profile;
+    const struct cluster *cluster;
+    size_t n, capacity; /* capacity: a power of two, never more than half full */
+    struct cost_entry *entries;
+};
+
+struct cost *cost_new(struct arena *a, const struct profile *p, const struct cluster *c)
+{
+    struct cost *k = ARENA_ARRAY(a, struct cost, 1);
+    *k = (struct cost){.arena = a, .profile = p, .cluster = c, .capacity = 256};
+    k->entries = ARENA_ARRAY(a, struct cost_entry, k->capacity);
+    return k;
+}
+
+static struct cost_entry *find(const struct cost *k, int32_t type, uint64_t key)
+{
+    size_t at = (size_t)((key + (uint64_t)type) * UINT64_C(0x9E3779B97F4A7C15) >> 32);
+    for (;; at++) {
+        struct cost_entry *e = &k->entries[at & (k->capacity - 1)];
+        if (!e->type || (e->type == type + 1 && e->key == key)) return e;
+    }
+}
+
+static void grow(struct cost *k)
+{
+    struct cost old = *k;
+    k->capacity *= 2;
+    k->entries = ARENA_ARRAY(k->arena, struct cost_entry, k->capacity);
+    for (size_t i = 0; i < old.capacity; i++)
+        if (old.entries[i].type) *find(k, old.entries[i].type - 1, old.entries[i].key) = old.entries[i];
+}
+
+enum status cost_op(struct cost *k, int32_t type, const struct program_op *op, int64_t *out_ns, struct error *err)
+{
+    struct cost_entry *e = find(k, type, op->key);
+    if (e->type) {
+        *out_ns = e->ns;
+        return OK;
+    }
+    double seconds = 0;
+    enum source source;
+    if (type < 0 || type >= k->cluster->n_types)
+        return error_set(err, ERR_INPUT, "operator %s on unknown device type %" PRId32, op->name, type);
+    TRY(profile_op_seconds(k->profile, k->cluster, type, op->kind, &op->attrs, &op->shapes, op->dtype, op->key, &seconds,
+                           &source, err));
+    if (!(seconds >= 0 && seconds <= s_from_ns(COST_MOST_NS)))
+        return error_set(err, ERR_INPUT, "operator %s takes %g s on %s: not a time that can be simulated", op->name,
+                         seconds, k->cluster->types[type].name);
+    if (2 * ++k->n > k->capacity) {
+        grow(k);
+        e = find(k, type, op->key);
+    }
+    *e = (struct cost_entry){op->key, type + 1, ns_from_s(seconds)};
+    *out_ns = e->ns;
+    return OK;
+}
+
+enum status cost_link(struct cost *k, int32_t link, struct cost_link *out, struct error *err)
+{
+    struct link_model m;
+    if (link < 0 || link >= k->cluster->n_links) return error_set(err, ERR_INPUT, "unknown link %" PRId32, link);
+    TRY(profile_link(k->profile, k->cluster, link, &m, err));
+    if (!(m.bandwidth_Bps > 0) || !(m.latency_s >= 0 && m.latency_s <= s_from_ns(COST_MOST_NS)))
+        return error_set(err, ERR_INPUT, "link %s: bandwidth %g B/s and latency %g s cannot be simulated",
+                         k->cluster->links[link].name, m.bandwidth_Bps, m.latency_s);
+    *out = (struct cost_link){m.bandwidth_Bps, ns_from_s(m.latency_s)};
+    return OK;
+}
+
+int32_t cost_link_index(const struct cost *k, int32_t hint, const char *name)
+{
+    const struct cluster *c = k->cluster;
+    if (hint >= 0 && hint < c->n_links && !strcmp(c->links[hint].name, name)) return hint;
+    for (int32_t i = 0; i < c->n_links; i++)
+        if (!strcmp(c->links[i].name, name)) return i;
+    return -1;
+}
+
+int64_t cost_occupancy_ns(const struct cost_link *l, int64_t bytes)
+{
+    double seconds = (double)bytes / l->bandwidth_Bps;
+    return seconds <= s_from_ns(COST_MOST_NS) ? ns_from_s(seconds) : COST_MOST_NS;
+}
+
+double cost_pace(const struct cost *k) { return k->profile->pace > 0 ? k->profile->pace : 1; }
+int64_t cost_profile_id(const struct cost *k) { return k->profile->id; }
+int32_t cost_types(const struct cost *k) { return k->cluster->n_types; }

@@ -1,0 +1,34 @@
+/* sim/event_queue.h - the future of one simulation, soonest event first.
+ *
+ * A binary heap ordered by (time_ns, seq). seq counts pushes, so two events of the same instant
+ * leave in the order they were pushed: the whole simulation is a function of its inputs. In a
+ * pipeline of equal stages ties are the rule, not the exception.
+ * Discarded: a calendar queue (its bucket width needs tuning; we expect few events per device).
+ *
+ * Ownership: the queue lives in the arena it was made from; there is no free.
+ * Cost: push and pop O(log n); memory is taken only when the queue is longer than ever before.
+ * Errors: none; popping an empty queue is a bug.
+ */
+#ifndef SIM_EVENT_QUEUE_H
+#define SIM_EVENT_QUEUE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct arena;
+struct event_queue; /* opaque */
+
+struct event {
+    int64_t time_ns; /* simulated instant, >= 0 */
+    uint64_t seq;    /* set by event_queue_push; breaks ties */
+    int32_t kind;    /* what happens and to whom: its maker's business */
+    int32_t index;
+    int64_t stamp;   /* lets a maker see that an event has been overtaken */
+};
+
+struct event_queue *event_queue_new(struct arena *a, size_t expected); /* expected: events at once, a hint */
+void event_queue_push(struct event_queue *q, struct event e);
+struct event event_queue_pop(struct event_queue *q);
+size_t event_queue_size(const struct event_queue *q);
+
+#endif

@@ -1,0 +1,150 @@
+/* Channels. A message needs three things to become ready: to be handed over, to have a receive posted, and the message
+ * handed over before it to have left. Sender and receiver never look at the link: they ask this window of messages. */
+#include "sim/engine.h"
+
+#include "core/arena.h"
+
+#include <inttypes.h>
+
+static const struct message UNKNOWN = {-1, -1, -1, -1};
+
+static struct message *at(const struct channel_state *c, int64_t seq) { return &c->window[seq & (c->capacity - 1)]; }
+
+static int64_t oldest(const struct channel_state *c) { return c->low > c->keep ? c->low - c->keep : 0; }
+
+/* The letter of the call that sends or receives. */
+static char letter_of(const struct program_stage *s, enum instr_kind kind, int32_t channel)
+{
+    for (int32_t i = 0; i < s->n_procedures; i++)
+        for (int32_t k = 0; k < s->procedures[i].n_instrs; k++)
+            if (s->procedures[i].instrs[k].kind == kind && s->procedures[i].instrs[k].arg == channel)
+                return s->procedures[i].letter;
+    return '?';
+}
+
+static void ring_lives(const struct program *p, int32_t channel, struct channel_state *c)
+{
+    const struct program_stage *from = &p->stages[p->channels[channel].from_stage];
+    const struct program_stage *to = &p->stages[p->channels[channel].to_stage];
+    for (int32_t r = 0; r < from->n_rings; r++)
+        if (from->rings[r].death == 'S' && from->rings[r].sent == channel) c->dead_bytes += from->rings[r].stride_bytes;
+    for (int32_t r = 0; r < to->n_rings; r++)
+        if (to->rings[r].birth == 'R' && to->rings[r].received == channel) c->born_bytes += to->rings[r].stride_bytes;
+}
+
+static void make_window(struct engine *e, struct channel_state *c, int64_t capacity)
+{
+    c->capacity = capacity;
+    c->window = ARENA_ARRAY(e->arena, struct message, (size_t)capacity);
+    c->queue = ARENA_ARRAY(e->arena, int64_t, (size_t)capacity);
+    for (int64_t i = 0; i < capacity; i++) c->window[i] = UNKNOWN;
+}
+
+enum status messages_new(struct engine *e, struct cost *k, struct error *err)
+{
+    const struct program *p = e->program;
+    e->channels = ARENA_ARRAY(e->arena, struct channel_state, (size_t)p->n_channels);
+    for (int32_t i = 0; i < p->n_channels; i++) {
+        const struct channel *x = &p->channels[i];
+        struct channel_state *c = &e->channels[i];
+        int32_t room = code_room(p, i);
+        c->from_lane = e->lane_of_stage[x->from_stage], c->to_lane = e->lane_of_stage[x->to_stage];
+        c->ahead = x->receive_ahead > 1 ? x->receive_ahead : 1;
+        c->keep = c->ahead > room ? c->ahead : room;
+        TRY(network_join(e->network, k, x->link, x->direction, x->bytes, &c->resource, err));
+        c->occupancy_ns = network_occupancy_ns(e->network, c->resource, x->bytes);
+        ring_lives(p, i, c);
+        if (e->trace) {
+            c->sent_by = letter_of(&p->stages[x->from_stage], INSTR_SEND, i);
+            c->received_by = letter_of(&p->stages[x->to_stage], INSTR_RECEIVE, i);
+        }
+        int64_t capacity = 4;
+        while (capacity < 2 * c->keep + 2) capacity *= 2;
+        make_window(e, c, capacity);
+    }
+    return OK;
+}
+
+static void become_ready(struct engine *e, int32_t channel)
+{
+    struct channel_state *c = &e->channels[channel];
+    if (c->pushed || c->head == c->tail) return;
+    int64_t seq = c->queue[c->head & (c->capacity - 1)], when = at(c, seq)->handed_ns;
+    int64_t posted = seq < c->ahead ? 0 : at(c, seq - c->ahead)->consumed_ns;
+    if (posted < 0) return;
+    if (posted > when) when = posted;
+    if (c->left_ns > when) when = c->left_ns;
+    c->pushed = true;
+    event_queue_push(e->queue, (struct event){.time_ns = when, .kind = EVENT_READY, .index = channel});
+}
+
+/* A sender that is bound by no ring may hand over as much as it likes. */
+static void widen(struct engine *e, struct channel_state *c, int64_t seq)
+{
+    struct channel_state old = *c;
+    int64_t capacity = c->capacity;
+    while (seq - oldest(c) >= capacity) capacity *= 2;
+    make_window(e, c, capacity);
+    for (int64_t i = oldest(c); i < oldest(c) + old.capacity; i++) *at(c, i) = *at(&old, i);
+    for (int64_t i = c->head; i < c->tail; i++) c->queue[i & (capacity - 1)] = old.queue[i & (old.capacity - 1)];
+}
+
+void messages_hand_over(struct engine *e, int32_t channel, int64_t seq, int64_t now_ns)
+{
+    struct channel_state *c = &e->channels[channel];
+    if (seq >= oldest(c) + c->capacity) widen(e, c, seq);
+    if (seq < c->low || at(c, seq)->handed_ns >= 0) {
+        engine_fail(e, ERR_INPUT, "message %" PRId64 " of channel %" PRId32 " (stage %" PRId32 " to %" PRId32
+                    ") is sent twice", seq, channel, e->program->channels[channel].from_stage,
+                    e->program->channels[channel].to_stage);
+        return;
+    }
+    at(c, seq)->handed_ns = now_ns;
+    c->queue[c->tail++ & (c->capacity - 1)] = seq;
+    become_ready(e, channel);
+}
+
+void messages_consumed(struct engine *e, int32_t channel, int64_t seq, int64_t now_ns)
+{
+    struct channel_state *c = &e->channels[channel];
+    if (seq < oldest(c)) return; /* a second RECEIVE of what is long gone */
+    at(c, seq)->consumed_ns = now_ns;
+    become_ready(e, channel);
+}
+
+static const struct message *find(const struct engine *e, int32_t channel, int64_t seq)
+{
+    static const struct message long_ago = {0, 0, 0, 0};
+    const struct channel_state *c = &e->channels[channel];
+    if (seq < oldest(c)) return &long_ago;
+    return seq < oldest(c) + c->capacity ? at(c, seq) : &UNKNOWN;
+}
+
+int64_t messages_arrival(const struct engine *e, int32_t channel, int64_t seq)
+{
+    return find(e, channel, seq)->arrival_ns;
+}
+
+int64_t messages_left(const struct engine *e, int32_t channel, int64_t seq) { return find(e, channel, seq)->left_ns; }
+
+void messages_started(struct engine *e, int32_t channel, int64_t start_ns)
+{
+    struct channel_state *c = &e->channels[channel];
+    if (c->born_bytes) memory_from_network(e->memory, c->to_lane, start_ns, c->born_bytes, e->now_ns);
+}
+
+void messages_moved(struct engine *e, int32_t channel, const struct passage *way)
+{
+    struct channel_state *c = &e->channels[channel];
+    int64_t seq = c->queue[c->head++ & (c->capacity - 1)];
+    at(c, seq)->left_ns = c->left_ns = way->left_ns;
+    at(c, seq)->arrival_ns = way->arrival_ns;
+    for (; at(c, c->low)->left_ns >= 0; c->low++)
+        if (c->low >= c->keep) *at(c, c->low - c->keep) = UNKNOWN;
+    c->pushed = false;
+    if (c->dead_bytes) memory_from_network(e->memory, c->from_lane, way->left_ns, -c->dead_bytes, e->now_ns);
+    if (e->trace) report_message(e, channel, seq, way);
+    become_ready(e, channel);
+    lane_run(e, c->to_lane);
+    lane_run(e, c->from_lane);
+}

@@ -1,0 +1,185 @@
+/* The event loop. engine.h says how the parts fit together. */
+#include "sim/sim.h"
+
+#include "core/arena.h"
+#include "sim/engine.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+/* The first step starts from rest and the last is not disturbed by what follows it: the third of four is steady in 1500 of
+ * 1500 random plans, the second in 1498, the third of three, being the last, in 1465. */
+enum { LEAST_STEPS = 4 };
+
+void engine_fail(struct engine *e, enum status status, const char *fmt, ...)
+{
+    if (e->stop == STOP_ERROR) return;
+    va_list ap;
+    va_start(ap, fmt);
+    char text[sizeof e->error.text];
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    e->stop = STOP_ERROR;
+    e->status = error_set(&e->error, status, "%s", text);
+}
+
+static enum status find_lanes(struct engine *e, struct error *err)
+{
+    const struct program *p = e->program;
+    e->lane_of_stage = ARENA_ARRAY(e->arena, int32_t, (size_t)p->n_stages);
+    for (int32_t s = 0; s < p->n_stages; s++) e->lane_of_stage[s] = -1;
+    for (int32_t i = 0; i < p->n_devices; i++) e->lane_of_stage[p->lanes[i].stage] = i;
+    for (int32_t s = 0; s < p->n_stages; s++)
+        if (e->lane_of_stage[s] < 0) return error_set(err, ERR_INPUT, "stage %" PRId32 " has no lane", s);
+    return OK;
+}
+
+static enum status make_lanes(struct engine *e, struct cost *k, struct error *err)
+{
+    const struct program *p = e->program;
+    e->lanes = ARENA_ARRAY(e->arena, struct lane_state, (size_t)p->n_devices);
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        struct code_procedure *procedures = NULL;
+        struct lane_state *l = &e->lanes[i];
+        l->stage = p->lanes[i].stage;
+        l->microbatches = p->stages[l->stage].microbatches;
+        TRY(code_stage(e->arena, p, l->stage, p->devices[i].type_index, k, e->trace != NULL, &procedures, err));
+        l->procedures = procedures;
+    }
+    return OK;
+}
+
+static void start_memory(struct engine *e)
+{
+    const struct program *p = e->program;
+    bool *meets = ARENA_ARRAY(e->arena, bool, (size_t)p->n_devices);
+    e->memory = memory_new(e->arena, p->n_devices);
+    for (int32_t i = 0; i < p->n_channels; i++) {
+        const struct channel_state *c = &e->channels[i];
+        if (c->born_bytes) meets[c->to_lane] = true;
+        if (c->dead_bytes) meets[c->from_lane] = true;
+    }
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        const struct program_stage *s = &p->stages[e->lanes[i].stage];
+        memory_always(e->memory, i, program_stage_bytes(s) - s->class_bytes[SLOT_RING], !meets[i]);
+    }
+}
+
+static enum status set_up(struct engine *e, struct cost *k, const struct sim_options *o, struct error *err)
+{
+    const struct program *p = e->program;
+    e->steps = o->steps > 0 ? o->steps : p->steps > LEAST_STEPS ? p->steps : LEAST_STEPS;
+    e->limit_ns = o->limit_ns > 0 ? o->limit_ns : INT64_MAX;
+    e->queue = event_queue_new(e->arena, (size_t)p->n_channels + 4 * (size_t)p->n_devices + 16);
+    e->network = network_new(e->arena, p, e->queue, EVENT_FLOW);
+    e->trace = o->keep_trace ? trace_new(e->arena, TRACE_SIM, p) : NULL;
+    e->step_lanes = ARENA_ARRAY(e->arena, int32_t, (size_t)e->steps);
+    e->step_last = ARENA_ARRAY(e->arena, int32_t, (size_t)e->steps);
+    e->step_end_ns = ARENA_ARRAY(e->arena, int64_t, (size_t)e->steps);
+    e->step_shift_ns = ARENA_ARRAY(e->arena, int64_t, (size_t)e->steps);
+    TRY(find_lanes(e, err));
+    TRY(make_lanes(e, k, err));
+    TRY(messages_new(e, k, err));
+    TRY(collective_new(e, k, err));
+    network_start(e->network, e->arena);
+    start_memory(e);
+    return OK;
+}
+
+static void moved(struct engine *e, int32_t owner, const struct passage *way)
+{
+    if (way->arrival_ns > ENGINE_MOST_NS) engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
+    else if (owner < e->program->n_channels) messages_moved(e, owner, way);
+    else collective_moved(e, owner - e->program->n_channels, way);
+}
+
+static void ready(struct engine *e, int32_t owner)
+{
+    struct passage way;
+    bool channel = owner < e->program->n_channels;
+    int64_t occupancy_ns = channel ? e->channels[owner].occupancy_ns : 0;
+    int32_t resource = channel ? e->channels[owner].resource
+                               : collective_resource(e, owner - e->program->n_channels, &occupancy_ns);
+    bool known = network_ready(e->network, owner, resource, occupancy_ns, e->now_ns, &way);
+    if (channel) messages_started(e, owner, known ? way.start_ns : e->now_ns);
+    if (known) moved(e, owner, &way);
+}
+
+static void run(struct engine *e)
+{
+    for (int32_t i = 0; i < e->program->n_devices; i++) lane_start(e, i);
+    for (int32_t i = 0; i < e->program->n_devices; i++) lane_run(e, i);
+    while (e->stop == STOP_NOT && event_queue_size(e->queue)) {
+        struct event x = event_queue_pop(e->queue);
+        struct passage way;
+        int32_t owner;
+        e->now_ns = x.time_ns;
+        e->events++;
+        if (e->now_ns > e->limit_ns) e->stop = STOP_LIMIT;
+        else if (x.kind == EVENT_READY) ready(e, x.index);
+        else if (network_flow(e->network, &x, &owner, &way)) moved(e, owner, &way);
+    }
+}
+
+static int64_t paced(int64_t ns, double pace)
+{
+    double slower = (double)ns * pace;
+    return pace == 1 ? ns : slower < (double)ENGINE_MOST_NS ? llround(slower) : ENGINE_MOST_NS;
+}
+
+/* The step whose duration is the iteration: steady, or else the last one that another follows. */
+static int32_t steady_step(const struct engine *e)
+{
+    if (e->steady_step) return e->steady_step;
+    return e->steps > 2 ? e->steps - 2 : e->steps - 1;
+}
+
+static enum status fill_times(const struct engine *e, double pace, struct sim_result *out, struct error *err)
+{
+    int32_t steady = steady_step(e), last = e->stop == STOP_STEADY ? steady : e->steps - 1;
+    int64_t iteration = e->step_end_ns[steady] - (steady > 0 ? e->step_end_ns[steady - 1] : 0), end = e->step_end_ns[last];
+    out->steps = last + 1;
+    if (iteration > 0 && (e->steps - 1 - last) > (ENGINE_MOST_NS - end) / iteration)
+        return error_set(err, ERR_INPUT, "simulated time exceeds 73 years");
+    out->makespan_ns = end + (e->steps - 1 - last) * iteration;
+    out->iteration_ns = paced(iteration, pace);
+    for (int32_t i = 0; i < e->program->n_devices; i++) {
+        struct sim_device *d = &out->devices[i];
+        d->busy_ns = e->lanes[i].last_busy_ns;
+        d->idle_ns = iteration > d->busy_ns ? iteration - d->busy_ns : 0;
+    }
+    return OK;
+}
+
+static enum status conclude(struct engine *e, struct cost *k, struct sim_result *out, struct error *err)
+{
+    const struct program *p = e->program;
+    if (e->stop == STOP_ERROR) return error_set(err, e->status, "%s", e->error.text);
+    if (e->stop == STOP_NOT) TRY(report_blocked(e, err));
+    *out = (struct sim_result){.events = e->events, .operators = e->operators,
+                               .devices = ARENA_ARRAY(e->arena, struct sim_device, (size_t)p->n_devices)};
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        out->devices[i].reserved_bytes = program_stage_bytes(&p->stages[p->lanes[i].stage]);
+        out->devices[i].peak_bytes = memory_peak(e->memory, i, &out->devices[i].peak_ns);
+    }
+    if (e->stop == STOP_LIMIT) {
+        out->iteration_ns = out->makespan_ns = INT64_MAX;
+        return OK;
+    }
+    TRY(fill_times(e, cost_pace(k), out, err));
+    if (e->trace) report_steps(e, out, k);
+    out->trace = e->trace;
+    return OK;
+}
+
+enum status sim_run(struct arena *a, const struct program *p, struct cost *k, const struct sim_options *o,
+                    struct sim_result *out, struct error *err)
+{
+    struct engine e = {.arena = a, .program = p};
+    if (p->n_devices < 1) return error_set(err, ERR_INPUT, "a program without devices");
+    TRY(set_up(&e, k, o, err));
+    run(&e);
+    return conclude(&e, k, out, err);
+}

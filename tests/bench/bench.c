@@ -1,0 +1,150 @@
+/* Speeds, as lines `bench NAME VALUE UNIT`. CPU time of this process, the best of a few rounds: other work on the machine
+ * only ever makes a round slower. Ratios between lines of one run mean more than any line alone. */
+#include "core/arena.h"
+#include "core/document.h"
+#include "core/rng.h"
+#include "core/units.h"
+#include "exec/worker.h"
+#include "planner/search.h"
+#include "profiles/fit.h"
+#include "profiles/team.h"
+#include "sim/sim.h"
+#include "tests/pipelines.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void line(const char *name, double value, const char *unit) { printf("bench %s %.6g %s\n", name, value, unit); }
+
+static void must(enum status st, const struct error *err)
+{
+    if (st == OK) return;
+    fprintf(stderr, "bench: %s\n", err->text);
+    exit(st);
+}
+
+/* W1: strict 1F1B, 64 stages, 1,024 microbatches; 2PM computes and 2(P-1)M messages. Known makespan 4,138,400,000 ns. */
+static void bench_p2p(void)
+{
+    enum { STAGES = 64, MICROBATCHES = 1024, ROUNDS = 3 };
+    double best = 1e9;
+    struct arena *a = arena_new();
+    for (int round = 0; round < ROUNDS; round++) {
+        struct pipes in = {.n_stages = STAGES, .microbatches = MICROBATCHES};
+        struct sim_result r;
+        struct error err = {0};
+        for (int i = 0; i < STAGES; i++) {
+            in.forward_ns[i] = 1000000;
+            in.backward_ns[i] = 2000000;
+            in.transfer_ns[i] = 400000;
+            in.latency_ns[i] = 10000;
+        }
+        arena_reset(a);
+        struct pipes_made *w = pipes_make(a, &in);
+        struct sim_options o = {.steps = 1};
+        double start = cpu_seconds();
+        must(sim_run(a, &w->program, w->cost, &o, &r, &err), &err);
+        double took = cpu_seconds() - start;
+        if (took < best) best = took;
+        if (r.makespan_ns != 4138400000) {
+            fprintf(stderr, "bench: W1 64 x 1024 ends at %lld ns, not 4138400000\n", (long long)r.makespan_ns);
+            exit(ERR_INTERNAL);
+        }
+    }
+    double tasks = 2.0 * STAGES * MICROBATCHES + 2.0 * (STAGES - 1) * MICROBATCHES;
+    line("sim_p2p_tasks", tasks / best, "tasks/cpu_s");
+    arena_free(a);
+}
+
+static void read_example(struct arena *a, const char *cluster, struct job *j, struct cluster *c)
+{
+    struct error err = {0};
+    must(job_read(a, "examples/job.yaml", j, &err), &err);
+    must(cluster_read(a, cluster, c, &err), &err);
+}
+
+static void bench_planner(void)
+{
+    struct arena *a = arena_new();
+    struct job j;
+    struct cluster c;
+    struct profile p;
+    struct search_result r;
+    struct error err = {0};
+    read_example(a, "examples/team.yaml", &j, &c);
+    must(profile_prior(a, &c, &p, &err), &err);
+    struct search_options o = {.top = 1};
+    double start = cpu_seconds();
+    must(search_plans(a, &j, &c, &p, &o, &r, &err), &err);
+    double took = cpu_seconds() - start;
+    line("plan_seconds_4", took, "cpu_s");
+    line("plans_scored", (double)r.evaluated / took, "plans/cpu_s");
+    line("plans_bounded", (double)r.candidates / took, "plans/cpu_s");
+    arena_free(a);
+}
+
+static void bench_fit(void)
+{
+    enum { ROWS = 2000, ROUNDS = 5 };
+    double *x = malloc(sizeof(double) * ROWS), *y = malloc(sizeof(double) * ROWS), best = 1e9;
+    for (int i = 0; i < ROWS; i++) {
+        x[i] = 1024.0 * (double)(1 + i % 500);
+        y[i] = (5e-6 + x[i] / 1e10) * (1 + 0.05 * rng_normal(1, 2, (uint64_t)i));
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        struct fit_line f;
+        struct error err = {0};
+        double start = cpu_seconds();
+        must(fit_relative(x, 1, y, ROWS, &f, &err), &err);
+        double took = cpu_seconds() - start;
+        if (took < best) best = took;
+    }
+    line("fit_seconds_2000", best, "cpu_s");
+    free(x), free(y);
+}
+
+/* One device trains the example's model; the share of the compute thread's CPU time that is spent inside BLAS. */
+static void bench_exec(void)
+{
+    struct arena *a = arena_new();
+    struct job j;
+    struct cluster c;
+    struct program program;
+    struct run_result r;
+    struct error err = {0};
+    struct lower_options lower = {0};
+    setenv("MUSHER_BLAS_CLOCK", "1", 1);
+    read_example(a, "examples/one.yaml", &j, &c);
+    struct plan_stage stage = {.last_layer = 0, .receive_ahead = 2};
+    struct plan_replica replica = {.microbatches = (int32_t)(j.global_batch / j.microbatch_sizes[0]), .n_stages = 1, .stages = &stage};
+    struct plan plan = {.name = "one", .microbatch = j.microbatch_sizes[0], .steps = 1, .n_replicas = 1, .replicas = &replica,
+                        .job = j, .cluster = c, .seed = 1};
+    struct graph *g = NULL;
+    must(lower_graph(a, &j, plan.microbatch, &g, &err), &err);
+    stage.last_layer = g->n_layers - 1;
+    must(team_fused(a, &c, &lower, &err), &err);
+    must(lower_plan(a, &plan, &lower, &program, &err), &err);
+    struct run_options o = {.steps = 4, .data = "LICENSE"};
+    must(worker_run(a, &program, &o, &r, &err), &err);
+    line("exec_blas_share", r.blas_share, "ratio");
+    line("exec_tokens", r.tokens_per_s, "tokens/s");
+    arena_free(a);
+}
+
+int main(void)
+{
+    bench_p2p();
+    bench_planner();
+    bench_fit();
+    bench_exec();
+    return 0;
+}

@@ -1,0 +1,81 @@
+#!/bin/bash
+# tests/cli/failures.sh - a run whose rank dies, hangs or is interrupted ends, says so, and leaves nobody behind.
+set -u
+bad=0
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+ok() { echo "ok $1"; }
+not_ok() {
+    echo "not ok $1: $2"
+    bad=1
+}
+cat > "$scratch/plan.yaml" <<'END'
+version: 1
+name: victim
+microbatch: 1
+steps: 1
+replicas:
+  - {microbatches: 4, stages: [{layers: [0, 3], device: n.0}, {layers: [4, 7], device: n.1}]}
+job:
+  version: 1
+  model: {model_type: gpt2, n_embd: 64, n_layer: 2, n_head: 4, n_positions: 64, vocab_size: 256}
+  sequence_length: 48
+  global_batch: 4
+cluster:
+  version: 1
+  name: here
+  device_types: [{name: cpu, device: host, memory: 1 GiB}]
+  nodes: [{name: n, host: localhost, devices: [{type: cpu}, {type: cpu}]}]
+  links: [{name: bus, between: [n]}]
+END
+mark=$scratch/plan.yaml
+ranks() { pgrep -f "run $mark" | while read -r p; do tr '\0' ' ' < "/proc/$p/environ" 2> /dev/null | grep -q OMPI_COMM_WORLD_RANK=$1 && echo "$p"; done; }
+left() { pgrep -fc "run $mark"; }
+
+# victim NAME SIGNAL RANK WANTED TEXT
+victim() {
+    "$MUSHER" run "$mark" --steps 1000000 --data LICENSE > "$scratch/out" 2> "$scratch/err" &
+    local run=$! pid= code
+    for _ in $(seq 100); do
+        pid=$(ranks "$3" | head -n 1)
+        [[ -n $pid ]] && break
+        sleep 0.1
+    done
+    sleep 1
+    if [[ $3 == launcher ]]; then pid=$run; fi
+    kill "-$2" "$pid"
+    wait $run
+    code=$?
+    [[ $code == "$4" ]] && ok "$1: exit code $4" || not_ok "$1: exit code $4" "$code: $(head -c 300 "$scratch/err")"
+    grep -q "$5" "$scratch/err" && ok "$1: says so" || not_ok "$1: says so" "$(head -c 300 "$scratch/err")"
+    for _ in $(seq 50); do
+        [[ $(left) == 0 ]] && break
+        sleep 0.1
+    done
+    [[ $(left) == 0 ]] && ok "$1: nobody is left behind" || not_ok "$1: nobody is left behind" "$(pgrep -fa "run $mark")"
+}
+
+victim "a killed rank" KILL 1 7 "rank 1"
+victim "a crashed rank" SEGV 0 7 "rank 0"
+MUSHER_TIMEOUT=3 victim "a hung rank" STOP 1 7 "n.1"
+pkill -CONT -f "run $mark" 2> /dev/null
+victim "an interrupted run" INT launcher 130 "interrupted"
+
+# A run that is killed while it saves leaves a checkpoint that loads.
+"$MUSHER" run "$mark" --steps 1000000 --data LICENSE --save "$scratch/save" --save-every 2 > /dev/null 2>&1 &
+run=$!
+for _ in $(seq 200); do
+    [[ -n $(ls -d "$scratch"/save/step-* 2> /dev/null | sed -n 2p) ]] && break
+    sleep 0.1
+done
+kill -KILL $(pgrep -f "run $mark")
+wait $run 2> /dev/null
+"$MUSHER" run "$mark" --steps 1 --data LICENSE --resume "$scratch/save" --json > "$scratch/out" 2> "$scratch/err" &&
+    grep -q '"first_step": [1-9]' "$scratch/out" && ok "a run killed while it saves can be resumed" ||
+    not_ok "a run killed while it saves can be resumed" "$(head -c 300 "$scratch/err")"
+for f in "$scratch"/save/step-*/stage-0000.bin; do printf '\x55' | dd of="$f" bs=1 seek=5000 conv=notrunc 2> /dev/null; done
+"$MUSHER" run "$mark" --steps 1 --data LICENSE --resume "$scratch/save" > "$scratch/out" 2> "$scratch/err"
+code=$?
+[[ $code == 3 ]] && grep -q "stage-0000\|checkpoint\|step-" "$scratch/err" && ok "damaged checkpoints are refused by name" ||
+    not_ok "damaged checkpoints are refused by name" "exit code $code: $(head -c 300 "$scratch/err")"
+exit $bad

@@ -1,0 +1,28 @@
+#!/bin/bash
+# tests/cli/readme.sh - README is true: every command in its sh blocks runs, in order, from a folder like a fresh clone.
+set -u
+bad=0
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+mkdir -p "$scratch/clone/build/tour"
+cp -r README.md LICENSE examples "$scratch/clone"
+ln -s "$MUSHER" "$scratch/clone/build/musher"
+awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' README.md > "$scratch/commands"
+cd "$scratch/clone" || exit 6
+n=0
+while IFS= read -r command; do
+    [[ -n $command ]] || continue
+    ((n++))
+    if bash -c "$command" > "$scratch/out" 2>&1 < /dev/null; then
+        echo "ok README: $command"
+    else
+        echo "not ok README: $command: exit code $?: $(tail -n 3 "$scratch/out")"
+        bad=1
+    fi
+done < "$scratch/commands"
+((n > 10)) && echo "ok README has $n commands" || { echo "not ok README has commands: $n"; bad=1; }
+for verb in show profile plan lower simulate run compare calibrate plot devices check version; do
+    "$MUSHER" $verb --help > "$scratch/help" 2>&1 && grep -q "usage: musher $verb" "$scratch/help" &&
+        echo "ok $verb --help" || { echo "not ok $verb --help: $(head -n 1 "$scratch/help")"; bad=1; }
+done
+exit $bad

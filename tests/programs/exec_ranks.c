@@ -1,0 +1,393 @@
+/* tests/programs/exec_ranks.c - one rank of a test of the executor; started by mpirun.
+ *
+ * exec_ranks collectives            rings and chains of all ranks: sums bit for bit, virtual times
+ * to the nanosecond exec_ranks wires                  messages from each rank to the next over
+ * emulated links: α + βn exactly exec_ranks run STEPS [--data F] [--save D] [--every N] [--resume
+ * D] PROGRAM... runs program files one after the other; rank 0 prints the losses exec_ranks fail
+ * HOW RANK          a pipeline of messages in which RANK ends by kill | segv | exit | stop | sleep
+ * exec_ranks launch N ARGUMENTS...  starts N ranks with these arguments by launch_ranks; says how
+ * they ended Rank 0 says "ok" at the end; any rank that is not content says why and ends with 1.
+ */
+#include "core/arena.h"
+#include "core/cluster.h"
+#include "core/program.h"
+#include "core/units.h"
+#include "exec/launch.h"
+#include "exec/worker.h"
+#include "exec/worker_mover.h"
+
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NEED(condition, ...)                                                                       \
+    do {                                                                                           \
+        if (condition) break;                                                                      \
+        fprintf(stderr, "rank %d, line %d: ", (int)launch_rank(), __LINE__);                       \
+        fprintf(stderr, __VA_ARGS__);                                                              \
+        fputc('\n', stderr);                                                                       \
+        abort();                                                                                   \
+    } while (0)
+
+static const double bandwidth_Bps = 1e9, latency_s = 50e-6;
+
+/* n devices in a circle, a link from each to the next and (back) to the one before. */
+static struct program circle(struct arena *a, int32_t n, bool emulated, int32_t sharing)
+{
+    struct program p = {.name = "circle",
+                        .dtype = DTYPE_fp32,
+                        .emulated = emulated,
+                        .microbatches = n,
+                        .n_devices = n,
+                        .n_links = n,
+                        .n_stages = n};
+    p.devices = ARENA_ARRAY(a, struct program_device, (size_t)n);
+    p.links = ARENA_ARRAY(a, struct program_link, (size_t)n);
+    p.stages = ARENA_ARRAY(a, struct program_stage, (size_t)n);
+    for (int32_t i = 0; i < n; i++) {
+        p.devices[i] = (struct program_device){.name = arena_printf(a, "a.%d", (int)i)};
+        p.links[i] =
+            (struct program_link){"link", bandwidth_Bps, latency_s, false, emulated, sharing};
+        p.stages[i] = (struct program_stage){
+            .replica = i, .device = i, .microbatches = 2, .first_microbatch = i};
+    }
+    return p;
+}
+
+struct rig {
+    struct arena *a;
+    struct comm *comm;
+    struct mover mover;
+    int32_t rank, n;
+};
+
+static void start(struct rig *r, struct arena *a, const struct program *p)
+{
+    struct error e;
+    void *shared = NULL;
+    int64_t zero;
+    *r = (struct rig){.a = a, .n = p->n_devices};
+    NEED(comm_open(a, p->n_devices, &r->comm, &e) == OK, "%s", e.text);
+    r->rank = comm_rank(r->comm);
+    if (wires_shared_bytes(p))
+        NEED(comm_share(r->comm, wires_shared_bytes(p), &shared, &e) == OK, "%s", e.text);
+    mover_init(&r->mover, a, p, r->comm, r->rank, shared, true);
+    comm_barrier(r->comm);
+    zero = clock_wall_ns() + 1000000;
+    comm_broadcast(r->comm, &zero, sizeof zero);
+    r->mover.wires.zero_ns = zero;
+}
+
+static void go(struct rig *r)
+{
+    struct error e;
+    NEED(mover_start(&r->mover, &e) == OK, "%s", e.text);
+}
+
+static void stop(struct rig *r)
+{
+    mover_stop(&r->mover);
+    comm_close(r->comm);
+}
+
+/* ---- collectives ------------------------------------------------------------------------------
+ */
+
+static struct group make_group(struct arena *a, int32_t n, enum group_algorithm algorithm,
+                               int64_t elements)
+{
+    struct group g = {.name = "g",
+                      .algorithm = algorithm,
+                      .n_members = n,
+                      .dtype = DTYPE_fp32,
+                      .elements = elements};
+    g.members = ARENA_ARRAY(a, struct group_member, (size_t)n);
+    g.link = ARENA_ARRAY(a, int32_t, (size_t)n), g.direction = ARENA_ARRAY(a, int32_t, (size_t)n);
+    g.back_link = ARENA_ARRAY(a, int32_t, (size_t)n),
+    g.back_direction = ARENA_ARRAY(a, int32_t, (size_t)n);
+    for (int32_t i = 0; i < n; i++) {
+        g.members[i] = (struct group_member){.stage = i, .apart = -1};
+        g.link[i] = i;
+        g.back_link[i] = (i + n - 1) % n, g.back_direction[i] = 1;
+    }
+    return g;
+}
+
+static float value(int32_t rank, int32_t buffer, int64_t i)
+{
+    return (float)((double)((i * 7919 + rank * 104729 + buffer * 1299709) % 1000003) / 1000003.0 -
+                   0.3);
+}
+
+/* What member 0 … n-1 in the order of the algorithm give for element i. */
+static float expected(const struct group *g, bool apart, int64_t i)
+{
+    int32_t n = g->n_members, first_member = 0;
+    if (g->algorithm == GROUP_CHAIN) {
+        float sum = 0;
+        for (int32_t m = 0; m < n; m++) {
+            if (!apart || m == 0) sum += value(m, 0, i);
+            for (int32_t b = 0; apart && m > 0 && b < 2; b++) sum += value(m, b, i);
+        }
+        return sum;
+    }
+    for (int32_t c = 0; c < n;
+         c++) { /* chunk c starts at member c and is added to by c+1, c+2, … */
+        int64_t first, last;
+        group_chunk(g, c, &first, &last);
+        if (i >= first && i < last) first_member = c;
+    }
+    float sum = value(first_member, 0, i);
+    for (int32_t k = 1; k < n; k++) sum = value((first_member + k) % n, 0, i) + sum;
+    return sum;
+}
+
+static int64_t hop_ns(int64_t bytes)
+{
+    return bytes ? ns_from_s((double)bytes / bandwidth_Bps) + ns_from_s(latency_s) : 0;
+}
+
+/* All ranks ready at 0, chunks of equal size: every step takes one hop. Chain: n-1 hops forth and
+ * back; a member has ended when it has its copy and has sent it on. */
+static void check_time(const struct rig *r, const struct group *g, int64_t end_ns)
+{
+    int32_t n = g->n_members;
+    if (g->algorithm == GROUP_RING && g->elements % n == 0)
+        NEED(end_ns == 2 * (n - 1) * hop_ns(g->elements / n * 4),
+             "ring of %d, %" PRId64 " elements: %" PRId64 " ns", (int)n, g->elements, end_ns);
+    if (g->algorithm == GROUP_CHAIN) {
+        int64_t hop = hop_ns(g->elements * 4), back = (2 * (n - 1) - r->rank) * hop;
+        if (r->rank > 0) back += hop - ns_from_s(latency_s);
+        NEED(end_ns == back, "chain of %d: %" PRId64 " ns instead of %" PRId64, (int)n, end_ns,
+             back);
+    }
+}
+
+static void collective(enum group_algorithm algorithm, int64_t elements, int32_t segments,
+                       bool apart, bool emulated)
+{
+    struct arena *a = arena_new();
+    struct error e;
+    int32_t n = launch_size();
+    struct program p = circle(a, n, emulated, LINK_FIFO);
+    struct group g = make_group(a, n, algorithm, elements);
+    struct rig r;
+    int64_t end_ns = 0;
+    p.n_groups = 1, p.groups = &g;
+    start(&r, a, &p);
+    struct collective_member m = {.group = 0, .member = r.rank, .microbatches = 2};
+    m.pieces = ARENA_ARRAY(a, struct piece, (size_t)segments), m.n_pieces = segments;
+    m.apart = ARENA_ARRAY(a, struct piece, (size_t)segments),
+    m.n_apart = apart && r.rank ? segments : 0;
+    m.ring_count = 2, m.ring_stride = elements * 4,
+    m.ring = arena_alloc(a, (size_t)elements * 8 + 1, 1);
+    for (int32_t k = 0; k < segments; k++) {
+        int64_t first = elements * k / segments, count = elements * (k + 1) / segments - first;
+        m.pieces[k] = (struct piece){arena_alloc(a, (size_t)count * 4 + 64, 1), count};
+        m.apart[k] = (struct piece){(char *)(intptr_t)(first * 4), count};
+        for (int64_t i = 0; i < count; i++)
+            ((float *)m.pieces[k].data)[i] = value(r.rank, 0, first + i);
+    }
+    for (int64_t i = 0; i < 2 * elements; i++)
+        ((float *)m.ring)[i] = value(r.rank, (int32_t)(i / elements), i % elements);
+    mover_member(&r.mover, m, arena_alloc(a, (size_t)elements * 4 + 64, 1),
+                 arena_alloc(a, (size_t)elements * 4 + 64, 1));
+    go(&r);
+    mover_order(&r.mover, (struct mover_order){.kind = ORDER_REDUCE, .index = 0, .number = 0});
+    NEED(mover_wait_group(&r.mover, 0, 0, &end_ns, &e) == OK, "%s", e.text);
+    stop(&r);
+    for (int32_t k = 0, at = 0; k < segments; at += (int32_t)m.pieces[k++].elements)
+        for (int64_t i = 0; i < m.pieces[k].elements; i++) {
+            float is = ((float *)m.pieces[k].data)[i], should = expected(&g, apart, at + i);
+            NEED(!memcmp(&is, &should, 4), "element %" PRId64 " is %.9g, not %.9g", at + i, is,
+                 should);
+        }
+    if (emulated) check_time(&r, &g, end_ns);
+    arena_free(a);
+}
+
+static void collectives(void)
+{
+    static const int64_t sizes[] = {1, 2, 5, 7, 12, 1200, 100003, 600000};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int emulated = 0; emulated < 2; emulated++) {
+            collective(GROUP_RING, sizes[i], 1, false, emulated);
+            collective(GROUP_RING, sizes[i], 3, false, emulated);
+            collective(GROUP_CHAIN, sizes[i], 1, false, emulated);
+            collective(GROUP_CHAIN, sizes[i], 3, true, emulated);
+        }
+}
+
+/* ---- wires ------------------------------------------------------------------------------------
+ */
+
+enum { MESSAGES = 40 };
+static int64_t message_bytes(int32_t k) { return k % 5 == 0 ? 4 : k % 5 * 50000; }
+
+/* Rank i sends to i+1; message k is ready at k · 20 µs, all are posted: each starts when it is
+ * ready and the one before has left, so that the times follow by hand. */
+static void wires(int32_t sharing)
+{
+    struct arena *a = arena_new();
+    struct error e;
+    int32_t n = launch_size();
+    struct program p = circle(a, n, true, sharing);
+    struct rig r;
+    p.n_channels = n, p.channels = ARENA_ARRAY(a, struct channel, (size_t)n);
+    for (int32_t i = 0; i < n; i++) {
+        p.channels[i] = (struct channel){.from_stage = i,
+                                         .to_stage = (i + 1) % n,
+                                         .link = i,
+                                         .bytes = 4,
+                                         .receive_ahead = MESSAGES};
+        p.stages[i].microbatches = MESSAGES;
+    }
+    start(&r, a, &p);
+    go(&r);
+    int32_t in = (r.rank + n - 1) % n;
+    char *out_data = arena_alloc(a, 200000, 1), *in_data = arena_alloc(a, MESSAGES, 200000);
+    for (int32_t k = 0; k < 200000; k++) out_data[k] = (char)(k * 31 + r.rank);
+    for (int32_t k = 0; k < MESSAGES; k++)
+        mover_order(&r.mover, (struct mover_order){ORDER_POST, in, k, in_data + k * 200000,
+                                                   message_bytes(k), 0});
+    for (int32_t k = 0; k < MESSAGES; k++)
+        mover_order(&r.mover, (struct mover_order){ORDER_HAND, r.rank, k, out_data,
+                                                   message_bytes(k), k * 20000});
+    int64_t left = 0, is;
+    for (int32_t k = 0; k < MESSAGES; k++) {
+        left = (left > k * 20000 ? left : k * 20000) +
+               ns_from_s((double)message_bytes(k) / bandwidth_Bps);
+        NEED(mover_wait_channel(&r.mover, in, k, &is, &e) == OK, "%s", e.text);
+        NEED(is == left + ns_from_s(latency_s), "message %d arrives at %" PRId64 ", not %" PRId64,
+             (int)k, is, left + ns_from_s(latency_s));
+        NEED(mover_wait_channel(&r.mover, r.rank, k, &is, &e) == OK, "%s", e.text);
+        NEED(is == left, "message %d leaves at %" PRId64 ", not %" PRId64, (int)k, is, left);
+        for (int32_t i = 0; i < message_bytes(k); i++)
+            NEED(in_data[k * 200000 + i] == (char)(i * 31 + in), "message %d, byte %d", (int)k,
+                 (int)i);
+    }
+    stop(&r);
+    arena_free(a);
+}
+
+/* ---- programs ---------------------------------------------------------------------------------
+ */
+
+/* By how much the wall's last step ended after the devices' own clocks. */
+static int64_t lateness_ns(const struct trace *t)
+{
+    int64_t own = 0, wall = 0;
+    for (size_t i = 0; i < t->n_spans; i++) {
+        int64_t *end = t->spans[i].kind == SPAN_STEP ? &wall : &own;
+        if (t->spans[i].end_ns > *end) *end = t->spans[i].end_ns;
+    }
+    return wall - own;
+}
+
+static void run_file(struct arena *a, const char *path, const struct run_options *o)
+{
+    struct program p;
+    struct run_result result;
+    struct error e;
+    enum status status = program_read(a, path, &p, &e);
+    if (status == OK) status = worker_run(a, &p, o, &result, &e);
+    if (status != OK) {
+        if (launch_rank() == 0) fprintf(stderr, "%s\n", e.text);
+        exit((int)status);
+    }
+    if (launch_rank() != 0) return;
+    printf("%s %" PRId64 " ns from step %" PRId64 "%s, wall behind clock %" PRId64 " ns:", path,
+           result.iteration_ns, result.first_step, result.real_time ? ", real-time" : "",
+           lateness_ns(result.trace));
+    for (int64_t s = 0; s < result.steps; s++) printf(" %.17g", result.losses[s]);
+    printf("\n");
+}
+
+static void run_all(int argc, char **argv)
+{
+    struct run_options o = {.steps = strtol(argv[2], NULL, 10), .keep_trace = true};
+    for (int i = 3; i < argc; i++) {
+        if (!strcmp(argv[i], "--data") && i + 1 < argc)
+            o.data = argv[++i];
+        else if (!strcmp(argv[i], "--save") && i + 1 < argc)
+            o.save = argv[++i];
+        else if (!strcmp(argv[i], "--resume") && i + 1 < argc)
+            o.resume = argv[++i];
+        else if (!strcmp(argv[i], "--every") && i + 1 < argc)
+            o.save_every = strtol(argv[++i], NULL, 10);
+        else {
+            struct arena *a = arena_new();
+            run_file(a, argv[i], &o);
+            arena_free(a);
+        }
+    }
+}
+
+/* ---- failures ---------------------------------------------------------------------------------
+ */
+
+static void end_by(const char *how)
+{
+    if (!strcmp(how, "kill")) raise(SIGKILL);
+    if (!strcmp(how, "segv")) raise(SIGSEGV);
+    if (!strcmp(how, "exit")) _exit(3);
+    if (!strcmp(how, "stop")) raise(SIGSTOP);
+    if (!strcmp(how, "sleep")) sleep(3600);
+}
+
+/* Rank 0 waits for a message that never comes. */
+static void fail(const char *how, int32_t rank)
+{
+    struct arena *a = arena_new();
+    struct error e;
+    int32_t n = launch_size();
+    struct program p = circle(a, n, false, LINK_FIFO);
+    struct rig r;
+    int64_t is;
+    p.n_channels = n, p.channels = ARENA_ARRAY(a, struct channel, (size_t)n);
+    for (int32_t i = 0; i < n; i++)
+        p.channels[i] = (struct channel){
+            .from_stage = i, .to_stage = (i + 1) % n, .link = i, .bytes = 4, .receive_ahead = 1};
+    start(&r, a, &p);
+    go(&r);
+    if (r.rank == rank) end_by(how);
+    int32_t in = (r.rank + n - 1) % n;
+    mover_order(&r.mover, (struct mover_order){ORDER_POST, in, 0, arena_alloc(a, 4, 1), 4, 0});
+    enum status status = mover_wait_channel(&r.mover, in, 0, &is, &e);
+    fprintf(stderr, "rank %d: %s\n", (int)r.rank, e.text);
+    mover_abort(&r.mover, (int)status);
+}
+
+static int launch(int32_t n, char **argv)
+{
+    struct error e;
+    enum status status =
+        launch_ranks(n, argv + 2, &e); /* argv[2] stands where a program's name would */
+    printf("%d %s\n", (int)status, status == OK ? "" : e.text);
+    return (int)status;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 3 && !strcmp(argv[1], "launch")) {
+        int32_t n = (int32_t)strtol(argv[2], NULL, 10);
+        return launch(n, argv);
+    }
+    if (argc == 4 && !strcmp(argv[1], "fail")) fail(argv[2], (int32_t)strtol(argv[3], NULL, 10));
+    if (argc > 1 && !strcmp(argv[1], "collectives")) {
+        collectives();
+    } else if (argc > 1 && !strcmp(argv[1], "wires")) {
+        wires(LINK_FIFO);
+        wires(LINK_FAIR);
+    } else if (argc > 3 && !strcmp(argv[1], "run")) {
+        run_all(argc, argv);
+    } else {
+        fprintf(stderr, "usage: see the head of this file\n");
+        return 2;
+    }
+    if (launch_rank() == 0) puts("ok");
+    return 0;
+}

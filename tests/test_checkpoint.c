@@ -1,0 +1,247 @@
+/* Suite of exec/checkpoint. */
+#include "exec/checkpoint.h"
+
+#include "core/arena.h"
+#include "core/log.h"
+
+#include "tests/suites.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static struct arena *a;
+static char dir[64];
+
+static void setup(void)
+{
+    a = arena_new();
+    log_set_level(LOG_LEVEL_ERROR);
+    snprintf(dir, sizeof dir, "/tmp/musher-checkpoint-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+}
+
+static void teardown(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    ck_assert_int_eq(system(command), 0);
+    arena_free(a);
+}
+
+static const float w_values[6] = {1, 2, 3, 4, 5, 6};
+
+static struct checkpoint_tensor tensor(const char *name, int64_t rows, int64_t columns)
+{
+    struct checkpoint_tensor t = {
+        .shape = {2, {rows, columns}}, .dtype = DTYPE_fp32, .bytes = rows * columns * 4};
+    snprintf(t.name, sizeof t.name, "%s", name);
+    return t;
+}
+
+/* Generation `step`: w (2, 3) and, in a second file, b (1, 1) = step. stop_after: calls to make
+ * before the process would have died; 9: all. */
+static enum status save(int64_t step, int stop_after, struct error *err)
+{
+    const char *temporary;
+    struct checkpoint_tensor t[2] = {tensor("w", 2, 3), tensor("b", 1, 1)};
+    float b = (float)step;
+    const void *data[2] = {w_values, &b};
+    struct checkpoint c = {
+        .step = step, .seed = 42, .dtype = DTYPE_fp32, .n_tensors = 2, .tensors = t};
+    if (stop_after < 1) return OK;
+    TRY(checkpoint_begin(a, dir, step, &temporary, err));
+    if (stop_after < 2) return OK;
+    TRY(checkpoint_write(a, temporary, "stage-0000.bin", &t[0], &data[0], 1, err));
+    if (stop_after < 3) return OK;
+    TRY(checkpoint_write(a, temporary, "stage-0001.bin", &t[1], &data[1], 1, err));
+    if (stop_after < 4) return OK;
+    return checkpoint_commit(a, dir, temporary, &c, err);
+}
+
+static void saved(int64_t step)
+{
+    struct error err = {0};
+    ck_assert_msg(save(step, 9, &err) == OK, "%s", err.text);
+}
+
+static struct checkpoint found(int64_t step)
+{
+    struct checkpoint c;
+    struct error err = {0};
+    float b = -1;
+    ck_assert_msg(checkpoint_find(a, dir, &c, &err) == OK, "%s", err.text);
+    ck_assert_int_eq(c.step, step);
+    ck_assert_int_eq(c.seed, 42);
+    struct shape one = {2, {1, 1}};
+    ck_assert_msg(checkpoint_load(&c, "b", &one, DTYPE_fp32, &b, &err) == OK, "%s", err.text);
+    ck_assert(b == (float)step);
+    return c;
+}
+
+static bool exists(const char *name) { return !access(arena_printf(a, "%s/%s", dir, name), F_OK); }
+
+START_TEST(what_was_saved_is_loaded_bit_for_bit)
+{
+    saved(50);
+    struct checkpoint c = found(50);
+    struct error err = {0};
+    struct shape shape = {2, {2, 3}};
+    float w[6];
+    ck_assert_int_eq(checkpoint_load(&c, "w", &shape, DTYPE_fp32, w, &err), OK);
+    ck_assert_mem_eq(w, w_values, sizeof w);
+    ck_assert(exists("step-00000050/manifest.json"));
+}
+END_TEST
+
+START_TEST(the_newest_two_generations_stay)
+{
+    for (int step = 10; step <= 50; step += 10) saved(step);
+    ck_assert(!exists("step-00000030") && exists("step-00000040") && exists("step-00000050"));
+    saved(50); /* the same again replaces it */
+    found(50);
+    ck_assert(exists("step-00000040"));
+}
+END_TEST
+
+START_TEST(a_death_between_any_two_writes_leaves_the_old_generation)
+{
+    saved(10);
+    for (int stop = 0; stop < 4; stop++) {
+        pid_t child = fork();
+        if (child == 0) {
+            if (save(20, stop, NULL) != OK) _exit(1);
+            raise(SIGKILL);
+        }
+        int how;
+        ck_assert_int_eq(waitpid(child, &how, 0), child);
+        ck_assert(WIFSIGNALED(how));
+        found(10);
+    }
+    saved(20);
+    found(20);
+    ck_assert(!exists(".step-00000020.tmp"));
+}
+END_TEST
+
+/* Something is done to one file of generation 20; 10 must be found, and the reason be known. */
+static void falls_back(const char *file, const char *shell, const char *why)
+{
+    struct checkpoint c;
+    struct error err = {0};
+    saved(10);
+    saved(20);
+    const char *path = arena_printf(a, "%s/step-00000020/%s", dir, file);
+    ck_assert_int_eq(system(arena_printf(a, "f='%s'; %s", path, shell)), 0);
+    ck_assert_int_eq(checkpoint_open(a, arena_printf(a, "%s/step-00000020", dir), true, &c, &err),
+                     ERR_INPUT);
+    ck_assert_msg(strstr(err.text, why) != NULL, "'%s' in: %s", why, err.text);
+    found(10);
+    ck_assert_int_eq(system(arena_printf(a, "rm -r '%s/step-00000010'", dir)), 0);
+    ck_assert_int_eq(checkpoint_find(a, dir, &c, &err), ERR_INPUT);
+    ck_assert_msg(strstr(err.text, why) != NULL, "'%s' in: %s", why, err.text);
+}
+
+START_TEST(damage_is_seen_and_the_generation_before_is_taken)
+{
+    static const char *const cases[][3] = {
+        {"stage-0000.bin", "truncate -s 20 \"$f\"", "w is not whole"},
+        {"stage-0000.bin", "printf x | dd of=\"$f\" bs=1 seek=7 conv=notrunc 2>/dev/null",
+         "w is damaged"},
+        {"stage-0001.bin", "rm \"$f\"", "stage-0001.bin"},
+        {"stage-0001.bin", "rm \"$f\" && mkdir \"$f\"", "stage-0001.bin"},
+        {"manifest.json", "rm \"$f\"", "manifest.json"},
+        {"manifest.json", "truncate -s 100 \"$f\"", "manifest.json"},
+        {"manifest.json", "sed -i 's/musher checkpoint/some checkpoint/' \"$f\"", "magic"},
+        {"manifest.json", "sed -i 's/\"version\": 1/\"version\": 2/' \"$f\"",
+         "this musher reads version 1"},
+        {"manifest.json", "sed -i 's/little/big/' \"$f\"", "byte_order"},
+        {"manifest.json", "sed -i 's/\"seed\": 42/\"seed\": 43/' \"$f\"",
+         "the manifest is damaged"},
+        {"manifest.json", "sed -i 's/stage-0000.bin/..\\/..\\/other/' \"$f\"",
+         "not in this folder"},
+    };
+    const char *const *c = cases[_i];
+    falls_back(c[0], c[1], c[2]);
+}
+END_TEST
+
+START_TEST(a_tensor_that_does_not_fit_is_named)
+{
+    saved(10);
+    struct checkpoint c = found(10);
+    struct error err = {0};
+    double out[6];
+    struct shape shape = {2, {2, 3}}, turned = {2, {3, 2}};
+    ck_assert_int_eq(checkpoint_load(&c, "v", &shape, DTYPE_fp32, out, &err), ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(err.text, "no tensor v"));
+    ck_assert_int_eq(checkpoint_load(&c, "w", &turned, DTYPE_fp32, out, &err), ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(err.text, "tensor w"));
+    ck_assert_int_eq(checkpoint_load(&c, "w", &shape, DTYPE_fp64, out, &err), ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(err.text, "fp64"));
+}
+END_TEST
+
+START_TEST(a_full_disk_leaves_the_old_generation_and_names_the_file)
+{
+    saved(10);
+    pid_t child = fork();
+    if (child == 0) {
+        struct error err = {0};
+        struct rlimit limit = {8, 8};
+        signal(SIGXFSZ, SIG_IGN);
+        setrlimit(RLIMIT_FSIZE, &limit);
+        _exit(save(20, 9, &err) == ERR_RESOURCE && strstr(err.text, "stage-0000.bin") ? 0 : 1);
+    }
+    int how;
+    waitpid(child, &how, 0);
+    ck_assert(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+    found(10);
+}
+END_TEST
+
+START_TEST(two_runs_do_not_save_into_one_folder)
+{
+    struct error err = {0};
+    int first, second;
+    ck_assert_int_eq(checkpoint_lock(a, dir, 0, false, &first, &err), OK);
+    ck_assert_int_eq(checkpoint_lock(a, dir, 0, false, &second, &err), ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(err.text, "in use by another run"));
+    checkpoint_unlock(first);
+    saved(10);
+    ck_assert_int_eq(checkpoint_lock(a, dir, 0, false, &second, &err), ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(err.text, "holds step 10"));
+    ck_assert_int_eq(checkpoint_lock(a, dir, 10, false, &second, &err), OK);
+    checkpoint_unlock(second);
+}
+END_TEST
+
+START_TEST(an_empty_folder_has_no_checkpoint)
+{
+    struct checkpoint c;
+    struct error err = {0};
+    ck_assert_int_eq(checkpoint_find(a, dir, &c, &err), ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(err.text, "no checkpoint in"));
+    ck_assert_int_eq(checkpoint_find(a, "/nowhere/at/all", &c, &err), ERR_INPUT);
+}
+END_TEST
+
+Suite *checkpoint_suite(void)
+{
+    Suite *suite = suite_create("checkpoint");
+    TCase *c = tcase_create("checkpoint");
+    tcase_add_checked_fixture(c, setup, teardown);
+    tcase_add_test(c, what_was_saved_is_loaded_bit_for_bit);
+    tcase_add_test(c, the_newest_two_generations_stay);
+    tcase_add_test(c, a_death_between_any_two_writes_leaves_the_old_generation);
+    tcase_add_loop_test(c, damage_is_seen_and_the_generation_before_is_taken, 0, 11);
+    tcase_add_test(c, a_tensor_that_does_not_fit_is_named);
+    tcase_add_test(c, a_full_disk_leaves_the_old_generation_and_names_the_file);
+    tcase_add_test(c, two_runs_do_not_save_into_one_folder);
+    tcase_add_test(c, an_empty_folder_has_no_checkpoint);
+    suite_add_tcase(suite, c);
+    return suite;
+}

@@ -1,0 +1,129 @@
+#include "core/arena.h"
+#include "core/log.h"
+#include "profiles/calibrate.h"
+#include "profiles/store.h"
+#include "profiles/team.h"
+#include "tools/cmd.h"
+#include "tools/common.h"
+#include "tools/options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* A run's trace carries its plan, so that it can be predicted again with any profile. */
+struct runs {
+    struct arena *arena;
+    size_t n;
+    struct trace **traces;
+    struct plan *plans;
+};
+
+static enum status predict(void *user, size_t run, const struct profile *p, int64_t *iteration_ns, struct error *err)
+{
+    struct runs *r = user;
+    struct arena *scratch = arena_new();
+    struct program program;
+    struct sim_result result;
+    enum status st = common_simulate(scratch, &r->plans[run], p, 0, false, &result, &program, err);
+    if (st == OK) *iteration_ns = result.iteration_ns;
+    arena_free(scratch);
+    return st;
+}
+
+static enum status read_run(struct runs *r, size_t i, const char *path, struct error *err)
+{
+    struct node *root = NULL;
+    TRY(trace_read(r->arena, path, &r->traces[i], err));
+    if (r->traces[i]->source == TRACE_SIM)
+        return error_set(err, ERR_INPUT, "%s: a simulated trace; calibrate learns from runs", path);
+    if (!r->traces[i]->plan_text)
+        return error_set(err, ERR_INPUT, "%s: carries no plan (run from a program file?)", path);
+    const char *text = r->traces[i]->plan_text;
+    TRY(document_parse(r->arena, path, text, strlen(text), &root, err));
+    TRY(plan_parse(r->arena, root, ".", &r->plans[i], err));
+    TRY(team_complete(&r->plans[i].cluster, err));
+    if (common_cluster_hash(r->arena, &r->plans[i].cluster) != common_cluster_hash(r->arena, &r->plans[0].cluster))
+        return error_set(err, ERR_INPUT, "%s: is of another cluster (%s) than the first trace (%s)", path,
+                         r->plans[i].cluster.name, r->plans[0].cluster.name);
+    return OK;
+}
+
+static const char *names(struct runs *r)
+{
+    const char *text = r->plans[0].name;
+    for (size_t i = 1; i < r->n; i++)
+        if (strcmp(r->plans[i].name, r->plans[i - 1].name) != 0)
+            text = arena_printf(r->arena, "%s, %s", text, r->plans[i].name);
+    return text;
+}
+
+static void report(const struct calibration *c, bool as_json)
+{
+    if (!as_json) {
+        printf("profile %lld from profile %lld, calibrated on %s: error of an iteration %.1f %% before, %.1f %% after\n",
+               (long long)c->next.id, (long long)c->next.parent, c->next.calibrated_on, 100 * c->error_before,
+               100 * c->error_after);
+        printf("  %lld spans used, %lld dropped, pace %.4f\n", (long long)c->spans_used, (long long)c->spans_dropped,
+               c->next.pace);
+        return;
+    }
+    struct json j;
+    common_json_begin(&j);
+    json_put_int(&j, "profile_id", c->next.id);
+    json_put_int(&j, "parent_id", c->next.parent);
+    json_put_text(&j, "calibrated_on", c->next.calibrated_on);
+    json_put_double(&j, "error_before", c->error_before);
+    json_put_double(&j, "error_after", c->error_after);
+    json_put_int(&j, "spans_used", c->spans_used);
+    json_put_int(&j, "spans_dropped", c->spans_dropped);
+    json_put_double(&j, "pace", c->next.pace);
+    common_json_end(&j);
+}
+
+static enum status with_store(struct arena *a, struct store *s, const struct texts *paths, bool force, bool as_json,
+                              struct error *err)
+{
+    struct runs r = {.arena = a, .n = paths->count};
+    struct profile parent;
+    struct calibration c;
+    int64_t id = 0;
+    r.traces = ARENA_ARRAY(a, struct trace *, r.n);
+    r.plans = ARENA_ARRAY(a, struct plan, r.n);
+    for (size_t i = 0; i < r.n; i++) TRY(read_run(&r, i, paths->items[i], err));
+    const struct cluster *cluster = &r.plans[0].cluster;
+    uint64_t hash = common_cluster_hash(a, cluster);
+    TRY(store_latest(s, hash, cluster->name, &id, err));
+    TRY(store_load(s, a, id, &parent, err));
+    TRY(calibrate(a, &parent, cluster, r.traces, r.n, force, predict, &r, &c, err));
+    c.next.cluster_hash = hash;
+    c.next.calibrated_on = names(&r);
+    TRY(store_append(s, &c.next, err));
+    report(&c, as_json);
+    return OK;
+}
+
+enum status cmd_calibrate(int argc, char **argv, struct error *err)
+{
+    struct common common = COMMON_DEFAULTS;
+    const char *db = NULL;
+    struct texts runs = {0};
+    bool force = false;
+    const struct option options[] = {
+        {.name = "T_RUN", .type = OPTION_ARGUMENTS, .value = &runs, .min = 1, .max = 1000, .help = "traces of run"},
+        {.name = "db", .type = OPTION_TEXT, .value = &db, .unit = "DB", .help = "profile database; gets the next version"},
+        {.name = "force", .type = OPTION_FLAG, .value = &force, .help = "accept factors outside 0.1 ... 10"},
+        {0}};
+    const struct command command = {"calibrate", "the next profile, from traces of runs", options,
+                                    {"musher calibrate --db profiles.db run.trace",
+                                     "musher calibrate --db profiles.db a.trace b.trace --json"}};
+    struct arena *a = arena_new();
+    struct store *s = NULL;
+    enum status st = options_parse(a, &command, &common, argc, argv, err);
+    if (st == OK && !common.help) {
+        st = db ? store_open(a, db, false, &s, err) : error_set(err, ERR_USAGE, "calibrate wants --db DB");
+        if (st == OK) st = with_store(a, s, &runs, force, common.json, err);
+        store_close(s);
+    }
+    arena_free(a);
+    return st;
+}

@@ -1,0 +1,91 @@
+#include "core/arena.h"
+#include "core/units.h"
+#include "tools/cmd.h"
+#include "tools/common.h"
+#include "tools/options.h"
+#include "traces/compare.h"
+
+#include <stdio.h>
+
+static void print_json(const struct comparison *c)
+{
+    struct json j;
+    common_json_begin(&j);
+    json_put_double(&j, "iteration_error", c->iteration_error);
+    json_put_double(&j, "iteration_bias", c->iteration_bias);
+    json_put_int(&j, "sim_iteration_ns", c->sim_iteration_ns);
+    json_put_int(&j, "run_iteration_ns", c->run_iteration_ns);
+    json_put_int(&j, "joined", c->joined);
+    json_put_int(&j, "only_sim", c->only_sim);
+    json_put_int(&j, "only_run", c->only_run);
+    json_put_list(&j, "by_kind");
+    for (size_t i = 0; i < c->n_kinds; i++) {
+        const struct compare_kind *k = &c->kinds[i];
+        json_put_object_line(&j, NULL);
+        json_put_text(&j, "kind", k->kind);
+        json_put_double(&j, "median", k->median);
+        json_put_double(&j, "p95", k->p95);
+        json_put_double(&j, "bias", k->bias);
+        json_put_int(&j, "joined", k->joined);
+        json_put_int(&j, "sim_ns", k->sim_ns);
+        json_put_int(&j, "run_ns", k->run_ns);
+        json_close(&j);
+    }
+    json_close(&j);
+    common_json_end(&j);
+}
+
+static void print_text(const struct comparison *c)
+{
+    char sim[32], run[32];
+    printf("iteration: predicted %s, measured %s: %+.1f %%\n", units_print_ns(sim, c->sim_iteration_ns),
+           units_print_ns(run, c->run_iteration_ns), 100 * c->iteration_bias);
+    printf("  %-24s %8s %9s %9s %9s %11s %11s\n", "kind", "spans", "median", "p95", "bias", "predicted", "measured");
+    for (size_t i = 0; i < c->n_kinds; i++) {
+        const struct compare_kind *k = &c->kinds[i];
+        printf("  %-24s %8lld %8.1f%% %8.1f%% %+8.1f%% %11s %11s\n", k->kind, (long long)k->joined, 100 * k->median,
+               100 * k->p95, 100 * k->bias, units_print_ns(sim, k->sim_ns), units_print_ns(run, k->run_ns));
+    }
+    if (c->only_sim || c->only_run)
+        printf("  without a partner: %lld predicted, %lld measured spans\n", (long long)c->only_sim, (long long)c->only_run);
+}
+
+static enum status compare(struct arena *a, const char *sim_path, const char *run_path, double within, bool as_json,
+                           struct error *err)
+{
+    struct trace *sim = NULL, *run = NULL;
+    struct comparison c;
+    TRY(trace_read(a, sim_path, &sim, err));
+    TRY(trace_read(a, run_path, &run, err));
+    if (sim->source != TRACE_SIM)
+        return error_set(err, ERR_INPUT, "%s: not a simulated trace; compare wants T_SIM, then T_RUN", sim_path);
+    TRY(compare_traces(a, sim, run, &c, err));
+    if (as_json)
+        print_json(&c);
+    else
+        print_text(&c);
+    if (within > 0 && c.iteration_error > within / 100)
+        return error_set(err, ERR_TOLERANCE, "iteration error %.1f %% is outside %g %%", 100 * c.iteration_error, within);
+    return OK;
+}
+
+enum status cmd_compare(int argc, char **argv, struct error *err)
+{
+    struct common common = COMMON_DEFAULTS;
+    const char *sim = NULL, *run = NULL;
+    double within = 0;
+    const struct option options[] = {
+        {.name = "T_SIM", .type = OPTION_ARGUMENT, .value = &sim, .help = "trace of simulate"},
+        {.name = "T_RUN", .type = OPTION_ARGUMENT, .value = &run, .help = "trace of run (or of another simulate)"},
+        {.name = "assert-within", .type = OPTION_DOUBLE, .value = &within, .unit = "PERCENT", .min = 0, .max = 1e6,
+         .help = "exit 5 where the iteration's error is larger; 0: never"},
+        {0}};
+    const struct command command = {"compare", "a predicted and a measured trace, span by span", options,
+                                    {"musher compare sim.trace run.trace",
+                                     "musher compare sim.trace run.trace --assert-within 10"}};
+    struct arena *a = arena_new();
+    enum status st = options_parse(a, &command, &common, argc, argv, err);
+    if (st == OK && !common.help) st = compare(a, sim, run, within, common.json, err);
+    arena_free(a);
+    return st;
+}

@@ -1,0 +1,323 @@
+/* Measures what the job needs on what the cluster has, through the executor itself: each unique operator once (equal
+ * structural keys share one measurement), each link between the first pair of devices that uses it. The traces of these
+ * benches hold the samples; medians go to the store as a new profile. */
+#include "core/arena.h"
+#include "core/file.h"
+#include "core/gradient.h"
+#include "core/log.h"
+#include "core/lower.h"
+#include "core/units.h"
+#include "exec/bench.h"
+#include "exec/launch.h"
+#include "exec/worker.h"
+#include "profiles/catalogue.h"
+#include "profiles/fit.h"
+#include "profiles/team.h"
+#include "profiles/store.h"
+#include "tools/cmd.h"
+#include "tools/common.h"
+#include "tools/options.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { SIZES_MOST = 16, FLAT_SIZES = 6, LINK_SIZES = 9 };
+
+struct request {
+    const char *job, *cluster, *db;
+    int64_t repeats;
+};
+
+struct bench {
+    struct arena *arena;
+    const struct job *job;
+    const struct cluster *cluster;
+    struct lower_options lower;
+    struct program_op *ops; /* unique by key */
+    size_t n, capacity;
+    int32_t seen;           /* operators of all graphs, repeats counted */
+};
+
+static void add_op(struct bench *b, enum op_kind kind, enum phase phase, const struct op_attrs *attrs,
+                   const struct op_shapes *shapes, enum dtype t)
+{
+    char text[256];
+    uint64_t key = op_key(kind, attrs, shapes, t);
+    b->seen++;
+    for (size_t i = 0; i < b->n; i++)
+        if (b->ops[i].key == key) return;
+    b->ops = arena_grow(b->arena, b->ops, b->n, &b->capacity, sizeof *b->ops);
+    b->ops[b->n++] = (struct program_op){
+        .kind = kind, .phase = phase, .attrs = *attrs, .dtype = t, .shapes = *shapes, .key = key,
+        .n_inputs = shapes->n_inputs, .n_outputs = shapes->n_outputs,
+        .name = arena_strdup(b->arena, op_key_text(text, sizeof text, kind, attrs, shapes, t))};
+}
+
+static enum status add_graph(struct bench *b, int64_t microbatch, struct error *err)
+{
+    struct graph *g = NULL;
+    TRY(lower_graph(b->arena, b->job, microbatch, &g, err));
+    g = graph_fuse(g, b->lower.fused, b->lower.n_fused);
+    TRY(gradient_build(g, 1, err));
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        struct op_shapes shapes;
+        graph_op_shapes(g, &g->ops[i], &shapes);
+        add_op(b, g->ops[i].kind, g->ops[i].phase, &g->ops[i].attrs, &shapes, g->dtype);
+    }
+    return OK;
+}
+
+/* Operators over flat runs have sizes that only a plan knows: a few sizes make a line. */
+static enum status add_flat(struct bench *b, enum op_kind kind, int64_t parameters, struct error *err)
+{
+    for (int64_t i = 0, n = parameters; i < FLAT_SIZES && n >= 1024; i++, n /= 4) {
+        struct op_attrs attrs = {.decay = true};
+        bool adamw = kind == OP_adamw || kind == OP_flat_adamw;
+        struct op_shapes shapes = {.n_inputs = kind == OP_accumulate ? 1 : adamw ? 4 : 2};
+        for (int32_t k = 0; k < shapes.n_inputs; k++) shapes.input[k] = (struct shape){.rank = 1, .dim = {n}};
+        TRY(op_infer(kind, &attrs, &shapes, err));
+        add_op(b, kind, PHASE_U, &attrs, &shapes, b->job->precision);
+    }
+    return OK;
+}
+
+static enum status collect_ops(struct bench *b, struct error *err)
+{
+    const struct job *j = b->job;
+    int64_t parameters = model_parameters(&j->model);
+    if (j->n_microbatches_sizes)
+        for (int32_t i = 0; i < j->n_microbatches_sizes; i++) TRY(add_graph(b, j->microbatch_sizes[i], err));
+    else
+        for (int64_t size = 1; size <= 8 && size <= j->global_batch; size *= 2)
+            if (j->global_batch % size == 0) TRY(add_graph(b, size, err));
+    TRY(add_flat(b, j->optimizer.kind == OPTIMIZER_ADAMW ? OP_flat_adamw : OP_flat_sgd, parameters, err));
+    return add_flat(b, OP_accumulate, parameters, err);
+}
+
+/* Medians of the bench's COMPUTE spans by key; the first round of samples is warm-up. */
+static void rows_of(struct bench *b, const struct trace *t, const char *base, double slowdown, struct profile *p)
+{
+    double *values = ARENA_ARRAY(b->arena, double, t->n_spans + 1), *copy = ARENA_ARRAY(b->arena, double, t->n_spans + 1);
+    size_t at = p->n_ops;
+    struct op_row *rows = ARENA_ARRAY(b->arena, struct op_row, p->n_ops + b->n);
+    if (p->n_ops) memcpy(rows, p->ops, p->n_ops * sizeof *rows);
+    for (size_t i = 0; i < b->n; i++) {
+        const struct program_op *op = &b->ops[i];
+        size_t n = 0;
+        for (size_t k = 0; k < t->n_spans; k++) {
+            const struct span *s = &t->spans[k];
+            if (s->kind != SPAN_COMPUTE || s->key != op->key || (s->microbatch == 0 && s->step == 0)) continue;
+            values[n++] = s_from_ns(s->end_ns - s->begin_ns) / slowdown;
+        }
+        if (!n) continue;
+        memcpy(copy, values, n * sizeof *copy);
+        rows[at++] = (struct op_row){
+            .base = base, .key = op->key, .kind = op->kind, .dtype = op->dtype, .text = op->name,
+            .flops = op_flops(op->kind, &op->attrs, &op->shapes),
+            .bytes = (double)(op_bytes_read(op->kind, &op->attrs, &op->shapes, op->dtype) +
+                              op_bytes_written(op->kind, &op->attrs, &op->shapes, op->dtype)),
+            .seconds = fit_median(values, n), .spread = fit_spread(copy, n), .samples = (int32_t)n,
+            .provenance = "profile"};
+    }
+    p->ops = rows;
+    p->n_ops = at;
+}
+
+static enum status measure_base(struct bench *b, const char *base, bool emulated, int64_t repeats, struct profile *p,
+                                struct error *err)
+{
+    struct program program;
+    struct run_result r;
+    struct program_device device = {.name = "bench", .type = base, .host = "localhost", .kind = "host",
+                                    .slowdown = emulated ? 1 : 0, .memory_bytes = INT64_MAX / 2};
+    struct run_options o = {.steps = 1, .keep_trace = true};
+    TRY(bench_ops(b->arena, b->ops, (int32_t)b->n, &device, (int32_t)repeats + 1, b->job->model.vocabulary, &program, err));
+    log_info("measuring %zu unique operators of %d on %s, %lld times each", b->n, (int)b->seen, base, (long long)repeats);
+    TRY(worker_run(b->arena, &program, &o, &r, err));
+    rows_of(b, r.trace, base, emulated ? 1 : 1, p);
+    return OK;
+}
+
+static enum status measure_ops(struct bench *b, int64_t repeats, struct profile *p, struct error *err)
+{
+    for (int32_t t = 0; t < b->cluster->n_types; t++) {
+        const struct catalogue_device *d = NULL;
+        const char *base = b->cluster->types[t].catalogue;
+        bool seen = false;
+        for (int32_t k = 0; k < t; k++) seen |= !strcmp(b->cluster->types[k].catalogue, base);
+        if (seen) continue;
+        TRY(catalogue_find(base, &d, err));
+        if (strcmp(d->backend, "host") != 0) {
+            log_warn("%s is no device of this build: its costs stay the catalogue's prior", base);
+            continue;
+        }
+        TRY(measure_base(b, base, b->cluster->emulated, repeats, p, err));
+    }
+    return OK;
+}
+
+/* Ranks print for people; a bench's ranks print for nobody. */
+static enum status launch_quietly(int32_t n, char *const *argv, struct error *err)
+{
+    fflush(stdout);
+    int keep = dup(STDOUT_FILENO), null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (keep < 0 || null < 0 || dup2(null, STDOUT_FILENO) < 0)
+        return error_set(err, ERR_RESOURCE, "/dev/null: %s", strerror(errno));
+    enum status st = launch_ranks(n, argv, err);
+    dup2(keep, STDOUT_FILENO);
+    close(keep);
+    close(null);
+    return st;
+}
+
+static enum status run_link_bench(struct bench *b, const struct program *program, const char *folder, struct trace **out,
+                                  struct error *err)
+{
+    char *file = arena_printf(b->arena, "%s/link.program", folder), *trace = arena_printf(b->arena, "%s/link.trace", folder);
+    char verb[] = "run", musher[] = "musher", option[] = "--trace", steps[] = "--steps", one[] = "1", quiet[] = "-q";
+    char *argv[] = {musher, verb, file, option, trace, steps, one, quiet, NULL};
+    struct file f = {0};
+    TRY(file_open(&f, file, err));
+    program_write(f.stream, program);
+    TRY(file_commit(&f, err));
+    enum status st = launch_quietly(2, argv, err);
+    if (st == OK) st = trace_read(b->arena, trace, out, err);
+    unlink(file);
+    unlink(trace);
+    return st;
+}
+
+static enum status fit_link(struct bench *b, const struct link *l, const struct trace *t, struct profile *p, struct error *err)
+{
+    int64_t *bytes = ARENA_ARRAY(b->arena, int64_t, t->n_spans + 1);
+    double *seconds = ARENA_ARRAY(b->arena, double, t->n_spans + 1);
+    size_t n = 0;
+    for (size_t i = 0; i < t->n_spans; i++) {
+        const struct span *s = &t->spans[i];
+        if (s->kind != SPAN_RECEIVE || s->microbatch == 0) continue;
+        bytes[n] = s->bytes;
+        seconds[n++] = s_from_ns(s->end_ns - s->begin_ns);
+    }
+    return profile_fit_link(b->arena, p, l->name, bytes, seconds, n, err);
+}
+
+/* The first pair of devices whose messages cross the link; false where none does. */
+static bool pair_of(const struct cluster *c, int32_t link, int32_t *from, int32_t *to)
+{
+    for (int32_t i = 0; i < c->n_devices; i++)
+        for (int32_t j = 0; j < c->n_devices; j++) {
+            int32_t direction = 0;
+            if (i == j || cluster_link(c, i, j, &direction) != link) continue;
+            *from = i;
+            *to = j;
+            return true;
+        }
+    return false;
+}
+
+static enum status measure_link(struct bench *b, int32_t link, int64_t repeats, const char *folder, struct profile *p,
+                                struct error *err)
+{
+    int64_t bytes[LINK_SIZES];
+    int32_t from = 0, to = 0;
+    struct program program;
+    struct trace *t = NULL;
+    for (int32_t i = 0; i < LINK_SIZES; i++) bytes[i] = (int64_t)1024 << (i * 4 / 3); /* 1 KiB … 1 MiB */
+    if (!pair_of(b->cluster, link, &from, &to)) return OK;
+    log_info("measuring link %s between %s and %s", b->cluster->links[link].name, b->cluster->devices[from].name,
+             b->cluster->devices[to].name);
+    TRY(bench_link(b->arena, b->cluster, from, to, bytes, LINK_SIZES, (int32_t)repeats + 1, &program, err));
+    TRY(run_link_bench(b, &program, folder, &t, err));
+    return fit_link(b, &b->cluster->links[link], t, p, err);
+}
+
+static enum status measure_links(struct bench *b, int64_t repeats, struct profile *p, struct error *err)
+{
+    const char *base = getenv("TMPDIR");
+    char *folder = arena_printf(b->arena, "%s/musher-XXXXXX", base && *base ? base : "/tmp");
+    if (b->cluster->n_devices < 2) return OK;
+    if (!mkdtemp(folder)) return error_set(err, ERR_RESOURCE, "%s: %s", folder, strerror(errno));
+    enum status st = OK;
+    for (int32_t i = 0; i < b->cluster->n_links && st == OK; i++) st = measure_link(b, i, repeats, folder, p, err);
+    rmdir(folder);
+    return st;
+}
+
+static void report(const struct profile *p, const struct bench *b, bool as_json)
+{
+    if (as_json) {
+        struct json j;
+        common_json_begin(&j);
+        json_put_int(&j, "profile_id", p->id);
+        json_put_int(&j, "operators", (int64_t)p->n_ops);
+        json_put_int(&j, "operators_seen", b->seen);
+        json_put_list(&j, "links");
+        for (size_t i = 0; i < p->n_links; i++) {
+            json_put_object_line(&j, NULL);
+            json_put_text(&j, "name", p->links[i].name);
+            json_put_double(&j, "latency_s", p->links[i].model.latency_s);
+            json_put_double(&j, "bandwidth_Bps", p->links[i].model.bandwidth_Bps);
+            json_put_double(&j, "residual", p->links[i].model.residual);
+            json_close(&j);
+        }
+        json_close(&j);
+        common_json_end(&j);
+        return;
+    }
+    printf("profile %lld: %zu unique operators of %d measured, %zu fits\n", (long long)p->id, p->n_ops, (int)b->seen, p->n_fits);
+    for (size_t i = 0; i < p->n_links; i++) {
+        char latency[32], rate[32];
+        printf("  link %-10s %s + bytes / %s, residual %.1f %%\n", p->links[i].name,
+               units_print_ns(latency, ns_from_s(p->links[i].model.latency_s)),
+               units_print_bytes_per_s(rate, p->links[i].model.bandwidth_Bps), 100 * p->links[i].model.residual);
+    }
+}
+
+static enum status profile(struct arena *a, const struct request *q, bool as_json, struct error *err)
+{
+    struct job j;
+    struct cluster c;
+    struct store *s = NULL;
+    TRY(job_read(a, q->job, &j, err));
+    TRY(cluster_read(a, q->cluster, &c, err));
+    TRY(team_complete(&c, err));
+    struct bench b = {.arena = a, .job = &j, .cluster = &c};
+    struct profile p = {.cluster = c.name, .machine = common_machine(a), .note = j.model.name, .pace = 1,
+                        .calibrated_on = "", .cluster_hash = common_cluster_hash(a, &c)};
+    TRY(team_fused(a, &c, &b.lower, err));
+    TRY(store_open(a, q->db, true, &s, err)); /* before minutes of measuring */
+    enum status st = collect_ops(&b, err);
+    if (st == OK) st = measure_ops(&b, q->repeats, &p, err);
+    if (st == OK) st = measure_links(&b, q->repeats, &p, err);
+    if (st == OK) st = profile_fit_ops(a, &p, err);
+    if (st == OK) st = store_append(s, &p, err);
+    store_close(s);
+    if (st == OK) report(&p, &b, as_json);
+    return st;
+}
+
+enum status cmd_profile(int argc, char **argv, struct error *err)
+{
+    struct common common = COMMON_DEFAULTS;
+    struct request q = {.repeats = 15};
+    const struct option options[] = {
+        {.name = "JOB", .type = OPTION_ARGUMENT, .value = &q.job, .help = "job.yaml"},
+        {.name = "CLUSTER", .type = OPTION_ARGUMENT, .value = &q.cluster, .help = "cluster.yaml"},
+        {.name = "db", .type = OPTION_TEXT, .value = &q.db, .unit = "DB", .help = "profile database; made where missing"},
+        {.name = "repeats", .type = OPTION_INT, .value = &q.repeats, .unit = "N", .min = 3, .max = 1000,
+         .help = "samples of each operator and message size"},
+        {0}};
+    const struct command command = {"profile", "measure the job's operators and the cluster's links", options,
+                                    {"musher profile job.yaml cluster.yaml --db profiles.db",
+                                     "musher profile job.yaml cluster.yaml --db profiles.db --repeats 50"}};
+    struct arena *a = arena_new();
+    enum status st = options_parse(a, &command, &common, argc, argv, err);
+    if (st == OK && !common.help)
+        st = q.db ? profile(a, &q, common.json, err) : error_set(err, ERR_USAGE, "profile wants --db DB");
+    arena_free(a);
+    return st;
+}

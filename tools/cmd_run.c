@@ -1,0 +1,125 @@
+#include "core/arena.h"
+#include "core/log.h"
+#include "core/units.h"
+#include "exec/launch.h"
+#include "exec/worker.h"
+#include "tools/cmd.h"
+#include "tools/common.h"
+#include "tools/options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct request {
+    const char *plan, *trace;
+    struct run_options run;
+    bool deterministic;
+    int64_t seed;
+};
+
+static void print_json(const struct program *p, const struct run_result *r)
+{
+    struct json j;
+    common_json_begin(&j);
+    json_put_text(&j, "plan", p->name);
+    json_put_bool(&j, "emulated", p->emulated);
+    json_put_bool(&j, "real_time", r->real_time);
+    json_put_int(&j, "iteration_ns", r->iteration_ns);
+    json_put_int(&j, "first_step", r->first_step);
+    json_put_int(&j, "steps", r->steps);
+    json_put_list_line(&j, "losses");
+    for (int64_t i = 0; i < r->steps; i++) json_put_double(&j, NULL, r->losses[i]);
+    json_close(&j);
+    json_put_double(&j, "tokens_per_s", r->tokens_per_s);
+    json_put_double(&j, "blas_share", r->blas_share);
+    common_json_end(&j);
+}
+
+static void print_text(const struct program *p, const struct run_result *r)
+{
+    char text[32];
+    printf("%s: %s an iteration (measured, median of %lld steps%s), %.0f tokens/s\n", p->name,
+           units_print_ns(text, r->iteration_ns), (long long)r->steps,
+           p->emulated ? ", emulated devices" : "", r->tokens_per_s);
+    printf("  loss %.6f at step %lld, %.6f at step %lld\n", r->losses[0], (long long)r->first_step + 1,
+           r->losses[r->steps - 1], (long long)(r->first_step + r->steps));
+    if (p->emulated && !r->real_time) log_warn("no real-time priority: the measured time has more noise than it need have");
+}
+
+/* A program file starts with its own magic word; everything else is read as a plan. */
+static bool is_program(const char *path)
+{
+    static const char magic[] = "musher-program";
+    char head[sizeof magic] = {0};
+    FILE *f = fopen(path, "r"); /* what is wrong with the file is said by its reader */
+    bool yes = f && fread(head, 1, sizeof head - 1, f) == sizeof head - 1 && !strcmp(head, magic);
+    if (f) fclose(f);
+    return yes;
+}
+
+static enum status load(struct arena *a, const struct request *q, struct plan *plan, struct program *program,
+                        bool *is_plan, struct error *err)
+{
+    *is_plan = !is_program(q->plan);
+    if (!*is_plan) return program_read(a, q->plan, program, err);
+    TRY(common_plan(a, q->plan, plan, err));
+    plan->deterministic |= q->deterministic;
+    if (q->seed) plan->seed = plan->job.seed = (uint64_t)q->seed;
+    return common_lower(a, plan, true, program, err);
+}
+
+static enum status run(struct arena *a, struct request *q, int argc, char **argv, bool as_json, struct error *err)
+{
+    struct plan plan;
+    struct program program;
+    struct run_result r;
+    bool is_plan = false;
+    TRY(load(a, q, &plan, &program, &is_plan, err));
+    if (q->run.data == NULL && is_plan) q->run.data = plan.job.data;
+    if (q->run.data == NULL && is_plan)
+        return error_set(err, ERR_USAGE, "no text to train on: --data FILE, or `data:` in the job");
+    if (!launch_is_rank() && program.n_devices > 1) return launch_ranks(program.n_devices, argv - 1, err);
+    (void)argc;
+    q->run.keep_trace = q->trace != NULL;
+    TRY(worker_run(a, &program, &q->run, &r, err));
+    if (launch_rank() != 0) return OK;
+    if (q->trace) {
+        if (is_plan) r.trace->plan_text = common_plan_text(a, &plan);
+        TRY(trace_write(r.trace, q->trace, err));
+    }
+    if (as_json)
+        print_json(&program, &r);
+    else
+        print_text(&program, &r);
+    return OK;
+}
+
+enum status cmd_run(int argc, char **argv, struct error *err)
+{
+    struct common common = COMMON_DEFAULTS;
+    struct request q = {.run = {.steps = 10}};
+    const struct option options[] = {
+        {.name = "PLAN", .type = OPTION_ARGUMENT, .value = &q.plan, .help = "plan.yaml, or a program file"},
+        {.name = "steps", .type = OPTION_INT, .value = &q.run.steps, .unit = "N", .min = 1, .max = 1e9,
+         .help = "optimizer steps to run"},
+        {.name = "data", .type = OPTION_TEXT, .value = &q.run.data, .unit = "FILE",
+         .help = "text to train on, read as bytes; default: the job's"},
+        {.name = "trace", .type = OPTION_TEXT, .value = &q.trace, .unit = "T", .help = "file to write the trace to"},
+        {.name = "save", .type = OPTION_TEXT, .value = &q.run.save, .unit = "DIR", .help = "folder for checkpoints"},
+        {.name = "save-every", .type = OPTION_INT, .value = &q.run.save_every, .unit = "N", .min = 0, .max = 1e9,
+         .help = "steps between checkpoints; 0: at the end"},
+        {.name = "resume", .type = OPTION_TEXT, .value = &q.run.resume, .unit = "DIR",
+         .help = "go on from the newest checkpoint there, whatever plan wrote it"},
+        {.name = "deterministic", .type = OPTION_FLAG, .value = &q.deterministic,
+         .help = "add gradients in the order of microbatches, whoever owns them: same bits for any plan"},
+        {0}};
+    const struct command command = {"run", "train: the plan on real devices", options,
+                                    {"musher run plan.yaml --steps 20 --data text.txt --trace run.trace",
+                                     "mpirun -n 4 musher run plan.yaml --data text.txt"}};
+    struct arena *a = arena_new();
+    enum status st = options_parse(a, &command, &common, argc, argv, err);
+    q.seed = common.seed;
+    if (st == OK && !common.help) st = run(a, &q, argc, argv, common.json, err);
+    arena_free(a);
+    return st;
+}

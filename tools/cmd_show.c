@@ -1,0 +1,190 @@
+#include "core/arena.h"
+#include "core/gradient.h"
+#include "core/lower.h"
+#include "core/units.h"
+#include "profiles/team.h"
+#include "tools/cmd.h"
+#include "tools/common.h"
+#include "tools/options.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct work { /* of one microbatch's training graph, unfused */
+    int32_t operators, layers;
+    double forward_flops, flops;
+    int64_t tokens;
+};
+
+static enum status measure(struct arena *a, const struct job *j, struct work *out, struct error *err)
+{
+    struct graph *g = NULL;
+    int64_t microbatch = j->n_microbatches_sizes ? j->microbatch_sizes[0] : 1;
+    TRY(lower_graph(a, j, microbatch, &g, err));
+    TRY(gradient_build(g, 1, err));
+    *out = (struct work){.operators = g->n_ops, .layers = g->n_layers, .tokens = microbatch * j->sequence_length};
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        struct op_shapes shapes;
+        graph_op_shapes(g, &g->ops[i], &shapes);
+        double flops = op_flops(g->ops[i].kind, &g->ops[i].attrs, &shapes);
+        out->flops += flops;
+        if (g->ops[i].phase == PHASE_F) out->forward_flops += flops;
+    }
+    return OK;
+}
+
+static enum status show_job(struct arena *a, const struct job *j, bool as_json, struct error *err)
+{
+    struct work w;
+    TRY(measure(a, j, &w, err));
+    int64_t parameters = model_parameters(&j->model), bytes = parameters * dtype_bytes(j->precision);
+    double per_token = w.flops / (double)w.tokens;
+    if (as_json) {
+        struct json out;
+        common_json_begin(&out);
+        json_put_text(&out, "kind", "job");
+        json_put_text(&out, "model", j->model.name);
+        json_put_text(&out, "family", j->model.family);
+        json_put_int(&out, "parameters", parameters);
+        json_put_int(&out, "operators", w.operators);
+        json_put_int(&out, "layers", w.layers);
+        json_put_double(&out, "flops_per_token", per_token);
+        json_put_double(&out, "forward_flops_per_token", w.forward_flops / (double)w.tokens);
+        json_put_int(&out, "bytes_parameters", bytes);
+        json_put_text(&out, "precision", dtype_name(j->precision));
+        json_put_int(&out, "sequence_length", j->sequence_length);
+        json_put_int(&out, "global_batch", j->global_batch);
+        common_json_end(&out);
+        return OK;
+    }
+    char text[32];
+    printf("job: train %s (%s)\n", j->model.name, j->model.family);
+    printf("  parameters        %lld (%s in %s)\n", (long long)parameters, units_print_bytes(text, (double)bytes),
+           dtype_name(j->precision));
+    printf("  operators         %d in a microbatch's training graph, %d layers between cut points\n", (int)w.operators,
+           (int)w.layers);
+    printf("  FLOPs per token   %.4g (forward %.4g)\n", per_token, w.forward_flops / (double)w.tokens);
+    printf("  step              %lld sequences of %lld tokens\n", (long long)j->global_batch,
+           (long long)j->sequence_length);
+    return OK;
+}
+
+static void show_cluster(const struct cluster *c, bool as_json)
+{
+    if (as_json) {
+        struct json out;
+        common_json_begin(&out);
+        json_put_text(&out, "kind", "cluster");
+        json_put_text(&out, "name", c->name);
+        json_put_bool(&out, "emulated", c->emulated);
+        json_put_list(&out, "devices");
+        for (int32_t i = 0; i < c->n_devices; i++) {
+            const struct device_type *t = &c->types[c->devices[i].type];
+            json_put_object_line(&out, NULL);
+            json_put_text(&out, "id", c->devices[i].name);
+            json_put_text(&out, "type", t->name);
+            json_put_text(&out, "catalogue", t->catalogue);
+            json_put_double(&out, "slowdown", t->slowdown);
+            json_put_int(&out, "memory_bytes", t->memory_bytes);
+            json_close(&out);
+        }
+        json_close(&out);
+        json_put_list(&out, "links");
+        for (int32_t i = 0; i < c->n_links; i++) {
+            const struct link *l = &c->links[i];
+            json_put_object_line(&out, NULL);
+            json_put_text(&out, "name", l->name);
+            if (l->stated)
+                json_put_double(&out, "bandwidth_Bps", l->bandwidth_Bps);
+            else
+                json_put_null(&out, "bandwidth_Bps");
+            json_put_double(&out, "latency_s", l->latency_s);
+            json_put_text(&out, "duplex", l->half_duplex ? "half" : "full");
+            json_put_text(&out, "sharing", l->sharing == LINK_FAIR ? "fair" : "fifo");
+            json_close(&out);
+        }
+        json_close(&out);
+        common_json_end(&out);
+        return;
+    }
+    printf("cluster: %s%s\n", c->name, c->emulated ? " (emulated on this host)" : "");
+    for (int32_t i = 0; i < c->n_devices; i++) {
+        const struct device_type *t = &c->types[c->devices[i].type];
+        char memory[32];
+        printf("  %-10s %s: %s", c->devices[i].name, t->name, t->catalogue);
+        if (t->slowdown > 0) printf(", %g times slower", t->slowdown);
+        printf(", %s\n", units_print_bytes(memory, (double)t->memory_bytes));
+    }
+    for (int32_t i = 0; i < c->n_links; i++) {
+        const struct link *l = &c->links[i];
+        char rate[32], latency[32];
+        printf("  %-10s %s, %s, %s duplex, %s\n", l->name,
+               l->stated ? units_print_bytes_per_s(rate, l->bandwidth_Bps) : "not stated: to be measured",
+               units_print_ns(latency, ns_from_s(l->latency_s)), l->half_duplex ? "half" : "full",
+               l->sharing == LINK_FAIR ? "fair" : "fifo");
+    }
+}
+
+static void show_plan(struct arena *a, const struct plan *p, bool as_json)
+{
+    char text[32];
+    if (as_json) {
+        struct json out;
+        common_json_begin(&out);
+        json_put_text(&out, "kind", "plan");
+        json_put_text(&out, "name", p->name);
+        json_put_text(&out, "describe", plan_describe(a, p));
+        json_put_int(&out, "replicas", p->n_replicas);
+        json_put_int(&out, "microbatch", p->microbatch);
+        json_put_int(&out, "profile_id", p->profile_id);
+        json_put_int(&out, "predicted_ns", p->predicted_ns);
+        common_json_end(&out);
+        return;
+    }
+    printf("plan: %s\n  %s\n  microbatches of %lld sequences, cluster %s, model %s\n", p->name, plan_describe(a, p),
+           (long long)p->microbatch, p->cluster.name, p->job.model.name);
+    if (p->predicted_ns)
+        printf("  predicted %s an iteration with %s\n", units_print_ns(text, p->predicted_ns),
+               p->profile_id ? arena_printf(a, "profile %lld", (long long)p->profile_id) : "the catalogue's prior");
+}
+
+static enum status show(struct arena *a, const char *path, bool as_json, struct error *err)
+{
+    struct node *root = NULL;
+    TRY(document_read(a, path, &root, err));
+    TRY(node_is(root, NODE_MAP, err));
+    if (node_get(root, "replicas")) {
+        struct plan p;
+        TRY(common_plan(a, path, &p, err));
+        show_plan(a, &p, as_json);
+        return OK;
+    }
+    if (node_get(root, "device_types")) {
+        struct cluster c;
+        TRY(cluster_read(a, path, &c, err));
+        TRY(team_complete(&c, err));
+        show_cluster(&c, as_json);
+        return OK;
+    }
+    if (node_get(root, "model")) {
+        struct job j;
+        TRY(job_read(a, path, &j, err));
+        return show_job(a, &j, as_json, err);
+    }
+    return node_error(root, err, "neither a job (has `model`), a cluster (`device_types`) nor a plan (`replicas`)");
+}
+
+enum status cmd_show(int argc, char **argv, struct error *err)
+{
+    struct common common = COMMON_DEFAULTS;
+    const char *path = NULL;
+    const struct option options[] = {
+        {.name = "JOB|CLUSTER|PLAN", .type = OPTION_ARGUMENT, .value = &path, .help = "a file musher reads"}, {0}};
+    const struct command command = {"show", "what a job, a cluster or a plan says", options,
+                                    {"musher show job.yaml", "musher show cluster.yaml --json"}};
+    struct arena *a = arena_new();
+    enum status st = options_parse(a, &command, &common, argc, argv, err);
+    if (st == OK && !common.help) st = show(a, path, common.json, err);
+    arena_free(a);
+    return st;
+}

@@ -1,0 +1,29 @@
+/* traces/stats.h - where the time of one steady iteration went, device by device.
+ *
+ * The window reaches from the end of the last update of the step before the last to that of the last one (of a trace of one
+ * step: from 0). All times are of the spans' own clock, clipped to the window; overlapping spans of a stream
+ * count once. busy + waiting for a message + waiting for a collective + bubble = the window.
+ */
+#ifndef TRACES_STATS_H
+#define TRACES_STATS_H
+
+#include "traces/trace.h"
+
+enum { STATS_F, STATS_B, STATS_I, STATS_W, STATS_U, STATS_LETTERS };
+
+struct stats_device {
+    int64_t busy_ns, idle_ns;          /* of the compute stream; busy + idle = the window */
+    int64_t letter_ns[STATS_LETTERS];  /* compute spans by call: F, B, I, W, U */
+    int64_t send_ns, receive_ns, collective_ns; /* streams' own time, whether compute was busy or not */
+    int64_t idle_message_ns;           /* idle while a message was on its way to this device */
+    int64_t idle_collective_ns;        /* idle while only a collective ran */
+    int64_t bubble_ns;                 /* idle with nothing on its way: pure bubble of the schedule */
+};
+struct stats {
+    int64_t begin_ns, end_ns;
+    int32_t n_devices;
+    struct stats_device *devices;
+};
+void stats_of_trace(struct arena *a, const struct trace *t, struct stats *out); /* O(n log n) */
+
+#endif

@@ -1,0 +1,136 @@
+/* A trace in memory: spans in the order in which they were told, until trace_sort.
+ *
+ * Names and texts are borrowed from the program (or from the arena of trace_read); the spans are the
+ * arena's. Sorting is by (device, stream, begin) and, where these are equal, by the order of adding:
+ * equal begins are common (operators of no length, messages on two channels), and whatever a library's
+ * sort does with equals must not reach a file that promises the same bytes for the same inputs.
+ */
+#include "traces/trace.h"
+
+#include "core/arena.h"
+#include "traces/quantile.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char *span_kind_name(enum span_kind kind)
+{
+    static const char *const names[SPAN_KIND_COUNT] = {"compute", "send", "receive", "reduce", "step"};
+    if ((int)kind < 0 || kind >= SPAN_KIND_COUNT) BUG("span kind %d", (int)kind);
+    return names[kind];
+}
+
+const char *stream_name(enum stream s)
+{
+    static const char *const names[STREAM_COUNT] = {
+#define X(name) #name,
+        STREAMS(X)
+#undef X
+    };
+    if ((int)s < 0 || s >= STREAM_COUNT) BUG("stream %d", (int)s);
+    return names[s];
+}
+
+struct trace *trace_new(struct arena *a, enum trace_source source, const struct program *p)
+{
+    struct trace *t = ARENA_ARRAY(a, struct trace, 1);
+    *t = (struct trace){.arena = a, .source = source, .plan = p->name, .plan_hash = p->plan_hash,
+                        .emulated = p->emulated, .steps = p->steps, .n_devices = p->n_devices,
+                        .n_stages = p->n_stages,
+                        .clock = source == TRACE_SIM ? "simulated" : p->emulated ? "virtual" : "wall"};
+    t->devices = ARENA_ARRAY(a, struct trace_device, (size_t)p->n_devices);
+    for (int32_t i = 0; i < p->n_devices; i++)
+        t->devices[i] = (struct trace_device){.name = p->devices[i].name, .type = p->devices[i].type,
+                                              .slowdown = p->devices[i].slowdown};
+    return t;
+}
+
+void trace_add(struct trace *t, struct span s)
+{
+    t->spans = arena_grow(t->arena, t->spans, t->n_spans, &t->capacity, sizeof *t->spans);
+    t->spans[t->n_spans++] = s;
+}
+
+/* --- order ----------------------------------------------------------------------------------- */
+
+static int by_place(const struct span *x, const struct span *y)
+{
+    if (x->device != y->device) return x->device < y->device ? -1 : 1;
+    if (x->stream != y->stream) return x->stream < y->stream ? -1 : 1;
+    if (x->begin_ns != y->begin_ns) return x->begin_ns < y->begin_ns ? -1 : 1;
+    return 0;
+}
+
+static int by_place_then_index(const void *a, const void *b, void *spans)
+{
+    size_t i = *(const size_t *)a, j = *(const size_t *)b;
+    int order = by_place((const struct span *)spans + i, (const struct span *)spans + j);
+    return order ? order : i < j ? -1 : i > j;
+}
+
+bool trace_sorted(const struct trace *t)
+{
+    for (size_t i = 1; i < t->n_spans; i++)
+        if (by_place(&t->spans[i - 1], &t->spans[i]) > 0) return false;
+    return true;
+}
+
+size_t *trace_order(struct arena *a, const struct trace *t)
+{
+    size_t *order = ARENA_ARRAY(a, size_t, t->n_spans);
+    for (size_t i = 0; i < t->n_spans; i++) order[i] = i;
+    if (!trace_sorted(t)) qsort_r(order, t->n_spans, sizeof *order, by_place_then_index, t->spans);
+    return order;
+}
+
+void trace_sort(struct trace *t)
+{
+    if (trace_sorted(t)) return;
+    struct arena *scratch = arena_new();
+    size_t *order = trace_order(scratch, t);
+    struct span *sorted = ARENA_ARRAY(scratch, struct span, t->n_spans);
+    for (size_t i = 0; i < t->n_spans; i++) sorted[i] = t->spans[order[i]];
+    memcpy(t->spans, sorted, t->n_spans * sizeof *sorted);
+    arena_free(scratch);
+}
+
+/* --- the iteration --------------------------------------------------------------------------- */
+
+struct step_end {
+    int32_t step;
+    int64_t end_ns;
+};
+
+static int by_step(const void *a, const void *b)
+{
+    const struct step_end *x = a, *y = b;
+    if (x->step != y->step) return x->step < y->step ? -1 : 1;
+    return x->end_ns < y->end_ns ? -1 : x->end_ns > y->end_ns;
+}
+
+/* The first step has an end but no beginning (what is before it is the program's start), so the
+ * differences of consecutive ends are exactly the steps after the first. */
+static int64_t median_difference(struct arena *a, const struct step_end *ends, size_t n)
+{
+    int64_t *d = ARENA_ARRAY(a, int64_t, n);
+    for (size_t i = 1; i < n; i++) d[i - 1] = ends[i].end_ns - ends[i - 1].end_ns;
+    return median_ns(d, n - 1);
+}
+
+int64_t trace_iteration(const struct trace *t)
+{
+    struct arena *scratch = arena_new();
+    size_t n = 0, steps = 0, capacity = 0;
+    struct step_end *ends = NULL;
+    for (size_t i = 0; i < t->n_spans; i++) {
+        if (t->spans[i].kind != SPAN_STEP) continue;
+        ends = arena_grow(scratch, ends, n, &capacity, sizeof *ends);
+        ends[n++] = (struct step_end){t->spans[i].step, t->spans[i].end_ns};
+    }
+    if (n) qsort(ends, n, sizeof *ends, by_step);
+    for (size_t i = 0; i < n; i++) /* of one step told twice the later end counts */
+        if (i + 1 == n || ends[i + 1].step != ends[i].step) ends[steps++] = ends[i];
+    int64_t iteration = steps == 0 ? 0 : steps == 1 ? ends[0].end_ns : median_difference(scratch, ends, steps);
+    arena_free(scratch);
+    return iteration;
+}

@@ -1,0 +1,95 @@
+/* traces/trace.h - what happened when: the one record that both machines write.
+ *
+ * File: JSON lines. First the header {schema, kind "musher-trace", source, plan, plan_hash, profile_id, emulated,
+ * real_time, clock, iteration_ns, steps, stages, spans, devices[{id, type, slowdown, peak_bytes}], plan_text}, then one
+ * span a line, in order of (device, stream, begin, sequence). Times are whole ns; the two 64-bit hashes are texts of 16
+ * hexadecimal digits. A span leaves out peer -1, part 0, bytes 0 and key 0. `spans` counts the lines to come, so that
+ * a file cut at the end of a line is noticed too.
+ * clock: "simulated", "virtual" (emulated devices' own clock) or "wall". Spans of kind STEP say when a step's
+ * last update ended (stream "step"); for a run they are wall time whatever `clock` says, and iteration_ns is
+ * the median of their differences after the first.
+ */
+#ifndef TRACES_TRACE_H
+#define TRACES_TRACE_H
+
+#include "core/error.h"
+#include "core/program.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct arena;
+
+#define SPAN_KINDS(X) X(COMPUTE) X(SEND) X(RECEIVE) X(REDUCE) X(STEP)
+enum span_kind {
+#define X(name) SPAN_##name,
+    SPAN_KINDS(X)
+#undef X
+        SPAN_KIND_COUNT
+};
+const char *span_kind_name(enum span_kind kind); /* "compute", … lower case, as in files */
+
+#define STREAMS(X) X(compute) X(send) X(receive) X(collective) X(step)
+enum stream {
+#define X(name) STREAM_##name,
+    STREAMS(X)
+#undef X
+        STREAM_COUNT
+};
+const char *stream_name(enum stream s);
+
+struct span {
+    enum span_kind kind;
+    enum stream stream;
+    int32_t device;     /* into devices of the trace */
+    int32_t peer;       /* SEND, RECEIVE: the other device; else -1 */
+    int32_t stage;      /* into the program's stages; -1 STEP */
+    char letter;        /* F B I W U of the call; 'S' for steps */
+    int32_t step, microbatch; /* microbatch within the replica; -1 for U */
+    int32_t op;         /* COMPUTE: op of the stage; SEND, RECEIVE: channel; REDUCE: group; STEP: -1 */
+    int32_t part;       /* REDUCE: ring step of this span; else 0 */
+    int64_t begin_ns, end_ns;
+    int64_t bytes;
+    uint64_t key;       /* COMPUTE: op_key, joins with profiles */
+    const char *name;   /* operator's kind for COMPUTE ("matmul"), else channel's or group's link name */
+};
+
+enum trace_source { TRACE_SIM, TRACE_HOST, TRACE_CUDA };
+struct trace_device {
+    const char *name, *type;
+    double slowdown; /* 0 where real */
+    int64_t peak_bytes;
+};
+
+struct trace {
+    struct arena *arena;
+    enum trace_source source;
+    const char *plan; /* plan's name */
+    const char *plan_text; /* plan.yaml whole, so that a trace stands alone; NULL where run from a program file */
+    uint64_t plan_hash;
+    int64_t profile_id;
+    bool emulated, real_time; /* real_time: the emulated run had real-time priority */
+    const char *clock;
+    int64_t iteration_ns;
+    int32_t steps, n_devices, n_stages;
+    struct trace_device *devices;
+    size_t n_spans, capacity;
+    struct span *spans;
+};
+
+struct trace *trace_new(struct arena *a, enum trace_source source, const struct program *p);
+void trace_add(struct trace *t, struct span s);
+void trace_sort(struct trace *t); /* into the file's order; stable, O(n) where it is already so */
+bool trace_sorted(const struct trace *t);
+size_t *trace_order(struct arena *a, const struct trace *t); /* (n_spans) indices in the file's order */
+/* Steps' ends → iteration_ns: median of differences of consecutive STEP ends after the first; the end of the only
+ * one where there is one. Iteration = end of the last U of step n to the end of the last U of step n+1. */
+int64_t trace_iteration(const struct trace *t);
+/* Whole or not at all (core/file.h); the same trace gives the same bytes. ERR_RESOURCE. */
+MUST_CHECK enum status trace_write(const struct trace *t, const char *path, struct error *err);
+/* Streams: memory is the spans'. ERR_INPUT with file:line: no trace, another schema, malformed or missing fields, indices
+ * out of range, negative or reversed times, a second header, a truncated file. path "-" is standard input. */
+MUST_CHECK enum status trace_read(struct arena *a, const char *path, struct trace **out, struct error *err);
+
+#endif
