@@ -23,50 +23,61 @@ enum node_kind { NODE_NULL, NODE_SCALAR, NODE_LIST, NODE_MAP };
 
 struct node {
     enum node_kind kind;
-    bool quoted;        /* the scalar stood in quotes (YAML) or was a JSON string */
-    const char *text;   /* scalar's text as written */
-    const char *key;    /* name in the parent map, or NULL */
-    const char *file;   /* for messages */
-    const char *path;   /* field path, "nodes[1].host" */
-    int line, column;   /* 1-based; 0 where the format does not tell */
-    size_t count;       /* members of a map or a list */
+    bool quoted;      /* the scalar stood in quotes (YAML) or was a JSON string */
+    const char *text; /* scalar's text as written */
+    const char *key;  /* name in the parent map, or NULL */
+    const char *file; /* for messages */
+    const char *path; /* field path, "nodes[1].host" */
+    int line, column; /* 1-based; 0 where the format does not tell */
+    size_t count;     /* members of a map or a list */
     struct node **members;
 };
 
 /* Format by content: '{' or '[' first means JSON, everything else YAML. name labels messages. */
-MUST_CHECK enum status document_read(struct arena *a, const char *path, struct node **out, struct error *err);
+MUST_CHECK enum status document_read(struct arena *a, const char *path, struct node **out,
+                                     struct error *err);
 MUST_CHECK enum status document_parse(struct arena *a, const char *name, const char *text, size_t n,
                                       struct node **out, struct error *err);
 
 /* ERR_INPUT "file:line:column: path: message"; the way every reader complains about a node. */
-enum status node_error(const struct node *n, struct error *err, const char *fmt, ...) PRINTF_LIKE(3, 4);
+enum status node_error(const struct node *n, struct error *err, const char *fmt, ...)
+    PRINTF_LIKE(3, 4);
 
 const struct node *node_get(const struct node *map, const char *key); /* NULL where absent */
-MUST_CHECK enum status node_need(const struct node *map, const char *key, const struct node **out, struct error *err);
-/* A key that is in none of the NULL-ended list is an error that lists the known ones. Also: must be a map. */
-MUST_CHECK enum status node_keys(const struct node *map, const char *const *known, struct error *err);
+MUST_CHECK enum status node_need(const struct node *map, const char *key, const struct node **out,
+                                 struct error *err);
+/* A key that is in none of the NULL-ended list is an error that lists the known ones. Also: must be
+ * a map. */
+MUST_CHECK enum status node_keys(const struct node *map, const char *const *known,
+                                 struct error *err);
 MUST_CHECK enum status node_is(const struct node *n, enum node_kind kind, struct error *err);
 
 /* Scalars. Ranges are inclusive; the message names them. */
-MUST_CHECK enum status node_int(const struct node *n, int64_t min, int64_t max, int64_t *out, struct error *err);
-MUST_CHECK enum status node_double(const struct node *n, double min, double max, double *out, struct error *err);
+MUST_CHECK enum status node_int(const struct node *n, int64_t min, int64_t max, int64_t *out,
+                                struct error *err);
+MUST_CHECK enum status node_double(const struct node *n, double min, double max, double *out,
+                                   struct error *err);
 MUST_CHECK enum status node_bool(const struct node *n, bool *out, struct error *err);
 MUST_CHECK enum status node_text(const struct node *n, const char **out, struct error *err);
 /* One of the NULL-ended names; *out its index. */
-MUST_CHECK enum status node_choice(const struct node *n, const char *const *names, int *out, struct error *err);
-/* "25 GB/s", "1.5 GiB", "50 us", "312 TFLOP/s" -> SI base units (core/units.h parses); min <= value <= max. */
+MUST_CHECK enum status node_choice(const struct node *n, const char *const *names, int *out,
+                                   struct error *err);
+/* "25 GB/s", "1.5 GiB", "50 us", "312 TFLOP/s" -> SI base units (core/units.h parses); min <= value
+ * <= max. */
 enum quantity { QUANTITY_BYTES, QUANTITY_BYTES_PER_S, QUANTITY_SECONDS, QUANTITY_FLOPS };
-MUST_CHECK enum status node_quantity(const struct node *n, enum quantity q, double min, double max, double *out,
-                                     struct error *err);
+MUST_CHECK enum status node_quantity(const struct node *n, enum quantity q, double min, double max,
+                                     double *out, struct error *err);
 
 /* node_get + the getter, leaving *out (the default) where the key is absent or null. */
-MUST_CHECK enum status node_get_int(const struct node *map, const char *key, int64_t min, int64_t max, int64_t *out,
-                                    struct error *err);
-MUST_CHECK enum status node_get_double(const struct node *map, const char *key, double min, double max, double *out,
-                                       struct error *err);
-MUST_CHECK enum status node_get_bool(const struct node *map, const char *key, bool *out, struct error *err);
-MUST_CHECK enum status node_get_text(const struct node *map, const char *key, const char **out, struct error *err);
-MUST_CHECK enum status node_get_quantity(const struct node *map, const char *key, enum quantity q, double min,
-                                         double max, double *out, struct error *err);
+MUST_CHECK enum status node_get_int(const struct node *map, const char *key, int64_t min,
+                                    int64_t max, int64_t *out, struct error *err);
+MUST_CHECK enum status node_get_double(const struct node *map, const char *key, double min,
+                                       double max, double *out, struct error *err);
+MUST_CHECK enum status node_get_bool(const struct node *map, const char *key, bool *out,
+                                     struct error *err);
+MUST_CHECK enum status node_get_text(const struct node *map, const char *key, const char **out,
+                                     struct error *err);
+MUST_CHECK enum status node_get_quantity(const struct node *map, const char *key, enum quantity q,
+                                         double min, double max, double *out, struct error *err);
 
 #endif

@@ -13,12 +13,14 @@
 
 struct arena;
 
-/* The whole file, with a 0 byte behind it that *n does not count. ERR_INPUT: missing, unreadable, a folder, larger than max_bytes. */
-MUST_CHECK enum status file_read(struct arena *a, const char *path, size_t max_bytes, char **out, size_t *n,
-                                 struct error *err);
+/* The whole file, with a 0 byte behind it that *n does not count. ERR_INPUT: missing, unreadable, a
+ * folder, larger than max_bytes. */
+MUST_CHECK enum status file_read(struct arena *a, const char *path, size_t max_bytes, char **out,
+                                 size_t *n, struct error *err);
 
-/* file_open gives a stream on the temporary; file_commit makes it the file; file_abandon removes it.
- * path "-" is stdout: written through, never renamed. ERR_RESOURCE with the path and the reason. */
+/* file_open gives a stream on the temporary; file_commit makes it the file; file_abandon removes
+ * it. path "-" is stdout: written through, never renamed. ERR_RESOURCE with the path and the
+ * reason. */
 struct file {
     FILE *stream;
     const char *path;     /* as the caller named it, for messages */
@@ -26,8 +28,9 @@ struct file {
     char temporary[4096]; /* empty where path is stdout, a device or a pipe: written through */
 };
 MUST_CHECK enum status file_open(struct file *f, const char *path, struct error *err);
-MUST_CHECK enum status file_commit(struct file *f, struct error *err); /* on failure the temporary is gone */
-void file_abandon(struct file *f);                                     /* safe after commit, and on a zeroed struct */
+MUST_CHECK enum status file_commit(struct file *f,
+                                   struct error *err); /* on failure the temporary is gone */
+void file_abandon(struct file *f); /* safe after commit, and on a zeroed struct */
 
 /* Removes every temporary that this process has open: for a signal handler or the last moment
  * before _exit. Async-signal-safe. At most 32 files are remembered. */

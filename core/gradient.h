@@ -26,15 +26,19 @@ double gradient_loss_weight(const struct gradient_builder *b);
 /* Gradient tensor of tensor (already summed), -1 where none flows. */
 int32_t gradient_of(struct gradient_builder *b, int32_t tensor);
 /* One more contribution to the gradient of tensor (an activation). */
-MUST_CHECK enum status gradient_contribute(struct gradient_builder *b, int32_t tensor, int32_t grad, struct error *err);
+MUST_CHECK enum status gradient_contribute(struct gradient_builder *b, int32_t tensor, int32_t grad,
+                                           struct error *err);
 /* Is the gradient of tensor wanted (an activation; false for inputs)? */
 bool gradient_wanted(struct gradient_builder *b, int32_t tensor);
 /* A fresh parameter-gradient tensor for the next use of the parameter. */
 int32_t gradient_parameter(struct gradient_builder *b, int32_t parameter);
-/* Appends an operator for forward operator `forward`; outputs given (existing tensors) or, where -1, created. */
+/* Appends an operator for forward operator `forward`; outputs given (existing tensors) or, where
+ * -1, created. */
 /* W operators are appended after all I operators and gradient sums of the same forward operator. */
-MUST_CHECK enum status gradient_emit(struct gradient_builder *b, int32_t forward, enum op_kind kind, enum phase phase,
-                                     const char *suffix, const struct op_attrs *attrs, const int32_t *inputs,
-                                     int32_t n_inputs, int32_t *outputs, int32_t n_outputs, struct error *err);
+MUST_CHECK enum status gradient_emit(struct gradient_builder *b, int32_t forward, enum op_kind kind,
+                                     enum phase phase, const char *suffix,
+                                     const struct op_attrs *attrs, const int32_t *inputs,
+                                     int32_t n_inputs, int32_t *outputs, int32_t n_outputs,
+                                     struct error *err);
 
 #endif

@@ -21,7 +21,14 @@
 
 struct arena;
 
-enum tensor_role { TENSOR_INPUT, TENSOR_PARAMETER, TENSOR_ACTIVATION, TENSOR_LOSS, TENSOR_GRADIENT, TENSOR_PARAMETER_GRADIENT };
+enum tensor_role {
+    TENSOR_INPUT,
+    TENSOR_PARAMETER,
+    TENSOR_ACTIVATION,
+    TENSOR_LOSS,
+    TENSOR_GRADIENT,
+    TENSOR_PARAMETER_GRADIENT
+};
 enum tensor_input { INPUT_TOKENS, INPUT_POSITIONS, INPUT_TARGETS };
 enum tensor_init { INIT_ZEROS, INIT_ONES, INIT_NORMAL };
 
@@ -30,15 +37,17 @@ struct tensor {
     enum tensor_role role;
     enum dtype dtype;
     struct shape shape;
-    int32_t producer;         /* operator, or -1 for inputs and parameters */
-    int32_t of;               /* gradient: its activation (-1 where it is only a term of a sum) or parameter; else -1 */
-    int32_t gradient;         /* activation in a training graph: its whole gradient's tensor, else -1. Two tensors
-                               * share one where the gradient passes unchanged (bias, add) */
-    int32_t use;              /* parameter gradients: 0 for the first use of its parameter, 1 for the second (tied) */
-    enum tensor_input input;  /* role INPUT */
-    enum tensor_init init;    /* role PARAMETER */
+    int32_t producer; /* operator, or -1 for inputs and parameters */
+    int32_t of; /* gradient: its activation (-1 where it is only a term of a sum) or parameter; else
+                   -1 */
+    int32_t gradient; /* activation in a training graph: its whole gradient's tensor, else -1. Two
+                       * tensors share one where the gradient passes unchanged (bias, add) */
+    int32_t use;      /* parameter gradients: 0 for the first use of its parameter, 1 for the second
+                         (tied) */
+    enum tensor_input input; /* role INPUT */
+    enum tensor_init init;   /* role PARAMETER */
     double init_std;
-    bool decay;               /* role PARAMETER: weight decay applies (matrices) */
+    bool decay; /* role PARAMETER: weight decay applies (matrices) */
 };
 
 struct graph_op {
@@ -61,17 +70,22 @@ struct graph {
     struct graph_op *ops;
     size_t tensor_capacity, op_capacity;
     int32_t n_layers;
-    int32_t *cut;         /* (n_layers - 1): tensor that crosses from layer k to k+1 */
+    int32_t *cut;            /* (n_layers - 1): tensor that crosses from layer k to k+1 */
     const char **layer_name; /* (n_layers) name for people: "h.0.attn", "head" … */
 };
 
-struct graph *graph_new(struct arena *a, enum dtype dtype, int64_t microbatch, int64_t sequence_length);
-/* Copies the name; sets producer -1 for inputs and parameters, of -1 for all but gradients, gradient -1. */
+struct graph *graph_new(struct arena *a, enum dtype dtype, int64_t microbatch,
+                        int64_t sequence_length);
+/* Copies the name; sets producer -1 for inputs and parameters, of -1 for all but gradients,
+ * gradient -1. */
 int32_t graph_add_tensor(struct graph *g, struct tensor t);
-/* Infers and adds outputs (activations named "<name>" or "<name>.<i>"). ERR_INPUT where shapes do not fit. */
-MUST_CHECK enum status graph_add_op(struct graph *g, enum op_kind kind, const char *name, const struct op_attrs *attrs,
-                                    const int32_t *inputs, int32_t n_inputs, int32_t *outputs, struct error *err);
-/* For core/gradient: appends *op as it is (copies the name); the name that an output of an operator gets. */
+/* Infers and adds outputs (activations named "<name>" or "<name>.<i>"). ERR_INPUT where shapes do
+ * not fit. */
+MUST_CHECK enum status graph_add_op(struct graph *g, enum op_kind kind, const char *name,
+                                    const struct op_attrs *attrs, const int32_t *inputs,
+                                    int32_t n_inputs, int32_t *outputs, struct error *err);
+/* For core/gradient: appends *op as it is (copies the name); the name that an output of an operator
+ * gets. */
 int32_t graph_push_op(struct graph *g, const struct graph_op *op);
 const char *graph_output_name(struct graph *g, const char *op, int32_t output, int32_t n_outputs);
 void graph_op_shapes(const struct graph *g, const struct graph_op *op, struct op_shapes *out);

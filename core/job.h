@@ -7,8 +7,8 @@
  *   global_batch: 32                  # sequences a step
  *   microbatch: 4                     # sequences; a number, a list, or absent: the planner chooses
  *   precision: fp32                   # fp32 | fp64 | bf16 | fp16
- *   optimizer: {kind: adamw, lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01}   # or sgd
- *   data: text.txt                    # any file, read as bytes; overridden by run --data
+ *   optimizer: {kind: adamw, lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01}   #
+ * or sgd data: text.txt                    # any file, read as bytes; overridden by run --data
  *   seed: 1
  */
 #ifndef CORE_JOB_H
@@ -29,18 +29,20 @@ struct optimizer {
 struct job {
     struct model model;
     int64_t sequence_length, global_batch;
-    int32_t n_microbatches_sizes;  /* 0: the planner chooses */
-    int64_t microbatch_sizes[16];  /* each divides global_batch */
+    int32_t n_microbatches_sizes; /* 0: the planner chooses */
+    int64_t microbatch_sizes[16]; /* each divides global_batch */
     enum dtype precision;
     struct optimizer optimizer;
-    const char *data; /* NULL where not given; relative paths are taken from the job file's folder */
+    const char
+        *data; /* NULL where not given; relative paths are taken from the job file's folder */
     uint64_t seed;
 };
 
 /* folder: where relative paths start. */
-MUST_CHECK enum status job_parse(struct arena *a, const struct node *root, const char *folder, struct job *out,
-                                 struct error *err);
-MUST_CHECK enum status job_read(struct arena *a, const char *path, struct job *out, struct error *err);
+MUST_CHECK enum status job_parse(struct arena *a, const struct node *root, const char *folder,
+                                 struct job *out, struct error *err);
+MUST_CHECK enum status job_read(struct arena *a, const char *path, struct job *out,
+                                struct error *err);
 void job_write(FILE *out, struct arena *a, const struct job *j, int indent); /* the model inline */
 int64_t optimizer_state_tensors(const struct optimizer *o); /* 2 for adamw, 0 for sgd */
 

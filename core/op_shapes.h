@@ -16,9 +16,9 @@ typedef enum status op_shape_rule(enum op_kind kind, const struct op_attrs *attr
 /* same: every input like the first, every output too. none: the caller fills output[0]. */
 #define SHAPE_RULES(X)                                                                             \
     X(matmul)                                                                                      \
-    X(same) X(bias) X(bias_grad) X(norm) X(norm_grad) X(norm_weight_grad) X(embedding)             \
-        X(embedding_grad) X(rotary) X(attention) X(attention_grad) X(cross_entropy)                \
-            X(cross_entropy_grad) X(none)
+    X(same)                                                                                        \
+    X(bias) X(bias_grad) X(norm) X(norm_grad) X(norm_weight_grad) X(embedding) X(embedding_grad)   \
+        X(rotary) X(attention) X(attention_grad) X(cross_entropy) X(cross_entropy_grad) X(none)
 #define X(name) op_shape_rule shapes_##name;
 SHAPE_RULES(X)
 #undef X

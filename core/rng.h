@@ -1,4 +1,5 @@
-/* core/rng.h - random numbers that are a function of (seed, stream, index), never of who asks or when.
+/* core/rng.h - random numbers that are a function of (seed, stream, index), never of who asks or
+ * when.
  *
  * Counter-based (Philox4x32-10, Salmon et al., SC'11): any element of any stream can be had alone,
  * so that every rank draws the same weights and the same batches, and a resumed run needs no state.
@@ -13,8 +14,9 @@
 void rng_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
 uint64_t rng_u64(uint64_t seed, uint64_t stream, uint64_t index);
-double rng_uniform(uint64_t seed, uint64_t stream, uint64_t index);  /* [0, 1) with 53 bits */
-double rng_normal(uint64_t seed, uint64_t stream, uint64_t index);   /* mean 0, variance 1 (Box-Muller) */
+double rng_uniform(uint64_t seed, uint64_t stream, uint64_t index); /* [0, 1) with 53 bits */
+double rng_normal(uint64_t seed, uint64_t stream,
+                  uint64_t index); /* mean 0, variance 1 (Box-Muller) */
 uint64_t rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t n); /* 0 … n-1, n > 0 */
 
 /* 64-bit FNV-1a with a final avalanche: names to streams, structures to keys. Not for enemies. */

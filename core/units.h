@@ -19,13 +19,16 @@ static inline int64_t ns_from_s(double s) { return (int64_t)llround(s * NS_PER_S
 static inline double s_from_ns(int64_t ns) { return (double)ns / NS_PER_S; }
 
 /* The parsers accept a plain number (base unit) or number + unit, with or without a space, in the
- * C locale whatever the environment says. Bits are not bytes: "Gb/s" and "Gbps" are an eighth of "GB/s".
- * k M G T are powers of 1000, Ki Mi Gi Ti of 1024. false where the text is not such a quantity. */
-bool units_parse_bytes(const char *text, double *out);         /* B kB KiB MB MiB GB GiB TB TiB */
-bool units_parse_bytes_per_s(const char *text, double *out);   /* B/s … TB/s, GiB/s …, b/s … Gb/s, Gbps */
-bool units_parse_seconds(const char *text, double *out);       /* ns us ms s min h */
-bool units_parse_flops(const char *text, double *out);         /* FLOP/s … TFLOP/s PFLOP/s */
-bool units_parse_number(const char *text, double *out);        /* strtod in the C locale, whole text, finite */
+ * C locale whatever the environment says. Bits are not bytes: "Gb/s" and "Gbps" are an eighth of
+ * "GB/s". k M G T are powers of 1000, Ki Mi Gi Ti of 1024. false where the text is not such a
+ * quantity. */
+bool units_parse_bytes(const char *text, double *out); /* B kB KiB MB MiB GB GiB TB TiB */
+bool units_parse_bytes_per_s(const char *text,
+                             double *out); /* B/s … TB/s, GiB/s …, b/s … Gb/s, Gbps */
+bool units_parse_seconds(const char *text, double *out); /* ns us ms s min h */
+bool units_parse_flops(const char *text, double *out);   /* FLOP/s … TFLOP/s PFLOP/s */
+bool units_parse_number(const char *text,
+                        double *out); /* strtod in the C locale, whole text, finite */
 
 /* Short, for people: "1.25 GiB", "12.3 ms", "25 GB/s". buffer holds at least 32; returns it. */
 const char *units_print_bytes(char buffer[32], double bytes);

@@ -1,9 +1,10 @@
 /* exec/worker.h - runs a program for real: one rank a device, rank i runs lane i.
  *
- * Every rank calls worker_run with the same program and options (they may read the same program file). With one
- * device no message library is touched. The result is complete on rank 0 only.
- * The compute thread interprets the lane; a communication thread moves messages and runs collectives, so that both
- * overlap. On emulated devices time is the device's own clock (docs in worker.c and clock.c).
+ * Every rank calls worker_run with the same program and options (they may read the same program
+ * file). With one device no message library is touched. The result is complete on rank 0 only. The
+ * compute thread interprets the lane; a communication thread moves messages and runs collectives,
+ * so that both overlap. On emulated devices time is the device's own clock (docs in worker.c and
+ * clock.c).
  */
 #ifndef EXEC_WORKER_H
 #define EXEC_WORKER_H
@@ -16,22 +17,24 @@
 #include <stdint.h>
 
 struct run_options {
-    int64_t steps;           /* optimizer steps to run now, >= 1 */
-    const char *data;        /* text file read as bytes; NULL: the program needs none (benches) */
+    int64_t steps;             /* optimizer steps to run now, >= 1 */
+    const char *data;          /* text file read as bytes; NULL: the program needs none (benches) */
     const char *save, *resume; /* checkpoint folders; NULL: none */
-    int64_t save_every;      /* 0: at the end only */
+    int64_t save_every;        /* 0: at the end only */
     bool keep_trace;
 };
 struct run_result {
-    int64_t iteration_ns;    /* trace_iteration of the wall clock */
+    int64_t iteration_ns;      /* trace_iteration of the wall clock */
     int64_t first_step, steps; /* first_step: 0, or where resume stood */
-    double *losses;          /* (steps) mean over the global batch, summed in microbatch order */
-    double tokens_per_s;     /* global batch · sequence ÷ iteration */
-    double blas_share;       /* CPU seconds inside BLAS ÷ CPU seconds of the compute thread; 0 unless MUSHER_BLAS_CLOCK=1 */
-    bool real_time;          /* real-time priority was to be had */
-    struct trace *trace;     /* NULL unless kept */
+    double *losses;            /* (steps) mean over the global batch, summed in microbatch order */
+    double tokens_per_s;       /* global batch · sequence ÷ iteration */
+    double blas_share;   /* CPU seconds inside BLAS ÷ CPU seconds of the compute thread; 0 unless
+                            MUSHER_BLAS_CLOCK=1 */
+    bool real_time;      /* real-time priority was to be had */
+    struct trace *trace; /* NULL unless kept */
 };
-MUST_CHECK enum status worker_run(struct arena *a, const struct program *p, const struct run_options *o,
-                                  struct run_result *out, struct error *err);
+MUST_CHECK enum status worker_run(struct arena *a, const struct program *p,
+                                  const struct run_options *o, struct run_result *out,
+                                  struct error *err);
 
 #endif

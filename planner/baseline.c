@@ -2,11 +2,16 @@
 
 #include "core/arena.h"
 
-void plan_skeleton(struct arena *a, const struct space *s, const char *name, int32_t n_replicas, const int32_t *n_stages,
-                   struct plan *out)
+void plan_skeleton(struct arena *a, const struct space *s, const char *name, int32_t n_replicas,
+                   const int32_t *n_stages, struct plan *out)
 {
-    *out = (struct plan){.name = name, .seed = s->job->seed, .microbatch = s->microbatch, .steps = 1,
-                         .n_replicas = n_replicas, .job = *s->job, .cluster = *s->cluster};
+    *out = (struct plan){.name = name,
+                         .seed = s->job->seed,
+                         .microbatch = s->microbatch,
+                         .steps = 1,
+                         .n_replicas = n_replicas,
+                         .job = *s->job,
+                         .cluster = *s->cluster};
     out->replicas = ARENA_ARRAY(a, struct plan_replica, (size_t)n_replicas);
     for (int32_t r = 0; r < n_replicas; r++) {
         out->replicas[r].n_stages = n_stages[r];
@@ -15,11 +20,13 @@ void plan_skeleton(struct arena *a, const struct space *s, const char *name, int
     }
 }
 
-static enum status make_even_pipeline(struct arena *a, const struct space *s, struct plan *out, struct error *err)
+static enum status make_even_pipeline(struct arena *a, const struct space *s, struct plan *out,
+                                      struct error *err)
 {
     int32_t n = s->n_devices;
     if (s->n_layers < n)
-        return error_set(err, ERR_INFEASIBLE, "even-pipeline: %d layers on %d devices", (int)s->n_layers, (int)n);
+        return error_set(err, ERR_INFEASIBLE, "even-pipeline: %d layers on %d devices",
+                         (int)s->n_layers, (int)n);
     plan_skeleton(a, s, "even-pipeline", 1, &n, out);
     out->replicas[0].microbatches = s->microbatches;
     for (int32_t i = 0, first = 0; i < n; i++) {
@@ -33,11 +40,13 @@ static enum status make_even_pipeline(struct arena *a, const struct space *s, st
     return OK;
 }
 
-static enum status make_data_parallel(struct arena *a, const struct space *s, struct plan *out, struct error *err)
+static enum status make_data_parallel(struct arena *a, const struct space *s, struct plan *out,
+                                      struct error *err)
 {
     int32_t n = s->n_devices, ones[SPACE_DEVICES_MAX] = {0};
     if (s->microbatches < n)
-        return error_set(err, ERR_INFEASIBLE, "data-parallel: %d microbatches on %d devices", (int)s->microbatches, (int)n);
+        return error_set(err, ERR_INFEASIBLE, "data-parallel: %d microbatches on %d devices",
+                         (int)s->microbatches, (int)n);
     for (int32_t i = 0; i < n; i++) ones[i] = 1;
     plan_skeleton(a, s, "data-parallel", n, ones, out);
     for (int32_t i = 0; i < n; i++) {

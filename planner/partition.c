@@ -38,7 +38,8 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Equal for partitions that differ by exchanging interchangeable devices: the multiset of the replicas' counts by class. */
+/* Equal for partitions that differ by exchanging interchangeable devices: the multiset of the
+ * replicas' counts by class. */
 static uint64_t signature(const struct walk *w, int32_t n)
 {
     uint64_t of_replica[SPACE_DEVICES_MAX];
@@ -47,7 +48,8 @@ static uint64_t signature(const struct walk *w, int32_t n)
         for (int32_t d = 0; d < w->s->n_devices; d++)
             if (w->mask[r] >> d & 1) count[w->s->class_of[d]]++;
         of_replica[r] = 0; /* at most 8 classes with counts up to 8: a byte each, no collisions */
-        for (int32_t k = 0; k < SPACE_DEVICES_MAX; k++) of_replica[r] = of_replica[r] << 8 | count[k];
+        for (int32_t k = 0; k < SPACE_DEVICES_MAX; k++)
+            of_replica[r] = of_replica[r] << 8 | count[k];
     }
     qsort(of_replica, (size_t)n, sizeof *of_replica, by_value);
     return hash_bytes(0, of_replica, (size_t)n * sizeof *of_replica);
@@ -65,7 +67,8 @@ static void keep(struct walk *w, int32_t n)
     for (size_t i = 0; i < w->n; i++)
         if (w->signature[i] == key) return;
     w->items = arena_grow(w->arena, w->items, w->n, &w->capacity, sizeof *w->items);
-    w->signature = arena_grow(w->arena, w->signature, w->n, &w->signature_capacity, sizeof *w->signature);
+    w->signature =
+        arena_grow(w->arena, w->signature, w->n, &w->signature_capacity, sizeof *w->signature);
     struct partition *p = &w->items[w->n];
     *p = (struct partition){.n_replicas = n};
     memcpy(p->mask, w->mask, sizeof p->mask);
@@ -101,7 +104,8 @@ static int by_bound(const void *a, const void *b)
     return 0;
 }
 
-void partition_all(struct arena *a, const struct space *s, const struct bottleneck *b, struct partition **out, size_t *n)
+void partition_all(struct arena *a, const struct space *s, const struct bottleneck *b,
+                   struct partition **out, size_t *n)
 {
     struct walk w = {.arena = a, .s = s, .b = b};
     assign(&w, 0, 0);

@@ -10,7 +10,8 @@ struct bottleneck {
     int64_t *ns; /* (1 << n_devices, n_layers + 1), row-major */
 };
 
-/* best[mask][first] = min over device d of mask, end e: max(F+B of d on first … e, best[mask − d][e + 1]). */
+/* best[mask][first] = min over device d of mask, end e: max(F+B of d on first … e, best[mask − d][e
+ * + 1]). */
 struct bottleneck *bottleneck_make(struct arena *a, const struct space *s)
 {
     struct bottleneck *b = ARENA_ARRAY(a, struct bottleneck, 1);
@@ -104,8 +105,10 @@ static bool place(struct walk *w, int32_t depth, int32_t d, int32_t first, int32
         if (t.missing_bytes < *w->least_missing_bytes) *w->least_missing_bytes = t.missing_bytes;
         return false;
     }
-    w->stage[depth] = (struct bound_stage){.forward_ns = t.forward_ns, .backward_ns = t.backward_ns,
-                                           .update_ns = t.update_ns, .in_flight = in_flight};
+    w->stage[depth] = (struct bound_stage){.forward_ns = t.forward_ns,
+                                           .backward_ns = t.backward_ns,
+                                           .update_ns = t.update_ns,
+                                           .in_flight = in_flight};
     w->p.device[depth] = (int8_t)d;
     w->p.last[depth] = (int16_t)last;
     w->p.recompute[depth] = t.recompute;
@@ -113,7 +116,8 @@ static bool place(struct walk *w, int32_t depth, int32_t d, int32_t first, int32
 }
 
 /* around_ns: forwards, backwards and transfers of the stages above, once. */
-static void descend(struct walk *w, int32_t depth, uint32_t unused, int32_t first, int64_t around_ns)
+static void descend(struct walk *w, int32_t depth, uint32_t unused, int32_t first,
+                    int64_t around_ns)
 {
     const struct space *s = w->s;
     if (depth == w->n_stages) {
@@ -145,12 +149,20 @@ static void descend(struct walk *w, int32_t depth, uint32_t unused, int32_t firs
     }
 }
 
-void pipeline_enumerate(struct arena *a, const struct space *s, const struct bottleneck *b, uint32_t mask, int32_t m,
-                        int64_t limit_ns, size_t most, struct pipeline_list *out, int64_t *least_missing_bytes)
+void pipeline_enumerate(struct arena *a, const struct space *s, const struct bottleneck *b,
+                        uint32_t mask, int32_t m, int64_t limit_ns, size_t most,
+                        struct pipeline_list *out, int64_t *least_missing_bytes)
 {
     *out = (struct pipeline_list){.complete = true};
-    struct walk w = {.arena = a, .s = s, .b = b, .m = m, .n_stages = __builtin_popcount(mask), .limit_ns = limit_ns,
-                     .most = most, .out = out, .least_missing_bytes = least_missing_bytes};
+    struct walk w = {.arena = a,
+                     .s = s,
+                     .b = b,
+                     .m = m,
+                     .n_stages = __builtin_popcount(mask),
+                     .limit_ns = limit_ns,
+                     .most = most,
+                     .out = out,
+                     .least_missing_bytes = least_missing_bytes};
     w.p.n_stages = w.n_stages;
     descend(&w, 0, mask, 0, 0);
     if (out->n) qsort(out->items, out->n, sizeof *out->items, by_bound);

@@ -11,10 +11,12 @@ static void heterogeneous(const struct space *s, struct plan_replica *r)
     int64_t t[SPACE_DEVICES_MAX], c[SPACE_DEVICES_MAX] = {0}, slowest = 1;
     for (int32_t i = 0; i < r->n_stages; i++) {
         struct space_stage_time time;
-        space_stage_time(s, r->stages[i].device, r->stages[i].first_layer, r->stages[i].last_layer, 1, &time);
+        space_stage_time(s, r->stages[i].device, r->stages[i].first_layer, r->stages[i].last_layer,
+                         1, &time);
         t[i] = time.forward_ns + time.backward_ns;
         if (i + 1 < r->n_stages)
-            c[i] = space_transfer_ns(s, r->stages[i].device, r->stages[i + 1].device, r->stages[i].last_layer);
+            c[i] = space_transfer_ns(s, r->stages[i].device, r->stages[i + 1].device,
+                                     r->stages[i].last_layer);
         if (t[i] > slowest) slowest = t[i];
         if (c[i] > slowest) slowest = c[i];
     }
@@ -34,7 +36,8 @@ static void set_warmups(const struct space *s, struct plan *p, enum warmup_rule 
         if (rule == WARMUP_HETEROGENEOUS) heterogeneous(s, replica);
         for (int32_t i = 0; i < replica->n_stages; i++) {
             int32_t behind = replica->n_stages - 1 - i;
-            if (rule == WARMUP_EAGER) replica->stages[i].warmup = least(2 * (int64_t)behind + 1, replica->microbatches);
+            if (rule == WARMUP_EAGER)
+                replica->stages[i].warmup = least(2 * (int64_t)behind + 1, replica->microbatches);
             if (rule == WARMUP_GPIPE) replica->stages[i].warmup = replica->microbatches;
         }
     }
@@ -45,13 +48,16 @@ static void set_buckets(const struct space *s, struct plan *p, int64_t parts)
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
             struct plan_stage *stage = &p->replicas[r].stages[i];
-            int64_t bytes = space_stage(s, stage->device, stage->first_layer, stage->last_layer)->parameter_bytes / parts;
+            int64_t bytes = space_stage(s, stage->device, stage->first_layer, stage->last_layer)
+                                ->parameter_bytes /
+                            parts;
             stage->bucket_bytes = bytes > 65536 ? bytes : 65536;
         }
 }
 
-static enum status attempt(struct scorer *w, const struct space *s, const struct plan *variant, struct plan *plan,
-                           int64_t *iteration_ns, int64_t *evaluations_left, struct error *err)
+static enum status attempt(struct scorer *w, const struct space *s, const struct plan *variant,
+                           struct plan *plan, int64_t *iteration_ns, int64_t *evaluations_left,
+                           struct error *err)
 {
     int64_t time_ns = 0, missing = 0;
     if (--*evaluations_left <= 0) return OK;
@@ -62,8 +68,8 @@ static enum status attempt(struct scorer *w, const struct space *s, const struct
     return OK;
 }
 
-enum status refine_plan(struct arena *a, struct scorer *w, const struct space *s, struct plan *plan, int64_t *iteration_ns,
-                        int64_t *evaluations_left, struct error *err)
+enum status refine_plan(struct arena *a, struct scorer *w, const struct space *s, struct plan *plan,
+                        int64_t *iteration_ns, int64_t *evaluations_left, struct error *err)
 {
     static const int64_t parts[] = {2, 4, 8};
     for (int32_t rule = 0; rule < WARMUP_RULES; rule++) {

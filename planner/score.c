@@ -12,7 +12,8 @@
 struct scorer {
     const struct lower_options *lower;
     struct cost *cost;
-    struct arena *own, *candidate, *program; /* own: this struct; candidate: its plan; program: lowering and simulation */
+    struct arena *own, *candidate,
+        *program; /* own: this struct; candidate: its plan; program: lowering and simulation */
     int64_t runs;
     char why[sizeof((struct error *)0)->text];
 };
@@ -21,7 +22,11 @@ struct scorer *scorer_new(const struct lower_options *lower, struct cost *k)
 {
     struct arena *own = arena_new();
     struct scorer *w = ARENA_ARRAY(own, struct scorer, 1);
-    *w = (struct scorer){.lower = lower, .cost = k, .own = own, .candidate = arena_new(), .program = arena_new(),
+    *w = (struct scorer){.lower = lower,
+                         .cost = k,
+                         .own = own,
+                         .candidate = arena_new(),
+                         .program = arena_new(),
                          .why = "nothing was tried"};
     return w;
 }
@@ -42,21 +47,23 @@ struct arena *scorer_arena(struct scorer *w)
 int64_t scorer_runs(const struct scorer *w) { return w->runs; }
 const char *scorer_why(const struct scorer *w) { return w->why; }
 
-static enum status simulate(struct scorer *w, const struct space *s, const struct plan *p, int64_t limit_ns,
-                            int64_t *iteration_ns, struct error *err)
+static enum status simulate(struct scorer *w, const struct space *s, const struct plan *p,
+                            int64_t limit_ns, int64_t *iteration_ns, struct error *err)
 {
     struct program program;
     struct sim_result result;
     TRY(lower_plan_graph(w->program, p, s->graph, w->lower, &program, err));
     struct sim_options o = {.steps = 0};
-    (void)limit_ns; /* a cut-off in simulated time would have to know how long filling the pipeline takes */
+    (void)limit_ns; /* a cut-off in simulated time would have to know how long filling the pipeline
+                       takes */
     TRY(sim_run(w->program, &program, w->cost, &o, &result, err));
     *iteration_ns = result.iteration_ns;
     return OK;
 }
 
-enum status scorer_run(struct scorer *w, const struct space *s, const struct plan *p, int64_t limit_ns,
-                       int64_t *iteration_ns, int64_t *missing_bytes, struct error *err)
+enum status scorer_run(struct scorer *w, const struct space *s, const struct plan *p,
+                       int64_t limit_ns, int64_t *iteration_ns, int64_t *missing_bytes,
+                       struct error *err)
 {
     struct error why = {0};
     arena_reset(w->program);
@@ -85,8 +92,8 @@ struct plan score_copy_plan(struct arena *a, const struct plan *p)
     return copy;
 }
 
-enum status search_score(struct arena *a, const struct plan *plan, const struct profile *p, int64_t *iteration_ns,
-                         struct error *err)
+enum status search_score(struct arena *a, const struct plan *plan, const struct profile *p,
+                         int64_t *iteration_ns, struct error *err)
 {
     struct lower_options lower = {0};
     struct program program;

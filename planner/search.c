@@ -17,10 +17,11 @@
 
 enum { EVALUATIONS_DEFAULT = 20000, LIST_MOST = 60000, FIRST_MOST = 16 };
 
-/* The state of one search. Incumbents live in kept[], best first; what cannot beat the worst kept one is pruned. */
+/* The state of one search. Incumbents live in kept[], best first; what cannot beat the worst kept
+ * one is pruned. */
 struct search {
-    struct arena *arena;  /* the result's */
-    struct arena *lists;  /* pipelines of the space at hand */
+    struct arena *arena; /* the result's */
+    struct arena *lists; /* pipelines of the space at hand */
     const struct search_options *o;
     struct scorer *scorer;
     const struct space *s;
@@ -61,10 +62,13 @@ static bool same_plan(struct arena *a, const struct plan *x, const struct plan *
 static void keep(struct search *q, const struct plan *p, int64_t iteration_ns)
 {
     for (int32_t i = 0; i < q->n_kept; i++)
-        if (q->kept[i].iteration_ns == iteration_ns && same_plan(q->lists, &q->kept[i].plan, p)) return;
+        if (q->kept[i].iteration_ns == iteration_ns && same_plan(q->lists, &q->kept[i].plan, p))
+            return;
     int32_t at = q->n_kept < q->top ? q->n_kept++ : q->top - 1;
-    for (; at > 0 && q->kept[at - 1].iteration_ns > iteration_ns; at--) q->kept[at] = q->kept[at - 1];
-    q->kept[at] = (struct search_plan){.plan = score_copy_plan(q->arena, p), .iteration_ns = iteration_ns};
+    for (; at > 0 && q->kept[at - 1].iteration_ns > iteration_ns; at--)
+        q->kept[at] = q->kept[at - 1];
+    q->kept[at] =
+        (struct search_plan){.plan = score_copy_plan(q->arena, p), .iteration_ns = iteration_ns};
     q->kept[at].plan.predicted_ns = iteration_ns;
 }
 
@@ -76,12 +80,13 @@ static enum status evaluate(struct search *q, const struct plan *p, struct error
     if (missing > 0 && missing < q->least_missing_bytes) q->least_missing_bytes = missing;
     if (iteration_ns < limit_of(q)) keep(q, p, iteration_ns);
     if (q->o->progress)
-        q->o->progress(q->o->user, scorer_runs(q->scorer), q->n_kept ? q->kept[0].iteration_ns : INT64_MAX);
+        q->o->progress(q->o->user, scorer_runs(q->scorer),
+                       q->n_kept ? q->kept[0].iteration_ns : INT64_MAX);
     return OK;
 }
 
-static void plan_of(struct search *q, struct arena *a, const struct partition *part, const struct pipeline *const *chosen,
-                    const int32_t *share, struct plan *out)
+static void plan_of(struct search *q, struct arena *a, const struct partition *part,
+                    const struct pipeline *const *chosen, const int32_t *share, struct plan *out)
 {
     int32_t n_stages[SPACE_DEVICES_MAX];
     for (int32_t r = 0; r < part->n_replicas; r++) n_stages[r] = chosen[r]->n_stages;
@@ -100,22 +105,27 @@ static void plan_of(struct search *q, struct arena *a, const struct partition *p
 }
 
 /* Least time of the gradient sum that the first stage of a pipeline waits for before its update. */
-static int64_t reduce_bound(const struct search *q, const struct partition *part, const struct pipeline *p)
+static int64_t reduce_bound(const struct search *q, const struct partition *part,
+                            const struct pipeline *p)
 {
     double best = 0;
     int32_t d = p->device[0];
     for (int32_t e = 0; e < q->s->n_devices; e++)
-        if (q->s->linked[d][e] && q->s->link[d][e].bandwidth_Bps > best) best = q->s->link[d][e].bandwidth_Bps;
+        if (q->s->linked[d][e] && q->s->link[d][e].bandwidth_Bps > best)
+            best = q->s->link[d][e].bandwidth_Bps;
     if (part->n_replicas < 2 || best <= 0) return 0;
-    return bound_ring((double)space_stage(q->s, d, 0, p->last[0])->parameter_bytes, part->n_replicas, best, 0);
+    return bound_ring((double)space_stage(q->s, d, 0, p->last[0])->parameter_bytes,
+                      part->n_replicas, best, 0);
 }
 
-static const struct pipeline_list *pipelines(struct search *q, uint32_t mask, int32_t m, size_t most)
+static const struct pipeline_list *pipelines(struct search *q, uint32_t mask, int32_t m,
+                                             size_t most)
 {
     size_t at = (size_t)mask * (size_t)(q->s->microbatches + 1) + (size_t)m;
     int64_t limit = bound_limit(q);
     if (q->memo_limit[at] && (q->memo[at].complete || most == FIRST_MOST)) return &q->memo[at];
-    pipeline_enumerate(q->lists, q->s, q->b, mask, m, limit, most, &q->memo[at], &q->least_missing_bytes);
+    pipeline_enumerate(q->lists, q->s, q->b, mask, m, limit, most, &q->memo[at],
+                       &q->least_missing_bytes);
     q->memo_limit[at] = limit;
     q->candidates += q->memo[at].seen;
     if (!q->memo[at].complete && most == LIST_MOST) q->truncated = true;
@@ -152,14 +162,16 @@ static enum status combine(struct search *q, struct combination *c, int32_t r, s
 static enum status try_shares(struct search *q, struct combination *c, struct error *err)
 {
     for (int32_t r = 0; r < c->part->n_replicas; r++) {
-        c->list[r] = pipelines(q, c->part->mask[r], c->share[r], c->first_only ? FIRST_MOST : LIST_MOST);
+        c->list[r] =
+            pipelines(q, c->part->mask[r], c->share[r], c->first_only ? FIRST_MOST : LIST_MOST);
         if (!c->list[r]->n) return OK;
     }
     return combine(q, c, 0, err);
 }
 
 /* Every way to share `left` microbatches among replicas r … that could still beat the incumbent. */
-static enum status all_shares(struct search *q, struct combination *c, int32_t r, int32_t left, struct error *err)
+static enum status all_shares(struct search *q, struct combination *c, int32_t r, int32_t left,
+                              struct error *err)
 {
     int32_t behind = c->part->n_replicas - r - 1;
     int64_t weight = bottleneck_ns(q->b, c->part->mask[r], 0);
@@ -175,12 +187,14 @@ static enum status all_shares(struct search *q, struct combination *c, int32_t r
 }
 
 /* A good incumbent first: the best-bound plan of every promising partition, greedy shares. */
-static enum status first_round(struct search *q, const struct partition *parts, size_t n, struct error *err)
+static enum status first_round(struct search *q, const struct partition *parts, size_t n,
+                               struct error *err)
 {
     for (size_t i = 0; i < n && !out_of_budget(q) && parts[i].bound_ns < bound_limit(q); i++) {
         struct combination c = {.part = &parts[i], .first_only = true};
         int64_t weight[SPACE_DEVICES_MAX];
-        for (int32_t r = 0; r < parts[i].n_replicas; r++) weight[r] = bottleneck_ns(q->b, parts[i].mask[r], 0);
+        for (int32_t r = 0; r < parts[i].n_replicas; r++)
+            weight[r] = bottleneck_ns(q->b, parts[i].mask[r], 0);
         partition_shares(weight, parts[i].n_replicas, q->s->microbatches, c.share);
         TRY(try_shares(q, &c, err));
     }
@@ -230,9 +244,10 @@ static enum status score_baselines(struct search *q, struct search_result *out, 
     return OK;
 }
 
-static enum status one_size(struct search *q, struct arena *a, const struct job *j, const struct cluster *c, struct cost *k,
-                            const struct lower_options *lower, int64_t microbatch, struct search_result *out,
-                            struct error *err)
+static enum status one_size(struct search *q, struct arena *a, const struct job *j,
+                            const struct cluster *c, struct cost *k,
+                            const struct lower_options *lower, int64_t microbatch,
+                            struct search_result *out, struct error *err)
 {
     struct space *s = ARENA_ARRAY(a, struct space, 1);
     TRY(space_make(a, j, c, k, microbatch, lower, s, err));
@@ -246,7 +261,8 @@ static enum status one_size(struct search *q, struct arena *a, const struct job 
         if (q->kept[i].plan.microbatch != microbatch) continue;
         struct plan better = q->kept[i].plan;
         int64_t before = q->kept[i].iteration_ns, after = before;
-        TRY(refine_plan(scorer_arena(q->scorer), q->scorer, s, &better, &after, &q->evaluations_left, err));
+        TRY(refine_plan(scorer_arena(q->scorer), q->scorer, s, &better, &after,
+                        &q->evaluations_left, err));
         if (after < before) keep(q, &better, after);
     }
     return OK;
@@ -258,7 +274,8 @@ static enum status pick_baseline(struct search *q, struct search_result *out, st
         if (strcmp(baseline_name(i), q->o->baseline) != 0) continue;
         struct search_baseline *b = &out->baselines[i];
         if (b->iteration_ns == INT64_MAX)
-            return error_set(err, ERR_INFEASIBLE, "baseline %s: %s", b->name, b->why ? b->why : "does not fit");
+            return error_set(err, ERR_INFEASIBLE, "baseline %s: %s", b->name,
+                             b->why ? b->why : "does not fit");
         q->kept[0] = (struct search_plan){.plan = b->plan, .iteration_ns = b->iteration_ns};
         q->n_kept = 1;
         return OK;
@@ -271,7 +288,8 @@ static enum status pick_baseline(struct search *q, struct search_result *out, st
     return error_set(err, ERR_USAGE, "unknown baseline '%s'; known: %s", q->o->baseline, known);
 }
 
-static enum status conclude(struct search *q, const struct profile *p, struct search_result *out, struct error *err)
+static enum status conclude(struct search *q, const struct profile *p, struct search_result *out,
+                            struct error *err)
 {
     if (q->o->baseline) TRY(pick_baseline(q, out, err));
     out->plans = q->kept;
@@ -283,15 +301,19 @@ static enum status conclude(struct search *q, const struct profile *p, struct se
     for (int32_t i = 0; i < q->n_kept; i++) q->kept[i].plan.profile_id = p->id;
     for (int32_t i = 0; i < out->n_baselines; i++) out->baselines[i].plan.profile_id = p->id;
     if (q->n_kept) return OK;
-    if (q->interrupted) return error_set(err, ERR_INTERRUPTED, "interrupted before any plan was found");
+    if (q->interrupted)
+        return error_set(err, ERR_INTERRUPTED, "interrupted before any plan was found");
     if (q->least_missing_bytes == INT64_MAX)
         return error_set(err, ERR_INFEASIBLE, "no feasible plan: %s", scorer_why(q->scorer));
     char text[32];
-    return error_set(err, ERR_INFEASIBLE, "no feasible plan: the nearest miss lacks %s of memory on one device (%s)",
-                     units_print_bytes(text, (double)q->least_missing_bytes), scorer_why(q->scorer));
+    return error_set(err, ERR_INFEASIBLE,
+                     "no feasible plan: the nearest miss lacks %s of memory on one device (%s)",
+                     units_print_bytes(text, (double)q->least_missing_bytes),
+                     scorer_why(q->scorer));
 }
 
-/* Microbatch sizes to try: the job's, or every divisor of the global batch up to 64 sequences that is a power of two. */
+/* Microbatch sizes to try: the job's, or every divisor of the global batch up to 64 sequences that
+ * is a power of two. */
 static int32_t sizes_of(const struct job *j, int64_t sizes[16])
 {
     if (j->n_microbatches_sizes) {
@@ -304,18 +326,24 @@ static int32_t sizes_of(const struct job *j, int64_t sizes[16])
     return n;
 }
 
-enum status search_plans(struct arena *a, const struct job *j, const struct cluster *c, const struct profile *p,
-                         const struct search_options *o, struct search_result *out, struct error *err)
+enum status search_plans(struct arena *a, const struct job *j, const struct cluster *c,
+                         const struct profile *p, const struct search_options *o,
+                         struct search_result *out, struct error *err)
 {
     *out = (struct search_result){.n_baselines = baseline_count()};
     out->baselines = ARENA_ARRAY(a, struct search_baseline, (size_t)out->n_baselines);
     for (int32_t i = 0; i < out->n_baselines; i++)
-        out->baselines[i] = (struct search_baseline){.name = baseline_name(i), .iteration_ns = INT64_MAX};
+        out->baselines[i] =
+            (struct search_baseline){.name = baseline_name(i), .iteration_ns = INT64_MAX};
     struct lower_options lower = {.check_memory = true};
     TRY(team_fused(a, c, &lower, err));
     struct cost *k = cost_new(a, p, c);
-    struct search q = {.arena = a, .o = o, .top = o->top > 0 ? o->top : 1, .pace = cost_pace(k),
-                       .evaluations_left = o->evaluations > 0 ? o->evaluations : EVALUATIONS_DEFAULT,
+    struct search q = {.arena = a,
+                       .o = o,
+                       .top = o->top > 0 ? o->top : 1,
+                       .pace = cost_pace(k),
+                       .evaluations_left =
+                           o->evaluations > 0 ? o->evaluations : EVALUATIONS_DEFAULT,
                        .least_missing_bytes = INT64_MAX};
     q.kept = ARENA_ARRAY(a, struct search_plan, (size_t)q.top + 1);
     struct arena *work = arena_new();

@@ -3,8 +3,8 @@
 #include "core/arena.h"
 #include "core/gradient.h"
 
-/* i and j are interchangeable where exchanging them changes nothing the search can see: same type, and the same
- * time of any message to and from every third device, and between them both ways. */
+/* i and j are interchangeable where exchanging them changes nothing the search can see: same type,
+ * and the same time of any message to and from every third device, and between them both ways. */
 static bool same_link(const struct space *s, int32_t a, int32_t b, int32_t c, int32_t d)
 {
     if (s->linked[a][b] != s->linked[c][d]) return false;
@@ -13,12 +13,14 @@ static bool same_link(const struct space *s, int32_t a, int32_t b, int32_t c, in
            s->link[a][b].latency_ns == s->link[c][d].latency_ns;
 }
 
-/* Links are shared resources: two devices whose messages queue on different links are only alike where nobody
- * else shares them, so the identity of the link must agree too, unless both have it to themselves. */
+/* Links are shared resources: two devices whose messages queue on different links are only alike
+ * where nobody else shares them, so the identity of the link must agree too, unless both have it to
+ * themselves. */
 static bool same_resource(const struct space *s, int32_t i, int32_t j, int32_t other)
 {
     int32_t direction = 0;
-    int32_t a = cluster_link(s->cluster, i, other, &direction), b = cluster_link(s->cluster, j, other, &direction);
+    int32_t a = cluster_link(s->cluster, i, other, &direction),
+            b = cluster_link(s->cluster, j, other, &direction);
     return a == b;
 }
 
@@ -28,7 +30,8 @@ static bool interchangeable(const struct space *s, int32_t i, int32_t j)
     if (d[i].type != d[j].type || !same_link(s, i, j, j, i)) return false;
     for (int32_t k = 0; k < s->n_devices; k++) {
         if (k == i || k == j) continue;
-        if (!same_link(s, i, k, j, k) || !same_link(s, k, i, k, j) || !same_resource(s, i, j, k)) return false;
+        if (!same_link(s, i, k, j, k) || !same_link(s, k, i, k, j) || !same_resource(s, i, j, k))
+            return false;
     }
     return true;
 }
@@ -56,13 +59,20 @@ static enum status find_links(struct space *s, struct error *err)
     return OK;
 }
 
-enum status space_make(struct arena *a, const struct job *j, const struct cluster *c, struct cost *k, int64_t microbatch,
-                       const struct lower_options *lower, struct space *out, struct error *err)
+enum status space_make(struct arena *a, const struct job *j, const struct cluster *c,
+                       struct cost *k, int64_t microbatch, const struct lower_options *lower,
+                       struct space *out, struct error *err)
 {
-    *out = (struct space){.job = j, .cluster = c, .cost = k, .microbatch = microbatch, .n_types = c->n_types,
-                          .n_devices = c->n_devices, .microbatches = (int32_t)(j->global_batch / microbatch)};
+    *out = (struct space){.job = j,
+                          .cluster = c,
+                          .cost = k,
+                          .microbatch = microbatch,
+                          .n_types = c->n_types,
+                          .n_devices = c->n_devices,
+                          .microbatches = (int32_t)(j->global_batch / microbatch)};
     if (c->n_devices > SPACE_DEVICES_MAX)
-        return error_set(err, ERR_INPUT, "cluster '%s' has %d devices; the exact search takes at most %d", c->name,
+        return error_set(err, ERR_INPUT,
+                         "cluster '%s' has %d devices; the exact search takes at most %d", c->name,
                          (int)c->n_devices, SPACE_DEVICES_MAX);
     struct graph *forward = NULL;
     TRY(lower_graph(a, j, microbatch, &forward, err));
@@ -80,7 +90,8 @@ enum status space_make(struct arena *a, const struct job *j, const struct cluste
     for (int32_t t = 0; t < c->n_types; t++)
         for (int32_t first = 0; first < n; first++)
             for (int32_t last = first; last < n; last++)
-                TRY(sim_stage(table, first, last, t, &out->stage[((int64_t)t * n + first) * n + last], err));
+                TRY(sim_stage(table, first, last, t,
+                              &out->stage[((int64_t)t * n + first) * n + last], err));
     TRY(find_links(out, err));
     find_classes(out);
     return OK;
@@ -92,16 +103,18 @@ int64_t space_transfer_ns(const struct space *s, int32_t from, int32_t to, int32
     return cost_occupancy_ns(l, s->cut_bytes[cut]) + l->latency_ns;
 }
 
-void space_stage_time(const struct space *s, int32_t device, int32_t first, int32_t last, int32_t in_flight,
-                      struct space_stage_time *out)
+void space_stage_time(const struct space *s, int32_t device, int32_t first, int32_t last,
+                      int32_t in_flight, struct space_stage_time *out)
 {
     const struct stage_cost *c = space_stage(s, device, first, last);
     int64_t memory = s->cluster->types[s->cluster->devices[device].type].memory_bytes;
     int64_t fixed = c->parameter_bytes + c->gradient_bytes + c->state_bytes + c->scratch_bytes;
     int64_t kept = fixed + in_flight * c->activation_bytes;
     int64_t recomputed = fixed + in_flight * c->input_bytes + c->activation_bytes;
-    *out = (struct space_stage_time){.forward_ns = c->forward_ns, .backward_ns = c->input_ns + c->weight_ns,
-                                     .update_ns = c->update_ns, .fits = true};
+    *out = (struct space_stage_time){.forward_ns = c->forward_ns,
+                                     .backward_ns = c->input_ns + c->weight_ns,
+                                     .update_ns = c->update_ns,
+                                     .fits = true};
     if (kept <= memory) return;
     out->recompute = true;
     out->backward_ns += c->recompute_ns;

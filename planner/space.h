@@ -22,21 +22,23 @@ struct space {
     const struct job *job;
     const struct cluster *cluster;
     struct cost *cost;
-    struct graph *graph;   /* fused training graph */
+    struct graph *graph; /* fused training graph */
     int32_t n_layers, n_devices, n_types;
     int64_t microbatch;
-    int32_t microbatches;  /* of the global batch */
+    int32_t microbatches;     /* of the global batch */
     struct stage_cost *stage; /* (n_types, n_layers, n_layers): [type][first][last], row-major */
-    int64_t *cut_bytes;    /* (n_layers - 1) activation that crosses after layer k */
+    int64_t *cut_bytes;       /* (n_layers - 1) activation that crosses after layer k */
     bool linked[SPACE_DEVICES_MAX][SPACE_DEVICES_MAX];
     struct cost_link link[SPACE_DEVICES_MAX][SPACE_DEVICES_MAX]; /* from, to */
     int32_t class_of[SPACE_DEVICES_MAX]; /* interchangeable devices have equal classes */
 };
 
-MUST_CHECK enum status space_make(struct arena *a, const struct job *j, const struct cluster *c, struct cost *k,
-                                  int64_t microbatch, const struct lower_options *lower, struct space *out,
+MUST_CHECK enum status space_make(struct arena *a, const struct job *j, const struct cluster *c,
+                                  struct cost *k, int64_t microbatch,
+                                  const struct lower_options *lower, struct space *out,
                                   struct error *err);
-static inline const struct stage_cost *space_stage(const struct space *s, int32_t device, int32_t first, int32_t last)
+static inline const struct stage_cost *space_stage(const struct space *s, int32_t device,
+                                                   int32_t first, int32_t last)
 {
     int32_t type = s->cluster->devices[device].type;
     return &s->stage[((int64_t)type * s->n_layers + first) * s->n_layers + last];
@@ -51,7 +53,7 @@ struct space_stage_time {
     int64_t missing_bytes; /* where it does not fit, even with recompute */
 };
 /* in_flight: microbatches whose activations are alive at once, at least. */
-void space_stage_time(const struct space *s, int32_t device, int32_t first, int32_t last, int32_t in_flight,
-                      struct space_stage_time *out);
+void space_stage_time(const struct space *s, int32_t device, int32_t first, int32_t last,
+                      int32_t in_flight, struct space_stage_time *out);
 
 #endif

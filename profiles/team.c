@@ -17,14 +17,17 @@ enum status team_complete(struct cluster *c, struct error *err)
         TRY(catalogue_find(c->types[t].catalogue, &d, err));
         if (c->types[t].memory_bytes > 0) continue;
         if (d->memory_bytes.value <= 0)
-            return error_set(err, ERR_INPUT, "device type '%s': the catalogue knows no memory of %s: state `memory:`",
-                             c->types[t].name, d->id);
+            return error_set(
+                err, ERR_INPUT,
+                "device type '%s': the catalogue knows no memory of %s: state `memory:`",
+                c->types[t].name, d->id);
         c->types[t].memory_bytes = (int64_t)d->memory_bytes.value;
     }
     return OK;
 }
 
-enum status team_fused(struct arena *a, const struct cluster *c, struct lower_options *out, struct error *err)
+enum status team_fused(struct arena *a, const struct cluster *c, struct lower_options *out,
+                       struct error *err)
 {
     enum op_kind *list = ARENA_ARRAY(a, enum op_kind, OP_KIND_COUNT);
     int32_t n = 0;

@@ -1,4 +1,5 @@
-/* sim/cost.h - the only door from sim to profiles: durations in whole nanoseconds, rounded once, cached by key. */
+/* sim/cost.h - the only door from sim to profiles: durations in whole nanoseconds, rounded once,
+ * cached by key. */
 #ifndef SIM_COST_H
 #define SIM_COST_H
 
@@ -10,15 +11,21 @@
 struct cost; /* opaque; keeps pointers to the profile and the cluster, caches (type, key) */
 
 struct cost *cost_new(struct arena *a, const struct profile *p, const struct cluster *c);
-/* Nanoseconds of an operator on a device type, >= 0. ERR_INPUT: unknown type, time not finite, negative or beyond
- * COST_MOST_NS. O(1) when cached. */
-MUST_CHECK enum status cost_op(struct cost *k, int32_t type, const struct program_op *op, int64_t *out_ns, struct error *err);
-struct cost_link { double bandwidth_Bps; int64_t latency_ns; };
-MUST_CHECK enum status cost_link(struct cost *k, int32_t link, struct cost_link *out, struct error *err);
+/* Nanoseconds of an operator on a device type, >= 0. ERR_INPUT: unknown type, time not finite,
+ * negative or beyond COST_MOST_NS. O(1) when cached. */
+MUST_CHECK enum status cost_op(struct cost *k, int32_t type, const struct program_op *op,
+                               int64_t *out_ns, struct error *err);
+struct cost_link {
+    double bandwidth_Bps;
+    int64_t latency_ns;
+};
+MUST_CHECK enum status cost_link(struct cost *k, int32_t link, struct cost_link *out,
+                                 struct error *err);
 /* The cluster's link of this name, tried first at index hint; -1 where there is none. */
 int32_t cost_link_index(const struct cost *k, int32_t hint, const char *name);
-int64_t cost_occupancy_ns(const struct cost_link *l, int64_t bytes); /* bytes ÷ bandwidth; at most COST_MOST_NS */
-double cost_pace(const struct cost *k);                              /* 1 where the profile has none */
+int64_t cost_occupancy_ns(const struct cost_link *l,
+                          int64_t bytes); /* bytes ÷ bandwidth; at most COST_MOST_NS */
+double cost_pace(const struct cost *k);   /* 1 where the profile has none */
 int64_t cost_profile_id(const struct cost *k);
 int32_t cost_types(const struct cost *k); /* device types of the cluster */
 

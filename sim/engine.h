@@ -1,4 +1,5 @@
-/* sim/engine.h - the state of one simulation, shared by the files that make it up. No other room includes it.
+/* sim/engine.h - the state of one simulation, shared by the files that make it up. No other room
+ * includes it.
  *
  *   sim.c         setting up, the event loop, the result
  *   lane.c        a device's compute stream: runs ahead of the event queue until it must wait
@@ -6,9 +7,10 @@
  *   collective.c  rings and chains on the collective streams
  *   report.c      spans, and who is blocked
  *
- * Lanes meet only in messages and collectives, so a lane may run ahead of the queue's time: what it hands over lies in
- * its own time, at or after the queue's. A message is pushed as one event, at the latest of its conditions, when
- * the last of them is known; therefore links see requests in order of (time, push) however far lanes have run.
+ * Lanes meet only in messages and collectives, so a lane may run ahead of the queue's time: what it
+ * hands over lies in its own time, at or after the queue's. A message is pushed as one event, at
+ * the latest of its conditions, when the last of them is known; therefore links see requests in
+ * order of (time, push) however far lanes have run.
  */
 #ifndef SIM_ENGINE_H
 #define SIM_ENGINE_H
@@ -22,10 +24,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Instants stay below a quarter of int64 (73 years), so that the sum of one and a few durations cannot overflow. */
+/* Instants stay below a quarter of int64 (73 years), so that the sum of one and a few durations
+ * cannot overflow. */
 #define ENGINE_MOST_NS (INT64_MAX / 4)
 
-enum engine_event { EVENT_READY, EVENT_FLOW }; /* READY: index is a channel, or n_channels + hop of a collective */
+enum engine_event {
+    EVENT_READY,
+    EVENT_FLOW
+}; /* READY: index is a channel, or n_channels + hop of a collective */
 enum engine_stop { STOP_NOT, STOP_LIMIT, STOP_STEADY, STOP_ERROR };
 
 struct lane_state {
@@ -35,10 +41,10 @@ struct lane_state {
     struct cursor cursor;
     struct call call;
     int32_t stage, microbatches, step;
-    int64_t seq;        /* of the current call; -1 for updates */
+    int64_t seq; /* of the current call; -1 for updates */
     int64_t now_ns;
-    int64_t update_ns;  /* end of this step's last update, -1 before */
-    int64_t busy_ns;    /* compute of this step */
+    int64_t update_ns;                 /* end of this step's last update, -1 before */
+    int64_t busy_ns;                   /* compute of this step */
     int64_t last_end_ns, last_busy_ns; /* of the step before */
 };
 
@@ -49,16 +55,19 @@ struct message {
 struct channel_state {
     int32_t from_lane, to_lane, resource, ahead;
     int64_t occupancy_ns;
-    int64_t low;        /* sequence number of the first message that has not left */
-    int64_t left_ns;    /* when the last one left */
-    bool pushed;        /* the head of the queue has become ready */
-    int64_t keep;       /* messages before low that somebody may still ask for */
-    int64_t capacity;   /* power of two */
-    struct message *window; /* (capacity), message seq at seq mod capacity; [low - keep, low - keep + capacity) */
-    int64_t *queue;     /* (capacity): handed over and not left, in that order, i-th at i mod capacity */
+    int64_t low;            /* sequence number of the first message that has not left */
+    int64_t left_ns;        /* when the last one left */
+    bool pushed;            /* the head of the queue has become ready */
+    int64_t keep;           /* messages before low that somebody may still ask for */
+    int64_t capacity;       /* power of two */
+    struct message *window; /* (capacity), message seq at seq mod capacity; [low - keep, low - keep
+                               + capacity) */
+    int64_t
+        *queue; /* (capacity): handed over and not left, in that order, i-th at i mod capacity */
     int64_t head, tail;
-    int64_t born_bytes, dead_bytes; /* at the receiver when it starts, at the sender when it has left */
-    char sent_by, received_by;      /* letters of the calls */
+    int64_t born_bytes,
+        dead_bytes;            /* at the receiver when it starts, at the sender when it has left */
+    char sent_by, received_by; /* letters of the calls */
 };
 
 struct collectives;
@@ -70,7 +79,7 @@ struct engine {
     struct network *network;
     struct memory *memory;
     struct collectives *collectives;
-    struct trace *trace; /* NULL: not kept */
+    struct trace *trace;            /* NULL: not kept */
     struct lane_state *lanes;       /* (n_devices) */
     struct channel_state *channels; /* (n_channels) */
     int32_t *lane_of_stage;         /* (n_stages) */
@@ -79,9 +88,11 @@ struct engine {
     enum engine_stop stop;
     enum status status; /* STOP_ERROR */
     struct error error;
-    /* (steps): lanes that have ended it, its end, and by how much every lane's end moved since the step before (-1:
-     * they differ). Where all lanes moved alike, the steps that follow repeat this one. */
-    int32_t *step_lanes, *step_last; /* step_last: the lane that ended it last, the first one among equals */
+    /* (steps): lanes that have ended it, its end, and by how much every lane's end moved since the
+     * step before (-1: they differ). Where all lanes moved alike, the steps that follow repeat this
+     * one. */
+    int32_t *step_lanes,
+        *step_last; /* step_last: the lane that ended it last, the first one among equals */
     int64_t *step_end_ns, *step_shift_ns;
     int32_t steady_step; /* the first such step that another follows; 0: none seen */
 };
@@ -90,21 +101,25 @@ void engine_fail(struct engine *e, enum status status, const char *fmt, ...) PRI
 
 /* lane.c */
 void lane_start(struct engine *e, int32_t lane);
-void lane_run(struct engine *e, int32_t lane); /* from where it is until it waits; harmless where it still has to */
+void lane_run(struct engine *e,
+              int32_t lane); /* from where it is until it waits; harmless where it still has to */
 
 /* messages.c */
 MUST_CHECK enum status messages_new(struct engine *e, struct cost *k, struct error *err);
 void messages_hand_over(struct engine *e, int32_t channel, int64_t seq, int64_t now_ns);
 void messages_consumed(struct engine *e, int32_t channel, int64_t seq, int64_t now_ns);
-int64_t messages_arrival(const struct engine *e, int32_t channel, int64_t seq); /* -1: not known yet */
-int64_t messages_left(const struct engine *e, int32_t channel, int64_t seq);    /* -1: not known yet; 0 for seq < 0 */
+int64_t messages_arrival(const struct engine *e, int32_t channel,
+                         int64_t seq); /* -1: not known yet */
+int64_t messages_left(const struct engine *e, int32_t channel,
+                      int64_t seq); /* -1: not known yet; 0 for seq < 0 */
 void messages_started(struct engine *e, int32_t channel, int64_t start_ns);
 void messages_moved(struct engine *e, int32_t channel, const struct passage *way);
 
 /* collective.c */
 MUST_CHECK enum status collective_new(struct engine *e, struct cost *k, struct error *err);
 void collective_hand_over(struct engine *e, int32_t group, int32_t lane, int64_t now_ns);
-int64_t collective_end(const struct engine *e, int32_t group, int32_t lane, int32_t step); /* -1: not known yet */
+int64_t collective_end(const struct engine *e, int32_t group, int32_t lane,
+                       int32_t step); /* -1: not known yet */
 int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupancy_ns);
 void collective_moved(struct engine *e, int32_t hop, const struct passage *way);
 int32_t collective_unfinished(const struct engine *e, int32_t lane); /* group it is in; -1 */
@@ -112,8 +127,8 @@ int32_t collective_unfinished(const struct engine *e, int32_t lane); /* group it
 /* report.c */
 void report_operator(struct engine *e, int32_t lane, const struct code *c);
 void report_message(struct engine *e, int32_t channel, int64_t seq, const struct passage *way);
-void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t link, int32_t part, int32_t step, int64_t begin_ns,
-                       int64_t end_ns, int64_t bytes);
+void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t link, int32_t part,
+                       int32_t step, int64_t begin_ns, int64_t end_ns, int64_t bytes);
 void report_steps(struct engine *e, const struct sim_result *r, const struct cost *k);
 enum status report_blocked(const struct engine *e, struct error *err);
 

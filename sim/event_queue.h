@@ -23,10 +23,11 @@ struct event {
     uint64_t seq;    /* set by event_queue_push; breaks ties */
     int32_t kind;    /* what happens and to whom: its maker's business */
     int32_t index;
-    int64_t stamp;   /* lets a maker see that an event has been overtaken */
+    int64_t stamp; /* lets a maker see that an event has been overtaken */
 };
 
-struct event_queue *event_queue_new(struct arena *a, size_t expected); /* expected: events at once, a hint */
+struct event_queue *event_queue_new(struct arena *a,
+                                    size_t expected); /* expected: events at once, a hint */
 void event_queue_push(struct event_queue *q, struct event e);
 struct event event_queue_pop(struct event_queue *q);
 size_t event_queue_size(const struct event_queue *q);

@@ -1,9 +1,10 @@
 /* sim/memory.h - how many bytes are alive on each device, and when most of them were.
  *
- * A device's changes come from two sides: its own compute stream, in ascending time but ahead of the event queue, and
- * the network (a receive begins, a sent buffer is free), close to the event queue's time. Both are kept until nothing
- * earlier can come any more, then merged by time; at one instant bytes are given back before others are taken, because
- * that is the order in which buffers are reused. Changes wait in arrays that grow to the longest run-ahead seen.
+ * A device's changes come from two sides: its own compute stream, in ascending time but ahead of
+ * the event queue, and the network (a receive begins, a sent buffer is free), close to the event
+ * queue's time. Both are kept until nothing earlier can come any more, then merged by time; at one
+ * instant bytes are given back before others are taken, because that is the order in which buffers
+ * are reused. Changes wait in arrays that grow to the longest run-ahead seen.
  */
 #ifndef SIM_MEMORY_H
 #define SIM_MEMORY_H
@@ -18,8 +19,11 @@ struct memory *memory_new(struct arena *a, int32_t n_devices);
 /* What is always there; alone: no change will ever come from the network. */
 void memory_always(struct memory *m, int32_t device, int64_t bytes, bool alone);
 /* safe_ns: no change of any device before this instant is still to come. */
-void memory_from_lane(struct memory *m, int32_t device, int64_t time_ns, int64_t bytes, int64_t safe_ns);
-void memory_from_network(struct memory *m, int32_t device, int64_t time_ns, int64_t bytes, int64_t safe_ns);
-int64_t memory_peak(struct memory *m, int32_t device, int64_t *first_ns); /* after the last change */
+void memory_from_lane(struct memory *m, int32_t device, int64_t time_ns, int64_t bytes,
+                      int64_t safe_ns);
+void memory_from_network(struct memory *m, int32_t device, int64_t time_ns, int64_t bytes,
+                         int64_t safe_ns);
+int64_t memory_peak(struct memory *m, int32_t device,
+                    int64_t *first_ns); /* after the last change */
 
 #endif

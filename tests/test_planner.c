@@ -36,25 +36,31 @@ static void make_case(uint64_t seed, int32_t n, struct job *job, struct cluster 
     draws = 0;
     at += snprintf(text + at, sizeof text - (size_t)at, "version: 1\nname: c\ndevice_types:\n");
     for (int32_t i = 0; i < n; i++)
-        at += snprintf(text + at, sizeof text - (size_t)at, "  - {name: t%d, device: host, slowdown: %d, memory: 1 GiB}\n",
-                       (int)i, (int)draw(seed, 1, 6));
+        at += snprintf(text + at, sizeof text - (size_t)at,
+                       "  - {name: t%d, device: host, slowdown: %d, memory: 1 GiB}\n", (int)i,
+                       (int)draw(seed, 1, 6));
     at += snprintf(text + at, sizeof text - (size_t)at, "nodes:\n");
     for (int32_t i = 0; i < n; i++)
-        at += snprintf(text + at, sizeof text - (size_t)at, "  - {name: n%d, host: localhost, devices: [{type: t%d}]}\n",
-                       (int)i, (int)i);
+        at +=
+            snprintf(text + at, sizeof text - (size_t)at,
+                     "  - {name: n%d, host: localhost, devices: [{type: t%d}]}\n", (int)i, (int)i);
     at += snprintf(text + at, sizeof text - (size_t)at, "links:\n");
     for (int32_t i = 0; i < n; i++)
         for (int32_t j = 0; j < i; j++)
-            at += snprintf(text + at, sizeof text - (size_t)at,
-                           "  - {name: l%d%d, between: [n%d, n%d], bandwidth: %d MB/s, latency: %d us}\n", (int)j, (int)i,
-                           (int)j, (int)i, (int)draw(seed, 1, 200), (int)draw(seed, 1, 500));
-    ck_assert_msg(document_parse(arena, "cluster", text, (size_t)at, &root, &err) == OK, "%s", err.text);
+            at += snprintf(
+                text + at, sizeof text - (size_t)at,
+                "  - {name: l%d%d, between: [n%d, n%d], bandwidth: %d MB/s, latency: %d us}\n",
+                (int)j, (int)i, (int)j, (int)i, (int)draw(seed, 1, 200), (int)draw(seed, 1, 500));
+    ck_assert_msg(document_parse(arena, "cluster", text, (size_t)at, &root, &err) == OK, "%s",
+                  err.text);
     ck_assert_msg(cluster_parse(arena, root, cluster, &err) == OK, "%s", err.text);
     at = snprintf(text, sizeof text,
-                  "version: 1\nmodel: {model_type: gpt2, n_embd: 32, n_layer: %d, n_head: 2, n_positions: 16, vocab_size: 256}\n"
+                  "version: 1\nmodel: {model_type: gpt2, n_embd: 32, n_layer: %d, n_head: 2, "
+                  "n_positions: 16, vocab_size: 256}\n"
                   "sequence_length: 16\nglobal_batch: %d\nmicrobatch: 1\n",
                   (int)draw(seed, 1, 2), (int)draw(seed, 2, 5));
-    ck_assert_msg(document_parse(arena, "job", text, (size_t)at, &root, &err) == OK, "%s", err.text);
+    ck_assert_msg(document_parse(arena, "job", text, (size_t)at, &root, &err) == OK, "%s",
+                  err.text);
     ck_assert_msg(job_parse(arena, root, ".", job, &err) == OK, "%s", err.text);
 }
 
@@ -64,7 +70,8 @@ struct brute {
     struct scorer *scorer;
     int64_t best_ns, plans, violations;
     int32_t n_replicas, n_stages[SPACE_DEVICES_MAX], share[SPACE_DEVICES_MAX];
-    int32_t device[SPACE_DEVICES_MAX][SPACE_DEVICES_MAX], last[SPACE_DEVICES_MAX][SPACE_DEVICES_MAX];
+    int32_t device[SPACE_DEVICES_MAX][SPACE_DEVICES_MAX],
+        last[SPACE_DEVICES_MAX][SPACE_DEVICES_MAX];
 };
 
 static int64_t bound_of(const struct brute *b, int32_t r)
@@ -77,7 +84,8 @@ static int64_t bound_of(const struct brute *b, int32_t r)
         stages[i] = (struct bound_stage){t.forward_ns, t.backward_ns, t.update_ns, 0,
                                          left < b->share[r] ? left : b->share[r]};
         if (i + 1 < b->n_stages[r])
-            stages[i].transfer_ns = space_transfer_ns(b->s, b->device[r][i], b->device[r][i + 1], b->last[r][i]);
+            stages[i].transfer_ns =
+                space_transfer_ns(b->s, b->device[r][i], b->device[r][i + 1], b->last[r][i]);
         first = b->last[r][i] + 1;
     }
     return bound_pipeline(stages, b->n_stages[r], b->share[r]);
@@ -100,7 +108,8 @@ static void brute_score(struct brute *b)
         }
         if (bound_of(b, r) > bound) bound = bound_of(b, r);
     }
-    ck_assert_msg(scorer_run(b->scorer, b->s, &p, INT64_MAX, &ns, &missing, &err) == OK, "%s", err.text);
+    ck_assert_msg(scorer_run(b->scorer, b->s, &p, INT64_MAX, &ns, &missing, &err) == OK, "%s",
+                  err.text);
     b->plans++;
     if (bound > ns) b->violations++;
     if (ns < b->best_ns) b->best_ns = ns;
@@ -138,7 +147,8 @@ static void brute_splits(struct brute *b, int32_t r, int32_t i, int32_t first)
     }
 }
 
-/* Next device for the current replica, or close it and open the next one (whose first device is larger: each set once). */
+/* Next device for the current replica, or close it and open the next one (whose first device is
+ * larger: each set once). */
 static void brute_devices(struct brute *b, uint32_t unused, int32_t depth)
 {
     int32_t r = b->n_replicas;
@@ -170,7 +180,8 @@ START_TEST(the_search_finds_what_brute_force_finds_and_no_bound_is_above_a_plan)
     ck_assert_msg(profile_prior(arena, &cluster, &profile, &err) == OK, "%s", err.text);
     struct search_options o = {.top = 1};
     struct search_result found;
-    ck_assert_msg(search_plans(arena, &job, &cluster, &profile, &o, &found, &err) == OK, "%s", err.text);
+    ck_assert_msg(search_plans(arena, &job, &cluster, &profile, &o, &found, &err) == OK, "%s",
+                  err.text);
     ck_assert(found.exact);
 
     struct lower_options lower = {.check_memory = true};
@@ -197,7 +208,8 @@ START_TEST(the_found_plan_is_at_least_as_good_as_each_baseline_and_a_second_sear
     ck_assert_int_eq(profile_prior(arena, &cluster, &profile, &err), OK);
     struct search_options o = {.top = 3};
     struct search_result a, b;
-    ck_assert_msg(search_plans(arena, &job, &cluster, &profile, &o, &a, &err) == OK, "%s", err.text);
+    ck_assert_msg(search_plans(arena, &job, &cluster, &profile, &o, &a, &err) == OK, "%s",
+                  err.text);
     ck_assert_int_eq(search_plans(arena, &job, &cluster, &profile, &o, &b, &err), OK);
     for (int32_t i = 0; i < a.n_baselines; i++)
         ck_assert_int_le(a.plans[0].iteration_ns, a.baselines[i].iteration_ns);
@@ -240,8 +252,8 @@ START_TEST(a_model_that_fits_nowhere_is_infeasible_and_names_the_nearest_miss)
 }
 END_TEST
 
-/* By hand: 6 over weights 1, 2, 3: whoever gets less than 4 in all leaves one replica with at least 4 (4·1, 2·2 or 2·3), and
- * 4·1, 1·2, 1·3 reaches 4. */
+/* By hand: 6 over weights 1, 2, 3: whoever gets less than 4 in all leaves one replica with at least
+ * 4 (4·1, 2·2 or 2·3), and 4·1, 1·2, 1·3 reaches 4. */
 START_TEST(shares_are_the_best_integer_ones)
 {
     int64_t weight[3] = {1, 2, 3};
@@ -265,8 +277,10 @@ Suite *planner_suite(void)
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
     int cases = getenv("MUSHER_LONG") ? 200 : 16;
-    tcase_add_loop_test(t, the_search_finds_what_brute_force_finds_and_no_bound_is_above_a_plan, 0, cases);
-    tcase_add_test(t, the_found_plan_is_at_least_as_good_as_each_baseline_and_a_second_search_is_the_same);
+    tcase_add_loop_test(t, the_search_finds_what_brute_force_finds_and_no_bound_is_above_a_plan, 0,
+                        cases);
+    tcase_add_test(
+        t, the_found_plan_is_at_least_as_good_as_each_baseline_and_a_second_search_is_the_same);
     tcase_add_test(t, an_unknown_baseline_lists_the_known_ones);
     tcase_add_test(t, a_model_that_fits_nowhere_is_infeasible_and_names_the_nearest_miss);
     tcase_add_test(t, shares_are_the_best_integer_ones);

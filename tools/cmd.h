@@ -10,23 +10,20 @@
 #include "core/error.h"
 
 #define VERBS(X)                                                                                   \
-    X(show, "what a model, a cluster, a plan or a trace says")                                     \
-    X(profile, "measure operators and links, or list what is stored")                              \
-    X(plan, "find a plan for a model on a cluster")                                                \
+    X(show, "what a job, a cluster or a plan says")                                                \
+    X(profile, "measure the job's operators and the cluster's links")                              \
+    X(plan, "find a plan for a job on a cluster")                                                  \
     X(lower, "the program of a plan: procedures and lanes")                                        \
     X(simulate, "run a plan in predicted time")                                                    \
-    X(run, "run a plan on real devices")                                                           \
-    X(compare, "two traces, or plans against each other")                                          \
-    X(calibrate, "a better profile from predicted and measured traces")                            \
-    X(plot, "a picture of a trace or a plan")                                                      \
-    X(devices, "the device types that are known")                                                  \
-    X(check, "whether a file is what it claims to be")                                             \
-    X(version, "version and libraries")
+    X(run, "train: the plan on real devices")                                                      \
+    X(compare, "a predicted and a measured trace, span by span")                                   \
+    X(calibrate, "the next profile, from traces of runs")                                          \
+    X(plot, "a timeline of one steady iteration")                                                  \
+    X(devices, "the catalogue of device types")                                                    \
+    X(check, "what this machine can run")                                                          \
+    X(version, "version and compiler of this program")
 
-
- * missing. */
-#define X(name, help)                                                                              \
-    enum status cmd_##name(int argc, char **argv, struct error *err);
+#define X(name, help) enum status cmd_##name(int argc, char **argv, struct error *err);
 VERBS(X)
 #undef X
 

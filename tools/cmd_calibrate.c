@@ -18,7 +18,8 @@ struct runs {
     struct plan *plans;
 };
 
-static enum status predict(void *user, size_t run, const struct profile *p, int64_t *iteration_ns, struct error *err)
+static enum status predict(void *user, size_t run, const struct profile *p, int64_t *iteration_ns,
+                           struct error *err)
 {
     struct runs *r = user;
     struct arena *scratch = arena_new();
@@ -42,9 +43,10 @@ static enum status read_run(struct runs *r, size_t i, const char *path, struct e
     TRY(document_parse(r->arena, path, text, strlen(text), &root, err));
     TRY(plan_parse(r->arena, root, ".", &r->plans[i], err));
     TRY(team_complete(&r->plans[i].cluster, err));
-    if (common_cluster_hash(r->arena, &r->plans[i].cluster) != common_cluster_hash(r->arena, &r->plans[0].cluster))
-        return error_set(err, ERR_INPUT, "%s: is of another cluster (%s) than the first trace (%s)", path,
-                         r->plans[i].cluster.name, r->plans[0].cluster.name);
+    if (common_cluster_hash(r->arena, &r->plans[i].cluster) !=
+        common_cluster_hash(r->arena, &r->plans[0].cluster))
+        return error_set(err, ERR_INPUT, "%s: is of another cluster (%s) than the first trace (%s)",
+                         path, r->plans[i].cluster.name, r->plans[0].cluster.name);
     return OK;
 }
 
@@ -60,11 +62,12 @@ static const char *names(struct runs *r)
 static void report(const struct calibration *c, bool as_json)
 {
     if (!as_json) {
-        printf("profile %lld from profile %lld, calibrated on %s: error of an iteration %.1f %% before, %.1f %% after\n",
-               (long long)c->next.id, (long long)c->next.parent, c->next.calibrated_on, 100 * c->error_before,
-               100 * c->error_after);
-        printf("  %lld spans used, %lld dropped, pace %.4f\n", (long long)c->spans_used, (long long)c->spans_dropped,
-               c->next.pace);
+        printf("profile %lld from profile %lld, calibrated on %s: error of an iteration %.1f %% "
+               "before, %.1f %% after\n",
+               (long long)c->next.id, (long long)c->next.parent, c->next.calibrated_on,
+               100 * c->error_before, 100 * c->error_after);
+        printf("  %lld spans used, %lld dropped, pace %.4f\n", (long long)c->spans_used,
+               (long long)c->spans_dropped, c->next.pace);
         return;
     }
     struct json j;
@@ -80,8 +83,8 @@ static void report(const struct calibration *c, bool as_json)
     common_json_end(&j);
 }
 
-static enum status with_store(struct arena *a, struct store *s, const struct texts *paths, bool force, bool as_json,
-                              struct error *err)
+static enum status with_store(struct arena *a, struct store *s, const struct texts *paths,
+                              bool force, bool as_json, struct error *err)
 {
     struct runs r = {.arena = a, .n = paths->count};
     struct profile parent;
@@ -108,19 +111,33 @@ enum status cmd_calibrate(int argc, char **argv, struct error *err)
     const char *db = NULL;
     struct texts runs = {0};
     bool force = false;
-    const struct option options[] = {
-        {.name = "T_RUN", .type = OPTION_ARGUMENTS, .value = &runs, .min = 1, .max = 1000, .help = "traces of run"},
-        {.name = "db", .type = OPTION_TEXT, .value = &db, .unit = "DB", .help = "profile database; gets the next version"},
-        {.name = "force", .type = OPTION_FLAG, .value = &force, .help = "accept factors outside 0.1 ... 10"},
-        {0}};
-    const struct command command = {"calibrate", "the next profile, from traces of runs", options,
+    const struct option options[] = {{.name = "T_RUN",
+                                      .type = OPTION_ARGUMENTS,
+                                      .value = &runs,
+                                      .min = 1,
+                                      .max = 1000,
+                                      .help = "traces of run"},
+                                     {.name = "db",
+                                      .type = OPTION_TEXT,
+                                      .value = &db,
+                                      .unit = "DB",
+                                      .help = "profile database; gets the next version"},
+                                     {.name = "force",
+                                      .type = OPTION_FLAG,
+                                      .value = &force,
+                                      .help = "accept factors outside 0.1 ... 10"},
+                                     {0}};
+    const struct command command = {"calibrate",
+                                    "the next profile, from traces of runs",
+                                    options,
                                     {"musher calibrate --db profiles.db run.trace",
                                      "musher calibrate --db profiles.db a.trace b.trace --json"}};
     struct arena *a = arena_new();
     struct store *s = NULL;
     enum status st = options_parse(a, &command, &common, argc, argv, err);
     if (st == OK && !common.help) {
-        st = db ? store_open(a, db, false, &s, err) : error_set(err, ERR_USAGE, "calibrate wants --db DB");
+        st = db ? store_open(a, db, false, &s, err)
+                : error_set(err, ERR_USAGE, "calibrate wants --db DB");
         if (st == OK) st = with_store(a, s, &runs, force, common.json, err);
         store_close(s);
     }

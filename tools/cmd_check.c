@@ -57,7 +57,8 @@ static enum status check_host(struct findings *f, struct error *err)
         sched_setscheduler(0, SCHED_OTHER, &normal);
         add(f, "real-time priority", "ok", "emulated devices keep good time");
     } else {
-        add(f, "real-time priority", "warning", "not to be had: measured times of emulated devices are noisier");
+        add(f, "real-time priority", "warning",
+            "not to be had: measured times of emulated devices are noisier");
     }
     add(f, "cuda", "warning", "no CUDA device: this build has the host backend only");
     return OK;
@@ -77,14 +78,17 @@ static enum status check_plan(struct findings *f, const char *path, struct error
         char need[32], of[32];
         add(f, d->name, "ok",
             arena_printf(f->arena, "%s of %s",
-                         units_print_bytes(need, (double)program_stage_bytes(&program.stages[program.lanes[i].stage])),
+                         units_print_bytes(need, (double)program_stage_bytes(
+                                                     &program.stages[program.lanes[i].stage])),
                          units_print_bytes(of, (double)d->memory_bytes)));
         if (d->slowdown > 0) cores += 1 / d->slowdown;
         if (f->n > 24) break;
     }
     if (cores > 0.8 * (double)have)
         add(f, "emulation", "warning",
-            arena_printf(f->arena, "devices ask for %.2f of %ld processors; above 80 %% they run late", cores, have));
+            arena_printf(f->arena,
+                         "devices ask for %.2f of %ld processors; above 80 %% they run late", cores,
+                         have));
     return OK;
 }
 
@@ -113,11 +117,14 @@ enum status cmd_check(int argc, char **argv, struct error *err)
 {
     struct common common = COMMON_DEFAULTS;
     const char *plan = NULL;
-    const struct option options[] = {
-        {.name = "PLAN", .type = OPTION_ARGUMENT, .value = &plan, .min = -1, .help = "also: does this plan fit this machine"},
-        {0}};
-    const struct command command = {"check", "what this machine can run", options,
-                                    {"musher check", "musher check plan.yaml"}};
+    const struct option options[] = {{.name = "PLAN",
+                                      .type = OPTION_ARGUMENT,
+                                      .value = &plan,
+                                      .min = -1,
+                                      .help = "also: does this plan fit this machine"},
+                                     {0}};
+    const struct command command = {
+        "check", "what this machine can run", options, {"musher check", "musher check plan.yaml"}};
     struct arena *a = arena_new();
     struct findings f = {.arena = a};
     enum status st = options_parse(a, &command, &common, argc, argv, err);
@@ -125,7 +132,8 @@ enum status cmd_check(int argc, char **argv, struct error *err)
         st = check_host(&f, err);
         if (st == OK && plan) st = check_plan(&f, plan, err);
         if (st == OK) print(&f, common.json);
-        if (st == OK && f.fatal) st = error_set(err, ERR_RESOURCE, "this machine lacks what is marked missing");
+        if (st == OK && f.fatal)
+            st = error_set(err, ERR_RESOURCE, "this machine lacks what is marked missing");
     }
     arena_free(a);
     return st;

@@ -38,34 +38,40 @@ static void print_json(const struct comparison *c)
 static void print_text(const struct comparison *c)
 {
     char sim[32], run[32];
-    printf("iteration: predicted %s, measured %s: %+.1f %%\n", units_print_ns(sim, c->sim_iteration_ns),
-           units_print_ns(run, c->run_iteration_ns), 100 * c->iteration_bias);
-    printf("  %-24s %8s %9s %9s %9s %11s %11s\n", "kind", "spans", "median", "p95", "bias", "predicted", "measured");
+    printf("iteration: predicted %s, measured %s: %+.1f %%\n",
+           units_print_ns(sim, c->sim_iteration_ns), units_print_ns(run, c->run_iteration_ns),
+           100 * c->iteration_bias);
+    printf("  %-24s %8s %9s %9s %9s %11s %11s\n", "kind", "spans", "median", "p95", "bias",
+           "predicted", "measured");
     for (size_t i = 0; i < c->n_kinds; i++) {
         const struct compare_kind *k = &c->kinds[i];
-        printf("  %-24s %8lld %8.1f%% %8.1f%% %+8.1f%% %11s %11s\n", k->kind, (long long)k->joined, 100 * k->median,
-               100 * k->p95, 100 * k->bias, units_print_ns(sim, k->sim_ns), units_print_ns(run, k->run_ns));
+        printf("  %-24s %8lld %8.1f%% %8.1f%% %+8.1f%% %11s %11s\n", k->kind, (long long)k->joined,
+               100 * k->median, 100 * k->p95, 100 * k->bias, units_print_ns(sim, k->sim_ns),
+               units_print_ns(run, k->run_ns));
     }
     if (c->only_sim || c->only_run)
-        printf("  without a partner: %lld predicted, %lld measured spans\n", (long long)c->only_sim, (long long)c->only_run);
+        printf("  without a partner: %lld predicted, %lld measured spans\n", (long long)c->only_sim,
+               (long long)c->only_run);
 }
 
-static enum status compare(struct arena *a, const char *sim_path, const char *run_path, double within, bool as_json,
-                           struct error *err)
+static enum status compare(struct arena *a, const char *sim_path, const char *run_path,
+                           double within, bool as_json, struct error *err)
 {
     struct trace *sim = NULL, *run = NULL;
     struct comparison c;
     TRY(trace_read(a, sim_path, &sim, err));
     TRY(trace_read(a, run_path, &run, err));
     if (sim->source != TRACE_SIM)
-        return error_set(err, ERR_INPUT, "%s: not a simulated trace; compare wants T_SIM, then T_RUN", sim_path);
+        return error_set(err, ERR_INPUT,
+                         "%s: not a simulated trace; compare wants T_SIM, then T_RUN", sim_path);
     TRY(compare_traces(a, sim, run, &c, err));
     if (as_json)
         print_json(&c);
     else
         print_text(&c);
     if (within > 0 && c.iteration_error > within / 100)
-        return error_set(err, ERR_TOLERANCE, "iteration error %.1f %% is outside %g %%", 100 * c.iteration_error, within);
+        return error_set(err, ERR_TOLERANCE, "iteration error %.1f %% is outside %g %%",
+                         100 * c.iteration_error, within);
     return OK;
 }
 
@@ -76,11 +82,21 @@ enum status cmd_compare(int argc, char **argv, struct error *err)
     double within = 0;
     const struct option options[] = {
         {.name = "T_SIM", .type = OPTION_ARGUMENT, .value = &sim, .help = "trace of simulate"},
-        {.name = "T_RUN", .type = OPTION_ARGUMENT, .value = &run, .help = "trace of run (or of another simulate)"},
-        {.name = "assert-within", .type = OPTION_DOUBLE, .value = &within, .unit = "PERCENT", .min = 0, .max = 1e6,
+        {.name = "T_RUN",
+         .type = OPTION_ARGUMENT,
+         .value = &run,
+         .help = "trace of run (or of another simulate)"},
+        {.name = "assert-within",
+         .type = OPTION_DOUBLE,
+         .value = &within,
+         .unit = "PERCENT",
+         .min = 0,
+         .max = 1e6,
          .help = "exit 5 where the iteration's error is larger; 0: never"},
         {0}};
-    const struct command command = {"compare", "a predicted and a measured trace, span by span", options,
+    const struct command command = {"compare",
+                                    "a predicted and a measured trace, span by span",
+                                    options,
                                     {"musher compare sim.trace run.trace",
                                      "musher compare sim.trace run.trace --assert-within 10"}};
     struct arena *a = arena_new();

@@ -31,10 +31,11 @@ static void print_json(void)
     for (int32_t i = 0; i < catalogue_count(); i++) {
         const struct catalogue_device *d = catalogue_at(i);
         const struct column columns[] = {
-            {"memory_bytes", &d->memory_bytes}, {"memory_Bps", &d->memory_Bps}, {"fp64_flops", &d->fp64_flops},
-            {"fp32_flops", &d->fp32_flops},     {"fp16_flops", &d->fp16_flops}, {"bf16_flops", &d->bf16_flops},
-            {"fp8_flops", &d->fp8_flops},       {"nvlink_Bps", &d->nvlink_Bps}, {"pcie_Bps", &d->pcie_Bps},
-            {"watts", &d->watts},
+            {"memory_bytes", &d->memory_bytes}, {"memory_Bps", &d->memory_Bps},
+            {"fp64_flops", &d->fp64_flops},     {"fp32_flops", &d->fp32_flops},
+            {"fp16_flops", &d->fp16_flops},     {"bf16_flops", &d->bf16_flops},
+            {"fp8_flops", &d->fp8_flops},       {"nvlink_Bps", &d->nvlink_Bps},
+            {"pcie_Bps", &d->pcie_Bps},         {"watts", &d->watts},
         };
         json_put_object(&j, NULL);
         json_put_text(&j, "id", d->id);
@@ -57,8 +58,9 @@ static void cell(const struct catalogue_value *v, double unit)
 
 static void print_text(void)
 {
-    printf("%-20s %-7s %8s %8s %8s %8s %8s %8s %8s   dense peaks: upper bounds, see --json for sources\n", "id", "backend",
-           "GB", "GB/s", "fp32 TF", "fp16 TF", "bf16 TF", "NVLink", "PCIe");
+    printf("%-20s %-7s %8s %8s %8s %8s %8s %8s %8s   dense peaks: upper bounds, see --json for "
+           "sources\n",
+           "id", "backend", "GB", "GB/s", "fp32 TF", "fp16 TF", "bf16 TF", "NVLink", "PCIe");
     for (int32_t i = 0; i < catalogue_count(); i++) {
         const struct catalogue_device *d = catalogue_at(i);
         printf("%-20s %-7s", d->id, d->backend);
@@ -77,7 +79,9 @@ enum status cmd_devices(int argc, char **argv, struct error *err)
 {
     struct common common = COMMON_DEFAULTS;
     const struct option options[] = {{0}};
-    const struct command command = {"devices", "the catalogue of device types", options,
+    const struct command command = {"devices",
+                                    "the catalogue of device types",
+                                    options,
                                     {"musher devices", "musher devices --json"}};
     struct arena *a = arena_new();
     enum status st = options_parse(a, &command, &common, argc, argv, err);

@@ -14,9 +14,10 @@ static void report(const struct program *p, const char *path, bool as_json)
         for (int32_t i = 0; i < p->n_devices; i++) {
             char text[32];
             const struct program_stage *s = &p->stages[p->lanes[i].stage];
-            log_info("%s: layers %d-%d, %d procedures, %d operators, %d runs for %lld calls, %s", p->devices[i].name,
-                     (int)s->first_layer, (int)s->last_layer, (int)s->n_procedures, (int)s->n_ops,
-                     (int)p->orders[p->lanes[i].order].n_runs, (long long)p->orders[p->lanes[i].order].n_calls,
+            log_info("%s: layers %d-%d, %d procedures, %d operators, %d runs for %lld calls, %s",
+                     p->devices[i].name, (int)s->first_layer, (int)s->last_layer,
+                     (int)s->n_procedures, (int)s->n_ops, (int)p->orders[p->lanes[i].order].n_runs,
+                     (long long)p->orders[p->lanes[i].order].n_calls,
                      units_print_bytes(text, (double)program_stage_bytes(s)));
         }
         return;
@@ -40,8 +41,8 @@ static void report(const struct program *p, const char *path, bool as_json)
     common_json_end(&j);
 }
 
-static enum status lower(struct arena *a, const char *path, const char *out, bool deterministic, int64_t seed, bool as_json,
-                         struct error *err)
+static enum status lower(struct arena *a, const char *path, const char *out, bool deterministic,
+                         int64_t seed, bool as_json, struct error *err)
 {
     struct plan plan;
     struct program program;
@@ -64,12 +65,22 @@ enum status cmd_lower(int argc, char **argv, struct error *err)
     bool deterministic = false;
     const struct option options[] = {
         {.name = "PLAN", .type = OPTION_ARGUMENT, .value = &path, .help = "plan.yaml"},
-        {.name = "out", .letter = 'o', .type = OPTION_TEXT, .value = &out, .unit = "PROGRAM", .help = "file to write"},
-        {.name = "deterministic", .type = OPTION_FLAG, .value = &deterministic,
+        {.name = "out",
+         .letter = 'o',
+         .type = OPTION_TEXT,
+         .value = &out,
+         .unit = "PROGRAM",
+         .help = "file to write"},
+        {.name = "deterministic",
+         .type = OPTION_FLAG,
+         .value = &deterministic,
          .help = "add gradients in the order of microbatches, whoever owns them"},
         {0}};
-    const struct command command = {"lower", "the program of a plan: procedures and lanes", options,
-                                    {"musher lower plan.yaml -o plan.program", "musher lower plan.yaml -o p --json"}};
+    const struct command command = {
+        "lower",
+        "the program of a plan: procedures and lanes",
+        options,
+        {"musher lower plan.yaml -o plan.program", "musher lower plan.yaml -o p --json"}};
     struct arena *a = arena_new();
     enum status st = options_parse(a, &command, &common, argc, argv, err);
     if (st == OK && !common.help)

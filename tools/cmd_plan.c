@@ -30,10 +30,12 @@ static void on_progress(void *user, int64_t evaluated, int64_t best_ns)
     char text[32];
     (void)user;
     if (best_ns != INT64_MAX)
-        log_progress("%lld plans simulated, best %s", (long long)evaluated, units_print_ns(text, best_ns));
+        log_progress("%lld plans simulated, best %s", (long long)evaluated,
+                     units_print_ns(text, best_ns));
 }
 
-static void print_json(struct arena *a, const struct search_result *r, const struct profile *profile, const char *out)
+static void print_json(struct arena *a, const struct search_result *r,
+                       const struct profile *profile, const char *out)
 {
     struct json j;
     common_json_begin(&j);
@@ -69,27 +71,30 @@ static void print_json(struct arena *a, const struct search_result *r, const str
     common_json_end(&j);
 }
 
-static void print_text(struct arena *a, const struct search_result *r, const struct profile *profile)
+static void print_text(struct arena *a, const struct search_result *r,
+                       const struct profile *profile)
 {
     char text[32];
     printf("predicted with %s\n", common_profile_label(a, profile));
     for (int32_t i = 0; i < r->n_plans; i++)
-        printf("  %-14s %10s  %s\n", r->plans[i].plan.name, units_print_ns(text, r->plans[i].iteration_ns),
-               plan_describe(a, &r->plans[i].plan));
+        printf("  %-14s %10s  %s\n", r->plans[i].plan.name,
+               units_print_ns(text, r->plans[i].iteration_ns), plan_describe(a, &r->plans[i].plan));
     for (int32_t i = 0; i < r->n_baselines; i++) {
         const struct search_baseline *b = &r->baselines[i];
         if (b->iteration_ns == INT64_MAX)
             printf("  %-14s %10s  %s\n", b->name, "-", b->why);
         else
-            printf("  %-14s %10s  %.2f times the first\n", b->name, units_print_ns(text, b->iteration_ns),
+            printf("  %-14s %10s  %.2f times the first\n", b->name,
+                   units_print_ns(text, b->iteration_ns),
                    (double)b->iteration_ns / (double)r->plans[0].iteration_ns);
     }
-    printf("  %lld candidates, %lld simulated, %s\n", (long long)r->candidates, (long long)r->evaluated,
-           r->exact ? "searched to the end" : r->stopped);
+    printf("  %lld candidates, %lld simulated, %s\n", (long long)r->candidates,
+           (long long)r->evaluated, r->exact ? "searched to the end" : r->stopped);
 }
 
 /* Plan i goes to PATH, PATH.2, PATH.3 … */
-static enum status write_plans(struct arena *a, const struct search_result *r, const char *path, struct error *err)
+static enum status write_plans(struct arena *a, const struct search_result *r, const char *path,
+                               struct error *err)
 {
     for (int32_t i = 0; i < r->n_plans; i++) {
         struct file f = {0};
@@ -101,7 +106,8 @@ static enum status write_plans(struct arena *a, const struct search_result *r, c
     return OK;
 }
 
-static enum status plan(struct arena *a, const struct request *q, const struct common *common, struct error *err)
+static enum status plan(struct arena *a, const struct request *q, const struct common *common,
+                        struct error *err)
 {
     struct job j;
     struct cluster c;
@@ -112,8 +118,11 @@ static enum status plan(struct arena *a, const struct request *q, const struct c
     TRY(cluster_read(a, q->cluster, &c, err));
     TRY(team_complete(&c, err));
     TRY(common_profile(a, &c, q->db, q->profile, &profile, err));
-    struct search_options o = {.baseline = q->baseline, .top = (int32_t)q->top, .evaluations = q->evaluations,
-                               .stop = &stop, .progress = on_progress};
+    struct search_options o = {.baseline = q->baseline,
+                               .top = (int32_t)q->top,
+                               .evaluations = q->evaluations,
+                               .stop = &stop,
+                               .progress = on_progress};
     signal(SIGINT, on_interrupt);
     TRY(search_plans(a, &j, &c, &profile, &o, &r, err));
     TRY(write_plans(a, &r, q->out, err));
@@ -124,7 +133,8 @@ static enum status plan(struct arena *a, const struct request *q, const struct c
         print_text(a, &r, &profile);
     if (!stop) return OK;
     fflush(stdout);
-    return error_set(err, ERR_INTERRUPTED, "interrupted: wrote the best of %lld simulated plans", (long long)r.evaluated);
+    return error_set(err, ERR_INTERRUPTED, "interrupted: wrote the best of %lld simulated plans",
+                     (long long)r.evaluated);
 }
 
 enum status cmd_plan(int argc, char **argv, struct error *err)
@@ -134,22 +144,50 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
     const struct option options[] = {
         {.name = "JOB", .type = OPTION_ARGUMENT, .value = &q.job, .help = "job.yaml"},
         {.name = "CLUSTER", .type = OPTION_ARGUMENT, .value = &q.cluster, .help = "cluster.yaml"},
-        {.name = "out", .letter = 'o', .type = OPTION_TEXT, .value = &q.out, .unit = "PLAN",
+        {.name = "out",
+         .letter = 'o',
+         .type = OPTION_TEXT,
+         .value = &q.out,
+         .unit = "PLAN",
          .help = "file to write; - for stdout"},
-        {.name = "db", .type = OPTION_TEXT, .value = &q.db, .unit = "DB",
+        {.name = "db",
+         .type = OPTION_TEXT,
+         .value = &q.db,
+         .unit = "DB",
          .help = "profile database; without it costs are the catalogue's prior"},
-        {.name = "profile", .type = OPTION_INT, .value = &q.profile, .unit = "ID", .min = 0, .max = 1e15,
+        {.name = "profile",
+         .type = OPTION_INT,
+         .value = &q.profile,
+         .unit = "ID",
+         .min = 0,
+         .max = 1e15,
          .help = "profile of the database; 0: the cluster's newest"},
-        {.name = "baseline", .type = OPTION_TEXT, .value = &q.baseline, .unit = "NAME",
+        {.name = "baseline",
+         .type = OPTION_TEXT,
+         .value = &q.baseline,
+         .unit = "NAME",
          .help = "no search: even-pipeline or data-parallel"},
-        {.name = "top", .type = OPTION_INT, .value = &q.top, .unit = "N", .min = 1, .max = 100,
+        {.name = "top",
+         .type = OPTION_INT,
+         .value = &q.top,
+         .unit = "N",
+         .min = 1,
+         .max = 100,
          .help = "plans to keep; the others go to PLAN.2, PLAN.3 ..."},
-        {.name = "evaluations", .type = OPTION_INT, .value = &q.evaluations, .unit = "N", .min = 0, .max = 1e9,
+        {.name = "evaluations",
+         .type = OPTION_INT,
+         .value = &q.evaluations,
+         .unit = "N",
+         .min = 0,
+         .max = 1e9,
          .help = "most plans to simulate; 0: 20000"},
         {0}};
-    const struct command command = {"plan", "find a plan for a job on a cluster", options,
-                                    {"musher plan job.yaml cluster.yaml --db profiles.db -o plan.yaml",
-                                     "musher plan job.yaml cluster.yaml -o even.yaml --baseline even-pipeline"}};
+    const struct command command = {
+        "plan",
+        "find a plan for a job on a cluster",
+        options,
+        {"musher plan job.yaml cluster.yaml --db profiles.db -o plan.yaml",
+         "musher plan job.yaml cluster.yaml -o even.yaml --baseline even-pipeline"}};
     struct arena *a = arena_new();
     enum status st = options_parse(a, &command, &common, argc, argv, err);
     if (st == OK && !common.help)

@@ -1,6 +1,7 @@
-/* Measures what the job needs on what the cluster has, through the executor itself: each unique operator once (equal
- * structural keys share one measurement), each link between the first pair of devices that uses it. The traces of these
- * benches hold the samples; medians go to the store as a new profile. */
+/* Measures what the job needs on what the cluster has, through the executor itself: each unique
+ * operator once (equal structural keys share one measurement), each link between the first pair of
+ * devices that uses it. The traces of these benches hold the samples; medians go to the store as a
+ * new profile. */
 #include "core/arena.h"
 #include "core/file.h"
 #include "core/gradient.h"
@@ -12,8 +13,8 @@
 #include "exec/worker.h"
 #include "profiles/catalogue.h"
 #include "profiles/fit.h"
-#include "profiles/team.h"
 #include "profiles/store.h"
+#include "profiles/team.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
@@ -39,11 +40,11 @@ struct bench {
     struct lower_options lower;
     struct program_op *ops; /* unique by key */
     size_t n, capacity;
-    int32_t seen;           /* operators of all graphs, repeats counted */
+    int32_t seen; /* operators of all graphs, repeats counted */
 };
 
-static void add_op(struct bench *b, enum op_kind kind, enum phase phase, const struct op_attrs *attrs,
-                   const struct op_shapes *shapes, enum dtype t)
+static void add_op(struct bench *b, enum op_kind kind, enum phase phase,
+                   const struct op_attrs *attrs, const struct op_shapes *shapes, enum dtype t)
 {
     char text[256];
     uint64_t key = op_key(kind, attrs, shapes, t);
@@ -52,8 +53,14 @@ static void add_op(struct bench *b, enum op_kind kind, enum phase phase, const s
         if (b->ops[i].key == key) return;
     b->ops = arena_grow(b->arena, b->ops, b->n, &b->capacity, sizeof *b->ops);
     b->ops[b->n++] = (struct program_op){
-        .kind = kind, .phase = phase, .attrs = *attrs, .dtype = t, .shapes = *shapes, .key = key,
-        .n_inputs = shapes->n_inputs, .n_outputs = shapes->n_outputs,
+        .kind = kind,
+        .phase = phase,
+        .attrs = *attrs,
+        .dtype = t,
+        .shapes = *shapes,
+        .key = key,
+        .n_inputs = shapes->n_inputs,
+        .n_outputs = shapes->n_outputs,
         .name = arena_strdup(b->arena, op_key_text(text, sizeof text, kind, attrs, shapes, t))};
 }
 
@@ -72,13 +79,15 @@ static enum status add_graph(struct bench *b, int64_t microbatch, struct error *
 }
 
 /* Operators over flat runs have sizes that only a plan knows: a few sizes make a line. */
-static enum status add_flat(struct bench *b, enum op_kind kind, int64_t parameters, struct error *err)
+static enum status add_flat(struct bench *b, enum op_kind kind, int64_t parameters,
+                            struct error *err)
 {
     for (int64_t i = 0, n = parameters; i < FLAT_SIZES && n >= 1024; i++, n /= 4) {
         struct op_attrs attrs = {.decay = true};
         bool adamw = kind == OP_adamw || kind == OP_flat_adamw;
         struct op_shapes shapes = {.n_inputs = kind == OP_accumulate ? 1 : adamw ? 4 : 2};
-        for (int32_t k = 0; k < shapes.n_inputs; k++) shapes.input[k] = (struct shape){.rank = 1, .dim = {n}};
+        for (int32_t k = 0; k < shapes.n_inputs; k++)
+            shapes.input[k] = (struct shape){.rank = 1, .dim = {n}};
         TRY(op_infer(kind, &attrs, &shapes, err));
         add_op(b, kind, PHASE_U, &attrs, &shapes, b->job->precision);
     }
@@ -90,18 +99,22 @@ static enum status collect_ops(struct bench *b, struct error *err)
     const struct job *j = b->job;
     int64_t parameters = model_parameters(&j->model);
     if (j->n_microbatches_sizes)
-        for (int32_t i = 0; i < j->n_microbatches_sizes; i++) TRY(add_graph(b, j->microbatch_sizes[i], err));
+        for (int32_t i = 0; i < j->n_microbatches_sizes; i++)
+            TRY(add_graph(b, j->microbatch_sizes[i], err));
     else
         for (int64_t size = 1; size <= 8 && size <= j->global_batch; size *= 2)
             if (j->global_batch % size == 0) TRY(add_graph(b, size, err));
-    TRY(add_flat(b, j->optimizer.kind == OPTIMIZER_ADAMW ? OP_flat_adamw : OP_flat_sgd, parameters, err));
+    TRY(add_flat(b, j->optimizer.kind == OPTIMIZER_ADAMW ? OP_flat_adamw : OP_flat_sgd, parameters,
+                 err));
     return add_flat(b, OP_accumulate, parameters, err);
 }
 
 /* Medians of the bench's COMPUTE spans by key; the first round of samples is warm-up. */
-static void rows_of(struct bench *b, const struct trace *t, const char *base, double slowdown, struct profile *p)
+static void rows_of(struct bench *b, const struct trace *t, const char *base, double slowdown,
+                    struct profile *p)
 {
-    double *values = ARENA_ARRAY(b->arena, double, t->n_spans + 1), *copy = ARENA_ARRAY(b->arena, double, t->n_spans + 1);
+    double *values = ARENA_ARRAY(b->arena, double, t->n_spans + 1),
+           *copy = ARENA_ARRAY(b->arena, double, t->n_spans + 1);
     size_t at = p->n_ops;
     struct op_row *rows = ARENA_ARRAY(b->arena, struct op_row, p->n_ops + b->n);
     if (p->n_ops) memcpy(rows, p->ops, p->n_ops * sizeof *rows);
@@ -110,39 +123,54 @@ static void rows_of(struct bench *b, const struct trace *t, const char *base, do
         size_t n = 0;
         for (size_t k = 0; k < t->n_spans; k++) {
             const struct span *s = &t->spans[k];
-            if (s->kind != SPAN_COMPUTE || s->key != op->key || (s->microbatch == 0 && s->step == 0)) continue;
+            if (s->kind != SPAN_COMPUTE || s->key != op->key ||
+                (s->microbatch == 0 && s->step == 0))
+                continue;
             values[n++] = s_from_ns(s->end_ns - s->begin_ns) / slowdown;
         }
         if (!n) continue;
         memcpy(copy, values, n * sizeof *copy);
         rows[at++] = (struct op_row){
-            .base = base, .key = op->key, .kind = op->kind, .dtype = op->dtype, .text = op->name,
+            .base = base,
+            .key = op->key,
+            .kind = op->kind,
+            .dtype = op->dtype,
+            .text = op->name,
             .flops = op_flops(op->kind, &op->attrs, &op->shapes),
             .bytes = (double)(op_bytes_read(op->kind, &op->attrs, &op->shapes, op->dtype) +
                               op_bytes_written(op->kind, &op->attrs, &op->shapes, op->dtype)),
-            .seconds = fit_median(values, n), .spread = fit_spread(copy, n), .samples = (int32_t)n,
+            .seconds = fit_median(values, n),
+            .spread = fit_spread(copy, n),
+            .samples = (int32_t)n,
             .provenance = "profile"};
     }
     p->ops = rows;
     p->n_ops = at;
 }
 
-static enum status measure_base(struct bench *b, const char *base, bool emulated, int64_t repeats, struct profile *p,
-                                struct error *err)
+static enum status measure_base(struct bench *b, const char *base, bool emulated, int64_t repeats,
+                                struct profile *p, struct error *err)
 {
     struct program program;
     struct run_result r;
-    struct program_device device = {.name = "bench", .type = base, .host = "localhost", .kind = "host",
-                                    .slowdown = emulated ? 1 : 0, .memory_bytes = INT64_MAX / 2};
+    struct program_device device = {.name = "bench",
+                                    .type = base,
+                                    .host = "localhost",
+                                    .kind = "host",
+                                    .slowdown = emulated ? 1 : 0,
+                                    .memory_bytes = INT64_MAX / 2};
     struct run_options o = {.steps = 1, .keep_trace = true};
-    TRY(bench_ops(b->arena, b->ops, (int32_t)b->n, &device, (int32_t)repeats + 1, b->job->model.vocabulary, &program, err));
-    log_info("measuring %zu unique operators of %d on %s, %lld times each", b->n, (int)b->seen, base, (long long)repeats);
+    TRY(bench_ops(b->arena, b->ops, (int32_t)b->n, &device, (int32_t)repeats + 1,
+                  b->job->model.vocabulary, &program, err));
+    log_info("measuring %zu unique operators of %d on %s, %lld times each", b->n, (int)b->seen,
+             base, (long long)repeats);
     TRY(worker_run(b->arena, &program, &o, &r, err));
     rows_of(b, r.trace, base, emulated ? 1 : 1, p);
     return OK;
 }
 
-static enum status measure_ops(struct bench *b, int64_t repeats, struct profile *p, struct error *err)
+static enum status measure_ops(struct bench *b, int64_t repeats, struct profile *p,
+                               struct error *err)
 {
     for (int32_t t = 0; t < b->cluster->n_types; t++) {
         const struct catalogue_device *d = NULL;
@@ -174,11 +202,13 @@ static enum status launch_quietly(int32_t n, char *const *argv, struct error *er
     return st;
 }
 
-static enum status run_link_bench(struct bench *b, const struct program *program, const char *folder, struct trace **out,
-                                  struct error *err)
+static enum status run_link_bench(struct bench *b, const struct program *program,
+                                  const char *folder, struct trace **out, struct error *err)
 {
-    char *file = arena_printf(b->arena, "%s/link.program", folder), *trace = arena_printf(b->arena, "%s/link.trace", folder);
-    char verb[] = "run", musher[] = "musher", option[] = "--trace", steps[] = "--steps", one[] = "1", quiet[] = "-q";
+    char *file = arena_printf(b->arena, "%s/link.program", folder),
+         *trace = arena_printf(b->arena, "%s/link.trace", folder);
+    char verb[] = "run", musher[] = "musher", option[] = "--trace", steps[] = "--steps",
+         one[] = "1", quiet[] = "-q";
     char *argv[] = {musher, verb, file, option, trace, steps, one, quiet, NULL};
     struct file f = {0};
     TRY(file_open(&f, file, err));
@@ -191,7 +221,8 @@ static enum status run_link_bench(struct bench *b, const struct program *program
     return st;
 }
 
-static enum status fit_link(struct bench *b, const struct link *l, const struct trace *t, struct profile *p, struct error *err)
+static enum status fit_link(struct bench *b, const struct link *l, const struct trace *t,
+                            struct profile *p, struct error *err)
 {
     int64_t *bytes = ARENA_ARRAY(b->arena, int64_t, t->n_spans + 1);
     double *seconds = ARENA_ARRAY(b->arena, double, t->n_spans + 1);
@@ -219,30 +250,34 @@ static bool pair_of(const struct cluster *c, int32_t link, int32_t *from, int32_
     return false;
 }
 
-static enum status measure_link(struct bench *b, int32_t link, int64_t repeats, const char *folder, struct profile *p,
-                                struct error *err)
+static enum status measure_link(struct bench *b, int32_t link, int64_t repeats, const char *folder,
+                                struct profile *p, struct error *err)
 {
     int64_t bytes[LINK_SIZES];
     int32_t from = 0, to = 0;
     struct program program;
     struct trace *t = NULL;
-    for (int32_t i = 0; i < LINK_SIZES; i++) bytes[i] = (int64_t)1024 << (i * 4 / 3); /* 1 KiB … 1 MiB */
+    for (int32_t i = 0; i < LINK_SIZES; i++)
+        bytes[i] = (int64_t)1024 << (i * 4 / 3); /* 1 KiB … 1 MiB */
     if (!pair_of(b->cluster, link, &from, &to)) return OK;
-    log_info("measuring link %s between %s and %s", b->cluster->links[link].name, b->cluster->devices[from].name,
-             b->cluster->devices[to].name);
-    TRY(bench_link(b->arena, b->cluster, from, to, bytes, LINK_SIZES, (int32_t)repeats + 1, &program, err));
+    log_info("measuring link %s between %s and %s", b->cluster->links[link].name,
+             b->cluster->devices[from].name, b->cluster->devices[to].name);
+    TRY(bench_link(b->arena, b->cluster, from, to, bytes, LINK_SIZES, (int32_t)repeats + 1,
+                   &program, err));
     TRY(run_link_bench(b, &program, folder, &t, err));
     return fit_link(b, &b->cluster->links[link], t, p, err);
 }
 
-static enum status measure_links(struct bench *b, int64_t repeats, struct profile *p, struct error *err)
+static enum status measure_links(struct bench *b, int64_t repeats, struct profile *p,
+                                 struct error *err)
 {
     const char *base = getenv("TMPDIR");
     char *folder = arena_printf(b->arena, "%s/musher-XXXXXX", base && *base ? base : "/tmp");
     if (b->cluster->n_devices < 2) return OK;
     if (!mkdtemp(folder)) return error_set(err, ERR_RESOURCE, "%s: %s", folder, strerror(errno));
     enum status st = OK;
-    for (int32_t i = 0; i < b->cluster->n_links && st == OK; i++) st = measure_link(b, i, repeats, folder, p, err);
+    for (int32_t i = 0; i < b->cluster->n_links && st == OK; i++)
+        st = measure_link(b, i, repeats, folder, p, err);
     rmdir(folder);
     return st;
 }
@@ -268,16 +303,19 @@ static void report(const struct profile *p, const struct bench *b, bool as_json)
         common_json_end(&j);
         return;
     }
-    printf("profile %lld: %zu unique operators of %d measured, %zu fits\n", (long long)p->id, p->n_ops, (int)b->seen, p->n_fits);
+    printf("profile %lld: %zu unique operators of %d measured, %zu fits\n", (long long)p->id,
+           p->n_ops, (int)b->seen, p->n_fits);
     for (size_t i = 0; i < p->n_links; i++) {
         char latency[32], rate[32];
         printf("  link %-10s %s + bytes / %s, residual %.1f %%\n", p->links[i].name,
                units_print_ns(latency, ns_from_s(p->links[i].model.latency_s)),
-               units_print_bytes_per_s(rate, p->links[i].model.bandwidth_Bps), 100 * p->links[i].model.residual);
+               units_print_bytes_per_s(rate, p->links[i].model.bandwidth_Bps),
+               100 * p->links[i].model.residual);
     }
 }
 
-static enum status profile(struct arena *a, const struct request *q, bool as_json, struct error *err)
+static enum status profile(struct arena *a, const struct request *q, bool as_json,
+                           struct error *err)
 {
     struct job j;
     struct cluster c;
@@ -286,8 +324,12 @@ static enum status profile(struct arena *a, const struct request *q, bool as_jso
     TRY(cluster_read(a, q->cluster, &c, err));
     TRY(team_complete(&c, err));
     struct bench b = {.arena = a, .job = &j, .cluster = &c};
-    struct profile p = {.cluster = c.name, .machine = common_machine(a), .note = j.model.name, .pace = 1,
-                        .calibrated_on = "", .cluster_hash = common_cluster_hash(a, &c)};
+    struct profile p = {.cluster = c.name,
+                        .machine = common_machine(a),
+                        .note = j.model.name,
+                        .pace = 1,
+                        .calibrated_on = "",
+                        .cluster_hash = common_cluster_hash(a, &c)};
     TRY(team_fused(a, &c, &b.lower, err));
     TRY(store_open(a, q->db, true, &s, err)); /* before minutes of measuring */
     enum status st = collect_ops(&b, err);
@@ -307,17 +349,30 @@ enum status cmd_profile(int argc, char **argv, struct error *err)
     const struct option options[] = {
         {.name = "JOB", .type = OPTION_ARGUMENT, .value = &q.job, .help = "job.yaml"},
         {.name = "CLUSTER", .type = OPTION_ARGUMENT, .value = &q.cluster, .help = "cluster.yaml"},
-        {.name = "db", .type = OPTION_TEXT, .value = &q.db, .unit = "DB", .help = "profile database; made where missing"},
-        {.name = "repeats", .type = OPTION_INT, .value = &q.repeats, .unit = "N", .min = 3, .max = 1000,
+        {.name = "db",
+         .type = OPTION_TEXT,
+         .value = &q.db,
+         .unit = "DB",
+         .help = "profile database; made where missing"},
+        {.name = "repeats",
+         .type = OPTION_INT,
+         .value = &q.repeats,
+         .unit = "N",
+         .min = 3,
+         .max = 1000,
          .help = "samples of each operator and message size"},
         {0}};
-    const struct command command = {"profile", "measure the job's operators and the cluster's links", options,
-                                    {"musher profile job.yaml cluster.yaml --db profiles.db",
-                                     "musher profile job.yaml cluster.yaml --db profiles.db --repeats 50"}};
+    const struct command command = {
+        "profile",
+        "measure the job's operators and the cluster's links",
+        options,
+        {"musher profile job.yaml cluster.yaml --db profiles.db",
+         "musher profile job.yaml cluster.yaml --db profiles.db --repeats 50"}};
     struct arena *a = arena_new();
     enum status st = options_parse(a, &command, &common, argc, argv, err);
     if (st == OK && !common.help)
-        st = q.db ? profile(a, &q, common.json, err) : error_set(err, ERR_USAGE, "profile wants --db DB");
+        st = q.db ? profile(a, &q, common.json, err)
+                  : error_set(err, ERR_USAGE, "profile wants --db DB");
     arena_free(a);
     return st;
 }

@@ -41,9 +41,11 @@ static void print_text(const struct program *p, const struct run_result *r)
     printf("%s: %s an iteration (measured, median of %lld steps%s), %.0f tokens/s\n", p->name,
            units_print_ns(text, r->iteration_ns), (long long)r->steps,
            p->emulated ? ", emulated devices" : "", r->tokens_per_s);
-    printf("  loss %.6f at step %lld, %.6f at step %lld\n", r->losses[0], (long long)r->first_step + 1,
-           r->losses[r->steps - 1], (long long)(r->first_step + r->steps));
-    if (p->emulated && !r->real_time) log_warn("no real-time priority: the measured time has more noise than it need have");
+    printf("  loss %.6f at step %lld, %.6f at step %lld\n", r->losses[0],
+           (long long)r->first_step + 1, r->losses[r->steps - 1],
+           (long long)(r->first_step + r->steps));
+    if (p->emulated && !r->real_time)
+        log_warn("no real-time priority: the measured time has more noise than it need have");
 }
 
 /* A program file starts with its own magic word; everything else is read as a plan. */
@@ -57,8 +59,8 @@ static bool is_program(const char *path)
     return yes;
 }
 
-static enum status load(struct arena *a, const struct request *q, struct plan *plan, struct program *program,
-                        bool *is_plan, struct error *err)
+static enum status load(struct arena *a, const struct request *q, struct plan *plan,
+                        struct program *program, bool *is_plan, struct error *err)
 {
     *is_plan = !is_program(q->plan);
     if (!*is_plan) return program_read(a, q->plan, program, err);
@@ -68,7 +70,8 @@ static enum status load(struct arena *a, const struct request *q, struct plan *p
     return common_lower(a, plan, true, program, err);
 }
 
-static enum status run(struct arena *a, struct request *q, int argc, char **argv, bool as_json, struct error *err)
+static enum status run(struct arena *a, struct request *q, int argc, char **argv, bool as_json,
+                       struct error *err)
 {
     struct plan plan;
     struct program program;
@@ -78,7 +81,8 @@ static enum status run(struct arena *a, struct request *q, int argc, char **argv
     if (q->run.data == NULL && is_plan) q->run.data = plan.job.data;
     if (q->run.data == NULL && is_plan)
         return error_set(err, ERR_USAGE, "no text to train on: --data FILE, or `data:` in the job");
-    if (!launch_is_rank() && program.n_devices > 1) return launch_ranks(program.n_devices, argv - 1, err);
+    if (!launch_is_rank() && program.n_devices > 1)
+        return launch_ranks(program.n_devices, argv - 1, err);
     (void)argc;
     q->run.keep_trace = q->trace != NULL;
     TRY(worker_run(a, &program, &q->run, &r, err));
@@ -99,23 +103,56 @@ enum status cmd_run(int argc, char **argv, struct error *err)
     struct common common = COMMON_DEFAULTS;
     struct request q = {.run = {.steps = 10}};
     const struct option options[] = {
-        {.name = "PLAN", .type = OPTION_ARGUMENT, .value = &q.plan, .help = "plan.yaml, or a program file"},
-        {.name = "steps", .type = OPTION_INT, .value = &q.run.steps, .unit = "N", .min = 1, .max = 1e9,
+        {.name = "PLAN",
+         .type = OPTION_ARGUMENT,
+         .value = &q.plan,
+         .help = "plan.yaml, or a program file"},
+        {.name = "steps",
+         .type = OPTION_INT,
+         .value = &q.run.steps,
+         .unit = "N",
+         .min = 1,
+         .max = 1e9,
          .help = "optimizer steps to run"},
-        {.name = "data", .type = OPTION_TEXT, .value = &q.run.data, .unit = "FILE",
+        {.name = "data",
+         .type = OPTION_TEXT,
+         .value = &q.run.data,
+         .unit = "FILE",
          .help = "text to train on, read as bytes; default: the job's"},
-        {.name = "trace", .type = OPTION_TEXT, .value = &q.trace, .unit = "T", .help = "file to write the trace to"},
-        {.name = "save", .type = OPTION_TEXT, .value = &q.run.save, .unit = "DIR", .help = "folder for checkpoints"},
-        {.name = "save-every", .type = OPTION_INT, .value = &q.run.save_every, .unit = "N", .min = 0, .max = 1e9,
+        {.name = "trace",
+         .type = OPTION_TEXT,
+         .value = &q.trace,
+         .unit = "T",
+         .help = "file to write the trace to"},
+        {.name = "save",
+         .type = OPTION_TEXT,
+         .value = &q.run.save,
+         .unit = "DIR",
+         .help = "folder for checkpoints"},
+        {.name = "save-every",
+         .type = OPTION_INT,
+         .value = &q.run.save_every,
+         .unit = "N",
+         .min = 0,
+         .max = 1e9,
          .help = "steps between checkpoints; 0: at the end"},
-        {.name = "resume", .type = OPTION_TEXT, .value = &q.run.resume, .unit = "DIR",
+        {.name = "resume",
+         .type = OPTION_TEXT,
+         .value = &q.run.resume,
+         .unit = "DIR",
          .help = "go on from the newest checkpoint there, whatever plan wrote it"},
-        {.name = "deterministic", .type = OPTION_FLAG, .value = &q.deterministic,
-         .help = "add gradients in the order of microbatches, whoever owns them: same bits for any plan"},
+        {.name = "deterministic",
+         .type = OPTION_FLAG,
+         .value = &q.deterministic,
+         .help = "add gradients in the order of microbatches, whoever owns them: same bits for any "
+                 "plan"},
         {0}};
-    const struct command command = {"run", "train: the plan on real devices", options,
-                                    {"musher run plan.yaml --steps 20 --data text.txt --trace run.trace",
-                                     "mpirun -n 4 musher run plan.yaml --data text.txt"}};
+    const struct command command = {
+        "run",
+        "train: the plan on real devices",
+        options,
+        {"musher run plan.yaml --steps 20 --data text.txt --trace run.trace",
+         "mpirun -n 4 musher run plan.yaml --data text.txt"}};
     struct arena *a = arena_new();
     enum status st = options_parse(a, &command, &common, argc, argv, err);
     q.seed = common.seed;

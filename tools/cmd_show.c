@@ -16,13 +16,15 @@ struct work { /* of one microbatch's training graph, unfused */
     int64_t tokens;
 };
 
-static enum status measure(struct arena *a, const struct job *j, struct work *out, struct error *err)
+static enum status measure(struct arena *a, const struct job *j, struct work *out,
+                           struct error *err)
 {
     struct graph *g = NULL;
     int64_t microbatch = j->n_microbatches_sizes ? j->microbatch_sizes[0] : 1;
     TRY(lower_graph(a, j, microbatch, &g, err));
     TRY(gradient_build(g, 1, err));
-    *out = (struct work){.operators = g->n_ops, .layers = g->n_layers, .tokens = microbatch * j->sequence_length};
+    *out = (struct work){
+        .operators = g->n_ops, .layers = g->n_layers, .tokens = microbatch * j->sequence_length};
     for (int32_t i = 0; i < g->n_ops; i++) {
         struct op_shapes shapes;
         graph_op_shapes(g, &g->ops[i], &shapes);
@@ -37,7 +39,8 @@ static enum status show_job(struct arena *a, const struct job *j, bool as_json, 
 {
     struct work w;
     TRY(measure(a, j, &w, err));
-    int64_t parameters = model_parameters(&j->model), bytes = parameters * dtype_bytes(j->precision);
+    int64_t parameters = model_parameters(&j->model),
+            bytes = parameters * dtype_bytes(j->precision);
     double per_token = w.flops / (double)w.tokens;
     if (as_json) {
         struct json out;
@@ -59,11 +62,13 @@ static enum status show_job(struct arena *a, const struct job *j, bool as_json, 
     }
     char text[32];
     printf("job: train %s (%s)\n", j->model.name, j->model.family);
-    printf("  parameters        %lld (%s in %s)\n", (long long)parameters, units_print_bytes(text, (double)bytes),
-           dtype_name(j->precision));
-    printf("  operators         %d in a microbatch's training graph, %d layers between cut points\n", (int)w.operators,
-           (int)w.layers);
-    printf("  FLOPs per token   %.4g (forward %.4g)\n", per_token, w.forward_flops / (double)w.tokens);
+    printf("  parameters        %lld (%s in %s)\n", (long long)parameters,
+           units_print_bytes(text, (double)bytes), dtype_name(j->precision));
+    printf(
+        "  operators         %d in a microbatch's training graph, %d layers between cut points\n",
+        (int)w.operators, (int)w.layers);
+    printf("  FLOPs per token   %.4g (forward %.4g)\n", per_token,
+           w.forward_flops / (double)w.tokens);
     printf("  step              %lld sequences of %lld tokens\n", (long long)j->global_batch,
            (long long)j->sequence_length);
     return OK;
@@ -119,7 +124,8 @@ static void show_cluster(const struct cluster *c, bool as_json)
         const struct link *l = &c->links[i];
         char rate[32], latency[32];
         printf("  %-10s %s, %s, %s duplex, %s\n", l->name,
-               l->stated ? units_print_bytes_per_s(rate, l->bandwidth_Bps) : "not stated: to be measured",
+               l->stated ? units_print_bytes_per_s(rate, l->bandwidth_Bps)
+                         : "not stated: to be measured",
                units_print_ns(latency, ns_from_s(l->latency_s)), l->half_duplex ? "half" : "full",
                l->sharing == LINK_FAIR ? "fair" : "fifo");
     }
@@ -141,11 +147,12 @@ static void show_plan(struct arena *a, const struct plan *p, bool as_json)
         common_json_end(&out);
         return;
     }
-    printf("plan: %s\n  %s\n  microbatches of %lld sequences, cluster %s, model %s\n", p->name, plan_describe(a, p),
-           (long long)p->microbatch, p->cluster.name, p->job.model.name);
+    printf("plan: %s\n  %s\n  microbatches of %lld sequences, cluster %s, model %s\n", p->name,
+           plan_describe(a, p), (long long)p->microbatch, p->cluster.name, p->job.model.name);
     if (p->predicted_ns)
         printf("  predicted %s an iteration with %s\n", units_print_ns(text, p->predicted_ns),
-               p->profile_id ? arena_printf(a, "profile %lld", (long long)p->profile_id) : "the catalogue's prior");
+               p->profile_id ? arena_printf(a, "profile %lld", (long long)p->profile_id)
+                             : "the catalogue's prior");
 }
 
 static enum status show(struct arena *a, const char *path, bool as_json, struct error *err)
@@ -171,16 +178,23 @@ static enum status show(struct arena *a, const char *path, bool as_json, struct 
         TRY(job_read(a, path, &j, err));
         return show_job(a, &j, as_json, err);
     }
-    return node_error(root, err, "neither a job (has `model`), a cluster (`device_types`) nor a plan (`replicas`)");
+    return node_error(
+        root, err,
+        "neither a job (has `model`), a cluster (`device_types`) nor a plan (`replicas`)");
 }
 
 enum status cmd_show(int argc, char **argv, struct error *err)
 {
     struct common common = COMMON_DEFAULTS;
     const char *path = NULL;
-    const struct option options[] = {
-        {.name = "JOB|CLUSTER|PLAN", .type = OPTION_ARGUMENT, .value = &path, .help = "a file musher reads"}, {0}};
-    const struct command command = {"show", "what a job, a cluster or a plan says", options,
+    const struct option options[] = {{.name = "JOB|CLUSTER|PLAN",
+                                      .type = OPTION_ARGUMENT,
+                                      .value = &path,
+                                      .help = "a file musher reads"},
+                                     {0}};
+    const struct command command = {"show",
+                                    "what a job, a cluster or a plan says",
+                                    options,
                                     {"musher show job.yaml", "musher show cluster.yaml --json"}};
     struct arena *a = arena_new();
     enum status st = options_parse(a, &command, &common, argc, argv, err);

@@ -14,8 +14,8 @@ struct request {
     int64_t seed;
 };
 
-static void print_json(const struct plan *plan, const struct program *p, const struct profile *profile,
-                       const struct sim_result *r)
+static void print_json(const struct plan *plan, const struct program *p,
+                       const struct profile *profile, const struct sim_result *r)
 {
     struct json j;
     common_json_begin(&j);
@@ -38,21 +38,23 @@ static void print_json(const struct plan *plan, const struct program *p, const s
     common_json_end(&j);
 }
 
-static void print_text(struct arena *a, const struct plan *plan, const struct program *p, const struct profile *profile,
-                       const struct sim_result *r)
+static void print_text(struct arena *a, const struct plan *plan, const struct program *p,
+                       const struct profile *profile, const struct sim_result *r)
 {
     char text[32], peak[32];
-    printf("%s: %s an iteration (predicted with %s)\n", plan->name, units_print_ns(text, r->iteration_ns),
-           common_profile_label(a, profile));
+    printf("%s: %s an iteration (predicted with %s)\n", plan->name,
+           units_print_ns(text, r->iteration_ns), common_profile_label(a, profile));
     for (int32_t i = 0; i < p->n_devices; i++) {
         const struct sim_device *d = &r->devices[i];
         int64_t whole = d->busy_ns + d->idle_ns;
         printf("  %-10s busy %5.1f %%, peak memory %s\n", p->devices[i].name,
-               whole ? 100.0 * (double)d->busy_ns / (double)whole : 0.0, units_print_bytes(peak, (double)d->peak_bytes));
+               whole ? 100.0 * (double)d->busy_ns / (double)whole : 0.0,
+               units_print_bytes(peak, (double)d->peak_bytes));
     }
 }
 
-static enum status simulate(struct arena *a, const struct request *q, bool as_json, struct error *err)
+static enum status simulate(struct arena *a, const struct request *q, bool as_json,
+                            struct error *err)
 {
     struct plan plan;
     struct profile profile;
@@ -62,7 +64,8 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     plan.deterministic |= q->deterministic;
     if (q->seed) plan.seed = plan.job.seed = (uint64_t)q->seed;
     TRY(common_profile(a, &plan.cluster, q->db, q->profile, &profile, err));
-    TRY(common_simulate(a, &plan, &profile, (int32_t)q->steps, q->trace != NULL, &r, &program, err));
+    TRY(common_simulate(a, &plan, &profile, (int32_t)q->steps, q->trace != NULL, &r, &program,
+                        err));
     if (q->trace) TRY(trace_write(r.trace, q->trace, err));
     if (as_json)
         print_json(&plan, &program, &profile, &r);
@@ -77,17 +80,38 @@ enum status cmd_simulate(int argc, char **argv, struct error *err)
     struct request q = {0};
     const struct option options[] = {
         {.name = "PLAN", .type = OPTION_ARGUMENT, .value = &q.plan, .help = "plan.yaml"},
-        {.name = "db", .type = OPTION_TEXT, .value = &q.db, .unit = "DB",
+        {.name = "db",
+         .type = OPTION_TEXT,
+         .value = &q.db,
+         .unit = "DB",
          .help = "profile database; without it costs are the catalogue's prior"},
-        {.name = "profile", .type = OPTION_INT, .value = &q.profile, .unit = "ID", .min = 0, .max = 1e15,
+        {.name = "profile",
+         .type = OPTION_INT,
+         .value = &q.profile,
+         .unit = "ID",
+         .min = 0,
+         .max = 1e15,
          .help = "profile of the database; 0: the cluster's newest"},
-        {.name = "steps", .type = OPTION_INT, .value = &q.steps, .unit = "N", .min = 0, .max = 1e6,
+        {.name = "steps",
+         .type = OPTION_INT,
+         .value = &q.steps,
+         .unit = "N",
+         .min = 0,
+         .max = 1e6,
          .help = "steps to simulate; 0: enough for a steady one"},
-        {.name = "trace", .type = OPTION_TEXT, .value = &q.trace, .unit = "T", .help = "file to write the trace to"},
-        {.name = "deterministic", .type = OPTION_FLAG, .value = &q.deterministic,
+        {.name = "trace",
+         .type = OPTION_TEXT,
+         .value = &q.trace,
+         .unit = "T",
+         .help = "file to write the trace to"},
+        {.name = "deterministic",
+         .type = OPTION_FLAG,
+         .value = &q.deterministic,
          .help = "as run --deterministic would"},
         {0}};
-    const struct command command = {"simulate", "run a plan in predicted time", options,
+    const struct command command = {"simulate",
+                                    "run a plan in predicted time",
+                                    options,
                                     {"musher simulate plan.yaml --db profiles.db --trace sim.trace",
                                      "musher simulate plan.yaml --json"}};
     struct arena *a = arena_new();

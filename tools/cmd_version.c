@@ -33,7 +33,9 @@ enum status cmd_version(int argc, char **argv, struct error *err)
 {
     struct common common = COMMON_DEFAULTS;
     const struct option options[] = {{0}};
-    const struct command command = {"version", "version and compiler of this program", options,
+    const struct command command = {"version",
+                                    "version and compiler of this program",
+                                    options,
                                     {"musher version", "musher version --json"}};
     struct arena *a = arena_new();
     enum status status = options_parse(a, &command, &common, argc, argv, err);

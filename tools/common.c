@@ -3,8 +3,8 @@
 #include "core/arena.h"
 #include "core/lower.h"
 #include "core/rng.h"
-#include "profiles/team.h"
 #include "profiles/store.h"
+#include "profiles/team.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,8 @@
 #include <unistd.h>
 
 /* What write(out, what) writes, as text of the arena's. */
-static char *text_of(struct arena *a, void (*write)(FILE *out, struct arena *a, const void *what), const void *what)
+static char *text_of(struct arena *a, void (*write)(FILE *out, struct arena *a, const void *what),
+                     const void *what)
 {
     char *buffer = NULL;
     size_t n = 0;
@@ -33,19 +34,25 @@ static void write_cluster(FILE *out, struct arena *a, const void *c)
 
 static void write_plan(FILE *out, struct arena *a, const void *p) { plan_write(out, a, p); }
 
-uint64_t common_cluster_hash(struct arena *a, const struct cluster *c) { return hash_text(0, text_of(a, write_cluster, c)); }
+uint64_t common_cluster_hash(struct arena *a, const struct cluster *c)
+{
+    return hash_text(0, text_of(a, write_cluster, c));
+}
 
-const char *common_plan_text(struct arena *a, const struct plan *p) { return text_of(a, write_plan, p); }
+const char *common_plan_text(struct arena *a, const struct plan *p)
+{
+    return text_of(a, write_plan, p);
+}
 
-static enum status load(struct store *s, struct arena *a, const struct cluster *c, int64_t id, struct profile *out,
-                        struct error *err)
+static enum status load(struct store *s, struct arena *a, const struct cluster *c, int64_t id,
+                        struct profile *out, struct error *err)
 {
     if (!id) TRY(store_latest(s, common_cluster_hash(a, c), c->name, &id, err));
     return store_load(s, a, id, out, err);
 }
 
-enum status common_profile(struct arena *a, const struct cluster *c, const char *db, int64_t id, struct profile *out,
-                           struct error *err)
+enum status common_profile(struct arena *a, const struct cluster *c, const char *db, int64_t id,
+                           struct profile *out, struct error *err)
 {
     struct store *s = NULL;
     if (!db && id) return error_set(err, ERR_USAGE, "--profile needs --db");
@@ -60,7 +67,8 @@ const char *common_profile_label(struct arena *a, const struct profile *p)
 {
     if (!p->id) return "the catalogue's prior, nothing measured";
     if (p->calibrated_on && *p->calibrated_on)
-        return arena_printf(a, "profile %lld, calibrated on %s", (long long)p->id, p->calibrated_on);
+        return arena_printf(a, "profile %lld, calibrated on %s", (long long)p->id,
+                            p->calibrated_on);
     return arena_printf(a, "profile %lld, measured", (long long)p->id);
 }
 
@@ -70,15 +78,17 @@ enum status common_plan(struct arena *a, const char *path, struct plan *out, str
     return team_complete(&out->cluster, err);
 }
 
-enum status common_lower(struct arena *a, const struct plan *p, bool check_memory, struct program *out, struct error *err)
+enum status common_lower(struct arena *a, const struct plan *p, bool check_memory,
+                         struct program *out, struct error *err)
 {
     struct lower_options o = {.check_memory = check_memory};
     TRY(team_fused(a, &p->cluster, &o, err));
     return lower_plan(a, p, &o, out, err);
 }
 
-enum status common_simulate(struct arena *a, const struct plan *p, const struct profile *profile, int32_t steps,
-                            bool keep_trace, struct sim_result *out, struct program *program, struct error *err)
+enum status common_simulate(struct arena *a, const struct plan *p, const struct profile *profile,
+                            int32_t steps, bool keep_trace, struct sim_result *out,
+                            struct program *program, struct error *err)
 {
     struct sim_options o = {.steps = steps, .keep_trace = keep_trace};
     TRY(common_lower(a, p, true, program, err));
@@ -98,7 +108,8 @@ const char *common_machine(struct arena *a)
         if (sscanf(line, "model name : %199[^\n]", model) == 1) break;
     if (f) fclose(f);
     if (uname(&u) != 0) return arena_strdup(a, model);
-    return arena_printf(a, "%s, %s, %ld processors", u.nodename, model, sysconf(_SC_NPROCESSORS_ONLN));
+    return arena_printf(a, "%s, %s, %ld processors", u.nodename, model,
+                        sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 void common_json_begin(struct json *j)

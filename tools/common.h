@@ -1,4 +1,5 @@
-/* tools/common.h - what several verbs need: the profile a prediction rests on, programs, names for people. */
+/* tools/common.h - what several verbs need: the profile a prediction rests on, programs, names for
+ * people. */
 #ifndef TOOLS_COMMON_H
 #define TOOLS_COMMON_H
 
@@ -16,20 +17,25 @@ struct arena;
 uint64_t common_cluster_hash(struct arena *a, const struct cluster *c);
 const char *common_plan_text(struct arena *a, const struct plan *p); /* what plan_write writes */
 
-/* db NULL: the catalogue's prior. Otherwise profile `id` of the database, the newest of this cluster where id is 0. */
-MUST_CHECK enum status common_profile(struct arena *a, const struct cluster *c, const char *db, int64_t id,
-                                      struct profile *out, struct error *err);
+/* db NULL: the catalogue's prior. Otherwise profile `id` of the database, the newest of this
+ * cluster where id is 0. */
+MUST_CHECK enum status common_profile(struct arena *a, const struct cluster *c, const char *db,
+                                      int64_t id, struct profile *out, struct error *err);
 /* "profile 3 (calibrated on even-pipeline)", "catalogue prior, nothing measured" */
 const char *common_profile_label(struct arena *a, const struct profile *p);
 
 /* plan_read, with the catalogue's memory where the plan states none. */
-MUST_CHECK enum status common_plan(struct arena *a, const char *path, struct plan *out, struct error *err);
-MUST_CHECK enum status common_lower(struct arena *a, const struct plan *p, bool check_memory, struct program *out,
-                                    struct error *err);
-MUST_CHECK enum status common_simulate(struct arena *a, const struct plan *p, const struct profile *profile, int32_t steps,
-                                       bool keep_trace, struct sim_result *out, struct program *program, struct error *err);
+MUST_CHECK enum status common_plan(struct arena *a, const char *path, struct plan *out,
+                                   struct error *err);
+MUST_CHECK enum status common_lower(struct arena *a, const struct plan *p, bool check_memory,
+                                    struct program *out, struct error *err);
+MUST_CHECK enum status common_simulate(struct arena *a, const struct plan *p,
+                                       const struct profile *profile, int32_t steps,
+                                       bool keep_trace, struct sim_result *out,
+                                       struct program *program, struct error *err);
 
-const char *common_machine(struct arena *a); /* host name and processor, for the record of measurements */
+const char *
+common_machine(struct arena *a); /* host name and processor, for the record of measurements */
 
 /* Opens {"schema": 1 on stdout; common_json_end closes it. */
 void common_json_begin(struct json *j);

@@ -31,11 +31,11 @@ static const struct verb {
 
 static void print_usage(FILE *out)
 {
-    fputs("usage: musher VERB [options] [arguments]\n\n"
-          "Plans, simulates and runs the training of one model on a mixed team of GPUs.\n\nverbs:\n",
-          out);
-    for (size_t i = 0; i < N_VERBS; i++)
-        if (verbs[i].run) fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].help);
+    fputs(
+        "usage: musher VERB [options] [arguments]\n\n"
+        "Plans, simulates and runs the training of one model on a mixed team of GPUs.\n\nverbs:\n",
+        out);
+    for (size_t i = 0; i < N_VERBS; i++) fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].help);
     fputs("\n'musher VERB --help' tells more. Exit codes: 0 done, 1 internal, 2 usage, 3 input,\n"
           "4 no plan fits, 5 tolerance exceeded, 6 resources, 7 a rank failed, 130 interrupted.\n",
           out);
@@ -47,8 +47,6 @@ static enum status find_verb(const char *name, const struct verb **out, struct e
     for (size_t i = 0; i < N_VERBS; i++) {
         names[i] = verbs[i].name;
         if (strcmp(verbs[i].name, name)) continue;
-        if (!verbs[i].run)
-            return error_set(err, ERR_USAGE, "this build has no '%s'", name);
         *out = &verbs[i];
         return OK;
     }
@@ -116,7 +114,8 @@ int main(int argc, char **argv)
     enum status status = OK;
     if (!strcmp(first, "--version"))
         printf("musher %s\n", MUSHER_VERSION);
-    else if (!strcmp(first, "--help") || !strcmp(first, "-h") || (!strcmp(first, "help") && argc < 3))
+    else if (!strcmp(first, "--help") || !strcmp(first, "-h") ||
+             (!strcmp(first, "help") && argc < 3))
         print_usage(stdout);
     else if (!strcmp(first, "help")) {
         status = find_verb(argv[2], &verb, &err);

@@ -19,13 +19,33 @@ struct tables {
 #define N_COMMON 6
 static void common_table(struct common *c, struct option table[N_COMMON])
 {
-    const struct option rows[N_COMMON] = {
-        {.name = "json", .type = OPTION_FLAG, .value = &c->json, .help = "results as JSON on stdout"},
-        {.name = "seed", .type = OPTION_INT, .value = &c->seed, .unit = "N", .min = 0, .max = 9e15, .help = "of weights and batches; 0: the job's"},
-        {.name = "verbose", .letter = 'v', .type = OPTION_FLAG, .value = &c->verbose, .help = "say more on stderr"},
-        {.name = "quiet", .letter = 'q', .type = OPTION_FLAG, .value = &c->quiet, .help = "say only what went wrong"},
-        {.name = "help", .letter = 'h', .type = OPTION_FLAG, .value = &c->help, .help = "this text"},
-        {0}};
+    const struct option rows[N_COMMON] = {{.name = "json",
+                                           .type = OPTION_FLAG,
+                                           .value = &c->json,
+                                           .help = "results as JSON on stdout"},
+                                          {.name = "seed",
+                                           .type = OPTION_INT,
+                                           .value = &c->seed,
+                                           .unit = "N",
+                                           .min = 0,
+                                           .max = 9e15,
+                                           .help = "of weights and batches; 0: the job's"},
+                                          {.name = "verbose",
+                                           .letter = 'v',
+                                           .type = OPTION_FLAG,
+                                           .value = &c->verbose,
+                                           .help = "say more on stderr"},
+                                          {.name = "quiet",
+                                           .letter = 'q',
+                                           .type = OPTION_FLAG,
+                                           .value = &c->quiet,
+                                           .help = "say only what went wrong"},
+                                          {.name = "help",
+                                           .letter = 'h',
+                                           .type = OPTION_FLAG,
+                                           .value = &c->help,
+                                           .help = "this text"},
+                                          {0}};
     memcpy(table, rows, sizeof rows);
 }
 
@@ -168,14 +188,22 @@ static enum status assign(struct arena *a, const struct option *o, const char *t
                           struct error *err)
 {
     switch (o->type) {
-    case OPTION_INT: return assign_int(o, text, err);
-    case OPTION_DOUBLE: return assign_double(o, text, err);
-    case OPTION_CHOICE: return assign_choice(o, text, err);
+    case OPTION_INT:
+        return assign_int(o, text, err);
+    case OPTION_DOUBLE:
+        return assign_double(o, text, err);
+    case OPTION_CHOICE:
+        return assign_choice(o, text, err);
     case OPTION_TEXT:
-    case OPTION_ARGUMENT: *(const char **)o->value = text; return OK;
+    case OPTION_ARGUMENT:
+        *(const char **)o->value = text;
+        return OK;
     case OPTION_TEXTS:
-    case OPTION_ARGUMENTS: add_text(a, o->value, text); return OK;
-    case OPTION_FLAG: break;
+    case OPTION_ARGUMENTS:
+        add_text(a, o->value, text);
+        return OK;
+    case OPTION_FLAG:
+        break;
     }
     BUG("option --%s has no value to set", o->name);
 }
@@ -280,21 +308,31 @@ enum status options_parse(struct arena *a, const struct command *command, struct
     return share_out(a, command, &given, err);
 }
 
-/* ---- help ------------------------------------------------------------------------------------- */
+/* ---- help -------------------------------------------------------------------------------------
+ */
 
 static void print_default(const struct option *o, FILE *out)
 {
     switch (o->type) {
-    case OPTION_INT: fprintf(out, " (default %" PRId64 ")", *(int64_t *)o->value); break;
-    case OPTION_DOUBLE: fprintf(out, " (default %g)", *(double *)o->value); break;
-    case OPTION_CHOICE: fprintf(out, " (default %s)", o->choices[*(int *)o->value]); break;
+    case OPTION_INT:
+        fprintf(out, " (default %" PRId64 ")", *(int64_t *)o->value);
+        break;
+    case OPTION_DOUBLE:
+        fprintf(out, " (default %g)", *(double *)o->value);
+        break;
+    case OPTION_CHOICE:
+        fprintf(out, " (default %s)", o->choices[*(int *)o->value]);
+        break;
     case OPTION_TEXT:
         if (*(const char **)o->value) fprintf(out, " (default %s)", *(const char **)o->value);
         break;
-    case OPTION_TEXTS: fputs(" (may be repeated)", out); break;
+    case OPTION_TEXTS:
+        fputs(" (may be repeated)", out);
+        break;
     case OPTION_FLAG:
     case OPTION_ARGUMENT:
-    case OPTION_ARGUMENTS: break;
+    case OPTION_ARGUMENTS:
+        break;
     }
 }
 
@@ -348,5 +386,6 @@ void options_help(const struct command *command, const struct common *common, FI
     print_rows("options", command->options, false, out);
     print_rows("options of every verb", shared, false, out);
     if (command->examples[0]) fputs("\nexamples:\n", out);
-    for (int i = 0; i < 4 && command->examples[i]; i++) fprintf(out, "  %s\n", command->examples[i]);
+    for (int i = 0; i < 4 && command->examples[i]; i++)
+        fprintf(out, "  %s\n", command->examples[i]);
 }

@@ -1,7 +1,8 @@
-/* A timeline is drawn from calls, not operators: the operators of one call of a procedure run back to back, so a box from
- * the first one's begin to the last one's end is what they look like from afar, and a thousand boxes take gnuplot
- * a third of a second where a hundred thousand take a minute. Names go to gnuplot quoted and `noenhanced`, with everything
- * but letters, digits and a few marks replaced: gnuplot executes backticks. */
+/* A timeline is drawn from calls, not operators: the operators of one call of a procedure run back
+ * to back, so a box from the first one's begin to the last one's end is what they look like from
+ * afar, and a thousand boxes take gnuplot a third of a second where a hundred thousand take a
+ * minute. Names go to gnuplot quoted and `noenhanced`, with everything but letters, digits and a
+ * few marks replaced: gnuplot executes backticks. */
 #include "tools/plot.h"
 
 #include "core/arena.h"
@@ -21,8 +22,9 @@ static const struct {
     char letter;
     const char *title, *rgb;
 } colours[COLOURS] = {
-    {'F', "forward", "#4C9BE8"},       {'B', "backward", "#2CA87F"},  {'I', "input gradient", "#2CA87F"},
-    {'W', "weight gradient", "#9BD770"}, {'U', "update", "#8E6BBF"},   {'s', "message", "#F2A93B"},
+    {'F', "forward", "#4C9BE8"},        {'B', "backward", "#2CA87F"},
+    {'I', "input gradient", "#2CA87F"}, {'W', "weight gradient", "#9BD770"},
+    {'U', "update", "#8E6BBF"},         {'s', "message", "#F2A93B"},
     {'r', "all-reduce", "#E4572E"},
 };
 
@@ -52,13 +54,15 @@ static int32_t colour_of(char letter)
     return 0;
 }
 
-/* The last whole step in the spans' own clock: from the end of the last update before it to the end of its own. */
+/* The last whole step in the spans' own clock: from the end of the last update before it to the end
+ * of its own. */
 static void steady_window(const struct trace *t, int64_t *begin_ns, int64_t *end_ns)
 {
     int32_t last = 0;
     *begin_ns = *end_ns = 0;
     for (size_t i = 0; i < t->n_spans; i++)
-        if (t->spans[i].kind == SPAN_COMPUTE && t->spans[i].letter == 'U' && t->spans[i].step > last)
+        if (t->spans[i].kind == SPAN_COMPUTE && t->spans[i].letter == 'U' &&
+            t->spans[i].step > last)
             last = t->spans[i].step;
     for (size_t i = 0; i < t->n_spans; i++) {
         const struct span *s = &t->spans[i];
@@ -74,25 +78,29 @@ static void add(struct boxes *b, struct box x)
     b->items[b->n++] = x;
 }
 
-/* Spans of one trace inside its window, as boxes; neighbouring operators of one call become one box. Spans come sorted
- * by device, stream and begin. */
-static void collect(struct boxes *b, const struct trace *t, int32_t first_row, int64_t from_ns, int64_t to_ns)
+/* Spans of one trace inside its window, as boxes; neighbouring operators of one call become one
+ * box. Spans come sorted by device, stream and begin. */
+static void collect(struct boxes *b, const struct trace *t, int32_t first_row, int64_t from_ns,
+                    int64_t to_ns)
 {
     const struct span *open = NULL;
     for (size_t i = 0; i < t->n_spans; i++) {
         const struct span *s = &t->spans[i];
-        if (s->end_ns <= from_ns || s->begin_ns >= to_ns || s->kind == SPAN_STEP || s->kind == SPAN_RECEIVE) continue;
+        if (s->end_ns <= from_ns || s->begin_ns >= to_ns || s->kind == SPAN_STEP ||
+            s->kind == SPAN_RECEIVE)
+            continue;
         int64_t begin = (s->begin_ns > from_ns ? s->begin_ns : from_ns) - from_ns;
         int64_t end = (s->end_ns < to_ns ? s->end_ns : to_ns) - from_ns;
         bool compute = s->kind == SPAN_COMPUTE;
-        if (compute && open && open->device == s->device && open->letter == s->letter && open->step == s->step &&
-            open->microbatch == s->microbatch) {
+        if (compute && open && open->device == s->device && open->letter == s->letter &&
+            open->step == s->step && open->microbatch == s->microbatch) {
             b->items[b->n - 1].end_ns = end;
             continue;
         }
         open = compute ? s : NULL;
         char letter = compute ? s->letter : s->kind == SPAN_SEND ? 's' : 'r';
-        add(b, (struct box){first_row + s->device, colour_of(letter), begin, end, compute ? 0.4 : 0.08});
+        add(b, (struct box){first_row + s->device, colour_of(letter), begin, end,
+                            compute ? 0.4 : 0.08});
     }
 }
 
@@ -100,42 +108,55 @@ static void write_head(FILE *out, const char *terminal, const char *image, int32
 {
     int height = 140 + 34 * rows;
     if (!strcmp(terminal, "svg"))
-        fprintf(out, "set terminal svg size 1600,%d font 'DejaVu Sans,13' noenhanced background rgb 'white'\n", height);
+        fprintf(out,
+                "set terminal svg size 1600,%d font 'DejaVu Sans,13' noenhanced background rgb "
+                "'white'\n",
+                height);
     else
-        fprintf(out, "set terminal pngcairo size 1600,%d font 'DejaVu Sans,11' noenhanced\n", height);
-    fprintf(out, "set output '%s'\nset style fill solid 1.0 noborder\nset border 3\nset xtics nomirror out\n"
-                 "set ytics nomirror scale 0\nset xlabel 'milliseconds since the step began'\n"
-                 "set key outside top center horizontal\nset grid x lc rgb '#DDDDDD'\n",
-            image);
+        fprintf(out, "set terminal pngcairo size 1600,%d font 'DejaVu Sans,11' noenhanced\n",
+                height);
+    fprintf(
+        out,
+        "set output '%s'\nset style fill solid 1.0 noborder\nset border 3\nset xtics nomirror out\n"
+        "set ytics nomirror scale 0\nset xlabel 'milliseconds since the step began'\n"
+        "set key outside top center horizontal\nset grid x lc rgb '#DDDDDD'\n",
+        image);
 }
 
-static void write_rows(FILE *out, struct arena *a, struct trace *const *traces, size_t n, int32_t rows)
+static void write_rows(FILE *out, struct arena *a, struct trace *const *traces, size_t n,
+                       int32_t rows)
 {
     int32_t row = 0;
     fprintf(out, "set yrange [-0.7:%g]\nset ytics (", rows - 0.3);
     for (size_t i = 0; i < n; i++)
         for (int32_t d = 0; d < traces[i]->n_devices; d++, row++)
-            fprintf(out, "%s\"%s %s\" %d", row ? ", " : "", traces[i]->source == TRACE_SIM ? "predicted" : "measured",
+            fprintf(out, "%s\"%s %s\" %d", row ? ", " : "",
+                    traces[i]->source == TRACE_SIM ? "predicted" : "measured",
                     plain(a, traces[i]->devices[d].name), (int)(rows - 1 - row));
     fprintf(out, ")\n");
 }
 
-static void write_titles(FILE *out, struct arena *a, struct trace *const *traces, size_t n, const int64_t *length_ns)
+static void write_titles(FILE *out, struct arena *a, struct trace *const *traces, size_t n,
+                         const int64_t *length_ns)
 {
     fprintf(out, "set title \"");
     for (size_t i = 0; i < n; i++) {
         char text[32];
-        fprintf(out, "%s%s%s %s", i ? "    " : "", traces[i]->source == TRACE_SIM ? "predicted " : "measured ",
+        fprintf(out, "%s%s%s %s", i ? "    " : "",
+                traces[i]->source == TRACE_SIM ? "predicted " : "measured ",
                 plain(a, traces[i]->plan), units_print_ns(text, length_ns[i]));
-        if (traces[i]->source != TRACE_SIM && traces[i]->emulated) fprintf(out, " (emulated devices)");
+        if (traces[i]->source != TRACE_SIM && traces[i]->emulated)
+            fprintf(out, " (emulated devices)");
     }
     fprintf(out, "\"\n");
     for (int32_t row = 0, i = 0; (size_t)i + 1 < n; i++) {
         row += traces[i]->n_devices;
         int32_t rows = row;
         for (size_t k = (size_t)i + 1; k < n; k++) rows += traces[k]->n_devices;
-        fprintf(out, "set arrow from graph 0, first %g to graph 1, first %g nohead lc rgb '#888888' dt 2\n",
-                rows - row - 0.5, rows - row - 0.5);
+        fprintf(
+            out,
+            "set arrow from graph 0, first %g to graph 1, first %g nohead lc rgb '#888888' dt 2\n",
+            rows - row - 0.5, rows - row - 0.5);
     }
 }
 
@@ -149,12 +170,16 @@ static void write_boxes(FILE *out, const struct boxes *b, int32_t rows)
         for (size_t i = 0; i < b->n; i++) {
             const struct box *x = &b->items[i];
             if (x->colour != k) continue;
-            double y = rows - 1 - x->row, middle = x->height > 0.2 ? y : y - 0.4; /* messages below their device's row */
+            double y = rows - 1 - x->row,
+                   middle = x->height > 0.2 ? y : y - 0.4; /* messages below their device's row */
             if (x->height > 0.2)
-                fprintf(out, "%.6f %.3f %.6f %.6f %.3f %.3f\n", 0.5e-6 * (double)(x->begin_ns + x->end_ns), middle,
-                        1e-6 * (double)x->begin_ns, 1e-6 * (double)x->end_ns, middle - 0.28, middle + 0.4);
+                fprintf(out, "%.6f %.3f %.6f %.6f %.3f %.3f\n",
+                        0.5e-6 * (double)(x->begin_ns + x->end_ns), middle,
+                        1e-6 * (double)x->begin_ns, 1e-6 * (double)x->end_ns, middle - 0.28,
+                        middle + 0.4);
             else
-                fprintf(out, "%.6f %.3f %.6f %.6f %.3f %.3f\n", 0.5e-6 * (double)(x->begin_ns + x->end_ns), middle,
+                fprintf(out, "%.6f %.3f %.6f %.6f %.3f %.3f\n",
+                        0.5e-6 * (double)(x->begin_ns + x->end_ns), middle,
                         1e-6 * (double)x->begin_ns, 1e-6 * (double)x->end_ns, middle, middle + 0.1);
         }
         fprintf(out, "END\n");
@@ -162,15 +187,16 @@ static void write_boxes(FILE *out, const struct boxes *b, int32_t rows)
     fprintf(out, "plot ");
     for (int32_t k = 0; k < COLOURS; k++) {
         if (!used[k]) continue;
-        fprintf(out, "%s$c%d using 1:2:3:4:5:6 with boxxyerror lc rgb '%s' title '%s'", first ? "" : ", ", (int)k,
-                colours[k].rgb, colours[k].title);
+        fprintf(out, "%s$c%d using 1:2:3:4:5:6 with boxxyerror lc rgb '%s' title '%s'",
+                first ? "" : ", ", (int)k, colours[k].rgb, colours[k].title);
         first = false;
     }
     fprintf(out, "%s\n", first ? "NaN notitle" : "");
 }
 
-static enum status write_script(struct arena *a, struct trace *const *traces, size_t n, const char *terminal,
-                                const char *image, const char *path, struct error *err)
+static enum status write_script(struct arena *a, struct trace *const *traces, size_t n,
+                                const char *terminal, const char *image, const char *path,
+                                struct error *err)
 {
     struct file f = {0};
     struct boxes b = {.arena = a};
@@ -202,26 +228,32 @@ static enum status run_gnuplot(const char *script, struct error *err)
         _exit(127);
     }
     int how = 0;
-    if (waitpid(child, &how, 0) < 0) return error_set(err, ERR_RESOURCE, "gnuplot: %s", strerror(errno));
+    if (waitpid(child, &how, 0) < 0)
+        return error_set(err, ERR_RESOURCE, "gnuplot: %s", strerror(errno));
     if (WIFEXITED(how) && WEXITSTATUS(how) == 0) return OK;
     if (WIFEXITED(how) && WEXITSTATUS(how) == 127)
-        return error_set(err, ERR_RESOURCE, "gnuplot is not installed; the script is kept as %s", script);
+        return error_set(err, ERR_RESOURCE, "gnuplot is not installed; the script is kept as %s",
+                         script);
     return error_set(err, ERR_RESOURCE, "gnuplot failed on %s", script);
 }
 
-enum status plot_timelines(struct arena *a, struct trace *const *traces, size_t n, const char *path, struct error *err)
+enum status plot_timelines(struct arena *a, struct trace *const *traces, size_t n, const char *path,
+                           struct error *err)
 {
     const char *ending = strrchr(path, '.');
     if (ending && !strcmp(ending, ".gp"))
         return write_script(a, traces, n, "png", arena_printf(a, "%s.png", path), path, err);
     if (!ending || (strcmp(ending, ".png") && strcmp(ending, ".svg")))
-        return error_set(err, ERR_USAGE, "%s: plot writes .png, .svg, .gp or .json (Chrome/Perfetto)", path);
-    if (strchr(path, '\'')) return error_set(err, ERR_USAGE, "%s: no quotes in the name of a picture", path);
+        return error_set(err, ERR_USAGE,
+                         "%s: plot writes .png, .svg, .gp or .json (Chrome/Perfetto)", path);
+    if (strchr(path, '\''))
+        return error_set(err, ERR_USAGE, "%s: no quotes in the name of a picture", path);
     const char *script = arena_printf(a, "%s.gp", path);
     const char *image = arena_printf(a, "%s.part%s", path, ending); /* complete or not there */
     TRY(write_script(a, traces, n, ending + 1, image, script, err));
     enum status st = run_gnuplot(script, err);
-    if (st == OK && rename(image, path) != 0) st = error_set(err, ERR_RESOURCE, "%s: %s", path, strerror(errno));
+    if (st == OK && rename(image, path) != 0)
+        st = error_set(err, ERR_RESOURCE, "%s: %s", path, strerror(errno));
     if (st != OK) {
         unlink(image);
         return st;

@@ -1,5 +1,6 @@
-/* Speeds, as lines `bench NAME VALUE UNIT`. CPU time of this process, the best of a few rounds: other work on the machine
- * only ever makes a round slower. Ratios between lines of one run mean more than any line alone. */
+/* Speeds, as lines `bench NAME VALUE UNIT`. CPU time of this process, the best of a few rounds:
+ * other work on the machine only ever makes a round slower. Ratios between lines of one run mean
+ * more than any line alone. */
 #include "core/arena.h"
 #include "core/document.h"
 #include "core/rng.h"
@@ -23,7 +24,10 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void line(const char *name, double value, const char *unit) { printf("bench %s %.6g %s\n", name, value, unit); }
+static void line(const char *name, double value, const char *unit)
+{
+    printf("bench %s %.6g %s\n", name, value, unit);
+}
 
 static void must(enum status st, const struct error *err)
 {
@@ -32,7 +36,8 @@ static void must(enum status st, const struct error *err)
     exit(st);
 }
 
-/* W1: strict 1F1B, 64 stages, 1,024 microbatches; 2PM computes and 2(P-1)M messages. Known makespan 4,138,400,000 ns. */
+/* W1: strict 1F1B, 64 stages, 1,024 microbatches; 2PM computes and 2(P-1)M messages. Known makespan
+ * 4,138,400,000 ns. */
 static void bench_p2p(void)
 {
     enum { STAGES = 64, MICROBATCHES = 1024, ROUNDS = 3 };
@@ -56,7 +61,8 @@ static void bench_p2p(void)
         double took = cpu_seconds() - start;
         if (took < best) best = took;
         if (r.makespan_ns != 4138400000) {
-            fprintf(stderr, "bench: W1 64 x 1024 ends at %lld ns, not 4138400000\n", (long long)r.makespan_ns);
+            fprintf(stderr, "bench: W1 64 x 1024 ends at %lld ns, not 4138400000\n",
+                    (long long)r.makespan_ns);
             exit(ERR_INTERNAL);
         }
     }
@@ -112,7 +118,8 @@ static void bench_fit(void)
     free(x), free(y);
 }
 
-/* One device trains the example's model; the share of the compute thread's CPU time that is spent inside BLAS. */
+/* One device trains the example's model; the share of the compute thread's CPU time that is spent
+ * inside BLAS. */
 static void bench_exec(void)
 {
     struct arena *a = arena_new();
@@ -125,9 +132,18 @@ static void bench_exec(void)
     setenv("MUSHER_BLAS_CLOCK", "1", 1);
     read_example(a, "examples/one.yaml", &j, &c);
     struct plan_stage stage = {.last_layer = 0, .receive_ahead = 2};
-    struct plan_replica replica = {.microbatches = (int32_t)(j.global_batch / j.microbatch_sizes[0]), .n_stages = 1, .stages = &stage};
-    struct plan plan = {.name = "one", .microbatch = j.microbatch_sizes[0], .steps = 1, .n_replicas = 1, .replicas = &replica,
-                        .job = j, .cluster = c, .seed = 1};
+    struct plan_replica replica = {.microbatches =
+                                       (int32_t)(j.global_batch / j.microbatch_sizes[0]),
+                                   .n_stages = 1,
+                                   .stages = &stage};
+    struct plan plan = {.name = "one",
+                        .microbatch = j.microbatch_sizes[0],
+                        .steps = 1,
+                        .n_replicas = 1,
+                        .replicas = &replica,
+                        .job = j,
+                        .cluster = c,
+                        .seed = 1};
     struct graph *g = NULL;
     must(lower_graph(a, &j, plan.microbatch, &g, &err), &err);
     stage.last_layer = g->n_layers - 1;

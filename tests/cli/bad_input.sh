@@ -89,7 +89,7 @@ edit team.yaml 's/10 us/-10 us/' c.yaml
 refused "negative latency" 3 "latency" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/{type: cpu}]/{type: gpu}]/' c.yaml
 refused "an unknown device type lists the known" 3 "cpu" "$MUSHER" plan job.yaml c.yaml -o p
-edit team.yaml 's/device: host/device: B9000/' c.yaml
+edit team.yaml 's/device: host, slowdown: 1.5/device: B9000/' c.yaml
 refused "an unknown catalogue device lists the known" 3 "A100" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/between: \[n\]/between: [m]/' c.yaml
 refused "a link to nowhere" 3 "m" "$MUSHER" plan job.yaml c.yaml -o p
@@ -120,14 +120,17 @@ refused "a plan that does not fit names the holders" 4 "n.0" "$MUSHER" simulate 
 
 # Runs.
 refused "no text to train on" 2 "--data" "$MUSHER" run even.yaml
-refused "a text that is too short" 3 "model.json" "$MUSHER" run even.yaml --data model.json --steps 1
+echo hi > short.txt
+refused "a text that is too short" 3 "short.txt" "$MUSHER" run even.yaml --data short.txt --steps 1
 refused "a world of another size" 3 "2" mpirun --oversubscribe -n 3 "$MUSHER" run even.yaml --data text.txt --steps 1
 refused "a checkpoint that is not there" 3 "nowhere" "$MUSHER" run even.yaml --data text.txt --steps 1 --resume nowhere
 
 # Traces and databases.
 "$MUSHER" simulate even.yaml --trace sim.keep > /dev/null
 "$MUSHER" simulate plan.yaml --trace other.keep > /dev/null
-refused "a run that is a simulation" 3 "simulated" "$MUSHER" calibrate --db none.keep sim.keep
+"$MUSHER" profile job.yaml team.yaml --db db.keep --repeats 3 > /dev/null 2> err.keep && ok "a profile" || not_ok "a profile" "$(cat err.keep)"
+refused "a run that is a simulation" 3 "simulated" "$MUSHER" calibrate --db db.keep sim.keep
+refused "calibrating into nothing" 3 "none.keep" "$MUSHER" calibrate --db none.keep sim.keep
 refused "a database that is not there" 3 "nowhere.db" "$MUSHER" simulate even.yaml --db nowhere.db
 refused "a database that is none" 3 "job.yaml" "$MUSHER" simulate even.yaml --db job.yaml
 refused "traces of two plans" 3 "plan" "$MUSHER" compare sim.keep other.keep
