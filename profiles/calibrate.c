@@ -194,8 +194,10 @@ static enum status make_factor(struct state *s, int32_t type, int32_t kind, bool
 static enum status make_factors(struct state *s, bool force)
 {
     for (size_t i = 0; i < s->parent->n_factors; i++) put_factor(s, s->parent->factors[i]);
-    for (int32_t type = -1; type < s->cluster->n_types; type++)
-        for (int32_t kind = -1; kind < OP_KIND_COUNT; kind++) TRY(make_factor(s, type, kind, force));
+    /* the narrow ones first, so that a complaint names the type and the kind */
+    for (int32_t t = 0; t <= s->cluster->n_types; t++)
+        for (int32_t k = 0; k <= OP_KIND_COUNT; k++)
+            TRY(make_factor(s, t < s->cluster->n_types ? t : -1, k < OP_KIND_COUNT ? k : -1, force));
     return OK;
 }
 

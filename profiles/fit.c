@@ -29,13 +29,12 @@ static void fit_guard(void)
 
 struct problem {
     struct arena *arena;
-    const double *y;
     size_t n_columns, n;
     double *column[COLUMNS_MOST]; /* (n) each, divided by y and scaled; column 0 is the constant's */
     double scale[COLUMNS_MOST];
     bool used[COLUMNS_MOST];
     double value[COLUMNS_MOST];   /* solution in scaled units; 0 where not used */
-    double *weight;               /* (n) of the last robust fit */
+    bool robust;                  /* the last solve was */
 };
 
 /* --- rows ------------------------------------------------------------------------------------ */
@@ -51,7 +50,6 @@ static void make_columns(struct problem *p, const double *x, size_t n_x, const d
 {
     p->n_columns = n_x + 1;
     for (size_t c = 0; c < p->n_columns; c++) p->column[c] = ARENA_ARRAY(p->arena, double, n);
-    p->weight = ARENA_ARRAY(p->arena, double, n);
     for (size_t i = 0; i < n; i++) {
         if (!usable(x + i * n_x, n_x, y[i])) continue;
         for (size_t c = 0; c < p->n_columns; c++) p->column[c][p->n] = (c ? x[i * n_x + c - 1] : 1) / y[i];
@@ -83,25 +81,22 @@ static size_t n_used(const struct problem *p)
     return n;
 }
 
-static bool solve_robust(struct problem *p, const gsl_matrix *x, const gsl_vector *ones, gsl_vector *c, gsl_matrix *covariance)
+static bool solve_robust(const gsl_matrix *x, const gsl_vector *ones, gsl_vector *c, gsl_matrix *covariance)
 {
     gsl_multifit_robust_workspace *w = gsl_multifit_robust_alloc(gsl_multifit_robust_bisquare, x->size1, x->size2);
     if (!w) arena_exhausted(x->size1 * x->size2 * sizeof(double));
     int rc = gsl_multifit_robust(x, ones, c, covariance, w);
-    gsl_multifit_robust_stats about = gsl_multifit_robust_statistics(w);
-    for (size_t i = 0; i < p->n; i++) p->weight[i] = gsl_vector_get(about.weights, i);
     gsl_multifit_robust_free(w);
     return rc == GSL_SUCCESS || rc == GSL_EMAXITER; /* not yet still: the last estimate serves */
 }
 
-static bool solve_plain(struct problem *p, const gsl_matrix *x, const gsl_vector *ones, gsl_vector *c, gsl_matrix *covariance)
+static bool solve_plain(const gsl_matrix *x, const gsl_vector *ones, gsl_vector *c, gsl_matrix *covariance)
 {
     double chisq = 0;
     gsl_multifit_linear_workspace *w = gsl_multifit_linear_alloc(x->size1, x->size2);
     if (!w) arena_exhausted(x->size1 * x->size2 * sizeof(double));
     int rc = gsl_multifit_linear(x, ones, c, covariance, &chisq, w);
     gsl_multifit_linear_free(w);
-    for (size_t i = 0; i < p->n; i++) p->weight[i] = 1;
     return rc == GSL_SUCCESS;
 }
 
@@ -119,8 +114,8 @@ static bool solve(struct problem *p)
         at++;
     }
     /* With a row or two to spare there is nothing to tell a straggler by. */
-    bool ok = p->n > m + 2 && solve_robust(p, x, ones, c, covariance);
-    if (!ok) ok = solve_plain(p, x, ones, c, covariance);
+    bool ok = p->robust = p->n > m + 2 && solve_robust(x, ones, c, covariance);
+    if (!ok) ok = solve_plain(x, ones, c, covariance);
     at = 0;
     for (size_t k = 0; k < p->n_columns; k++) {
         p->value[k] = p->used[k] ? gsl_vector_get(c, at++) : 0;
@@ -133,15 +128,21 @@ static bool solve(struct problem *p)
     return ok;
 }
 
+/* Relative RMS over the rows that bisquare keeps: those within 4.685 standard deviations, these told by the median
+ * of the deviations (Holland and Welsch 1977). */
 static double relative_residual(const struct problem *p)
 {
-    double sum = 0;
+    double *r = ARENA_ARRAY(p->arena, double, p->n), *sorted = ARENA_ARRAY(p->arena, double, p->n), sum = 0;
     size_t kept = 0;
     for (size_t i = 0; i < p->n; i++) {
-        double r = -1;
-        for (size_t c = 0; c < p->n_columns; c++) r += p->value[c] * p->column[c][i];
-        if (!(p->weight[i] > 0)) continue;
-        sum += r * r;
+        r[i] = -1;
+        for (size_t c = 0; c < p->n_columns; c++) r[i] += p->value[c] * p->column[c][i];
+        sorted[i] = r[i] = fabs(r[i]);
+    }
+    double sigma = 1.4826 * fit_median(sorted, p->n);
+    for (size_t i = 0; i < p->n; i++) {
+        if (p->robust && r[i] > 4.685 * sigma) continue;
+        sum += r[i] * r[i];
         kept++;
     }
     return kept ? sqrt(sum / (double)kept) : 0;
@@ -180,7 +181,7 @@ enum status fit_relative(const double *x, size_t n_x, const double *y, size_t n,
 {
     if (n_x < 1 || n_x > 2) BUG("fit_relative: %zu variables", n_x);
     fit_guard();
-    struct problem p = {.arena = arena_new(), .y = y};
+    struct problem p = {.arena = arena_new()};
     make_columns(&p, x, n_x, y, n);
     enum status st = fit_problem(&p, out, err);
     arena_free(p.arena);

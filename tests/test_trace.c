@@ -1,4 +1,4 @@
-/* Traces: files out and in, order, the iteration, the Chrome export and the statistics. */
+/* Traces: files out and in, order, the iteration and the Chrome export. */
 #include "traces/trace.h"
 
 #include "core/arena.h"
@@ -7,8 +7,6 @@
 #include "core/rng.h"
 #include "tests/suites.h"
 #include "traces/export_chrome.h"
-#include "traces/quantile.h"
-#include "traces/stats.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -431,72 +429,6 @@ START_TEST(on_a_virtual_clock_a_step_ends_with_its_last_update_in_chrome)
 }
 END_TEST
 
-/* --- statistics ------------------------------------------------------------------------------ */
-
-/* Window 100 … 200. Device 1 computes 110-130 and 150-200 (an update from 190), a message is under way 95-110, a
- * collective runs 105-145: idle 100-110 (message) and 130-150 (130-145 collective, 145-150 nothing). */
-START_TEST(the_statistics_say_where_an_iteration_went)
-{
-    struct trace *t = empty_trace(TRACE_SIM);
-    struct stats s;
-    trace_add(t, compute(1, 'U', 0, -1, 90, 100));
-    trace_add(t, compute(1, 'F', 1, 0, 110, 130));
-    trace_add(t, compute(1, 'B', 1, 0, 150, 190));
-    trace_add(t, compute(1, 'U', 1, -1, 190, 200));
-    add_message(t, 0, 95, 100, 110);
-    trace_add(t, (struct span){.kind = SPAN_REDUCE, .stream = STREAM_collective, .device = 1, .peer = -1, .stage = 1,
-                               .letter = 'U', .step = 1, .microbatch = -1, .begin_ns = 105, .end_ns = 145, .name = "g"});
-    stats_of_trace(a, t, &s);
-    ck_assert_int_eq(s.begin_ns, 100);
-    ck_assert_int_eq(s.end_ns, 200);
-    const struct stats_device *d = &s.devices[1];
-    ck_assert_int_eq(d->busy_ns, 70);
-    ck_assert_int_eq(d->idle_ns, 30);
-    ck_assert_int_eq(d->letter_ns[STATS_F], 20);
-    ck_assert_int_eq(d->letter_ns[STATS_B], 40);
-    ck_assert_int_eq(d->letter_ns[STATS_U], 10);
-    ck_assert_int_eq(d->receive_ns, 10);
-    ck_assert_int_eq(d->collective_ns, 40);
-    ck_assert_int_eq(d->idle_message_ns, 10);
-    ck_assert_int_eq(d->idle_collective_ns, 15);
-    ck_assert_int_eq(d->bubble_ns, 5);
-    ck_assert_int_eq(s.devices[0].busy_ns, 0);
-    ck_assert_int_eq(s.devices[0].bubble_ns, 100);
-    ck_assert_int_eq(s.devices[0].send_ns, 0); /* it had left when the window opened */
-}
-END_TEST
-
-START_TEST(the_parts_of_an_iteration_add_up)
-{
-    for (uint64_t seed = 0; seed < 50; seed++) {
-        struct trace *t = random_trace(seed, 60);
-        struct stats s;
-        for (size_t i = 0; i < t->n_spans; i++) t->spans[i].end_ns = t->spans[i].begin_ns + t->spans[i].end_ns % 200;
-        stats_of_trace(a, t, &s);
-        for (int32_t d = 0; d < 2; d++) {
-            const struct stats_device *x = &s.devices[d];
-            ck_assert_int_eq(x->busy_ns + x->idle_ns, s.end_ns - s.begin_ns);
-            ck_assert_int_eq(x->idle_message_ns + x->idle_collective_ns + x->bubble_ns, x->idle_ns);
-            ck_assert(x->idle_message_ns >= 0 && x->idle_collective_ns >= 0 && x->bubble_ns >= 0);
-        }
-    }
-}
-END_TEST
-
-START_TEST(quantiles_are_of_nearest_rank_and_medians_of_the_middle)
-{
-    double v[] = {5, 1, 4, 2, 3}, w[20];
-    int64_t n[] = {4, 1, 3, 2};
-    for (int i = 0; i < 20; i++) w[i] = 20 - i;
-    ck_assert_double_eq(median_double(v, 5), 3);
-    ck_assert_double_eq(median_double(v, 4), 2.5); /* sorted by now: 1 2 3 4 */
-    ck_assert_double_eq(quantile(w, 20, 0.95), 19);
-    ck_assert_double_eq(quantile(w, 1, 0.95), 1);
-    ck_assert_int_eq(median_ns(n, 4), 2);
-    ck_assert_int_eq(median_ns(n, 0), 0);
-}
-END_TEST
-
 Suite *trace_suite(void)
 {
     Suite *s = suite_create("trace");
@@ -517,9 +449,6 @@ Suite *trace_suite(void)
     tcase_add_test(c, messages_that_overlap_get_threads_of_their_own_in_chrome);
     tcase_add_test(c, an_arrow_has_both_ends_in_chrome);
     tcase_add_test(c, on_a_virtual_clock_a_step_ends_with_its_last_update_in_chrome);
-    tcase_add_test(c, the_statistics_say_where_an_iteration_went);
-    tcase_add_test(c, the_parts_of_an_iteration_add_up);
-    tcase_add_test(c, quantiles_are_of_nearest_rank_and_medians_of_the_middle);
     suite_add_tcase(s, c);
     return s;
 }

@@ -29,8 +29,10 @@ cluster:
   links: [{name: bus, between: [n]}]
 END
 mark=$scratch/plan.yaml
-ranks() { pgrep -f "run $mark" | while read -r p; do tr '\0' ' ' < "/proc/$p/environ" 2> /dev/null | grep -q OMPI_COMM_WORLD_RANK=$1 && echo "$p"; done; }
-left() { pgrep -fc "run $mark"; }
+# Processes that have the plan on their command line; the pattern does not match itself.
+runs() { grep -lsz "^${mark%plan.yaml}[p]lan[.]yaml" /proc/[0-9]*/cmdline | sed 's|/proc/||; s|/.*||'; }
+ranks() { runs | while read -r p; do grep -lszx "OMPI_COMM_WORLD_RANK=$1" "/proc/$p/environ" > /dev/null && echo "$p"; done; }
+left() { runs | grep -c .; }
 
 # victim NAME SIGNAL RANK WANTED TEXT
 victim() {
@@ -52,13 +54,13 @@ victim() {
         [[ $(left) == 0 ]] && break
         sleep 0.1
     done
-    [[ $(left) == 0 ]] && ok "$1: nobody is left behind" || not_ok "$1: nobody is left behind" "$(pgrep -fa "run $mark")"
+    [[ $(left) == 0 ]] && ok "$1: nobody is left behind" || not_ok "$1: nobody is left behind" "$(runs)"
 }
 
 victim "a killed rank" KILL 1 7 "rank 1"
 victim "a crashed rank" SEGV 0 7 "rank 0"
 MUSHER_TIMEOUT=3 victim "a hung rank" STOP 1 7 "n.1"
-pkill -CONT -f "run $mark" 2> /dev/null
+kill -CONT $(runs) 2> /dev/null
 victim "an interrupted run" INT launcher 130 "interrupted"
 
 # A run that is killed while it saves leaves a checkpoint that loads.
@@ -68,7 +70,7 @@ for _ in $(seq 200); do
     [[ -n $(ls -d "$scratch"/save/step-* 2> /dev/null | sed -n 2p) ]] && break
     sleep 0.1
 done
-kill -KILL $(pgrep -f "run $mark")
+kill -KILL $(runs)
 wait $run 2> /dev/null
 "$MUSHER" run "$mark" --steps 1 --data LICENSE --resume "$scratch/save" --json > "$scratch/out" 2> "$scratch/err" &&
     grep -q '"first_step": [1-9]' "$scratch/out" && ok "a run killed while it saves can be resumed" ||
