@@ -28,8 +28,7 @@ void arena_free(struct arena *a);  /* NULL is fine */
 /* What to do in the last moment before the program ends for want of memory (remove temporary
  * files); it may allocate nothing. One for the whole program; NULL takes it away. */
 void arena_on_exhaustion(void (*last_act)(void));
-/* "musher: out of memory: N bytes were needed" on stderr and exit code 6, for whoever else runs
- * out. */
+/* "musher: out of memory: N bytes were needed" on stderr and exit code 6, for whoever else runs out. */
 __attribute__((noreturn)) void arena_exhausted(size_t bytes);
 
 #define ARENA_ARRAY(a, type, n) ((type *)arena_alloc((a), (n), sizeof(type)))

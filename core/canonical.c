@@ -15,13 +15,14 @@ enum { LABEL_MAX = 200, NAME_MAX_BYTES = 100 };
 /* Characters that a YAML reader refuses, folds into spaces or takes for a mark of byte order. */
 static bool must_escape(uint32_t c)
 {
-    return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x2028 || c == 0x2029 || c == 0xFEFF || (c & 0xFFFE) == 0xFFFE;
+    return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x2028 || c == 0x2029 || c == 0xFEFF ||
+           (c & 0xFFFE) == 0xFFFE;
 }
 
 /* A letter first, and nothing behind it that has a meaning in YAML. */
 static bool is_plain(const char *text)
 {
-    static const char *const taken[] = {"true", "false", "null", "Null", "NULL", "yes",   "no",
+    static const char *const taken[] = {"true", "false", "null", "Null", "NULL",  "yes",   "no",
                                         "on",   "off",   "True", "TRUE", "False", "FALSE", NULL};
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     static const char others[] = "0123456789_-./+";
@@ -78,13 +79,17 @@ static const struct {
         double factor;
     } units[8]; /* the largest first, ended by a name of NULL */
 } tables[] = {
-    [QUANTITY_BYTES] = {units_parse_bytes,
-                        {{"TiB", 0x1p40}, {"GiB", 0x1p30}, {"MiB", 0x1p20}, {"KiB", 0x1p10}, {"B", 1}}},
-    [QUANTITY_BYTES_PER_S] = {units_parse_bytes_per_s,
-                              {{"TB/s", 1e12}, {"GB/s", 1e9}, {"MB/s", 1e6}, {"kB/s", 1e3}, {"B/s", 1}}},
-    [QUANTITY_SECONDS] = {units_parse_seconds, {{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}}},
-    [QUANTITY_FLOPS] = {units_parse_flops,
-                        {{"PFLOP/s", 1e15}, {"TFLOP/s", 1e12}, {"GFLOP/s", 1e9}, {"MFLOP/s", 1e6}, {"FLOP/s", 1}}},
+    [QUANTITY_BYTES] =
+        {units_parse_bytes,
+         {{"TiB", 0x1p40}, {"GiB", 0x1p30}, {"MiB", 0x1p20}, {"KiB", 0x1p10}, {"B", 1}}},
+    [QUANTITY_BYTES_PER_S] =
+        {units_parse_bytes_per_s,
+         {{"TB/s", 1e12}, {"GB/s", 1e9}, {"MB/s", 1e6}, {"kB/s", 1e3}, {"B/s", 1}}},
+    [QUANTITY_SECONDS] = {units_parse_seconds,
+                          {{"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}}},
+    [QUANTITY_FLOPS] =
+        {units_parse_flops,
+         {{"PFLOP/s", 1e15}, {"TFLOP/s", 1e12}, {"GFLOP/s", 1e9}, {"MFLOP/s", 1e6}, {"FLOP/s", 1}}},
 };
 
 /* More digits than a person wants to read: rather a smaller unit. */
@@ -127,25 +132,32 @@ enum status canonical_version(const struct node *root, struct error *err)
     int64_t version;
     TRY(node_need(root, "version", &n, err));
     TRY(node_int(n, 0, INT32_MAX, &version, err));
-    if (version != 1) return node_error(n, err, "version %" PRId64 " is not known; this musher reads version 1", version);
+    if (version != 1)
+        return node_error(n, err, "version %" PRId64 " is not known; this musher reads version 1",
+                          version);
     return OK;
 }
 
-static enum status read_text(const struct node *n, size_t most, bool name, const char **out, struct error *err)
+static enum status read_text(const struct node *n, size_t most, bool name, const char **out,
+                             struct error *err)
 {
     const char *text;
     TRY(node_text(n, &text, err));
     size_t length = strlen(text);
     if (!length) return node_error(n, err, "must not be empty");
-    if (length > most) return node_error(n, err, "has %zu bytes; at most %zu are accepted", length, most);
+    if (length > most)
+        return node_error(n, err, "has %zu bytes; at most %zu are accepted", length, most);
     for (size_t i = 0, step; i < length; i += step) {
         uint32_t c = 0;
         step = utf8_next(text + i, length - i, &c);
         if (!step || must_escape(c))
-            return node_error(n, err, "must not contain control characters (found one at byte %zu)", i + 1);
-        if (name && (c == ' ' || c == 0xA0)) return node_error(n, err, "'%s': a name must not contain spaces", text);
+            return node_error(n, err, "must not contain control characters (found one at byte %zu)",
+                              i + 1);
+        if (name && (c == ' ' || c == 0xA0))
+            return node_error(n, err, "'%s': a name must not contain spaces", text);
         if (name && c == '.')
-            return node_error(n, err, "'%s': a name must not contain dots (a.0 is device 0 of node a)", text);
+            return node_error(
+                n, err, "'%s': a name must not contain dots (a.0 is device 0 of node a)", text);
     }
     *out = text;
     return OK;
@@ -168,14 +180,16 @@ static int by_key(const void *x, const void *y)
     return order ? order : (a->index > b->index) - (a->index < b->index);
 }
 
-enum status canonical_unique(struct canonical_entry *entries, size_t n, const char *what, struct error *err)
+enum status canonical_unique(struct canonical_entry *entries, size_t n, const char *what,
+                             struct error *err)
 {
     if (n > 1) qsort(entries, n, sizeof *entries, by_key);
     for (size_t i = 1; i < n; i++) {
         const struct canonical_entry *e = &entries[i];
         if (strcmp(e[-1].key, e->key) != 0) continue;
         if (!e[-1].at->line) return node_error(e->at, err, "%s %s is given twice", what, e->key);
-        return node_error(e->at, err, "%s %s is given twice (first in line %d)", what, e->key, e[-1].at->line);
+        return node_error(e->at, err, "%s %s is given twice (first in line %d)", what, e->key,
+                          e[-1].at->line);
     }
     return OK;
 }

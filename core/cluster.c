@@ -35,7 +35,8 @@ static const struct node *given(const struct node *map, const char *key)
 }
 
 /* The list under a key; at least one member. */
-static enum status need_list(const struct node *map, const char *key, const struct node **out, struct error *err)
+static enum status need_list(const struct node *map, const char *key, const struct node **out,
+                             struct error *err)
 {
     TRY(node_need(map, key, out, err));
     TRY(node_is(*out, NODE_LIST, err));
@@ -62,7 +63,8 @@ static enum status unique_names(struct reader *r, const struct node *list, const
 /* "a, b, c", as much as an error has room for. */
 static const char *join(struct arena *a, const char *list, const char *name)
 {
-    if (strlen(list) > 160) return strcmp(list + strlen(list) - 3, "...") ? arena_printf(a, "%s, ...", list) : list;
+    if (strlen(list) > 160)
+        return strcmp(list + strlen(list) - 3, "...") ? arena_printf(a, "%s, ...", list) : list;
     return *list ? arena_printf(a, "%s, %s", list, name) : name;
 }
 
@@ -89,7 +91,8 @@ static enum status read_memory(struct reader *r, const struct node *n, struct de
     if (at) TRY(node_quantity(at, QUANTITY_BYTES, 0, MEMORY_MAX_BYTES, &bytes, r->err));
     t->memory_bytes = (int64_t)llround(bytes);
     if (t->slowdown > 0 && !t->memory_bytes)
-        return node_error(at ? at : n, r->err, "an emulated type needs memory, for example memory: 2 GiB");
+        return node_error(at ? at : n, r->err,
+                          "an emulated type needs memory, for example memory: 2 GiB");
     return OK;
 }
 
@@ -104,7 +107,8 @@ static enum status read_type(struct reader *r, const struct node *n, struct devi
     slowdown = given(n, "slowdown");
     if (slowdown) TRY(node_double(slowdown, 1, SLOWDOWN_MAX, &t->slowdown, r->err));
     if (slowdown && strcmp(t->catalogue, "host") != 0)
-        return node_error(slowdown, r->err, "only device 'host' is emulated with a slowdown, found device '%s'",
+        return node_error(slowdown, r->err,
+                          "only device 'host' is emulated with a slowdown, found device '%s'",
                           t->catalogue);
     return read_memory(r, n, t);
 }
@@ -122,8 +126,10 @@ static enum status read_types(struct reader *r, const struct node *root)
     for (size_t i = 1; i < list->count; i++)
         if ((c->types[i].slowdown > 0) != c->emulated)
             return node_error(list->members[i], r->err,
-                              "type '%s' is %s and type '%s' is %s: a cluster is emulated as a whole or not at all",
-                              c->types[i].name, c->emulated ? "real (no slowdown)" : "emulated (has a slowdown)",
+                              "type '%s' is %s and type '%s' is %s: a cluster is emulated as a "
+                              "whole or not at all",
+                              c->types[i].name,
+                              c->emulated ? "real (no slowdown)" : "emulated (has a slowdown)",
                               c->types[0].name, c->emulated ? "emulated" : "real");
     return OK;
 }
@@ -136,19 +142,25 @@ static enum status find_type(struct reader *r, const struct node *n, int32_t *ou
     TRY(node_text(n, &name, r->err));
     for (*out = 0; *out < r->c->n_types; ++*out)
         if (!strcmp(r->c->types[*out].name, name)) return OK;
-    return node_error(n, r->err, "unknown device type '%.100s'; known are: %s", name, type_names(r));
+    return node_error(n, r->err, "unknown device type '%.100s'; known are: %s", name,
+                      type_names(r));
 }
 
 static enum status add_device(struct reader *r, const struct node *n, int32_t type, int64_t index)
 {
     struct cluster *c = r->c;
-    if (c->n_devices == DEVICES_MAX) return node_error(n, r->err, "more than %d devices in one cluster", DEVICES_MAX);
+    if (c->n_devices == DEVICES_MAX)
+        return node_error(n, r->err, "more than %d devices in one cluster", DEVICES_MAX);
     if (index >= DEVICES_MAX)
-        return node_error(n, r->err, "index %" PRId64 " is too high; at most %d is accepted", index, DEVICES_MAX - 1);
-    c->devices = arena_grow(r->a, c->devices, (size_t)c->n_devices, &r->device_capacity, sizeof *c->devices);
+        return node_error(n, r->err, "index %" PRId64 " is too high; at most %d is accepted", index,
+                          DEVICES_MAX - 1);
+    c->devices =
+        arena_grow(r->a, c->devices, (size_t)c->n_devices, &r->device_capacity, sizeof *c->devices);
     struct node_spec *at = &c->nodes[c->n_nodes - 1];
     c->devices[c->n_devices++] =
-        (struct device){.name = arena_printf(r->a, "%s.%" PRId64, at->name, index), .type = type, .node = c->n_nodes - 1,
+        (struct device){.name = arena_printf(r->a, "%s.%" PRId64, at->name, index),
+                        .type = type,
+                        .node = c->n_nodes - 1,
                         .index = (int32_t)index};
     at->n_devices++;
     return OK;
@@ -172,7 +184,8 @@ static enum status read_devices(struct reader *r, const struct node *n, int64_t 
 }
 
 /* Each local device number at most once; ascending ones, the usual case, need no sorting. */
-static enum status unique_indices(struct reader *r, const struct node *n, const struct node_spec *at)
+static enum status unique_indices(struct reader *r, const struct node *n,
+                                  const struct node_spec *at)
 {
     const struct device *d = &r->c->devices[at->first_device];
     bool ascending = true;
@@ -202,8 +215,10 @@ static enum status read_node(struct reader *r, const struct node *n)
         TRY(read_devices(r, devices, &next));
     } else {
         TRY(node_is(devices, NODE_LIST, r->err));
-        if (!devices->count) return node_error(devices, r->err, "node '%s' has no devices", at->name);
-        for (size_t i = 0; i < devices->count; i++) TRY(read_devices(r, devices->members[i], &next));
+        if (!devices->count)
+            return node_error(devices, r->err, "node '%s' has no devices", at->name);
+        for (size_t i = 0; i < devices->count; i++)
+            TRY(read_devices(r, devices->members[i], &next));
     }
     return unique_indices(r, devices, at);
 }
@@ -213,7 +228,8 @@ static enum status read_nodes(struct reader *r, const struct node *root)
     const struct node *list;
     TRY(need_list(root, "nodes", &list, r->err));
     if (list->count > DEVICES_MAX)
-        return node_error(list, r->err, "%zu nodes; at most %d are accepted", list->count, DEVICES_MAX);
+        return node_error(list, r->err, "%zu nodes; at most %d are accepted", list->count,
+                          DEVICES_MAX);
     r->c->nodes = ARENA_ARRAY(r->a, struct node_spec, list->count);
     for (size_t i = 0; i < list->count; i++) TRY(read_node(r, list->members[i]));
     return unique_names(r, list, "node");
@@ -235,13 +251,16 @@ static enum status find_end(struct reader *r, const struct node *n, int32_t *out
     *of_device = strchr(name, '.') != NULL;
     *out = *of_device ? cluster_device(r->c, name) : find_node(r->c, name, strlen(name));
     if (*out >= 0) return OK;
-    if (!*of_device) return node_error(n, r->err, "unknown node '%.100s'; known are: %s", name, node_names(r));
+    if (!*of_device)
+        return node_error(n, r->err, "unknown node '%.100s'; known are: %s", name, node_names(r));
     int32_t node = find_node(r->c, name, strcspn(name, "."));
     if (node < 0)
-        return node_error(n, r->err, "unknown device '%.100s': no such node; known are: %s", name, node_names(r));
+        return node_error(n, r->err, "unknown device '%.100s': no such node; known are: %s", name,
+                          node_names(r));
     const struct node_spec *at = &r->c->nodes[node];
-    return node_error(n, r->err, "unknown device '%.100s'; node %s has %" PRId32 ", the last is %s", name, at->name,
-                      at->n_devices, r->c->devices[at->first_device + at->n_devices - 1].name);
+    return node_error(n, r->err, "unknown device '%.100s'; node %s has %" PRId32 ", the last is %s",
+                      name, at->name, at->n_devices,
+                      r->c->devices[at->first_device + at->n_devices - 1].name);
 }
 
 static enum status read_ends(struct reader *r, const struct node *n, struct link *l)
@@ -251,16 +270,21 @@ static enum status read_ends(struct reader *r, const struct node *n, struct link
     if (n->count < 1 || n->count > 2)
         return node_error(n, r->err, "must name one node or two ends, found %zu", n->count);
     l->n_ends = (int32_t)n->count;
-    for (int32_t i = 0; i < l->n_ends; i++) TRY(find_end(r, n->members[i], &l->end[i], &of_device[i]));
+    for (int32_t i = 0; i < l->n_ends; i++)
+        TRY(find_end(r, n->members[i], &l->end[i], &of_device[i]));
     l->of_devices = of_device[0];
     if (l->n_ends == 1) {
         l->end[1] = l->end[0];
-        return l->of_devices ? node_error(n, r->err, "one end must be a node; two devices make a link") : OK;
+        return l->of_devices
+                   ? node_error(n, r->err, "one end must be a node; two devices make a link")
+                   : OK;
     }
-    if (of_device[0] != of_device[1]) return node_error(n, r->err, "must be two nodes or two devices, not one of each");
+    if (of_device[0] != of_device[1])
+        return node_error(n, r->err, "must be two nodes or two devices, not one of each");
     if (l->end[0] == l->end[1])
-        return node_error(n, r->err, "names %s twice; [%s] is the link inside a node", n->members[0]->text,
-                          r->c->nodes[l->of_devices ? r->c->devices[l->end[0]].node : l->end[0]].name);
+        return node_error(
+            n, r->err, "names %s twice; [%s] is the link inside a node", n->members[0]->text,
+            r->c->nodes[l->of_devices ? r->c->devices[l->end[0]].node : l->end[0]].name);
     return OK;
 }
 
@@ -268,20 +292,28 @@ static enum status read_speed(struct reader *r, const struct node *n, struct lin
 {
     const struct node *bandwidth = given(n, "bandwidth"), *latency = given(n, "latency");
     if (r->c->emulated && !bandwidth)
-        return node_error(n, r->err, "link '%s' needs a bandwidth: links of an emulated cluster cannot be measured", l->name);
+        return node_error(
+            n, r->err,
+            "link '%s' needs a bandwidth: links of an emulated cluster cannot be measured",
+            l->name);
     if (!bandwidth != !latency)
-        return node_error(n, r->err, "link '%s' has a %s and no %s; both are stated or both are measured", l->name,
-                          bandwidth ? "bandwidth" : "latency", bandwidth ? "latency" : "bandwidth");
+        return node_error(
+            n, r->err, "link '%s' has a %s and no %s; both are stated or both are measured",
+            l->name, bandwidth ? "bandwidth" : "latency", bandwidth ? "latency" : "bandwidth");
     if (!bandwidth) return OK;
     l->stated = true;
-    TRY(node_quantity(bandwidth, QUANTITY_BYTES_PER_S, 1, BANDWIDTH_MAX_BPS, &l->bandwidth_Bps, r->err));
-    return node_quantity(latency, QUANTITY_SECONDS, LATENCY_MIN_S, LATENCY_MAX_S, &l->latency_s, r->err);
+    TRY(node_quantity(bandwidth, QUANTITY_BYTES_PER_S, 1, BANDWIDTH_MAX_BPS, &l->bandwidth_Bps,
+                      r->err));
+    return node_quantity(latency, QUANTITY_SECONDS, LATENCY_MIN_S, LATENCY_MAX_S, &l->latency_s,
+                         r->err);
 }
 
 static enum status read_link(struct reader *r, const struct node *n, struct link *l)
 {
-    static const char *const keys[] = {"name", "between", "bandwidth", "latency", "duplex", "sharing", NULL};
-    static const char *const duplexes[] = {"full", "half", NULL}, *const sharings[] = {"fifo", "fair", NULL};
+    static const char *const keys[] = {"name",   "between", "bandwidth", "latency",
+                                       "duplex", "sharing", NULL};
+    static const char *const duplexes[] = {"full", "half", NULL}, *const sharings[] = {
+                                                                      "fifo", "fair", NULL};
     const struct node *between;
     int duplex = 0, sharing = 0;
     TRY(node_keys(n, keys, r->err));
@@ -308,9 +340,10 @@ static enum status unique_pairs(struct reader *r, const struct node *list)
     for (size_t i = 0; i < list->count; i++) {
         const struct link *l = &r->c->links[i];
         int low = l->end[0] > l->end[1];
-        const char *key = l->n_ends == 1 ? arena_printf(r->a, "inside %s", end_name(r->c, l, 0))
-                                         : arena_printf(r->a, "between %s and %s", end_name(r->c, l, low),
-                                                        end_name(r->c, l, !low));
+        const char *key = l->n_ends == 1
+                              ? arena_printf(r->a, "inside %s", end_name(r->c, l, 0))
+                              : arena_printf(r->a, "between %s and %s", end_name(r->c, l, low),
+                                             end_name(r->c, l, !low));
         e[i] = (struct canonical_entry){key, node_get(list->members[i], "between"), (int32_t)i};
     }
     return canonical_unique(e, list->count, "a link", r->err);
@@ -328,7 +361,8 @@ static enum status read_links(struct reader *r, const struct node *root)
     return unique_pairs(r, list);
 }
 
-enum status cluster_parse(struct arena *a, const struct node *root, struct cluster *out, struct error *err)
+enum status cluster_parse(struct arena *a, const struct node *root, struct cluster *out,
+                          struct error *err)
 {
     static const char *const keys[] = {"version", "name", "device_types", "nodes", "links", NULL};
     const struct node *name;
@@ -353,133 +387,3 @@ enum status cluster_read(struct arena *a, const char *path, struct cluster *out,
 }
 
 /* --- writing --- */
-
-static void write_type(FILE *out, const struct device_type *t)
-{
-    fputs("{name: ", out);
-    canonical_text(out, t->name);
-    fputs(", device: ", out);
-    canonical_text(out, t->catalogue);
-    if (t->slowdown > 0) {
-        fputs(", slowdown: ", out);
-        canonical_double(out, t->slowdown);
-    }
-    if (t->memory_bytes > 0) {
-        fputs(", memory: ", out);
-        canonical_quantity(out, QUANTITY_BYTES, (double)t->memory_bytes);
-    }
-    fputs("}\n", out);
-}
-
-/* Runs of one type with ascending numbers as {type, count}. */
-static void write_node(FILE *out, const struct cluster *c, const struct node_spec *n)
-{
-    const struct device *d = &c->devices[n->first_device];
-    fputs("{name: ", out);
-    canonical_text(out, n->name);
-    fputs(", host: ", out);
-    canonical_text(out, n->host);
-    fputs(", devices: [", out);
-    for (int32_t i = 0, count; i < n->n_devices; i += count) {
-        for (count = 1; i + count < n->n_devices; count++)
-            if (d[i + count].type != d[i].type || d[i + count].index != d[i].index + count) break;
-        fprintf(out, "%s{type: ", i ? ", " : "");
-        canonical_text(out, c->types[d[i].type].name);
-        if (d[i].index != (i ? d[i - 1].index + 1 : 0)) fprintf(out, ", index: %" PRId32, d[i].index);
-        if (count > 1) fprintf(out, ", count: %" PRId32, count);
-        fputc('}', out);
-    }
-    fputs("]}\n", out);
-}
-
-static void write_link(FILE *out, const struct cluster *c, const struct link *l)
-{
-    fputs("{name: ", out);
-    canonical_text(out, l->name);
-    fputs(", between: [", out);
-    for (int32_t i = 0; i < l->n_ends; i++) {
-        if (i) fputs(", ", out);
-        canonical_text(out, end_name(c, l, i));
-    }
-    fputc(']', out);
-    if (l->stated) {
-        fputs(", bandwidth: ", out);
-        canonical_quantity(out, QUANTITY_BYTES_PER_S, l->bandwidth_Bps);
-        fputs(", latency: ", out);
-        canonical_quantity(out, QUANTITY_SECONDS, l->latency_s);
-    }
-    if (l->half_duplex) fputs(", duplex: half", out);
-    if (l->sharing == LINK_FAIR) fputs(", sharing: fair", out);
-    fputs("}\n", out);
-}
-
-static void write_key(FILE *out, int indent, const char *key)
-{
-    canonical_indent(out, indent);
-    fputs(key, out);
-}
-
-void cluster_write(FILE *out, const struct cluster *c, int indent)
-{
-    write_key(out, indent, "version: 1\n");
-    write_key(out, indent, "name: ");
-    canonical_text(out, c->name);
-    fputc('\n', out);
-    write_key(out, indent, "device_types:\n");
-    for (int32_t i = 0; i < c->n_types; i++) {
-        write_key(out, indent, "  - ");
-        write_type(out, &c->types[i]);
-    }
-    write_key(out, indent, "nodes:\n");
-    for (int32_t i = 0; i < c->n_nodes; i++) {
-        write_key(out, indent, "  - ");
-        write_node(out, c, &c->nodes[i]);
-    }
-    if (c->n_links) write_key(out, indent, "links:\n");
-    for (int32_t i = 0; i < c->n_links; i++) {
-        write_key(out, indent, "  - ");
-        write_link(out, c, &c->links[i]);
-    }
-}
-
-/* --- questions --- */
-
-int32_t cluster_device(const struct cluster *c, const char *name)
-{
-    int32_t node = find_node(c, name, strcspn(name, "."));
-    if (node < 0) return -1;
-    const struct node_spec *at = &c->nodes[node];
-    for (int32_t i = at->first_device; i < at->first_device + at->n_devices; i++)
-        if (!strcmp(c->devices[i].name, name)) return i;
-    return -1;
-}
-
-/* How specific a link is for two devices: 3 their own, 2 of their nodes, 1 inside their node, 0 none. */
-static int fit(const struct cluster *c, const struct link *l, int32_t from, int32_t to, int32_t *direction)
-{
-    int32_t a = c->devices[from].node, b = c->devices[to].node;
-    if (l->n_ends == 1) {
-        *direction = from > to;
-        return a == b && a == l->end[0] ? 1 : 0;
-    }
-    if (l->of_devices) a = from, b = to;
-    *direction = a != l->end[0];
-    bool joins = (a == l->end[0] && b == l->end[1]) || (a == l->end[1] && b == l->end[0]);
-    return !joins ? 0 : l->of_devices ? 3 : 2;
-}
-
-int32_t cluster_link(const struct cluster *c, int32_t from, int32_t to, int32_t *direction)
-{
-    int32_t best = -1, way = 0;
-    int best_fit = 0;
-    *direction = 0;
-    if (from == to) return -1;
-    for (int32_t i = 0; i < c->n_links; i++) {
-        int f = fit(c, &c->links[i], from, to, &way);
-        if (f <= best_fit) continue;
-        best = i;
-        best_fit = f;
-        *direction = way;
-    }
-    return best;
-}

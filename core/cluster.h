@@ -6,17 +6,15 @@
  *   device_types:
  *     - {name: fast, device: host, slowdown: 1.5, memory: 2 GiB}   # device: an id of the catalogue
  *   nodes:
- *     - {name: a, host: localhost, devices: [{type: fast}, {type: slow, index: 1}]}   # or {type:
- * fast, count: 2} links:
- *     - {name: bus, between: [a], bandwidth: 8 GB/s, latency: 5 us}          # among the devices of
- * one node
- *     - {name: lan, between: [a, b], bandwidth: 1 GB/s, latency: 50 us, duplex: half, sharing:
- * fifo}
- *     - {name: pair, between: [a.0, b.1], …}                                # exactly these two
- * devices Devices are named node.index in order of appearance. The link of two devices is the most
- * specific one: their own pair, then their nodes, then `between: [one node]`. A link is one
- * resource per direction (full duplex) or one in all (half); whoever's messages cross it share it:
- * fifo, one message after the other in order of readiness, or fair, equal shares of the bandwidth.
+ *     - {name: a, host: localhost, devices: [{type: fast}, {type: slow, index: 1}]}   # or {type: fast, count: 2}
+ *   links:
+ *     - {name: bus, between: [a], bandwidth: 8 GB/s, latency: 5 us}          # among the devices of one node
+ *     - {name: lan, between: [a, b], bandwidth: 1 GB/s, latency: 50 us, duplex: half, sharing: fifo}
+ *     - {name: pair, between: [a.0, b.1], …}                                # exactly these two devices
+ * Devices are named node.index in order of appearance. The link of two devices is the most specific
+ * one: their own pair, then their nodes, then `between: [one node]`. A link is one resource per
+ * direction (full duplex) or one in all (half); whoever's messages cross it share it: fifo, one
+ * message after the other in order of readiness, or fair, equal shares of the bandwidth.
  * A type with a slowdown is emulated on the host; links between emulated devices are emulated too:
  * a cluster is emulated as a whole or not at all (mixing is an error). A link without bandwidth is
  * measured by `musher profile` on a real cluster (real links only).
@@ -80,8 +78,7 @@ MUST_CHECK enum status cluster_read(struct arena *a, const char *path, struct cl
 /* YAML in canonical form, each line indented by indent spaces; cluster_parse reads it back. */
 void cluster_write(FILE *out, const struct cluster *c, int indent);
 int32_t cluster_device(const struct cluster *c, const char *name); /* -1 where unknown */
-/* Link from one device to another and its direction (0: end[0] → end[1] or lower → higher device;
- * 1: back). -1 where none. */
+/* Link from one device to another and its direction (0: end[0] → end[1] or lower → higher device; 1: back). -1 where none. */
 int32_t cluster_link(const struct cluster *c, int32_t from, int32_t to, int32_t *direction);
 
 #endif

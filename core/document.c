@@ -44,7 +44,8 @@ static enum status node_new(struct reader *r, enum node_kind kind, struct place 
                             int column, struct node **out)
 {
     struct node *n = ARENA_ARRAY(r->a, struct node, 1);
-    *n = (struct node){.kind = kind, .key = at.key, .file = r->name, .line = line, .column = column};
+    *n =
+        (struct node){.kind = kind, .key = at.key, .file = r->name, .line = line, .column = column};
     if (!at.parent)
         n->path = "";
     else if (!at.key)
@@ -259,9 +260,9 @@ static enum status json_value(struct reader *r, json_t *json, struct place at, s
               : json_is_true(json)  ? "true"
               : json_is_false(json) ? "false"
               : json_is_null(json)  ? ""
-              : json_is_real(json)  ? arena_strdup(r->a, json_number(number, json_real_value(json)))
-                                    : arena_printf(r->a, "%" JSON_INTEGER_FORMAT,
-                                                   json_integer_value(json));
+              : json_is_real(json)
+                  ? arena_strdup(r->a, json_number(number, json_real_value(json)))
+                  : arena_printf(r->a, "%" JSON_INTEGER_FORMAT, json_integer_value(json));
     return OK;
 }
 
@@ -318,7 +319,8 @@ static enum status check_text(struct reader *r, const char *text, size_t n)
 enum status document_parse(struct arena *a, const char *name, const char *text, size_t n,
                            struct node **out, struct error *err)
 {
-    struct error unheard; /* SYNTAX wraps what it has just said, so there must be something to wrap */
+    struct error
+        unheard; /* SYNTAX wraps what it has just said, so there must be something to wrap */
     struct reader r = {.a = a, .name = arena_strdup(a, name), .err = err ? err : &unheard};
     if (n > MAX_BYTES)
         return error_set(err, ERR_INPUT, "'%s' has %zu bytes; at most %zu are accepted", name, n,

@@ -46,8 +46,7 @@ enum status node_error(const struct node *n, struct error *err, const char *fmt,
 const struct node *node_get(const struct node *map, const char *key); /* NULL where absent */
 MUST_CHECK enum status node_need(const struct node *map, const char *key, const struct node **out,
                                  struct error *err);
-/* A key that is in none of the NULL-ended list is an error that lists the known ones. Also: must be
- * a map. */
+/* A key that is in none of the NULL-ended list is an error that lists the known ones. Also: must be a map. */
 MUST_CHECK enum status node_keys(const struct node *map, const char *const *known,
                                  struct error *err);
 MUST_CHECK enum status node_is(const struct node *n, enum node_kind kind, struct error *err);
@@ -62,8 +61,7 @@ MUST_CHECK enum status node_text(const struct node *n, const char **out, struct 
 /* One of the NULL-ended names; *out its index. */
 MUST_CHECK enum status node_choice(const struct node *n, const char *const *names, int *out,
                                    struct error *err);
-/* "25 GB/s", "1.5 GiB", "50 us", "312 TFLOP/s" -> SI base units (core/units.h parses); min <= value
- * <= max. */
+/* "25 GB/s", "1.5 GiB", "50 us", "312 TFLOP/s" -> SI base units (core/units.h parses); min <= value <= max. */
 enum quantity { QUANTITY_BYTES, QUANTITY_BYTES_PER_S, QUANTITY_SECONDS, QUANTITY_FLOPS };
 MUST_CHECK enum status node_quantity(const struct node *n, enum quantity q, double min, double max,
                                      double *out, struct error *err);

@@ -10,14 +10,13 @@
 #ifndef CORE_ERROR_H
 #define CORE_ERROR_H
 
-/* The classes of failure are the exit codes of the program, so that a status needs no translation.
- */
+/* The classes of failure are the exit codes of the program, so that a status needs no translation. */
 enum status {
     OK = 0,
     ERR_INTERNAL = 1, /* a library said no in a way that no input explains */
     ERR_USAGE = 2,    /* the command line asks for something impossible */
-    ERR_INPUT = 3,    /* a file is missing, malformed or contradictory; text has file:line:column or
-                         field path */
+    ERR_INPUT =
+        3, /* a file is missing, malformed or contradictory; text has file:line:column or field path */
     ERR_INFEASIBLE = 4,    /* no plan fits; text has the nearest miss */
     ERR_TOLERANCE = 5,     /* a tolerance that was asked for is exceeded */
     ERR_RESOURCE = 6,      /* disk, memory or the operating system gave out */

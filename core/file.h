@@ -13,14 +13,12 @@
 
 struct arena;
 
-/* The whole file, with a 0 byte behind it that *n does not count. ERR_INPUT: missing, unreadable, a
- * folder, larger than max_bytes. */
+/* The whole file, with a 0 byte behind it that *n does not count. ERR_INPUT: missing, unreadable, a folder, larger than max_bytes. */
 MUST_CHECK enum status file_read(struct arena *a, const char *path, size_t max_bytes, char **out,
                                  size_t *n, struct error *err);
 
-/* file_open gives a stream on the temporary; file_commit makes it the file; file_abandon removes
- * it. path "-" is stdout: written through, never renamed. ERR_RESOURCE with the path and the
- * reason. */
+/* file_open gives a stream on the temporary; file_commit makes it the file; file_abandon removes it.
+ * path "-" is stdout: written through, never renamed. ERR_RESOURCE with the path and the reason. */
 struct file {
     FILE *stream;
     const char *path;     /* as the caller named it, for messages */

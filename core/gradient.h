@@ -32,8 +32,7 @@ MUST_CHECK enum status gradient_contribute(struct gradient_builder *b, int32_t t
 bool gradient_wanted(struct gradient_builder *b, int32_t tensor);
 /* A fresh parameter-gradient tensor for the next use of the parameter. */
 int32_t gradient_parameter(struct gradient_builder *b, int32_t parameter);
-/* Appends an operator for forward operator `forward`; outputs given (existing tensors) or, where
- * -1, created. */
+/* Appends an operator for forward operator `forward`; outputs given (existing tensors) or, where -1, created. */
 /* W operators are appended after all I operators and gradient sums of the same forward operator. */
 MUST_CHECK enum status gradient_emit(struct gradient_builder *b, int32_t forward, enum op_kind kind,
                                      enum phase phase, const char *suffix,

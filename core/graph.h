@@ -38,12 +38,13 @@ struct tensor {
     enum dtype dtype;
     struct shape shape;
     int32_t producer; /* operator, or -1 for inputs and parameters */
-    int32_t of; /* gradient: its activation (-1 where it is only a term of a sum) or parameter; else
-                   -1 */
-    int32_t gradient; /* activation in a training graph: its whole gradient's tensor, else -1. Two
-                       * tensors share one where the gradient passes unchanged (bias, add) */
-    int32_t use;      /* parameter gradients: 0 for the first use of its parameter, 1 for the second
-                         (tied) */
+    int32_t
+        of; /* gradient: its activation (-1 where it is only a term of a sum) or parameter; else -1 */
+    int32_t
+        gradient; /* activation in a training graph: its whole gradient's tensor, else -1. Two tensors
+                               * share one where the gradient passes unchanged (bias, add) */
+    int32_t
+        use; /* parameter gradients: 0 for the first use of its parameter, 1 for the second (tied) */
     enum tensor_input input; /* role INPUT */
     enum tensor_init init;   /* role PARAMETER */
     double init_std;
@@ -76,16 +77,13 @@ struct graph {
 
 struct graph *graph_new(struct arena *a, enum dtype dtype, int64_t microbatch,
                         int64_t sequence_length);
-/* Copies the name; sets producer -1 for inputs and parameters, of -1 for all but gradients,
- * gradient -1. */
+/* Copies the name; sets producer -1 for inputs and parameters, of -1 for all but gradients, gradient -1. */
 int32_t graph_add_tensor(struct graph *g, struct tensor t);
-/* Infers and adds outputs (activations named "<name>" or "<name>.<i>"). ERR_INPUT where shapes do
- * not fit. */
+/* Infers and adds outputs (activations named "<name>" or "<name>.<i>"). ERR_INPUT where shapes do not fit. */
 MUST_CHECK enum status graph_add_op(struct graph *g, enum op_kind kind, const char *name,
                                     const struct op_attrs *attrs, const int32_t *inputs,
                                     int32_t n_inputs, int32_t *outputs, struct error *err);
-/* For core/gradient: appends *op as it is (copies the name); the name that an output of an operator
- * gets. */
+/* For core/gradient: appends *op as it is (copies the name); the name that an output of an operator gets. */
 int32_t graph_push_op(struct graph *g, const struct graph_op *op);
 const char *graph_output_name(struct graph *g, const char *op, int32_t output, int32_t n_outputs);
 void graph_op_shapes(const struct graph *g, const struct graph_op *op, struct op_shapes *out);

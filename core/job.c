@@ -43,12 +43,13 @@ static const char *absolute(struct arena *a, const char *path)
 /* "models/tiny.json" is called "tiny" where the file itself does not say. */
 static const char *base_name(struct arena *a, const char *path)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path,
+               *dot = strrchr(name, '.');
     return dot && dot != name ? arena_strndup(a, name, (size_t)(dot - name)) : name;
 }
 
-static enum status read_model_file(struct arena *a, const struct node *n, const char *folder, struct model *out,
-                                   struct error *err)
+static enum status read_model_file(struct arena *a, const struct node *n, const char *folder,
+                                   struct model *out, struct error *err)
 {
     const char *path;
     struct node *config;
@@ -61,12 +62,13 @@ static enum status read_model_file(struct arena *a, const struct node *n, const 
     return st == OK ? OK : error_set(err, st, "%s", why.text);
 }
 
-static enum status read_model(struct arena *a, const struct node *root, const char *folder, struct model *out,
-                              struct error *err)
+static enum status read_model(struct arena *a, const struct node *root, const char *folder,
+                              struct model *out, struct error *err)
 {
     const struct node *n;
     TRY(node_need(root, "model", &n, err));
-    return n->kind == NODE_MAP ? model_read(n, NULL, out, err) : read_model_file(a, n, folder, out, err);
+    return n->kind == NODE_MAP ? model_read(n, NULL, out, err)
+                               : read_model_file(a, n, folder, out, err);
 }
 
 static enum status read_sequence(const struct node *root, struct job *j, struct error *err)
@@ -75,7 +77,8 @@ static enum status read_sequence(const struct node *root, struct job *j, struct 
     TRY(node_need(root, "sequence_length", &n, err));
     TRY(node_int(n, 1, SEQUENCE_MAX, &j->sequence_length, err));
     if (j->sequence_length > j->model.max_positions)
-        return node_error(n, err, "%" PRId64 " is longer than the %" PRId64 " positions of model %.80s",
+        return node_error(n, err,
+                          "%" PRId64 " is longer than the %" PRId64 " positions of model %.80s",
                           j->sequence_length, j->model.max_positions, j->model.name);
     return OK;
 }
@@ -85,9 +88,11 @@ static enum status read_size(const struct node *n, struct job *j, struct error *
     int64_t size;
     TRY(node_int(n, 1, BATCH_MAX, &size, err));
     if (j->global_batch % size)
-        return node_error(n, err, "%" PRId64 " does not divide global_batch %" PRId64, size, j->global_batch);
+        return node_error(n, err, "%" PRId64 " does not divide global_batch %" PRId64, size,
+                          j->global_batch);
     for (int32_t i = 0; i < j->n_microbatches_sizes; i++)
-        if (j->microbatch_sizes[i] == size) return node_error(n, err, "%" PRId64 " is given twice", size);
+        if (j->microbatch_sizes[i] == size)
+            return node_error(n, err, "%" PRId64 " is given twice", size);
     j->microbatch_sizes[j->n_microbatches_sizes++] = size;
     return OK;
 }
@@ -111,7 +116,9 @@ static enum status read_precision(const struct node *root, struct job *j, struct
     const struct node *n = given(root, "precision");
     j->precision = DTYPE_fp32;
     if (!n) return OK;
-    if (n->kind == NODE_SCALAR && dtype_parse(n->text, &j->precision) && j->precision != DTYPE_int32) return OK;
+    if (n->kind == NODE_SCALAR && dtype_parse(n->text, &j->precision) &&
+        j->precision != DTYPE_int32)
+        return OK;
     static const char *const names[] = {"fp32", "fp64", "bf16", "fp16", NULL};
     int ignored;
     return node_choice(n, names, &ignored, err);
@@ -120,21 +127,23 @@ static enum status read_precision(const struct node *root, struct job *j, struct
 /* --- optimizer --- */
 
 /* *out stays where the key is absent. Above 0, or at least 0; not above max, or below it. */
-static enum status read_number(const struct node *map, const char *key, bool zero, double max, bool below, double *out,
-                               struct error *err)
+static enum status read_number(const struct node *map, const char *key, bool zero, double max,
+                               bool below, double *out, struct error *err)
 {
     const struct node *n = given(map, key);
     if (!n) return OK;
     TRY(node_double(n, 0, max, out, err));
     if (!zero && *out <= 0) return node_error(n, err, "must be above 0, found '%s'", n->text);
-    if (below && *out >= max) return node_error(n, err, "must be below %g, found '%s'", max, n->text);
+    if (below && *out >= max)
+        return node_error(n, err, "must be below %g, found '%s'", max, n->text);
     return OK;
 }
 
 static enum status read_optimizer(const struct node *root, struct optimizer *o, struct error *err)
 {
     static const char *const kinds[] = {"adamw", "sgd", NULL};
-    static const char *const adamw_keys[] = {"kind", "lr", "beta1", "beta2", "eps", "weight_decay", NULL};
+    static const char *const adamw_keys[] = {"kind", "lr",           "beta1", "beta2",
+                                             "eps",  "weight_decay", NULL};
     static const char *const sgd_keys[] = {"kind", "lr", NULL};
     const struct node *n = given(root, "optimizer");
     int kind = OPTIMIZER_ADAMW;
@@ -151,10 +160,13 @@ static enum status read_optimizer(const struct node *root, struct optimizer *o, 
     return read_number(n, "weight_decay", true, 10, false, &o->weight_decay, err);
 }
 
-int64_t optimizer_state_tensors(const struct optimizer *o) { return o->kind == OPTIMIZER_ADAMW ? 2 : 0; }
+int64_t optimizer_state_tensors(const struct optimizer *o)
+{
+    return o->kind == OPTIMIZER_ADAMW ? 2 : 0;
+}
 
-static enum status read_data(struct arena *a, const struct node *root, const char *folder, struct job *j,
-                             struct error *err)
+static enum status read_data(struct arena *a, const struct node *root, const char *folder,
+                             struct job *j, struct error *err)
 {
     const struct node *n = given(root, "data");
     const char *path;
@@ -162,16 +174,20 @@ static enum status read_data(struct arena *a, const struct node *root, const cha
     TRY(node_text(n, &path, err));
     if (!*path) return node_error(n, err, "must not be empty");
     if (j->model.vocabulary < BYTE_VALUES)
-        return node_error(n, err, "the vocabulary of model %.80s has %" PRId64 " entries, fewer than the %d values of a byte",
+        return node_error(n, err,
+                          "the vocabulary of model %.80s has %" PRId64
+                          " entries, fewer than the %d values of a byte",
                           j->model.name, j->model.vocabulary, BYTE_VALUES);
     j->data = absolute(a, beside(a, folder, path));
     return OK;
 }
 
-enum status job_parse(struct arena *a, const struct node *root, const char *folder, struct job *out, struct error *err)
+enum status job_parse(struct arena *a, const struct node *root, const char *folder, struct job *out,
+                      struct error *err)
 {
-    static const char *const keys[] = {"version",   "model",     "sequence_length", "global_batch", "microbatch",
-                                       "precision", "optimizer", "data",            "seed",         NULL};
+    static const char *const keys[] = {"version",    "model",     "sequence_length", "global_batch",
+                                       "microbatch", "precision", "optimizer",       "data",
+                                       "seed",       NULL};
     struct job j = {0};
     int64_t seed = 1;
     TRY(node_keys(root, keys, err));
@@ -193,7 +209,8 @@ enum status job_read(struct arena *a, const char *path, struct job *out, struct 
     struct node *root;
     const char *slash = strrchr(path, '/');
     TRY(document_read(a, path, &root, err));
-    return job_parse(a, root, slash ? arena_strndup(a, path, (size_t)(slash - path) + 1) : ".", out, err);
+    return job_parse(a, root, slash ? arena_strndup(a, path, (size_t)(slash - path) + 1) : ".", out,
+                     err);
 }
 
 /* --- writing --- */
@@ -219,7 +236,11 @@ static void write_optimizer(FILE *out, const struct optimizer *o, int indent)
     const struct {
         const char *key;
         double value;
-    } fields[] = {{"lr", o->lr}, {"beta1", o->beta1}, {"beta2", o->beta2}, {"eps", o->eps}, {"weight_decay", o->weight_decay}};
+    } fields[] = {{"lr", o->lr},
+                  {"beta1", o->beta1},
+                  {"beta2", o->beta2},
+                  {"eps", o->eps},
+                  {"weight_decay", o->weight_decay}};
     size_t n = o->kind == OPTIMIZER_SGD ? 1 : sizeof fields / sizeof *fields;
     canonical_indent(out, indent);
     fprintf(out, "optimizer: {kind: %s", o->kind == OPTIMIZER_SGD ? "sgd" : "adamw");

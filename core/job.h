@@ -7,8 +7,8 @@
  *   global_batch: 32                  # sequences a step
  *   microbatch: 4                     # sequences; a number, a list, or absent: the planner chooses
  *   precision: fp32                   # fp32 | fp64 | bf16 | fp16
- *   optimizer: {kind: adamw, lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01}   #
- * or sgd data: text.txt                    # any file, read as bytes; overridden by run --data
+ *   optimizer: {kind: adamw, lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01}   # or sgd
+ *   data: text.txt                    # any file, read as bytes; overridden by run --data
  *   seed: 1
  */
 #ifndef CORE_JOB_H

@@ -58,8 +58,7 @@ void json_put_bool(struct json *j, const char *key, bool value);
 void json_put_text(struct json *j, const char *key, const char *value); /* NULL writes null */
 void json_put_null(struct json *j, const char *key);
 
-/* The number as json_put_double writes it, for whoever writes numbers into other formats (YAML,
- * CSV). */
+/* The number as json_put_double writes it, for whoever writes numbers into other formats (YAML, CSV). */
 const char *json_number(char buffer[32], double value);
 
 #endif

@@ -11,7 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PROGRESS_INTERVAL_NS 100000000 /* 10 Hz: faster than reading, slower than a terminal minds */
+#define PROGRESS_INTERVAL_NS                                                                       \
+    100000000 /* 10 Hz: faster than reading, slower than a terminal minds */
 #define MESSAGE_BYTES 1024
 
 static atomic_int level_now = LOG_LEVEL_INFO;

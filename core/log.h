@@ -1,5 +1,4 @@
-/* core/log.h - talk to people, on stderr; data goes to stdout and is none of this module's
- * business.
+/* core/log.h - talk to people, on stderr; data goes to stdout and is none of this module's business.
  *
  * A message is one line. Text that came from a file or a name is made harmless before it is shown:
  * control characters and broken UTF-8 become \xNN, so that a device called "\033[2J" stays a name.

@@ -1,8 +1,7 @@
 /* core/model.h - Hugging Face config.json → forward graph.
  *
- * Families: gpt2, llama, mistral, qwen2, qwen3 (dense). Unknown model_type: ERR_INPUT that lists
- * them. The graph is built for one microbatch: inputs tokens, positions (learned positions only),
- * targets (b,T).
+ * Families: gpt2, llama, mistral, qwen2, qwen3 (dense). Unknown model_type: ERR_INPUT that lists them.
+ * The graph is built for one microbatch: inputs tokens, positions (learned positions only), targets (b,T).
  */
 #ifndef CORE_MODEL_H
 #define CORE_MODEL_H
@@ -23,8 +22,7 @@ struct model {
 
 MUST_CHECK enum status model_read(const struct node *config, const char *name, struct model *out,
                                   struct error *err);
-/* config.json text that model_read reads back to the same model, as YAML flow or JSON on one line
- * (for plan.yaml). */
+/* config.json text that model_read reads back to the same model, as YAML flow or JSON on one line (for plan.yaml). */
 const char *model_write(struct arena *a, const struct model *m);
 int64_t model_parameters(const struct model *m); /* from the graph's parameters, each once */
 /* ERR_INPUT: sequence longer than max_positions. */

@@ -40,7 +40,8 @@ static const char *found(char buffer[64], const struct node *n)
     size_t length = strlen(n->text);
     int shown = length > 40 ? 40 : (int)length;
     while (shown < (int)length && shown > 0 && (n->text[shown] & 0xC0) == 0x80) shown--;
-    snprintf(buffer, 64, "%s%.*s%s%s", quote, shown, n->text, shown < (int)length ? "..." : "", quote);
+    snprintf(buffer, 64, "%s%.*s%s%s", quote, shown, n->text, shown < (int)length ? "..." : "",
+             quote);
     return buffer;
 }
 
@@ -54,7 +55,8 @@ const struct node *node_get(const struct node *map, const char *key)
 
 enum status node_is(const struct node *n, enum node_kind kind, struct error *err)
 {
-    static const char *const kinds[] = {"nothing", "a single value", "a list", "a map (key: value)"};
+    static const char *const kinds[] = {"nothing", "a single value", "a list",
+                                        "a map (key: value)"};
     char buffer[64];
     if (n->kind == kind) return OK;
     return node_error(n, err, "must be %s, found %s", kinds[kind], found(buffer, n));

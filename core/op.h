@@ -43,33 +43,36 @@ int64_t dtype_bytes(enum dtype t);
 bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, bfloat16, float16 */
 
 /* kind                     inputs                        -> outputs
- * matmul                   a (…,k), b (k,n)              -> y (…,n)    trans_a: a is (…rows,m) used
- * as (m,rows); trans_b: b is (n,k) trans_a with rows flattened gives the weight gradient xᵀ·dy
- * (m,n): b is then (…rows,n) bias                     x (…,n), b (n)                -> y bias_grad
- * W   dy (…,n)                      -> db (n) add, multiply            a, b (same shape) -> y gelu,
- * silu               x                             -> y          gelu: attrs.gelu_erf chooses erf
- * or tanh gelu_grad, silu_grad I   x, dy                         -> dx bias_gelu                x
- * (…,n), b (n)                -> y          fuses bias, gelu bias_gelu_grad       I   x, b, dy ->
- * dz         dz is the gradient of x+b: db by bias_grad of it swiglu                   g, u ->
- * y=silu(g)·u  fuses silu, multiply swiglu_grad          I   g, u, dy                      -> dg,
- * du layer_norm               x (…,n), gamma (n), beta (n)  -> y, stats (rows,2) = mean, 1/std
+ * matmul                   a (…,k), b (k,n)              -> y (…,n)    trans_a: a is (…rows,m) used as (m,rows); trans_b: b is (n,k)
+ *                          trans_a with rows flattened gives the weight gradient xᵀ·dy (m,n): b is then (…rows,n)
+ * bias                     x (…,n), b (n)                -> y
+ * bias_grad            W   dy (…,n)                      -> db (n)
+ * add, multiply            a, b (same shape)             -> y
+ * gelu, silu               x                             -> y          gelu: attrs.gelu_erf chooses erf or tanh
+ * gelu_grad, silu_grad I   x, dy                         -> dx
+ * bias_gelu                x (…,n), b (n)                -> y          fuses bias, gelu
+ * bias_gelu_grad       I   x, b, dy                      -> dz         dz is the gradient of x+b: db by bias_grad of it
+ * swiglu                   g, u                          -> y=silu(g)·u  fuses silu, multiply
+ * swiglu_grad          I   g, u, dy                      -> dg, du
+ * layer_norm               x (…,n), gamma (n), beta (n)  -> y, stats (rows,2) = mean, 1/std
  * layer_norm_grad      I   x, gamma, stats, dy           -> dx
  * layer_norm_weight_grad W x, stats, dy                  -> dgamma, dbeta
- * rms_norm                 x (…,k·n), gamma (n)          -> y, stats (rows·k,1) = 1/rms; each run
- * of n is normalised (k > 1: per head) rms_norm_grad        I   x, gamma, stats, dy           -> dx
+ * rms_norm                 x (…,k·n), gamma (n)          -> y, stats (rows·k,1) = 1/rms; each run of n is normalised (k > 1: per head)
+ * rms_norm_grad        I   x, gamma, stats, dy           -> dx
  * rms_norm_weight_grad W   x, stats, dy                  -> dgamma
  * embedding                ids (b,T) int32, table (V,d)  -> y (b,T,d)
  * embedding_grad       W   ids, dy                       -> dtable (V,d); attrs.vocabulary = V
- * rotary               (I) x (b,T,h·head_dim)            -> y          attrs.inverse turns back: it
- * is its own gradient attention                qkv (b,T,(H+2K)·D) packed, or q (b,T,H·D), k, v
- * (b,T,K·D) -> o (b,T,H·D), lse (b,H,T); causal, window attention_grad       I   qkv, o, lse, do ->
- * dqkv,   or   q, k, v, o, lse, do -> dq, dk, dv cross_entropy            logits (b,T,V), targets
- * (b,T) -> loss (1) = mean over rows, lse (b,T) cross_entropy_grad   I   logits, targets, lse ->
- * dlogits = attrs.scale · (softmax − one-hot) accumulate               x -> y += x     flat zero ->
- * y = 0      flat; the caller gives output[0], there is nothing to infer from adamw U   p, g, m, v
- * (same shape)       -> p, m, v, g=0; attrs.decay says whether weight decay applies flat_adamw U
- * the same over one contiguous run of many parameters; fuses adamw sgd                  U   p, g ->
- * p, g=0 flat_sgd             U   fuses sgd
+ * rotary               (I) x (b,T,h·head_dim)            -> y          attrs.inverse turns back: it is its own gradient
+ * attention                qkv (b,T,(H+2K)·D) packed, or q (b,T,H·D), k, v (b,T,K·D) -> o (b,T,H·D), lse (b,H,T); causal, window
+ * attention_grad       I   qkv, o, lse, do -> dqkv,   or   q, k, v, o, lse, do -> dq, dk, dv
+ * cross_entropy            logits (b,T,V), targets (b,T) -> loss (1) = mean over rows, lse (b,T)
+ * cross_entropy_grad   I   logits, targets, lse          -> dlogits = attrs.scale · (softmax − one-hot)
+ * accumulate               x                             -> y += x     flat
+ * zero                                                   -> y = 0      flat; the caller gives output[0], there is nothing to infer from
+ * adamw                U   p, g, m, v (same shape)       -> p, m, v, g=0; attrs.decay says whether weight decay applies
+ * flat_adamw           U   the same over one contiguous run of many parameters; fuses adamw
+ * sgd                  U   p, g                          -> p, g=0
+ * flat_sgd             U   fuses sgd
  */
 #define OP_KINDS(X)                                                                                \
     X(matmul)                                                                                      \
@@ -117,14 +120,12 @@ struct op_shapes { /* all that FLOPs and bytes depend on */
 const char *op_kind_name(enum op_kind kind);
 bool op_kind_parse(const char *name, enum op_kind *out);
 
-/* Fills shapes->output from input. ERR_INPUT with the operator's name and both shapes where they do
- * not fit. */
+/* Fills shapes->output from input. ERR_INPUT with the operator's name and both shapes where they do not fit. */
 MUST_CHECK enum status op_infer(enum op_kind kind, const struct op_attrs *attrs,
                                 struct op_shapes *shapes, struct error *err);
 /* Floating-point operations of one execution (a multiply-add is 2). */
 double op_flops(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes);
-/* Least bytes that cross device memory, each operand once; int32 operands (ids, targets) count 4 a
- * piece. */
+/* Least bytes that cross device memory, each operand once; int32 operands (ids, targets) count 4 a piece. */
 int64_t op_bytes_read(enum op_kind kind, const struct op_attrs *attrs,
                       const struct op_shapes *shapes, enum dtype t);
 int64_t op_bytes_written(enum op_kind kind, const struct op_attrs *attrs,
@@ -134,19 +135,17 @@ bool op_input_is_int32(enum op_kind kind, int32_t input);
 int32_t op_fuses(enum op_kind kind, enum op_kind out[2]);
 
 /* Structural key: equal keys cost the same on the same device type (zero-redundant profiling).
- * Names and slots are not part of it; kind, shapes, dtype and the attributes that change the work
- * are. Shapes count as far as they change the work: a kind that works on rows has its leading
- * dimensions multiplied together, an elementwise kind all of them; op_infer takes such shapes too.
- * A window that sees all positions is none. */
+ * Names and slots are not part of it; kind, shapes, dtype and the attributes that change the work are.
+ * Shapes count as far as they change the work: a kind that works on rows has its leading dimensions
+ * multiplied together, an elementwise kind all of them; op_infer takes such shapes too. A window that
+ * sees all positions is none. */
 uint64_t op_key(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes,
                 enum dtype t);
-/* The same, readable: "matmul fp32 (1024,256)x(512,256) tb". Equal texts, equal keys. buffer of at
- * least 200. */
+/* The same, readable: "matmul fp32 (1024,256)x(512,256) tb". Equal texts, equal keys. buffer of at least 200. */
 const char *op_key_text(char *buffer, size_t n, enum op_kind kind, const struct op_attrs *attrs,
                         const struct op_shapes *shapes, enum dtype t);
 
-/* The gradient rule of a row appends its gradient operators to a training graph (core/gradient.h).
- */
+/* The gradient rule of a row appends its gradient operators to a training graph (core/gradient.h). */
 struct gradient_builder;
 typedef enum status op_gradient_rule(struct gradient_builder *g, int32_t op, struct error *err);
 op_gradient_rule *op_gradient(enum op_kind kind); /* NULL: not differentiable */

@@ -42,7 +42,8 @@ static enum status complain(const struct place *at, const char *fmt, ...)
         snprintf(where, sizeof where, "%s: ", file);
     char path[80] = "";
     if (at->stage >= 0)
-        snprintf(path, sizeof path, "replicas[%" PRId32 "].stages[%" PRId32 "].", at->replica, at->stage);
+        snprintf(path, sizeof path, "replicas[%" PRId32 "].stages[%" PRId32 "].", at->replica,
+                 at->stage);
     else if (r)
         snprintf(path, sizeof path, "replicas[%" PRId32 "].", at->replica);
     return error_set(at->err, ERR_INPUT, "%s%s%s", where, path, text);
@@ -57,20 +58,25 @@ static enum status check_layers(struct place *at, int32_t n_layers)
         const struct plan_stage *s = &r->stages[i];
         at->stage = i;
         if (s->first_layer != expected && i)
-            return complain(at, "layers: starts at %" PRId32 ", expected %" PRId32 " (stage %" PRId32 " ends at %" PRId32 ")",
+            return complain(at,
+                            "layers: starts at %" PRId32 ", expected %" PRId32 " (stage %" PRId32
+                            " ends at %" PRId32 ")",
                             s->first_layer, expected, i - 1, expected - 1);
         if (s->first_layer != expected)
             return complain(at, "layers: starts at %" PRId32 ", expected 0", s->first_layer);
         if (s->last_layer < s->first_layer)
-            return complain(at, "layers: ends at %" PRId32 ", before it starts at %" PRId32, s->last_layer, s->first_layer);
+            return complain(at, "layers: ends at %" PRId32 ", before it starts at %" PRId32,
+                            s->last_layer, s->first_layer);
         if (s->last_layer >= n_layers)
-            return complain(at, "layers: ends at %" PRId32 ", but the model has %" PRId32 " layers, 0 to %" PRId32,
+            return complain(at,
+                            "layers: ends at %" PRId32 ", but the model has %" PRId32
+                            " layers, 0 to %" PRId32,
                             s->last_layer, n_layers, n_layers - 1);
         expected = s->last_layer + 1;
     }
     if (r->stages[r->n_stages - 1].last_layer == n_layers - 1) return OK;
-    return complain(at, "layers: the last stage ends at %" PRId32 ", expected %" PRId32, r->stages[r->n_stages - 1].last_layer,
-                    n_layers - 1);
+    return complain(at, "layers: the last stage ends at %" PRId32 ", expected %" PRId32,
+                    r->stages[r->n_stages - 1].last_layer, n_layers - 1);
 }
 
 /* owner: (n_devices), 1 + index of the stage over all replicas that stands on the device; 0 none. */
@@ -82,16 +88,19 @@ static enum status check_devices(struct place *at, int32_t *owner, const int32_t
         int32_t device = r->stages[i].device;
         at->stage = i;
         if (device < 0 || device >= p->cluster.n_devices)
-            return complain(at, "device: there is no device %" PRId32 "; the cluster has %" PRId32, device,
-                            p->cluster.n_devices);
+            return complain(at, "device: there is no device %" PRId32 "; the cluster has %" PRId32,
+                            device, p->cluster.n_devices);
         if (!owner[device]) {
             owner[device] = 1 + first_stage[at->replica] + i;
             continue;
         }
         int32_t other = at->replica;
         while (first_stage[other] > owner[device] - 1) other--;
-        return complain(at, "device: %s already has replicas[%" PRId32 "].stages[%" PRId32 "]; a device has one stage",
-                        p->cluster.devices[device].name, other, owner[device] - 1 - first_stage[other]);
+        return complain(at,
+                        "device: %s already has replicas[%" PRId32 "].stages[%" PRId32
+                        "]; a device has one stage",
+                        p->cluster.devices[device].name, other,
+                        owner[device] - 1 - first_stage[other]);
     }
     return OK;
 }
@@ -101,24 +110,28 @@ static enum status check_shares(const struct place *at)
     const struct plan *p = at->p;
     int64_t batch = p->job.global_batch, sum = 0;
     if (p->microbatch < 1 || batch % p->microbatch)
-        return complain(at, "microbatch: %" PRId64 " does not divide global_batch %" PRId64, p->microbatch, batch);
+        return complain(at, "microbatch: %" PRId64 " does not divide global_batch %" PRId64,
+                        p->microbatch, batch);
     for (int32_t r = 0; r < p->n_replicas; r++) {
         struct place here = {p, r, -1, at->err};
         if (p->replicas[r].microbatches < 1)
-            return complain(&here, "microbatches: must be at least 1, found %" PRId32, p->replicas[r].microbatches);
+            return complain(&here, "microbatches: must be at least 1, found %" PRId32,
+                            p->replicas[r].microbatches);
         if (p->replicas[r].n_stages < 1) return complain(&here, "stages: must be at least 1");
         sum += p->replicas[r].microbatches;
     }
     if (sum == batch / p->microbatch) return OK;
-    return complain(at, "replicas: have %" PRId64 " microbatches together, but global_batch %" PRId64 " / microbatch %" PRId64
-                        " is %" PRId64, sum, batch, p->microbatch, batch / p->microbatch);
+    return complain(at,
+                    "replicas: have %" PRId64 " microbatches together, but global_batch %" PRId64
+                    " / microbatch %" PRId64 " is %" PRId64,
+                    sum, batch, p->microbatch, batch / p->microbatch);
 }
 
 /* --- orders --- */
 
 /* One letter and number; *next behind it. */
-static enum status read_call(const struct place *at, const char *t, int32_t n, char *letter, int32_t *microbatch,
-                             const char **next)
+static enum status read_call(const struct place *at, const char *t, int32_t n, char *letter,
+                             int32_t *microbatch, const char **next)
 {
     size_t length = strcspn(t, " \t\r\n");
     char *end = NULL;
@@ -127,8 +140,8 @@ static enum status read_call(const struct place *at, const char *t, int32_t n, c
         return complain(at, "order: '%.*s' is not F, B, I or W and the number of a microbatch",
                         (int)(length > 20 ? 20 : length), t);
     if (m >= n)
-        return complain(at, "order: '%.*s': this replica has microbatches 0 to %" PRId32, (int)(length > 20 ? 20 : length), t,
-                        n - 1);
+        return complain(at, "order: '%.*s': this replica has microbatches 0 to %" PRId32,
+                        (int)(length > 20 ? 20 : length), t, n - 1);
     *letter = *t;
     *microbatch = (int32_t)m;
     *next = t + length;
@@ -138,7 +151,8 @@ static enum status read_call(const struct place *at, const char *t, int32_t n, c
 /* Letters as bits: what has been called for a microbatch. */
 enum { CALL_F = 1, CALL_B = 2, CALL_I = 4, CALL_W = 8 };
 
-static enum status note_call(const struct place *at, uint8_t *called, char letter, int32_t m, char *backward)
+static enum status note_call(const struct place *at, uint8_t *called, char letter, int32_t m,
+                             char *backward)
 {
     int bit = letter == 'F' ? CALL_F : letter == 'B' ? CALL_B : letter == 'I' ? CALL_I : CALL_W;
     char needs = letter == 'W' ? 'I' : 'F';
@@ -146,17 +160,21 @@ static enum status note_call(const struct place *at, uint8_t *called, char lette
     if (letter != 'F') {
         if (!*backward) *backward = letter;
         if ((letter == 'B') != (*backward == 'B'))
-            return complain(at, "order: %c%" PRId32 " in an order with %c: a stage has either B or I and W", letter, m,
-                            *backward);
+            return complain(
+                at, "order: %c%" PRId32 " in an order with %c: a stage has either B or I and W",
+                letter, m, *backward);
         if (!(called[m] & (needs == 'F' ? CALL_F : CALL_I)))
-            return complain(at, "order: %c%" PRId32 " stands before %c%" PRId32 "; it needs %c%" PRId32 " before %c%" PRId32,
+            return complain(at,
+                            "order: %c%" PRId32 " stands before %c%" PRId32 "; it needs %c%" PRId32
+                            " before %c%" PRId32,
                             letter, m, needs, m, needs, m, letter, m);
     }
     called[m] |= (uint8_t)bit;
     return OK;
 }
 
-static enum status check_order(struct arena *a, const struct place *at, const char *order, int32_t n)
+static enum status check_order(struct arena *a, const struct place *at, const char *order,
+                               int32_t n)
 {
     uint8_t *called = ARENA_ARRAY(a, uint8_t, (size_t)n);
     char letter = 0, backward = 0;
@@ -167,11 +185,11 @@ static enum status check_order(struct arena *a, const struct place *at, const ch
     }
     bool split = backward == 'I' || backward == 'W';
     for (m = 0; m < n; m++) {
-        letter = !(called[m] & CALL_F)                    ? 'F'
-                 : !split && !(called[m] & CALL_B)        ? 'B'
-                 : split && !(called[m] & CALL_I)         ? 'I'
-                 : split && !(called[m] & CALL_W)         ? 'W'
-                                                          : 0;
+        letter = !(called[m] & CALL_F)             ? 'F'
+                 : !split && !(called[m] & CALL_B) ? 'B'
+                 : split && !(called[m] & CALL_I)  ? 'I'
+                 : split && !(called[m] & CALL_W)  ? 'W'
+                                                   : 0;
         if (letter) return complain(at, "order: %c%" PRId32 " is missing", letter, m);
     }
     return OK;
@@ -184,8 +202,8 @@ static enum status check_calls(struct arena *a, struct place *at)
         const struct plan_stage *s = &r->stages[i];
         at->stage = i;
         if (s->warmup < 0 || s->warmup > r->microbatches)
-            return complain(at, "warmup: %" PRId32 ", but the replica has %" PRId32 " microbatches", s->warmup,
-                            r->microbatches);
+            return complain(at, "warmup: %" PRId32 ", but the replica has %" PRId32 " microbatches",
+                            s->warmup, r->microbatches);
         if (s->order) TRY(check_order(a, at, s->order, r->microbatches));
     }
     return OK;

@@ -3,21 +3,23 @@
  * plan.yaml stands alone: it embeds job and cluster and names the profile it was made with.
  *   version: 1
  *   name: found                      # or the baseline's
- *   made_by: {musher: 0.1, profile: 3, seed: 1, predicted_ns: 81250000}   # profile 0: the
- * catalogue's prior microbatch: 4                    # sequences of one microbatch; one size a plan
- *   deterministic: false             # gradients added in the order of the microbatches, whoever
- * owns them steps: 1                         # optimizer steps a program covers (its period)
+ *   made_by: {musher: 0.1, profile: 3, seed: 1, predicted_ns: 81250000}   # profile 0: the catalogue's prior
+ *   microbatch: 4                    # sequences of one microbatch; one size a plan
+ *   deterministic: false             # gradients added in the order of the microbatches, whoever owns them
+ *   steps: 1                         # optimizer steps a program covers (its period)
  *   replicas:
  *     - microbatches: 6              # this replica's share of the global batch
  *       stages:
  *         - {layers: [0, 9], device: a.0, warmup: 3}           # layers first … last, inclusive
  *         - {layers: [10, 14], device: b.0, recompute: true, bucket: 1 MiB, receive_ahead: 2}
- *         - {layers: …, device: …, order: "F0 F1 B0 F2 B1 B2"}   # instead of warmup; F, B or I and
- * W job: {…} cluster: {…} warmup: forwards in flight, the first backward included (1F1B: stages
- * behind it + 1, the default); microbatches means GPipe. bucket: gradients of a data-parallel group
- * are reduced in buckets of about so many bytes as the last backward yields them; absent: all at
- * once after it. Replica r owns global microbatches [first_r, first_r + microbatches), first_r =
- * sum of the earlier ones. Every stage stands on one device here, and a device owns one stage.
+ *         - {layers: …, device: …, order: "F0 F1 B0 F2 B1 B2"}   # instead of warmup; F, B or I and W
+ *   job: {…}
+ *   cluster: {…}
+ * warmup: forwards in flight, the first backward included (1F1B: stages behind it + 1, the default);
+ * microbatches means GPipe. bucket: gradients of a data-parallel group are reduced in buckets of
+ * about so many bytes as the last backward yields them; absent: all at once after it.
+ * Replica r owns global microbatches [first_r, first_r + microbatches), first_r = sum of the earlier ones.
+ * Every stage stands on one device here, and a device owns one stage.
  * Ownership: the arena's.
  */
 #ifndef CORE_PLAN_H
@@ -64,9 +66,8 @@ MUST_CHECK enum status plan_read(struct arena *a, const char *path, struct plan 
 MUST_CHECK enum status plan_parse(struct arena *a, const struct node *root, const char *folder,
                                   struct plan *out, struct error *err);
 void plan_write(FILE *out, struct arena *a, const struct plan *p);
-/* Structure against the model's n_layers: layers of each replica contiguous from 0 to n_layers-1,
- * shares add up to global_batch / microbatch, devices exist and are used once, warmup in 1 …
- * microbatches. ERR_INPUT. */
+/* Structure against the model's n_layers: layers of each replica contiguous from 0 to n_layers-1, shares
+ * add up to global_batch / microbatch, devices exist and are used once, warmup in 1 … microbatches. ERR_INPUT. */
 MUST_CHECK enum status plan_check(const struct plan *p, int32_t n_layers, struct error *err);
 /* Short for people: "2 replicas: 5 × [0-9 a.0 | 10-14 b.0], 3 × [0-14 c.0]". */
 const char *plan_describe(struct arena *a, const struct plan *p);

@@ -37,8 +37,8 @@ static const struct node *given(const struct node *map, const char *key)
 }
 
 /* A count that fits int32; *out is the default where the key is absent. */
-static enum status get_count(const struct node *map, const char *key, int32_t min, int32_t max, int32_t *out,
-                             struct error *err)
+static enum status get_count(const struct node *map, const char *key, int32_t min, int32_t max,
+                             int32_t *out, struct error *err)
 {
     int64_t value = *out;
     TRY(node_get_int(map, key, min, max, &value, err));
@@ -46,7 +46,8 @@ static enum status get_count(const struct node *map, const char *key, int32_t mi
     return OK;
 }
 
-static enum status need_list(const struct node *map, const char *key, const struct node **out, struct error *err)
+static enum status need_list(const struct node *map, const char *key, const struct node **out,
+                             struct error *err)
 {
     TRY(node_need(map, key, out, err));
     TRY(node_is(*out, NODE_LIST, err));
@@ -61,11 +62,13 @@ static enum status read_layers(struct reader *r, const struct node *stage, struc
     int64_t first, last;
     TRY(node_need(stage, "layers", &n, r->err));
     TRY(node_is(n, NODE_LIST, r->err));
-    if (n->count != 2) return node_error(n, r->err, "must be [first, last], found %zu values", n->count);
+    if (n->count != 2)
+        return node_error(n, r->err, "must be [first, last], found %zu values", n->count);
     TRY(node_int(n->members[0], 0, LAYER_MAX, &first, r->err));
     TRY(node_int(n->members[1], 0, LAYER_MAX, &last, r->err));
     if (last < first)
-        return node_error(n, r->err, "ends at %" PRId64 ", before it starts at %" PRId64, last, first);
+        return node_error(n, r->err, "ends at %" PRId64 ", before it starts at %" PRId64, last,
+                          first);
     s->first_layer = (int32_t)first;
     s->last_layer = (int32_t)last;
     return OK;
@@ -82,7 +85,8 @@ static enum status read_device(struct reader *r, const struct node *stage, struc
     if (s->device >= 0) return OK;
     for (int32_t i = 0; i < c->n_devices && strlen(list) < 200; i++)
         list = arena_printf(r->a, "%s%s%s", list, i ? ", " : "",
-                            strlen(list) + strlen(c->devices[i].name) < 200 ? c->devices[i].name : "...");
+                            strlen(list) + strlen(c->devices[i].name) < 200 ? c->devices[i].name
+                                                                            : "...");
     return node_error(n, r->err, "unknown device '%.100s'; known are: %s", name, list);
 }
 
@@ -91,13 +95,15 @@ static enum status read_stage(struct reader *r, const struct node *n, struct pla
     static const char *const keys[] = {"layers",    "device", "warmup",        "order",
                                        "recompute", "bucket", "receive_ahead", NULL};
     double bucket = 0;
-    *s = (struct plan_stage){.receive_ahead = RECEIVE_AHEAD_DEFAULT, .line = n->line, .column = n->column};
+    *s = (struct plan_stage){
+        .receive_ahead = RECEIVE_AHEAD_DEFAULT, .line = n->line, .column = n->column};
     TRY(node_keys(n, keys, r->err));
     TRY(read_layers(r, n, s));
     TRY(read_device(r, n, s));
     TRY(get_count(n, "warmup", 1, MICROBATCHES_MAX, &s->warmup, r->err));
     TRY(node_get_text(n, "order", &s->order, r->err));
-    if (s->order && s->warmup) return node_error(n, r->err, "has both a warmup and an order; an order says it all");
+    if (s->order && s->warmup)
+        return node_error(n, r->err, "has both a warmup and an order; an order says it all");
     TRY(node_get_bool(n, "recompute", &s->recompute, r->err));
     TRY(node_get_quantity(n, "bucket", QUANTITY_BYTES, 1, BUCKET_MAX_BYTES, &bucket, r->err));
     s->bucket_bytes = (int64_t)llround(bucket);
@@ -116,11 +122,12 @@ static enum status read_replica(struct reader *r, const struct node *n, struct p
     out->microbatches = (int32_t)count;
     TRY(need_list(n, "stages", &stages, r->err));
     if (stages->count > (size_t)r->p->cluster.n_devices)
-        return node_error(stages, r->err, "%zu stages, but the cluster has %" PRId32 " devices", stages->count,
-                          r->p->cluster.n_devices);
+        return node_error(stages, r->err, "%zu stages, but the cluster has %" PRId32 " devices",
+                          stages->count, r->p->cluster.n_devices);
     out->n_stages = (int32_t)stages->count;
     out->stages = ARENA_ARRAY(r->a, struct plan_stage, stages->count);
-    for (size_t i = 0; i < stages->count; i++) TRY(read_stage(r, stages->members[i], &out->stages[i]));
+    for (size_t i = 0; i < stages->count; i++)
+        TRY(read_stage(r, stages->members[i], &out->stages[i]));
     return OK;
 }
 
@@ -130,13 +137,14 @@ static enum status read_replicas(struct reader *r, const struct node *root)
     struct plan *p = r->p;
     TRY(need_list(root, "replicas", &list, r->err));
     if (list->count > (size_t)p->cluster.n_devices)
-        return node_error(list, r->err, "%zu replicas, but the cluster has %" PRId32 " devices", list->count,
-                          p->cluster.n_devices);
+        return node_error(list, r->err, "%zu replicas, but the cluster has %" PRId32 " devices",
+                          list->count, p->cluster.n_devices);
     p->line = list->line;
     p->column = list->column;
     p->n_replicas = (int32_t)list->count;
     p->replicas = ARENA_ARRAY(r->a, struct plan_replica, list->count);
-    for (size_t i = 0; i < list->count; i++) TRY(read_replica(r, list->members[i], &p->replicas[i]));
+    for (size_t i = 0; i < list->count; i++)
+        TRY(read_replica(r, list->members[i], &p->replicas[i]));
     return OK;
 }
 
@@ -173,10 +181,12 @@ static enum status read_head(struct reader *r, const struct node *root)
     return get_count(root, "steps", 1, STEPS_MAX, &p->steps, r->err);
 }
 
-enum status plan_parse(struct arena *a, const struct node *root, const char *folder, struct plan *out, struct error *err)
+enum status plan_parse(struct arena *a, const struct node *root, const char *folder,
+                       struct plan *out, struct error *err)
 {
-    static const char *const keys[] = {"version", "name",     "made_by", "microbatch", "deterministic",
-                                       "steps",   "replicas", "job",     "cluster",    NULL};
+    static const char *const keys[] = {"version",       "name",  "made_by",  "microbatch",
+                                       "deterministic", "steps", "replicas", "job",
+                                       "cluster",       NULL};
     const struct node *job, *cluster;
     struct plan p = {.file = root->file};
     struct reader r = {a, &p, err};
@@ -197,7 +207,8 @@ enum status plan_read(struct arena *a, const char *path, struct plan *out, struc
     struct node *root;
     const char *slash = strrchr(path, '/');
     TRY(document_read(a, path, &root, err));
-    return plan_parse(a, root, slash ? arena_strndup(a, path, (size_t)(slash - path) + 1) : ".", out, err);
+    return plan_parse(a, root, slash ? arena_strndup(a, path, (size_t)(slash - path) + 1) : ".",
+                      out, err);
 }
 
 /* --- writing --- */
@@ -222,7 +233,8 @@ static void write_order(FILE *out, const char *order)
 static void write_stage(FILE *out, const struct plan *p, const struct plan_stage *s)
 {
     int32_t ahead = s->receive_ahead > 0 ? s->receive_ahead : 1;
-    fprintf(out, "      - {layers: [%" PRId32 ", %" PRId32 "], device: ", s->first_layer, s->last_layer);
+    fprintf(out, "      - {layers: [%" PRId32 ", %" PRId32 "], device: ", s->first_layer,
+            s->last_layer);
     if (s->device >= 0 && s->device < p->cluster.n_devices)
         canonical_text(out, p->cluster.devices[s->device].name);
     else
@@ -242,11 +254,12 @@ static void write_stage(FILE *out, const struct plan *p, const struct plan_stage
 
 void plan_write_executed(FILE *out, struct arena *a, const struct plan *p)
 {
-    fprintf(out, "microbatch: %" PRId64 "\ndeterministic: %s\nsteps: %" PRId32 "\nreplicas:\n", p->microbatch,
-            p->deterministic ? "true" : "false", p->steps > 0 ? p->steps : 1);
+    fprintf(out, "microbatch: %" PRId64 "\ndeterministic: %s\nsteps: %" PRId32 "\nreplicas:\n",
+            p->microbatch, p->deterministic ? "true" : "false", p->steps > 0 ? p->steps : 1);
     for (int32_t r = 0; r < p->n_replicas; r++) {
         fprintf(out, "  - microbatches: %" PRId32 "\n    stages:\n", p->replicas[r].microbatches);
-        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) write_stage(out, p, &p->replicas[r].stages[i]);
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            write_stage(out, p, &p->replicas[r].stages[i]);
     }
     fputs("job:\n", out);
     job_write(out, a, &p->job, 2);
@@ -258,7 +271,8 @@ void plan_write(FILE *out, struct arena *a, const struct plan *p)
 {
     fputs("version: 1\nname: ", out);
     canonical_text(out, p->name && *p->name ? p->name : "plan");
-    fprintf(out, "\nmade_by: {musher: " MUSHER_VERSION ", profile: %" PRId64 ", seed: %" PRIu64, p->profile_id, p->seed);
+    fprintf(out, "\nmade_by: {musher: " MUSHER_VERSION ", profile: %" PRId64 ", seed: %" PRIu64,
+            p->profile_id, p->seed);
     if (p->predicted_ns > 0) fprintf(out, ", predicted_ns: %" PRId64, p->predicted_ns);
     fputs("}\n", out);
     plan_write_executed(out, a, p);

@@ -1,45 +1,43 @@
 /* core/program.h - what both machines run: procedures × lanes.
  *
  * A *stage* is the code and the memory layout of one (replica, stage): slots, rings and procedures.
- * A *procedure* is a list of instructions. A *lane* is one device's ordered calls of procedures
- * with a microbatch number. Nothing is unrolled: orders are run-length coded, so size does not grow
- * with microbatches. Everything executable is decided here; an interpreter (sim/sim, exec/worker)
- * decides nothing. The file form (program_write/program_read) is ours, line based, and needs no
- * library.
+ * A *procedure* is a list of instructions. A *lane* is one device's ordered calls of procedures with
+ * a microbatch number. Nothing is unrolled: orders are run-length coded, so size does not grow with
+ * microbatches. Everything executable is decided here; an interpreter (sim/sim, exec/worker) decides
+ * nothing. The file form (program_write/program_read) is ours, line based, and needs no library.
  *
- * Sequence numbers. A lane counts its microbatches over steps: seq = step · microbatches +
- * microbatch. Ring r keeps `count` buffers; sequence number seq lives in buffer seq mod count.
- * Lowering has proved that lifetimes in one buffer never overlap.
+ * Sequence numbers. A lane counts its microbatches over steps: seq = step · microbatches + microbatch.
+ * Ring r keeps `count` buffers; sequence number seq lives in buffer seq mod count. Lowering has
+ * proved that lifetimes in one buffer never overlap.
  *
  * Meaning of instructions. A lane's compute stream takes the instructions of its calls in order.
  *   COMPUTE op        runs one operator.
  *   RECEIVE channel   the compute stream waits until message seq of the channel is in its slot.
- *   SEND channel      once everything before it on the compute stream has ended, message seq is
- * handed to the channel; the compute stream goes on at once. REDUCE group      once everything
- * before it has ended, collective `group` of this step is handed to the collective stream (in
- * order); the compute stream goes on at once. AWAIT group       the compute stream waits until this
- * step's collective `group` has ended. LOAD              inputs of this microbatch (tokens,
- * positions, targets) are put into their slots. LOSS              the loss slot of this microbatch
- * is recorded. A call starts with an implied wait: before a call of microbatch seq writes a slot of
- * a ring with `sent` (a channel's source), message seq − count of that channel must have left
- * (occupancy over). A message may start to move when it is handed over, its receive is posted, the
- * message before it on the same channel has left, and the link is free. Its receive is posted when
- * the call that consumed message seq − receive_ahead of the channel has ended (the first
- * receive_ahead: from the start). It occupies the link for bytes / bandwidth and arrives `latency`
- * after that; the source slot is free when the occupancy ends. A channel inside one device (link
- * -1) is a free copy.
+ *   SEND channel      once everything before it on the compute stream has ended, message seq is handed
+ *                     to the channel; the compute stream goes on at once.
+ *   REDUCE group      once everything before it has ended, collective `group` of this step is handed to the
+ *                     collective stream (in order); the compute stream goes on at once.
+ *   AWAIT group       the compute stream waits until this step's collective `group` has ended.
+ *   LOAD              inputs of this microbatch (tokens, positions, targets) are put into their slots.
+ *   LOSS              the loss slot of this microbatch is recorded.
+ * A call starts with an implied wait: before a call of microbatch seq writes a slot of a ring with
+ * `sent` (a channel's source), message seq − count of that channel must have left (occupancy over).
+ * A message may start to move when it is handed over, its receive is posted, the message before it on
+ * the same channel has left, and the link is free. Its receive is posted when the call that consumed
+ * message seq − receive_ahead of the channel has ended (the first receive_ahead: from the start).
+ * It occupies the link for bytes / bandwidth and arrives `latency` after that; the source slot is
+ * free when the occupancy ends. A channel inside one device (link -1) is a free copy.
  *
- * Collectives. REDUCE sums a list of segments over the group's members; all members end with the
- * same bits. RING: n−1 steps of reduce-scatter and n−1 of all-gather over the members in order;
- * step k: member i sends to i+1. Chunk c of n holds elements [c·E/n, (c+1)·E/n). In reduce-scatter
- * step k (0-based) member i sends chunk (i − k) mod n and adds what it receives, chunk (i − 1 − k)
- * mod n; in all-gather step k it sends chunk (i + 1 − k) mod n and overwrites chunk (i − k) mod n.
- * A member starts step k when its step k−1 has ended: its own send has left and its receive has
- * arrived. Empty chunks send nothing and take no time. CHAIN (deterministic): member 0 sends its
- * sum to member 1, which adds its microbatches' gradients one by one in order and sends on …; the
- * last one's result goes back n−1 → n−2 → … → 0, each member keeping a copy. Members own ascending
- * intervals of microbatches. A ring or chain message counts as handed over and posted when both
- * ends have come to the step.
+ * Collectives. REDUCE sums a list of segments over the group's members; all members end with the same bits.
+ *   RING: n−1 steps of reduce-scatter and n−1 of all-gather over the members in order; step k: member i sends
+ *   to i+1. Chunk c of n holds elements [c·E/n, (c+1)·E/n). In reduce-scatter step k (0-based) member i sends
+ *   chunk (i − k) mod n and adds what it receives, chunk (i − 1 − k) mod n; in all-gather step k it sends
+ *   chunk (i + 1 − k) mod n and overwrites chunk (i − k) mod n. A member starts step k when its step k−1 has
+ *   ended: its own send has left and its receive has arrived. Empty chunks send nothing and take no time.
+ *   CHAIN (deterministic): member 0 sends its sum to member 1, which adds its microbatches' gradients one
+ *   by one in order and sends on …; the last one's result goes back n−1 → n−2 → … → 0, each
+ *   member keeping a copy. Members own ascending intervals of microbatches.
+ * A ring or chain message counts as handed over and posted when both ends have come to the step.
  */
 #ifndef CORE_PROGRAM_H
 #define CORE_PROGRAM_H
@@ -85,9 +83,9 @@ struct slot { /* one tensor's home on its device */
     int32_t ring;         /* class RING, else -1 */
     int64_t offset_bytes; /* in its class's region, or in one buffer of its ring; multiples of 64 */
     int64_t bytes;
-    int32_t parameter; /* PARAMETER, GRADIENT, STATE: index into parameters, else -1 (STATE: which
-                          by order m, v) */
-    int32_t input;     /* enum tensor_input where LOAD fills it, else -1 */
+    int32_t
+        parameter; /* PARAMETER, GRADIENT, STATE: index into parameters, else -1 (STATE: which by order m, v) */
+    int32_t input; /* enum tensor_input where LOAD fills it, else -1 */
 };
 
 struct ring {
@@ -95,8 +93,8 @@ struct ring {
     int64_t stride_bytes; /* of one buffer */
     int32_t sent;         /* channel whose source it holds, else -1 (then the implied wait) */
     int32_t received;     /* channel whose destination it holds, else -1 */
-    char birth, death;    /* letters of the procedures between which a buffer lives: 'R' receive,
-                             'F','B','I','W','S' sent */
+    char birth,
+        death; /* letters of the procedures between which a buffer lives: 'R' receive, 'F','B','I','W','S' sent */
 };
 
 struct program_op {
@@ -121,8 +119,8 @@ enum instr_kind {
 };
 struct instr {
     enum instr_kind kind;
-    int32_t arg; /* COMPUTE: op of the stage; RECEIVE, SEND: channel; REDUCE, AWAIT: group; LOAD:
-                    -1; LOSS: slot */
+    int32_t
+        arg; /* COMPUTE: op of the stage; RECEIVE, SEND: channel; REDUCE, AWAIT: group; LOAD: -1; LOSS: slot */
 };
 
 struct procedure {
@@ -172,11 +170,12 @@ struct group_member {
     int32_t stage;      /* into stages */
     int32_t n_segments; /* slots to be summed, in order; all members have equal lists of sizes */
     int32_t *segments; /* GRADIENT slots; CHAIN, member > 0 or microbatches kept apart: see apart */
-    int32_t apart;     /* CHAIN: ring whose buffers hold each microbatch's gradients in this order
-                        * (first     segment's slot gives the offset), to be added one by one; -1: the sum
-                        * is in segments */
-    int32_t *apart_segments; /* (n_segments) slots of ring apart, one a segment, laid one after the
-                              * other from offset 0 in steps of 64 bytes; NULL where apart is -1 */
+    int32_t
+        apart; /* CHAIN: ring whose buffers hold each microbatch's gradients in this order (first
+                          * segment's slot gives the offset), to be added one by one; -1: the sum is in segments */
+    int32_t *
+        apart_segments; /* (n_segments) slots of ring apart, one a segment, laid one after the other from
+                              * offset 0 in steps of 64 bytes; NULL where apart is -1 */
 };
 struct group {
     const char *name;
@@ -189,8 +188,7 @@ struct group {
     int64_t elements; /* summed over segments */
 };
 
-/* A lane's order: runs of a repeated body. The k-th repetition of a body calls each entry with
- * microbatch + k. */
+/* A lane's order: runs of a repeated body. The k-th repetition of a body calls each entry with microbatch + k. */
 struct call {
     int32_t procedure;  /* of the lane's stage */
     int32_t microbatch; /* 0-based within the replica; -1 for U */
@@ -235,8 +233,7 @@ struct cursor {
 };
 void cursor_start(struct cursor *c, const struct order *o);
 bool cursor_next(struct cursor *c, struct call *out); /* false at the end of the step */
-/* Run-length codes a flat list of calls (found greedily; what cursor_next gives back is the list).
- */
+/* Run-length codes a flat list of calls (found greedily; what cursor_next gives back is the list). */
 void order_code(struct arena *a, const struct call *calls, int64_t n, struct order *out);
 
 static inline int32_t ring_buffer(const struct ring *r, int64_t seq)
@@ -258,10 +255,9 @@ MUST_CHECK enum status program_read(struct arena *a, const char *path, struct pr
 MUST_CHECK enum status program_parse(struct arena *a, const char *name, const char *text, size_t n,
                                      struct program *out, struct error *err);
 
-/* Token game: runs all lanes without time, with finite buffers. ERR_INPUT "no progress: blocked
- * set: …" that names each blocked lane, its call and what it waits for; also send and receive
- * orders that differ, buffers overwritten while alive, groups met in different orders. O(calls +
- * messages). */
+/* Token game: runs all lanes without time, with finite buffers. ERR_INPUT "no progress: blocked set: …" that
+ * names each blocked lane, its call and what it waits for; also send and receive orders that differ,
+ * buffers overwritten while alive, groups met in different orders. O(calls + messages). */
 MUST_CHECK enum status program_check(struct arena *a, const struct program *p, struct error *err);
 
 #endif

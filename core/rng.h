@@ -1,5 +1,4 @@
-/* core/rng.h - random numbers that are a function of (seed, stream, index), never of who asks or
- * when.
+/* core/rng.h - random numbers that are a function of (seed, stream, index), never of who asks or when.
  *
  * Counter-based (Philox4x32-10, Salmon et al., SC'11): any element of any stream can be had alone,
  * so that every rank draws the same weights and the same batches, and a resumed run needs no state.

@@ -13,16 +13,16 @@ struct unit {
 };
 
 static const struct unit prefixes[] = {
-    {"", 1},       {"k", 1e3},      {"M", 1e6},      {"G", 1e9},      {"T", 1e12},    {"P", 1e15},
+    {"", 1},        {"k", 1e3},     {"M", 1e6},     {"G", 1e9},     {"T", 1e12},    {"P", 1e15},
     {"Ki", 0x1p10}, {"Mi", 0x1p20}, {"Gi", 0x1p30}, {"Ti", 0x1p40}, {"Pi", 0x1p50}, {NULL, 0}};
 static const struct unit byte_stems[] = {{"B", 1}, {NULL, 0}};
 static const struct unit rate_stems[] = {
     {"B/s", 1}, {"b/s", 0.125}, {"bit/s", 0.125}, {"bps", 0.125}, {NULL, 0}};
 static const struct unit flop_stems[] = {{"FLOP/s", 1}, {"FLOPS", 1}, {NULL, 0}};
 /* Time has names of its own; both micro signs (U+00B5, U+03BC) are in use. */
-static const struct unit time_units[] = {{"ns", -1e9}, {"us", -1e6}, {"\xC2\xB5s", -1e6},
+static const struct unit time_units[] = {{"ns", -1e9},        {"us", -1e6}, {"\xC2\xB5s", -1e6},
                                          {"\xCE\xBCs", -1e6}, {"ms", -1e3}, {"s", 1},
-                                         {"min", 60}, {"h", 3600}, {NULL, 0}};
+                                         {"min", 60},         {"h", 3600},  {NULL, 0}};
 
 static locale_t c_locale;
 static pthread_once_t c_locale_once = PTHREAD_ONCE_INIT;

@@ -19,9 +19,8 @@ static inline int64_t ns_from_s(double s) { return (int64_t)llround(s * NS_PER_S
 static inline double s_from_ns(int64_t ns) { return (double)ns / NS_PER_S; }
 
 /* The parsers accept a plain number (base unit) or number + unit, with or without a space, in the
- * C locale whatever the environment says. Bits are not bytes: "Gb/s" and "Gbps" are an eighth of
- * "GB/s". k M G T are powers of 1000, Ki Mi Gi Ti of 1024. false where the text is not such a
- * quantity. */
+ * C locale whatever the environment says. Bits are not bytes: "Gb/s" and "Gbps" are an eighth of "GB/s".
+ * k M G T are powers of 1000, Ki Mi Gi Ti of 1024. false where the text is not such a quantity. */
 bool units_parse_bytes(const char *text, double *out); /* B kB KiB MB MiB GB GiB TB TiB */
 bool units_parse_bytes_per_s(const char *text,
                              double *out); /* B/s … TB/s, GiB/s …, b/s … Gb/s, Gbps */

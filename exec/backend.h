@@ -4,8 +4,7 @@
  * (its compute stream). Host runs an operator to its end; a device that runs ahead answers `run`
  * at once and `finish` when all is done. The struct is a table of functions with an ABI number, so
  * that a plugin opened at run time can give one.
- * Errors: ERR_RESOURCE where memory or the device gives out, ERR_INPUT where the device lacks a
- * dtype.
+ * Errors: ERR_RESOURCE where memory or the device gives out, ERR_INPUT where the device lacks a dtype.
  */
 #ifndef EXEC_BACKEND_H
 #define EXEC_BACKEND_H
@@ -29,8 +28,8 @@ struct op_call { /* one operator, resolved to memory */
     const struct op_attrs *attrs;
     const struct op_shapes *shapes;
     const void *input[OP_OPERANDS_MAX];
-    void *output[OP_OPERANDS_MAX]; /* adamw: output 0..3 are p, m, v, g in place; its inputs are the
-                                      same addresses */
+    void *output
+        [OP_OPERANDS_MAX]; /* adamw: output 0..3 are p, m, v, g in place; its inputs are the same addresses */
     const struct optimizer_step *optimizer; /* updates only */
 };
 
@@ -48,8 +47,7 @@ struct backend {
                             struct error *err);
     enum status (*run)(struct backend *b, const struct op_call *call, struct error *err);
     enum status (*finish)(struct backend *b, struct error *err);
-    /* CPU seconds spent inside BLAS since open, for the bench; counted only where
-     * MUSHER_BLAS_CLOCK=1 was set at open, else 0. */
+    /* CPU seconds spent inside BLAS since open, for the bench; counted only where MUSHER_BLAS_CLOCK=1 was set at open, else 0. */
     double (*blas_seconds)(struct backend *b);
     void *state; /* the backend's own */
 };

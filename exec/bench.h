@@ -1,9 +1,8 @@
 /* exec/bench.h - micro-benchmarks as programs: what they time is what the worker runs.
  *
- * bench_ops makes a one-lane program whose every microbatch runs each given operator once
- * (`repeats` microbatches, so samples are interleaved and drift shows as spread); bench_link a
- * two-lane program that sends messages of each size `repeats` times. worker_run's trace of them
- * holds the samples.
+ * bench_ops makes a one-lane program whose every microbatch runs each given operator once (`repeats` microbatches, so
+ * samples are interleaved and drift shows as spread); bench_link a two-lane program that sends messages of each size
+ * `repeats` times. worker_run's trace of them holds the samples.
  */
 #ifndef EXEC_BENCH_H
 #define EXEC_BENCH_H

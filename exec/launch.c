@@ -140,7 +140,8 @@ static void take_line(struct talk *t)
         t->inside = !t->inside;
     } else if (!strncmp(t->line, LAUNCH_FAILURE, strlen(LAUNCH_FAILURE))) {
         if (!t->said[0])
-            snprintf(t->said, sizeof t->said, "%.*s", (int)strcspn(t->line + strlen(LAUNCH_FAILURE), "\n"),
+            snprintf(t->said, sizeof t->said, "%.*s",
+                     (int)strcspn(t->line + strlen(LAUNCH_FAILURE), "\n"),
                      t->line + strlen(LAUNCH_FAILURE));
     } else if (t->inside) {
         understand(t);

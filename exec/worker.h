@@ -1,10 +1,9 @@
 /* exec/worker.h - runs a program for real: one rank a device, rank i runs lane i.
  *
- * Every rank calls worker_run with the same program and options (they may read the same program
- * file). With one device no message library is touched. The result is complete on rank 0 only. The
- * compute thread interprets the lane; a communication thread moves messages and runs collectives,
- * so that both overlap. On emulated devices time is the device's own clock (docs in worker.c and
- * clock.c).
+ * Every rank calls worker_run with the same program and options (they may read the same program file). With one
+ * device no message library is touched. The result is complete on rank 0 only.
+ * The compute thread interprets the lane; a communication thread moves messages and runs collectives, so that both
+ * overlap. On emulated devices time is the device's own clock (docs in worker.c and clock.c).
  */
 #ifndef EXEC_WORKER_H
 #define EXEC_WORKER_H
@@ -28,8 +27,8 @@ struct run_result {
     int64_t first_step, steps; /* first_step: 0, or where resume stood */
     double *losses;            /* (steps) mean over the global batch, summed in microbatch order */
     double tokens_per_s;       /* global batch · sequence ÷ iteration */
-    double blas_share;   /* CPU seconds inside BLAS ÷ CPU seconds of the compute thread; 0 unless
-                            MUSHER_BLAS_CLOCK=1 */
+    double
+        blas_share; /* CPU seconds inside BLAS ÷ CPU seconds of the compute thread; 0 unless MUSHER_BLAS_CLOCK=1 */
     bool real_time;      /* real-time priority was to be had */
     struct trace *trace; /* NULL unless kept */
 };

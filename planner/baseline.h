@@ -5,8 +5,7 @@
 #include "planner/search.h"
 #include "planner/space.h"
 
-/* The baseline's plan for one microbatch size. ERR_INFEASIBLE where the job cannot be cut that way
- * (says why). */
+/* The baseline's plan for one microbatch size. ERR_INFEASIBLE where the job cannot be cut that way (says why). */
 typedef enum status baseline_make(struct arena *a, const struct space *s, struct plan *out,
                                   struct error *err);
 
@@ -15,8 +14,7 @@ const char *baseline_name(int32_t i);
 const char *baseline_help(int32_t i);
 baseline_make *baseline_maker(int32_t i);
 
-/* A plan with one replica per row of n_stages and default schedules; what baselines and the search
- * fill in. */
+/* A plan with one replica per row of n_stages and default schedules; what baselines and the search fill in. */
 void plan_skeleton(struct arena *a, const struct space *s, const char *name, int32_t n_replicas,
                    const int32_t *n_stages, struct plan *out);
 

@@ -1,8 +1,7 @@
 /* planner/pipeline.h - all pipelines of one set of devices whose lower bound beats a limit.
  *
- * Depth first over (next device, end of its layers), pruned by the exact prefix and, for the rest,
- * by the least bottleneck that the remaining devices can reach on the remaining layers (a DP over
- * subsets, made once).
+ * Depth first over (next device, end of its layers), pruned by the exact prefix and, for the rest, by the least bottleneck
+ * that the remaining devices can reach on the remaining layers (a DP over subsets, made once).
  */
 #ifndef PLANNER_PIPELINE_H
 #define PLANNER_PIPELINE_H
@@ -25,12 +24,10 @@ struct pipeline_list {
 
 struct bottleneck; /* least possible max stage time by (subset, first layer) */
 struct bottleneck *bottleneck_make(struct arena *a, const struct space *s);
-/* F+B of the slowest stage when the devices in mask, each used, compute layers first … last layer;
- * INT64_MAX where impossible. */
+/* F+B of the slowest stage when the devices in mask, each used, compute layers first … last layer; INT64_MAX where impossible. */
 int64_t bottleneck_ns(const struct bottleneck *b, uint32_t mask, int32_t first);
 
-/* Pipelines that use exactly the devices in mask, for m microbatches, with bound < limit_ns (×
- * nothing else). */
+/* Pipelines that use exactly the devices in mask, for m microbatches, with bound < limit_ns (× nothing else). */
 void pipeline_enumerate(struct arena *a, const struct space *s, const struct bottleneck *b,
                         uint32_t mask, int32_t m, int64_t limit_ns, size_t most,
                         struct pipeline_list *out, int64_t *least_missing_bytes);

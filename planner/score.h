@@ -1,5 +1,4 @@
-/* planner/score.h - plan → program → simulated time, with memory reused from one candidate to the
- * next. */
+/* planner/score.h - plan → program → simulated time, with memory reused from one candidate to the next. */
 #ifndef PLANNER_SCORE_H
 #define PLANNER_SCORE_H
 
@@ -14,8 +13,8 @@ struct scorer *scorer_new(const struct lower_options *lower, struct cost *k);
 void scorer_free(struct scorer *w);
 /* Scratch for one candidate's plan; forgotten by the scorer_run after next use. */
 struct arena *scorer_arena(struct scorer *w);
-/* *iteration_ns: simulated, INT64_MAX where the plan does not fit a device's memory (then
- * *missing_bytes > 0 where known) or exceeds limit_ns. Infeasible is a result, not an error. */
+/* *iteration_ns: simulated, INT64_MAX where the plan does not fit a device's memory (then *missing_bytes > 0 where known) or
+ * exceeds limit_ns. Infeasible is a result, not an error. */
 MUST_CHECK enum status scorer_run(struct scorer *w, const struct space *s, const struct plan *p,
                                   int64_t limit_ns, int64_t *iteration_ns, int64_t *missing_bytes,
                                   struct error *err);

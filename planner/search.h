@@ -1,13 +1,12 @@
 /* planner/search.h - the best plan of a job on a cluster: exact for up to 8 devices.
  *
- * The class searched: every choice of devices, every way to part them into replicas, every order of
- * the devices of a replica, every contiguous split of the layers over them, every integer share of
- * the microbatches, each microbatch size of the job; 1F1B orders; a stage recomputes only where it
- * would not fit otherwise. Branch and bound: what cannot beat the incumbent by a lower bound
- * (planner/bound.h) is never built; what survives is lowered and scored by the simulator, which
- * alone decides. The best plans then try other warm-up counts and gradient buckets (outside the
- * class, only ever better). Interchangeable devices are used in index order. Ties are broken by the
- * order of enumeration, so that a search repeats to the byte.
+ * The class searched: every choice of devices, every way to part them into replicas, every order of the devices of a
+ * replica, every contiguous split of the layers over them, every integer share of the microbatches, each
+ * microbatch size of the job; 1F1B orders; a stage recomputes only where it would not fit otherwise.
+ * Branch and bound: what cannot beat the incumbent by a lower bound (planner/bound.h) is never built; what survives is
+ * lowered and scored by the simulator, which alone decides. The best plans then try other warm-up counts and
+ * gradient buckets (outside the class, only ever better). Interchangeable devices are used in index order.
+ * Ties are broken by the order of enumeration, so that a search repeats to the byte.
  */
 #ifndef PLANNER_SEARCH_H
 #define PLANNER_SEARCH_H
@@ -54,11 +53,11 @@ struct search_result {
     int64_t evaluated;   /* of them simulated */
     bool exact;          /* the class was searched to its end */
     const char *stopped; /* "end", "evaluations", "interrupted" */
-    int64_t bound_ns; /* least lower bound of what was not simulated, or the best plan's time where
-                         exact */
+    int64_t
+        bound_ns; /* least lower bound of what was not simulated, or the best plan's time where exact */
 };
-/* ERR_INFEASIBLE with the nearest miss where nothing fits; ERR_INPUT: more than 8 devices, unknown
- * baseline (lists them), no link between any two devices that would be needed. */
+/* ERR_INFEASIBLE with the nearest miss where nothing fits; ERR_INPUT: more than 8 devices, unknown baseline (lists
+ * them), no link between any two devices that would be needed. */
 MUST_CHECK enum status search_plans(struct arena *a, const struct job *j, const struct cluster *c,
                                     const struct profile *p, const struct search_options *o,
                                     struct search_result *out, struct error *err);

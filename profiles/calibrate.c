@@ -20,7 +20,7 @@
 enum { SAMPLES_LEAST = 3, STEPS_FOR_WARM_UP = 3, LINK_SAMPLES_LEAST = 8 };
 static const double factor_least = 0.1, factor_most = 10, pace_least = 0.5, pace_most = 2;
 
-struct sample { /* one span */
+struct sample {   /* one span */
     int32_t type; /* of the cluster */
     uint64_t key;
     enum op_kind kind;
@@ -73,19 +73,23 @@ static enum status collect_run(struct state *s, const struct trace *t)
     for (int32_t d = 0; d < t->n_devices; d++) {
         types[d] = type_index(s->cluster, t->devices[d].type);
         if (types[d] < 0)
-            return error_set(s->err, ERR_INPUT, "the run of %s used a device of type %s, which cluster %s does not have", t->plan,
-                             t->devices[d].type, s->cluster->name);
+            return error_set(
+                s->err, ERR_INPUT,
+                "the run of %s used a device of type %s, which cluster %s does not have", t->plan,
+                t->devices[d].type, s->cluster->name);
     }
     for (size_t i = 0; i < t->n_spans; i++) {
         const struct span *x = &t->spans[i];
         if (x->kind != SPAN_COMPUTE || x->step < from) continue;
         double slowdown = t->devices[x->device].slowdown > 0 ? t->devices[x->device].slowdown : 1;
-        struct sample y = {types[x->device], x->key, OP_KIND_COUNT, s_from_ns(x->end_ns - x->begin_ns) / slowdown, x->bytes};
+        struct sample y = {types[x->device], x->key, OP_KIND_COUNT,
+                           s_from_ns(x->end_ns - x->begin_ns) / slowdown, x->bytes};
         if (!op_kind_parse(x->name, &y.kind) || !isfinite(y.seconds) || y.seconds <= 0) {
             s->out->spans_dropped++;
             continue;
         }
-        s->samples = arena_grow(s->scratch, s->samples, s->n_samples, &s->sample_capacity, sizeof *s->samples);
+        s->samples = arena_grow(s->scratch, s->samples, s->n_samples, &s->sample_capacity,
+                                sizeof *s->samples);
         s->samples[s->n_samples++] = y;
     }
     return OK;
@@ -102,7 +106,8 @@ static int by_type_and_key(const void *a, const void *b)
 /* --- (1) rows -------------------------------------------------------------------------------- */
 
 /* What the parent knows of the operator behind a key, from whichever base. */
-static const struct op_row *relative(const struct state *s, const struct device_type *type, uint64_t key)
+static const struct op_row *relative(const struct state *s, const struct device_type *type,
+                                     uint64_t key)
 {
     const struct op_row *row = profile_row(s->parent, type->catalogue, key);
     for (size_t i = 0; !row && i < s->parent->n_ops; i++)
@@ -117,17 +122,25 @@ static void add_row(struct state *s, const struct sample *x, size_t n)
     struct profile *next = &s->out->next;
     double *seconds = ARENA_ARRAY(s->scratch, double, n);
     for (size_t i = 0; i < n; i++) seconds[i] = x[i].seconds;
-    const struct op_row *like = relative(s, type, x->key), *base = profile_row(s->parent, type->catalogue, x->key);
-    struct op_row row = {.base = arena_printf(s->a, "type:%s", type->name), .key = x->key, .kind = x->kind,
-                         .dtype = like ? like->dtype : DTYPE_fp32, .flops = like ? like->flops : 0,
-                         .bytes = like ? like->bytes : (double)x->bytes, .text = like ? like->text : op_kind_name(x->kind),
-                         .seconds = fit_median(seconds, n), .spread = fit_spread(seconds, n), .samples = (int32_t)n,
+    const struct op_row *like = relative(s, type, x->key),
+                        *base = profile_row(s->parent, type->catalogue, x->key);
+    struct op_row row = {.base = arena_printf(s->a, "type:%s", type->name),
+                         .key = x->key,
+                         .kind = x->kind,
+                         .dtype = like ? like->dtype : DTYPE_fp32,
+                         .flops = like ? like->flops : 0,
+                         .bytes = like ? like->bytes : (double)x->bytes,
+                         .text = like ? like->text : op_kind_name(x->kind),
+                         .seconds = fit_median(seconds, n),
+                         .spread = fit_spread(seconds, n),
+                         .samples = (int32_t)n,
                          .provenance = s->provenance};
     next->ops = arena_grow(s->a, next->ops, next->n_ops, &s->row_capacity, sizeof *next->ops);
     next->ops[next->n_ops++] = row;
     s->out->spans_used += (int64_t)n;
     if (!base || !(base->seconds > 0)) return;
-    s->ratios = arena_grow(s->scratch, s->ratios, s->n_ratios, &s->ratio_capacity, sizeof *s->ratios);
+    s->ratios =
+        arena_grow(s->scratch, s->ratios, s->n_ratios, &s->ratio_capacity, sizeof *s->ratios);
     s->ratios[s->n_ratios++] = (struct ratio){x->type, x->kind, row.seconds / base->seconds};
 }
 
@@ -167,7 +180,8 @@ static void put_factor(struct state *s, struct factor_row f)
         next->factors[i] = f;
         return;
     }
-    next->factors = arena_grow(s->a, next->factors, next->n_factors, &s->factor_capacity, sizeof *next->factors);
+    next->factors = arena_grow(s->a, next->factors, next->n_factors, &s->factor_capacity,
+                               sizeof *next->factors);
     next->factors[next->n_factors++] = f;
 }
 
@@ -177,16 +191,21 @@ static enum status make_factor(struct state *s, int32_t type, int32_t kind, bool
     double *values = ARENA_ARRAY(s->scratch, double, s->n_ratios);
     size_t n = 0;
     for (size_t i = 0; i < s->n_ratios; i++)
-        if ((type < 0 || s->ratios[i].type == type) && (kind < 0 || (int32_t)s->ratios[i].kind == kind))
+        if ((type < 0 || s->ratios[i].type == type) &&
+            (kind < 0 || (int32_t)s->ratios[i].kind == kind))
             values[n++] = s->ratios[i].value;
     if (!n) return OK;
-    struct factor_row f = {.type = type < 0 ? "*" : s->cluster->types[type].name, .kind = kind, .factor = fit_median(values, n),
-                           .samples = (int32_t)n, .provenance = s->provenance};
+    struct factor_row f = {.type = type < 0 ? "*" : s->cluster->types[type].name,
+                           .kind = kind,
+                           .factor = fit_median(values, n),
+                           .samples = (int32_t)n,
+                           .provenance = s->provenance};
     if (!force && !(f.factor >= factor_least && f.factor <= factor_most))
         return error_set(s->err, ERR_INPUT,
-                         "%s on type %s took %.3g times what profile %lld says: outside %g ... %g; wrong run or wrong profile?",
-                         kind < 0 ? "every kind" : op_kind_name((enum op_kind)kind), f.type, f.factor,
-                         (long long)s->parent->id, factor_least, factor_most);
+                         "%s on type %s took %.3g times what profile %lld says: outside %g ... %g; "
+                         "wrong run or wrong profile?",
+                         kind < 0 ? "every kind" : op_kind_name((enum op_kind)kind), f.type,
+                         f.factor, (long long)s->parent->id, factor_least, factor_most);
     put_factor(s, f);
     return OK;
 }
@@ -197,7 +216,8 @@ static enum status make_factors(struct state *s, bool force)
     /* the narrow ones first, so that a complaint names the type and the kind */
     for (int32_t t = 0; t <= s->cluster->n_types; t++)
         for (int32_t k = 0; k <= OP_KIND_COUNT; k++)
-            TRY(make_factor(s, t < s->cluster->n_types ? t : -1, k < OP_KIND_COUNT ? k : -1, force));
+            TRY(make_factor(s, t < s->cluster->n_types ? t : -1, k < OP_KIND_COUNT ? k : -1,
+                            force));
     return OK;
 }
 
@@ -215,7 +235,8 @@ static void fit_one_link(struct state *s, const char *name)
         int32_t from = t->n_spans ? first_counted_step(t) : 0;
         for (size_t i = 0; i < t->n_spans; i++) {
             const struct span *x = &t->spans[i];
-            if (t->emulated || x->kind != SPAN_SEND || x->step < from || strcmp(x->name, name) != 0) continue;
+            if (t->emulated || x->kind != SPAN_SEND || x->step < from || strcmp(x->name, name) != 0)
+                continue;
             if (x->end_ns <= x->begin_ns) {
                 s->out->spans_dropped++;
                 continue;
@@ -224,14 +245,16 @@ static void fit_one_link(struct state *s, const char *name)
             seconds[n++] = s_from_ns(x->end_ns - x->begin_ns);
         }
     }
-    if (n >= LINK_SAMPLES_LEAST && profile_fit_link(s->a, &s->out->next, name, bytes, seconds, n, NULL) == OK)
+    if (n >= LINK_SAMPLES_LEAST &&
+        profile_fit_link(s->a, &s->out->next, name, bytes, seconds, n, NULL) == OK)
         s->out->spans_used += (int64_t)n;
 }
 
 static void fit_links(struct state *s)
 {
     struct profile *next = &s->out->next;
-    next->links = ARENA_ARRAY(s->a, struct link_row, s->parent->n_links); /* a copy: a fit replaces rows in place */
+    next->links = ARENA_ARRAY(s->a, struct link_row,
+                              s->parent->n_links); /* a copy: a fit replaces rows in place */
     next->n_links = s->parent->n_links;
     if (next->n_links) memcpy(next->links, s->parent->links, next->n_links * sizeof *next->links);
     if (s->cluster->emulated) return;
@@ -241,13 +264,18 @@ static void fit_links(struct state *s)
 /* --- (4) pace -------------------------------------------------------------------------------- */
 
 /* measured ÷ predicted of each run. */
-static enum status predict_all(struct state *s, const struct profile *p, calibrate_predict *predict, void *user, double *ratio)
+static enum status predict_all(struct state *s, const struct profile *p, calibrate_predict *predict,
+                               void *user, double *ratio)
 {
     for (size_t i = 0; i < s->n_runs; i++) {
         int64_t predicted = 0, measured = s->runs[i]->iteration_ns;
-        if (measured <= 0) return error_set(s->err, ERR_INPUT, "the run of %s has no whole step", s->runs[i]->plan);
+        if (measured <= 0)
+            return error_set(s->err, ERR_INPUT, "the run of %s has no whole step",
+                             s->runs[i]->plan);
         TRY(predict(user, i, p, &predicted, s->err));
-        if (predicted <= 0) return error_set(s->err, ERR_INPUT, "the prediction of %s is no time", s->runs[i]->plan);
+        if (predicted <= 0)
+            return error_set(s->err, ERR_INPUT, "the prediction of %s is no time",
+                             s->runs[i]->plan);
         ratio[i] = (double)measured / (double)predicted;
     }
     return OK;
@@ -256,7 +284,8 @@ static enum status predict_all(struct state *s, const struct profile *p, calibra
 static double median_error(const struct state *s, const double *ratio)
 {
     double *errors = ARENA_ARRAY(s->scratch, double, s->n_runs);
-    for (size_t i = 0; i < s->n_runs; i++) errors[i] = fabs(1 / ratio[i] - 1); /* |predicted − measured| ÷ measured */
+    for (size_t i = 0; i < s->n_runs; i++)
+        errors[i] = fabs(1 / ratio[i] - 1); /* |predicted − measured| ÷ measured */
     return fit_median(errors, s->n_runs);
 }
 
@@ -282,7 +311,8 @@ static const char *names_of_runs(struct arena *a, struct trace *const *runs, siz
     return names;
 }
 
-static enum status calibrate_all(struct state *s, bool force, calibrate_predict *predict, void *user)
+static enum status calibrate_all(struct state *s, bool force, calibrate_predict *predict,
+                                 void *user)
 {
     double *ratio = ARENA_ARRAY(s->scratch, double, s->n_runs);
     for (size_t i = 0; i < s->n_runs; i++) TRY(collect_run(s, s->runs[i]));
@@ -294,8 +324,9 @@ static enum status calibrate_all(struct state *s, bool force, calibrate_predict 
     return find_pace(s, predict, user);
 }
 
-enum status calibrate(struct arena *a, const struct profile *parent, const struct cluster *c, struct trace *const *runs,
-                      size_t n_runs, bool force, calibrate_predict *predict, void *user, struct calibration *out,
+enum status calibrate(struct arena *a, const struct profile *parent, const struct cluster *c,
+                      struct trace *const *runs, size_t n_runs, bool force,
+                      calibrate_predict *predict, void *user, struct calibration *out,
                       struct error *err)
 {
     if (!n_runs) return error_set(err, ERR_INPUT, "nothing to calibrate on: no runs");
@@ -308,8 +339,15 @@ enum status calibrate(struct arena *a, const struct profile *parent, const struc
     next->factors = NULL;
     next->n_ops = next->n_factors = 0;
     next->ops_sorted = false;
-    struct state s = {.a = a, .scratch = arena_new(), .parent = parent, .cluster = c, .runs = runs, .n_runs = n_runs,
-                      .provenance = arena_printf(a, "run:%s", next->calibrated_on), .out = out, .err = err};
+    struct state s = {.a = a,
+                      .scratch = arena_new(),
+                      .parent = parent,
+                      .cluster = c,
+                      .runs = runs,
+                      .n_runs = n_runs,
+                      .provenance = arena_printf(a, "run:%s", next->calibrated_on),
+                      .out = out,
+                      .err = err};
     enum status st = calibrate_all(&s, force, predict, user);
     arena_free(s.scratch);
     return st;

@@ -15,15 +15,17 @@
 #include "traces/trace.h"
 
 /* predict: simulated iteration of run i with a profile (the caller joins it with sim). */
-typedef enum status calibrate_predict(void *user, size_t run, const struct profile *p, int64_t *iteration_ns,
-                                      struct error *err);
+typedef enum status calibrate_predict(void *user, size_t run, const struct profile *p,
+                                      int64_t *iteration_ns, struct error *err);
 struct calibration {
     struct profile next;
-    double error_before, error_after; /* median of |predicted − measured| ÷ measured over the runs given */
+    double error_before,
+        error_after; /* median of |predicted − measured| ÷ measured over the runs given */
     int64_t spans_used, spans_dropped;
 };
-MUST_CHECK enum status calibrate(struct arena *a, const struct profile *parent, const struct cluster *c,
-                                 struct trace *const *runs, size_t n_runs, bool force, calibrate_predict *predict,
-                                 void *user, struct calibration *out, struct error *err);
+MUST_CHECK enum status calibrate(struct arena *a, const struct profile *parent,
+                                 const struct cluster *c, struct trace *const *runs, size_t n_runs,
+                                 bool force, calibrate_predict *predict, void *user,
+                                 struct calibration *out, struct error *err);
 
 #endif

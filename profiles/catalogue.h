@@ -12,20 +12,22 @@
 #include <stdint.h>
 
 struct catalogue_value {
-    double value;      /* SI base units; 0 where no source was found */
-    const char *source, *date, *confidence; /* "datasheet via …", "2026-08", "high" | "medium" | "low" */
+    double value; /* SI base units; 0 where no source was found */
+    const char *source, *date,
+        *confidence; /* "datasheet via …", "2026-08", "high" | "medium" | "low" */
 };
 struct catalogue_device {
-    const char *id;      /* "host", "A100-SXM4-40" */
-    const char *backend; /* "host", "cuda", "none" */
+    const char *id;             /* "host", "A100-SXM4-40" */
+    const char *backend;        /* "host", "cuda", "none" */
     int32_t compute_capability; /* 80; 0 where it has none */
-    struct catalogue_value memory_bytes, memory_Bps, fp64_flops, fp32_flops, fp16_flops, bf16_flops, fp8_flops,
-        nvlink_Bps, pcie_Bps, watts;
+    struct catalogue_value memory_bytes, memory_Bps, fp64_flops, fp32_flops, fp16_flops, bf16_flops,
+        fp8_flops, nvlink_Bps, pcie_Bps, watts;
     int32_t n_fused;
     const enum op_kind *fused; /* fused kinds this device type runs */
 };
 /* ERR_INPUT that lists the known ids. */
-MUST_CHECK enum status catalogue_find(const char *id, const struct catalogue_device **out, struct error *err);
+MUST_CHECK enum status catalogue_find(const char *id, const struct catalogue_device **out,
+                                      struct error *err);
 int32_t catalogue_count(void);
 const struct catalogue_device *catalogue_at(int32_t i);
 
@@ -34,7 +36,8 @@ const struct catalogue_device *catalogue_at(int32_t i);
 extern const double CATALOGUE_FLOPS_EFFICIENCY, CATALOGUE_MEMORY_EFFICIENCY, CATALOGUE_OPERATOR_S;
 /* Roofline seconds of one operator on a device of this type, slowdown 1: a constant + the longer of FLOPs ÷ rate and
  * bytes ÷ bandwidth (Williams et al. 2009). NaN where the catalogue has no source for a rate that is needed. */
-double catalogue_op_seconds(const struct catalogue_device *d, enum op_kind kind, const struct op_attrs *attrs,
-                            const struct op_shapes *shapes, enum dtype t);
+double catalogue_op_seconds(const struct catalogue_device *d, enum op_kind kind,
+                            const struct op_attrs *attrs, const struct op_shapes *shapes,
+                            enum dtype t);
 
 #endif

@@ -30,11 +30,12 @@ static void fit_guard(void)
 struct problem {
     struct arena *arena;
     size_t n_columns, n;
-    double *column[COLUMNS_MOST]; /* (n) each, divided by y and scaled; column 0 is the constant's */
+    double
+        *column[COLUMNS_MOST]; /* (n) each, divided by y and scaled; column 0 is the constant's */
     double scale[COLUMNS_MOST];
     bool used[COLUMNS_MOST];
-    double value[COLUMNS_MOST];   /* solution in scaled units; 0 where not used */
-    bool robust;                  /* the last solve was */
+    double value[COLUMNS_MOST]; /* solution in scaled units; 0 where not used */
+    bool robust;                /* the last solve was */
 };
 
 /* --- rows ------------------------------------------------------------------------------------ */
@@ -52,7 +53,8 @@ static void make_columns(struct problem *p, const double *x, size_t n_x, const d
     for (size_t c = 0; c < p->n_columns; c++) p->column[c] = ARENA_ARRAY(p->arena, double, n);
     for (size_t i = 0; i < n; i++) {
         if (!usable(x + i * n_x, n_x, y[i])) continue;
-        for (size_t c = 0; c < p->n_columns; c++) p->column[c][p->n] = (c ? x[i * n_x + c - 1] : 1) / y[i];
+        for (size_t c = 0; c < p->n_columns; c++)
+            p->column[c][p->n] = (c ? x[i * n_x + c - 1] : 1) / y[i];
         p->n++;
     }
     for (size_t c = 0; c < p->n_columns; c++) {
@@ -81,16 +83,19 @@ static size_t n_used(const struct problem *p)
     return n;
 }
 
-static bool solve_robust(const gsl_matrix *x, const gsl_vector *ones, gsl_vector *c, gsl_matrix *covariance)
+static bool solve_robust(const gsl_matrix *x, const gsl_vector *ones, gsl_vector *c,
+                         gsl_matrix *covariance)
 {
-    gsl_multifit_robust_workspace *w = gsl_multifit_robust_alloc(gsl_multifit_robust_bisquare, x->size1, x->size2);
+    gsl_multifit_robust_workspace *w =
+        gsl_multifit_robust_alloc(gsl_multifit_robust_bisquare, x->size1, x->size2);
     if (!w) arena_exhausted(x->size1 * x->size2 * sizeof(double));
     int rc = gsl_multifit_robust(x, ones, c, covariance, w);
     gsl_multifit_robust_free(w);
     return rc == GSL_SUCCESS || rc == GSL_EMAXITER; /* not yet still: the last estimate serves */
 }
 
-static bool solve_plain(const gsl_matrix *x, const gsl_vector *ones, gsl_vector *c, gsl_matrix *covariance)
+static bool solve_plain(const gsl_matrix *x, const gsl_vector *ones, gsl_vector *c,
+                        gsl_matrix *covariance)
 {
     double chisq = 0;
     gsl_multifit_linear_workspace *w = gsl_multifit_linear_alloc(x->size1, x->size2);
@@ -132,7 +137,8 @@ static bool solve(struct problem *p)
  * of the deviations (Holland and Welsch 1977). */
 static double relative_residual(const struct problem *p)
 {
-    double *r = ARENA_ARRAY(p->arena, double, p->n), *sorted = ARENA_ARRAY(p->arena, double, p->n), sum = 0;
+    double *r = ARENA_ARRAY(p->arena, double, p->n), *sorted = ARENA_ARRAY(p->arena, double, p->n),
+           sum = 0;
     size_t kept = 0;
     for (size_t i = 0; i < p->n; i++) {
         r[i] = -1;
@@ -154,15 +160,19 @@ static enum status fit_problem(struct problem *p, struct fit_line *out, struct e
 {
     bool all_equal = true;
     if (p->n < p->n_columns)
-        return error_set(err, ERR_INPUT, "%zu usable rows cannot fit %zu coefficients", p->n, p->n_columns);
+        return error_set(err, ERR_INPUT, "%zu usable rows cannot fit %zu coefficients", p->n,
+                         p->n_columns);
     for (size_t c = 1; c < p->n_columns; c++) {
         if (p->used[c] && same_everywhere(p, c)) p->used[c] = false; /* the constant has it all */
         all_equal = all_equal && !p->used[c];
     }
-    if (all_equal) return error_set(err, ERR_INPUT, "all %zu rows have the same x: no slope can be fitted", p->n);
+    if (all_equal)
+        return error_set(err, ERR_INPUT, "all %zu rows have the same x: no slope can be fitted",
+                         p->n);
     for (;;) {
         if (!solve(p)) {
-            if (!p->used[2]) return error_set(err, ERR_INTERNAL, "a fit of %zu rows has no solution", p->n);
+            if (!p->used[2])
+                return error_set(err, ERR_INTERNAL, "a fit of %zu rows has no solution", p->n);
             p->used[2] = false; /* two columns that run in step: one serves */
             continue;
         }
@@ -170,14 +180,18 @@ static enum status fit_problem(struct problem *p, struct fit_line *out, struct e
         for (size_t c = 1; c < p->n_columns; c++)
             if (p->value[c] < p->value[worst]) worst = c;
         if (p->value[worst] >= 0) break;
-        p->used[worst] = false; /* never the last: one column of positive numbers has a positive coefficient */
+        p->used[worst] =
+            false; /* never the last: one column of positive numbers has a positive coefficient */
     }
-    *out = (struct fit_line){.constant = p->value[0] / p->scale[0], .residual = relative_residual(p), .n = p->n};
-    for (size_t c = 1; c < p->n_columns; c++) out->slope[c - 1] = p->used[c] ? p->value[c] / p->scale[c] : 0;
+    *out = (struct fit_line){
+        .constant = p->value[0] / p->scale[0], .residual = relative_residual(p), .n = p->n};
+    for (size_t c = 1; c < p->n_columns; c++)
+        out->slope[c - 1] = p->used[c] ? p->value[c] / p->scale[c] : 0;
     return OK;
 }
 
-enum status fit_relative(const double *x, size_t n_x, const double *y, size_t n, struct fit_line *out, struct error *err)
+enum status fit_relative(const double *x, size_t n_x, const double *y, size_t n,
+                         struct fit_line *out, struct error *err)
 {
     if (n_x < 1 || n_x > 2) BUG("fit_relative: %zu variables", n_x);
     fit_guard();

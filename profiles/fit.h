@@ -8,14 +8,15 @@
 #include <stddef.h>
 
 struct fit_line { /* y = constant + slope[0] x[0] + slope[1] x[1] */
-    double constant, slope[2], residual; /* residual: relative RMS over rows kept by the robust weights */
+    double constant, slope[2],
+        residual; /* residual: relative RMS over rows kept by the robust weights */
     size_t n;
 };
 /* x: (n, n_x) row-major, n_x 1 or 2, y > 0. Coefficients are forced >= 0 (a negative one is dropped and the rest refitted).
  * ERR_INPUT: fewer rows than coefficients, or all x equal. */
-MUST_CHECK enum status fit_relative(const double *x, size_t n_x, const double *y, size_t n, struct fit_line *out,
-                                    struct error *err);
-double fit_median(double *values, size_t n);             /* sorts values */
-double fit_spread(double *values, size_t n);             /* relative: 1.4826 · MAD / median; sorts values */
+MUST_CHECK enum status fit_relative(const double *x, size_t n_x, const double *y, size_t n,
+                                    struct fit_line *out, struct error *err);
+double fit_median(double *values, size_t n); /* sorts values */
+double fit_spread(double *values, size_t n); /* relative: 1.4826 · MAD / median; sorts values */
 
 #endif

@@ -7,4 +7,7 @@ const char *source_name(enum source s)
     return names[s];
 }
 
-double link_model_seconds(const struct link_model *m, int64_t bytes) { return m->latency_s + (double)bytes / m->bandwidth_Bps; }
+double link_model_seconds(const struct link_model *m, int64_t bytes)
+{
+    return m->latency_s + (double)bytes / m->bandwidth_Bps;
+}

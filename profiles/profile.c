@@ -17,10 +17,15 @@
 
 enum { FIT_ROWS_LEAST = 2, FIT_ROWS_FOR_TWO = 6 };
 
-enum status profile_prior(struct arena *a, const struct cluster *c, struct profile *out, struct error *err)
+enum status profile_prior(struct arena *a, const struct cluster *c, struct profile *out,
+                          struct error *err)
 {
     (void)a;
-    *out = (struct profile){.cluster = c->name, .machine = "", .note = "prior of the catalogue", .calibrated_on = "", .pace = 1};
+    *out = (struct profile){.cluster = c->name,
+                            .machine = "",
+                            .note = "prior of the catalogue",
+                            .calibrated_on = "",
+                            .pace = 1};
     for (int32_t t = 0; t < c->n_types; t++) {
         const struct catalogue_device *d = NULL;
         TRY(catalogue_find(c->types[t].catalogue, &d, err));
@@ -78,35 +83,44 @@ static double factor_of(const struct profile *p, const char *type, enum op_kind 
     for (int t = 0; t < 2; t++)
         for (int k = 0; k < 2; k++)
             for (size_t i = 0; i < p->n_factors; i++)
-                if (p->factors[i].kind == kinds[k] && !strcmp(p->factors[i].type, types[t])) return p->factors[i].factor;
+                if (p->factors[i].kind == kinds[k] && !strcmp(p->factors[i].type, types[t]))
+                    return p->factors[i].factor;
     return 1;
 }
 
-static double bytes_of(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes, enum dtype t)
+static double bytes_of(enum op_kind kind, const struct op_attrs *attrs,
+                       const struct op_shapes *shapes, enum dtype t)
 {
-    return (double)op_bytes_read(kind, attrs, shapes, t) + (double)op_bytes_written(kind, attrs, shapes, t);
+    return (double)op_bytes_read(kind, attrs, shapes, t) +
+           (double)op_bytes_written(kind, attrs, shapes, t);
 }
 
-static const struct op_fit *fit_of(const struct profile *p, const char *base, enum op_kind kind, enum dtype t)
+static const struct op_fit *fit_of(const struct profile *p, const char *base, enum op_kind kind,
+                                   enum dtype t)
 {
     for (size_t i = 0; i < p->n_fits; i++)
-        if (p->fits[i].kind == kind && p->fits[i].dtype == t && !strcmp(p->fits[i].base, base)) return &p->fits[i];
+        if (p->fits[i].kind == kind && p->fits[i].dtype == t && !strcmp(p->fits[i].base, base))
+            return &p->fits[i];
     return NULL;
 }
 
-static enum status prior_seconds(const struct device_type *type, enum op_kind kind, const struct op_attrs *attrs,
-                                 const struct op_shapes *shapes, enum dtype t, double *out, struct error *err)
+static enum status prior_seconds(const struct device_type *type, enum op_kind kind,
+                                 const struct op_attrs *attrs, const struct op_shapes *shapes,
+                                 enum dtype t, double *out, struct error *err)
 {
     const struct catalogue_device *d = NULL;
     TRY(catalogue_find(type->catalogue, &d, err));
     *out = catalogue_op_seconds(d, kind, attrs, shapes, t);
     if (isfinite(*out) && *out > 0) return OK;
-    return error_set(err, ERR_INPUT, "the catalogue cannot tell what %s %s takes on %s: it has no source for a rate that it needs",
+    return error_set(err, ERR_INPUT,
+                     "the catalogue cannot tell what %s %s takes on %s: it has no source for a "
+                     "rate that it needs",
                      op_kind_name(kind), dtype_name(t), d->id);
 }
 
-enum status profile_op_seconds(const struct profile *p, const struct cluster *c, int32_t type, enum op_kind kind,
-                               const struct op_attrs *attrs, const struct op_shapes *shapes, enum dtype t, uint64_t key,
+enum status profile_op_seconds(const struct profile *p, const struct cluster *c, int32_t type,
+                               enum op_kind kind, const struct op_attrs *attrs,
+                               const struct op_shapes *shapes, enum dtype t, uint64_t key,
                                double *out, enum source *source, struct error *err)
 {
     const struct device_type *d = &c->types[type];
@@ -140,7 +154,8 @@ enum status profile_op_seconds(const struct profile *p, const struct cluster *c,
 
 static int by_kind(const void *a, const void *b)
 {
-    const struct op_row *x = *(const struct op_row *const *)a, *y = *(const struct op_row *const *)b;
+    const struct op_row *x = *(const struct op_row *const *)a,
+                        *y = *(const struct op_row *const *)b;
     int order = strcmp(x->base, y->base);
     if (order) return order;
     if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
@@ -154,17 +169,24 @@ static bool same_kind(const struct op_row *x, const struct op_row *y)
 }
 
 /* Kinds whose FLOPs grow with more than their bytes; of the others the bytes say all. */
-static bool is_dense(enum op_kind kind) { return kind == OP_matmul || kind == OP_attention || kind == OP_attention_grad; }
+static bool is_dense(enum op_kind kind)
+{
+    return kind == OP_matmul || kind == OP_attention || kind == OP_attention_grad;
+}
 
 /* seconds = constant + FLOPs · s_per_flop + bytes · s_per_byte over n rows of one kind. false: they make no line. */
-static bool fit_rows(struct arena *scratch, struct op_row *const *rows, size_t n, struct op_fit *out)
+static bool fit_rows(struct arena *scratch, struct op_row *const *rows, size_t n,
+                     struct op_fit *out)
 {
     bool dense = is_dense(rows[0]->kind);
     size_t n_x = dense && n >= FIT_ROWS_FOR_TWO ? 2 : 1;
     double *x = ARENA_ARRAY(scratch, double, 2 * n), *y = ARENA_ARRAY(scratch, double, n);
     struct fit_line line;
-    *out = (struct op_fit){.base = rows[0]->base, .kind = rows[0]->kind, .dtype = rows[0]->dtype,
-                           .min_flops = rows[0]->flops, .max_flops = rows[0]->flops};
+    *out = (struct op_fit){.base = rows[0]->base,
+                           .kind = rows[0]->kind,
+                           .dtype = rows[0]->dtype,
+                           .min_flops = rows[0]->flops,
+                           .max_flops = rows[0]->flops};
     for (size_t i = 0; i < n; i++) {
         x[i * n_x] = dense ? rows[i]->flops : rows[i]->bytes;
         if (n_x == 2) x[i * n_x + 1] = rows[i]->bytes;
@@ -195,7 +217,8 @@ enum status profile_fit_ops(struct arena *a, struct profile *p, struct error *er
     p->n_fits = 0;
     for (size_t first = 0, end = 0; first < n; first = end) {
         struct op_fit fit;
-        for (end = first + 1; end < n && same_kind(rows[first], rows[end]); end++) {}
+        for (end = first + 1; end < n && same_kind(rows[first], rows[end]); end++) {
+        }
         if (!fit_rows(scratch, rows + first, end - first, &fit)) continue;
         p->fits = arena_grow(a, p->fits, p->n_fits, &capacity, sizeof *p->fits);
         p->fits[p->n_fits++] = fit;
@@ -217,8 +240,9 @@ static struct link_row *link_row_for(struct arena *a, struct profile *p, const c
     return &rows[p->n_links++];
 }
 
-enum status profile_fit_link(struct arena *a, struct profile *p, const char *name, const int64_t *bytes,
-                             const double *seconds, size_t n, struct error *err)
+enum status profile_fit_link(struct arena *a, struct profile *p, const char *name,
+                             const int64_t *bytes, const double *seconds, size_t n,
+                             struct error *err)
 {
     struct arena *scratch = arena_new();
     double *x = ARENA_ARRAY(scratch, double, n);
@@ -234,7 +258,9 @@ enum status profile_fit_link(struct arena *a, struct profile *p, const char *nam
     arena_free(scratch);
     if (st != OK) return error_wrap(err, st, "link %s", name);
     if (!(line.slope[0] > 0))
-        return error_set(err, ERR_INPUT, "link %s: the measured times do not grow with the size of the message", name);
+        return error_set(err, ERR_INPUT,
+                         "link %s: the measured times do not grow with the size of the message",
+                         name);
     m.latency_s = line.constant;
     m.bandwidth_Bps = 1 / line.slope[0];
     m.residual = line.residual;
@@ -242,8 +268,8 @@ enum status profile_fit_link(struct arena *a, struct profile *p, const char *nam
     return OK;
 }
 
-enum status profile_link(const struct profile *p, const struct cluster *c, int32_t link, struct link_model *out,
-                         struct error *err)
+enum status profile_link(const struct profile *p, const struct cluster *c, int32_t link,
+                         struct link_model *out, struct error *err)
 {
     const struct link *l = &c->links[link];
     for (size_t i = 0; i < p->n_links; i++) {
@@ -252,9 +278,13 @@ enum status profile_link(const struct profile *p, const struct cluster *c, int32
         return OK;
     }
     if (!(l->bandwidth_Bps > 0))
-        return error_set(err, ERR_INPUT, "link %s has no bandwidth: state it in the cluster file or measure it with musher profile",
+        return error_set(err, ERR_INPUT,
+                         "link %s has no bandwidth: state it in the cluster file or measure it "
+                         "with musher profile",
                          l->name);
-    *out = (struct link_model){.latency_s = l->latency_s, .bandwidth_Bps = l->bandwidth_Bps, .max_bytes = INT64_MAX,
+    *out = (struct link_model){.latency_s = l->latency_s,
+                               .bandwidth_Bps = l->bandwidth_Bps,
+                               .max_bytes = INT64_MAX,
                                .source = SOURCE_STATED};
     return OK;
 }

@@ -18,14 +18,15 @@
 #include <stdint.h>
 
 struct op_row { /* median of samples of one operator on one base type */
-    const char *base;     /* catalogue id ("host"), or "type:NAME" for a type of the cluster, which goes first */
+    const char *
+        base; /* catalogue id ("host"), or "type:NAME" for a type of the cluster, which goes first */
     uint64_t key;
     enum op_kind kind;
     enum dtype dtype;
-    double flops, bytes;  /* of the table, for fits */
-    const char *text;     /* op_key_text */
-    double seconds;       /* median, at slowdown 1 */
-    double spread;        /* relative, 1.4826 · MAD / median */
+    double flops, bytes; /* of the table, for fits */
+    const char *text;    /* op_key_text */
+    double seconds;      /* median, at slowdown 1 */
+    double spread;       /* relative, 1.4826 · MAD / median */
     int32_t samples;
     const char *provenance; /* "profile" (micro-benchmark) or "run:<trace file's plan name>" */
 };
@@ -41,7 +42,8 @@ struct link_row {
     const char *name;
     struct link_model model;
 };
-struct factor_row { /* learned by calibration: multiplies an operator's seconds on a type of the cluster */
+struct
+    factor_row { /* learned by calibration: multiplies an operator's seconds on a type of the cluster */
     const char *type; /* type name or "*" */
     int32_t kind;     /* enum op_kind or -1: every kind without a row of its own */
     double factor;
@@ -54,29 +56,35 @@ struct profile {
     const char *cluster, *machine, *note, *calibrated_on;
     uint64_t cluster_hash;
     size_t n_ops, n_fits, n_links, n_factors;
-    bool ops_sorted;    /* by (base, key), by profile_sort: then a lookup is O(log n_ops), else O(n_ops) */
+    bool
+        ops_sorted; /* by (base, key), by profile_sort: then a lookup is O(log n_ops), else O(n_ops) */
     struct op_row *ops; /* a (base, key) at most once */
     struct op_fit *fits;
     struct link_row *links;
     struct factor_row *factors;
-    double pace; /* measured wall time ÷ simulated time of a whole iteration beyond what operators explain; 1 = none */
+    double
+        pace; /* measured wall time ÷ simulated time of a whole iteration beyond what operators explain; 1 = none */
 };
 
 /* Costs from catalogue and cluster.yaml alone. ERR_INPUT: unknown catalogue id, link without bandwidth (names it). */
-MUST_CHECK enum status profile_prior(struct arena *a, const struct cluster *c, struct profile *out, struct error *err);
+MUST_CHECK enum status profile_prior(struct arena *a, const struct cluster *c, struct profile *out,
+                                     struct error *err);
 void profile_sort(struct profile *p);
-const struct op_row *profile_row(const struct profile *p, const char *base, uint64_t key); /* NULL where there is none */
+const struct op_row *profile_row(const struct profile *p, const char *base,
+                                 uint64_t key); /* NULL where there is none */
 /* Sorts the op rows and makes fits of them (robust, per base, kind and dtype); kinds whose rows make no line get none. */
 MUST_CHECK enum status profile_fit_ops(struct arena *a, struct profile *p, struct error *err);
 /* Robust alpha-beta fit from samples of (bytes, seconds) of one link; replaces the link's row. */
-MUST_CHECK enum status profile_fit_link(struct arena *a, struct profile *p, const char *name, const int64_t *bytes,
-                                        const double *seconds, size_t n, struct error *err);
+MUST_CHECK enum status profile_fit_link(struct arena *a, struct profile *p, const char *name,
+                                        const int64_t *bytes, const double *seconds, size_t n,
+                                        struct error *err);
 
 /* Cost of an operator on device type `type` of cluster c: seconds with slowdown and factors applied; *source says from where.
  * ERR_INPUT: unknown catalogue id, or the catalogue has no source for a rate that the prior needs. */
-MUST_CHECK enum status profile_op_seconds(const struct profile *p, const struct cluster *c, int32_t type, enum op_kind kind,
-                                          const struct op_attrs *attrs, const struct op_shapes *shapes, enum dtype t,
-                                          uint64_t key, double *out, enum source *source, struct error *err);
+MUST_CHECK enum status
+profile_op_seconds(const struct profile *p, const struct cluster *c, int32_t type,
+                   enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes,
+                   enum dtype t, uint64_t key, double *out, enum source *source, struct error *err);
 /* Model of link `link` of the cluster: profile's, else as stated. */
 MUST_CHECK enum status profile_link(const struct profile *p, const struct cluster *c, int32_t link,
                                     struct link_model *out, struct error *err);

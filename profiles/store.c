@@ -50,26 +50,29 @@ static const struct column head_columns[] = {
     {"n_factors", COLUMN_INT64, AT(head, p.n_factors)},
     {"rows_crc", COLUMN_INT64, AT(head, rows_crc)},
     {0}};
-static const struct column op_columns[] = {
-    {"base", COLUMN_TEXT, AT(op_row, base)},       {"op_key", COLUMN_INT64, AT(op_row, key)},
-    {"kind", COLUMN_KIND, AT(op_row, kind)},       {"dtype", COLUMN_DTYPE, AT(op_row, dtype)},
-    {"flops", COLUMN_DOUBLE, AT(op_row, flops)},   {"bytes", COLUMN_DOUBLE, AT(op_row, bytes)},
-    {"text", COLUMN_TEXT, AT(op_row, text)},       {"seconds", COLUMN_DOUBLE, AT(op_row, seconds)},
-    {"spread", COLUMN_DOUBLE, AT(op_row, spread)}, {"samples", COLUMN_INT32, AT(op_row, samples)},
-    {"provenance", COLUMN_TEXT, AT(op_row, provenance)},
-    {0}};
-static const struct column fit_columns[] = {
-    {"base", COLUMN_TEXT, AT(op_fit, base)},
-    {"kind", COLUMN_KIND, AT(op_fit, kind)},
-    {"dtype", COLUMN_DTYPE, AT(op_fit, dtype)},
-    {"constant_s", COLUMN_DOUBLE, AT(op_fit, constant_s)},
-    {"s_per_flop", COLUMN_DOUBLE, AT(op_fit, s_per_flop)},
-    {"s_per_byte", COLUMN_DOUBLE, AT(op_fit, s_per_byte)},
-    {"residual", COLUMN_DOUBLE, AT(op_fit, residual)},
-    {"min_flops", COLUMN_DOUBLE, AT(op_fit, min_flops)},
-    {"max_flops", COLUMN_DOUBLE, AT(op_fit, max_flops)},
-    {"n_rows", COLUMN_INT32, AT(op_fit, rows)},
-    {0}};
+static const struct column op_columns[] = {{"base", COLUMN_TEXT, AT(op_row, base)},
+                                           {"op_key", COLUMN_INT64, AT(op_row, key)},
+                                           {"kind", COLUMN_KIND, AT(op_row, kind)},
+                                           {"dtype", COLUMN_DTYPE, AT(op_row, dtype)},
+                                           {"flops", COLUMN_DOUBLE, AT(op_row, flops)},
+                                           {"bytes", COLUMN_DOUBLE, AT(op_row, bytes)},
+                                           {"text", COLUMN_TEXT, AT(op_row, text)},
+                                           {"seconds", COLUMN_DOUBLE, AT(op_row, seconds)},
+                                           {"spread", COLUMN_DOUBLE, AT(op_row, spread)},
+                                           {"samples", COLUMN_INT32, AT(op_row, samples)},
+                                           {"provenance", COLUMN_TEXT, AT(op_row, provenance)},
+                                           {0}};
+static const struct column fit_columns[] = {{"base", COLUMN_TEXT, AT(op_fit, base)},
+                                            {"kind", COLUMN_KIND, AT(op_fit, kind)},
+                                            {"dtype", COLUMN_DTYPE, AT(op_fit, dtype)},
+                                            {"constant_s", COLUMN_DOUBLE, AT(op_fit, constant_s)},
+                                            {"s_per_flop", COLUMN_DOUBLE, AT(op_fit, s_per_flop)},
+                                            {"s_per_byte", COLUMN_DOUBLE, AT(op_fit, s_per_byte)},
+                                            {"residual", COLUMN_DOUBLE, AT(op_fit, residual)},
+                                            {"min_flops", COLUMN_DOUBLE, AT(op_fit, min_flops)},
+                                            {"max_flops", COLUMN_DOUBLE, AT(op_fit, max_flops)},
+                                            {"n_rows", COLUMN_INT32, AT(op_fit, rows)},
+                                            {0}};
 static const struct column link_columns[] = {
     {"name", COLUMN_TEXT, AT(link_row, name)},
     {"latency_s", COLUMN_DOUBLE, AT(link_row, model.latency_s)},
@@ -80,8 +83,10 @@ static const struct column link_columns[] = {
     {"source", COLUMN_SOURCE, AT(link_row, model.source)},
     {0}};
 static const struct column factor_columns[] = {
-    {"type", COLUMN_TEXT, AT(factor_row, type)},       {"kind", COLUMN_KIND, AT(factor_row, kind)},
-    {"factor", COLUMN_DOUBLE, AT(factor_row, factor)}, {"samples", COLUMN_INT32, AT(factor_row, samples)},
+    {"type", COLUMN_TEXT, AT(factor_row, type)},
+    {"kind", COLUMN_KIND, AT(factor_row, kind)},
+    {"factor", COLUMN_DOUBLE, AT(factor_row, factor)},
+    {"samples", COLUMN_INT32, AT(factor_row, samples)},
     {"provenance", COLUMN_TEXT, AT(factor_row, provenance)},
     {0}};
 static const struct table head_table = {"profile", sizeof(struct head), head_columns, "id"};
@@ -99,24 +104,32 @@ static enum status sql_error(const struct store *s, const char *doing, struct er
     int code = s->db ? sqlite3_errcode(s->db) : SQLITE_NOMEM;
     const char *why = s->db ? sqlite3_errmsg(s->db) : "no memory";
     switch (code) {
-    case SQLITE_NOMEM: arena_exhausted(0);
-    case SQLITE_NOTADB: return error_set(err, ERR_INPUT, "'%s' is no profile database: %s", s->path, why);
+    case SQLITE_NOMEM:
+        arena_exhausted(0);
+    case SQLITE_NOTADB:
+        return error_set(err, ERR_INPUT, "'%s' is no profile database: %s", s->path, why);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-        return error_set(err, ERR_RESOURCE, "'%s' is in use by another process: %s: waited %d s", s->path, doing, BUSY_MS / 1000);
+        return error_set(err, ERR_RESOURCE, "'%s' is in use by another process: %s: waited %d s",
+                         s->path, doing, BUSY_MS / 1000);
     case SQLITE_FULL:
     case SQLITE_IOERR:
     case SQLITE_READONLY:
     case SQLITE_CANTOPEN:
-    case SQLITE_PERM: return error_set(err, ERR_RESOURCE, "'%s': %s: %s", s->path, doing, why);
-    case SQLITE_CONSTRAINT: return error_set(err, ERR_INPUT, "'%s': %s: %s", s->path, doing, why);
-    default: return error_set(err, ERR_INPUT, "'%s' is damaged: %s: %s", s->path, doing, why);
+    case SQLITE_PERM:
+        return error_set(err, ERR_RESOURCE, "'%s': %s: %s", s->path, doing, why);
+    case SQLITE_CONSTRAINT:
+        return error_set(err, ERR_INPUT, "'%s': %s: %s", s->path, doing, why);
+    default:
+        return error_set(err, ERR_INPUT, "'%s' is damaged: %s: %s", s->path, doing, why);
     }
 }
 
-static enum status prepare(struct store *s, const char *sql, sqlite3_stmt **out, const char *doing, struct error *err)
+static enum status prepare(struct store *s, const char *sql, sqlite3_stmt **out, const char *doing,
+                           struct error *err)
 {
-    return sqlite3_prepare_v2(s->db, sql, -1, out, NULL) == SQLITE_OK ? OK : sql_error(s, doing, err);
+    return sqlite3_prepare_v2(s->db, sql, -1, out, NULL) == SQLITE_OK ? OK
+                                                                      : sql_error(s, doing, err);
 }
 
 static enum status execute(struct store *s, const char *sql, const char *doing, struct error *err)
@@ -124,7 +137,8 @@ static enum status execute(struct store *s, const char *sql, const char *doing, 
     return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK ? OK : sql_error(s, doing, err);
 }
 
-static enum status ask_int(struct store *s, const char *sql, int64_t *out, const char *doing, struct error *err)
+static enum status ask_int(struct store *s, const char *sql, int64_t *out, const char *doing,
+                           struct error *err)
 {
     sqlite3_stmt *q = NULL;
     TRY(prepare(s, sql, &q, doing, err));
@@ -148,13 +162,16 @@ static enum status connect(struct store *s, int flags, struct error *err)
         return sql_error(s, "cannot open", err);
     sqlite3_busy_timeout(s->db, BUSY_MS);
     sqlite3_db_config(s->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-    return execute(s, "pragma trusted_schema=0; pragma foreign_keys=1; pragma synchronous=full", "settings", err);
+    return execute(s, "pragma trusted_schema=0; pragma foreign_keys=1; pragma synchronous=full",
+                   "settings", err);
 }
 
 static enum status make_schema(struct store *s, struct error *err)
 {
     const char *sql = table_create_sql(s->arena, &head_table, false);
-    for (int i = 0; i < CHILDREN; i++) sql = arena_printf(s->arena, "%s%s", sql, table_create_sql(s->arena, &child_tables[i], true));
+    for (int i = 0; i < CHILDREN; i++)
+        sql =
+            arena_printf(s->arena, "%s%s", sql, table_create_sql(s->arena, &child_tables[i], true));
     sql = arena_printf(s->arena,
                        "%screate table meta(name text primary key, value integer not null) strict;"
                        "insert into meta values('schema', %d), ('profiles', 0);"
@@ -168,11 +185,13 @@ static enum status check_versions(struct store *s, struct error *err)
     int64_t version = 0, application = 0, told = 0;
     TRY(ask_int(s, "pragma application_id", &application, "reading", err));
     TRY(ask_int(s, "pragma user_version", &version, "reading", err));
-    if (application != APPLICATION) return error_set(err, ERR_INPUT, "'%s' is no profile database of musher", s->path);
-    if (version == SCHEMA) TRY(ask_int(s, "select value from meta where name = 'schema'", &told, "reading", err));
+    if (application != APPLICATION)
+        return error_set(err, ERR_INPUT, "'%s' is no profile database of musher", s->path);
+    if (version == SCHEMA)
+        TRY(ask_int(s, "select value from meta where name = 'schema'", &told, "reading", err));
     if (version == SCHEMA && told == SCHEMA) return OK;
-    return error_set(err, ERR_INPUT, "'%s' has schema %" PRId64 "; this version reads schema %d", s->path,
-                     version == SCHEMA ? told : version, SCHEMA);
+    return error_set(err, ERR_INPUT, "'%s' has schema %" PRId64 "; this version reads schema %d",
+                     s->path, version == SCHEMA ? told : version, SCHEMA);
 }
 
 /* A file that is not there or holds nothing becomes a database; one that was made meanwhile is left as it is. */
@@ -196,7 +215,9 @@ static enum status look_at_file(const char *path, bool create, struct error *err
                          S_ISDIR(about.st_mode) ? "a folder" : "no regular file");
     }
     if (create) return OK;
-    if (errno == ENOENT) return error_set(err, ERR_INPUT, "no profile database '%s'; musher profile makes one", path);
+    if (errno == ENOENT)
+        return error_set(err, ERR_INPUT, "no profile database '%s'; musher profile makes one",
+                         path);
     return error_set(err, ERR_INPUT, "cannot read '%s': %s", path, strerror(errno));
 }
 
@@ -209,16 +230,19 @@ static enum status make_writable(struct store *s, struct error *err)
     return check_versions(s, err);
 }
 
-enum status store_open(struct arena *a, const char *path, bool create, struct store **out, struct error *err)
+enum status store_open(struct arena *a, const char *path, bool create, struct store **out,
+                       struct error *err)
 {
     struct store *s = ARENA_ARRAY(a, struct store, 1);
     *s = (struct store){.arena = a, .path = arena_strdup(a, path), .writable = create};
     TRY(look_at_file(path, create, err));
-    enum status st = connect(s, create ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY, err);
+    enum status st =
+        connect(s, create ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY, err);
     if (st == OK && create) st = create_where_empty(s, err);
     if (st == OK) st = check_versions(s, err);
     /* What a writer that died left half done must be rolled back first, and that is a write. */
-    if (st != OK && !create && s->db && sqlite3_errcode(s->db) == SQLITE_READONLY) st = make_writable(s, err);
+    if (st != OK && !create && s->db && sqlite3_errcode(s->db) == SQLITE_READONLY)
+        st = make_writable(s, err);
     if (st != OK) {
         store_close(s);
         return st;
@@ -236,13 +260,16 @@ void store_close(struct store *s)
 
 /* --- read ------------------------------------------------------------------------------------ */
 
-static enum status damaged(const struct store *s, const struct table *t, int64_t profile, size_t row, struct error *err)
+static enum status damaged(const struct store *s, const struct table *t, int64_t profile,
+                           size_t row, struct error *err)
 {
-    return error_set(err, ERR_INPUT, "'%s' is damaged: table %s, profile %" PRId64 ", row %zu", s->path, t->name, profile, row + 1);
+    return error_set(err, ERR_INPUT, "'%s' is damaged: table %s, profile %" PRId64 ", row %zu",
+                     s->path, t->name, profile, row + 1);
 }
 
 /* Heads of all profiles in order of id; their count and ids must be what meta says. */
-static enum status read_heads(struct store *s, struct arena *a, struct head **out, size_t *n, struct error *err)
+static enum status read_heads(struct store *s, struct arena *a, struct head **out, size_t *n,
+                              struct error *err)
 {
     int64_t promised = 0;
     sqlite3_stmt *q = NULL;
@@ -250,32 +277,38 @@ static enum status read_heads(struct store *s, struct arena *a, struct head **ou
     size_t capacity = 0;
     *n = 0;
     TRY(ask_int(s, "select value from meta where name = 'profiles'", &promised, "reading", err));
-    TRY(prepare(s, table_select_sql(a, &head_table, false, "order by id"), &q, "reading profiles", err));
+    TRY(prepare(s, table_select_sql(a, &head_table, false, "order by id"), &q, "reading profiles",
+                err));
     int rc = SQLITE_ROW;
     enum status st = OK;
     while (st == OK && (rc = sqlite3_step(q)) == SQLITE_ROW) {
         uint32_t crc = 0;
         heads = arena_grow(a, heads, *n, &capacity, sizeof *heads);
-        if (!table_take(q, a, &head_table, false, 0, &heads[*n], &crc) || heads[*n].p.id != (int64_t)*n + 1)
+        if (!table_take(q, a, &head_table, false, 0, &heads[*n], &crc) ||
+            heads[*n].p.id != (int64_t)*n + 1)
             st = damaged(s, &head_table, (int64_t)*n + 1, *n, err);
         ++*n;
     }
     if (st == OK && rc != SQLITE_DONE) st = sql_error(s, "reading profiles", err);
     sqlite3_finalize(q);
     if (st == OK && (int64_t)*n != promised)
-        st = error_set(err, ERR_INPUT, "'%s' is damaged: it has %zu profiles of %" PRId64, s->path, *n, promised);
+        st = error_set(err, ERR_INPUT, "'%s' is damaged: it has %zu profiles of %" PRId64, s->path,
+                       *n, promised);
     *out = heads;
     return st;
 }
 
-static enum status read_rows(struct store *s, struct arena *a, const struct table *t, int64_t profile, size_t promised,
-                             void **out, uint32_t *rows_crc, struct error *err)
+static enum status read_rows(struct store *s, struct arena *a, const struct table *t,
+                             int64_t profile, size_t promised, void **out, uint32_t *rows_crc,
+                             struct error *err)
 {
     sqlite3_stmt *q = NULL;
     size_t n = 0, capacity = 0;
     char *rows = NULL;
-    TRY(prepare(s, table_select_sql(a, t, true, "where profile = ? order by rowid"), &q, "reading rows", err));
-    enum status st = sqlite3_bind_int64(q, 1, profile) == SQLITE_OK ? OK : sql_error(s, "reading rows", err);
+    TRY(prepare(s, table_select_sql(a, t, true, "where profile = ? order by rowid"), &q,
+                "reading rows", err));
+    enum status st =
+        sqlite3_bind_int64(q, 1, profile) == SQLITE_OK ? OK : sql_error(s, "reading rows", err);
     int rc = SQLITE_ROW;
     while (st == OK && (rc = sqlite3_step(q)) == SQLITE_ROW) {
         uint32_t crc = 0;
@@ -288,24 +321,29 @@ static enum status read_rows(struct store *s, struct arena *a, const struct tabl
     if (st == OK && rc != SQLITE_DONE) st = sql_error(s, "reading rows", err);
     sqlite3_finalize(q);
     if (st == OK && n != promised)
-        st = error_set(err, ERR_INPUT, "'%s' is damaged: table %s, profile %" PRId64 " has %zu rows of %zu", s->path, t->name,
-                       profile, n, promised);
+        st = error_set(err, ERR_INPUT,
+                       "'%s' is damaged: table %s, profile %" PRId64 " has %zu rows of %zu",
+                       s->path, t->name, profile, n, promised);
     *out = rows;
     return st;
 }
 
-static enum status read_profile(struct store *s, struct arena *a, int64_t id, struct profile *out, struct error *err)
+static enum status read_profile(struct store *s, struct arena *a, int64_t id, struct profile *out,
+                                struct error *err)
 {
     struct head *heads = NULL;
     size_t n = 0;
     TRY(read_heads(s, a, &heads, &n, err));
-    if (id < 1 || id > (int64_t)n) return error_set(err, ERR_INPUT, "'%s' has no profile %" PRId64 "; it has %zu", s->path, id, n);
+    if (id < 1 || id > (int64_t)n)
+        return error_set(err, ERR_INPUT, "'%s' has no profile %" PRId64 "; it has %zu", s->path, id,
+                         n);
     const struct head *h = &heads[id - 1];
     *out = h->p;
     uint32_t crc = 0;
     const size_t counts[CHILDREN] = {out->n_ops, out->n_fits, out->n_links, out->n_factors};
     void *rows[CHILDREN] = {0};
-    for (int i = 0; i < CHILDREN; i++) TRY(read_rows(s, a, &child_tables[i], id, counts[i], &rows[i], &crc, err));
+    for (int i = 0; i < CHILDREN; i++)
+        TRY(read_rows(s, a, &child_tables[i], id, counts[i], &rows[i], &crc, err));
     if ((int64_t)crc != h->rows_crc) return damaged(s, &head_table, id, (size_t)id - 1, err);
     out->ops = rows[0];
     out->fits = rows[1];
@@ -316,13 +354,17 @@ static enum status read_profile(struct store *s, struct arena *a, int64_t id, st
 }
 
 /* One transaction, so that a writer at work is seen before or after, never in between. */
-static enum status begin_reading(struct store *s, struct error *err) { return execute(s, "begin", "reading", err); }
+static enum status begin_reading(struct store *s, struct error *err)
+{
+    return execute(s, "begin", "reading", err);
+}
 static void end_reading(struct store *s)
 {
     if (!sqlite3_get_autocommit(s->db)) sqlite3_exec(s->db, "rollback", NULL, NULL, NULL);
 }
 
-enum status store_load(struct store *s, struct arena *a, int64_t id, struct profile *out, struct error *err)
+enum status store_load(struct store *s, struct arena *a, int64_t id, struct profile *out,
+                       struct error *err)
 {
     TRY(begin_reading(s, err));
     enum status st = read_profile(s, a, id, out, err);
@@ -330,7 +372,8 @@ enum status store_load(struct store *s, struct arena *a, int64_t id, struct prof
     return st;
 }
 
-enum status store_list(struct store *s, struct arena *a, struct profile **out, size_t *n, struct error *err)
+enum status store_list(struct store *s, struct arena *a, struct profile **out, size_t *n,
+                       struct error *err)
 {
     struct head *heads = NULL;
     TRY(begin_reading(s, err));
@@ -342,7 +385,8 @@ enum status store_list(struct store *s, struct arena *a, struct profile **out, s
     return OK;
 }
 
-enum status store_latest(struct store *s, uint64_t cluster_hash, const char *cluster, int64_t *out_id, struct error *err)
+enum status store_latest(struct store *s, uint64_t cluster_hash, const char *cluster,
+                         int64_t *out_id, struct error *err)
 {
     struct arena *scratch = arena_new();
     struct profile *heads = NULL;
@@ -353,15 +397,17 @@ enum status store_latest(struct store *s, uint64_t cluster_hash, const char *clu
         if (heads[i].cluster_hash == cluster_hash) id = heads[i].id;
     arena_free(scratch);
     if (st != OK) return st;
-    if (!id) return error_set(err, ERR_INPUT, "no profile of cluster %s in '%s'; run musher profile", cluster, s->path);
+    if (!id)
+        return error_set(err, ERR_INPUT, "no profile of cluster %s in '%s'; run musher profile",
+                         cluster, s->path);
     *out_id = id;
     return OK;
 }
 
 /* --- append ---------------------------------------------------------------------------------- */
 
-static enum status insert(struct store *s, const struct table *t, bool child, int64_t profile, const void *rows, size_t n,
-                          uint32_t *rows_crc, struct error *err)
+static enum status insert(struct store *s, const struct table *t, bool child, int64_t profile,
+                          const void *rows, size_t n, uint32_t *rows_crc, struct error *err)
 {
     sqlite3_stmt *q = NULL;
     struct arena *scratch = arena_new();
@@ -369,7 +415,8 @@ static enum status insert(struct store *s, const struct table *t, bool child, in
     arena_free(scratch);
     for (size_t i = 0; i < n && st == OK; i++) {
         uint32_t crc = 0;
-        if (table_bind(q, t, child, profile, (const char *)rows + i * t->row_bytes, &crc) != SQLITE_OK ||
+        if (table_bind(q, t, child, profile, (const char *)rows + i * t->row_bytes, &crc) !=
+                SQLITE_OK ||
             sqlite3_step(q) != SQLITE_DONE || sqlite3_reset(q) != SQLITE_OK)
             st = sql_error(s, t->name, err);
         *rows_crc = (uint32_t)crc32(*rows_crc, (const unsigned char *)&crc, sizeof crc);
@@ -384,9 +431,11 @@ static enum status append(struct store *s, struct profile *p, int64_t *id, struc
     uint32_t crc = 0, head_crc = 0;
     TRY(ask_int(s, "select value from meta where name = 'profiles'", &n, "reading", err));
     if (p->parent < 0 || p->parent > n)
-        return error_set(err, ERR_INPUT, "'%s' has no profile %" PRId64 " that could be a parent", s->path, p->parent);
+        return error_set(err, ERR_INPUT, "'%s' has no profile %" PRId64 " that could be a parent",
+                         s->path, p->parent);
     *id = n + 1;
-    TRY(execute(s, "pragma defer_foreign_keys=1", "writing", err)); /* rows first: the head carries their sum */
+    TRY(execute(s, "pragma defer_foreign_keys=1", "writing",
+                err)); /* rows first: the head carries their sum */
     TRY(insert(s, &child_tables[0], true, *id, p->ops, p->n_ops, &crc, err));
     TRY(insert(s, &child_tables[1], true, *id, p->fits, p->n_fits, &crc, err));
     TRY(insert(s, &child_tables[2], true, *id, p->links, p->n_links, &crc, err));

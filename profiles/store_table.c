@@ -17,22 +17,28 @@ static const char *type_name(enum column_type type)
 {
     switch (type) {
     case COLUMN_INT64:
-    case COLUMN_INT32: return "integer";
-    case COLUMN_DOUBLE: return "real";
-    default: return "text";
+    case COLUMN_INT32:
+        return "integer";
+    case COLUMN_DOUBLE:
+        return "real";
+    default:
+        return "text";
     }
 }
 
 const char *table_create_sql(struct arena *a, const struct table *t, bool child)
 {
-    const char *sql = arena_printf(a, "create table %s(%s", t->name,
-                                   child ? "profile integer not null references profile(id), " : "");
+    const char *sql =
+        arena_printf(a, "create table %s(%s", t->name,
+                     child ? "profile integer not null references profile(id), " : "");
     for (const struct column *c = t->columns; c->name; c++)
         sql = arena_printf(a, "%s%s %s not null, ", sql, c->name, type_name(c->type));
     return arena_printf(a,
                         "%scrc integer not null, primary key(%s%s)) strict;"
-                        "create trigger %s_fixed before update on %s begin select raise(abort, 'profiles are never changed'); end;"
-                        "create trigger %s_kept before delete on %s begin select raise(abort, 'profiles are never deleted'); end;",
+                        "create trigger %s_fixed before update on %s begin select raise(abort, "
+                        "'profiles are never changed'); end;"
+                        "create trigger %s_kept before delete on %s begin select raise(abort, "
+                        "'profiles are never deleted'); end;",
                         sql, child ? "profile, " : "", t->key, t->name, t->name, t->name, t->name);
 }
 
@@ -49,7 +55,8 @@ const char *table_insert_sql(struct arena *a, const struct table *t, bool child)
 const char *table_select_sql(struct arena *a, const struct table *t, bool child, const char *rest)
 {
     const char *names = child ? "profile, " : "";
-    for (const struct column *c = t->columns; c->name; c++) names = arena_printf(a, "%s%s, ", names, c->name);
+    for (const struct column *c = t->columns; c->name; c++)
+        names = arena_printf(a, "%s%s, ", names, c->name);
     return arena_printf(a, "select %scrc from %s %s", names, t->name, rest);
 }
 
@@ -111,7 +118,8 @@ static uint32_t crc_of_row(const struct table *t, int64_t profile, const void *r
     return crc;
 }
 
-int table_bind(sqlite3_stmt *q, const struct table *t, bool child, int64_t profile, const void *row, uint32_t *crc)
+int table_bind(sqlite3_stmt *q, const struct table *t, bool child, int64_t profile, const void *row,
+               uint32_t *crc)
 {
     int i = 1, rc = child ? sqlite3_bind_int64(q, i++, profile) : SQLITE_OK;
     for (const struct column *c = t->columns; c->name && rc == SQLITE_OK; c++, i++) {
@@ -165,7 +173,8 @@ static bool take_value(sqlite3_stmt *q, int i, struct arena *a, const struct col
         return type == SQLITE_INTEGER && (c->type == COLUMN_INT64 || value == narrow);
     }
     const char *text = (const char *)sqlite3_column_text(q, i);
-    if (type != SQLITE_TEXT || !text || strlen(text) != (size_t)sqlite3_column_bytes(q, i)) return false;
+    if (type != SQLITE_TEXT || !text || strlen(text) != (size_t)sqlite3_column_bytes(q, i))
+        return false;
     if (c->type == COLUMN_TEXT) {
         text = arena_strdup(a, text);
         memcpy(at, &text, sizeof text);
@@ -177,7 +186,8 @@ static bool take_value(sqlite3_stmt *q, int i, struct arena *a, const struct col
     return known;
 }
 
-bool table_take(sqlite3_stmt *q, struct arena *a, const struct table *t, bool child, int64_t profile, void *row, uint32_t *crc)
+bool table_take(sqlite3_stmt *q, struct arena *a, const struct table *t, bool child,
+                int64_t profile, void *row, uint32_t *crc)
 {
     int i = child ? 1 : 0;
     if (child && sqlite3_column_int64(q, 0) != profile) return false;
@@ -185,5 +195,6 @@ bool table_take(sqlite3_stmt *q, struct arena *a, const struct table *t, bool ch
     for (const struct column *c = t->columns; c->name; c++, i++)
         if (!take_value(q, i, a, c, (char *)row + c->offset)) return false;
     *crc = crc_of_row(t, profile, row);
-    return sqlite3_column_type(q, i) == SQLITE_INTEGER && sqlite3_column_int64(q, i) == (int64_t)*crc;
+    return sqlite3_column_type(q, i) == SQLITE_INTEGER &&
+           sqlite3_column_int64(q, i) == (int64_t)*crc;
 }

@@ -14,13 +14,13 @@
 struct sqlite3_stmt; /* SQLite's */
 
 enum column_type {
-    COLUMN_INT64,    /* int64_t, uint64_t and size_t: 64 bits as they are */
+    COLUMN_INT64, /* int64_t, uint64_t and size_t: 64 bits as they are */
     COLUMN_INT32,
     COLUMN_DOUBLE,
-    COLUMN_TEXT,     /* const char *; NULL is written as "" */
-    COLUMN_KIND,     /* int32_t or enum op_kind by name; -1 is "*" */
-    COLUMN_DTYPE,    /* enum dtype by name */
-    COLUMN_SOURCE,   /* enum source by name */
+    COLUMN_TEXT,   /* const char *; NULL is written as "" */
+    COLUMN_KIND,   /* int32_t or enum op_kind by name; -1 is "*" */
+    COLUMN_DTYPE,  /* enum dtype by name */
+    COLUMN_SOURCE, /* enum source by name */
 };
 struct column {
     const char *name;
@@ -40,8 +40,10 @@ const char *table_insert_sql(struct arena *a, const struct table *t, bool child)
 const char *table_select_sql(struct arena *a, const struct table *t, bool child, const char *rest);
 
 /* Binds a row (profile first where child) and its CRC; returns the CRC in *crc. SQLite's code. */
-int table_bind(struct sqlite3_stmt *q, const struct table *t, bool child, int64_t profile, const void *row, uint32_t *crc);
+int table_bind(struct sqlite3_stmt *q, const struct table *t, bool child, int64_t profile,
+               const void *row, uint32_t *crc);
 /* The current row of a select into *row (texts are a's). false: damaged: a wrong type or name, or not what the CRC says. */
-bool table_take(struct sqlite3_stmt *q, struct arena *a, const struct table *t, bool child, int64_t profile, void *row, uint32_t *crc);
+bool table_take(struct sqlite3_stmt *q, struct arena *a, const struct table *t, bool child,
+                int64_t profile, void *row, uint32_t *crc);
 
 #endif

@@ -1,5 +1,5 @@
-/* profiles/team.h - what the catalogue adds to a cluster: memory that the file leaves out, and the
- * fused kinds that every device type of the team runs. */
+/* profiles/team.h - what the catalogue adds to a cluster: memory that the file leaves out, and the fused kinds that every
+ * device type of the team runs. */
 #ifndef PROFILES_TEAM_H
 #define PROFILES_TEAM_H
 
@@ -7,8 +7,7 @@
 #include "core/error.h"
 #include "core/lower.h"
 
-/* Types without a stated memory get the catalogue's. ERR_INPUT: unknown catalogue id, or the
- * catalogue knows no memory. */
+/* Types without a stated memory get the catalogue's. ERR_INPUT: unknown catalogue id, or the catalogue knows no memory. */
 MUST_CHECK enum status team_complete(struct cluster *c, struct error *err);
 
 /* Fills n_fused and fused; the rest of *out is untouched. ERR_INPUT: unknown catalogue id. */

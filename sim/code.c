@@ -61,28 +61,33 @@ static int64_t dead_bytes(const struct program_stage *s, char letter)
 {
     int64_t bytes = 0;
     for (int32_t r = 0; r < s->n_rings; r++)
-        if (s->rings[r].death == letter) bytes += s->rings[r].stride_bytes * (letter == 'U' ? s->microbatches : 1);
+        if (s->rings[r].death == letter)
+            bytes += s->rings[r].stride_bytes * (letter == 'U' ? s->microbatches : 1);
     return bytes;
 }
 
-static enum status put_operator(struct writer *w, struct code_procedure *out, int32_t index, int32_t type, struct cost *k,
-                                bool each, struct error *err)
+static enum status put_operator(struct writer *w, struct code_procedure *out, int32_t index,
+                                int32_t type, struct cost *k, bool each, struct error *err)
 {
     int64_t ns = 0;
     TRY(cost_op(k, type, &w->s->ops[index], &ns, err));
     out->n_operators++;
     out->busy_ns += ns;
     if (out->busy_ns > COST_MOST_NS)
-        return error_set(err, ERR_INPUT, "the operators of one procedure of stage %d take more than ten years",
+        return error_set(err, ERR_INPUT,
+                         "the operators of one procedure of stage %d take more than ten years",
                          (int)w->s->stage);
     struct code *last = w->n ? &w->code[w->n - 1] : NULL;
-    if (!each && last && last->kind == CODE_COMPUTE) last->amount += ns, last->arg = -1;
-    else put(w, CODE_COMPUTE, index, ns);
+    if (!each && last && last->kind == CODE_COMPUTE)
+        last->amount += ns, last->arg = -1;
+    else
+        put(w, CODE_COMPUTE, index, ns);
     return OK;
 }
 
-static enum status write_procedure(struct writer *w, const struct procedure *f, int32_t type, struct cost *k, bool each,
-                                   struct code_procedure *out, struct error *err)
+static enum status write_procedure(struct writer *w, const struct procedure *f, int32_t type,
+                                   struct cost *k, bool each, struct code_procedure *out,
+                                   struct error *err)
 {
     int64_t born = born_bytes(w->s, f->letter), dead = dead_bytes(w->s, f->letter);
     *out = (struct code_procedure){.letter = f->letter};
@@ -109,8 +114,9 @@ static enum status write_procedure(struct writer *w, const struct procedure *f, 
     return OK;
 }
 
-enum status code_stage(struct arena *a, const struct program *p, int32_t stage, int32_t type, struct cost *k,
-                       bool each_operator, struct code_procedure **out, struct error *err)
+enum status code_stage(struct arena *a, const struct program *p, int32_t stage, int32_t type,
+                       struct cost *k, bool each_operator, struct code_procedure **out,
+                       struct error *err)
 {
     const struct program_stage *s = &p->stages[stage];
     struct writer w = {.a = a, .p = p, .s = s};

@@ -1,9 +1,8 @@
 /* sim/code.h - a stage's procedures as the simulator runs them: instructions with their prices.
  *
- * Implied things become instructions: the wait for room before a sent buffer is written again, the
- * birth and death of ring buffers, the end of a received message's use. Neighbouring operators
- * become one instruction with the sum of their times, unless each is wanted in a trace; what takes
- * no time (LOAD, LOSS) is left out.
+ * Implied things become instructions: the wait for room before a sent buffer is written again, the birth and death of
+ * ring buffers, the end of a received message's use. Neighbouring operators become one instruction with the sum of
+ * their times, unless each is wanted in a trace; what takes no time (LOAD, LOSS) is left out.
  */
 #ifndef SIM_CODE_H
 #define SIM_CODE_H
@@ -42,8 +41,7 @@ struct code_procedure {
     const struct code *code; /* ends with CODE_END */
 };
 
-/* Procedures of a stage on a device type, prices by k. ERR_INPUT: an operator without price, times
- * beyond int64. */
+/* Procedures of a stage on a device type, prices by k. ERR_INPUT: an operator without price, times beyond int64. */
 MUST_CHECK enum status code_stage(struct arena *a, const struct program *p, int32_t stage,
                                   int32_t type, struct cost *k, bool each_operator,
                                   struct code_procedure **out, struct error *err);

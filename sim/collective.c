@@ -18,7 +18,7 @@ struct member {
     int32_t ended;              /* collectives of this group, one a step */
     int32_t send_link;
     int64_t begin_ns, part_end_ns, part_bytes; /* of the part */
-    int64_t end_ns;             /* of the last collective */
+    int64_t end_ns;                            /* of the last collective */
 };
 
 struct hop {
@@ -57,8 +57,8 @@ static int32_t hops_of(const struct group *g)
     return g->algorithm == GROUP_RING ? g->n_members : 2 * (g->n_members - 1);
 }
 
-static enum status make_hop(struct engine *e, struct cost *k, const struct group *g, int32_t first, int32_t i,
-                            struct hop *h, struct error *err)
+static enum status make_hop(struct engine *e, struct cost *k, const struct group *g, int32_t first,
+                            int32_t i, struct hop *h, struct error *err)
 {
     int32_t n = g->n_members, direction;
     bool back = g->algorithm == GROUP_CHAIN && i >= n - 1;
@@ -67,7 +67,8 @@ static enum status make_hop(struct engine *e, struct cost *k, const struct group
     h->from = first + from, h->to = first + to;
     h->link = back ? g->back_link[from] : g->link[from];
     direction = back ? g->back_direction[from] : g->direction[from];
-    return network_join(e->network, k, h->link, direction, elements * dtype_bytes(g->dtype), &h->resource, err);
+    return network_join(e->network, k, h->link, direction, elements * dtype_bytes(g->dtype),
+                        &h->resource, err);
 }
 
 static void count(struct engine *e, struct collectives *c)
@@ -80,7 +81,8 @@ static void count(struct engine *e, struct collectives *c)
         const struct group *g = &p->groups[i];
         c->first_member[i] = c->n_members, c->first_hop[i] = c->n_hops;
         c->n_members += g->n_members, c->n_hops += hops_of(g);
-        for (int32_t m = 0; m < g->n_members; m++) c->streams[e->lane_of_stage[g->members[m].stage]].n_members++;
+        for (int32_t m = 0; m < g->n_members; m++)
+            c->streams[e->lane_of_stage[g->members[m].stage]].n_members++;
     }
     c->members = ARENA_ARRAY(e->arena, struct member, (size_t)c->n_members);
     c->hops = ARENA_ARRAY(e->arena, struct hop, (size_t)c->n_hops);
@@ -103,7 +105,8 @@ enum status collective_new(struct engine *e, struct cost *k, struct error *err)
         for (int32_t m = 0; m < g->n_members; m++) {
             int32_t lane = e->lane_of_stage[g->members[m].stage], at = c->first_member[i] + m;
             struct stream_state *s = &c->streams[lane];
-            c->members[at] = (struct member){.group = i, .index = m, .lane = lane, .send_link = g->link ? g->link[m] : -1};
+            c->members[at] = (struct member){
+                .group = i, .index = m, .lane = lane, .send_link = g->link ? g->link[m] : -1};
             s->members[s->n_members++] = at;
         }
         for (int32_t h = 0; h < hops_of(g); h++)
@@ -152,7 +155,8 @@ static struct part chain_part(const struct group *g, int32_t i, int32_t k)
 }
 
 /* One end of a hop has come to its part; an empty message takes no part at all. */
-static void come(struct engine *e, struct member *m, int32_t group_hop, bool sender, int64_t bytes, int64_t now_ns)
+static void come(struct engine *e, struct member *m, int32_t group_hop, bool sender, int64_t bytes,
+                 int64_t now_ns)
 {
     if (group_hop < 0 || !bytes) return;
     int32_t index = e->collectives->first_hop[m->group] + group_hop;
@@ -162,7 +166,8 @@ static void come(struct engine *e, struct member *m, int32_t group_hop, bool sen
     *(sender ? &h->from_here : &h->to_here) = true;
     if (!h->from_here || !h->to_here) return;
     h->bytes = bytes;
-    event_queue_push(e->queue, (struct event){.time_ns = h->ready_ns, .kind = EVENT_READY,
+    event_queue_push(e->queue, (struct event){.time_ns = h->ready_ns,
+                                              .kind = EVENT_READY,
                                               .index = e->program->n_channels + index});
     h->from_here = h->to_here = false;
     h->ready_ns = 0;
@@ -173,7 +178,8 @@ static void advance(struct engine *e, struct member *m, int64_t now_ns)
 {
     const struct group *g = &e->program->groups[m->group];
     for (; m->part < parts_of(g); m->part++) {
-        struct part p = g->algorithm == GROUP_RING ? ring_part(g, m->index, m->part) : chain_part(g, m->index, m->part);
+        struct part p = g->algorithm == GROUP_RING ? ring_part(g, m->index, m->part)
+                                                   : chain_part(g, m->index, m->part);
         m->begin_ns = m->part_end_ns = now_ns;
         m->part_bytes = p.send_bytes;
         come(e, m, p.send, true, p.send_bytes, now_ns);
@@ -194,7 +200,8 @@ static void run_stream(struct engine *e, int32_t lane)
         s->first = --s->n ? s->first + 1 : 0;
         s->busy = true;
         e->collectives->members[h.member].part = 0;
-        advance(e, &e->collectives->members[h.member], h.when_ns > s->free_ns ? h.when_ns : s->free_ns);
+        advance(e, &e->collectives->members[h.member],
+                h.when_ns > s->free_ns ? h.when_ns : s->free_ns);
     }
 }
 
@@ -206,10 +213,14 @@ static int32_t find_member(const struct engine *e, int32_t group, int32_t lane)
     int32_t low = 0, high = s->n_members;
     while (low < high) {
         int32_t middle = low + (high - low) / 2;
-        if (e->collectives->members[s->members[middle]].group < group) low = middle + 1;
-        else high = middle;
+        if (e->collectives->members[s->members[middle]].group < group)
+            low = middle + 1;
+        else
+            high = middle;
     }
-    return low < s->n_members && e->collectives->members[s->members[low]].group == group ? s->members[low] : -1;
+    return low < s->n_members && e->collectives->members[s->members[low]].group == group
+               ? s->members[low]
+               : -1;
 }
 
 void collective_hand_over(struct engine *e, int32_t group, int32_t lane, int64_t now_ns)
@@ -217,8 +228,8 @@ void collective_hand_over(struct engine *e, int32_t group, int32_t lane, int64_t
     struct stream_state *s = &e->collectives->streams[lane];
     int32_t member = find_member(e, group, lane);
     if (member < 0) {
-        engine_fail(e, ERR_INPUT, "%s is no member of group %s that it reduces", e->program->devices[lane].name,
-                    e->program->groups[group].name);
+        engine_fail(e, ERR_INPUT, "%s is no member of group %s that it reduces",
+                    e->program->devices[lane].name, e->program->groups[group].name);
         return;
     }
     if (s->first + s->n == s->capacity && s->first > 0) {
@@ -233,7 +244,9 @@ void collective_hand_over(struct engine *e, int32_t group, int32_t lane, int64_t
 int64_t collective_end(const struct engine *e, int32_t group, int32_t lane, int32_t step)
 {
     int32_t member = find_member(e, group, lane);
-    return member >= 0 && e->collectives->members[member].ended > step ? e->collectives->members[member].end_ns : -1;
+    return member >= 0 && e->collectives->members[member].ended > step
+               ? e->collectives->members[member].end_ns
+               : -1;
 }
 
 int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupancy_ns)
@@ -249,8 +262,8 @@ static void message_over(struct engine *e, int32_t member, int64_t when_ns)
     if (when_ns > m->part_end_ns) m->part_end_ns = when_ns;
     if (--m->pending) return;
     if (e->trace)
-        report_collective(e, m->lane, m->group, m->send_link, m->part, m->ended, m->begin_ns, m->part_end_ns,
-                          m->part_bytes);
+        report_collective(e, m->lane, m->group, m->send_link, m->part, m->ended, m->begin_ns,
+                          m->part_end_ns, m->part_bytes);
     m->part++;
     advance(e, m, m->part_end_ns);
     run_stream(e, m->lane);
@@ -269,6 +282,7 @@ int32_t collective_unfinished(const struct engine *e, int32_t lane)
 {
     const struct stream_state *s = &e->collectives->streams[lane];
     for (int32_t i = 0; s->busy && i < s->n_members; i++)
-        if (e->collectives->members[s->members[i]].pending) return e->collectives->members[s->members[i]].group;
+        if (e->collectives->members[s->members[i]].pending)
+            return e->collectives->members[s->members[i]].group;
     return -1;
 }

@@ -45,10 +45,12 @@ static void grow(struct cost *k)
     k->capacity *= 2;
     k->entries = ARENA_ARRAY(k->arena, struct cost_entry, k->capacity);
     for (size_t i = 0; i < old.capacity; i++)
-        if (old.entries[i].type) *find(k, old.entries[i].type - 1, old.entries[i].key) = old.entries[i];
+        if (old.entries[i].type)
+            *find(k, old.entries[i].type - 1, old.entries[i].key) = old.entries[i];
 }
 
-enum status cost_op(struct cost *k, int32_t type, const struct program_op *op, int64_t *out_ns, struct error *err)
+enum status cost_op(struct cost *k, int32_t type, const struct program_op *op, int64_t *out_ns,
+                    struct error *err)
 {
     struct cost_entry *e = find(k, type, op->key);
     if (e->type) {
@@ -58,11 +60,13 @@ enum status cost_op(struct cost *k, int32_t type, const struct program_op *op, i
     double seconds = 0;
     enum source source;
     if (type < 0 || type >= k->cluster->n_types)
-        return error_set(err, ERR_INPUT, "operator %s on unknown device type %" PRId32, op->name, type);
-    TRY(profile_op_seconds(k->profile, k->cluster, type, op->kind, &op->attrs, &op->shapes, op->dtype, op->key, &seconds,
-                           &source, err));
+        return error_set(err, ERR_INPUT, "operator %s on unknown device type %" PRId32, op->name,
+                         type);
+    TRY(profile_op_seconds(k->profile, k->cluster, type, op->kind, &op->attrs, &op->shapes,
+                           op->dtype, op->key, &seconds, &source, err));
     if (!(seconds >= 0 && seconds <= s_from_ns(COST_MOST_NS)))
-        return error_set(err, ERR_INPUT, "operator %s takes %g s on %s: not a time that can be simulated", op->name,
+        return error_set(err, ERR_INPUT,
+                         "operator %s takes %g s on %s: not a time that can be simulated", op->name,
                          seconds, k->cluster->types[type].name);
     if (2 * ++k->n > k->capacity) {
         grow(k);
@@ -76,10 +80,12 @@ enum status cost_op(struct cost *k, int32_t type, const struct program_op *op, i
 enum status cost_link(struct cost *k, int32_t link, struct cost_link *out, struct error *err)
 {
     struct link_model m;
-    if (link < 0 || link >= k->cluster->n_links) return error_set(err, ERR_INPUT, "unknown link %" PRId32, link);
+    if (link < 0 || link >= k->cluster->n_links)
+        return error_set(err, ERR_INPUT, "unknown link %" PRId32, link);
     TRY(profile_link(k->profile, k->cluster, link, &m, err));
     if (!(m.bandwidth_Bps > 0) || !(m.latency_s >= 0 && m.latency_s <= s_from_ns(COST_MOST_NS)))
-        return error_set(err, ERR_INPUT, "link %s: bandwidth %g B/s and latency %g s cannot be simulated",
+        return error_set(err, ERR_INPUT,
+                         "link %s: bandwidth %g B/s and latency %g s cannot be simulated",
                          k->cluster->links[link].name, m.bandwidth_Bps, m.latency_s);
     *out = (struct cost_link){m.bandwidth_Bps, ns_from_s(m.latency_s)};
     return OK;

@@ -1,5 +1,4 @@
-/* sim/cost.h - the only door from sim to profiles: durations in whole nanoseconds, rounded once,
- * cached by key. */
+/* sim/cost.h - the only door from sim to profiles: durations in whole nanoseconds, rounded once, cached by key. */
 #ifndef SIM_COST_H
 #define SIM_COST_H
 
@@ -11,8 +10,8 @@
 struct cost; /* opaque; keeps pointers to the profile and the cluster, caches (type, key) */
 
 struct cost *cost_new(struct arena *a, const struct profile *p, const struct cluster *c);
-/* Nanoseconds of an operator on a device type, >= 0. ERR_INPUT: unknown type, time not finite,
- * negative or beyond COST_MOST_NS. O(1) when cached. */
+/* Nanoseconds of an operator on a device type, >= 0. ERR_INPUT: unknown type, time not finite, negative or beyond
+ * COST_MOST_NS. O(1) when cached. */
 MUST_CHECK enum status cost_op(struct cost *k, int32_t type, const struct program_op *op,
                                int64_t *out_ns, struct error *err);
 struct cost_link {

@@ -1,5 +1,4 @@
-/* sim/engine.h - the state of one simulation, shared by the files that make it up. No other room
- * includes it.
+/* sim/engine.h - the state of one simulation, shared by the files that make it up. No other room includes it.
  *
  *   sim.c         setting up, the event loop, the result
  *   lane.c        a device's compute stream: runs ahead of the event queue until it must wait
@@ -7,10 +6,9 @@
  *   collective.c  rings and chains on the collective streams
  *   report.c      spans, and who is blocked
  *
- * Lanes meet only in messages and collectives, so a lane may run ahead of the queue's time: what it
- * hands over lies in its own time, at or after the queue's. A message is pushed as one event, at
- * the latest of its conditions, when the last of them is known; therefore links see requests in
- * order of (time, push) however far lanes have run.
+ * Lanes meet only in messages and collectives, so a lane may run ahead of the queue's time: what it hands over lies in
+ * its own time, at or after the queue's. A message is pushed as one event, at the latest of its conditions, when
+ * the last of them is known; therefore links see requests in order of (time, push) however far lanes have run.
  */
 #ifndef SIM_ENGINE_H
 #define SIM_ENGINE_H
@@ -24,8 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Instants stay below a quarter of int64 (73 years), so that the sum of one and a few durations
- * cannot overflow. */
+/* Instants stay below a quarter of int64 (73 years), so that the sum of one and a few durations cannot overflow. */
 #define ENGINE_MOST_NS (INT64_MAX / 4)
 
 enum engine_event {
@@ -55,13 +52,13 @@ struct message {
 struct channel_state {
     int32_t from_lane, to_lane, resource, ahead;
     int64_t occupancy_ns;
-    int64_t low;            /* sequence number of the first message that has not left */
-    int64_t left_ns;        /* when the last one left */
-    bool pushed;            /* the head of the queue has become ready */
-    int64_t keep;           /* messages before low that somebody may still ask for */
-    int64_t capacity;       /* power of two */
-    struct message *window; /* (capacity), message seq at seq mod capacity; [low - keep, low - keep
-                               + capacity) */
+    int64_t low;      /* sequence number of the first message that has not left */
+    int64_t left_ns;  /* when the last one left */
+    bool pushed;      /* the head of the queue has become ready */
+    int64_t keep;     /* messages before low that somebody may still ask for */
+    int64_t capacity; /* power of two */
+    struct message *
+        window; /* (capacity), message seq at seq mod capacity; [low - keep, low - keep + capacity) */
     int64_t
         *queue; /* (capacity): handed over and not left, in that order, i-th at i mod capacity */
     int64_t head, tail;
@@ -88,9 +85,8 @@ struct engine {
     enum engine_stop stop;
     enum status status; /* STOP_ERROR */
     struct error error;
-    /* (steps): lanes that have ended it, its end, and by how much every lane's end moved since the
-     * step before (-1: they differ). Where all lanes moved alike, the steps that follow repeat this
-     * one. */
+    /* (steps): lanes that have ended it, its end, and by how much every lane's end moved since the step before (-1:
+     * they differ). Where all lanes moved alike, the steps that follow repeat this one. */
     int32_t *step_lanes,
         *step_last; /* step_last: the lane that ended it last, the first one among equals */
     int64_t *step_end_ns, *step_shift_ns;

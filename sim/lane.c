@@ -8,10 +8,13 @@ static void step_ended(struct engine *e, struct lane_state *l)
     int32_t s = l->step;
     int64_t end = l->update_ns >= 0 ? l->update_ns : l->now_ns, shift = end - l->last_end_ns;
     int32_t lane = (int32_t)(l - e->lanes);
-    if (end > e->step_end_ns[s] || (end == e->step_end_ns[s] && (!e->step_lanes[s] || lane < e->step_last[s])))
+    if (end > e->step_end_ns[s] ||
+        (end == e->step_end_ns[s] && (!e->step_lanes[s] || lane < e->step_last[s])))
         e->step_end_ns[s] = end, e->step_last[s] = lane;
-    if (!e->step_lanes[s]) e->step_shift_ns[s] = shift;
-    else if (e->step_shift_ns[s] != shift) e->step_shift_ns[s] = -1;
+    if (!e->step_lanes[s])
+        e->step_shift_ns[s] = shift;
+    else if (e->step_shift_ns[s] != shift)
+        e->step_shift_ns[s] = -1;
     bool all = ++e->step_lanes[s] == e->program->n_devices;
     if (all && s > 0 && s + 1 < e->steps && e->step_shift_ns[s] >= 0 && !e->steady_step) {
         e->steady_step = s;
@@ -39,7 +42,8 @@ static void next_call(struct engine *e, struct lane_state *l)
     l->code = l->procedure->code;
     l->seq = l->call.microbatch < 0 ? -1 : (int64_t)l->step * l->microbatches + l->call.microbatch;
     if (l->procedure->messages && (l->call.microbatch < 0 || l->call.microbatch >= l->microbatches))
-        engine_fail(e, ERR_INPUT, "stage %" PRId32 " calls %c with microbatch %" PRId32 " of %" PRId32, l->stage,
+        engine_fail(e, ERR_INPUT,
+                    "stage %" PRId32 " calls %c with microbatch %" PRId32 " of %" PRId32, l->stage,
                     l->procedure->letter, l->call.microbatch, l->microbatches);
 }
 
@@ -73,19 +77,33 @@ static bool wait_until(struct lane_state *l, int64_t when_ns)
 static bool take(struct engine *e, int32_t lane, struct lane_state *l, const struct code *c)
 {
     switch (c->kind) {
-    case CODE_ROOM: return wait_until(l, l->seq < c->amount ? 0 : messages_left(e, c->arg, l->seq - c->amount));
-    case CODE_RECEIVE: return wait_until(l, messages_arrival(e, c->arg, l->seq));
-    case CODE_AWAIT: return wait_until(l, collective_end(e, c->arg, lane, l->step));
-    case CODE_BORN: memory_from_lane(e->memory, lane, l->now_ns, c->amount, e->now_ns); return true;
-    case CODE_DEAD: memory_from_lane(e->memory, lane, l->now_ns, -c->amount, e->now_ns); return true;
+    case CODE_ROOM:
+        return wait_until(l, l->seq < c->amount ? 0 : messages_left(e, c->arg, l->seq - c->amount));
+    case CODE_RECEIVE:
+        return wait_until(l, messages_arrival(e, c->arg, l->seq));
+    case CODE_AWAIT:
+        return wait_until(l, collective_end(e, c->arg, lane, l->step));
+    case CODE_BORN:
+        memory_from_lane(e->memory, lane, l->now_ns, c->amount, e->now_ns);
+        return true;
+    case CODE_DEAD:
+        memory_from_lane(e->memory, lane, l->now_ns, -c->amount, e->now_ns);
+        return true;
     case CODE_COMPUTE:
         if (e->trace) report_operator(e, lane, c);
         l->now_ns += c->amount;
         return true;
-    case CODE_SEND: messages_hand_over(e, c->arg, l->seq, l->now_ns); return true;
-    case CODE_REDUCE: collective_hand_over(e, c->arg, lane, l->now_ns); return true;
-    case CODE_CONSUMED: messages_consumed(e, c->arg, l->seq, l->now_ns); return true;
-    case CODE_END: break;
+    case CODE_SEND:
+        messages_hand_over(e, c->arg, l->seq, l->now_ns);
+        return true;
+    case CODE_REDUCE:
+        collective_hand_over(e, c->arg, lane, l->now_ns);
+        return true;
+    case CODE_CONSUMED:
+        messages_consumed(e, c->arg, l->seq, l->now_ns);
+        return true;
+    case CODE_END:
+        break;
     }
     return true;
 }
@@ -94,8 +112,11 @@ void lane_run(struct engine *e, int32_t lane)
 {
     struct lane_state *l = &e->lanes[lane];
     while (l->procedure && e->stop == STOP_NOT) {
-        if (l->code->kind == CODE_END) end_call(e, l);
-        else if (take(e, lane, l, l->code)) l->code++;
-        else return;
+        if (l->code->kind == CODE_END)
+            end_call(e, l);
+        else if (take(e, lane, l, l->code))
+            l->code++;
+        else
+            return;
     }
 }

@@ -76,7 +76,8 @@ static void keep(struct memory *m, struct waiting *w, struct change c)
     w->items[i] = c;
 }
 
-void memory_from_lane(struct memory *m, int32_t device, int64_t time_ns, int64_t bytes, int64_t safe_ns)
+void memory_from_lane(struct memory *m, int32_t device, int64_t time_ns, int64_t bytes,
+                      int64_t safe_ns)
 {
     struct memory_device *d = &m->devices[device];
     if (d->alone) {
@@ -87,7 +88,8 @@ void memory_from_lane(struct memory *m, int32_t device, int64_t time_ns, int64_t
     keep(m, &d->lane, (struct change){time_ns, bytes});
 }
 
-void memory_from_network(struct memory *m, int32_t device, int64_t time_ns, int64_t bytes, int64_t safe_ns)
+void memory_from_network(struct memory *m, int32_t device, int64_t time_ns, int64_t bytes,
+                         int64_t safe_ns)
 {
     struct memory_device *d = &m->devices[device];
     if (d->network.first + d->network.n == d->network.capacity) settle(d, safe_ns);

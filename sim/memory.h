@@ -1,10 +1,9 @@
 /* sim/memory.h - how many bytes are alive on each device, and when most of them were.
  *
- * A device's changes come from two sides: its own compute stream, in ascending time but ahead of
- * the event queue, and the network (a receive begins, a sent buffer is free), close to the event
- * queue's time. Both are kept until nothing earlier can come any more, then merged by time; at one
- * instant bytes are given back before others are taken, because that is the order in which buffers
- * are reused. Changes wait in arrays that grow to the longest run-ahead seen.
+ * A device's changes come from two sides: its own compute stream, in ascending time but ahead of the event queue, and
+ * the network (a receive begins, a sent buffer is free), close to the event queue's time. Both are kept until nothing
+ * earlier can come any more, then merged by time; at one instant bytes are given back before others are taken, because
+ * that is the order in which buffers are reused. Changes wait in arrays that grow to the longest run-ahead seen.
  */
 #ifndef SIM_MEMORY_H
 #define SIM_MEMORY_H

@@ -8,16 +8,23 @@
 
 static const struct message UNKNOWN = {-1, -1, -1, -1};
 
-static struct message *at(const struct channel_state *c, int64_t seq) { return &c->window[seq & (c->capacity - 1)]; }
+static struct message *at(const struct channel_state *c, int64_t seq)
+{
+    return &c->window[seq & (c->capacity - 1)];
+}
 
-static int64_t oldest(const struct channel_state *c) { return c->low > c->keep ? c->low - c->keep : 0; }
+static int64_t oldest(const struct channel_state *c)
+{
+    return c->low > c->keep ? c->low - c->keep : 0;
+}
 
 /* The letter of the call that sends or receives. */
 static char letter_of(const struct program_stage *s, enum instr_kind kind, int32_t channel)
 {
     for (int32_t i = 0; i < s->n_procedures; i++)
         for (int32_t k = 0; k < s->procedures[i].n_instrs; k++)
-            if (s->procedures[i].instrs[k].kind == kind && s->procedures[i].instrs[k].arg == channel)
+            if (s->procedures[i].instrs[k].kind == kind &&
+                s->procedures[i].instrs[k].arg == channel)
                 return s->procedures[i].letter;
     return '?';
 }
@@ -27,9 +34,11 @@ static void ring_lives(const struct program *p, int32_t channel, struct channel_
     const struct program_stage *from = &p->stages[p->channels[channel].from_stage];
     const struct program_stage *to = &p->stages[p->channels[channel].to_stage];
     for (int32_t r = 0; r < from->n_rings; r++)
-        if (from->rings[r].death == 'S' && from->rings[r].sent == channel) c->dead_bytes += from->rings[r].stride_bytes;
+        if (from->rings[r].death == 'S' && from->rings[r].sent == channel)
+            c->dead_bytes += from->rings[r].stride_bytes;
     for (int32_t r = 0; r < to->n_rings; r++)
-        if (to->rings[r].birth == 'R' && to->rings[r].received == channel) c->born_bytes += to->rings[r].stride_bytes;
+        if (to->rings[r].birth == 'R' && to->rings[r].received == channel)
+            c->born_bytes += to->rings[r].stride_bytes;
 }
 
 static void make_window(struct engine *e, struct channel_state *c, int64_t capacity)
@@ -75,7 +84,8 @@ static void become_ready(struct engine *e, int32_t channel)
     if (posted > when) when = posted;
     if (c->left_ns > when) when = c->left_ns;
     c->pushed = true;
-    event_queue_push(e->queue, (struct event){.time_ns = when, .kind = EVENT_READY, .index = channel});
+    event_queue_push(e->queue,
+                     (struct event){.time_ns = when, .kind = EVENT_READY, .index = channel});
 }
 
 /* A sender that is bound by no ring may hand over as much as it likes. */
@@ -86,7 +96,8 @@ static void widen(struct engine *e, struct channel_state *c, int64_t seq)
     while (seq - oldest(c) >= capacity) capacity *= 2;
     make_window(e, c, capacity);
     for (int64_t i = oldest(c); i < oldest(c) + old.capacity; i++) *at(c, i) = *at(&old, i);
-    for (int64_t i = c->head; i < c->tail; i++) c->queue[i & (capacity - 1)] = old.queue[i & (old.capacity - 1)];
+    for (int64_t i = c->head; i < c->tail; i++)
+        c->queue[i & (capacity - 1)] = old.queue[i & (old.capacity - 1)];
 }
 
 void messages_hand_over(struct engine *e, int32_t channel, int64_t seq, int64_t now_ns)
@@ -94,8 +105,10 @@ void messages_hand_over(struct engine *e, int32_t channel, int64_t seq, int64_t 
     struct channel_state *c = &e->channels[channel];
     if (seq >= oldest(c) + c->capacity) widen(e, c, seq);
     if (seq < c->low || at(c, seq)->handed_ns >= 0) {
-        engine_fail(e, ERR_INPUT, "message %" PRId64 " of channel %" PRId32 " (stage %" PRId32 " to %" PRId32
-                    ") is sent twice", seq, channel, e->program->channels[channel].from_stage,
+        engine_fail(e, ERR_INPUT,
+                    "message %" PRId64 " of channel %" PRId32 " (stage %" PRId32 " to %" PRId32
+                    ") is sent twice",
+                    seq, channel, e->program->channels[channel].from_stage,
                     e->program->channels[channel].to_stage);
         return;
     }
@@ -125,12 +138,16 @@ int64_t messages_arrival(const struct engine *e, int32_t channel, int64_t seq)
     return find(e, channel, seq)->arrival_ns;
 }
 
-int64_t messages_left(const struct engine *e, int32_t channel, int64_t seq) { return find(e, channel, seq)->left_ns; }
+int64_t messages_left(const struct engine *e, int32_t channel, int64_t seq)
+{
+    return find(e, channel, seq)->left_ns;
+}
 
 void messages_started(struct engine *e, int32_t channel, int64_t start_ns)
 {
     struct channel_state *c = &e->channels[channel];
-    if (c->born_bytes) memory_from_network(e->memory, c->to_lane, start_ns, c->born_bytes, e->now_ns);
+    if (c->born_bytes)
+        memory_from_network(e->memory, c->to_lane, start_ns, c->born_bytes, e->now_ns);
 }
 
 void messages_moved(struct engine *e, int32_t channel, const struct passage *way)
@@ -142,7 +159,8 @@ void messages_moved(struct engine *e, int32_t channel, const struct passage *way
     for (; at(c, c->low)->left_ns >= 0; c->low++)
         if (c->low >= c->keep) *at(c, c->low - c->keep) = UNKNOWN;
     c->pushed = false;
-    if (c->dead_bytes) memory_from_network(e->memory, c->from_lane, way->left_ns, -c->dead_bytes, e->now_ns);
+    if (c->dead_bytes)
+        memory_from_network(e->memory, c->from_lane, way->left_ns, -c->dead_bytes, e->now_ns);
     if (e->trace) report_message(e, channel, seq, way);
     become_ready(e, channel);
     lane_run(e, c->to_lane);

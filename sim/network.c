@@ -16,7 +16,7 @@ struct flow {
 struct resource {
     struct cost_link cost;
     bool fair;
-    int64_t free_ns; /* FIFO: when all that were ready before have left */
+    int64_t free_ns;           /* FIFO: when all that were ready before have left */
     int64_t changed_ns, stamp; /* fair */
     int32_t n_flows, n_owners;
     struct flow *flows; /* (n_owners), in order of start */
@@ -26,21 +26,25 @@ struct network {
     const struct program *program;
     struct event_queue *queue;
     int32_t flow_event;
-    struct resource *resources; /* (n_links, 2) by direction; the second is unused where half duplex */
+    struct resource
+        *resources; /* (n_links, 2) by direction; the second is unused where half duplex */
 };
 
-static enum status link_cost(const struct program_link *l, int32_t index, struct cost *k, struct cost_link *out,
-                             struct error *err)
+static enum status link_cost(const struct program_link *l, int32_t index, struct cost *k,
+                             struct cost_link *out, struct error *err)
 {
     int32_t found = cost_link_index(k, index, l->name);
     if (found >= 0) return cost_link(k, found, out, err);
     return error_set(err, ERR_INPUT, "link %s is not a link of the cluster", l->name);
 }
 
-struct network *network_new(struct arena *a, const struct program *p, struct event_queue *q, int32_t flow_event)
+struct network *network_new(struct arena *a, const struct program *p, struct event_queue *q,
+                            int32_t flow_event)
 {
     struct network *n = ARENA_ARRAY(a, struct network, 1);
-    *n = (struct network){.program = p, .queue = q, .flow_event = flow_event,
+    *n = (struct network){.program = p,
+                          .queue = q,
+                          .flow_event = flow_event,
                           .resources = ARENA_ARRAY(a, struct resource, 2 * (size_t)p->n_links)};
     return n;
 }
@@ -57,8 +61,8 @@ static enum status price(struct network *n, struct cost *k, int32_t link, struct
     return OK;
 }
 
-enum status network_join(struct network *n, struct cost *k, int32_t link, int32_t direction, int64_t bytes,
-                         int32_t *out_resource, struct error *err)
+enum status network_join(struct network *n, struct cost *k, int32_t link, int32_t direction,
+                         int64_t bytes, int32_t *out_resource, struct error *err)
 {
     *out_resource = -1;
     if (link < 0) return OK;
@@ -67,7 +71,8 @@ enum status network_join(struct network *n, struct cost *k, int32_t link, int32_
     struct resource *r = &n->resources[*out_resource];
     r->n_owners++;
     if (r->fair && cost_occupancy_ns(&r->cost, bytes) > FAIR_MOST_NS)
-        return error_set(err, ERR_INPUT, "link %s: a message of %" PRId64 " bytes takes more than twelve days",
+        return error_set(err, ERR_INPUT,
+                         "link %s: a message of %" PRId64 " bytes takes more than twelve days",
                          n->program->links[link].name, bytes);
     return OK;
 }
@@ -75,7 +80,8 @@ enum status network_join(struct network *n, struct cost *k, int32_t link, int32_
 void network_start(struct network *n, struct arena *a)
 {
     for (int32_t i = 0; i < 2 * n->program->n_links; i++)
-        if (n->resources[i].fair) n->resources[i].flows = ARENA_ARRAY(a, struct flow, (size_t)n->resources[i].n_owners);
+        if (n->resources[i].fair)
+            n->resources[i].flows = ARENA_ARRAY(a, struct flow, (size_t)n->resources[i].n_owners);
 }
 
 int64_t network_occupancy_ns(const struct network *n, int32_t resource, int64_t bytes)
@@ -107,8 +113,10 @@ static void foresee(struct network *n, int32_t resource)
     for (int32_t i = 1; i < r->n_flows; i++)
         if (r->flows[i].left < least) least = r->flows[i].left;
     int64_t wait = least / SHARE * r->n_flows + (least % SHARE * r->n_flows + SHARE - 1) / SHARE;
-    event_queue_push(n->queue, (struct event){.time_ns = r->changed_ns + wait, .kind = n->flow_event,
-                                              .index = resource, .stamp = r->stamp});
+    event_queue_push(n->queue, (struct event){.time_ns = r->changed_ns + wait,
+                                              .kind = n->flow_event,
+                                              .index = resource,
+                                              .stamp = r->stamp});
 }
 
 bool network_flow(struct network *n, const struct event *e, int32_t *owner, struct passage *out)
@@ -126,8 +134,8 @@ bool network_flow(struct network *n, const struct event *e, int32_t *owner, stru
     return true;
 }
 
-bool network_ready(struct network *n, int32_t owner, int32_t resource, int64_t occupancy_ns, int64_t now_ns,
-                   struct passage *out)
+bool network_ready(struct network *n, int32_t owner, int32_t resource, int64_t occupancy_ns,
+                   int64_t now_ns, struct passage *out)
 {
     if (resource < 0) {
         *out = (struct passage){now_ns, now_ns, now_ns};

@@ -1,15 +1,14 @@
 /* sim/network.h - who may use which link when.
  *
- * A resource is one direction of a full-duplex link or the whole of a half-duplex one. A message
- * occupies it for its bytes ÷ bandwidth and arrives `latency` after that. FIFO: messages become
- * ready in order of time (the event queue's), so the passage of a message is known as soon as it is
- * ready: it starts when the link is free of all that were ready before. No event marks its end.
- * Fair: the messages on the resource share it equally. What is left of each is kept in 1/5040 ns of
- * the whole link: 5040 is divided by 1 … 10, so up to ten messages at once are shared without any
- * rounding and more lose less than a nanosecond at a change. Each start and end moves the ends of
- * all others; overtaken end events are told by their stamp. Latency is a property of the way, not
- * of the queue: it never delays the next message. Cost: FIFO O(1) a message, fair O(messages on the
- * resource) a start or end.
+ * A resource is one direction of a full-duplex link or the whole of a half-duplex one. A message occupies it for its
+ * bytes ÷ bandwidth and arrives `latency` after that.
+ * FIFO: messages become ready in order of time (the event queue's), so the passage of a message is known as soon as it
+ * is ready: it starts when the link is free of all that were ready before. No event marks its end.
+ * Fair: the messages on the resource share it equally. What is left of each is kept in 1/5040 ns of the whole link: 5040
+ * is divided by 1 … 10, so up to ten messages at once are shared without any rounding and more lose less than a
+ * nanosecond at a change. Each start and end moves the ends of all others; overtaken end events are told by their stamp.
+ * Latency is a property of the way, not of the queue: it never delays the next message.
+ * Cost: FIFO O(1) a message, fair O(messages on the resource) a start or end.
  */
 #ifndef SIM_NETWORK_H
 #define SIM_NETWORK_H
@@ -32,9 +31,8 @@ struct passage {
 /* flow_event: the kind of the events that the network pushes for itself. */
 struct network *network_new(struct arena *a, const struct program *p, struct event_queue *q,
                             int32_t flow_event);
-/* One more owner that may have a message on this way (one at a time, at most so many bytes);
- * *out_resource: -1 for link -1, a free copy. All join before network_start. ERR_INPUT: link
- * without cost, or a message too long to be shared fairly. */
+/* One more owner that may have a message on this way (one at a time, at most so many bytes); *out_resource: -1 for link
+ * -1, a free copy. All join before network_start. ERR_INPUT: link without cost, or a message too long to be shared fairly. */
 MUST_CHECK enum status network_join(struct network *n, struct cost *k, int32_t link,
                                     int32_t direction, int64_t bytes, int32_t *out_resource,
                                     struct error *err);

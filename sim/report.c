@@ -10,10 +10,19 @@ void report_operator(struct engine *e, int32_t lane, const struct code *c)
     const struct program_op *op = &e->program->stages[l->stage].ops[c->arg];
     int64_t bytes = op_bytes_read(op->kind, &op->attrs, &op->shapes, op->dtype) +
                     op_bytes_written(op->kind, &op->attrs, &op->shapes, op->dtype);
-    trace_add(e->trace, (struct span){.kind = SPAN_COMPUTE, .stream = STREAM_compute, .device = lane, .peer = -1,
-                                      .stage = l->stage, .letter = l->procedure->letter, .step = l->step,
-                                      .microbatch = l->call.microbatch, .op = c->arg, .begin_ns = l->now_ns,
-                                      .end_ns = l->now_ns + c->amount, .bytes = bytes, .key = op->key,
+    trace_add(e->trace, (struct span){.kind = SPAN_COMPUTE,
+                                      .stream = STREAM_compute,
+                                      .device = lane,
+                                      .peer = -1,
+                                      .stage = l->stage,
+                                      .letter = l->procedure->letter,
+                                      .step = l->step,
+                                      .microbatch = l->call.microbatch,
+                                      .op = c->arg,
+                                      .begin_ns = l->now_ns,
+                                      .end_ns = l->now_ns + c->amount,
+                                      .bytes = bytes,
+                                      .key = op->key,
                                       .name = op_kind_name(op->kind)});
 }
 
@@ -24,23 +33,42 @@ void report_message(struct engine *e, int32_t channel, int64_t seq, const struct
     const struct channel *x = &e->program->channels[channel];
     if (x->link < 0) return;
     int32_t microbatches = e->lanes[c->from_lane].microbatches;
-    struct span s = {.kind = SPAN_SEND, .stream = STREAM_send, .device = c->from_lane, .peer = c->to_lane,
-                     .stage = x->from_stage, .letter = c->sent_by, .step = (int32_t)(seq / microbatches),
-                     .microbatch = (int32_t)(seq % microbatches), .op = channel, .begin_ns = way->start_ns,
-                     .end_ns = way->left_ns, .bytes = x->bytes, .name = e->program->links[x->link].name};
+    struct span s = {.kind = SPAN_SEND,
+                     .stream = STREAM_send,
+                     .device = c->from_lane,
+                     .peer = c->to_lane,
+                     .stage = x->from_stage,
+                     .letter = c->sent_by,
+                     .step = (int32_t)(seq / microbatches),
+                     .microbatch = (int32_t)(seq % microbatches),
+                     .op = channel,
+                     .begin_ns = way->start_ns,
+                     .end_ns = way->left_ns,
+                     .bytes = x->bytes,
+                     .name = e->program->links[x->link].name};
     trace_add(e->trace, s);
     s.kind = SPAN_RECEIVE, s.stream = STREAM_receive, s.device = c->to_lane, s.peer = c->from_lane;
     s.stage = x->to_stage, s.letter = c->received_by, s.end_ns = way->arrival_ns;
     trace_add(e->trace, s);
 }
 
-void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t link, int32_t part, int32_t step,
-                       int64_t begin_ns, int64_t end_ns, int64_t bytes)
+void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t link, int32_t part,
+                       int32_t step, int64_t begin_ns, int64_t end_ns, int64_t bytes)
 {
     const char *name = link >= 0 ? e->program->links[link].name : e->program->groups[group].name;
-    trace_add(e->trace, (struct span){.kind = SPAN_REDUCE, .stream = STREAM_collective, .device = lane, .peer = -1,
-                                      .stage = e->lanes[lane].stage, .letter = 'U', .step = step, .microbatch = -1,
-                                      .op = group, .part = part, .begin_ns = begin_ns, .end_ns = end_ns, .bytes = bytes,
+    trace_add(e->trace, (struct span){.kind = SPAN_REDUCE,
+                                      .stream = STREAM_collective,
+                                      .device = lane,
+                                      .peer = -1,
+                                      .stage = e->lanes[lane].stage,
+                                      .letter = 'U',
+                                      .step = step,
+                                      .microbatch = -1,
+                                      .op = group,
+                                      .part = part,
+                                      .begin_ns = begin_ns,
+                                      .end_ns = end_ns,
+                                      .bytes = bytes,
                                       .name = name});
 }
 
@@ -48,9 +76,17 @@ void report_steps(struct engine *e, const struct sim_result *r, const struct cos
 {
     struct trace *t = e->trace;
     for (int32_t s = 0; s < e->steps; s++)
-        trace_add(t, (struct span){.kind = SPAN_STEP, .stream = STREAM_step, .device = e->step_last[s], .peer = -1,
-                                   .stage = -1, .letter = 'S', .step = s, .microbatch = -1, .op = -1,
-                                   .begin_ns = s ? e->step_end_ns[s - 1] : 0, .end_ns = e->step_end_ns[s],
+        trace_add(t, (struct span){.kind = SPAN_STEP,
+                                   .stream = STREAM_step,
+                                   .device = e->step_last[s],
+                                   .peer = -1,
+                                   .stage = -1,
+                                   .letter = 'S',
+                                   .step = s,
+                                   .microbatch = -1,
+                                   .op = -1,
+                                   .begin_ns = s ? e->step_end_ns[s - 1] : 0,
+                                   .end_ns = e->step_end_ns[s],
                                    .name = "step"});
     trace_sort(t);
     t->clock = "simulated";
@@ -72,10 +108,12 @@ static void describe_wait(const struct engine *e, const struct lane_state *l, ch
     const struct program *p = e->program;
     const struct code *c = l->code;
     const char *what = c->kind == CODE_RECEIVE || c->kind == CODE_ROOM
-                           ? (p->channels[c->arg].gradient ? "gradient" : "activation") : "";
+                           ? (p->channels[c->arg].gradient ? "gradient" : "activation")
+                           : "";
     int64_t seq = l->seq - (c->kind == CODE_ROOM ? c->amount : 0);
     if (c->kind == CODE_RECEIVE)
-        snprintf(out, n, "%s %" PRId64 " from %s", what, seq % l->microbatches, device_of_stage(e, p->channels[c->arg].from_stage));
+        snprintf(out, n, "%s %" PRId64 " from %s", what, seq % l->microbatches,
+                 device_of_stage(e, p->channels[c->arg].from_stage));
     else if (c->kind == CODE_ROOM)
         snprintf(out, n, "%s %" PRId64 " to leave for %s", what, seq % l->microbatches,
                  device_of_stage(e, p->channels[c->arg].to_stage));
@@ -92,13 +130,16 @@ static void describe_lane(const struct engine *e, int32_t lane, char *out, size_
     out[0] = 0;
     if (!l->procedure) {
         int32_t group = collective_unfinished(e, lane);
-        if (group >= 0) snprintf(out, n, "%s done (in group %s)", name, e->program->groups[group].name);
+        if (group >= 0)
+            snprintf(out, n, "%s done (in group %s)", name, e->program->groups[group].name);
         return;
     }
     describe_wait(e, l, wait, sizeof wait);
     if (l->step) snprintf(step, sizeof step, " of step %" PRId32, l->step);
-    if (l->call.microbatch < 0) snprintf(call, sizeof call, "%c", l->procedure->letter);
-    else snprintf(call, sizeof call, "%c%" PRId32, l->procedure->letter, l->call.microbatch);
+    if (l->call.microbatch < 0)
+        snprintf(call, sizeof call, "%c", l->procedure->letter);
+    else
+        snprintf(call, sizeof call, "%c%" PRId32, l->procedure->letter, l->call.microbatch);
     snprintf(out, n, "%s at %s%s (waits for %s)", name, call, step, wait);
 }
 
@@ -111,12 +152,15 @@ enum status report_blocked(const struct engine *e, struct error *err)
         describe_lane(e, i, one, sizeof one);
         if (!one[0]) continue;
         int more = snprintf(list + length, sizeof list - length, "%s%s", length ? ", " : "", one);
-        if (length + (size_t)more < sizeof list) length += (size_t)more;
-        else list[length] = 0, left_out++;
+        if (length + (size_t)more < sizeof list)
+            length += (size_t)more;
+        else
+            list[length] = 0, left_out++;
         blocked++;
     }
     if (!blocked) return OK;
     if (left_out)
-        return error_set(err, ERR_INPUT, "no progress: blocked set: %s and %" PRId32 " more", list, left_out);
+        return error_set(err, ERR_INPUT, "no progress: blocked set: %s and %" PRId32 " more", list,
+                         left_out);
     return error_set(err, ERR_INPUT, "no progress: blocked set: %s", list);
 }

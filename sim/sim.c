@@ -32,7 +32,8 @@ static enum status find_lanes(struct engine *e, struct error *err)
     for (int32_t s = 0; s < p->n_stages; s++) e->lane_of_stage[s] = -1;
     for (int32_t i = 0; i < p->n_devices; i++) e->lane_of_stage[p->lanes[i].stage] = i;
     for (int32_t s = 0; s < p->n_stages; s++)
-        if (e->lane_of_stage[s] < 0) return error_set(err, ERR_INPUT, "stage %" PRId32 " has no lane", s);
+        if (e->lane_of_stage[s] < 0)
+            return error_set(err, ERR_INPUT, "stage %" PRId32 " has no lane", s);
     return OK;
 }
 
@@ -45,7 +46,8 @@ static enum status make_lanes(struct engine *e, struct cost *k, struct error *er
         struct lane_state *l = &e->lanes[i];
         l->stage = p->lanes[i].stage;
         l->microbatches = p->stages[l->stage].microbatches;
-        TRY(code_stage(e->arena, p, l->stage, p->devices[i].type_index, k, e->trace != NULL, &procedures, err));
+        TRY(code_stage(e->arena, p, l->stage, p->devices[i].type_index, k, e->trace != NULL,
+                       &procedures, err));
         l->procedures = procedures;
     }
     return OK;
@@ -67,7 +69,8 @@ static void start_memory(struct engine *e)
     }
 }
 
-static enum status set_up(struct engine *e, struct cost *k, const struct sim_options *o, struct error *err)
+static enum status set_up(struct engine *e, struct cost *k, const struct sim_options *o,
+                          struct error *err)
 {
     const struct program *p = e->program;
     e->steps = o->steps > 0 ? o->steps : p->steps > LEAST_STEPS ? p->steps : LEAST_STEPS;
@@ -90,9 +93,12 @@ static enum status set_up(struct engine *e, struct cost *k, const struct sim_opt
 
 static void moved(struct engine *e, int32_t owner, const struct passage *way)
 {
-    if (way->arrival_ns > ENGINE_MOST_NS) engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
-    else if (owner < e->program->n_channels) messages_moved(e, owner, way);
-    else collective_moved(e, owner - e->program->n_channels, way);
+    if (way->arrival_ns > ENGINE_MOST_NS)
+        engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
+    else if (owner < e->program->n_channels)
+        messages_moved(e, owner, way);
+    else
+        collective_moved(e, owner - e->program->n_channels, way);
 }
 
 static void ready(struct engine *e, int32_t owner)
@@ -100,8 +106,9 @@ static void ready(struct engine *e, int32_t owner)
     struct passage way;
     bool channel = owner < e->program->n_channels;
     int64_t occupancy_ns = channel ? e->channels[owner].occupancy_ns : 0;
-    int32_t resource = channel ? e->channels[owner].resource
-                               : collective_resource(e, owner - e->program->n_channels, &occupancy_ns);
+    int32_t resource = channel
+                           ? e->channels[owner].resource
+                           : collective_resource(e, owner - e->program->n_channels, &occupancy_ns);
     bool known = network_ready(e->network, owner, resource, occupancy_ns, e->now_ns, &way);
     if (channel) messages_started(e, owner, known ? way.start_ns : e->now_ns);
     if (known) moved(e, owner, &way);
@@ -117,9 +124,12 @@ static void run(struct engine *e)
         int32_t owner;
         e->now_ns = x.time_ns;
         e->events++;
-        if (e->now_ns > e->limit_ns) e->stop = STOP_LIMIT;
-        else if (x.kind == EVENT_READY) ready(e, x.index);
-        else if (network_flow(e->network, &x, &owner, &way)) moved(e, owner, &way);
+        if (e->now_ns > e->limit_ns)
+            e->stop = STOP_LIMIT;
+        else if (x.kind == EVENT_READY)
+            ready(e, x.index);
+        else if (network_flow(e->network, &x, &owner, &way))
+            moved(e, owner, &way);
     }
 }
 
@@ -136,10 +146,12 @@ static int32_t steady_step(const struct engine *e)
     return e->steps > 2 ? e->steps - 2 : e->steps - 1;
 }
 
-static enum status fill_times(const struct engine *e, double pace, struct sim_result *out, struct error *err)
+static enum status fill_times(const struct engine *e, double pace, struct sim_result *out,
+                              struct error *err)
 {
     int32_t steady = steady_step(e), last = e->stop == STOP_STEADY ? steady : e->steps - 1;
-    int64_t iteration = e->step_end_ns[steady] - (steady > 0 ? e->step_end_ns[steady - 1] : 0), end = e->step_end_ns[last];
+    int64_t iteration = e->step_end_ns[steady] - (steady > 0 ? e->step_end_ns[steady - 1] : 0),
+            end = e->step_end_ns[last];
     out->steps = last + 1;
     if (iteration > 0 && (e->steps - 1 - last) > (ENGINE_MOST_NS - end) / iteration)
         return error_set(err, ERR_INPUT, "simulated time exceeds 73 years");
@@ -153,13 +165,16 @@ static enum status fill_times(const struct engine *e, double pace, struct sim_re
     return OK;
 }
 
-static enum status conclude(struct engine *e, struct cost *k, struct sim_result *out, struct error *err)
+static enum status conclude(struct engine *e, struct cost *k, struct sim_result *out,
+                            struct error *err)
 {
     const struct program *p = e->program;
     if (e->stop == STOP_ERROR) return error_set(err, e->status, "%s", e->error.text);
     if (e->stop == STOP_NOT) TRY(report_blocked(e, err));
-    *out = (struct sim_result){.events = e->events, .operators = e->operators,
-                               .devices = ARENA_ARRAY(e->arena, struct sim_device, (size_t)p->n_devices)};
+    *out = (struct sim_result){.events = e->events,
+                               .operators = e->operators,
+                               .devices =
+                                   ARENA_ARRAY(e->arena, struct sim_device, (size_t)p->n_devices)};
     for (int32_t i = 0; i < p->n_devices; i++) {
         out->devices[i].reserved_bytes = program_stage_bytes(&p->stages[p->lanes[i].stage]);
         out->devices[i].peak_bytes = memory_peak(e->memory, i, &out->devices[i].peak_ns);
@@ -174,8 +189,8 @@ static enum status conclude(struct engine *e, struct cost *k, struct sim_result 
     return OK;
 }
 
-enum status sim_run(struct arena *a, const struct program *p, struct cost *k, const struct sim_options *o,
-                    struct sim_result *out, struct error *err)
+enum status sim_run(struct arena *a, const struct program *p, struct cost *k,
+                    const struct sim_options *o, struct sim_result *out, struct error *err)
 {
     struct engine e = {.arena = a, .program = p};
     if (p->n_devices < 1) return error_set(err, ERR_INPUT, "a program without devices");

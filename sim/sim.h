@@ -1,11 +1,10 @@
 /* sim/sim.h - runs a program in predicted time.
  *
- * A discrete-event simulation in int64 nanoseconds with a total order of events (time, sequence of
- * push), of exactly the program that exec runs, by the meaning of instructions in core/program.h:
- * devices with compute, send, receive and collective streams, links with latency, bandwidth, duplex
- * and sharing, buffers that must be free. Same program and costs, same bytes out. A program that
- * cannot go on ends with ERR_INPUT "no progress: blocked set: …". Cost: O(events log events);
- * memory O(lanes + messages in flight) without a trace.
+ * A discrete-event simulation in int64 nanoseconds with a total order of events (time, sequence of push), of exactly the
+ * program that exec runs, by the meaning of instructions in core/program.h: devices with compute, send, receive and
+ * collective streams, links with latency, bandwidth, duplex and sharing, buffers that must be free. Same program and costs,
+ * same bytes out. A program that cannot go on ends with ERR_INPUT "no progress: blocked set: …".
+ * Cost: O(events log events); memory O(lanes + messages in flight) without a trace.
  */
 #ifndef SIM_SIM_H
 #define SIM_SIM_H
@@ -16,11 +15,11 @@
 #include "traces/trace.h"
 
 struct sim_options {
-    int32_t steps; /* >= 1: exactly so many; 0 means the program's, at least 4, so that there is a
-                      steady step between the ends */
+    int32_t
+        steps; /* >= 1: exactly so many; 0 means the program's, at least 4, so that there is a steady step between the ends */
     bool keep_trace;
-    int64_t limit_ns; /* > 0: give up when the run's time exceeds it: iteration_ns and makespan_ns
-                         are INT64_MAX */
+    int64_t
+        limit_ns; /* > 0: give up when the run's time exceeds it: iteration_ns and makespan_ns are INT64_MAX */
 };
 struct sim_device {
     int64_t busy_ns, idle_ns;    /* compute stream, over one steady iteration */
@@ -28,16 +27,16 @@ struct sim_device {
     int64_t reserved_bytes;      /* what lowering laid out, program_stage_bytes */
 };
 struct sim_result {
-    /* Duration of a steady step: the first that moves all lanes' ends alike, else the last but one;
-     * of one or two steps: of the last. × pace. (The last step of a run is often a little shorter
-     * than the others: nothing follows it whose messages share its links.) */
+    /* Duration of a steady step: the first that moves all lanes' ends alike, else the last but one; of one or two
+     * steps: of the last. × pace. (The last step of a run is often a little shorter than the others: nothing follows
+     * it whose messages share its links.) */
     int64_t iteration_ns;
-    int64_t makespan_ns; /* all steps: end of the last update, without pace; steps not simulated
-                            count as steady ones */
-    int64_t events;      /* taken from the event queue */
-    int64_t operators;   /* executed COMPUTE instructions */
-    int32_t steps; /* simulated; fewer than asked for where a steady step was seen and no trace is
-                      kept */
+    int64_t
+        makespan_ns; /* all steps: end of the last update, without pace; steps not simulated count as steady ones */
+    int64_t events;    /* taken from the event queue */
+    int64_t operators; /* executed COMPUTE instructions */
+    int32_t
+        steps; /* simulated; fewer than asked for where a steady step was seen and no trace is kept */
     struct sim_device *devices; /* (n_devices) */
     struct trace *trace;        /* NULL unless kept */
 };

@@ -19,7 +19,7 @@ struct readers {
     int32_t *layer;
 };
 
-struct kept { /* a tensor that some backward reads */
+struct kept {                /* a tensor that some backward reads */
     int32_t tensor, made_in; /* layer; -1: an input */
     int64_t bytes;
     struct readers readers;
@@ -32,15 +32,17 @@ struct stage_parameter {
     struct readers uses; /* layers of its gradients, one each use: not each once */
 };
 
-struct type_times { /* prefix sums: [l] is of layers before l */
+struct type_times {                             /* prefix sums: [l] is of layers before l */
     int64_t *forward_ns, *input_ns, *weight_ns; /* (n_layers + 1) */
-    int64_t *again_last_ns, *again_ns;          /* (n_layers): recompute where the layer is the last one needed, and else */
-    int64_t *update_ns, *tie_ns;                /* (n_parameters) */
+    int64_t *again_last_ns,
+        *again_ns; /* (n_layers): recompute where the layer is the last one needed, and else */
+    int64_t *update_ns, *tie_ns; /* (n_parameters) */
 };
 
 struct sizes {
     bool known;
-    int64_t parameter, decayed, gradient, kept, input, scratch; /* decayed: bytes of the decayed parameters */
+    int64_t parameter, decayed, gradient, kept, input,
+        scratch; /* decayed: bytes of the decayed parameters */
 };
 
 struct stage_table {
@@ -52,11 +54,13 @@ struct stage_table {
     int32_t n_kept, n_parameters;
     struct kept *kept;
     struct stage_parameter *parameters;
-    int64_t *scratch;               /* (n_layers) */
-    bool *again_last, *again;       /* (n_forward): operator runs again; where its layer is the last needed, and else */
-    bool *reads_last, *reads;       /* (n_layers): the same: does what runs again or back read the activation before? */
-    struct sizes **sizes;           /* (n_layers) rows of (n_layers), made when asked for */
-    struct type_times **times;      /* (n_types) */
+    int64_t *scratch; /* (n_layers) */
+    bool *again_last,
+        *again; /* (n_forward): operator runs again; where its layer is the last needed, and else */
+    bool *reads_last,
+        *reads; /* (n_layers): the same: does what runs again or back read the activation before? */
+    struct sizes **sizes;      /* (n_layers) rows of (n_layers), made when asked for */
+    struct type_times **times; /* (n_types) */
 };
 
 static int64_t tensor_bytes(const struct tensor *t)
@@ -74,7 +78,8 @@ static bool reads_between(const struct readers *r, int32_t first, int32_t last)
 /* --- sizes --- */
 
 /* Lists for each tensor of the layers of operators [from, to) that read it. Two passes: count, then fill. */
-static struct readers *find_readers(struct arena *a, const struct graph *g, int32_t from, int32_t to)
+static struct readers *find_readers(struct arena *a, const struct graph *g, int32_t from,
+                                    int32_t to)
 {
     struct readers *r = ARENA_ARRAY(a, struct readers, (size_t)g->n_tensors);
     for (int32_t i = from; i < to; i++)
@@ -86,7 +91,8 @@ static struct readers *find_readers(struct arena *a, const struct graph *g, int3
     for (int32_t i = from; i < to; i++)
         for (int32_t k = 0; k < g->ops[i].n_inputs; k++) {
             struct readers *x = &r[g->ops[i].input[k]];
-            if (!reads_between(x, g->ops[i].layer, g->ops[i].layer)) x->layer[x->n++] = g->ops[i].layer;
+            if (!reads_between(x, g->ops[i].layer, g->ops[i].layer))
+                x->layer[x->n++] = g->ops[i].layer;
         }
     return r;
 }
@@ -100,7 +106,8 @@ static void find_kept(struct stage_table *t)
         const struct tensor *x = &g->tensors[i];
         bool forward = x->producer >= 0 && x->producer < g->n_forward;
         if (!back[i].n || (!forward && x->role != TENSOR_INPUT)) continue;
-        t->kept[t->n_kept++] = (struct kept){i, forward ? g->ops[x->producer].layer : -1, tensor_bytes(x), back[i]};
+        t->kept[t->n_kept++] =
+            (struct kept){i, forward ? g->ops[x->producer].layer : -1, tensor_bytes(x), back[i]};
     }
 }
 
@@ -113,7 +120,8 @@ static void find_parameters(struct stage_table *t)
     for (int32_t i = 0; i < g->n_tensors; i++) {
         if (g->tensors[i].role != TENSOR_PARAMETER) continue;
         index[i] = t->n_parameters;
-        t->parameters[t->n_parameters++] = (struct stage_parameter){i, tensor_bytes(&g->tensors[i]), all[i], {0, NULL}};
+        t->parameters[t->n_parameters++] =
+            (struct stage_parameter){i, tensor_bytes(&g->tensors[i]), all[i], {0, NULL}};
     }
     for (int32_t i = 0; i < g->n_tensors; i++)
         if (g->tensors[i].role == TENSOR_PARAMETER_GRADIENT && g->tensors[i].producer >= 0)
@@ -146,7 +154,9 @@ static void find_scratch(struct stage_table *t)
         for (int32_t k = 0; k < g->ops[i].n_outputs; k++) {
             int32_t x = g->ops[i].output[k];
             bool one_part = (i < g->n_forward) == (last[x] < g->n_forward);
-            if (g->tensors[x].role == TENSOR_PARAMETER_GRADIENT || g->tensors[x].producer != i || !one_part) continue;
+            if (g->tensors[x].role == TENSOR_PARAMETER_GRADIENT || g->tensors[x].producer != i ||
+                !one_part)
+                continue;
             live += tensor_bytes(&g->tensors[x]);
             ends[last[x]] += tensor_bytes(&g->tensors[x]);
         }
@@ -164,7 +174,8 @@ static struct sizes count_sizes(const struct stage_table *t, int32_t first, int3
         const struct stage_parameter *p = &t->parameters[i];
         int32_t uses = 0;
         if (!reads_between(&p->used, first, last)) continue;
-        for (int32_t k = 0; k < p->uses.n; k++) uses += p->uses.layer[k] >= first && p->uses.layer[k] <= last;
+        for (int32_t k = 0; k < p->uses.n; k++)
+            uses += p->uses.layer[k] >= first && p->uses.layer[k] <= last;
         s.parameter += p->bytes;
         s.gradient += p->bytes * (uses > 1 ? uses : 1);
         if (g->tensors[p->tensor].decay) s.decayed += p->bytes;
@@ -173,7 +184,8 @@ static struct sizes count_sizes(const struct stage_table *t, int32_t first, int3
         const struct kept *x = &t->kept[i];
         if (!reads_between(&x->readers, first, last)) continue;
         if (x->made_in < 0) s.input += x->bytes;
-        if (x->made_in < 0 || x->tensor == received || (x->made_in >= first && x->made_in <= last)) s.kept += x->bytes;
+        if (x->made_in < 0 || x->tensor == received || (x->made_in >= first && x->made_in <= last))
+            s.kept += x->bytes;
     }
     if (received >= 0) s.input += tensor_bytes(&g->tensors[received]);
     for (int32_t l = first; l <= last; l++)
@@ -185,10 +197,12 @@ static struct sizes count_sizes(const struct stage_table *t, int32_t first, int3
 
 /* Operators of a layer whose outputs its backward reads, or that such operators need; with the activation that leaves the
  * layer needed as well, or not. Returns whether the activation that comes in is needed then. */
-static bool rerun_layer(const struct stage_table *t, bool *need, int32_t layer, const bool *back, bool cut_needed, bool *again)
+static bool rerun_layer(const struct stage_table *t, bool *need, int32_t layer, const bool *back,
+                        bool cut_needed, bool *again)
 {
     const struct graph *g = t->g;
-    int32_t in = layer > 0 ? g->cut[layer - 1] : -1, out = layer + 1 < g->n_layers ? g->cut[layer] : -1;
+    int32_t in = layer > 0 ? g->cut[layer - 1] : -1,
+            out = layer + 1 < g->n_layers ? g->cut[layer] : -1;
     bool reads = in >= 0 && back[in];
     for (int32_t i = g->n_forward - 1; i >= 0; i--) {
         const struct graph_op *op = &g->ops[i];
@@ -218,7 +232,8 @@ static void find_reruns(struct stage_table *t)
     for (int32_t l = 0; l < g->n_layers; l++) {
         memset(back, 0, n * sizeof *back);
         for (int32_t i = g->n_forward; i < g->n_ops; i++)
-            for (int32_t k = 0; g->ops[i].layer == l && k < g->ops[i].n_inputs; k++) back[g->ops[i].input[k]] = true;
+            for (int32_t k = 0; g->ops[i].layer == l && k < g->ops[i].n_inputs; k++)
+                back[g->ops[i].input[k]] = true;
         memset(need, 0, n * sizeof *need);
         t->reads_last[l] = rerun_layer(t, need, l, back, false, t->again_last);
         memset(need, 0, n * sizeof *need);
@@ -228,7 +243,8 @@ static void find_reruns(struct stage_table *t)
 
 /* --- times --- */
 
-static enum status price(struct stage_table *t, int32_t type, struct program_op *op, int64_t *out, struct error *err)
+static enum status price(struct stage_table *t, int32_t type, struct program_op *op, int64_t *out,
+                         struct error *err)
 {
     op->dtype = t->g->dtype;
     op->shapes.n_inputs = op->n_inputs, op->shapes.n_outputs = op->n_outputs;
@@ -236,31 +252,40 @@ static enum status price(struct stage_table *t, int32_t type, struct program_op 
     return cost_op(t->cost, type, op, out, err);
 }
 
-static enum status price_graph_op(struct stage_table *t, int32_t type, const struct graph_op *x, int64_t *out,
-                                  struct error *err)
+static enum status price_graph_op(struct stage_table *t, int32_t type, const struct graph_op *x,
+                                  int64_t *out, struct error *err)
 {
-    struct program_op op = {.kind = x->kind, .attrs = x->attrs, .name = x->name, .n_inputs = x->n_inputs,
+    struct program_op op = {.kind = x->kind,
+                            .attrs = x->attrs,
+                            .name = x->name,
+                            .n_inputs = x->n_inputs,
                             .n_outputs = x->n_outputs};
     graph_op_shapes(t->g, x, &op.shapes);
     for (int32_t k = 0; k < x->n_outputs; k++)
-        if (t->g->tensors[x->output[k]].role == TENSOR_PARAMETER_GRADIENT) op.attrs.accumulate = true;
+        if (t->g->tensors[x->output[k]].role == TENSOR_PARAMETER_GRADIENT)
+            op.attrs.accumulate = true;
     return price(t, type, &op, out, err);
 }
 
 /* One update over tensors of this shape. */
-static enum status price_update(struct stage_table *t, int32_t type, bool flat, bool decay, const struct shape *shape,
-                                int64_t *out, struct error *err)
+static enum status price_update(struct stage_table *t, int32_t type, bool flat, bool decay,
+                                const struct shape *shape, int64_t *out, struct error *err)
 {
     bool adamw = t->optimizer->kind == OPTIMIZER_ADAMW;
-    struct program_op op = {.kind = adamw ? (flat ? OP_flat_adamw : OP_adamw) : flat ? OP_flat_sgd : OP_sgd,
-                            .attrs = {.decay = decay}, .name = "update", .n_inputs = adamw ? 4 : 2,
+    struct program_op op = {.kind = adamw  ? (flat ? OP_flat_adamw : OP_adamw)
+                                    : flat ? OP_flat_sgd
+                                           : OP_sgd,
+                            .attrs = {.decay = decay},
+                            .name = "update",
+                            .n_inputs = adamw ? 4 : 2,
                             .n_outputs = adamw ? 4 : 2};
     for (int32_t k = 0; k < op.n_inputs; k++) op.shapes.input[k] = op.shapes.output[k] = *shape;
     return price(t, type, &op, out, err);
 }
 
 /* A second use's gradient is added to the first's and cleared. */
-static enum status price_tie(struct stage_table *t, int32_t type, const struct shape *shape, int64_t *out, struct error *err)
+static enum status price_tie(struct stage_table *t, int32_t type, const struct shape *shape,
+                             int64_t *out, struct error *err)
 {
     struct program_op add = {.kind = OP_accumulate, .name = "tie", .n_inputs = 1, .n_outputs = 1};
     struct program_op zero = {.kind = OP_zero, .name = "tie.zero", .n_outputs = 1};
@@ -276,9 +301,12 @@ static struct type_times *new_times(struct stage_table *t)
 {
     size_t n = (size_t)t->g->n_layers;
     struct type_times *x = ARENA_ARRAY(t->arena, struct type_times, 1);
-    *x = (struct type_times){ARENA_ARRAY(t->arena, int64_t, n + 1), ARENA_ARRAY(t->arena, int64_t, n + 1),
-                             ARENA_ARRAY(t->arena, int64_t, n + 1), ARENA_ARRAY(t->arena, int64_t, n),
-                             ARENA_ARRAY(t->arena, int64_t, n), ARENA_ARRAY(t->arena, int64_t, (size_t)t->n_parameters),
+    *x = (struct type_times){ARENA_ARRAY(t->arena, int64_t, n + 1),
+                             ARENA_ARRAY(t->arena, int64_t, n + 1),
+                             ARENA_ARRAY(t->arena, int64_t, n + 1),
+                             ARENA_ARRAY(t->arena, int64_t, n),
+                             ARENA_ARRAY(t->arena, int64_t, n),
+                             ARENA_ARRAY(t->arena, int64_t, (size_t)t->n_parameters),
                              ARENA_ARRAY(t->arena, int64_t, (size_t)t->n_parameters)};
     return x;
 }
@@ -291,7 +319,9 @@ static enum status make_times(struct stage_table *t, int32_t type, struct error 
         const struct graph_op *op = &g->ops[i];
         int64_t ns = 0;
         TRY(price_graph_op(t, type, op, &ns, err));
-        int64_t *sum = op->phase == PHASE_F ? x->forward_ns : op->phase == PHASE_W ? x->weight_ns : x->input_ns;
+        int64_t *sum = op->phase == PHASE_F   ? x->forward_ns
+                       : op->phase == PHASE_W ? x->weight_ns
+                                              : x->input_ns;
         sum[op->layer + 1] += ns;
         if (i < g->n_forward && t->again_last[i]) x->again_last_ns[op->layer] += ns;
         if (i < g->n_forward && t->again[i]) x->again_ns[op->layer] += ns;
@@ -304,14 +334,16 @@ static enum status make_times(struct stage_table *t, int32_t type, struct error 
     for (int32_t i = 0; i < t->n_parameters; i++) {
         const struct stage_parameter *p = &t->parameters[i];
         const struct tensor *tensor = &g->tensors[p->tensor];
-        if (!t->flat && p->uses.n) TRY(price_update(t, type, false, tensor->decay, &tensor->shape, &x->update_ns[i], err));
+        if (!t->flat && p->uses.n)
+            TRY(price_update(t, type, false, tensor->decay, &tensor->shape, &x->update_ns[i], err));
         if (p->uses.n > 1) TRY(price_tie(t, type, &tensor->shape, &x->tie_ns[i], err));
     }
     t->times[type] = x;
     return OK;
 }
 
-static enum status flat_updates(struct stage_table *t, int32_t type, const struct sizes *s, int64_t *sum, struct error *err)
+static enum status flat_updates(struct stage_table *t, int32_t type, const struct sizes *s,
+                                int64_t *sum, struct error *err)
 {
     for (int run = 0; run < 2; run++) {
         int64_t bytes = run ? s->parameter - s->decayed : s->decayed, ns = 0;
@@ -323,8 +355,8 @@ static enum status flat_updates(struct stage_table *t, int32_t type, const struc
     return OK;
 }
 
-static enum status update_time(struct stage_table *t, int32_t first, int32_t last, int32_t type, const struct sizes *s,
-                               int64_t *out, struct error *err)
+static enum status update_time(struct stage_table *t, int32_t first, int32_t last, int32_t type,
+                               const struct sizes *s, int64_t *out, struct error *err)
 {
     for (int32_t i = 0; i < t->n_parameters; i++) {
         const struct readers *u = &t->parameters[i].uses;
@@ -336,7 +368,8 @@ static enum status update_time(struct stage_table *t, int32_t first, int32_t las
     return t->flat ? flat_updates(t, type, s, out, err) : OK;
 }
 
-static int64_t recompute_time(const struct stage_table *t, const struct type_times *x, int32_t first, int32_t last)
+static int64_t recompute_time(const struct stage_table *t, const struct type_times *x,
+                              int32_t first, int32_t last)
 {
     int64_t ns = 0;
     bool needed = false; /* the activation that leaves layer l, by a layer of this stage */
@@ -349,7 +382,8 @@ static int64_t recompute_time(const struct stage_table *t, const struct type_tim
 
 /* --- the table --- */
 
-struct stage_table *stage_table_new(struct arena *a, const struct graph *g, struct cost *k, const struct optimizer *o)
+struct stage_table *stage_table_new(struct arena *a, const struct graph *g, struct cost *k,
+                                    const struct optimizer *o)
 {
     struct stage_table *t = ARENA_ARRAY(a, struct stage_table, 1);
     *t = (struct stage_table){.arena = a, .g = g, .cost = k, .optimizer = o};
@@ -370,18 +404,21 @@ void stage_table_fused(struct stage_table *t, const enum op_kind *fused, int32_t
 
 static const struct sizes *sizes_of(struct stage_table *t, int32_t first, int32_t last)
 {
-    if (!t->sizes[first]) t->sizes[first] = ARENA_ARRAY(t->arena, struct sizes, (size_t)t->g->n_layers);
+    if (!t->sizes[first])
+        t->sizes[first] = ARENA_ARRAY(t->arena, struct sizes, (size_t)t->g->n_layers);
     struct sizes *s = &t->sizes[first][last];
     if (!s->known) *s = count_sizes(t, first, last);
     return s;
 }
 
-enum status sim_stage(struct stage_table *t, int32_t first_layer, int32_t last_layer, int32_t type, struct stage_cost *out,
-                      struct error *err)
+enum status sim_stage(struct stage_table *t, int32_t first_layer, int32_t last_layer, int32_t type,
+                      struct stage_cost *out, struct error *err)
 {
     if (first_layer < 0 || last_layer < first_layer || last_layer >= t->g->n_layers || type < 0 ||
         type >= cost_types(t->cost))
-        return error_set(err, ERR_INPUT, "no stage of layers %" PRId32 " to %" PRId32 " of %" PRId32 " on type %" PRId32,
+        return error_set(err, ERR_INPUT,
+                         "no stage of layers %" PRId32 " to %" PRId32 " of %" PRId32
+                         " on type %" PRId32,
                          first_layer, last_layer, t->g->n_layers, type);
     if (!t->times[type]) TRY(make_times(t, type, err));
     const struct type_times *x = t->times[type];
@@ -391,9 +428,12 @@ enum status sim_stage(struct stage_table *t, int32_t first_layer, int32_t last_l
         .input_ns = x->input_ns[last_layer + 1] - x->input_ns[first_layer],
         .weight_ns = x->weight_ns[last_layer + 1] - x->weight_ns[first_layer],
         .recompute_ns = recompute_time(t, x, first_layer, last_layer),
-        .parameter_bytes = s->parameter, .gradient_bytes = s->gradient,
+        .parameter_bytes = s->parameter,
+        .gradient_bytes = s->gradient,
         .state_bytes = optimizer_state_tensors(t->optimizer) * s->parameter,
-        .activation_bytes = s->kept, .input_bytes = s->input, .scratch_bytes = s->scratch,
+        .activation_bytes = s->kept,
+        .input_bytes = s->input,
+        .scratch_bytes = s->scratch,
     };
     return update_time(t, first_layer, last_layer, type, s, &out->update_ns, err);
 }

@@ -1,5 +1,4 @@
-/* sim/stage.h - what one stage alone takes: the planner's only source of stage costs, cached by
- * structural key. */
+/* sim/stage.h - what one stage alone takes: the planner's only source of stage costs, cached by structural key. */
 #ifndef SIM_STAGE_H
 #define SIM_STAGE_H
 
@@ -11,20 +10,18 @@ struct stage_cost {
     int64_t forward_ns, input_ns, weight_ns, update_ns,
         recompute_ns;                                     /* one microbatch; update once per step */
     int64_t parameter_bytes, gradient_bytes, state_bytes; /* resident */
-    int64_t activation_bytes; /* kept per microbatch in flight: what the backward reads of forward,
-                                 received and input */
-    int64_t input_bytes;      /* of received activation and inputs (kept instead under recompute) */
-    int64_t scratch_bytes;    /* most alive at once inside one procedure, without recompute */
+    int64_t
+        activation_bytes; /* kept per microbatch in flight: what the backward reads of forward, received and input */
+    int64_t input_bytes;   /* of received activation and inputs (kept instead under recompute) */
+    int64_t scratch_bytes; /* most alive at once inside one procedure, without recompute */
 };
-/* Layers first … last (inclusive) of a training graph (gradient_build done) on device type `type`.
- * Sums of operator costs: compute is one stream, so the sum is exact. O(operators of the stage)
- * first, O(1) when cached. */
+/* Layers first … last (inclusive) of a training graph (gradient_build done) on device type `type`. Sums of operator costs:
+ * compute is one stream, so the sum is exact. O(operators of the stage) first, O(1) when cached. */
 struct stage_table; /* opaque: one per (graph, cost) */
 struct stage_table *stage_table_new(struct arena *a, const struct graph *g, struct cost *k,
                                     const struct optimizer *o);
-/* The kinds that lowering fuses (lower_options): with flat_adamw or flat_sgd among them an update
- * is one operator over the decayed parameters and one over the others, else one a parameter. Before
- * the first sim_stage. */
+/* The kinds that lowering fuses (lower_options): with flat_adamw or flat_sgd among them an update is one operator over the
+ * decayed parameters and one over the others, else one a parameter. Before the first sim_stage. */
 void stage_table_fused(struct stage_table *t, const enum op_kind *fused, int32_t n);
 /* ERR_INPUT: what cost_op says. */
 MUST_CHECK enum status sim_stage(struct stage_table *t, int32_t first_layer, int32_t last_layer,

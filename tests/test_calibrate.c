@@ -7,22 +7,42 @@
 
 static struct arena *a;
 static struct error err;
-static struct device_type types[] = {{.name = "fast", .catalogue = "host", .slowdown = 1}, {.name = "slow", .catalogue = "host", .slowdown = 4}};
-static struct link links[] = {{.name = "lan", .bandwidth_Bps = 1e9, .latency_s = 1e-5, .stated = true}};
+static struct device_type types[] = {{.name = "fast", .catalogue = "host", .slowdown = 1},
+                                     {.name = "slow", .catalogue = "host", .slowdown = 4}};
+static struct link links[] = {
+    {.name = "lan", .bandwidth_Bps = 1e9, .latency_s = 1e-5, .stated = true}};
 static struct cluster cluster;
-static struct op_row rows[] = {
-    {.base = "host", .key = 1, .kind = OP_matmul, .seconds = 100e-6, .flops = 5, .bytes = 6, .text = "matmul one", .dtype = DTYPE_fp64},
-    {.base = "host", .key = 2, .kind = OP_matmul, .seconds = 200e-6},
-    {.base = "host", .key = 3, .kind = OP_add, .seconds = 10e-6},
-    {.base = "host", .key = 9, .kind = OP_gelu, .seconds = 7e-6}};
+static struct op_row rows[] = {{.base = "host",
+                                .key = 1,
+                                .kind = OP_matmul,
+                                .seconds = 100e-6,
+                                .flops = 5,
+                                .bytes = 6,
+                                .text = "matmul one",
+                                .dtype = DTYPE_fp64},
+                               {.base = "host", .key = 2, .kind = OP_matmul, .seconds = 200e-6},
+                               {.base = "host", .key = 3, .kind = OP_add, .seconds = 10e-6},
+                               {.base = "host", .key = 9, .kind = OP_gelu, .seconds = 7e-6}};
 static struct profile parent;
 
 static void set_up(void)
 {
     a = arena_new();
-    cluster = (struct cluster){.name = "team", .emulated = true, .n_types = 2, .types = types, .n_links = 1, .links = links};
-    parent = (struct profile){.id = 4, .parent = 3, .cluster = "team", .machine = "m", .note = "n", .calibrated_on = "", .pace = 1,
-                              .n_ops = 4, .ops = rows};
+    cluster = (struct cluster){.name = "team",
+                               .emulated = true,
+                               .n_types = 2,
+                               .types = types,
+                               .n_links = 1,
+                               .links = links};
+    parent = (struct profile){.id = 4,
+                              .parent = 3,
+                              .cluster = "team",
+                              .machine = "m",
+                              .note = "n",
+                              .calibrated_on = "",
+                              .pace = 1,
+                              .n_ops = 4,
+                              .ops = rows};
 }
 
 static void tear_down(void) { arena_free(a); }
@@ -30,26 +50,43 @@ static void tear_down(void) { arena_free(a); }
 /* Device 0 is fast, device 1 slow. */
 static struct trace *a_run(const char *plan, bool emulated, int64_t iteration_ns)
 {
-    static struct program_device emulated_[] = {{.name = "a.0", .type = "fast", .slowdown = 1}, {.name = "a.1", .type = "slow", .slowdown = 4}};
-    static struct program_device real[] = {{.name = "a.0", .type = "fast"}, {.name = "a.1", .type = "slow"}};
-    struct program p = {.name = plan, .emulated = emulated, .n_devices = 2, .devices = emulated ? emulated_ : real, .n_stages = 2};
+    static struct program_device emulated_[] = {{.name = "a.0", .type = "fast", .slowdown = 1},
+                                                {.name = "a.1", .type = "slow", .slowdown = 4}};
+    static struct program_device real[] = {{.name = "a.0", .type = "fast"},
+                                           {.name = "a.1", .type = "slow"}};
+    struct program p = {.name = plan,
+                        .emulated = emulated,
+                        .n_devices = 2,
+                        .devices = emulated ? emulated_ : real,
+                        .n_stages = 2};
     struct trace *t = trace_new(a, TRACE_HOST, &p);
     t->iteration_ns = iteration_ns;
     return t;
 }
 
-static void add(struct trace *t, int32_t device, const char *kind, uint64_t key, int32_t step, int64_t ns)
+static void add(struct trace *t, int32_t device, const char *kind, uint64_t key, int32_t step,
+                int64_t ns)
 {
     int64_t begin = (int64_t)t->n_spans * 1000000;
-    trace_add(t, (struct span){.kind = SPAN_COMPUTE, .device = device, .peer = -1, .stage = device, .letter = 'F', .step = step,
-                               .begin_ns = begin, .end_ns = begin + ns, .key = key, .bytes = 77, .name = kind});
+    trace_add(t, (struct span){.kind = SPAN_COMPUTE,
+                               .device = device,
+                               .peer = -1,
+                               .stage = device,
+                               .letter = 'F',
+                               .step = step,
+                               .begin_ns = begin,
+                               .end_ns = begin + ns,
+                               .key = key,
+                               .bytes = 77,
+                               .name = kind});
 }
 
 struct prediction {
     int64_t parent_ns, next_ns; /* of pace 1 */
     int calls;
 };
-static enum status predict(void *user, size_t run, const struct profile *p, int64_t *ns, struct error *e)
+static enum status predict(void *user, size_t run, const struct profile *p, int64_t *ns,
+                           struct error *e)
 {
     struct prediction *x = user;
     (void)run;
@@ -66,7 +103,8 @@ static const struct factor_row *factor(const struct profile *p, const char *type
     return NULL;
 }
 
-static void assert_factor(const struct profile *p, const char *type, int32_t kind, double value, int samples)
+static void assert_factor(const struct profile *p, const char *type, int32_t kind, double value,
+                          int samples)
 {
     const struct factor_row *f = factor(p, type, kind);
     ck_assert_msg(f != NULL, "%s %d", type, (int)kind);
@@ -92,7 +130,8 @@ static struct trace *the_run(void)
 static struct calibration calibrated(struct trace *t, struct prediction *x, bool force)
 {
     struct calibration c;
-    ck_assert_msg(calibrate(a, &parent, &cluster, &t, 1, force, predict, x, &c, &err) == OK, "%s", err.text);
+    ck_assert_msg(calibrate(a, &parent, &cluster, &t, 1, force, predict, x, &c, &err) == OK, "%s",
+                  err.text);
     return c;
 }
 
@@ -165,9 +204,11 @@ START_TEST(calibrating_again_on_the_same_run_changes_nothing)
     for (size_t i = 0; i < c.next.n_ops; i++) {
         ck_assert_str_eq(c.next.ops[i].base, d.next.ops[i].base);
         ck_assert_double_eq(c.next.ops[i].seconds, d.next.ops[i].seconds);
-        ck_assert_str_eq(c.next.ops[i].text ? c.next.ops[i].text : "", d.next.ops[i].text ? d.next.ops[i].text : "");
+        ck_assert_str_eq(c.next.ops[i].text ? c.next.ops[i].text : "",
+                         d.next.ops[i].text ? d.next.ops[i].text : "");
     }
-    for (size_t i = 0; i < c.next.n_factors; i++) ck_assert_double_eq(c.next.factors[i].factor, d.next.factors[i].factor);
+    for (size_t i = 0; i < c.next.n_factors; i++)
+        ck_assert_double_eq(c.next.factors[i].factor, d.next.factors[i].factor);
     ck_assert_double_eq(c.next.pace, d.next.pace);
     ck_assert_uint_eq(parent.n_ops, 4); /* the parent is as it was */
 }
@@ -179,7 +220,13 @@ START_TEST(poisoned_spans_are_dropped_and_counted)
     struct trace *t = the_run();
     add(t, 0, "matmul", 1, 3, 0);
     add(t, 0, "polka", 1, 3, 5);
-    trace_add(t, (struct span){.kind = SPAN_COMPUTE, .device = 0, .step = 3, .begin_ns = 10, .end_ns = 5, .key = 1, .name = "matmul"});
+    trace_add(t, (struct span){.kind = SPAN_COMPUTE,
+                               .device = 0,
+                               .step = 3,
+                               .begin_ns = 10,
+                               .end_ns = 5,
+                               .key = 1,
+                               .name = "matmul"});
     add(t, 0, "gelu", 50, 3, 5000); /* two samples make no row */
     add(t, 0, "gelu", 50, 3, 5000);
     struct calibration c = calibrated(t, &x, false);
@@ -195,8 +242,11 @@ START_TEST(a_factor_beyond_belief_must_be_forced)
     struct trace *t = a_run("odd", true, 1000);
     struct calibration c;
     for (int32_t step = 0; step < 5; step++) add(t, 0, "add", 3, step, 200000);
-    ck_assert_int_eq(calibrate(a, &parent, &cluster, &t, 1, false, predict, &x, &c, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "add") && strstr(err.text, "20 times") && strstr(err.text, "profile 4"), "%s", err.text);
+    ck_assert_int_eq(calibrate(a, &parent, &cluster, &t, 1, false, predict, &x, &c, &err),
+                     ERR_INPUT);
+    ck_assert_msg(strstr(err.text, "add") && strstr(err.text, "20 times") &&
+                      strstr(err.text, "profile 4"),
+                  "%s", err.text);
     c = calibrated(t, &x, true);
     assert_factor(&c.next, "fast", OP_add, 20, 1);
 }
@@ -231,8 +281,16 @@ static void add_sends(struct trace *t, int32_t step)
 {
     for (int32_t i = 0; i < 8; i++) {
         int64_t bytes = 4000 << i % 4;
-        trace_add(t, (struct span){.kind = SPAN_SEND, .stream = STREAM_send, .device = 0, .peer = 1, .letter = 'F', .step = step,
-                                   .op = i, .end_ns = (2000 + bytes / 4) * (step ? 1 : 50), .bytes = bytes, .name = "lan"});
+        trace_add(t, (struct span){.kind = SPAN_SEND,
+                                   .stream = STREAM_send,
+                                   .device = 0,
+                                   .peer = 1,
+                                   .letter = 'F',
+                                   .step = step,
+                                   .op = i,
+                                   .end_ns = (2000 + bytes / 4) * (step ? 1 : 50),
+                                   .bytes = bytes,
+                                   .name = "lan"});
     }
 }
 
@@ -271,7 +329,8 @@ START_TEST(errors_are_medians_over_runs)
 }
 END_TEST
 
-static enum status refuse(void *user, size_t run, const struct profile *p, int64_t *ns, struct error *e)
+static enum status refuse(void *user, size_t run, const struct profile *p, int64_t *ns,
+                          struct error *e)
 {
     (void)user, (void)run, (void)p, (void)ns;
     return error_set(e, ERR_INFEASIBLE, "does not fit");
@@ -282,13 +341,17 @@ START_TEST(what_makes_no_sense_is_refused)
     struct prediction x = {1000, 1000, 0};
     struct calibration c;
     struct trace *t = a_run("p", true, 0);
-    ck_assert_int_eq(calibrate(a, &parent, &cluster, &t, 0, false, predict, &x, &c, &err), ERR_INPUT);
-    ck_assert_int_eq(calibrate(a, &parent, &cluster, &t, 1, false, predict, &x, &c, &err), ERR_INPUT);
+    ck_assert_int_eq(calibrate(a, &parent, &cluster, &t, 0, false, predict, &x, &c, &err),
+                     ERR_INPUT);
+    ck_assert_int_eq(calibrate(a, &parent, &cluster, &t, 1, false, predict, &x, &c, &err),
+                     ERR_INPUT);
     ck_assert(strstr(err.text, "no whole step"));
     t->iteration_ns = 5;
-    ck_assert_int_eq(calibrate(a, &parent, &cluster, &t, 1, false, refuse, &x, &c, &err), ERR_INFEASIBLE);
+    ck_assert_int_eq(calibrate(a, &parent, &cluster, &t, 1, false, refuse, &x, &c, &err),
+                     ERR_INFEASIBLE);
     cluster.n_types = 1;
-    ck_assert_int_eq(calibrate(a, &parent, &cluster, &t, 1, false, predict, &x, &c, &err), ERR_INPUT);
+    ck_assert_int_eq(calibrate(a, &parent, &cluster, &t, 1, false, predict, &x, &c, &err),
+                     ERR_INPUT);
     ck_assert(strstr(err.text, "type slow"));
 }
 END_TEST

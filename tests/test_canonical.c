@@ -53,10 +53,12 @@ END_TEST
 
 START_TEST(every_text_reads_back_to_itself)
 {
-    static const char *const texts[] = {"a.0",   "true", "null",  "1.0",    "",          "-",       "a: b",     "#x",
-                                        "a\nb",  "\"\\", "é",     "\t\x01", "\xC2\x85x", "{a, b]}", " lead",    "tail ",
-                                        "a # b", "~",    "\x7F",  "*a",     "&a",        "!t",      "%x", "1e3", "日本 😀",
-                                        "\xE2\x80\xA8", "\xEF\xBB\xBF"};
+    static const char *const texts[] = {
+        "a.0",       "true",         "null",        "1.0",   "",      "-",
+        "a: b",      "#x",           "a\nb",        "\"\\",  "é",     "\t\x01",
+        "\xC2\x85x", "{a, b]}",      " lead",       "tail ", "a # b", "~",
+        "\x7F",      "*a",           "&a",          "!t",    "%x",    "1e3",
+        "日本 😀",    "\xE2\x80\xA8", "\xEF\xBB\xBF"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         struct arena *a = arena_new();
         struct error err = {0};
@@ -67,7 +69,8 @@ START_TEST(every_text_reads_back_to_itself)
         canonical_text(out, texts[i]);
         fputs("]\n", out);
         fclose(out);
-        ck_assert_msg(document_parse(a, "t", buffer, strlen(buffer), &root, &err) == OK, "%s\n%s", err.text, buffer);
+        ck_assert_msg(document_parse(a, "t", buffer, strlen(buffer), &root, &err) == OK, "%s\n%s",
+                      err.text, buffer);
         const struct node *list = node_get(root, "x");
         ck_assert_msg(list->count == 1 && list->members[0]->kind == NODE_SCALAR, "%s", buffer);
         ck_assert_str_eq(list->members[0]->text, texts[i]);
@@ -76,5 +79,5 @@ START_TEST(every_text_reads_back_to_itself)
 }
 END_TEST
 
-SUITE_OF(canonical, round_numbers_get_the_unit_a_person_would_take, every_quantity_reads_back_to_the_same_bits,
-         every_text_reads_back_to_itself)
+SUITE_OF(canonical, round_numbers_get_the_unit_a_person_would_take,
+         every_quantity_reads_back_to_the_same_bits, every_text_reads_back_to_itself)

@@ -30,8 +30,10 @@ static const struct {
     {"no-types", 6, 3, "x: unknown key", ""},
     {"empty-types", 4, 15, "device_types: must not be empty", ""},
     {"type-key", 5, 39, "device_types[0].speed: unknown key", ""},
-    {"unknown-type", 11, 49, "nodes[2].devices[0].type: unknown device type 'slwo'; known are: fast, middle, slow", ""},
-    {"duplicate-type", 7, 12, "device_types[2].name: device type fast is given twice (first in line 5)", ""},
+    {"unknown-type", 11, 49,
+     "nodes[2].devices[0].type: unknown device type 'slwo'; known are: fast, middle, slow", ""},
+    {"duplicate-type", 7, 12,
+     "device_types[2].name: device type fast is given twice (first in line 5)", ""},
     {"duplicate-node", 11, 12, "node a is given twice", ""},
     {"duplicate-link", 15, 12, "link lan is given twice", ""},
     {"duplicate-device", 9, 41, "device a.0 is given twice", ""},
@@ -43,7 +45,8 @@ static const struct {
     {"one-device-end", 16, 26, "one end must be a node", ""},
     {"no-ends", 16, 26, "one node or two ends, found 0", ""},
     {"three-ends", 16, 26, "found 3", ""},
-    {"second-link-of-a-pair", 16, 26, "a link between a and b is given twice (first in line 14)", ""},
+    {"second-link-of-a-pair", 16, 26, "a link between a and b is given twice (first in line 14)",
+     ""},
     {"second-bus", 16, 26, "a link inside a is given twice", ""},
     {"zero-bandwidth", 16, 45, "links[3].bandwidth: must be a quantity from 1", ""},
     {"negative-bandwidth", 16, 45, "bandwidth: must be", ""},
@@ -57,7 +60,8 @@ static const struct {
     {"slowdown-below-1", 5, 42, "device_types[0].slowdown: must be a number from 1 to 1000000", ""},
     {"slowdown-nan", 5, 42, "slowdown: must be a number", ""},
     {"slowdown-not-on-host", 7, 50, "only device 'host' is emulated", ""},
-    {"emulated-and-real", 7, 5, "type 'slow' is real (no slowdown) and type 'fast' is emulated", ""},
+    {"emulated-and-real", 7, 5, "type 'slow' is real (no slowdown) and type 'fast' is emulated",
+     ""},
     {"no-memory", 7, 5, "device_types[2]: an emulated type needs memory", ""},
     {"zero-memory", 7, 53, "device_types[2].memory: an emulated type needs memory", ""},
     {"negative-memory", 7, 53, "memory: must be", ""},
@@ -84,8 +88,8 @@ START_TEST(a_bad_cluster_is_refused_with_its_place_and_the_reason)
     enum status status = cluster_read(arena, path, &x, &err);
     ck_assert_int_eq(status, ERR_INPUT);
     ck_assert_msg(strstr(err.text, place) == err.text, "%s\nexpected at %s", err.text, place);
-    ck_assert_msg(strstr(err.text, bad[_i].says) && strstr(err.text, bad[_i].says_too), "%s\nexpected: %s %s", err.text,
-                  bad[_i].says, bad[_i].says_too);
+    ck_assert_msg(strstr(err.text, bad[_i].says) && strstr(err.text, bad[_i].says_too),
+                  "%s\nexpected: %s %s", err.text, bad[_i].says, bad[_i].says_too);
     ck_assert_int_eq(cluster_read(arena, path, &x, NULL) == OK, false);
 }
 END_TEST
@@ -93,7 +97,8 @@ END_TEST
 static enum status parse(const char *text, struct cluster *out)
 {
     struct node *root;
-    ck_assert_msg(document_parse(arena, "text", text, strlen(text), &root, &err) == OK, "%s", err.text);
+    ck_assert_msg(document_parse(arena, "text", text, strlen(text), &root, &err) == OK, "%s",
+                  err.text);
     return cluster_parse(arena, root, out, &err);
 }
 
@@ -149,22 +154,27 @@ END_TEST
 START_TEST(a_real_type_may_leave_its_memory_to_the_catalogue)
 {
     struct cluster c;
-    ck_assert(parse("version: 1\nname: x\ndevice_types: [{name: g, device: A100-SXM4-40}]\n"
-                    "nodes: [{name: n, host: gpu1.example.org, devices: {type: g, index: 4, count: 3}}]\n",
-                    &c) == OK);
+    ck_assert(
+        parse(
+            "version: 1\nname: x\ndevice_types: [{name: g, device: A100-SXM4-40}]\n"
+            "nodes: [{name: n, host: gpu1.example.org, devices: {type: g, index: 4, count: 3}}]\n",
+            &c) == OK);
     ck_assert_int_eq(c.types[0].memory_bytes, 0);
     ck_assert_str_eq(c.nodes[0].host, "gpu1.example.org");
     ck_assert_str_eq(c.devices[2].name, "n.6");
     ck_assert_int_eq(cluster_device(&c, "n.6"), 2);
-    ck_assert(strstr(written(&c, 0), "{type: g, index: 4, count: 3}") && !strstr(written(&c, 0), "memory"));
+    ck_assert(strstr(written(&c, 0), "{type: g, index: 4, count: 3}") &&
+              !strstr(written(&c, 0), "memory"));
 }
 END_TEST
 
 START_TEST(devices_are_found_by_their_exact_names)
 {
     struct cluster c = good("team4");
-    static const char *const unknown[] = {"a.2", "a.00", "a", "a.", ".0", "", "A.0", "a.0 ", "d.0", "a.0.0"};
-    for (int32_t i = 0; i < c.n_devices; i++) ck_assert_int_eq(cluster_device(&c, c.devices[i].name), i);
+    static const char *const unknown[] = {"a.2", "a.00", "a",    "a.",  ".0",
+                                          "",    "A.0",  "a.0 ", "d.0", "a.0.0"};
+    for (int32_t i = 0; i < c.n_devices; i++)
+        ck_assert_int_eq(cluster_device(&c, c.devices[i].name), i);
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
         ck_assert_int_eq(cluster_device(&c, unknown[i]), -1);
 }
@@ -178,19 +188,23 @@ START_TEST(what_is_written_reads_back_to_the_same_text)
         const char *text = written(&c, 0);
         ck_assert_msg(parse(text, &again) == OK, "%s\n%s", err.text, text);
         ck_assert_str_eq(written(&again, 0), text);
-        ck_assert(c.emulated == again.emulated && c.n_devices == again.n_devices && c.n_links == again.n_links);
+        ck_assert(c.emulated == again.emulated && c.n_devices == again.n_devices &&
+                  c.n_links == again.n_links);
         for (int32_t d = 0; d < c.n_devices; d++) {
             ck_assert_str_eq(c.devices[d].name, again.devices[d].name);
-            ck_assert(c.devices[d].type == again.devices[d].type && c.devices[d].index == again.devices[d].index);
+            ck_assert(c.devices[d].type == again.devices[d].type &&
+                      c.devices[d].index == again.devices[d].index);
         }
         for (int32_t l = 0; l < c.n_links; l++) {
             ck_assert_double_eq(c.links[l].bandwidth_Bps, again.links[l].bandwidth_Bps);
             ck_assert_double_eq(c.links[l].latency_s, again.links[l].latency_s);
-            ck_assert(c.links[l].half_duplex == again.links[l].half_duplex && c.links[l].stated == again.links[l].stated);
+            ck_assert(c.links[l].half_duplex == again.links[l].half_duplex &&
+                      c.links[l].stated == again.links[l].stated);
         }
     }
     struct cluster team = good("team4");
-    ck_assert(strstr(written(&team, 4), "\n      - {name: far, between: [a, c], bandwidth: 40 MB/s, latency: 300 us, duplex: half}\n"));
+    ck_assert(strstr(written(&team, 4), "\n      - {name: far, between: [a, c], bandwidth: 40 "
+                                        "MB/s, latency: 300 us, duplex: half}\n"));
 }
 END_TEST
 
@@ -198,9 +212,12 @@ START_TEST(awkward_numbers_and_names_survive_writing)
 {
     struct cluster c, again;
     ck_assert_msg(parse("version: 1\nname: \"true: #1 \\u00e9\"\n"
-                        "device_types: [{name: 'null', device: host, slowdown: 1.1000000000000003, memory: 1234567891}]\n"
-                        "nodes: [{name: 1, devices: [{type: 'null', index: 3}, {type: 'null', index: 1, count: 2}]}]\n"
-                        "links: [{name: '-', between: [1.3, '1.1'], bandwidth: 333333333.3, latency: 1.7e-7, sharing: fair}]\n",
+                        "device_types: [{name: 'null', device: host, slowdown: 1.1000000000000003, "
+                        "memory: 1234567891}]\n"
+                        "nodes: [{name: 1, devices: [{type: 'null', index: 3}, {type: 'null', "
+                        "index: 1, count: 2}]}]\n"
+                        "links: [{name: '-', between: [1.3, '1.1'], bandwidth: 333333333.3, "
+                        "latency: 1.7e-7, sharing: fair}]\n",
                         &c) == OK,
                   "%s", err.text);
     const char *text = written(&c, 2);
@@ -217,13 +234,14 @@ START_TEST(awkward_numbers_and_names_survive_writing)
 }
 END_TEST
 
-#define LINKS(...)                                                                                                     \
-    "version: 1\nname: x\ndevice_types: [{name: t, device: host, slowdown: 2, memory: 1 GiB}]\n"                       \
-    "nodes: [{name: a, devices: {type: t, count: 3}}, {name: b, devices: {type: t, count: 2}}, "                       \
+#define LINKS(...)                                                                                 \
+    "version: 1\nname: x\ndevice_types: [{name: t, device: host, slowdown: 2, memory: 1 GiB}]\n"   \
+    "nodes: [{name: a, devices: {type: t, count: 3}}, {name: b, devices: {type: t, count: 2}}, "   \
     "{name: c, devices: {type: t}}]\nlinks: [" __VA_ARGS__ "]\n"
 #define SPEED ", bandwidth: 1 GB/s, latency: 1 us}"
 
-static void check_link(const struct cluster *c, const char *from, const char *to, const char *link, int direction)
+static void check_link(const struct cluster *c, const char *from, const char *to, const char *link,
+                       int direction)
 {
     int32_t way = -1, found = cluster_link(c, cluster_device(c, from), cluster_device(c, to), &way);
     const char *name = found < 0 ? "none" : c->links[found].name;
@@ -234,10 +252,12 @@ static void check_link(const struct cluster *c, const char *from, const char *to
 START_TEST(the_most_specific_link_is_taken)
 {
     struct cluster c;
-    ck_assert_msg(parse(LINKS("{name: bus, between: [a]" SPEED ", {name: pair, between: [a.2, a.0]" SPEED
-                              ", {name: lan, between: [b, a]" SPEED ", {name: own, between: [a.1, b.0]" SPEED),
-                        &c) == OK,
-                  "%s", err.text);
+    ck_assert_msg(
+        parse(LINKS("{name: bus, between: [a]" SPEED ", {name: pair, between: [a.2, a.0]" SPEED
+                    ", {name: lan, between: [b, a]" SPEED
+                    ", {name: own, between: [a.1, b.0]" SPEED),
+              &c) == OK,
+        "%s", err.text);
     check_link(&c, "a.0", "a.1", "bus", 0);
     check_link(&c, "a.1", "a.0", "bus", 1);
     check_link(&c, "a.0", "a.2", "pair", 1);
@@ -255,7 +275,9 @@ END_TEST
 START_TEST(the_order_of_links_in_the_file_does_not_matter)
 {
     struct cluster c;
-    ck_assert(parse(LINKS("{name: own, between: [a.1, b.0]" SPEED ", {name: lan, between: [a, b]" SPEED), &c) == OK);
+    ck_assert(
+        parse(LINKS("{name: own, between: [a.1, b.0]" SPEED ", {name: lan, between: [a, b]" SPEED),
+              &c) == OK);
     check_link(&c, "a.1", "b.0", "own", 0);
     check_link(&c, "a.1", "b.1", "lan", 0);
 }
@@ -265,9 +287,11 @@ START_TEST(ten_thousand_devices_are_read_and_written)
 {
     char *text = arena_alloc(arena, 1 << 17, 1), *at = text, *end = text + (1 << 17);
     struct cluster c, again;
-    at += snprintf(at, (size_t)(end - at), "version: 1\nname: x\ndevice_types: [{name: t, device: H100}]\nnodes:\n");
+    at += snprintf(at, (size_t)(end - at),
+                   "version: 1\nname: x\ndevice_types: [{name: t, device: H100}]\nnodes:\n");
     for (int i = 0; i < 1250; i++)
-        at += snprintf(at, (size_t)(end - at), "  - {name: n%d, host: h%d, devices: {type: t, count: 8}}\n", i, i);
+        at += snprintf(at, (size_t)(end - at),
+                       "  - {name: n%d, host: h%d, devices: {type: t, count: 8}}\n", i, i);
     ck_assert_msg(parse(text, &c) == OK, "%s", err.text);
     ck_assert_int_eq(c.n_devices, 10000);
     ck_assert_int_eq(cluster_device(&c, "n1249.7"), 9999);
@@ -280,7 +304,8 @@ Suite *cluster_suite(void)
     Suite *s = suite_create("core/cluster");
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_loop_test(t, a_bad_cluster_is_refused_with_its_place_and_the_reason, 0, sizeof bad / sizeof *bad);
+    tcase_add_loop_test(t, a_bad_cluster_is_refused_with_its_place_and_the_reason, 0,
+                        sizeof bad / sizeof *bad);
     tcase_add_test(t, the_team_of_four_is_read_as_written);
     tcase_add_test(t, a_real_link_need_not_be_stated);
     tcase_add_test(t, a_real_type_may_leave_its_memory_to_the_catalogue);

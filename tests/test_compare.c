@@ -12,23 +12,37 @@ static void tear_down(void) { arena_free(a); }
 
 static struct trace *a_trace(enum trace_source source, int64_t iteration_ns)
 {
-    static struct program_device devices[] = {{.name = "a.0", .type = "t"}, {.name = "a.1", .type = "t"}};
-    struct program p = {.name = "p", .plan_hash = 5, .n_devices = 2, .devices = devices, .n_stages = 1};
+    static struct program_device devices[] = {{.name = "a.0", .type = "t"},
+                                              {.name = "a.1", .type = "t"}};
+    struct program p = {
+        .name = "p", .plan_hash = 5, .n_devices = 2, .devices = devices, .n_stages = 1};
     struct trace *t = trace_new(a, source, &p);
     t->iteration_ns = iteration_ns;
     return t;
 }
 
-static void add(struct trace *t, const char *name, int32_t op, int32_t step, int64_t begin, int64_t length)
+static void add(struct trace *t, const char *name, int32_t op, int32_t step, int64_t begin,
+                int64_t length)
 {
-    trace_add(t, (struct span){.kind = SPAN_COMPUTE, .peer = -1, .letter = 'F', .step = step, .op = op, .begin_ns = begin,
-                               .end_ns = begin + length, .name = name});
+    trace_add(t, (struct span){.kind = SPAN_COMPUTE,
+                               .peer = -1,
+                               .letter = 'F',
+                               .step = step,
+                               .op = op,
+                               .begin_ns = begin,
+                               .end_ns = begin + length,
+                               .name = name});
 }
 
 static void add_send(struct trace *t, int32_t channel, int64_t length)
 {
-    trace_add(t, (struct span){.kind = SPAN_SEND, .stream = STREAM_send, .peer = 1, .letter = 'F', .op = channel,
-                               .end_ns = length, .name = "lan"});
+    trace_add(t, (struct span){.kind = SPAN_SEND,
+                               .stream = STREAM_send,
+                               .peer = 1,
+                               .letter = 'F',
+                               .op = channel,
+                               .end_ns = length,
+                               .name = "lan"});
 }
 
 START_TEST(errors_are_relative_to_the_run)
@@ -85,7 +99,8 @@ END_TEST
 
 START_TEST(the_order_of_spans_changes_nothing)
 {
-    struct trace *sim = a_trace(TRACE_SIM, 1), *run = a_trace(TRACE_HOST, 2), *back = a_trace(TRACE_HOST, 2);
+    struct trace *sim = a_trace(TRACE_SIM, 1), *run = a_trace(TRACE_HOST, 2),
+                 *back = a_trace(TRACE_HOST, 2);
     struct comparison c, d;
     for (int i = 0; i < 300; i++) {
         add(sim, i % 2 ? "add" : "bias", i % 30, i / 30, i, 10 + i % 7);

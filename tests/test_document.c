@@ -24,12 +24,14 @@ static struct node *parse(const char *text)
     return root;
 }
 
-static const char yaml[] = "# a job\nname: 7b\nbatch: 64\nratio: 2.5e-1\nfast: true\nnothing: ~\n"
-                           "link: 25 GB/s\nhost: \"12\"\nnodes:\n  - host: a\n    gpus: [A100, T4]\n"
-                           "  - host: b\n";
-static const char json[] = "{\"name\":\"7b\",\"batch\":64,\"ratio\":0.25,\"fast\":true,\"nothing\":null,"
-                           "\"link\":\"25 GB/s\",\"host\":\"12\",\"nodes\":[{\"host\":\"a\",\"gpus\":"
-                           "[\"A100\",\"T4\"]},{\"host\":\"b\"}]}";
+static const char yaml[] =
+    "# a job\nname: 7b\nbatch: 64\nratio: 2.5e-1\nfast: true\nnothing: ~\n"
+    "link: 25 GB/s\nhost: \"12\"\nnodes:\n  - host: a\n    gpus: [A100, T4]\n"
+    "  - host: b\n";
+static const char json[] =
+    "{\"name\":\"7b\",\"batch\":64,\"ratio\":0.25,\"fast\":true,\"nothing\":null,"
+    "\"link\":\"25 GB/s\",\"host\":\"12\",\"nodes\":[{\"host\":\"a\",\"gpus\":"
+    "[\"A100\",\"T4\"]},{\"host\":\"b\"}]}";
 
 static void check_sample(const struct node *root)
 {
@@ -49,7 +51,8 @@ static void check_sample(const struct node *root)
     ck_assert_double_eq(ratio, 0.25);
     ck_assert_int_eq(node_get_bool(root, "fast", &fast, &err), OK);
     ck_assert(fast);
-    ck_assert_int_eq(node_get_quantity(root, "link", QUANTITY_BYTES_PER_S, 0, 1e12, &link, &err), OK);
+    ck_assert_int_eq(node_get_quantity(root, "link", QUANTITY_BYTES_PER_S, 0, 1e12, &link, &err),
+                     OK);
     ck_assert_double_eq(link, 25e9);
     ck_assert_int_eq(node_get_text(root, "host", &text, &err), OK);
     ck_assert_str_eq(text, "12");
@@ -118,7 +121,9 @@ static const struct {
     {"a: \x01\n", "job:1:1: control characters are not allowed"},
     {"a: caf\xE9\n", "job:1:7: not UTF-8 text (byte 0xe9)"},
     {"a: 1\nb: \xC0\x80\n", "job:2:4: not UTF-8 text (byte 0xc0)"},
-    {"\xFF\xFE" "a", "job:1:1: not UTF-8 text (byte 0xff)"},
+    {"\xFF\xFE"
+     "a",
+     "job:1:1: not UTF-8 text (byte 0xff)"},
     {"%YAML 3.0\n---\na: 1\n", "job:1:1: "},
     {"@a: 1\n", "job:1:1: "},
     {"{\"a\": 1", "job:1:7: "},
@@ -160,7 +165,18 @@ START_TEST(a_nul_byte_is_refused)
 END_TEST
 
 /* One question to a node that cannot answer it. */
-enum ask { ASK_INT, ASK_DOUBLE, ASK_BOOL, ASK_TEXT, ASK_SIZE, ASK_RATE, ASK_CHOICE, ASK_MAP, ASK_KEYS, ASK_NEED };
+enum ask {
+    ASK_INT,
+    ASK_DOUBLE,
+    ASK_BOOL,
+    ASK_TEXT,
+    ASK_SIZE,
+    ASK_RATE,
+    ASK_CHOICE,
+    ASK_MAP,
+    ASK_KEYS,
+    ASK_NEED
+};
 
 static const char *const known_keys[] = {"name", "batch", NULL};
 
@@ -173,16 +189,26 @@ static enum status ask(enum ask what, const struct node *root)
     const char *text = NULL;
     int choice = 0;
     switch (what) {
-    case ASK_INT: return node_int(x, 1, 100, &whole, &err);
-    case ASK_DOUBLE: return node_double(x, 0, 1, &real, &err);
-    case ASK_BOOL: return node_bool(x, &yes, &err);
-    case ASK_TEXT: return node_text(x, &text, &err);
-    case ASK_SIZE: return node_quantity(x, QUANTITY_BYTES, 0, 1e12, &real, &err);
-    case ASK_RATE: return node_quantity(x, QUANTITY_BYTES_PER_S, 1, INFINITY, &real, &err);
-    case ASK_CHOICE: return node_choice(x, known_keys, &choice, &err);
-    case ASK_MAP: return node_is(x, NODE_MAP, &err);
-    case ASK_KEYS: return node_keys(root, known_keys, &err);
-    case ASK_NEED: return node_need(root, "y", &x, &err);
+    case ASK_INT:
+        return node_int(x, 1, 100, &whole, &err);
+    case ASK_DOUBLE:
+        return node_double(x, 0, 1, &real, &err);
+    case ASK_BOOL:
+        return node_bool(x, &yes, &err);
+    case ASK_TEXT:
+        return node_text(x, &text, &err);
+    case ASK_SIZE:
+        return node_quantity(x, QUANTITY_BYTES, 0, 1e12, &real, &err);
+    case ASK_RATE:
+        return node_quantity(x, QUANTITY_BYTES_PER_S, 1, INFINITY, &real, &err);
+    case ASK_CHOICE:
+        return node_choice(x, known_keys, &choice, &err);
+    case ASK_MAP:
+        return node_is(x, NODE_MAP, &err);
+    case ASK_KEYS:
+        return node_keys(root, known_keys, &err);
+    case ASK_NEED:
+        return node_need(root, "y", &x, &err);
     }
     return OK;
 }
@@ -202,7 +228,8 @@ static const struct {
     {ASK_INT, "x:", "found nothing"},
     {ASK_INT, "x: 0x10", "found '0x10'"},
     {ASK_INT, "{\"x\": 0}", "job: x: must be a whole number from 1 to 100, found '0'"},
-    {ASK_INT, "{\"x\": \"5\"}", "job: x: must be a whole number from 1 to 100, found \"5\" in quotes"},
+    {ASK_INT, "{\"x\": \"5\"}",
+     "job: x: must be a whole number from 1 to 100, found \"5\" in quotes"},
     {ASK_DOUBLE, "x: .nan", "must be a number from 0 to 1, found '.nan'"},
     {ASK_DOUBLE, "x: nan", "found 'nan'"},
     {ASK_DOUBLE, "x: .inf", "found '.inf'"},
@@ -233,7 +260,8 @@ START_TEST(an_unfit_value_is_refused_with_what_would_be_right)
 {
     enum status status = ask(unfit[_i].what, parse(unfit[_i].text));
     ck_assert_int_eq(status, ERR_INPUT);
-    ck_assert_msg(strstr(err.text, unfit[_i].message) != NULL, "'%s': %s", unfit[_i].text, err.text);
+    ck_assert_msg(strstr(err.text, unfit[_i].message) != NULL, "'%s': %s", unfit[_i].text,
+                  err.text);
 }
 END_TEST
 
@@ -284,7 +312,8 @@ START_TEST(many_equal_keys_are_found_quickly)
 {
     size_t n = 0, size = 200000 * 12;
     char *text = arena_alloc(arena, size, 1);
-    for (int i = 0; i < 200000; i++) n += (size_t)snprintf(text + n, size - n, "k%d: 1\n", i % 199999);
+    for (int i = 0; i < 200000; i++)
+        n += (size_t)snprintf(text + n, size - n, "k%d: 1\n", i % 199999);
     struct node *root = NULL;
     ck_assert_int_eq(document_parse(arena, "job", text, n, &root, &err), ERR_INPUT);
     ck_assert_str_eq(err.text, "job:200000:5: k0: key 'k0' is given twice (first in line 1)");

@@ -81,7 +81,8 @@ START_TEST(variables_that_run_in_step_still_make_a_line)
     }
     ck_assert_int_eq(fit_relative(x, 2, y, 20, &f, NULL), OK);
     for (int i = 0; i < 20; i++)
-        ck_assert_double_eq_tol(f.constant + f.slope[0] * x[2 * i] + f.slope[1] * x[2 * i + 1], y[i], 1e-6 * y[i]);
+        ck_assert_double_eq_tol(f.constant + f.slope[0] * x[2 * i] + f.slope[1] * x[2 * i + 1],
+                                y[i], 1e-6 * y[i]);
 }
 END_TEST
 
@@ -95,7 +96,7 @@ START_TEST(a_negative_coefficient_is_dropped)
     }
     ck_assert_int_eq(fit_relative(x, 1, y, 50, &f, NULL), OK);
     ck_assert_double_eq(f.constant, 0);
-    ck_assert(f.slope[0] > 1.8 && f.slope[0] < 2); /* y/x goes from 1 to 1.98, mostly near 2 */
+    ck_assert(f.slope[0] > 1.8 && f.slope[0] < 2);  /* y/x goes from 1 to 1.98, mostly near 2 */
     for (int i = 0; i < 50; i++) y[i] = 100 - x[i]; /* falls: only the constant is left */
     ck_assert_int_eq(fit_relative(x, 1, y, 50, &f, NULL), OK);
     ck_assert_double_eq(f.slope[0], 0);
@@ -151,12 +152,14 @@ START_TEST(the_median_is_the_middle_and_the_spread_ignores_a_straggler)
     ck_assert_double_eq(fit_median(v, 3), 2);
     ck_assert_double_eq(fit_median(w, 4), 2.5);
     ck_assert_double_eq(fit_median(w, 0), 0);
-    ck_assert_double_eq_tol(fit_spread(s, 5), 0.14826, 1e-9); /* deviations 1 0 1 0 990: median 1, over 10 */
+    ck_assert_double_eq_tol(fit_spread(s, 5), 0.14826,
+                            1e-9); /* deviations 1 0 1 0 990: median 1, over 10 */
     ck_assert_double_eq(fit_spread(s, 1), 0);
 }
 END_TEST
 
-SUITE_OF(fit, a_link_is_found_through_noise_and_stragglers, an_exact_line_is_found_exactly, two_points_make_a_line,
-         two_variables_are_told_apart, variables_that_run_in_step_still_make_a_line, a_negative_coefficient_is_dropped,
-         rows_that_are_no_numbers_are_left_out, what_cannot_be_fitted_is_refused, units_change_nothing,
-         the_median_is_the_middle_and_the_spread_ignores_a_straggler)
+SUITE_OF(fit, a_link_is_found_through_noise_and_stragglers, an_exact_line_is_found_exactly,
+         two_points_make_a_line, two_variables_are_told_apart,
+         variables_that_run_in_step_still_make_a_line, a_negative_coefficient_is_dropped,
+         rows_that_are_no_numbers_are_left_out, what_cannot_be_fitted_is_refused,
+         units_change_nothing, the_median_is_the_middle_and_the_spread_ignores_a_straggler)

@@ -34,7 +34,8 @@ static const struct {
     {"fractional-batch", 4, 15, "global_batch: must be a whole number", ""},
     {"huge-batch", 4, 15, "global_batch: must be a whole number", ""},
     {"microbatch-does-not-divide", 5, 13, "microbatch: 3 does not divide global_batch 8", ""},
-    {"microbatch-list-does-not-divide", 5, 17, "microbatch[1]: 5 does not divide global_batch 8", ""},
+    {"microbatch-list-does-not-divide", 5, 17, "microbatch[1]: 5 does not divide global_batch 8",
+     ""},
     {"microbatch-twice", 5, 17, "microbatch[1]: 2 is given twice", ""},
     {"microbatch-empty", 5, 13, "must be 1 to 16 sizes", ""},
     {"precision", 6, 12, "precision: must be one of fp32, fp64, bf16, fp16", ""},
@@ -61,8 +62,8 @@ START_TEST(a_bad_job_is_refused_with_its_place_and_the_reason)
     enum status status = job_read(arena, path, &x, &err);
     ck_assert_int_eq(status, ERR_INPUT);
     ck_assert_msg(strstr(err.text, place) == err.text, "%s\nexpected at %s", err.text, place);
-    ck_assert_msg(strstr(err.text, bad[_i].says) && strstr(err.text, bad[_i].says_too), "%s\nexpected: %s %s", err.text,
-                  bad[_i].says, bad[_i].says_too);
+    ck_assert_msg(strstr(err.text, bad[_i].says) && strstr(err.text, bad[_i].says_too),
+                  "%s\nexpected: %s %s", err.text, bad[_i].says, bad[_i].says_too);
     ck_assert_int_eq(job_read(arena, path, &x, NULL) == OK, false);
 }
 END_TEST
@@ -70,7 +71,8 @@ END_TEST
 static enum status parse(const char *text, struct job *out)
 {
     struct node *root;
-    ck_assert_msg(document_parse(arena, "text", text, strlen(text), &root, &err) == OK, "%s", err.text);
+    ck_assert_msg(document_parse(arena, "text", text, strlen(text), &root, &err) == OK, "%s",
+                  err.text);
     return job_parse(arena, root, "tests/data/jobs", out, &err);
 }
 
@@ -86,8 +88,9 @@ static const char *written(const struct job *j, int indent)
     return text;
 }
 
-#define SHORT                                                                                                          \
-    "version: 1\nmodel: {model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 2, n_positions: 16, vocab_size: 300}\n"     \
+#define SHORT                                                                                      \
+    "version: 1\nmodel: {model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 2, n_positions: 16, "   \
+    "vocab_size: 300}\n"                                                                           \
     "sequence_length: 16\nglobal_batch: 4\n"
 
 START_TEST(a_job_is_read_as_written)
@@ -96,8 +99,10 @@ START_TEST(a_job_is_read_as_written)
     char data[4096];
     ck_assert_msg(job_read(arena, "tests/data/jobs/tiny.yaml", &j, &err) == OK, "%s", err.text);
     ck_assert_str_eq(j.model.name, "tiny-gpt2");
-    ck_assert(j.sequence_length == 64 && j.global_batch == 8 && j.seed == 7 && j.precision == DTYPE_fp32);
-    ck_assert(j.n_microbatches_sizes == 2 && j.microbatch_sizes[0] == 1 && j.microbatch_sizes[1] == 2);
+    ck_assert(j.sequence_length == 64 && j.global_batch == 8 && j.seed == 7 &&
+              j.precision == DTYPE_fp32);
+    ck_assert(j.n_microbatches_sizes == 2 && j.microbatch_sizes[0] == 1 &&
+              j.microbatch_sizes[1] == 2);
     ck_assert_int_eq(j.optimizer.kind, OPTIMIZER_ADAMW);
     ck_assert_double_eq(j.optimizer.lr, 5e-4);
     ck_assert_double_eq(j.optimizer.weight_decay, 0);
@@ -121,8 +126,10 @@ START_TEST(what_is_not_said_has_a_default)
     ck_assert_double_eq(j.optimizer.eps, 1e-8);
     ck_assert_double_eq(j.optimizer.weight_decay, 0.01);
     ck_assert_int_eq(optimizer_state_tensors(&j.optimizer), 2);
-    ck_assert(parse(SHORT "optimizer: {kind: sgd, lr: 0.1}\nmicrobatch: 2\nprecision: bfloat16\n", &j) == OK);
-    ck_assert(j.optimizer.kind == OPTIMIZER_SGD && j.n_microbatches_sizes == 1 && j.precision == DTYPE_bf16);
+    ck_assert(parse(SHORT "optimizer: {kind: sgd, lr: 0.1}\nmicrobatch: 2\nprecision: bfloat16\n",
+                    &j) == OK);
+    ck_assert(j.optimizer.kind == OPTIMIZER_SGD && j.n_microbatches_sizes == 1 &&
+              j.precision == DTYPE_bf16);
     ck_assert_double_eq(j.optimizer.weight_decay, 0);
     ck_assert_int_eq(optimizer_state_tensors(&j.optimizer), 0);
 }
@@ -130,17 +137,21 @@ END_TEST
 
 START_TEST(what_is_written_reads_back_to_the_same_text)
 {
-    static const char *const more[] = {
-        "", "microbatch: 2\nseed: 0\n", "microbatch: [4, 1]\nprecision: fp64\n", "optimizer: {kind: sgd, lr: 1e-2}\n",
-        "optimizer: {lr: 0.30000000000000004, beta1: 0, eps: 1e-12}\ndata: \"a # b: \\\"c\\\"\\u0085.txt\"\n"};
+    static const char *const more[] = {"", "microbatch: 2\nseed: 0\n",
+                                       "microbatch: [4, 1]\nprecision: fp64\n",
+                                       "optimizer: {kind: sgd, lr: 1e-2}\n",
+                                       "optimizer: {lr: 0.30000000000000004, beta1: 0, eps: "
+                                       "1e-12}\ndata: \"a # b: \\\"c\\\"\\u0085.txt\"\n"};
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         struct job j, again;
         ck_assert_msg(parse(arena_printf(arena, "%s%s", SHORT, more[i]), &j) == OK, "%s", err.text);
         const char *text = written(&j, 2);
         ck_assert_msg(parse(text, &again) == OK, "%s\n%s", err.text, text);
         ck_assert_str_eq(written(&again, 2), text);
-        ck_assert(j.seed == again.seed && j.precision == again.precision && j.global_batch == again.global_batch &&
-                  j.n_microbatches_sizes == again.n_microbatches_sizes && j.optimizer.kind == again.optimizer.kind);
+        ck_assert(j.seed == again.seed && j.precision == again.precision &&
+                  j.global_batch == again.global_batch &&
+                  j.n_microbatches_sizes == again.n_microbatches_sizes &&
+                  j.optimizer.kind == again.optimizer.kind);
         ck_assert(!memcmp(j.microbatch_sizes, again.microbatch_sizes, sizeof j.microbatch_sizes));
         ck_assert_double_eq(j.optimizer.lr, again.optimizer.lr);
         ck_assert(!j.data == !again.data);
@@ -154,7 +165,8 @@ Suite *job_suite(void)
     Suite *s = suite_create("core/job");
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_loop_test(t, a_bad_job_is_refused_with_its_place_and_the_reason, 0, sizeof bad / sizeof *bad);
+    tcase_add_loop_test(t, a_bad_job_is_refused_with_its_place_and_the_reason, 0,
+                        sizeof bad / sizeof *bad);
     tcase_add_test(t, a_job_is_read_as_written);
     tcase_add_test(t, what_is_not_said_has_a_default);
     tcase_add_test(t, what_is_written_reads_back_to_the_same_text);

@@ -95,7 +95,8 @@ START_TEST(doubles_are_short_and_read_back_the_same)
     ck_assert_str_eq(json_number(buffer, 1e300), "1e+300");
     ck_assert_str_eq(json_number(buffer, NAN), "null");
     ck_assert_str_eq(json_number(buffer, -INFINITY), "null");
-    const double hard[] = {1.0 / 3, 5e-324, 1.7976931348623157e308, 0.1 + 0.2, -2.2250738585072014e-308};
+    const double hard[] = {1.0 / 3, 5e-324, 1.7976931348623157e308, 0.1 + 0.2,
+                           -2.2250738585072014e-308};
     for (size_t i = 0; i < sizeof hard / sizeof *hard; i++)
         ck_assert(strtod(json_number(buffer, hard[i]), NULL) == hard[i]);
     if (setlocale(LC_ALL, "de_DE.UTF-8")) {
@@ -141,9 +142,15 @@ START_TEST(misuse_is_a_bug)
     json_begin(&j, paper(), JSON_LINE);
     if (!freopen("/dev/null", "w", stderr)) return;
     switch (_i) {
-    case 0: json_put_int(&j, "key at the top", 1); break;
-    case 1: json_close(&j); break;
-    case 2: json_end(&j); break;
+    case 0:
+        json_put_int(&j, "key at the top", 1);
+        break;
+    case 1:
+        json_close(&j);
+        break;
+    case 2:
+        json_end(&j);
+        break;
     case 3:
         json_put_object(&j, NULL);
         json_put_int(&j, NULL, 1);

@@ -11,7 +11,9 @@ static const struct {
     {"\x1b[2Jgone", "\\x1b[2Jgone"},
     {"two\nlines\r", "two\\x0alines\\x0d"},
     {"\x7f", "\\x7f"},
-    {"\xC2\x9B" "31m", "\\xc2\\x9b31m"},
+    {"\xC2\x9B"
+     "31m",
+     "\\xc2\\x9b31m"},
     {"\xFF\xC3", "\\xff\\xc3"},
 };
 

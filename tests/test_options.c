@@ -15,16 +15,43 @@ static const char *const methods[] = {"exact", "beam", NULL};
 
 static const struct option table[] = {
     {.name = "MODEL", .type = OPTION_ARGUMENT, .value = &model, .help = "config.json"},
-    {.name = "TRACE", .type = OPTION_ARGUMENTS, .value = &traces, .min = 1, .max = 3, .help = "traces"},
-    {.name = "out", .letter = 'o', .type = OPTION_TEXT, .value = &out, .unit = "FILE", .help = "to"},
-    {.name = "budget", .type = OPTION_INT, .value = &budget, .unit = "N", .help = "plans", .min = 1, .max = 1e6},
-    {.name = "assert-within", .type = OPTION_DOUBLE, .value = &within, .unit = "PERCENT", .help = "limit"},
+    {.name = "TRACE",
+     .type = OPTION_ARGUMENTS,
+     .value = &traces,
+     .min = 1,
+     .max = 3,
+     .help = "traces"},
+    {.name = "out",
+     .letter = 'o',
+     .type = OPTION_TEXT,
+     .value = &out,
+     .unit = "FILE",
+     .help = "to"},
+    {.name = "budget",
+     .type = OPTION_INT,
+     .value = &budget,
+     .unit = "N",
+     .help = "plans",
+     .min = 1,
+     .max = 1e6},
+    {.name = "assert-within",
+     .type = OPTION_DOUBLE,
+     .value = &within,
+     .unit = "PERCENT",
+     .help = "limit"},
     {.name = "tag", .type = OPTION_TEXTS, .value = &tags, .unit = "TEXT", .help = "label"},
     {.name = "dry-run", .letter = 'n', .type = OPTION_FLAG, .value = &dry, .help = "write nothing"},
-    {.name = "method", .type = OPTION_CHOICE, .value = &method, .choices = methods, .help = "of search"},
+    {.name = "method",
+     .type = OPTION_CHOICE,
+     .value = &method,
+     .choices = methods,
+     .help = "of search"},
     {0}};
 static const struct command command = {
-    "plan", "find a plan", table, {"musher plan model.json a.trace", "musher plan m.json a -o p.yaml"}};
+    "plan",
+    "find a plan",
+    table,
+    {"musher plan model.json a.trace", "musher plan m.json a -o p.yaml"}};
 
 static void begin(void)
 {
@@ -56,9 +83,10 @@ static enum status parse(const char *line)
 
 START_TEST(every_form_is_understood)
 {
-    ck_assert_msg(parse("plan -o a.yaml m.json --budget=7 t1 --assert-within -2.5 --tag x --tag=y -n t2 "
-                        "--seed 99 --json --method beam") == OK,
-                  "%s", err.text);
+    ck_assert_msg(
+        parse("plan -o a.yaml m.json --budget=7 t1 --assert-within -2.5 --tag x --tag=y -n t2 "
+              "--seed 99 --json --method beam") == OK,
+        "%s", err.text);
     ck_assert_str_eq(out, "a.yaml");
     ck_assert_str_eq(model, "m.json");
     ck_assert_int_eq(budget, 7);
@@ -113,7 +141,8 @@ static const struct {
     {"plan m t --budget 1.5", "--budget wants a whole number, got '1.5'"},
     {"plan m t --budget=", "--budget wants a whole number, got ''"},
     {"plan m t --budget 0", "--budget must be from 1 to 1000000, got '0'"},
-    {"plan m t --seed 99999999999999999999", "--seed wants a whole number, got '99999999999999999999'"},
+    {"plan m t --seed 99999999999999999999",
+     "--seed wants a whole number, got '99999999999999999999'"},
     {"plan m t --assert-within nan", "--assert-within wants a number, got 'nan'"},
     {"plan m t --dry-run=1", "--dry-run takes no value"},
     {"plan m t --method best", "--method must be one of exact, beam; got 'best'"},
@@ -139,7 +168,8 @@ START_TEST(help_comes_from_the_table)
     ck_assert_ptr_nonnull(strstr(text, "usage: musher plan [options] MODEL TRACE...\n"));
     ck_assert_ptr_nonnull(strstr(text, "  -o, --out FILE               to (default -)\n"));
     ck_assert_ptr_nonnull(strstr(text, "      --budget N               plans (default 2000)\n"));
-    ck_assert_ptr_nonnull(strstr(text, "      --method exact|beam      of search (default exact)\n"));
+    ck_assert_ptr_nonnull(
+        strstr(text, "      --method exact|beam      of search (default exact)\n"));
     ck_assert_ptr_nonnull(strstr(text, "      --json "));
     ck_assert_ptr_nonnull(strstr(text, "musher plan m.json a -o p.yaml"));
 }

@@ -33,21 +33,29 @@ static const struct {
     {"bad-job", 17, 20, "job.sequence_length: 17 is longer", ""},
     {"bad-cluster", 30, 32, "cluster.links[1].between[1]: unknown node 'z'", ""},
     {"no-replicas", 8, 3, "x: unknown key", ""},
-    {"unknown-device", 13, 34, "replicas[1].stages[0].device: unknown device 'a.7'; known are: a.0, a.1, b.0", ""},
-    {"duplicate-device", 13, 9, "replicas[1].stages[0].device: b.0 already has replicas[0].stages[1]", ""},
-    {"gap-in-layers", 10, 9, "replicas[0].stages[1].layers: starts at 5, expected 4 (stage 0 ends at 3)", ""},
+    {"unknown-device", 13, 34,
+     "replicas[1].stages[0].device: unknown device 'a.7'; known are: a.0, a.1, b.0", ""},
+    {"duplicate-device", 13, 9,
+     "replicas[1].stages[0].device: b.0 already has replicas[0].stages[1]", ""},
+    {"gap-in-layers", 10, 9,
+     "replicas[0].stages[1].layers: starts at 5, expected 4 (stage 0 ends at 3)", ""},
     {"overlap-of-layers", 10, 9, "replicas[0].stages[1].layers: starts at 3, expected 4", ""},
     {"layers-start-late", 13, 9, "replicas[1].stages[0].layers: starts at 1, expected 0", ""},
-    {"layers-end-early", 13, 9, "replicas[1].stages[0].layers: the last stage ends at 4, expected 5", ""},
-    {"too-many-layers", 13, 9, "replicas[1].stages[0].layers: ends at 6, but the model has 6 layers, 0 to 5", ""},
-    {"layers-backwards", 10, 18, "replicas[0].stages[1].layers: ends at 4, before it starts at 5", ""},
+    {"layers-end-early", 13, 9,
+     "replicas[1].stages[0].layers: the last stage ends at 4, expected 5", ""},
+    {"too-many-layers", 13, 9,
+     "replicas[1].stages[0].layers: ends at 6, but the model has 6 layers, 0 to 5", ""},
+    {"layers-backwards", 10, 18, "replicas[0].stages[1].layers: ends at 4, before it starts at 5",
+     ""},
     {"layers-of-one", 10, 18, "layers: must be [first, last], found 1", ""},
     {"negative-layer", 13, 19, "layers[0]: must be a whole number from 0", ""},
-    {"shares-too-few", 7, 3, "replicas: have 7 microbatches together, but global_batch 16 / microbatch 2 is 8", ""},
+    {"shares-too-few", 7, 3,
+     "replicas: have 7 microbatches together, but global_batch 16 / microbatch 2 is 8", ""},
     {"shares-too-many", 7, 3, "replicas: have 9 microbatches together", ""},
     {"microbatch-does-not-divide", 7, 3, "microbatch: 3 does not divide global_batch 16", ""},
     {"zero-share", 11, 19, "replicas[1].microbatches: must be a whole number from 1", ""},
-    {"warmup-too-high", 9, 9, "replicas[0].stages[0].warmup: 6, but the replica has 5 microbatches", ""},
+    {"warmup-too-high", 9, 9, "replicas[0].stages[0].warmup: 6, but the replica has 5 microbatches",
+     ""},
     {"zero-warmup", 9, 47, "warmup: must be a whole number from 1", ""},
     {"warmup-and-order", 10, 9, "has both a warmup and an order", ""},
     {"zero-receive-ahead", 10, 109, "receive_ahead: must be a whole number from 1", ""},
@@ -79,16 +87,18 @@ START_TEST(a_bad_plan_is_refused_with_its_place_and_the_reason)
     if (status == OK) status = plan_check(&x, N_LAYERS, &err);
     ck_assert_int_eq(status, ERR_INPUT);
     ck_assert_msg(strstr(err.text, place) == err.text, "%s\nexpected at %s", err.text, place);
-    ck_assert_msg(strstr(err.text, bad[_i].says) && strstr(err.text, bad[_i].says_too), "%s\nexpected: %s %s", err.text,
-                  bad[_i].says, bad[_i].says_too);
-    ck_assert_int_eq(plan_read(arena, path, &x, NULL) == OK, plan_read(arena, path, &x, &err) == OK);
+    ck_assert_msg(strstr(err.text, bad[_i].says) && strstr(err.text, bad[_i].says_too),
+                  "%s\nexpected: %s %s", err.text, bad[_i].says, bad[_i].says_too);
+    ck_assert_int_eq(plan_read(arena, path, &x, NULL) == OK,
+                     plan_read(arena, path, &x, &err) == OK);
 }
 END_TEST
 
 static enum status parse(const char *text, struct plan *out)
 {
     struct node *root;
-    ck_assert_msg(document_parse(arena, "text", text, strlen(text), &root, &err) == OK, "%s", err.text);
+    ck_assert_msg(document_parse(arena, "text", text, strlen(text), &root, &err) == OK, "%s",
+                  err.text);
     return plan_parse(arena, root, ".", out, &err);
 }
 
@@ -116,12 +126,17 @@ START_TEST(a_plan_is_read_as_written)
 {
     struct plan p = good();
     ck_assert_str_eq(p.name, "two-replicas");
-    ck_assert(p.profile_id == 3 && p.seed == 11 && p.predicted_ns == 81250000 && p.microbatch == 2 && p.deterministic);
-    ck_assert(p.steps == 1 && p.n_replicas == 2 && p.replicas[0].microbatches == 5 && p.replicas[0].n_stages == 2);
+    ck_assert(p.profile_id == 3 && p.seed == 11 && p.predicted_ns == 81250000 &&
+              p.microbatch == 2 && p.deterministic);
+    ck_assert(p.steps == 1 && p.n_replicas == 2 && p.replicas[0].microbatches == 5 &&
+              p.replicas[0].n_stages == 2);
     const struct plan_stage *s = p.replicas[0].stages;
-    ck_assert(s[0].first_layer == 0 && s[0].last_layer == 3 && s[0].device == 0 && s[0].warmup == 2 && !s[0].order);
-    ck_assert(s[0].bucket_bytes == 1 << 20 && s[0].receive_ahead == 2 && s[0].line == 9 && s[0].column == 9);
-    ck_assert(s[1].device == 2 && s[1].order && s[1].receive_ahead == 3 && s[1].warmup == 0 && !s[1].recompute);
+    ck_assert(s[0].first_layer == 0 && s[0].last_layer == 3 && s[0].device == 0 &&
+              s[0].warmup == 2 && !s[0].order);
+    ck_assert(s[0].bucket_bytes == 1 << 20 && s[0].receive_ahead == 2 && s[0].line == 9 &&
+              s[0].column == 9);
+    ck_assert(s[1].device == 2 && s[1].order && s[1].receive_ahead == 3 && s[1].warmup == 0 &&
+              !s[1].recompute);
     ck_assert(p.replicas[1].stages[0].recompute && p.replicas[1].stages[0].device == 1);
     ck_assert(p.job.global_batch == 16 && p.cluster.n_devices == 3);
 }
@@ -130,7 +145,8 @@ END_TEST
 START_TEST(a_plan_is_described_in_one_line)
 {
     struct plan p = good();
-    ck_assert_str_eq(plan_describe(arena, &p), "2 replicas: 5 × [0-3 a.0 | 4-5 b.0], 3 × [0-5 a.1]");
+    ck_assert_str_eq(plan_describe(arena, &p),
+                     "2 replicas: 5 × [0-3 a.0 | 4-5 b.0], 3 × [0-5 a.1]");
     p.n_replicas = 1;
     ck_assert_str_eq(plan_describe(arena, &p), "1 replica: 5 × [0-3 a.0 | 4-5 b.0]");
 }
@@ -139,16 +155,18 @@ END_TEST
 static void same_plan(const struct plan *a, const struct plan *b)
 {
     ck_assert_str_eq(a->name, b->name);
-    ck_assert(a->profile_id == b->profile_id && a->seed == b->seed && a->microbatch == b->microbatch &&
-              a->deterministic == b->deterministic && a->steps == b->steps && a->n_replicas == b->n_replicas &&
+    ck_assert(a->profile_id == b->profile_id && a->seed == b->seed &&
+              a->microbatch == b->microbatch && a->deterministic == b->deterministic &&
+              a->steps == b->steps && a->n_replicas == b->n_replicas &&
               a->predicted_ns == b->predicted_ns);
     for (int32_t r = 0; r < a->n_replicas; r++) {
         const struct plan_replica *x = &a->replicas[r], *y = &b->replicas[r];
         ck_assert(x->microbatches == y->microbatches && x->n_stages == y->n_stages);
         for (int32_t i = 0; i < x->n_stages; i++) {
             const struct plan_stage *s = &x->stages[i], *t = &y->stages[i];
-            ck_assert(s->first_layer == t->first_layer && s->last_layer == t->last_layer && s->device == t->device &&
-                      s->warmup == t->warmup && s->recompute == t->recompute && s->bucket_bytes == t->bucket_bytes &&
+            ck_assert(s->first_layer == t->first_layer && s->last_layer == t->last_layer &&
+                      s->device == t->device && s->warmup == t->warmup &&
+                      s->recompute == t->recompute && s->bucket_bytes == t->bucket_bytes &&
                       s->receive_ahead == t->receive_ahead && !s->order == !t->order);
             if (s->order) ck_assert_str_eq(s->order, t->order);
         }
@@ -217,11 +235,11 @@ START_TEST(the_hash_sees_everything_that_is_executed)
     size_t n = 0;
     struct plan p = good();
     seen[n++] = plan_hash(arena, &p);
-#define CHANGED(field, value)                                                                                          \
-    do {                                                                                                               \
-        p = good();                                                                                                    \
-        p.field = (value);                                                                                             \
-        seen[n++] = plan_hash(arena, &p);                                                                              \
+#define CHANGED(field, value)                                                                      \
+    do {                                                                                           \
+        p = good();                                                                                \
+        p.field = (value);                                                                         \
+        seen[n++] = plan_hash(arena, &p);                                                          \
     } while (0)
     CHANGED(seed, 12);
     CHANGED(microbatch, 4);
@@ -259,7 +277,8 @@ START_TEST(the_hash_sees_everything_that_is_executed)
 #undef CHANGED
     ck_assert(n <= sizeof seen / sizeof *seen);
     for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < i; k++) ck_assert_msg(seen[i] != seen[k], "changes %zu and %zu", i, k);
+        for (size_t k = 0; k < i; k++)
+            ck_assert_msg(seen[i] != seen[k], "changes %zu and %zu", i, k);
 }
 END_TEST
 
@@ -269,7 +288,8 @@ START_TEST(a_made_plan_is_checked_without_a_file)
     p.file = NULL;
     p.replicas[0].stages[1].device = 9;
     ck_assert_int_eq(plan_check(&p, N_LAYERS, &err), ERR_INPUT);
-    ck_assert_str_eq(err.text, "replicas[0].stages[1].device: there is no device 9; the cluster has 3");
+    ck_assert_str_eq(err.text,
+                     "replicas[0].stages[1].device: there is no device 9; the cluster has 3");
     ck_assert_int_eq(plan_check(&p, N_LAYERS, NULL), ERR_INPUT);
     p = good();
     p.n_replicas = 0;
@@ -288,7 +308,8 @@ Suite *plan_suite(void)
     Suite *s = suite_create("core/plan");
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_add_loop_test(t, a_bad_plan_is_refused_with_its_place_and_the_reason, 0, sizeof bad / sizeof *bad);
+    tcase_add_loop_test(t, a_bad_plan_is_refused_with_its_place_and_the_reason, 0,
+                        sizeof bad / sizeof *bad);
     tcase_add_test(t, a_plan_is_read_as_written);
     tcase_add_test(t, a_plan_is_described_in_one_line);
     tcase_add_test(t, what_is_written_reads_back_to_the_same_plan_and_the_same_text);

@@ -10,10 +10,13 @@
 
 static struct arena *a;
 static struct error err;
-static struct device_type types[] = {
-    {.name = "fast", .catalogue = "host", .slowdown = 1.5}, {.name = "slow", .catalogue = "host", .slowdown = 4}, {.name = "real", .catalogue = "T4"}};
-static struct link links[] = {{.name = "bus", .bandwidth_Bps = 8e9, .latency_s = 5e-6, .stated = true}, {.name = "lan"}};
-static struct cluster cluster = {.name = "team", .n_types = 3, .types = types, .n_links = 1, .links = links};
+static struct device_type types[] = {{.name = "fast", .catalogue = "host", .slowdown = 1.5},
+                                     {.name = "slow", .catalogue = "host", .slowdown = 4},
+                                     {.name = "real", .catalogue = "T4"}};
+static struct link links[] = {
+    {.name = "bus", .bandwidth_Bps = 8e9, .latency_s = 5e-6, .stated = true}, {.name = "lan"}};
+static struct cluster cluster = {
+    .name = "team", .n_types = 3, .types = types, .n_links = 1, .links = links};
 
 static void set_up(void) { a = arena_new(); }
 static void tear_down(void) { arena_free(a); }
@@ -21,17 +24,21 @@ static void tear_down(void) { arena_free(a); }
 static struct op_shapes product(int64_t m, int64_t k, int64_t n)
 {
     struct op_attrs attrs = {0};
-    struct op_shapes s = {.n_inputs = 2, .input = {{.rank = 2, .dim = {m, k}}, {.rank = 2, .dim = {k, n}}}};
+    struct op_shapes s = {.n_inputs = 2,
+                          .input = {{.rank = 2, .dim = {m, k}}, {.rank = 2, .dim = {k, n}}}};
     ck_assert_int_eq(op_infer(OP_matmul, &attrs, &s, NULL), OK);
     return s;
 }
 
-static double cost(const struct profile *p, int32_t type, uint64_t key, enum dtype t, enum source *source)
+static double cost(const struct profile *p, int32_t type, uint64_t key, enum dtype t,
+                   enum source *source)
 {
     struct op_attrs attrs = {0};
     struct op_shapes s = product(10, 20, 30); /* 12,000 FLOPs, 4 · (200 + 600 + 300) bytes */
     double out = 0;
-    ck_assert_msg(profile_op_seconds(p, &cluster, type, OP_matmul, &attrs, &s, t, key, &out, source, &err) == OK, "%s", err.text);
+    ck_assert_msg(profile_op_seconds(p, &cluster, type, OP_matmul, &attrs, &s, t, key, &out, source,
+                                     &err) == OK,
+                  "%s", err.text);
     return out;
 }
 
@@ -40,26 +47,36 @@ START_TEST(the_lookup_goes_from_the_type_to_its_base_to_the_fit_to_the_catalogue
     struct op_row rows[] = {{.base = "type:fast", .key = 7, .kind = OP_matmul, .seconds = 1e-3},
                             {.base = "host", .key = 7, .kind = OP_matmul, .seconds = 2e-3},
                             {.base = "T4", .key = 9, .kind = OP_matmul, .seconds = 3e-3}};
-    struct op_fit fits[] = {{.base = "host", .kind = OP_matmul, .dtype = DTYPE_fp32, .constant_s = 1e-6, .s_per_flop = 1e-9,
+    struct op_fit fits[] = {{.base = "host",
+                             .kind = OP_matmul,
+                             .dtype = DTYPE_fp32,
+                             .constant_s = 1e-6,
+                             .s_per_flop = 1e-9,
                              .s_per_byte = 1e-10}};
-    struct factor_row factors[] = {{.type = "slow", .kind = OP_matmul, .factor = 1.25}, {.type = "fast", .kind = -1, .factor = 2}};
-    struct profile p = {.n_ops = 3, .ops = rows, .n_fits = 1, .fits = fits, .n_factors = 2, .factors = factors};
+    struct factor_row factors[] = {{.type = "slow", .kind = OP_matmul, .factor = 1.25},
+                                   {.type = "fast", .kind = -1, .factor = 2}};
+    struct profile p = {
+        .n_ops = 3, .ops = rows, .n_fits = 1, .fits = fits, .n_factors = 2, .factors = factors};
     struct op_attrs attrs = {0};
     struct op_shapes s = product(10, 20, 30);
     enum source source;
     for (int sorted = 0; sorted < 2; sorted++) {
         if (sorted) profile_sort(&p);
-        ck_assert_double_eq_tol(cost(&p, 0, 7, DTYPE_fp32, &source), 1.5e-3, 1e-12); /* no factor on a type's own row */
+        ck_assert_double_eq_tol(cost(&p, 0, 7, DTYPE_fp32, &source), 1.5e-3,
+                                1e-12); /* no factor on a type's own row */
         ck_assert_int_eq(source, SOURCE_MEASURED);
         ck_assert_double_eq_tol(cost(&p, 1, 7, DTYPE_fp32, &source), 2e-3 * 4 * 1.25, 1e-12);
         ck_assert_int_eq(source, SOURCE_MEASURED);
-        ck_assert_double_eq_tol(cost(&p, 0, 8, DTYPE_fp32, &source), (1e-6 + 12000 * 1e-9 + 4400 * 1e-10) * 1.5 * 2, 1e-12);
+        ck_assert_double_eq_tol(cost(&p, 0, 8, DTYPE_fp32, &source),
+                                (1e-6 + 12000 * 1e-9 + 4400 * 1e-10) * 1.5 * 2, 1e-12);
         ck_assert_int_eq(source, SOURCE_FITTED);
-        ck_assert_double_eq_tol(cost(&p, 2, 9, DTYPE_fp32, &source), 3e-3, 1e-12); /* a real device: as measured */
+        ck_assert_double_eq_tol(cost(&p, 2, 9, DTYPE_fp32, &source), 3e-3,
+                                1e-12); /* a real device: as measured */
         const struct catalogue_device *host = NULL;
         ck_assert_int_eq(catalogue_find("host", &host, NULL), OK);
-        ck_assert_double_eq_tol(cost(&p, 1, 8, DTYPE_fp64, &source), /* the fit is of fp32 */
-                                catalogue_op_seconds(host, OP_matmul, &attrs, &s, DTYPE_fp64) * 4 * 1.25, 1e-15);
+        ck_assert_double_eq_tol(
+            cost(&p, 1, 8, DTYPE_fp64, &source), /* the fit is of fp32 */
+            catalogue_op_seconds(host, OP_matmul, &attrs, &s, DTYPE_fp64) * 4 * 1.25, 1e-15);
         ck_assert_int_eq(source, SOURCE_CATALOGUE);
     }
 }
@@ -68,12 +85,16 @@ END_TEST
 START_TEST(the_nearest_factor_counts)
 {
     struct op_row rows[] = {{.base = "host", .key = 7, .kind = OP_matmul, .seconds = 1}};
-    struct factor_row factors[] = {{.type = "*", .kind = -1, .factor = 2}, {.type = "*", .kind = OP_matmul, .factor = 3},
-                                   {.type = "slow", .kind = -1, .factor = 5}, {.type = "slow", .kind = OP_matmul, .factor = 7},
+    struct factor_row factors[] = {{.type = "*", .kind = -1, .factor = 2},
+                                   {.type = "*", .kind = OP_matmul, .factor = 3},
+                                   {.type = "slow", .kind = -1, .factor = 5},
+                                   {.type = "slow", .kind = OP_matmul, .factor = 7},
                                    {.type = "fast", .kind = OP_add, .factor = 11}};
     struct profile p = {.n_ops = 1, .ops = rows, .factors = factors};
     enum source source;
-    double expected[] = {4, 8, 12, 20, 28, 28}; /* each row of the list is nearer to (slow, matmul) than the one before */
+    double expected[] = {
+        4,  8,  12,
+        20, 28, 28}; /* each row of the list is nearer to (slow, matmul) than the one before */
     for (p.n_factors = 0; p.n_factors <= 5; p.n_factors++)
         ck_assert_double_eq_tol(cost(&p, 1, 7, DTYPE_fp32, &source), expected[p.n_factors], 1e-9);
 }
@@ -86,7 +107,8 @@ START_TEST(sorting_finds_what_searching_finds)
     struct profile p = {.n_ops = ROWS, .ops = rows};
     static const char *const bases[] = {"host", "T4", "type:fast"};
     for (size_t i = 0; i < ROWS; i++)
-        rows[i] = (struct op_row){.base = bases[i % 3], .key = rng_u64(1, 0, i / 3), .seconds = (double)i};
+        rows[i] = (struct op_row){
+            .base = bases[i % 3], .key = rng_u64(1, 0, i / 3), .seconds = (double)i};
     for (uint64_t i = 0; i < 500; i++) {
         uint64_t key = rng_u64(1, 0, rng_below(1, 1, i, ROWS / 3 + 100));
         const char *base = bases[rng_below(1, 2, i, 3)];
@@ -127,7 +149,9 @@ START_TEST(a_cost_without_a_source_is_refused)
     double out = 0;
     enum source source;
     ck_assert_int_eq(profile_prior(a, &cluster, &p, &err), OK);
-    ck_assert_int_eq(profile_op_seconds(&p, &cluster, 2, OP_matmul, &attrs, &s, DTYPE_bf16, 1, &out, &source, &err), ERR_INPUT);
+    ck_assert_int_eq(profile_op_seconds(&p, &cluster, 2, OP_matmul, &attrs, &s, DTYPE_bf16, 1, &out,
+                                        &source, &err),
+                     ERR_INPUT);
     ck_assert_msg(strstr(err.text, "matmul bf16") && strstr(err.text, "T4"), "%s", err.text);
 }
 END_TEST
@@ -170,8 +194,14 @@ START_TEST(fits_are_made_for_each_base_kind_and_type_of_number)
     for (size_t i = 0; i < 40; i++) {
         bool dense = i < 20;
         double flops = 1e6 * (double)(1 + i % 20), bytes = 1e3 * (double)(1 + i * i % 23);
-        rows[i] = (struct op_row){.base = "host", .key = i, .kind = dense ? OP_matmul : OP_gelu, .dtype = DTYPE_fp32, .flops = flops,
-                                  .bytes = bytes, .seconds = dense ? 2e-6 + flops / 1e11 + bytes / 1e10 : 1e-6 + bytes / 5e9};
+        rows[i] = (struct op_row){.base = "host",
+                                  .key = i,
+                                  .kind = dense ? OP_matmul : OP_gelu,
+                                  .dtype = DTYPE_fp32,
+                                  .flops = flops,
+                                  .bytes = bytes,
+                                  .seconds = dense ? 2e-6 + flops / 1e11 + bytes / 1e10
+                                                   : 1e-6 + bytes / 5e9};
     }
     rows[39].base = "type:fast"; /* a type's own rows say nothing about its base */
     rows[39].seconds = 100;

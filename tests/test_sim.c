@@ -36,7 +36,8 @@ START_TEST(two_stages_of_1f1b_by_hand)
     ck_assert_int_eq(r.makespan_ns, 100);
     int64_t ends[2] = {0, 0};
     for (size_t i = 0; i < r.trace->n_spans; i++)
-        if (r.trace->spans[i].kind == SPAN_COMPUTE) ends[r.trace->spans[i].device] = r.trace->spans[i].end_ns;
+        if (r.trace->spans[i].kind == SPAN_COMPUTE)
+            ends[r.trace->spans[i].device] = r.trace->spans[i].end_ns;
     ck_assert_int_eq(ends[0], 100);
     ck_assert_int_eq(ends[1], 75);
 }
@@ -86,8 +87,9 @@ static const struct {
 
 START_TEST(warm_up_counts_give_the_published_makespans)
 {
-    struct pipes in = uniform(goldens[_i].n_stages, goldens[_i].microbatches, (int64_t)(goldens[_i].f * PIPES_MS),
-                              (int64_t)(goldens[_i].b * PIPES_MS));
+    struct pipes in =
+        uniform(goldens[_i].n_stages, goldens[_i].microbatches, (int64_t)(goldens[_i].f * PIPES_MS),
+                (int64_t)(goldens[_i].b * PIPES_MS));
     for (int32_t s = 0; s < in.n_stages; s++) {
         in.warmup[s] = goldens[_i].warmup[s];
         if (s < 3) in.transfer_ns[s] = (int64_t)(goldens[_i].c[s] * PIPES_MS + .5);
@@ -169,7 +171,8 @@ START_TEST(two_flows_share_a_fair_link_equally)
     int64_t ends[4] = {0};
     int32_t n = 0;
     for (size_t i = 0; i < r.trace->n_spans; i++)
-        if (r.trace->spans[i].kind == SPAN_SEND && r.trace->spans[i].letter == 'F') ends[n++] = r.trace->spans[i].end_ns;
+        if (r.trace->spans[i].kind == SPAN_SEND && r.trace->spans[i].letter == 'F')
+            ends[n++] = r.trace->spans[i].end_ns;
     ck_assert_int_eq(n, 4);
     ck_assert_int_eq(ends[0], 70);
     ck_assert_int_eq(ends[1], 189);
@@ -190,7 +193,8 @@ START_TEST(a_fifo_link_serves_messages_in_order_of_readiness)
     int64_t ends[4] = {0}, expected[4] = {70, 130, 190, 250};
     int32_t n = 0;
     for (size_t i = 0; i < r.trace->n_spans; i++)
-        if (r.trace->spans[i].kind == SPAN_SEND && r.trace->spans[i].letter == 'F') ends[n++] = r.trace->spans[i].end_ns;
+        if (r.trace->spans[i].kind == SPAN_SEND && r.trace->spans[i].letter == 'F')
+            ends[n++] = r.trace->spans[i].end_ns;
     for (int32_t i = 0; i < 4; i++) ck_assert_int_eq(ends[i], expected[i]);
 }
 END_TEST
@@ -217,7 +221,8 @@ START_TEST(a_call_waits_for_room_in_the_ring_it_sends_from)
     int64_t begins[3] = {-1, -1, -1};
     for (size_t i = 0; i < r.trace->n_spans; i++) {
         const struct span *s = &r.trace->spans[i];
-        if (s->kind == SPAN_COMPUTE && s->device == 0 && s->letter == 'F') begins[s->microbatch] = s->begin_ns;
+        if (s->kind == SPAN_COMPUTE && s->device == 0 && s->letter == 'F')
+            begins[s->microbatch] = s->begin_ns;
     }
     ck_assert_int_eq(begins[0], 0);
     ck_assert_int_eq(begins[1], 60);
@@ -249,8 +254,10 @@ START_TEST(a_ring_takes_2_n_minus_1_latencies_and_2_n_minus_1_over_n_of_the_byte
 {
     for (int32_t n = 2; n <= 9; n++) {
         struct pipes in = parallel(n, 1000 * n, 5000);
-        ck_assert_int_eq(pipes_makespan(arena, &in), 2 * (n - 1) * INT64_C(5000) + 2 * (n - 1) * INT64_C(4000));
-        in = parallel(n, 1000 * n + 1, 5000); /* the one element more is in one chunk: 4 ns at most a step */
+        ck_assert_int_eq(pipes_makespan(arena, &in),
+                         2 * (n - 1) * INT64_C(5000) + 2 * (n - 1) * INT64_C(4000));
+        in = parallel(n, 1000 * n + 1,
+                      5000); /* the one element more is in one chunk: 4 ns at most a step */
         int64_t more = pipes_makespan(arena, &in) - 2 * (n - 1) * INT64_C(9000);
         ck_assert_int_ge(more, 4);
         ck_assert_int_le(more, 8 * n);
@@ -403,7 +410,8 @@ Suite *sim_suite(void)
     tcase_add_test(t, two_stages_of_1f1b_by_hand);
     tcase_add_test(t, the_next_step_follows_the_update);
     tcase_add_test(t, the_pace_of_a_profile_stretches_the_iteration_once);
-    tcase_add_loop_test(t, warm_up_counts_give_the_published_makespans, 0, (int)(sizeof goldens / sizeof *goldens));
+    tcase_add_loop_test(t, warm_up_counts_give_the_published_makespans, 0,
+                        (int)(sizeof goldens / sizeof *goldens));
     tcase_add_test(t, uniform_1f1b_and_gpipe_take_m_plus_p_minus_1_rounds);
     tcase_add_test(t, latency_delays_a_message_and_not_the_next_one);
     tcase_add_test(t, a_slow_link_sets_the_rate);

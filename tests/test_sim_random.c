@@ -20,7 +20,8 @@ static struct pipes random_pipeline(uint64_t seed)
     struct pipes in = {.n_stages = (int32_t)draw(1, 6), .microbatches = (int32_t)draw(1, 12)};
     int32_t w = 1;
     for (int32_t s = in.n_stages - 1; s >= 0; s--) {
-        in.forward_ns[s] = draw(0, 50), in.backward_ns[s] = draw(0, 100), in.update_ns[s] = draw(0, 30);
+        in.forward_ns[s] = draw(0, 50), in.backward_ns[s] = draw(0, 100),
+        in.update_ns[s] = draw(0, 30);
         in.transfer_ns[s] = draw(0, 2) ? draw(0, 60) : 0;
         in.latency_ns[s] = draw(0, 2) ? 0 : draw(0, 80);
         in.half_duplex[s] = draw(0, 3) == 0;
@@ -43,7 +44,9 @@ static int64_t busiest(const struct pipes *in)
 {
     int64_t most = 0;
     for (int32_t s = 0; s < in->n_stages; s++) {
-        int64_t busy = in->microbatches * (whole(in->forward_ns[s], in) + whole(in->backward_ns[s], in)) + in->update_ns[s];
+        int64_t busy =
+            in->microbatches * (whole(in->forward_ns[s], in) + whole(in->backward_ns[s], in)) +
+            in->update_ns[s];
         if (busy > most) most = busy;
     }
     return most;
@@ -55,7 +58,8 @@ static int64_t round_trip(const struct pipes *in)
     int64_t path = in->update_ns[0];
     for (int32_t s = 0; s < in->n_stages; s++) {
         path += whole(in->forward_ns[s], in) + whole(in->backward_ns[s], in);
-        if (s + 1 < in->n_stages) path += 2 * (in->transfer_ns[s] + in->latency_ns[in->one_link ? 0 : s]);
+        if (s + 1 < in->n_stages)
+            path += 2 * (in->transfer_ns[s] + in->latency_ns[in->one_link ? 0 : s]);
     }
     return path;
 }
@@ -73,7 +77,8 @@ static void check_spans(const struct trace *t, const struct pipes *in)
     for (size_t i = 0; i < t->n_spans && in->sharing == LINK_FIFO; i++)
         for (size_t k = 0; k < i; k++) {
             const struct span *x = &t->spans[i], *y = &t->spans[k];
-            if (x->kind != SPAN_SEND || y->kind != SPAN_SEND || strcmp(x->name, y->name) != 0) continue;
+            if (x->kind != SPAN_SEND || y->kind != SPAN_SEND || strcmp(x->name, y->name) != 0)
+                continue;
             if (!in->half_duplex[strtol(x->name + 1, NULL, 10)] && x->op % 2 != y->op % 2) continue;
             ck_assert(x->end_ns <= y->begin_ns || y->end_ns <= x->begin_ns);
         }
@@ -126,7 +131,8 @@ START_TEST(the_order_of_the_lanes_changes_nothing)
         ck_assert_int_eq(plain.makespan_ns, mirrored.makespan_ns);
         ck_assert_int_eq(plain.iteration_ns, mirrored.iteration_ns);
         for (int32_t s = 0; s < in.n_stages; s++) {
-            const struct sim_device *x = &plain.devices[s], *y = &mirrored.devices[in.n_stages - 1 - s];
+            const struct sim_device *x = &plain.devices[s],
+                                    *y = &mirrored.devices[in.n_stages - 1 - s];
             ck_assert_int_eq(x->peak_bytes, y->peak_bytes);
             ck_assert_int_eq(x->peak_ns, y->peak_ns);
             ck_assert_int_eq(x->busy_ns, y->busy_ns);
@@ -146,7 +152,8 @@ START_TEST(a_steady_state_that_is_seen_early_is_the_one_that_is_reached)
         ck_assert_int_eq(whole_run.steps, 9);
         ck_assert_int_eq(pipes_step_ns(whole_run.trace, 7), short_run.iteration_ns);
         ck_assert_int_eq(whole_run.iteration_ns, short_run.iteration_ns);
-        ck_assert_int_le(whole_run.makespan_ns, short_run.makespan_ns); /* nothing follows the last step */
+        ck_assert_int_le(whole_run.makespan_ns,
+                         short_run.makespan_ns); /* nothing follows the last step */
         for (int32_t s = 0; s < in.n_stages; s++)
             ck_assert_int_eq(whole_run.devices[s].peak_bytes, short_run.devices[s].peak_bytes);
         early += short_run.steps < 9;
@@ -193,12 +200,15 @@ static int64_t peak_from_spans(const struct trace *t, const struct pipes *in, in
         for (int32_t mb = 0; mb < in->microbatches; mb++) {
             int64_t first[256], last[256];
             memset(first, -1, sizeof first), memset(last, -1, sizeof last);
-            int64_t sent[2] = {-1, -1}, begun[2] = {-1, -1}, sent_bytes[2] = {0}, begun_bytes[2] = {0};
+            int64_t sent[2] = {-1, -1}, begun[2] = {-1, -1}, sent_bytes[2] = {0},
+                    begun_bytes[2] = {0};
             for (size_t k = 0; k < t->n_spans; k++) {
                 const struct span *s = &t->spans[k];
                 if (s->device != device || s->microbatch != mb) continue;
-                if (s->kind == SPAN_SEND) sent[s->letter == 'B'] = s->end_ns, sent_bytes[s->letter == 'B'] = s->bytes;
-                if (s->kind == SPAN_RECEIVE) begun[s->letter == 'B'] = s->begin_ns, begun_bytes[s->letter == 'B'] = s->bytes;
+                if (s->kind == SPAN_SEND)
+                    sent[s->letter == 'B'] = s->end_ns, sent_bytes[s->letter == 'B'] = s->bytes;
+                if (s->kind == SPAN_RECEIVE)
+                    begun[s->letter == 'B'] = s->begin_ns, begun_bytes[s->letter == 'B'] = s->bytes;
                 if (s->kind != SPAN_COMPUTE) continue;
                 if (first[(int)s->letter] < 0) first[(int)s->letter] = s->begin_ns;
                 last[(int)s->letter] = s->end_ns;
@@ -243,7 +253,8 @@ static void blocked(struct pipes_made *m, const char *const *parts)
     struct error err = {0};
     ck_assert_int_eq(sim_run(arena, &m->program, m->cost, &o, &r, &err), ERR_INPUT);
     ck_assert_msg(strstr(err.text, "no progress: blocked set: ") == err.text, "%s", err.text);
-    for (; *parts; parts++) ck_assert_msg(strstr(err.text, *parts) != NULL, "'%s' in: %s", *parts, err.text);
+    for (; *parts; parts++)
+        ck_assert_msg(strstr(err.text, *parts) != NULL, "'%s' in: %s", *parts, err.text);
 }
 #define BLOCKED(m, ...) blocked((m), (const char *const[]){__VA_ARGS__, NULL})
 
@@ -251,7 +262,8 @@ START_TEST(a_backward_before_its_forward_waits_forever)
 {
     struct pipes in = stuck(2, 1);
     in.order[0] = "B0 F0";
-    BLOCKED(pipes_make(arena, &in), "d0 at B0 (waits for gradient 0 from d1)", "d1 at F0 (waits for activation 0 from d0)");
+    BLOCKED(pipes_make(arena, &in), "d0 at B0 (waits for gradient 0 from d1)",
+            "d1 at F0 (waits for activation 0 from d0)");
 }
 END_TEST
 
@@ -260,7 +272,8 @@ START_TEST(a_stage_that_wants_all_forwards_first_starves_one_that_does_not)
     struct pipes in = stuck(2, 3);
     in.order[0] = "F0 B0 F1 B1 F2 B2";
     in.order[1] = "F0 F1 F2 B0 B1 B2";
-    BLOCKED(pipes_make(arena, &in), "d0 at B0 (waits for gradient 0 from d1)", "d1 at F1 (waits for activation 1 from d0)");
+    BLOCKED(pipes_make(arena, &in), "d0 at B0 (waits for gradient 0 from d1)",
+            "d1 at F1 (waits for activation 1 from d0)");
 }
 END_TEST
 
@@ -280,7 +293,8 @@ START_TEST(a_full_ring_blocks_the_call_that_would_write_it)
     in.ahead = 1, in.buffers = 1;
     in.order[1] = "F0 F3 B0 B3";
     in.order[0] = "F0 F1 F2 F3 B0 B1 B2 B3";
-    BLOCKED(pipes_make(arena, &in), "d0 at F3 (waits for activation 2 to leave for d1)", "d1 at F3");
+    BLOCKED(pipes_make(arena, &in), "d0 at F3 (waits for activation 2 to leave for d1)",
+            "d1 at F3");
 }
 END_TEST
 
@@ -289,7 +303,8 @@ START_TEST(a_message_that_nobody_sends_is_waited_for)
     struct pipes in = stuck(3, 2);
     struct pipes_made *m = pipes_make(arena, &in);
     m->program.stages[1].procedures[0].n_instrs--; /* the SEND of the middle's F */
-    BLOCKED(m, "d0 at B0", "d1 at B0 (waits for gradient 0 from d2)", "d2 at F0 (waits for activation 0 from d1)");
+    BLOCKED(m, "d0 at B0", "d1 at B0 (waits for gradient 0 from d2)",
+            "d2 at F0 (waits for activation 0 from d1)");
 }
 END_TEST
 
@@ -314,7 +329,9 @@ START_TEST(the_step_that_blocks_is_named)
     struct sim_result r;
     struct error err = {0};
     ck_assert_int_eq(sim_run(arena, &m->program, m->cost, &o, &r, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "d0 at F0 of step 2 (waits for activation 0 to leave for d1)") != NULL, "%s", err.text);
+    ck_assert_msg(strstr(err.text, "d0 at F0 of step 2 (waits for activation 0 to leave for d1)") !=
+                      NULL,
+                  "%s", err.text);
 }
 END_TEST
 
@@ -338,8 +355,10 @@ static void update_calls(struct pipes_made *m, int32_t stage, int32_t n, const s
 START_TEST(groups_that_meet_in_different_orders_block)
 {
     struct pipes_made *m = two_groups();
-    const struct instr one[] = {{INSTR_REDUCE, 0}, {INSTR_REDUCE, 1}, {INSTR_AWAIT, 0}, {INSTR_AWAIT, 1}};
-    const struct instr two[] = {{INSTR_REDUCE, 1}, {INSTR_REDUCE, 0}, {INSTR_AWAIT, 0}, {INSTR_AWAIT, 1}};
+    const struct instr one[] = {
+        {INSTR_REDUCE, 0}, {INSTR_REDUCE, 1}, {INSTR_AWAIT, 0}, {INSTR_AWAIT, 1}};
+    const struct instr two[] = {
+        {INSTR_REDUCE, 1}, {INSTR_REDUCE, 0}, {INSTR_AWAIT, 0}, {INSTR_AWAIT, 1}};
     update_calls(m, 0, 4, one), update_calls(m, 1, 4, two);
     BLOCKED(m, "d0 at U (waits for group sum)", "d1 at U (waits for group sum)");
 }
@@ -348,7 +367,8 @@ END_TEST
 START_TEST(awaiting_what_was_never_launched_blocks)
 {
     struct pipes_made *m = two_groups();
-    const struct instr one[] = {{INSTR_REDUCE, 0}, {INSTR_AWAIT, 0}}, two[] = {{INSTR_AWAIT, 0}, {INSTR_REDUCE, 0}};
+    const struct instr one[] = {{INSTR_REDUCE, 0}, {INSTR_AWAIT, 0}},
+                       two[] = {{INSTR_AWAIT, 0}, {INSTR_REDUCE, 0}};
     update_calls(m, 0, 2, one), update_calls(m, 1, 2, two);
     BLOCKED(m, "d0 at U (waits for group sum)", "d1 at U (waits for group sum)");
 }

@@ -34,8 +34,8 @@ static struct made make(const struct plan *p, bool fused)
     return m;
 }
 
-static int64_t procedure_ns(struct made *m, const struct program *p, const struct program_stage *s, char letter,
-                            bool again_only)
+static int64_t procedure_ns(struct made *m, const struct program *p, const struct program_stage *s,
+                            char letter, bool again_only)
 {
     int32_t index = program_procedure(s, letter, "");
     int64_t sum = 0;
@@ -47,7 +47,8 @@ static int64_t procedure_ns(struct made *m, const struct program *p, const struc
         /* What lowering adds for its own ends: handing a gradient on, sums in order. */
         if (strstr(name, ".pass") || strstr(name, ".sum")) continue;
         int64_t ns;
-        ck_assert_int_eq(cost_op(m->cost, p->devices[0].type_index, &s->ops[x->arg], &ns, NULL), OK);
+        ck_assert_int_eq(cost_op(m->cost, p->devices[0].type_index, &s->ops[x->arg], &ns, NULL),
+                         OK);
         sum += ns;
     }
     return sum;
@@ -71,7 +72,8 @@ static void compare(struct made *m, const struct program *p, const struct progra
 {
     struct stage_cost c;
     struct error err = {0};
-    ck_assert_msg(sim_stage(m->table, s->first_layer, s->last_layer, 0, &c, &err) == OK, "%s", err.text);
+    ck_assert_msg(sim_stage(m->table, s->first_layer, s->last_layer, 0, &c, &err) == OK, "%s",
+                  err.text);
     ck_assert_int_eq(c.forward_ns, procedure_ns(m, p, s, 'F', false));
     bool split = program_procedure(s, 'I', "") >= 0;
     if (split) {
@@ -81,13 +83,17 @@ static void compare(struct made *m, const struct program *p, const struct progra
         ck_assert_int_eq(c.input_ns + c.weight_ns, procedure_ns(m, p, s, 'B', false));
     }
     ck_assert_int_eq(c.update_ns, procedure_ns(m, p, s, 'U', false));
-    if (s->recompute) ck_assert_int_eq(c.recompute_ns, procedure_ns(m, p, s, split ? 'I' : 'B', true));
+    if (s->recompute)
+        ck_assert_int_eq(c.recompute_ns, procedure_ns(m, p, s, split ? 'I' : 'B', true));
     ck_assert_int_eq(c.parameter_bytes, s->class_bytes[SLOT_PARAMETER]);
     ck_assert_int_eq(c.gradient_bytes, s->class_bytes[SLOT_GRADIENT]);
     ck_assert_int_eq(c.state_bytes, s->class_bytes[SLOT_STATE]);
-    if (s->recompute) ck_assert_int_le(kept_bytes(s), c.input_bytes);
-    else ck_assert_int_eq(c.activation_bytes, kept_bytes(s));
-    if (!s->recompute && !split && !p->deterministic) ck_assert_int_le(s->class_bytes[SLOT_SCRATCH], 2 * c.scratch_bytes + 64);
+    if (s->recompute)
+        ck_assert_int_le(kept_bytes(s), c.input_bytes);
+    else
+        ck_assert_int_eq(c.activation_bytes, kept_bytes(s));
+    if (!s->recompute && !split && !p->deterministic)
+        ck_assert_int_le(s->class_bytes[SLOT_SCRATCH], 2 * c.scratch_bytes + 64);
 }
 
 START_TEST(stage_costs_are_what_lowering_makes_of_the_layers)
@@ -123,7 +129,8 @@ START_TEST(a_step_of_one_device_is_the_sum_of_its_stage_costs)
         struct error err = {0};
         ck_assert_int_eq(sim_stage(m.table, 0, last[0], 0, &c, &err), OK);
         ck_assert_msg(sim_run(arena, program, m.cost, &o, &r, &err) == OK, "%s", err.text);
-        ck_assert_int_eq(r.iteration_ns, 5 * (c.forward_ns + c.input_ns + c.weight_ns) + c.update_ns);
+        ck_assert_int_eq(r.iteration_ns,
+                         5 * (c.forward_ns + c.input_ns + c.weight_ns) + c.update_ns);
         ck_assert_int_le(r.devices[0].peak_bytes, r.devices[0].reserved_bytes);
     }
 }
@@ -139,12 +146,15 @@ START_TEST(every_lowered_plan_can_be_simulated_and_stays_within_what_is_reserved
         struct sim_result r, whole;
         struct error err = {0};
         ck_assert_msg(sim_run(arena, program, m.cost, &o, &r, &err) == OK, "%s", err.text);
-        ck_assert_msg(sim_run(arena, program, m.cost, &with_trace, &whole, &err) == OK, "%s", err.text);
+        ck_assert_msg(sim_run(arena, program, m.cost, &with_trace, &whole, &err) == OK, "%s",
+                      err.text);
         ck_assert_int_gt(r.iteration_ns, 0);
         ck_assert_int_eq(r.iteration_ns, whole.iteration_ns);
-        for (size_t i = 0; i < whole.trace->n_spans; i++) { /* a steady step that is seen early is one that lasts */
+        for (size_t i = 0; i < whole.trace->n_spans;
+             i++) { /* a steady step that is seen early is one that lasts */
             const struct span *x = &whole.trace->spans[i];
-            if (x->kind == SPAN_STEP && x->step == 4) ck_assert_int_eq(r.iteration_ns, x->end_ns - x->begin_ns);
+            if (x->kind == SPAN_STEP && x->step == 4)
+                ck_assert_int_eq(r.iteration_ns, x->end_ns - x->begin_ns);
         }
         ck_assert_int_ge(r.makespan_ns, whole.makespan_ns); /* nothing follows the last step */
         for (int32_t i = 0; i < program->n_devices; i++) {
@@ -170,7 +180,8 @@ START_TEST(ranges_add_up_and_nonsense_is_refused)
         ck_assert_int_eq(front.forward_ns + back.forward_ns, all.forward_ns);
         ck_assert_int_eq(front.input_ns + back.input_ns, all.input_ns);
         ck_assert_int_eq(front.weight_ns + back.weight_ns, all.weight_ns);
-        ck_assert_int_eq(front.parameter_bytes + back.parameter_bytes, all.parameter_bytes); /* nothing is tied */
+        ck_assert_int_eq(front.parameter_bytes + back.parameter_bytes,
+                         all.parameter_bytes); /* nothing is tied */
         ck_assert_int_gt(back.input_bytes, 0);
         ck_assert_int_eq(sim_stage(m.table, 0, cut, 0, &again, &err), OK);
         ck_assert_mem_eq(&front, &again, sizeof front);

@@ -13,15 +13,25 @@ static void tear_down(void) { arena_free(a); }
 
 static struct trace *a_trace(void)
 {
-    static struct program_device devices[] = {{.name = "a.0", .type = "t"}, {.name = "a.1", .type = "t"}};
+    static struct program_device devices[] = {{.name = "a.0", .type = "t"},
+                                              {.name = "a.1", .type = "t"}};
     struct program p = {.name = "p", .n_devices = 2, .devices = devices, .n_stages = 2};
     return trace_new(a, TRACE_SIM, &p);
 }
 
-static struct span a_span(enum span_kind kind, enum stream stream, int32_t device, char letter, int32_t step, int64_t begin, int64_t end)
+static struct span a_span(enum span_kind kind, enum stream stream, int32_t device, char letter,
+                          int32_t step, int64_t begin, int64_t end)
 {
-    return (struct span){.kind = kind, .stream = stream, .device = device, .peer = -1, .stage = device, .letter = letter,
-                         .step = step, .begin_ns = begin, .end_ns = end, .name = "x"};
+    return (struct span){.kind = kind,
+                         .stream = stream,
+                         .device = device,
+                         .peer = -1,
+                         .stage = device,
+                         .letter = letter,
+                         .step = step,
+                         .begin_ns = begin,
+                         .end_ns = end,
+                         .name = "x"};
 }
 
 /* Window 100 … 200. Device 1 computes 110-130 and 150-200 (an update from 190), a message is under way 95-110, a
@@ -64,9 +74,12 @@ START_TEST(the_parts_of_an_iteration_add_up)
         struct stats s;
         for (uint64_t i = 0; i < 60; i++) {
             enum stream stream = (enum stream)rng_below(seed, 0, i, STREAM_step);
-            int64_t begin = (int64_t)rng_below(seed, 1, i, 1000), length = (int64_t)rng_below(seed, 2, i, 200);
-            trace_add(t, a_span(stream == STREAM_compute ? SPAN_COMPUTE : SPAN_SEND, stream, (int32_t)rng_below(seed, 3, i, 2),
-                                "FBIWU"[rng_below(seed, 4, i, 5)], (int32_t)rng_below(seed, 5, i, 4), begin, begin + length));
+            int64_t begin = (int64_t)rng_below(seed, 1, i, 1000),
+                    length = (int64_t)rng_below(seed, 2, i, 200);
+            trace_add(t,
+                      a_span(stream == STREAM_compute ? SPAN_COMPUTE : SPAN_SEND, stream,
+                             (int32_t)rng_below(seed, 3, i, 2), "FBIWU"[rng_below(seed, 4, i, 5)],
+                             (int32_t)rng_below(seed, 5, i, 4), begin, begin + length));
         }
         stats_of_trace(a, t, &s);
         for (int32_t d = 0; d < 2; d++) {

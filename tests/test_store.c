@@ -36,34 +36,60 @@ static void tear_down(void)
 
 static struct profile example(uint64_t seed, size_t n)
 {
-    struct profile p = {.cluster = "team", .machine = "a machine, 2 processors", .note = "tiny", .calibrated_on = "", .pace = 1.03,
-                        .cluster_hash = UINT64_C(0xfedcba9876543210), .n_ops = n, .n_fits = 2, .n_links = 2, .n_factors = 3};
+    struct profile p = {.cluster = "team",
+                        .machine = "a machine, 2 processors",
+                        .note = "tiny",
+                        .calibrated_on = "",
+                        .pace = 1.03,
+                        .cluster_hash = UINT64_C(0xfedcba9876543210),
+                        .n_ops = n,
+                        .n_fits = 2,
+                        .n_links = 2,
+                        .n_factors = 3};
     static struct op_fit fits[] = {
-        {.base = "host", .kind = OP_matmul, .constant_s = 1e-6, .s_per_flop = 1e-11, .s_per_byte = 3e-10, .residual = 0.07,
-         .min_flops = 100, .max_flops = 1e9, .rows = 12},
+        {.base = "host",
+         .kind = OP_matmul,
+         .constant_s = 1e-6,
+         .s_per_flop = 1e-11,
+         .s_per_byte = 3e-10,
+         .residual = 0.07,
+         .min_flops = 100,
+         .max_flops = 1e9,
+         .rows = 12},
         {.base = "host", .kind = OP_matmul, .dtype = DTYPE_fp64, .constant_s = 2e-6, .rows = 4}};
-    static struct link_row links[] = {{"bus", {5e-6, 8e9, 0.02, 1024, 1 << 20, SOURCE_FITTED}},
-                                      {"lan \"one\"", {50e-6, 1e9, 0, 0, INT64_MAX, SOURCE_STATED}}};
-    static struct factor_row factors[] = {{"slow", OP_matmul, 1.1, 7, "run:x"}, {"*", OP_add, 0.9, 3, "run:x"}, {"*", -1, 1.02, 20, "run:x, y"}};
+    static struct link_row links[] = {
+        {"bus", {5e-6, 8e9, 0.02, 1024, 1 << 20, SOURCE_FITTED}},
+        {"lan \"one\"", {50e-6, 1e9, 0, 0, INT64_MAX, SOURCE_STATED}}};
+    static struct factor_row factors[] = {{"slow", OP_matmul, 1.1, 7, "run:x"},
+                                          {"*", OP_add, 0.9, 3, "run:x"},
+                                          {"*", -1, 1.02, 20, "run:x, y"}};
     p.fits = fits;
     p.links = links;
     p.factors = factors;
     p.ops = ARENA_ARRAY(a, struct op_row, n);
     for (size_t i = 0; i < n; i++)
-        p.ops[i] = (struct op_row){.base = i % 4 ? "host" : "type:slow", .key = rng_u64(seed, 0, i), .kind = (enum op_kind)(i % OP_KIND_COUNT),
-                                   .dtype = (enum dtype)(i % DTYPE_COUNT), .flops = 1e9 * rng_uniform(seed, 1, i), .bytes = (double)i,
-                                   .text = arena_printf(a, "operator %zu", i), .seconds = rng_uniform(seed, 2, i),
-                                   .spread = 0.1, .samples = (int32_t)i, .provenance = "profile"};
+        p.ops[i] = (struct op_row){.base = i % 4 ? "host" : "type:slow",
+                                   .key = rng_u64(seed, 0, i),
+                                   .kind = (enum op_kind)(i % OP_KIND_COUNT),
+                                   .dtype = (enum dtype)(i % DTYPE_COUNT),
+                                   .flops = 1e9 * rng_uniform(seed, 1, i),
+                                   .bytes = (double)i,
+                                   .text = arena_printf(a, "operator %zu", i),
+                                   .seconds = rng_uniform(seed, 2, i),
+                                   .spread = 0.1,
+                                   .samples = (int32_t)i,
+                                   .provenance = "profile"};
     profile_sort(&p);
     return p;
 }
 
 static bool same_heads(const struct profile *p, const struct profile *q)
 {
-    return p->id == q->id && p->parent == q->parent && !strcmp(p->cluster, q->cluster) && !strcmp(p->machine, q->machine) &&
-           !strcmp(p->note, q->note) && !strcmp(p->calibrated_on, q->calibrated_on) && p->cluster_hash == q->cluster_hash &&
-           p->pace == q->pace && p->n_ops == q->n_ops && p->n_fits == q->n_fits && p->n_links == q->n_links &&
-           p->n_factors == q->n_factors;
+    return p->id == q->id && p->parent == q->parent && !strcmp(p->cluster, q->cluster) &&
+           !strcmp(p->machine, q->machine) && !strcmp(p->note, q->note) &&
+           !strcmp(p->calibrated_on, q->calibrated_on) && p->cluster_hash == q->cluster_hash &&
+           p->pace == q->pace && p->n_ops == q->n_ops && p->n_fits == q->n_fits &&
+           p->n_links == q->n_links && p->n_factors == q->n_factors;
 }
 
 static bool same(const struct profile *p, const struct profile *q)
@@ -71,28 +97,31 @@ static bool same(const struct profile *p, const struct profile *q)
     if (!same_heads(p, q)) return false;
     for (size_t i = 0; i < p->n_ops; i++) {
         const struct op_row *x = &p->ops[i], *y = &q->ops[i];
-        if (strcmp(x->base, y->base) || x->key != y->key || x->kind != y->kind || x->dtype != y->dtype || x->flops != y->flops ||
-            x->bytes != y->bytes || strcmp(x->text, y->text) || x->seconds != y->seconds || x->spread != y->spread ||
+        if (strcmp(x->base, y->base) || x->key != y->key || x->kind != y->kind ||
+            x->dtype != y->dtype || x->flops != y->flops || x->bytes != y->bytes ||
+            strcmp(x->text, y->text) || x->seconds != y->seconds || x->spread != y->spread ||
             x->samples != y->samples || strcmp(x->provenance, y->provenance))
             return false;
     }
     for (size_t i = 0; i < p->n_fits; i++) {
         const struct op_fit *x = &p->fits[i], *y = &q->fits[i];
-        if (strcmp(x->base, y->base) || x->kind != y->kind || x->dtype != y->dtype || x->constant_s != y->constant_s ||
-            x->s_per_flop != y->s_per_flop || x->s_per_byte != y->s_per_byte || x->residual != y->residual ||
+        if (strcmp(x->base, y->base) || x->kind != y->kind || x->dtype != y->dtype ||
+            x->constant_s != y->constant_s || x->s_per_flop != y->s_per_flop ||
+            x->s_per_byte != y->s_per_byte || x->residual != y->residual ||
             x->min_flops != y->min_flops || x->max_flops != y->max_flops || x->rows != y->rows)
             return false;
     }
     for (size_t i = 0; i < p->n_links; i++) {
         const struct link_model *x = &p->links[i].model, *y = &q->links[i].model;
-        if (strcmp(p->links[i].name, q->links[i].name) || x->latency_s != y->latency_s || x->bandwidth_Bps != y->bandwidth_Bps ||
-            x->residual != y->residual || x->min_bytes != y->min_bytes || x->max_bytes != y->max_bytes || x->source != y->source)
+        if (strcmp(p->links[i].name, q->links[i].name) || x->latency_s != y->latency_s ||
+            x->bandwidth_Bps != y->bandwidth_Bps || x->residual != y->residual ||
+            x->min_bytes != y->min_bytes || x->max_bytes != y->max_bytes || x->source != y->source)
             return false;
     }
     for (size_t i = 0; i < p->n_factors; i++) {
         const struct factor_row *x = &p->factors[i], *y = &q->factors[i];
-        if (strcmp(x->type, y->type) || x->kind != y->kind || x->factor != y->factor || x->samples != y->samples ||
-            strcmp(x->provenance, y->provenance))
+        if (strcmp(x->type, y->type) || x->kind != y->kind || x->factor != y->factor ||
+            x->samples != y->samples || strcmp(x->provenance, y->provenance))
             return false;
     }
     return true;
@@ -174,7 +203,9 @@ START_TEST(what_is_not_there_is_said)
     fill(p, 3);
     struct store *s = opened(false);
     ck_assert_int_eq(store_latest(s, 12345, "other", &id, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "no profile of cluster other") && strstr(err.text, "musher profile"), "%s", err.text);
+    ck_assert_msg(strstr(err.text, "no profile of cluster other") &&
+                      strstr(err.text, "musher profile"),
+                  "%s", err.text);
     ck_assert_int_eq(store_load(s, a, 7, &back, &err), ERR_INPUT);
     ck_assert_msg(strstr(err.text, "no profile 7"), "%s", err.text);
     struct profile orphan = example(4, 1);
@@ -214,9 +245,13 @@ static int sql(const char *text)
     return rc;
 }
 
-static const char *const changes[] = {
-    "update op_row set seconds = 1", "delete from op_row", "update profile set pace = 2", "delete from profile where id = 2",
-    "update link_row set latency_s = 0", "delete from factor_row", "insert into profile select * from profile where id = 1"};
+static const char *const changes[] = {"update op_row set seconds = 1",
+                                      "delete from op_row",
+                                      "update profile set pace = 2",
+                                      "delete from profile where id = 2",
+                                      "update link_row set latency_s = 0",
+                                      "delete from factor_row",
+                                      "insert into profile select * from profile where id = 1"};
 START_TEST(a_stored_profile_is_never_changed)
 {
     struct profile p[2], back;
@@ -230,13 +265,17 @@ START_TEST(a_stored_profile_is_never_changed)
 END_TEST
 
 static const char *const tampers[] = {
-    "drop trigger op_row_fixed; update op_row set seconds = seconds + 1 where profile = 2 and rowid % 3 = 0",
+    "drop trigger op_row_fixed; update op_row set seconds = seconds + 1 where profile = 2 and "
+    "rowid % 3 = 0",
     "drop trigger op_row_kept; delete from op_row where rowid = (select max(rowid) from op_row)",
     "drop trigger profile_fixed; update profile set pace = 1.04 where id = 2",
     "drop trigger link_row_fixed; update link_row set source = 'measured' where profile = 2",
     "drop trigger profile_fixed; update profile set n_factors = 2 where id = 2",
-    "pragma user_version = 2", "update meta set value = 3 where name = 'profiles'", "update meta set value = 9 where name = 'schema'",
-    "drop table factor_row", "pragma application_id = 1"};
+    "pragma user_version = 2",
+    "update meta set value = 3 where name = 'profiles'",
+    "update meta set value = 9 where name = 'schema'",
+    "drop table factor_row",
+    "pragma application_id = 1"};
 START_TEST(what_was_tampered_with_is_refused)
 {
     struct profile p[2], back;
@@ -301,7 +340,9 @@ START_TEST(no_flipped_bit_changes_a_profile_silently)
         enum status st = store_open(scratch, db, false, &s, &err);
         if (st == OK) st = store_latest(s, p[1].cluster_hash, "team", &id, &err);
         for (int k = 0; k < 2 && st == OK; k++) st = store_load(s, scratch, k + 1, &back[k], &err);
-        if (st == OK) ck_assert_msg(id == 2 && same(&back[0], &p[0]) && same(&back[1], &p[1]), "bit %llu", (unsigned long long)bit);
+        if (st == OK)
+            ck_assert_msg(id == 2 && same(&back[0], &p[0]) && same(&back[1], &p[1]), "bit %llu",
+                          (unsigned long long)bit);
         seen += st != OK;
         if (s) store_close(s);
         bytes[bit / 8] = (char)(bytes[bit / 8] ^ 1 << bit % 8);
@@ -333,7 +374,10 @@ START_TEST(a_writer_that_died_leaves_the_database_as_it_was)
     if (!child) {
         sqlite3 *c = NULL;
         sqlite3_open(db, &c);
-        sqlite3_exec(c, "pragma cache_size=4; begin immediate; drop trigger op_row_fixed; update op_row set seconds = 1", NULL, NULL, NULL);
+        sqlite3_exec(c,
+                     "pragma cache_size=4; begin immediate; drop trigger op_row_fixed; update "
+                     "op_row set seconds = 1",
+                     NULL, NULL, NULL);
         _exit(0);
     }
     int how = 0;

@@ -1,4 +1,4 @@
-/* Traces: files out and in, order, the iteration and the Chrome export. */
+/* Traces: files out and in, order and the iteration. */
 #include "traces/trace.h"
 
 #include "core/arena.h"
@@ -6,7 +6,7 @@
 #include "core/file.h"
 #include "core/rng.h"
 #include "tests/suites.h"
-#include "traces/export_chrome.h"
+#include "tests/traces.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -32,57 +32,25 @@ static void tear_down(void)
     arena_free(a);
 }
 
-/* Two devices, one stage each. */
-static struct trace *empty_trace(enum trace_source source)
-{
-    static struct program_device devices[] = {
-        {.name = "a.0", .type = "fast", .slowdown = 1.5}, {.name = "b.0", .type = "slow", .slowdown = 3}};
-    struct program p = {.name = "a \"plan\"", .plan_hash = 0xfedcba9876543210, .emulated = true, .steps = 3,
-                        .n_devices = 2, .devices = devices, .n_stages = 2};
-    return trace_new(a, source, &p);
-}
-
-static struct span compute(int32_t device, char letter, int32_t step, int32_t microbatch, int64_t begin, int64_t end)
-{
-    return (struct span){.kind = SPAN_COMPUTE, .stream = STREAM_compute, .device = device, .peer = -1, .stage = device,
-                         .letter = letter, .step = step, .microbatch = microbatch, .op = 1, .begin_ns = begin,
-                         .end_ns = end, .bytes = 100, .key = 0xabcdef, .name = "matmul"};
-}
-
-static struct span step_end(int32_t step, int64_t end)
-{
-    return (struct span){.kind = SPAN_STEP, .stream = STREAM_step, .peer = -1, .stage = -1, .letter = 'S', .step = step,
-                         .microbatch = -1, .op = -1, .end_ns = end, .name = "step"};
-}
-
-/* Both ends of a message from device 0 to device 1. */
-static void add_message(struct trace *t, int32_t microbatch, int64_t begin, int64_t left, int64_t arrived)
-{
-    struct span s = {.kind = SPAN_SEND, .stream = STREAM_send, .device = 0, .peer = 1, .stage = 0, .letter = 'F',
-                     .microbatch = microbatch, .begin_ns = begin, .end_ns = left, .bytes = 64, .name = "lan"};
-    trace_add(t, s);
-    s.kind = SPAN_RECEIVE;
-    s.stream = STREAM_receive;
-    s.device = 1;
-    s.peer = 0;
-    s.stage = 1;
-    s.end_ns = arrived;
-    trace_add(t, s);
-}
-
 static struct trace *random_trace(uint64_t seed, size_t n)
 {
-    static const char *const names[] = {"matmul", "lan", "a \"quoted\\\" link", "tab\there", "Gänge → 𝄞", ""};
-    struct trace *t = empty_trace(TRACE_HOST);
+    static const char *const names[] = {"matmul",    "lan",       "a \"quoted\\\" link",
+                                        "tab\there", "Gänge → 𝄞", ""};
+    struct trace *t = empty_trace(a, TRACE_HOST);
     for (size_t i = 0; i < n; i++) {
         uint64_t at = i * 16;
         struct span s = {.kind = (enum span_kind)rng_below(seed, 0, at, SPAN_KIND_COUNT),
                          .stream = (enum stream)rng_below(seed, 0, at + 1, STREAM_COUNT),
-                         .device = (int32_t)rng_below(seed, 0, at + 2, 2), .peer = (int32_t)rng_below(seed, 0, at + 3, 3) - 1,
-                         .stage = (int32_t)rng_below(seed, 0, at + 4, 2), .letter = "FBIWUS"[rng_below(seed, 0, at + 5, 6)],
-                         .step = (int32_t)rng_below(seed, 0, at + 6, 5), .microbatch = (int32_t)rng_below(seed, 0, at + 7, 9) - 1,
-                         .op = (int32_t)rng_below(seed, 0, at + 8, 50) - 1, .part = (int32_t)rng_below(seed, 0, at + 9, 3),
-                         .begin_ns = (int64_t)rng_below(seed, 0, at + 10, 1000), .bytes = (int64_t)rng_below(seed, 0, at + 11, 3),
+                         .device = (int32_t)rng_below(seed, 0, at + 2, 2),
+                         .peer = (int32_t)rng_below(seed, 0, at + 3, 3) - 1,
+                         .stage = (int32_t)rng_below(seed, 0, at + 4, 2),
+                         .letter = "FBIWUS"[rng_below(seed, 0, at + 5, 6)],
+                         .step = (int32_t)rng_below(seed, 0, at + 6, 5),
+                         .microbatch = (int32_t)rng_below(seed, 0, at + 7, 9) - 1,
+                         .op = (int32_t)rng_below(seed, 0, at + 8, 50) - 1,
+                         .part = (int32_t)rng_below(seed, 0, at + 9, 3),
+                         .begin_ns = (int64_t)rng_below(seed, 0, at + 10, 1000),
+                         .bytes = (int64_t)rng_below(seed, 0, at + 11, 3),
                          .key = rng_below(seed, 0, at + 12, 2) ? rng_u64(seed, 0, at + 13) : 0,
                          .name = names[rng_below(seed, 0, at + 14, 6)]};
         s.end_ns = s.begin_ns + (int64_t)(rng_u64(seed, 0, at + 15) >> 2);
@@ -162,47 +130,52 @@ START_TEST(equal_names_are_one_copy)
     ck_assert_int_eq(trace_write(t, file_a, &err), OK);
     ck_assert_int_eq(trace_read(a, file_a, &back, &err), OK);
     for (size_t i = 1; i < back->n_spans; i++)
-        if (!strcmp(back->spans[i].name, back->spans[0].name)) ck_assert_ptr_eq(back->spans[i].name, back->spans[0].name);
+        if (!strcmp(back->spans[i].name, back->spans[0].name))
+            ck_assert_ptr_eq(back->spans[i].name, back->spans[0].name);
 }
 END_TEST
 
 START_TEST(sorting_keeps_the_order_of_equals)
 {
-    struct trace *t = empty_trace(TRACE_SIM);
+    struct trace *t = empty_trace(a, TRACE_SIM);
     for (int32_t i = 0; i < 4000; i++) trace_add(t, compute(i % 2, 'F', 0, i, i % 7, 10));
     trace_sort(t);
     ck_assert(trace_sorted(t));
     for (size_t i = 1; i < t->n_spans; i++) {
         const struct span *x = &t->spans[i - 1], *y = &t->spans[i];
-        if (x->device == y->device && x->begin_ns == y->begin_ns) ck_assert_int_lt(x->microbatch, y->microbatch);
+        if (x->device == y->device && x->begin_ns == y->begin_ns)
+            ck_assert_int_lt(x->microbatch, y->microbatch);
     }
 }
 END_TEST
 
 START_TEST(the_clock_tells_which_machine_wrote)
 {
-    ck_assert_str_eq(empty_trace(TRACE_SIM)->clock, "simulated");
-    ck_assert_str_eq(empty_trace(TRACE_HOST)->clock, "virtual");
+    ck_assert_str_eq(empty_trace(a, TRACE_SIM)->clock, "simulated");
+    ck_assert_str_eq(empty_trace(a, TRACE_HOST)->clock, "virtual");
     struct program real = {.name = "p"};
     ck_assert_str_eq(trace_new(a, TRACE_CUDA, &real)->clock, "wall");
 }
 END_TEST
 
 /* Ends in any order; -1 ends the list. */
-static const struct { int64_t ends[8], iteration; } iterations[] = {
+static const struct {
+    int64_t ends[8], iteration;
+} iterations[] = {
     {{-1}, 0},
     {{70, -1}, 70},
     {{100, 130, -1}, 30},
-    {{500, 530, 560, 600, -1}, 30},       /* 30 30 40 */
-    {{500, 520, 550, -1}, 25},            /* 20 30 */
+    {{500, 530, 560, 600, -1}, 30},           /* 30 30 40 */
+    {{500, 520, 550, -1}, 25},                /* 20 30 */
     {{1000, 1010, 1500, 1510, 1521, -1}, 10}, /* 10 490 10 11: (10 + 11) / 2, rounded down */
 };
 START_TEST(the_iteration_is_the_median_of_the_steps_after_the_first)
 {
-    struct trace *t = empty_trace(TRACE_HOST);
+    struct trace *t = empty_trace(a, TRACE_HOST);
     int n = 0;
     while (iterations[_i].ends[n] >= 0) n++;
-    for (int s = n; s-- > 0;) trace_add(t, step_end(s + 3, iterations[_i].ends[s])); /* a resumed run starts at 3 */
+    for (int s = n; s-- > 0;)
+        trace_add(t, step_end(s + 3, iterations[_i].ends[s])); /* a resumed run starts at 3 */
     trace_add(t, compute(0, 'F', 0, 0, 0, 100000));
     ck_assert_int_eq(trace_iteration(t), iterations[_i].iteration);
 }
@@ -210,7 +183,7 @@ END_TEST
 
 START_TEST(of_a_step_told_twice_the_later_end_counts)
 {
-    struct trace *t = empty_trace(TRACE_HOST);
+    struct trace *t = empty_trace(a, TRACE_HOST);
     trace_add(t, step_end(0, 100));
     trace_add(t, step_end(1, 150));
     trace_add(t, step_end(1, 140));
@@ -220,42 +193,61 @@ END_TEST
 
 /* --- bad files ------------------------------------------------------------------------------- */
 
-#define HEAD "{\"schema\":1,\"kind\":\"musher-trace\",\"source\":\"sim\",\"plan\":\"p\",\"plan_hash\":\"00000000000000ff\",\"clock\":\"simulated\","
+#define HEAD                                                                                       \
+    "{\"schema\":1,\"kind\":\"musher-trace\",\"source\":\"sim\",\"plan\":\"p\",\"plan_hash\":"     \
+    "\"00000000000000ff\",\"clock\":\"simulated\","
 #define DEVICES "\"devices\":[{\"id\":\"d\",\"type\":\"t\",\"slowdown\":0,\"peak_bytes\":0}]"
 #define HEADER HEAD "\"iteration_ns\":1,\"steps\":1,\"stages\":1,\"spans\":1," DEVICES "}\n"
-#define SPAN "{\"kind\":\"compute\",\"stream\":\"compute\",\"device\":0,\"stage\":0,\"letter\":\"F\",\"step\":0,\"microbatch\":0,\"op\":0,\"begin_ns\":1,\"end_ns\":2,\"name\":\"add\"}\n"
+#define SPAN                                                                                       \
+    "{\"kind\":\"compute\",\"stream\":\"compute\",\"device\":0,\"stage\":0,\"letter\":\"F\","      \
+    "\"step\":0,\"microbatch\":0,\"op\":0,\"begin_ns\":1,\"end_ns\":2,\"name\":\"add\"}\n"
 #define REST ",\"letter\":\"F\",\"step\":0,\"microbatch\":0,\"op\":0,\"name\":\"add\"}\n"
 #define PLACE "{\"kind\":\"compute\",\"stream\":\"compute\",\"device\":0,\"stage\":0"
 
-static const struct { const char *text, *says; } bad[] = {
+static const struct {
+    const char *text, *says;
+} bad[] = {
     {"", "the file is empty"},
     {"hello\n", ":1: not a trace"},
     {"{\"schema\":1}\n", ":1: not a trace of musher (no kind"},
     {"{\"schema\":1,\n", ":1:"},
     {"{\"schema\":2,\"kind\":\"musher-trace\",\"news\":1}\n", ":1: schema 2 of traces is unknown"},
-    {HEAD "\"iteration_ns\":-1,\"steps\":1,\"stages\":1,\"spans\":0," DEVICES "}\n", ":1: iteration_ns"},
-    {HEAD "\"iteration_ns\":1,\"steps\":1,\"stages\":1,\"spans\":0,\"extra\":1," DEVICES "}\n", "extra"},
-    {HEAD "\"iteration_ns\":1,\"steps\":1,\"stages\":1,\"spans\":0}\n", "the key 'devices' is missing"},
+    {HEAD "\"iteration_ns\":-1,\"steps\":1,\"stages\":1,\"spans\":0," DEVICES "}\n",
+     ":1: iteration_ns"},
+    {HEAD "\"iteration_ns\":1,\"steps\":1,\"stages\":1,\"spans\":0,\"extra\":1," DEVICES "}\n",
+     "extra"},
+    {HEAD "\"iteration_ns\":1,\"steps\":1,\"stages\":1,\"spans\":0}\n",
+     "the key 'devices' is missing"},
     {HEADER, ":1: the file ends after 0 spans of the 1"},
     {HEADER SPAN SPAN, ":3: the file ends after 2 spans of the 1"},
     {HEADER HEADER, ":2: a second header"},
     {HEADER "\n", ":2: the line ends where a span"},
     {HEADER "[]\n", ":2: column 1: a span"},
     {HEADER "{\"kind\":\"compute\"}\n", ":2: the key 'stream' is missing"},
-    {HEADER PLACE ",\"begin_ns\":5,\"end_ns\":4" REST, ":2: the span ends (4 ns) before it begins (5 ns)"},
+    {HEADER PLACE ",\"begin_ns\":5,\"end_ns\":4" REST,
+     ":2: the span ends (4 ns) before it begins (5 ns)"},
     {HEADER PLACE ",\"begin_ns\":-5,\"end_ns\":4" REST, ":2: begin_ns -5 is outside 0"},
     {HEADER PLACE ",\"begin_ns\":1.5,\"end_ns\":4" REST, ":2: column"},
     {HEADER PLACE ",\"begin_ns\":9223372036854775808,\"end_ns\":4" REST, "an integer of 64 bits"},
     {HEADER PLACE ",\"begin_ns\":01,\"end_ns\":4" REST, "an integer"},
-    {HEADER PLACE ",\"begin_ns\":1,\"begin_ns\":1,\"end_ns\":4" REST, "the key 'begin_ns' is given twice"},
+    {HEADER PLACE ",\"begin_ns\":1,\"begin_ns\":1,\"end_ns\":4" REST,
+     "the key 'begin_ns' is given twice"},
     {HEADER PLACE ",\"begin_ns\":1,\"end_ns\":4,\"colour\":4" REST, "unknown key 'colour'"},
-    {HEADER "{\"kind\":\"compute\",\"stream\":\"compute\",\"device\":1,\"stage\":0,\"begin_ns\":1,\"end_ns\":2" REST, ":2: device 1 is outside 0 ... 0"},
-    {HEADER "{\"kind\":\"dance\",\"stream\":\"compute\",\"device\":0,\"stage\":0,\"begin_ns\":1,\"end_ns\":2" REST, "unknown kind 'dance'"},
-    {HEADER "{\"kind\":\"compute\",\"stream\":\"river\",\"device\":0,\"stage\":0,\"begin_ns\":1,\"end_ns\":2" REST, "unknown stream 'river'"},
+    {HEADER "{\"kind\":\"compute\",\"stream\":\"compute\",\"device\":1,\"stage\":0,\"begin_ns\":1,"
+            "\"end_ns\":2" REST,
+     ":2: device 1 is outside 0 ... 0"},
+    {HEADER "{\"kind\":\"dance\",\"stream\":\"compute\",\"device\":0,\"stage\":0,\"begin_ns\":1,"
+            "\"end_ns\":2" REST,
+     "unknown kind 'dance'"},
+    {HEADER "{\"kind\":\"compute\",\"stream\":\"river\",\"device\":0,\"stage\":0,\"begin_ns\":1,"
+            "\"end_ns\":2" REST,
+     "unknown stream 'river'"},
     {HEADER PLACE ",\"begin_ns\":1,\"end_ns\":4,\"peer\":1" REST, "peer 1 is outside -1 ... 0"},
     {HEADER PLACE ",\"begin_ns\":1,\"end_ns\":4,\"key\":\"ABC\"" REST, "16 hexadecimal digits"},
     {HEADER PLACE ",\"begin_ns\":1,\"end_ns\":4" REST "x", ":3: the last line has no end"},
-    {HEADER "{\"kind\":\"compute\",\"stream\":\"compute\",\"device\":0,\"stage\":-1,\"begin_ns\":1,\"end_ns\":2" REST, "has no stage"},
+    {HEADER "{\"kind\":\"compute\",\"stream\":\"compute\",\"device\":0,\"stage\":-1,\"begin_ns\":1,"
+            "\"end_ns\":2" REST,
+     "has no stage"},
     {HEADER "{\"name\":\"\xff\"}\n", "printable UTF-8"},
     {HEADER "{\"name\":\"\\x\"}\n", ":2: name"},
 };
@@ -264,7 +256,8 @@ START_TEST(a_malformed_file_is_refused_with_its_line)
     struct trace *t = NULL;
     put(file_a, bad[_i].text, strlen(bad[_i].text));
     ck_assert_int_eq(trace_read(a, file_a, &t, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, bad[_i].says) != NULL, "'%s' does not say '%s'", err.text, bad[_i].says);
+    ck_assert_msg(strstr(err.text, bad[_i].says) != NULL, "'%s' does not say '%s'", err.text,
+                  bad[_i].says);
     ck_assert_msg(strstr(err.text, file_a) != NULL, "'%s' does not name the file", err.text);
     ck_assert_int_eq(trace_read(a, file_a, &t, NULL), ERR_INPUT);
 }
@@ -272,8 +265,10 @@ END_TEST
 
 START_TEST(fields_come_in_any_order_and_with_spaces)
 {
-    static const char text[] = HEADER "{ \"name\" : \"a\\u00e9\\\"\" ,\t\"end_ns\": 2, \"begin_ns\": 1, \"op\": 0, \"microbatch\": -1, \"step\": 0,"
-                                      "\"letter\":\"U\",\"stage\":0,\"device\":0,\"stream\":\"compute\",\"kind\":\"compute\" } \r\n";
+    static const char text[] = HEADER "{ \"name\" : \"a\\u00e9\\\"\" ,\t\"end_ns\": 2, "
+                                      "\"begin_ns\": 1, \"op\": 0, \"microbatch\": -1, \"step\": 0,"
+                                      "\"letter\":\"U\",\"stage\":0,\"device\":0,\"stream\":"
+                                      "\"compute\",\"kind\":\"compute\" } \r\n";
     struct trace *t = NULL;
     put(file_a, text, sizeof text - 1);
     ck_assert_msg(trace_read(a, file_a, &t, &err) == OK, "%s", err.text);
@@ -321,13 +316,13 @@ START_TEST(what_is_no_file_is_refused)
     ck_assert_int_eq(trace_read(a, folder, &t, &err), ERR_INPUT);
     ck_assert(strstr(err.text, "a folder"));
     ck_assert_int_eq(trace_read(a, "/nowhere/at/all", &t, &err), ERR_INPUT);
-    ck_assert_int_eq(trace_write(empty_trace(TRACE_SIM), "/nowhere/at/all", &err), ERR_RESOURCE);
+    ck_assert_int_eq(trace_write(empty_trace(a, TRACE_SIM), "/nowhere/at/all", &err), ERR_RESOURCE);
 }
 END_TEST
 
 START_TEST(a_line_longer_than_the_buffer_is_read)
 {
-    struct trace *t = empty_trace(TRACE_SIM), *back = NULL;
+    struct trace *t = empty_trace(a, TRACE_SIM), *back = NULL;
     char *plan = arena_alloc(a, 3000001, 1);
     memset(plan, 'x', 3000000);
     t->plan_text = plan;
@@ -336,96 +331,6 @@ START_TEST(a_line_longer_than_the_buffer_is_read)
     ck_assert_msg(trace_read(a, file_a, &back, &err) == OK, "%s", err.text);
     ck_assert_str_eq(back->plan_text, plan);
     ck_assert_uint_eq(back->n_spans, 1);
-}
-END_TEST
-
-/* --- Chrome ---------------------------------------------------------------------------------- */
-
-static int64_t number(const struct node *event, const char *key, double scale)
-{
-    const struct node *value = NULL;
-    double x = 0;
-    ck_assert_int_eq(node_need(event, key, &value, &err), OK);
-    ck_assert_int_eq(node_double(value, -1e18, 1e18, &x, &err), OK);
-    return (int64_t)(x * scale + 0.5);
-}
-
-static bool is(const struct node *event, const char *key, const char *text)
-{
-    const struct node *value = node_get(event, key);
-    return value && !strcmp(value->text, text);
-}
-
-static const struct node *chrome_events(struct trace *t)
-{
-    struct node *root = NULL;
-    const struct node *list = NULL;
-    ck_assert_msg(export_chrome(t, file_a, &err) == OK, "%s", err.text);
-    ck_assert_msg(document_read(a, file_a, &root, &err) == OK, "%s", err.text);
-    ck_assert_int_eq(node_need(root, "traceEvents", &list, &err), OK);
-    return list;
-}
-
-START_TEST(messages_that_overlap_get_threads_of_their_own_in_chrome)
-{
-    struct trace *t = empty_trace(TRACE_SIM);
-    trace_add(t, compute(0, 'F', 0, 0, 0, 10));
-    trace_add(t, compute(1, 'F', 0, 0, 30, 41));
-    add_message(t, 0, 10, 20, 30); /* the second one starts when the first has left, before it has arrived */
-    add_message(t, 1, 20, 30, 40);
-    add_message(t, 2, 31, 40, 50);
-    trace_add(t, step_end(0, 60));
-    const struct node *events = chrome_events(t);
-    int x = 0, arrows = 0, instants = 0, names = 0, sorts = 0;
-    for (size_t i = 0; i < events->count; i++) {
-        const struct node *e = events->members[i];
-        names += is(e, "name", "thread_name");
-        sorts += is(e, "name", "thread_sort_index") || is(e, "name", "process_sort_index");
-        instants += is(e, "ph", "i");
-        arrows += is(e, "ph", "s");
-        if (!is(e, "ph", "X")) continue;
-        x++;
-        int64_t begin = number(e, "ts", 1000), end = begin + number(e, "dur", 1000);
-        for (size_t k = 0; k < i; k++) {
-            const struct node *f = events->members[k];
-            if (!is(f, "ph", "X") || number(f, "pid", 1) != number(e, "pid", 1) || number(f, "tid", 1) != number(e, "tid", 1))
-                continue;
-            ck_assert(number(f, "ts", 1000) >= end || number(f, "ts", 1000) + number(f, "dur", 1000) <= begin);
-        }
-    }
-    ck_assert_int_eq(x, 8);
-    ck_assert_int_eq(names, 5); /* two computes, one send, two receives (the third message fits behind the first) */
-    ck_assert_int_eq(sorts, 7);
-    ck_assert_int_eq(arrows, 3);
-    ck_assert_int_eq(instants, 1);
-}
-END_TEST
-
-START_TEST(an_arrow_has_both_ends_in_chrome)
-{
-    struct trace *t = random_trace(6, 400);
-    const struct node *events = chrome_events(t);
-    for (size_t i = 0; i < events->count; i++) {
-        const struct node *e = events->members[i];
-        if (!is(e, "ph", "s") && !is(e, "ph", "f")) continue;
-        bool found = false;
-        for (size_t k = 0; k < events->count && !found; k++)
-            found = is(events->members[k], "ph", is(e, "ph", "s") ? "f" : "s") &&
-                    number(events->members[k], "id", 1) == number(e, "id", 1);
-        ck_assert(found);
-    }
-}
-END_TEST
-
-START_TEST(on_a_virtual_clock_a_step_ends_with_its_last_update_in_chrome)
-{
-    struct trace *t = empty_trace(TRACE_HOST);
-    trace_add(t, compute(0, 'U', 0, -1, 5, 7));
-    trace_add(t, compute(1, 'U', 0, -1, 5, 9));
-    trace_add(t, step_end(0, 123456));
-    const struct node *events = chrome_events(t);
-    for (size_t i = 0; i < events->count; i++)
-        if (is(events->members[i], "ph", "i")) ck_assert_int_eq(number(events->members[i], "ts", 1000), 9);
 }
 END_TEST
 
@@ -438,7 +343,8 @@ Suite *trace_suite(void)
     tcase_add_test(c, equal_names_are_one_copy);
     tcase_add_test(c, sorting_keeps_the_order_of_equals);
     tcase_add_test(c, the_clock_tells_which_machine_wrote);
-    tcase_add_loop_test(c, the_iteration_is_the_median_of_the_steps_after_the_first, 0, sizeof iterations / sizeof *iterations);
+    tcase_add_loop_test(c, the_iteration_is_the_median_of_the_steps_after_the_first, 0,
+                        sizeof iterations / sizeof *iterations);
     tcase_add_test(c, of_a_step_told_twice_the_later_end_counts);
     tcase_add_loop_test(c, a_malformed_file_is_refused_with_its_line, 0, sizeof bad / sizeof *bad);
     tcase_add_test(c, fields_come_in_any_order_and_with_spaces);
@@ -446,9 +352,6 @@ Suite *trace_suite(void)
     tcase_add_test(c, a_file_with_changed_bytes_never_breaks_the_reader);
     tcase_add_test(c, what_is_no_file_is_refused);
     tcase_add_test(c, a_line_longer_than_the_buffer_is_read);
-    tcase_add_test(c, messages_that_overlap_get_threads_of_their_own_in_chrome);
-    tcase_add_test(c, an_arrow_has_both_ends_in_chrome);
-    tcase_add_test(c, on_a_virtual_clock_a_step_ends_with_its_last_update_in_chrome);
     suite_add_tcase(s, c);
     return s;
 }

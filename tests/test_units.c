@@ -52,19 +52,19 @@ static const struct {
     bool (*parse)(const char *, double *);
     const char *text;
 } bad[] = {
-    {units_parse_bytes, ""},          {units_parse_bytes, "GB"},
-    {units_parse_bytes, "1 GB/s"},    {units_parse_bytes, "1 Gb"},
-    {units_parse_bytes, "1 KB"},      {units_parse_bytes, "1  GB"},
-    {units_parse_bytes, " 1 GB"},     {units_parse_bytes, "1 GB "},
-    {units_parse_bytes, "0x10"},      {units_parse_bytes, "1 mB"},
+    {units_parse_bytes, ""},           {units_parse_bytes, "GB"},
+    {units_parse_bytes, "1 GB/s"},     {units_parse_bytes, "1 Gb"},
+    {units_parse_bytes, "1 KB"},       {units_parse_bytes, "1  GB"},
+    {units_parse_bytes, " 1 GB"},      {units_parse_bytes, "1 GB "},
+    {units_parse_bytes, "0x10"},       {units_parse_bytes, "1 mB"},
     {units_parse_bytes_per_s, "5 GB"}, {units_parse_bytes_per_s, "1,5 GB/s"},
-    {units_parse_seconds, "5 ks"},    {units_parse_seconds, "5 Ms"},
-    {units_parse_seconds, "five s"},  {units_parse_flops, "1 TFLOP"},
-    {units_parse_number, "nan"},      {units_parse_number, "inf"},
-    {units_parse_number, "1e999"},    {units_parse_number, "1 "},
-    {units_parse_number, "1_000"},    {units_parse_number, "--1"},
-    {units_parse_number, "-"},        {units_parse_bytes, "1e300 PB"},
-    {units_parse_bytes, "1e308 PiB"}, {units_parse_number, "0X1p3"},
+    {units_parse_seconds, "5 ks"},     {units_parse_seconds, "5 Ms"},
+    {units_parse_seconds, "five s"},   {units_parse_flops, "1 TFLOP"},
+    {units_parse_number, "nan"},       {units_parse_number, "inf"},
+    {units_parse_number, "1e999"},     {units_parse_number, "1 "},
+    {units_parse_number, "1_000"},     {units_parse_number, "--1"},
+    {units_parse_number, "-"},         {units_parse_bytes, "1e300 PB"},
+    {units_parse_bytes, "1e308 PiB"},  {units_parse_number, "0X1p3"},
 };
 
 START_TEST(what_is_no_such_quantity_is_refused)
@@ -92,9 +92,9 @@ END_TEST
 static const struct {
     double bytes;
     const char *text;
-} sizes[] = {{0, "0 B"},          {1023, "1023 B"},        {1024, "1 KiB"},
-             {1536, "1.5 KiB"},   {1342177280, "1.25 GiB"}, {-1342177280, "-1.25 GiB"},
-             {1048575, "1 MiB"},  {1e40, "8.88e+24 PiB"},  {85899345920, "80 GiB"}};
+} sizes[] = {{0, "0 B"},         {1023, "1023 B"},         {1024, "1 KiB"},
+             {1536, "1.5 KiB"},  {1342177280, "1.25 GiB"}, {-1342177280, "-1.25 GiB"},
+             {1048575, "1 MiB"}, {1e40, "8.88e+24 PiB"},   {85899345920, "80 GiB"}};
 
 START_TEST(sizes_are_printed_for_people)
 {

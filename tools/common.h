@@ -1,5 +1,4 @@
-/* tools/common.h - what several verbs need: the profile a prediction rests on, programs, names for
- * people. */
+/* tools/common.h - what several verbs need: the profile a prediction rests on, programs, names for people. */
 #ifndef TOOLS_COMMON_H
 #define TOOLS_COMMON_H
 
@@ -17,8 +16,7 @@ struct arena;
 uint64_t common_cluster_hash(struct arena *a, const struct cluster *c);
 const char *common_plan_text(struct arena *a, const struct plan *p); /* what plan_write writes */
 
-/* db NULL: the catalogue's prior. Otherwise profile `id` of the database, the newest of this
- * cluster where id is 0. */
+/* db NULL: the catalogue's prior. Otherwise profile `id` of the database, the newest of this cluster where id is 0. */
 MUST_CHECK enum status common_profile(struct arena *a, const struct cluster *c, const char *db,
                                       int64_t id, struct profile *out, struct error *err);
 /* "profile 3 (calibrated on even-pipeline)", "catalogue prior, nothing measured" */

@@ -5,24 +5,20 @@
  *     int64_t budget = 2000;
  *     struct texts traces = {0};
  *     const struct option options[] = {
- *         {.name = "MODEL", .type = OPTION_ARGUMENT, .value = &model, .help = "config.json of the
- * model"},
- *         {.name = "TRACE", .type = OPTION_ARGUMENTS, .value = &traces, .min = 0, .max = 8, .help =
- * "..."},
- *         {.name = "out", .letter = 'o', .type = OPTION_TEXT, .value = &out, .unit = "FILE", .help
- * = "..."},
- *         {.name = "budget", .type = OPTION_INT, .value = &budget, .unit = "N", .min = 1, .max =
- * 1e9, .help = "..."}, {0}}; const struct command command = {"plan", "find a plan for a model on a
- * cluster", options,
+ *         {.name = "MODEL", .type = OPTION_ARGUMENT, .value = &model, .help = "config.json of the model"},
+ *         {.name = "TRACE", .type = OPTION_ARGUMENTS, .value = &traces, .min = 0, .max = 8, .help = "..."},
+ *         {.name = "out", .letter = 'o', .type = OPTION_TEXT, .value = &out, .unit = "FILE", .help = "..."},
+ *         {.name = "budget", .type = OPTION_INT, .value = &budget, .unit = "N", .min = 1, .max = 1e9, .help = "..."},
+ *         {0}};
+ *     const struct command command = {"plan", "find a plan for a model on a cluster", options,
  *                                     {"musher plan model.json -o plan.yaml", "..."}};
  *     TRY(options_parse(a, &command, &common, argc, argv, err));
  *     if (common.help) return OK;
  *
- * argv[0] is the verb. Forms: --name VALUE, --name=VALUE, -o VALUE, and `--`, behind which
- * everything is an argument. Of an option that is given twice the last one counts. Every verb has
- * --json, --seed, -v, -q and --help without naming them; -v and -q set the log level at once.
- * Errors: ERR_USAGE. Ownership: texts point into argv and into the table's defaults; lists are the
- * arena's.
+ * argv[0] is the verb. Forms: --name VALUE, --name=VALUE, -o VALUE, and `--`, behind which everything
+ * is an argument. Of an option that is given twice the last one counts. Every verb has --json, --seed,
+ * -v, -q and --help without naming them; -v and -q set the log level at once. Errors: ERR_USAGE.
+ * Ownership: texts point into argv and into the table's defaults; lists are the arena's.
  */
 #ifndef TOOLS_OPTIONS_H
 #define TOOLS_OPTIONS_H

@@ -28,7 +28,8 @@ struct join {
     struct arena *scratch;
     size_t n, capacity, n_places;
     struct joint *joints;
-    uint32_t *places; /* open hash: index into joints + 1, 0 empty; n_places a power of two, at most half full */
+    uint32_t *
+        places; /* open hash: index into joints + 1, 0 empty; n_places a power of two, at most half full */
     int64_t *durations[SIDES];
 };
 
@@ -60,7 +61,8 @@ static struct joint *joint_of(struct join *j, const struct span *s)
     uint32_t *place = place_of(j, &w);
     if (*place) return &j->joints[*place - 1];
     j->joints = arena_grow(j->scratch, j->joints, j->n, &j->capacity, sizeof *j->joints);
-    j->joints[j->n] = (struct joint){.where = w, .kind = s->kind == SPAN_COMPUTE ? s->name : span_kind_name(s->kind)};
+    j->joints[j->n] = (struct joint){
+        .where = w, .kind = s->kind == SPAN_COMPUTE ? s->name : span_kind_name(s->kind)};
     *place = (uint32_t)++j->n;
     if (2 * j->n > j->n_places) grow_places(j);
     return &j->joints[j->n - 1];
@@ -83,7 +85,8 @@ static void collect(struct join *j, const struct trace *t, enum side side)
     int32_t from = first_counted_step(t);
     size_t total = 0;
     for (size_t i = 0; i < t->n_spans; i++)
-        if (t->spans[i].kind != SPAN_STEP && t->spans[i].step >= from) joint_of(j, &t->spans[i])->count[side]++;
+        if (t->spans[i].kind != SPAN_STEP && t->spans[i].step >= from)
+            joint_of(j, &t->spans[i])->count[side]++;
     for (size_t g = 0; g < j->n; g++) {
         j->joints[g].first[side] = total;
         total += j->joints[g].count[side];
@@ -153,7 +156,8 @@ static void summarise(struct arena *a, struct join *j, struct comparison *out)
     out->joined = (int64_t)n;
     if (n) qsort(g, n, sizeof *g, by_kind);
     for (size_t first = 0, end = 0; first < n; first = end) {
-        for (end = first + 1; end < n && !strcmp(g[first]->kind, g[end]->kind); end++) {}
+        for (end = first + 1; end < n && !strcmp(g[first]->kind, g[end]->kind); end++) {
+        }
         struct compare_kind k = summary(j->scratch, g + first, end - first);
         k.kind = arena_strdup(a, k.kind);
         out->kinds = arena_grow(a, out->kinds, out->n_kinds, &capacity, sizeof *out->kinds);
@@ -162,16 +166,20 @@ static void summarise(struct arena *a, struct join *j, struct comparison *out)
     if (out->n_kinds) qsort(out->kinds, out->n_kinds, sizeof *out->kinds, by_time);
 }
 
-enum status compare_traces(struct arena *a, const struct trace *sim, const struct trace *run, struct comparison *out,
-                           struct error *err)
+enum status compare_traces(struct arena *a, const struct trace *sim, const struct trace *run,
+                           struct comparison *out, struct error *err)
 {
     if (sim->plan_hash != run->plan_hash || sim->n_devices != run->n_devices)
         return error_set(err, ERR_INPUT,
-                         "the traces are of different plans: '%s' (%016" PRIx64 ") and '%s' (%016" PRIx64 ")", sim->plan,
-                         sim->plan_hash, run->plan, run->plan_hash);
-    if (run->iteration_ns <= 0) return error_set(err, ERR_INPUT, "the measured trace of '%s' has no whole step", run->plan);
-    *out = (struct comparison){.sim_iteration_ns = sim->iteration_ns, .run_iteration_ns = run->iteration_ns};
-    out->iteration_bias = (double)(sim->iteration_ns - run->iteration_ns) / (double)run->iteration_ns;
+                         "the traces are of different plans: '%s' (%016" PRIx64
+                         ") and '%s' (%016" PRIx64 ")",
+                         sim->plan, sim->plan_hash, run->plan, run->plan_hash);
+    if (run->iteration_ns <= 0)
+        return error_set(err, ERR_INPUT, "the measured trace of '%s' has no whole step", run->plan);
+    *out = (struct comparison){.sim_iteration_ns = sim->iteration_ns,
+                               .run_iteration_ns = run->iteration_ns};
+    out->iteration_bias =
+        (double)(sim->iteration_ns - run->iteration_ns) / (double)run->iteration_ns;
     out->iteration_error = fabs(out->iteration_bias);
     struct join j = {.scratch = arena_new(), .n_places = 1024};
     j.places = ARENA_ARRAY(j.scratch, uint32_t, j.n_places);

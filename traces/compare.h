@@ -5,10 +5,10 @@
 #include "core/error.h"
 #include "traces/trace.h"
 
-struct compare_kind {     /* one operator kind, or "send", "receive", "reduce" */
+struct compare_kind { /* one operator kind, or "send", "receive", "reduce" */
     const char *kind;
-    double median, p95;   /* of |sim − run| ÷ run over joined spans' durations */
-    double bias;          /* median of (sim − run) ÷ run, signed */
+    double median, p95; /* of |sim − run| ÷ run over joined spans' durations */
+    double bias;        /* median of (sim − run) ÷ run, signed */
     int64_t joined;
     int64_t sim_ns, run_ns; /* sums of the joined durations of one step */
 };
@@ -22,7 +22,8 @@ struct comparison {
 };
 /* Joins by (device, letter, microbatch, stream, op, part); each run duration is the median over its steps after the
  * first (over all where there is one). ERR_INPUT where the traces are of different plans (plan_hash). */
-MUST_CHECK enum status compare_traces(struct arena *a, const struct trace *sim, const struct trace *run,
-                                      struct comparison *out, struct error *err);
+MUST_CHECK enum status compare_traces(struct arena *a, const struct trace *sim,
+                                      const struct trace *run, struct comparison *out,
+                                      struct error *err);
 
 #endif

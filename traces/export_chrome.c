@@ -25,7 +25,7 @@ struct chrome {
     const struct trace *trace;
     struct arena *scratch;
     FILE *out;
-    bool some; /* an event stands before */
+    bool some;                 /* an event stands before */
     size_t n_tracks, capacity; /* of the device and stream at hand */
     struct track *tracks;
     size_t n_sent, n_received;
@@ -46,7 +46,8 @@ static void time_us(const struct chrome *c, const char *key, int64_t ns)
 
 static void event(struct chrome *c, const char *ph, int32_t pid, int64_t tid)
 {
-    fprintf(c->out, "%s{\"ph\":\"%s\",\"pid\":%" PRId32 ",\"tid\":%" PRId64, c->some ? ",\n" : "", ph, pid, tid);
+    fprintf(c->out, "%s{\"ph\":\"%s\",\"pid\":%" PRId32 ",\"tid\":%" PRId64, c->some ? ",\n" : "",
+            ph, pid, tid);
     c->some = true;
 }
 
@@ -63,7 +64,10 @@ static void metadata(struct chrome *c, const char *what, int32_t pid, int64_t ti
 
 /* --- threads --------------------------------------------------------------------------------- */
 
-static int64_t tid_of(enum stream stream, size_t track) { return (int64_t)stream * TIDS_A_STREAM + (int64_t)track; }
+static int64_t tid_of(enum stream stream, size_t track)
+{
+    return (int64_t)stream * TIDS_A_STREAM + (int64_t)track;
+}
 
 static void name_track(struct chrome *c, const struct span *s, size_t track)
 {
@@ -71,7 +75,8 @@ static void name_track(struct chrome *c, const struct span *s, size_t track)
     if (s->peer >= 0)
         name = arena_printf(c->scratch, "%s %s %s", name, s->stream == STREAM_send ? "to" : "from",
                             c->trace->devices[s->peer].name);
-    if (c->tracks[track].lane) name = arena_printf(c->scratch, "%s (%d)", name, (int)c->tracks[track].lane + 1);
+    if (c->tracks[track].lane)
+        name = arena_printf(c->scratch, "%s (%d)", name, (int)c->tracks[track].lane + 1);
     metadata(c, "thread", s->device, tid_of(s->stream, track), name);
 }
 
@@ -127,7 +132,8 @@ static void arrow(struct chrome *c, const struct span *s, int64_t tid)
     if (!at || !bsearch(&m, c->received, c->n_received, sizeof m, by_message)) return;
     bool starts = s->kind == SPAN_SEND;
     event(c, starts ? "s" : "f", s->device, tid);
-    fprintf(c->out, ",\"id\":%zu,\"cat\":\"message\",\"name\":\"message\"%s", (size_t)(at - c->sent), starts ? "" : ",\"bp\":\"e\"");
+    fprintf(c->out, ",\"id\":%zu,\"cat\":\"message\",\"name\":\"message\"%s",
+            (size_t)(at - c->sent), starts ? "" : ",\"bp\":\"e\"");
     time_us(c, "ts", starts ? s->begin_ns : s->end_ns);
     fputc('}', c->out);
 }
@@ -138,11 +144,16 @@ static const char *category(const struct span *s)
 {
     if (s->kind != SPAN_COMPUTE) return span_kind_name(s->kind);
     switch (s->letter) {
-    case 'F': return "forward";
-    case 'B': return "backward";
-    case 'I': return "input gradient";
-    case 'W': return "weight gradient";
-    default: return "update";
+    case 'F':
+        return "forward";
+    case 'B':
+        return "backward";
+    case 'I':
+        return "input gradient";
+    case 'W':
+        return "weight gradient";
+    default:
+        return "update";
     }
 }
 
@@ -159,8 +170,9 @@ static void duration(struct chrome *c, const struct span *s)
         fprintf(c->out, "\"%s\"", span_kind_name(s->kind));
     time_us(c, "ts", s->begin_ns);
     time_us(c, "dur", s->end_ns - s->begin_ns);
-    fprintf(c->out, ",\"args\":{\"call\":\"%c\",\"step\":%" PRId32 ",\"microbatch\":%" PRId32 ",\"stage\":%" PRId32
-            ",\"op\":%" PRId32 ",\"part\":%" PRId32 ",\"bytes\":%" PRId64,
+    fprintf(c->out,
+            ",\"args\":{\"call\":\"%c\",\"step\":%" PRId32 ",\"microbatch\":%" PRId32
+            ",\"stage\":%" PRId32 ",\"op\":%" PRId32 ",\"part\":%" PRId32 ",\"bytes\":%" PRId64,
             s->letter, s->step, s->microbatch, s->stage, s->op, s->part, s->bytes);
     if (s->kind != SPAN_COMPUTE) {
         fprintf(c->out, ",\"link\":");
@@ -195,11 +207,13 @@ static void steps(struct chrome *c)
     size_t n = 0;
     for (size_t i = 0; i < t->n_spans; i++) {
         const struct span *s = &t->spans[i];
-        if (own_clock ? s->kind == SPAN_COMPUTE && s->letter == 'U' : s->kind == SPAN_STEP) ends[n++] = s;
+        if (own_clock ? s->kind == SPAN_COMPUTE && s->letter == 'U' : s->kind == SPAN_STEP)
+            ends[n++] = s;
     }
     if (n) qsort(ends, n, sizeof *ends, by_step);
     for (size_t i = 0; i < n; i++)
-        if (i + 1 == n || ends[i + 1]->step != ends[i]->step) instant(c, ends[i]->device, ends[i]->step, ends[i]->end_ns);
+        if (i + 1 == n || ends[i + 1]->step != ends[i]->step)
+            instant(c, ends[i]->device, ends[i]->step, ends[i]->end_ns);
 }
 
 static void events(struct chrome *c)
@@ -210,7 +224,8 @@ static void events(struct chrome *c)
     c->sent = messages(c, SPAN_SEND, &c->n_sent);
     c->received = messages(c, SPAN_RECEIVE, &c->n_received);
     for (int32_t d = 0; d < t->n_devices; d++)
-        metadata(c, "process", d, 0, arena_printf(c->scratch, "%s (%s)", t->devices[d].name, t->devices[d].type));
+        metadata(c, "process", d, 0,
+                 arena_printf(c->scratch, "%s (%s)", t->devices[d].name, t->devices[d].type));
     for (size_t i = 0; i < t->n_spans && !ferror(c->out); i++) {
         const struct span *s = &t->spans[order[i]];
         if (!before || before->device != s->device || before->stream != s->stream) c->n_tracks = 0;

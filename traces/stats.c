@@ -35,7 +35,8 @@ static int64_t length(const struct intervals *l)
 }
 
 /* What of x is not in y. */
-static struct intervals without(struct arena *a, const struct intervals *x, const struct intervals *y)
+static struct intervals without(struct arena *a, const struct intervals *x,
+                                const struct intervals *y)
 {
     struct intervals out = {0};
     size_t k = 0;
@@ -55,7 +56,9 @@ static void find_window(const struct trace *t, struct stats *out)
 {
     int32_t last = -1;
     for (size_t i = 0; i < t->n_spans; i++)
-        if (t->spans[i].kind == SPAN_COMPUTE && t->spans[i].letter == 'U' && t->spans[i].step > last) last = t->spans[i].step;
+        if (t->spans[i].kind == SPAN_COMPUTE && t->spans[i].letter == 'U' &&
+            t->spans[i].step > last)
+            last = t->spans[i].step;
     for (size_t i = 0; i < t->n_spans; i++) {
         const struct span *s = &t->spans[i];
         if (s->kind != SPAN_COMPUTE || s->letter != 'U') continue;
@@ -65,8 +68,8 @@ static void find_window(const struct trace *t, struct stats *out)
     if (out->end_ns < out->begin_ns) out->end_ns = out->begin_ns;
 }
 
-static void measure(struct arena *a, const struct intervals stream[STREAM_COUNT], int64_t begin, int64_t end,
-                    struct stats_device *d)
+static void measure(struct arena *a, const struct intervals stream[STREAM_COUNT], int64_t begin,
+                    int64_t end, struct stats_device *d)
 {
     struct intervals whole = {0};
     add(a, &whole, begin, end);
@@ -88,7 +91,8 @@ void stats_of_trace(struct arena *a, const struct trace *t, struct stats *out)
     static const char letters[] = "FBIWU";
     struct arena *scratch = arena_new();
     size_t *order = trace_order(scratch, t), next = 0;
-    *out = (struct stats){.n_devices = t->n_devices, .devices = ARENA_ARRAY(a, struct stats_device, (size_t)t->n_devices)};
+    *out = (struct stats){.n_devices = t->n_devices,
+                          .devices = ARENA_ARRAY(a, struct stats_device, (size_t)t->n_devices)};
     find_window(t, out);
     for (int32_t d = 0; d < t->n_devices; d++) {
         struct intervals stream[STREAM_COUNT] = {0};
@@ -96,7 +100,8 @@ void stats_of_trace(struct arena *a, const struct trace *t, struct stats *out)
             const struct span *s = &t->spans[order[next]];
             int64_t begin = s->begin_ns > out->begin_ns ? s->begin_ns : out->begin_ns;
             int64_t end = s->end_ns < out->end_ns ? s->end_ns : out->end_ns;
-            const char *letter = s->kind == SPAN_COMPUTE && s->letter ? strchr(letters, s->letter) : NULL;
+            const char *letter =
+                s->kind == SPAN_COMPUTE && s->letter ? strchr(letters, s->letter) : NULL;
             add(scratch, &stream[s->stream], begin, end);
             if (letter && end > begin) out->devices[d].letter_ns[letter - letters] += end - begin;
         }

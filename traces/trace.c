@@ -15,7 +15,8 @@
 
 const char *span_kind_name(enum span_kind kind)
 {
-    static const char *const names[SPAN_KIND_COUNT] = {"compute", "send", "receive", "reduce", "step"};
+    static const char *const names[SPAN_KIND_COUNT] = {"compute", "send", "receive", "reduce",
+                                                       "step"};
     if ((int)kind < 0 || kind >= SPAN_KIND_COUNT) BUG("span kind %d", (int)kind);
     return names[kind];
 }
@@ -34,13 +35,21 @@ const char *stream_name(enum stream s)
 struct trace *trace_new(struct arena *a, enum trace_source source, const struct program *p)
 {
     struct trace *t = ARENA_ARRAY(a, struct trace, 1);
-    *t = (struct trace){.arena = a, .source = source, .plan = p->name, .plan_hash = p->plan_hash,
-                        .emulated = p->emulated, .steps = p->steps, .n_devices = p->n_devices,
+    *t = (struct trace){.arena = a,
+                        .source = source,
+                        .plan = p->name,
+                        .plan_hash = p->plan_hash,
+                        .emulated = p->emulated,
+                        .steps = p->steps,
+                        .n_devices = p->n_devices,
                         .n_stages = p->n_stages,
-                        .clock = source == TRACE_SIM ? "simulated" : p->emulated ? "virtual" : "wall"};
+                        .clock = source == TRACE_SIM ? "simulated"
+                                 : p->emulated       ? "virtual"
+                                                     : "wall"};
     t->devices = ARENA_ARRAY(a, struct trace_device, (size_t)p->n_devices);
     for (int32_t i = 0; i < p->n_devices; i++)
-        t->devices[i] = (struct trace_device){.name = p->devices[i].name, .type = p->devices[i].type,
+        t->devices[i] = (struct trace_device){.name = p->devices[i].name,
+                                              .type = p->devices[i].type,
                                               .slowdown = p->devices[i].slowdown};
     return t;
 }
@@ -130,7 +139,9 @@ int64_t trace_iteration(const struct trace *t)
     if (n) qsort(ends, n, sizeof *ends, by_step);
     for (size_t i = 0; i < n; i++) /* of one step told twice the later end counts */
         if (i + 1 == n || ends[i + 1].step != ends[i].step) ends[steps++] = ends[i];
-    int64_t iteration = steps == 0 ? 0 : steps == 1 ? ends[0].end_ns : median_difference(scratch, ends, steps);
+    int64_t iteration = steps == 0   ? 0
+                        : steps == 1 ? ends[0].end_ns
+                                     : median_difference(scratch, ends, steps);
     arena_free(scratch);
     return iteration;
 }

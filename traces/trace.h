@@ -42,17 +42,18 @@ const char *stream_name(enum stream s);
 struct span {
     enum span_kind kind;
     enum stream stream;
-    int32_t device;     /* into devices of the trace */
-    int32_t peer;       /* SEND, RECEIVE: the other device; else -1 */
-    int32_t stage;      /* into the program's stages; -1 STEP */
-    char letter;        /* F B I W U of the call; 'S' for steps */
+    int32_t device;           /* into devices of the trace */
+    int32_t peer;             /* SEND, RECEIVE: the other device; else -1 */
+    int32_t stage;            /* into the program's stages; -1 STEP */
+    char letter;              /* F B I W U of the call; 'S' for steps */
     int32_t step, microbatch; /* microbatch within the replica; -1 for U */
-    int32_t op;         /* COMPUTE: op of the stage; SEND, RECEIVE: channel; REDUCE: group; STEP: -1 */
-    int32_t part;       /* REDUCE: ring step of this span; else 0 */
+    int32_t op;   /* COMPUTE: op of the stage; SEND, RECEIVE: channel; REDUCE: group; STEP: -1 */
+    int32_t part; /* REDUCE: ring step of this span; else 0 */
     int64_t begin_ns, end_ns;
     int64_t bytes;
-    uint64_t key;       /* COMPUTE: op_key, joins with profiles */
-    const char *name;   /* operator's kind for COMPUTE ("matmul"), else channel's or group's link name */
+    uint64_t key; /* COMPUTE: op_key, joins with profiles */
+    const char
+        *name; /* operator's kind for COMPUTE ("matmul"), else channel's or group's link name */
 };
 
 enum trace_source { TRACE_SIM, TRACE_HOST, TRACE_CUDA };
@@ -66,7 +67,8 @@ struct trace {
     struct arena *arena;
     enum trace_source source;
     const char *plan; /* plan's name */
-    const char *plan_text; /* plan.yaml whole, so that a trace stands alone; NULL where run from a program file */
+    const char *
+        plan_text; /* plan.yaml whole, so that a trace stands alone; NULL where run from a program file */
     uint64_t plan_hash;
     int64_t profile_id;
     bool emulated, real_time; /* real_time: the emulated run had real-time priority */
@@ -82,7 +84,8 @@ struct trace *trace_new(struct arena *a, enum trace_source source, const struct 
 void trace_add(struct trace *t, struct span s);
 void trace_sort(struct trace *t); /* into the file's order; stable, O(n) where it is already so */
 bool trace_sorted(const struct trace *t);
-size_t *trace_order(struct arena *a, const struct trace *t); /* (n_spans) indices in the file's order */
+size_t *trace_order(struct arena *a,
+                    const struct trace *t); /* (n_spans) indices in the file's order */
 /* Steps' ends → iteration_ns: median of differences of consecutive STEP ends after the first; the end of the only
  * one where there is one. Iteration = end of the last U of step n to the end of the last U of step n+1. */
 int64_t trace_iteration(const struct trace *t);
@@ -90,6 +93,7 @@ int64_t trace_iteration(const struct trace *t);
 MUST_CHECK enum status trace_write(const struct trace *t, const char *path, struct error *err);
 /* Streams: memory is the spans'. ERR_INPUT with file:line: no trace, another schema, malformed or missing fields, indices
  * out of range, negative or reversed times, a second header, a truncated file. path "-" is standard input. */
-MUST_CHECK enum status trace_read(struct arena *a, const char *path, struct trace **out, struct error *err);
+MUST_CHECK enum status trace_read(struct arena *a, const char *path, struct trace **out,
+                                  struct error *err);
 
 #endif

@@ -27,9 +27,10 @@
 
 static const char *const sources[] = {"sim", "host", "cuda", NULL};
 static const char *const clocks[] = {"simulated", "virtual", "wall", NULL};
-static const char *const header_keys[] = {"schema",    "kind",  "source",       "plan",  "plan_hash", "profile_id",
-                                          "emulated",  "real_time", "clock",    "iteration_ns", "steps", "stages",
-                                          "spans",     "devices",   "plan_text", NULL};
+static const char *const header_keys[] = {"schema",    "kind",         "source",    "plan",
+                                          "plan_hash", "profile_id",   "emulated",  "real_time",
+                                          "clock",     "iteration_ns", "steps",     "stages",
+                                          "spans",     "devices",      "plan_text", NULL};
 static const char *const device_keys[] = {"id", "type", "slowdown", "peak_bytes", NULL};
 
 /* --- out ------------------------------------------------------------------------------------- */
@@ -71,11 +72,12 @@ static void write_header(FILE *out, const struct trace *t)
 
 static void write_span(FILE *out, const struct span *s)
 {
-    fprintf(out, "{\"kind\":\"%s\",\"stream\":\"%s\",\"device\":%" PRId32, span_kind_name(s->kind), stream_name(s->stream),
-            s->device);
+    fprintf(out, "{\"kind\":\"%s\",\"stream\":\"%s\",\"device\":%" PRId32, span_kind_name(s->kind),
+            stream_name(s->stream), s->device);
     if (s->peer != -1) fprintf(out, ",\"peer\":%" PRId32, s->peer);
     fprintf(out,
-            ",\"stage\":%" PRId32 ",\"letter\":\"%c\",\"step\":%" PRId32 ",\"microbatch\":%" PRId32 ",\"op\":%" PRId32,
+            ",\"stage\":%" PRId32 ",\"letter\":\"%c\",\"step\":%" PRId32 ",\"microbatch\":%" PRId32
+            ",\"op\":%" PRId32,
             s->stage, s->letter, s->step, s->microbatch, s->op);
     if (s->part) fprintf(out, ",\"part\":%" PRId32, s->part);
     fprintf(out, ",\"begin_ns\":%" PRId64 ",\"end_ns\":%" PRId64, s->begin_ns, s->end_ns);
@@ -96,7 +98,8 @@ enum status trace_write(const struct trace *t, const char *path, struct error *e
     bool sorted = trace_sorted(t);
     size_t *order = sorted ? NULL : trace_order(scratch, t);
     write_header(f.stream, t);
-    for (size_t i = 0; i < t->n_spans && !ferror(f.stream); i++) write_span(f.stream, &t->spans[order ? order[i] : i]);
+    for (size_t i = 0; i < t->n_spans && !ferror(f.stream); i++)
+        write_span(f.stream, &t->spans[order ? order[i] : i]);
     arena_free(scratch);
     return file_commit(&f, err);
 }
@@ -107,7 +110,7 @@ struct lines {
     struct arena *arena; /* of the buffer */
     const char *path;    /* for messages */
     int fd;
-    bool at_end;         /* the file has no more bytes than the buffer */
+    bool at_end; /* the file has no more bytes than the buffer */
     char *buffer;
     size_t capacity, begin, end; /* unread bytes: [begin, end) */
     int64_t line;                /* of the line that was given last, 1-based */
@@ -117,10 +120,12 @@ struct lines {
 static enum status lines_open(struct lines *l, struct arena *a, const char *path, struct error *err)
 {
     bool input = !strcmp(path, "-");
-    *l = (struct lines){.arena = a, .path = input ? "standard input" : path, .err = err, .capacity = BUFFER_BYTES};
+    *l = (struct lines){
+        .arena = a, .path = input ? "standard input" : path, .err = err, .capacity = BUFFER_BYTES};
     l->fd = input ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat about;
-    if (l->fd < 0 || fstat(l->fd, &about)) return error_set(err, ERR_INPUT, "cannot read '%s': %s", path, strerror(errno));
+    if (l->fd < 0 || fstat(l->fd, &about))
+        return error_set(err, ERR_INPUT, "cannot read '%s': %s", path, strerror(errno));
     if (!input && !S_ISREG(about.st_mode))
         return error_set(err, ERR_INPUT, "cannot read '%s': it is %s, not a regular file", path,
                          S_ISDIR(about.st_mode) ? "a folder" : "something special");
@@ -147,7 +152,8 @@ static enum status fill(struct lines *l)
     ssize_t got = 0;
     do got = read(l->fd, l->buffer + l->end, l->capacity - l->end);
     while (got < 0 && errno == EINTR);
-    if (got < 0) return error_set(l->err, ERR_INPUT, "cannot read '%s': %s", l->path, strerror(errno));
+    if (got < 0)
+        return error_set(l->err, ERR_INPUT, "cannot read '%s': %s", l->path, strerror(errno));
     l->at_end = got == 0;
     l->end += (size_t)got;
     return OK;
@@ -160,7 +166,8 @@ static enum status lines_next(struct lines *l, size_t max_bytes, char **text, si
     *text = NULL;
     for (;;) {
         size_t unread = l->end - l->begin;
-        char *from = l->buffer + l->begin, *newline = unread > seen ? memchr(from + seen, '\n', unread - seen) : NULL;
+        char *from = l->buffer + l->begin,
+             *newline = unread > seen ? memchr(from + seen, '\n', unread - seen) : NULL;
         if (newline) {
             *text = from;
             *n = (size_t)(newline - from);
@@ -170,10 +177,12 @@ static enum status lines_next(struct lines *l, size_t max_bytes, char **text, si
         }
         if (l->at_end && !unread) return OK;
         if (l->at_end)
-            return error_set(l->err, ERR_INPUT, "%s:%" PRId64 ": the last line has no end: the file is truncated", l->path,
-                             l->line + 1);
+            return error_set(l->err, ERR_INPUT,
+                             "%s:%" PRId64 ": the last line has no end: the file is truncated",
+                             l->path, l->line + 1);
         if (unread > max_bytes)
-            return error_set(l->err, ERR_INPUT, "%s:%" PRId64 ": a line of more than %zu bytes: not a trace", l->path,
+            return error_set(l->err, ERR_INPUT,
+                             "%s:%" PRId64 ": a line of more than %zu bytes: not a trace", l->path,
                              l->line + 1, max_bytes);
         seen = unread;
         TRY(fill(l));
@@ -189,7 +198,8 @@ static void place_in_first_line(struct node *n, const char *label)
     for (size_t i = 0; i < n->count; i++) place_in_first_line(n->members[i], label);
 }
 
-static enum status read_devices(struct arena *a, const struct node *list, struct trace *t, struct error *err)
+static enum status read_devices(struct arena *a, const struct node *list, struct trace *t,
+                                struct error *err)
 {
     TRY(node_is(list, NODE_LIST, err));
     t->n_devices = (int32_t)list->count;
@@ -207,15 +217,16 @@ static enum status read_devices(struct arena *a, const struct node *list, struct
     return OK;
 }
 
-static enum status need_int(const struct node *map, const char *key, int64_t max, int64_t *out, struct error *err)
+static enum status need_int(const struct node *map, const char *key, int64_t max, int64_t *out,
+                            struct error *err)
 {
     const struct node *value = NULL;
     TRY(node_need(map, key, &value, err));
     return node_int(value, 0, max, out, err);
 }
 
-static enum status need_choice(const struct node *map, const char *key, const char *const *names, int *out,
-                               struct error *err)
+static enum status need_choice(const struct node *map, const char *key, const char *const *names,
+                               int *out, struct error *err)
 {
     const struct node *value = NULL;
     TRY(node_need(map, key, &value, err));
@@ -227,15 +238,18 @@ static enum status check_schema(const struct node *root, struct error *err)
     int64_t schema = 0;
     const char *kind = NULL;
     TRY(node_get_text(root, "kind", &kind, err));
-    if (!kind || strcmp(kind, KIND) != 0) return node_error(root, err, "not a trace of musher (no kind \"" KIND "\")");
+    if (!kind || strcmp(kind, KIND) != 0)
+        return node_error(root, err, "not a trace of musher (no kind \"" KIND "\")");
     TRY(need_int(root, "schema", INT64_MAX, &schema, err));
     if (schema != SCHEMA)
-        return node_error(root, err, "schema %" PRId64 " of traces is unknown to this version, which reads %d", schema, SCHEMA);
+        return node_error(root, err,
+                          "schema %" PRId64 " of traces is unknown to this version, which reads %d",
+                          schema, SCHEMA);
     return node_keys(root, header_keys, err);
 }
 
-static enum status read_fields(struct arena *a, const struct node *root, struct trace *t, int64_t *n_spans,
-                               struct error *err)
+static enum status read_fields(struct arena *a, const struct node *root, struct trace *t,
+                               int64_t *n_spans, struct error *err)
 {
     const struct node *value = NULL;
     const char *hash = NULL;
@@ -250,7 +264,8 @@ static enum status read_fields(struct arena *a, const struct node *root, struct 
     TRY(node_text(value, &t->plan, err));
     TRY(node_need(root, "plan_hash", &value, err));
     TRY(node_text(value, &hash, err));
-    if (!trace_scan_hex(hash, strlen(hash), &t->plan_hash)) return node_error(value, err, "must be 16 hexadecimal digits");
+    if (!trace_scan_hex(hash, strlen(hash), &t->plan_hash))
+        return node_error(value, err, "must be 16 hexadecimal digits");
     TRY(node_get_int(root, "profile_id", 0, INT64_MAX, &t->profile_id, err));
     TRY(node_get_bool(root, "emulated", &t->emulated, err));
     TRY(node_get_bool(root, "real_time", &t->real_time, err));
@@ -273,7 +288,9 @@ static enum status read_header(struct lines *l, struct arena *a, struct trace *t
     TRY(lines_next(l, HEADER_MAX_BYTES, &text, &n));
     if (!text) return error_set(l->err, ERR_INPUT, "%s: the file is empty", l->path);
     if (!n || text[0] != '{')
-        return error_set(l->err, ERR_INPUT, "%s:1: not a trace of musher: a trace starts with its header, a JSON object", l->path);
+        return error_set(
+            l->err, ERR_INPUT,
+            "%s:1: not a trace of musher: a trace starts with its header, a JSON object", l->path);
     TRY(document_parse(a, l->path, text, n, &root, l->err));
     place_in_first_line(root, arena_printf(a, "%s:1", l->path));
     return read_fields(a, root, t, n_spans, l->err);
@@ -293,8 +310,11 @@ static enum status read_spans(struct lines *l, struct trace *t, int64_t n_spans)
         trace_add(t, s);
     }
     if ((int64_t)t->n_spans == n_spans) return OK;
-    return error_set(l->err, ERR_INPUT, "%s:%" PRId64 ": the file ends after %zu spans of the %" PRId64 " that its header promises%s",
-                     l->path, l->line, t->n_spans, n_spans, (int64_t)t->n_spans < n_spans ? ": it is truncated" : "");
+    return error_set(l->err, ERR_INPUT,
+                     "%s:%" PRId64 ": the file ends after %zu spans of the %" PRId64
+                     " that its header promises%s",
+                     l->path, l->line, t->n_spans, n_spans,
+                     (int64_t)t->n_spans < n_spans ? ": it is truncated" : "");
 }
 
 enum status trace_read(struct arena *a, const char *path, struct trace **out, struct error *err)

@@ -15,9 +15,10 @@
 
 /*          key          smallest   needed */
 #define FIELDS(X)                                                                                  \
-    X(kind, 0, 1) X(stream, 0, 1) X(device, 0, 1) X(peer, -1, 0) X(stage, -1, 1) X(letter, 0, 1) X(step, 0, 1)             \
-    X(microbatch, -1, 1) X(op, -1, 1) X(part, 0, 0) X(begin_ns, 0, 1) X(end_ns, 0, 1) X(bytes, 0, 0) X(key, 0, 0)           \
-    X(name, 0, 1)
+    X(kind, 0, 1)                                                                                  \
+    X(stream, 0, 1) X(device, 0, 1) X(peer, -1, 0) X(stage, -1, 1) X(letter, 0, 1) X(step, 0, 1)   \
+        X(microbatch, -1, 1) X(op, -1, 1) X(part, 0, 0) X(begin_ns, 0, 1) X(end_ns, 0, 1)          \
+            X(bytes, 0, 0) X(key, 0, 0) X(name, 0, 1)
 enum field {
 #define X(key, smallest, needed) FIELD_##key,
     FIELDS(X)
@@ -100,7 +101,8 @@ static void grow_names(struct trace_scan *s)
     s->capacity *= 2;
     s->names = ARENA_ARRAY(s->scratch, struct name, s->capacity);
     for (size_t i = 0; i < old.capacity; i++)
-        if (old.names[i].text) *place_of(s, old.names[i].text, old.names[i].length, old.names[i].hash) = old.names[i];
+        if (old.names[i].text)
+            *place_of(s, old.names[i].text, old.names[i].length, old.names[i].hash) = old.names[i];
 }
 
 static const char *intern(struct trace_scan *s, const char *text, size_t n)
@@ -126,7 +128,8 @@ static void skip_space(struct cursor_in *c)
 static enum status expected(struct cursor_in *c, const char *what)
 {
     int column = (int)(c->at - c->line) + 1;
-    if (c->at >= c->end) return error_set(c->err, ERR_INPUT, "the line ends where %s should be", what);
+    if (c->at >= c->end)
+        return error_set(c->err, ERR_INPUT, "the line ends where %s should be", what);
     return error_set(c->err, ERR_INPUT, "column %d: %s should be here", column, what);
 }
 
@@ -173,31 +176,41 @@ static enum status take_int(struct cursor_in *c, int64_t *out)
 
 /* --- fields ---------------------------------------------------------------------------------- */
 
-static enum status field_of(struct cursor_in *c, const struct piece *key, uint32_t seen, enum field *out)
+static enum status field_of(struct cursor_in *c, const struct piece *key, uint32_t seen,
+                            enum field *out)
 {
     for (int f = 0; f < FIELD_COUNT; f++) {
         if (fields[f].length != key->n || memcmp(fields[f].key, key->text, key->n) != 0) continue;
-        if (seen >> f & 1) return error_set(c->err, ERR_INPUT, "the key '%s' is given twice", fields[f].key);
+        if (seen >> f & 1)
+            return error_set(c->err, ERR_INPUT, "the key '%s' is given twice", fields[f].key);
         *out = (enum field)f;
         return OK;
     }
-    if (key->n == 6 && !memcmp(key->text, "schema", 6)) return error_set(c->err, ERR_INPUT, "a second header");
-    return error_set(c->err, ERR_INPUT, "unknown key '%.*s'", key->n > 60 ? 60 : (int)key->n, key->text);
+    if (key->n == 6 && !memcmp(key->text, "schema", 6))
+        return error_set(c->err, ERR_INPUT, "a second header");
+    return error_set(c->err, ERR_INPUT, "unknown key '%.*s'", key->n > 60 ? 60 : (int)key->n,
+                     key->text);
 }
 
-static bool is(const struct piece *p, const char *name) { return p->n == strlen(name) && !memcmp(p->text, name, p->n); }
+static bool is(const struct piece *p, const char *name)
+{
+    return p->n == strlen(name) && !memcmp(p->text, name, p->n);
+}
 
 static enum status unknown(struct cursor_in *c, const char *what, const struct piece *p)
 {
-    return error_set(c->err, ERR_INPUT, "unknown %s '%.*s'", what, p->n > 60 ? 60 : (int)p->n, p->text);
+    return error_set(c->err, ERR_INPUT, "unknown %s '%.*s'", what, p->n > 60 ? 60 : (int)p->n,
+                     p->text);
 }
 
-static enum status escaped_name(struct trace_scan *s, struct cursor_in *c, const struct piece *p, struct span *out)
+static enum status escaped_name(struct trace_scan *s, struct cursor_in *c, const struct piece *p,
+                                struct span *out)
 {
     struct arena *scratch = arena_new();
     struct node *root = NULL;
     const char *text = NULL;
-    const char *list = arena_printf(scratch, "[\"%.*s\"]", (int)p->n, p->text); /* a document of its own */
+    const char *list =
+        arena_printf(scratch, "[\"%.*s\"]", (int)p->n, p->text); /* a document of its own */
     enum status st = document_parse(scratch, "name", list, strlen(list), &root, c->err);
     if (st == OK) st = node_text(root->members[0], &text, c->err);
     if (st == OK) out->name = intern(s, text, strlen(text));
@@ -205,7 +218,8 @@ static enum status escaped_name(struct trace_scan *s, struct cursor_in *c, const
     return st;
 }
 
-static enum status take_word(struct trace_scan *s, struct cursor_in *c, enum field f, struct span *out)
+static enum status take_word(struct trace_scan *s, struct cursor_in *c, enum field f,
+                             struct span *out)
 {
     struct piece p;
     TRY(take_text(c, &p));
@@ -214,7 +228,10 @@ static enum status take_word(struct trace_scan *s, struct cursor_in *c, enum fie
         out->name = intern(s, p.text, p.n);
         return OK;
     }
-    if (f == FIELD_key) return trace_scan_hex(p.text, p.n, &out->key) ? OK : expected(c, "a key of 16 hexadecimal digits");
+    if (f == FIELD_key)
+        return trace_scan_hex(p.text, p.n, &out->key)
+                   ? OK
+                   : expected(c, "a key of 16 hexadecimal digits");
     if (f == FIELD_letter) {
         if (p.n != 1 || !memchr("FBIWUS", p.text[0], 6)) return unknown(c, "letter", &p);
         out->letter = p.text[0];
@@ -234,34 +251,60 @@ static int64_t largest(const struct trace *t, enum field f)
 {
     switch (f) {
     case FIELD_device:
-    case FIELD_peer: return (int64_t)t->n_devices - 1;
-    case FIELD_stage: return (int64_t)t->n_stages - 1;
+    case FIELD_peer:
+        return (int64_t)t->n_devices - 1;
+    case FIELD_stage:
+        return (int64_t)t->n_stages - 1;
     case FIELD_begin_ns:
     case FIELD_end_ns:
-    case FIELD_bytes: return INT64_MAX;
-    default: return INT32_MAX;
+    case FIELD_bytes:
+        return INT64_MAX;
+    default:
+        return INT32_MAX;
     }
 }
 
-static enum status take_number(struct trace_scan *s, struct cursor_in *c, enum field f, struct span *out)
+static enum status take_number(struct trace_scan *s, struct cursor_in *c, enum field f,
+                               struct span *out)
 {
     int64_t value = 0, most = largest(s->trace, f);
     TRY(take_int(c, &value));
     if (value < fields[f].smallest || value > most)
-        return error_set(c->err, ERR_INPUT, "%s %" PRId64 " is outside %" PRId64 " ... %" PRId64, fields[f].key, value,
-                         fields[f].smallest, most);
+        return error_set(c->err, ERR_INPUT, "%s %" PRId64 " is outside %" PRId64 " ... %" PRId64,
+                         fields[f].key, value, fields[f].smallest, most);
     switch (f) {
-    case FIELD_device: out->device = (int32_t)value; break;
-    case FIELD_peer: out->peer = (int32_t)value; break;
-    case FIELD_stage: out->stage = (int32_t)value; break;
-    case FIELD_step: out->step = (int32_t)value; break;
-    case FIELD_microbatch: out->microbatch = (int32_t)value; break;
-    case FIELD_op: out->op = (int32_t)value; break;
-    case FIELD_part: out->part = (int32_t)value; break;
-    case FIELD_begin_ns: out->begin_ns = value; break;
-    case FIELD_end_ns: out->end_ns = value; break;
-    case FIELD_bytes: out->bytes = value; break;
-    default: BUG("field %d is no number", (int)f);
+    case FIELD_device:
+        out->device = (int32_t)value;
+        break;
+    case FIELD_peer:
+        out->peer = (int32_t)value;
+        break;
+    case FIELD_stage:
+        out->stage = (int32_t)value;
+        break;
+    case FIELD_step:
+        out->step = (int32_t)value;
+        break;
+    case FIELD_microbatch:
+        out->microbatch = (int32_t)value;
+        break;
+    case FIELD_op:
+        out->op = (int32_t)value;
+        break;
+    case FIELD_part:
+        out->part = (int32_t)value;
+        break;
+    case FIELD_begin_ns:
+        out->begin_ns = value;
+        break;
+    case FIELD_end_ns:
+        out->end_ns = value;
+        break;
+    case FIELD_bytes:
+        out->bytes = value;
+        break;
+    default:
+        BUG("field %d is no number", (int)f);
     }
     return OK;
 }
@@ -269,15 +312,19 @@ static enum status take_number(struct trace_scan *s, struct cursor_in *c, enum f
 static enum status check_whole(struct cursor_in *c, uint32_t seen, const struct span *s)
 {
     for (int f = 0; f < FIELD_COUNT; f++)
-        if (fields[f].needed && !(seen >> f & 1)) return error_set(c->err, ERR_INPUT, "the key '%s' is missing", fields[f].key);
+        if (fields[f].needed && !(seen >> f & 1))
+            return error_set(c->err, ERR_INPUT, "the key '%s' is missing", fields[f].key);
     if (s->end_ns < s->begin_ns)
-        return error_set(c->err, ERR_INPUT, "the span ends (%" PRId64 " ns) before it begins (%" PRId64 " ns)", s->end_ns,
-                         s->begin_ns);
-    if (s->kind == SPAN_COMPUTE && s->stage < 0) return error_set(c->err, ERR_INPUT, "a compute span has no stage");
+        return error_set(c->err, ERR_INPUT,
+                         "the span ends (%" PRId64 " ns) before it begins (%" PRId64 " ns)",
+                         s->end_ns, s->begin_ns);
+    if (s->kind == SPAN_COMPUTE && s->stage < 0)
+        return error_set(c->err, ERR_INPUT, "a compute span has no stage");
     return OK;
 }
 
-enum status trace_scan_span(struct trace_scan *s, const char *text, size_t n, struct span *out, struct error *err)
+enum status trace_scan_span(struct trace_scan *s, const char *text, size_t n, struct span *out,
+                            struct error *err)
 {
     struct cursor_in c = {text, text, text + n, err};
     uint32_t seen = 0;
@@ -290,7 +337,8 @@ enum status trace_scan_span(struct trace_scan *s, const char *text, size_t n, st
         TRY(field_of(&c, &key, seen, &f));
         seen |= UINT32_C(1) << f;
         if (!take(&c, ':')) return expected(&c, "a colon");
-        bool word = f == FIELD_kind || f == FIELD_stream || f == FIELD_letter || f == FIELD_key || f == FIELD_name;
+        bool word = f == FIELD_kind || f == FIELD_stream || f == FIELD_letter || f == FIELD_key ||
+                    f == FIELD_name;
         TRY(word ? take_word(s, &c, f, out) : take_number(s, &c, f, out));
     } while (take(&c, ','));
     if (!take(&c, '}')) return expected(&c, "a comma or the closing brace");

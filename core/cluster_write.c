@@ -1,0 +1,139 @@
+/* core/cluster_write.c - a cluster as canonical YAML, and the questions asked of it: which device, which link. */
+#include "core/arena.h"
+#include "core/canonical.h"
+#include "core/cluster.h"
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static void write_type(FILE *out, const struct device_type *t)
+{
+    fputs("{name: ", out);
+    canonical_text(out, t->name);
+    fputs(", device: ", out);
+    canonical_text(out, t->catalogue);
+    if (t->slowdown > 0) {
+        fputs(", slowdown: ", out);
+        canonical_double(out, t->slowdown);
+    }
+    if (t->memory_bytes > 0) {
+        fputs(", memory: ", out);
+        canonical_quantity(out, QUANTITY_BYTES, (double)t->memory_bytes);
+    }
+    fputs("}\n", out);
+}
+
+/* Runs of one type with ascending numbers as {type, count}. */
+static void write_node(FILE *out, const struct cluster *c, const struct node_spec *n)
+{
+    const struct device *d = &c->devices[n->first_device];
+    fputs("{name: ", out);
+    canonical_text(out, n->name);
+    fputs(", host: ", out);
+    canonical_text(out, n->host);
+    fputs(", devices: [", out);
+    for (int32_t i = 0, count; i < n->n_devices; i += count) {
+        for (count = 1; i + count < n->n_devices; count++)
+            if (d[i + count].type != d[i].type || d[i + count].index != d[i].index + count) break;
+        fprintf(out, "%s{type: ", i ? ", " : "");
+        canonical_text(out, c->types[d[i].type].name);
+        if (d[i].index != (i ? d[i - 1].index + 1 : 0))
+            fprintf(out, ", index: %" PRId32, d[i].index);
+        if (count > 1) fprintf(out, ", count: %" PRId32, count);
+        fputc('}', out);
+    }
+    fputs("]}\n", out);
+}
+
+static void write_link(FILE *out, const struct cluster *c, const struct link *l)
+{
+    fputs("{name: ", out);
+    canonical_text(out, l->name);
+    fputs(", between: [", out);
+    for (int32_t i = 0; i < l->n_ends; i++) {
+        if (i) fputs(", ", out);
+        canonical_text(out, end_name(c, l, i));
+    }
+    fputc(']', out);
+    if (l->stated) {
+        fputs(", bandwidth: ", out);
+        canonical_quantity(out, QUANTITY_BYTES_PER_S, l->bandwidth_Bps);
+        fputs(", latency: ", out);
+        canonical_quantity(out, QUANTITY_SECONDS, l->latency_s);
+    }
+    if (l->half_duplex) fputs(", duplex: half", out);
+    if (l->sharing == LINK_FAIR) fputs(", sharing: fair", out);
+    fputs("}\n", out);
+}
+
+static void write_key(FILE *out, int indent, const char *key)
+{
+    canonical_indent(out, indent);
+    fputs(key, out);
+}
+
+void cluster_write(FILE *out, const struct cluster *c, int indent)
+{
+    write_key(out, indent, "version: 1\n");
+    write_key(out, indent, "name: ");
+    canonical_text(out, c->name);
+    fputc('\n', out);
+    write_key(out, indent, "device_types:\n");
+    for (int32_t i = 0; i < c->n_types; i++) {
+        write_key(out, indent, "  - ");
+        write_type(out, &c->types[i]);
+    }
+    write_key(out, indent, "nodes:\n");
+    for (int32_t i = 0; i < c->n_nodes; i++) {
+        write_key(out, indent, "  - ");
+        write_node(out, c, &c->nodes[i]);
+    }
+    if (c->n_links) write_key(out, indent, "links:\n");
+    for (int32_t i = 0; i < c->n_links; i++) {
+        write_key(out, indent, "  - ");
+        write_link(out, c, &c->links[i]);
+    }
+}
+
+/* --- questions --- */
+
+int32_t cluster_device(const struct cluster *c, const char *name)
+{
+    int32_t node = find_node(c, name, strcspn(name, "."));
+    if (node < 0) return -1;
+    const struct node_spec *at = &c->nodes[node];
+    for (int32_t i = at->first_device; i < at->first_device + at->n_devices; i++)
+        if (!strcmp(c->devices[i].name, name)) return i;
+    return -1;
+}
+
+/* How specific a link is for two devices: 3 their own, 2 of their nodes, 1 inside their node, 0 none. */
+static int fit(const struct cluster *c, const struct link *l, int32_t from, int32_t to,
+               int32_t *direction)
+{
+    int32_t a = c->devices[from].node, b = c->devices[to].node;
+    if (l->n_ends == 1) {
+        *direction = from > to;
+        return a == b && a == l->end[0] ? 1 : 0;
+    }
+    if (l->of_devices) a = from, b = to;
+    *direction = a != l->end[0];
+    bool joins = (a == l->end[0] && b == l->end[1]) || (a == l->end[1] && b == l->end[0]);
+    return !joins ? 0 : l->of_devices ? 3 : 2;
+}
+
+int32_t cluster_link(const struct cluster *c, int32_t from, int32_t to, int32_t *direction)
+{
+    int32_t best = -1, way = 0;
+    int best_fit = 0;
+    *direction = 0;
+    if (from == to) return -1;
+    for (int32_t i = 0; i < c->n_links; i++) {
+        int f = fit(c, &c->links[i], from, to, &way);
+        if (f <= best_fit) continue;
+        best = i;
+        best_fit = f;
+        *direction = way;
+    }
+    return best;
+}

@@ -1,0 +1,81 @@
+/* tests/traces.h - traces made by hand for the suites of traces. */
+#ifndef TESTS_TRACES_H
+#define TESTS_TRACES_H
+
+#include "core/arena.h"
+#include "traces/trace.h"
+
+/* Two devices, one stage each. */
+static inline struct trace *empty_trace(struct arena *a, enum trace_source source)
+{
+    static struct program_device devices[] = {{.name = "a.0", .type = "fast", .slowdown = 1.5},
+                                              {.name = "b.0", .type = "slow", .slowdown = 3}};
+    struct program p = {.name = "a \"plan\"",
+                        .plan_hash = 0xfedcba9876543210,
+                        .emulated = true,
+                        .steps = 3,
+                        .n_devices = 2,
+                        .devices = devices,
+                        .n_stages = 2};
+    return trace_new(a, source, &p);
+}
+
+static inline struct span compute(int32_t device, char letter, int32_t step, int32_t microbatch,
+                                  int64_t begin, int64_t end)
+{
+    return (struct span){.kind = SPAN_COMPUTE,
+                         .stream = STREAM_compute,
+                         .device = device,
+                         .peer = -1,
+                         .stage = device,
+                         .letter = letter,
+                         .step = step,
+                         .microbatch = microbatch,
+                         .op = 1,
+                         .begin_ns = begin,
+                         .end_ns = end,
+                         .bytes = 100,
+                         .key = 0xabcdef,
+                         .name = "matmul"};
+}
+
+static inline struct span step_end(int32_t step, int64_t end)
+{
+    return (struct span){.kind = SPAN_STEP,
+                         .stream = STREAM_step,
+                         .peer = -1,
+                         .stage = -1,
+                         .letter = 'S',
+                         .step = step,
+                         .microbatch = -1,
+                         .op = -1,
+                         .end_ns = end,
+                         .name = "step"};
+}
+
+/* Both ends of a message from device 0 to device 1. */
+static inline void add_message(struct trace *t, int32_t microbatch, int64_t begin, int64_t left,
+                               int64_t arrived)
+{
+    struct span s = {.kind = SPAN_SEND,
+                     .stream = STREAM_send,
+                     .device = 0,
+                     .peer = 1,
+                     .stage = 0,
+                     .letter = 'F',
+                     .microbatch = microbatch,
+                     .begin_ns = begin,
+                     .end_ns = left,
+                     .bytes = 64,
+                     .name = "lan"};
+    trace_add(t, s);
+    s.kind = SPAN_RECEIVE;
+    s.stream = STREAM_receive;
+    s.device = 1;
+    s.peer = 0;
+    s.stage = 1;
+    s.end_ns = arrived;
+    trace_add(t, s);
+}
+
+#endif
