@@ -328,7 +328,7 @@ static enum status read_link(struct reader *r, const struct node *n, struct link
     return OK;
 }
 
-static const char *end_name(const struct cluster *c, const struct link *l, int i)
+const char *cluster_link_end(const struct cluster *c, const struct link *l, int i)
 {
     return l->of_devices ? c->devices[l->end[i]].name : c->nodes[l->end[i]].name;
 }
@@ -340,10 +340,10 @@ static enum status unique_pairs(struct reader *r, const struct node *list)
     for (size_t i = 0; i < list->count; i++) {
         const struct link *l = &r->c->links[i];
         int low = l->end[0] > l->end[1];
-        const char *key = l->n_ends == 1
-                              ? arena_printf(r->a, "inside %s", end_name(r->c, l, 0))
-                              : arena_printf(r->a, "between %s and %s", end_name(r->c, l, low),
-                                             end_name(r->c, l, !low));
+        const char *key =
+            l->n_ends == 1 ? arena_printf(r->a, "inside %s", cluster_link_end(r->c, l, 0))
+                           : arena_printf(r->a, "between %s and %s", cluster_link_end(r->c, l, low),
+                                          cluster_link_end(r->c, l, !low));
         e[i] = (struct canonical_entry){key, node_get(list->members[i], "between"), (int32_t)i};
     }
     return canonical_unique(e, list->count, "a link", r->err);
@@ -387,3 +387,46 @@ enum status cluster_read(struct arena *a, const char *path, struct cluster *out,
 }
 
 /* --- writing --- */
+
+/* --- questions --- */
+
+int32_t cluster_device(const struct cluster *c, const char *name)
+{
+    int32_t node = find_node(c, name, strcspn(name, "."));
+    if (node < 0) return -1;
+    const struct node_spec *at = &c->nodes[node];
+    for (int32_t i = at->first_device; i < at->first_device + at->n_devices; i++)
+        if (!strcmp(c->devices[i].name, name)) return i;
+    return -1;
+}
+
+/* How specific a link is for two devices: 3 their own, 2 of their nodes, 1 inside their node, 0 none. */
+static int fit(const struct cluster *c, const struct link *l, int32_t from, int32_t to,
+               int32_t *direction)
+{
+    int32_t a = c->devices[from].node, b = c->devices[to].node;
+    if (l->n_ends == 1) {
+        *direction = from > to;
+        return a == b && a == l->end[0] ? 1 : 0;
+    }
+    if (l->of_devices) a = from, b = to;
+    *direction = a != l->end[0];
+    bool joins = (a == l->end[0] && b == l->end[1]) || (a == l->end[1] && b == l->end[0]);
+    return !joins ? 0 : l->of_devices ? 3 : 2;
+}
+
+int32_t cluster_link(const struct cluster *c, int32_t from, int32_t to, int32_t *direction)
+{
+    int32_t best = -1, way = 0;
+    int best_fit = 0;
+    *direction = 0;
+    if (from == to) return -1;
+    for (int32_t i = 0; i < c->n_links; i++) {
+        int f = fit(c, &c->links[i], from, to, &way);
+        if (f <= best_fit) continue;
+        best = i;
+        best_fit = f;
+        *direction = way;
+    }
+    return best;
+}

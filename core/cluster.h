@@ -77,6 +77,8 @@ MUST_CHECK enum status cluster_read(struct arena *a, const char *path, struct cl
                                     struct error *err);
 /* YAML in canonical form, each line indented by indent spaces; cluster_parse reads it back. */
 void cluster_write(FILE *out, const struct cluster *c, int indent);
+/* Name of a link's end, 0 or 1: a node or a device. */
+const char *cluster_link_end(const struct cluster *c, const struct link *l, int i);
 int32_t cluster_device(const struct cluster *c, const char *name); /* -1 where unknown */
 /* Link from one device to another and its direction (0: end[0] → end[1] or lower → higher device; 1: back). -1 where none. */
 int32_t cluster_link(const struct cluster *c, int32_t from, int32_t to, int32_t *direction);

@@ -1,4 +1,4 @@
-/* core/cluster_write.c - a cluster as canonical YAML, and the questions asked of it: which device, which link. */
+/* core/cluster_write.c - a cluster as canonical YAML, that cluster_parse reads back. */
 #include "core/arena.h"
 #include "core/canonical.h"
 #include "core/cluster.h"
@@ -52,7 +52,7 @@ static void write_link(FILE *out, const struct cluster *c, const struct link *l)
     fputs(", between: [", out);
     for (int32_t i = 0; i < l->n_ends; i++) {
         if (i) fputs(", ", out);
-        canonical_text(out, end_name(c, l, i));
+        canonical_text(out, cluster_link_end(c, l, i));
     }
     fputc(']', out);
     if (l->stated) {
@@ -93,47 +93,4 @@ void cluster_write(FILE *out, const struct cluster *c, int indent)
         write_key(out, indent, "  - ");
         write_link(out, c, &c->links[i]);
     }
-}
-
-/* --- questions --- */
-
-int32_t cluster_device(const struct cluster *c, const char *name)
-{
-    int32_t node = find_node(c, name, strcspn(name, "."));
-    if (node < 0) return -1;
-    const struct node_spec *at = &c->nodes[node];
-    for (int32_t i = at->first_device; i < at->first_device + at->n_devices; i++)
-        if (!strcmp(c->devices[i].name, name)) return i;
-    return -1;
-}
-
-/* How specific a link is for two devices: 3 their own, 2 of their nodes, 1 inside their node, 0 none. */
-static int fit(const struct cluster *c, const struct link *l, int32_t from, int32_t to,
-               int32_t *direction)
-{
-    int32_t a = c->devices[from].node, b = c->devices[to].node;
-    if (l->n_ends == 1) {
-        *direction = from > to;
-        return a == b && a == l->end[0] ? 1 : 0;
-    }
-    if (l->of_devices) a = from, b = to;
-    *direction = a != l->end[0];
-    bool joins = (a == l->end[0] && b == l->end[1]) || (a == l->end[1] && b == l->end[0]);
-    return !joins ? 0 : l->of_devices ? 3 : 2;
-}
-
-int32_t cluster_link(const struct cluster *c, int32_t from, int32_t to, int32_t *direction)
-{
-    int32_t best = -1, way = 0;
-    int best_fit = 0;
-    *direction = 0;
-    if (from == to) return -1;
-    for (int32_t i = 0; i < c->n_links; i++) {
-        int f = fit(c, &c->links[i], from, to, &way);
-        if (f <= best_fit) continue;
-        best = i;
-        best_fit = f;
-        *direction = way;
-    }
-    return best;
 }
