@@ -3,6 +3,8 @@
 #include "core/arena.h"
 #include "profiles/catalogue.h"
 
+#include <string.h>
+
 static bool runs(const struct catalogue_device *d, enum op_kind kind)
 {
     for (int32_t i = 0; i < d->n_fused; i++)
@@ -22,6 +24,22 @@ enum status team_complete(struct cluster *c, struct error *err)
                 "device type '%s': the catalogue knows no memory of %s: state `memory:`",
                 c->types[t].name, d->id);
         c->types[t].memory_bytes = (int64_t)d->memory_bytes.value;
+    }
+    return OK;
+}
+
+enum status team_precision(const struct cluster *c, enum dtype t, struct error *err)
+{
+    for (int32_t i = 0; i < c->n_types; i++) {
+        const struct catalogue_device *d = NULL;
+        TRY(catalogue_find(c->types[i].catalogue, &d, err));
+        bool half = t == DTYPE_bf16 || t == DTYPE_fp16;
+        bool host = !strcmp(d->backend, "host"),
+             old = d->compute_capability > 0 && d->compute_capability < 80;
+        if ((host && half) || (old && t == DTYPE_bf16))
+            return error_set(err, ERR_INPUT, "precision %s: device type '%s' (%s) computes in %s",
+                             dtype_name(t), c->types[i].name, d->id,
+                             host ? "fp32 and fp64" : "fp32, fp64 and fp16");
     }
     return OK;
 }

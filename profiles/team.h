@@ -10,6 +10,10 @@
 /* Types without a stated memory get the catalogue's. ERR_INPUT: unknown catalogue id, or the catalogue knows no memory. */
 MUST_CHECK enum status team_complete(struct cluster *c, struct error *err);
 
+/* ERR_INPUT where a device type of the team cannot compute in this dtype: the host has fp32 and fp64, cards before compute
+ * capability 8.0 have no bf16. */
+MUST_CHECK enum status team_precision(const struct cluster *c, enum dtype t, struct error *err);
+
 /* Fills n_fused and fused; the rest of *out is untouched. ERR_INPUT: unknown catalogue id. */
 MUST_CHECK enum status team_fused(struct arena *a, const struct cluster *c,
                                   struct lower_options *out, struct error *err);

@@ -35,12 +35,14 @@ static void print_json(const struct comparison *c)
     common_json_end(&j);
 }
 
-static void print_text(const struct comparison *c)
+static void print_text(const struct comparison *c, const struct trace *real)
 {
     char sim[32], run[32];
-    printf("iteration: predicted %s, measured %s: %+.1f %%\n",
-           units_print_ns(sim, c->sim_iteration_ns), units_print_ns(run, c->run_iteration_ns),
-           100 * c->iteration_bias);
+    printf("iteration: predicted %s, %s %s: %+.1f %%\n", units_print_ns(sim, c->sim_iteration_ns),
+           real->source == TRACE_SIM ? "other prediction"
+           : real->emulated          ? "measured (emulated devices)"
+                                     : "measured",
+           units_print_ns(run, c->run_iteration_ns), 100 * c->iteration_bias);
     printf("  %-24s %8s %9s %9s %9s %11s %11s\n", "kind", "spans", "median", "p95", "bias",
            "predicted", "measured");
     for (size_t i = 0; i < c->n_kinds; i++) {
@@ -68,7 +70,7 @@ static enum status compare(struct arena *a, const char *sim_path, const char *ru
     if (as_json)
         print_json(&c);
     else
-        print_text(&c);
+        print_text(&c, run);
     if (within > 0 && c.iteration_error > within / 100)
         return error_set(err, ERR_TOLERANCE, "iteration error %.1f %% is outside %g %%",
                          100 * c.iteration_error, within);

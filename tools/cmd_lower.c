@@ -47,6 +47,7 @@ static enum status lower(struct arena *a, const char *path, const char *out, boo
     struct plan plan;
     struct program program;
     struct file f = {0};
+    TRY(common_not_stdout(as_json, "-o", out, err));
     TRY(common_plan(a, path, &plan, err));
     plan.deterministic |= deterministic;
     if (seed) plan.seed = plan.job.seed = (uint64_t)seed;

@@ -11,10 +11,12 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 struct request {
     const char *job, *cluster, *db, *out, *baseline;
-    int64_t profile, top, evaluations;
+    int64_t profile, top, evaluations, time_limit;
 };
 
 static volatile sig_atomic_t stop;
@@ -23,6 +25,20 @@ static void on_interrupt(int number)
     (void)number;
     stop = 1;
     signal(SIGINT, SIG_DFL); /* a second one ends at once */
+}
+
+static volatile sig_atomic_t timed_out;
+static void on_alarm(int number)
+{
+    (void)number;
+    timed_out = stop = 1;
+}
+
+static double wall_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static void on_progress(void *user, int64_t evaluated, int64_t best_ns)
@@ -35,7 +51,7 @@ static void on_progress(void *user, int64_t evaluated, int64_t best_ns)
 }
 
 static void print_json(struct arena *a, const struct search_result *r,
-                       const struct profile *profile, const char *out)
+                       const struct profile *profile, const char *out, double search_s)
 {
     struct json j;
     common_json_begin(&j);
@@ -67,7 +83,10 @@ static void print_json(struct arena *a, const struct search_result *r,
     json_put_int(&j, "candidates", r->candidates);
     json_put_int(&j, "evaluated", r->evaluated);
     json_put_bool(&j, "exact", r->exact);
-    json_put_text(&j, "stopped", r->stopped);
+    json_put_text(&j, "stopped", timed_out ? "time" : r->stopped);
+    json_put_object_line(&j, "timing"); /* outside "same inputs, same bytes" */
+    json_put_double(&j, "search_s", search_s);
+    json_close(&j);
     common_json_end(&j);
 }
 
@@ -75,7 +94,8 @@ static void print_text(struct arena *a, const struct search_result *r,
                        const struct profile *profile)
 {
     char text[32];
-    printf("predicted with %s\n", common_profile_label(a, profile));
+    printf("predicted with %s%s\n", common_profile_label(a, profile),
+           r->plans[0].plan.cluster.emulated ? ", for emulated devices" : "");
     for (int32_t i = 0; i < r->n_plans; i++)
         printf("  %-14s %10s  %s\n", r->plans[i].plan.name,
                units_print_ns(text, r->plans[i].iteration_ns), plan_describe(a, &r->plans[i].plan));
@@ -89,7 +109,10 @@ static void print_text(struct arena *a, const struct search_result *r,
                    (double)b->iteration_ns / (double)r->plans[0].iteration_ns);
     }
     printf("  %lld candidates, %lld simulated, %s\n", (long long)r->candidates,
-           (long long)r->evaluated, r->exact ? "searched to the end" : r->stopped);
+           (long long)r->evaluated,
+           r->exact    ? "searched to the end"
+           : timed_out ? "stopped: time"
+                       : r->stopped);
 }
 
 /* Plan i goes to PATH, PATH.2, PATH.3 … */
@@ -113,10 +136,13 @@ static enum status plan(struct arena *a, const struct request *q, const struct c
     struct cluster c;
     struct profile profile;
     struct search_result r;
+    TRY(common_not_stdout(common->json, "-o", q->out, err));
+    TRY(common_writable(q->out, err));
     TRY(job_read(a, q->job, &j, err));
     if (common->seed) j.seed = (uint64_t)common->seed;
     TRY(cluster_read(a, q->cluster, &c, err));
     TRY(team_complete(&c, err));
+    TRY(team_precision(&c, j.precision, err));
     TRY(common_profile(a, &c, q->db, q->profile, &profile, err));
     struct search_options o = {.baseline = q->baseline,
                                .top = (int32_t)q->top,
@@ -124,14 +150,19 @@ static enum status plan(struct arena *a, const struct request *q, const struct c
                                .stop = &stop,
                                .progress = on_progress};
     signal(SIGINT, on_interrupt);
+    signal(SIGALRM, on_alarm);
+    if (q->time_limit) alarm((unsigned)q->time_limit);
+    double start = wall_seconds();
     TRY(search_plans(a, &j, &c, &profile, &o, &r, err));
+    double search_s = wall_seconds() - start;
+    alarm(0);
     TRY(write_plans(a, &r, q->out, err));
     log_progress_end();
     if (common->json)
-        print_json(a, &r, &profile, q->out);
+        print_json(a, &r, &profile, q->out, search_s);
     else if (strcmp(q->out, "-") != 0)
         print_text(a, &r, &profile);
-    if (!stop) return OK;
+    if (!stop || timed_out) return OK;
     fflush(stdout);
     return error_set(err, ERR_INTERRUPTED, "interrupted: wrote the best of %lld simulated plans",
                      (long long)r.evaluated);
@@ -174,6 +205,13 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
          .min = 1,
          .max = 100,
          .help = "plans to keep; the others go to PLAN.2, PLAN.3 ..."},
+        {.name = "time-limit",
+         .type = OPTION_INT,
+         .value = &q.time_limit,
+         .unit = "SECONDS",
+         .min = 0,
+         .max = 1e6,
+         .help = "cut the search off after so long; 0: never"},
         {.name = "evaluations",
          .type = OPTION_INT,
          .value = &q.evaluations,

@@ -7,6 +7,7 @@
 #include "tools/common.h"
 #include "tools/options.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -31,38 +32,36 @@ static void print_json(const struct program *p, const struct run_result *r)
     for (int64_t i = 0; i < r->steps; i++) json_put_double(&j, NULL, r->losses[i]);
     json_close(&j);
     json_put_double(&j, "tokens_per_s", r->tokens_per_s);
-    json_put_double(&j, "blas_share", r->blas_share);
+    if (r->blas_share > 0) json_put_double(&j, "blas_share", r->blas_share);
     common_json_end(&j);
+}
+
+static const char *loss_text(char buffer[32], double loss)
+{
+    if (isfinite(loss))
+        snprintf(buffer, 32, "%.6f", loss);
+    else
+        snprintf(buffer, 32, "not finite");
+    return buffer;
 }
 
 static void print_text(const struct program *p, const struct run_result *r)
 {
-    char text[32];
+    char text[32], first[32], last[32];
     printf("%s: %s an iteration (measured, median of %lld steps%s), %.0f tokens/s\n", p->name,
            units_print_ns(text, r->iteration_ns), (long long)r->steps,
            p->emulated ? ", emulated devices" : "", r->tokens_per_s);
-    printf("  loss %.6f at step %lld, %.6f at step %lld\n", r->losses[0],
-           (long long)r->first_step + 1, r->losses[r->steps - 1],
+    printf("  loss %s at step %lld, %s at step %lld\n", loss_text(first, r->losses[0]),
+           (long long)r->first_step + 1, loss_text(last, r->losses[r->steps - 1]),
            (long long)(r->first_step + r->steps));
     if (p->emulated && !r->real_time)
         log_warn("no real-time priority: the measured time has more noise than it need have");
 }
 
-/* A program file starts with its own magic word; everything else is read as a plan. */
-static bool is_program(const char *path)
-{
-    static const char magic[] = "musher-program";
-    char head[sizeof magic] = {0};
-    FILE *f = fopen(path, "r"); /* what is wrong with the file is said by its reader */
-    bool yes = f && fread(head, 1, sizeof head - 1, f) == sizeof head - 1 && !strcmp(head, magic);
-    if (f) fclose(f);
-    return yes;
-}
-
 static enum status load(struct arena *a, const struct request *q, struct plan *plan,
                         struct program *program, bool *is_plan, struct error *err)
 {
-    *is_plan = !is_program(q->plan);
+    *is_plan = !common_is_program(q->plan);
     if (!*is_plan) return program_read(a, q->plan, program, err);
     TRY(common_plan(a, q->plan, plan, err));
     plan->deterministic |= q->deterministic;
@@ -77,13 +76,18 @@ static enum status run(struct arena *a, struct request *q, int argc, char **argv
     struct program program;
     struct run_result r;
     bool is_plan = false;
+    TRY(common_not_stdout(as_json, "--trace", q->trace, err));
     TRY(load(a, q, &plan, &program, &is_plan, err));
     if (q->run.data == NULL && is_plan) q->run.data = plan.job.data;
     if (q->run.data == NULL && is_plan)
         return error_set(err, ERR_USAGE, "no text to train on: --data FILE, or `data:` in the job");
+    if (q->run.data == NULL && program.plan_hash != 0)
+        return error_set(err, ERR_USAGE, "no text to train on: --data FILE");
+    if (launch_rank() == 0) TRY(common_writable(q->trace, err));
     if (!launch_is_rank() && program.n_devices > 1)
         return launch_ranks(program.n_devices, argv - 1, err);
     (void)argc;
+    if (q->run.steps == 0) q->run.steps = program.steps > 1 ? program.steps : 10;
     q->run.keep_trace = q->trace != NULL;
     TRY(worker_run(a, &program, &q->run, &r, err));
     if (launch_rank() != 0) return OK;
@@ -101,7 +105,7 @@ static enum status run(struct arena *a, struct request *q, int argc, char **argv
 enum status cmd_run(int argc, char **argv, struct error *err)
 {
     struct common common = COMMON_DEFAULTS;
-    struct request q = {.run = {.steps = 10}};
+    struct request q = {.run = {.steps = 0}};
     const struct option options[] = {
         {.name = "PLAN",
          .type = OPTION_ARGUMENT,
@@ -111,9 +115,9 @@ enum status cmd_run(int argc, char **argv, struct error *err)
          .type = OPTION_INT,
          .value = &q.run.steps,
          .unit = "N",
-         .min = 1,
+         .min = 0,
          .max = 1e9,
-         .help = "optimizer steps to run"},
+         .help = "optimizer steps to run; 0: the plan's `steps` where more than 1, else 10"},
         {.name = "data",
          .type = OPTION_TEXT,
          .value = &q.run.data,

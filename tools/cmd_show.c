@@ -147,10 +147,12 @@ static void show_plan(struct arena *a, const struct plan *p, bool as_json)
         common_json_end(&out);
         return;
     }
-    printf("plan: %s\n  %s\n  microbatches of %lld sequences, cluster %s, model %s\n", p->name,
-           plan_describe(a, p), (long long)p->microbatch, p->cluster.name, p->job.model.name);
+    printf("plan: %s%s\n  %s\n  microbatches of %lld sequences, cluster %s, model %s\n", p->name,
+           p->cluster.emulated ? " (emulated devices)" : "", plan_describe(a, p),
+           (long long)p->microbatch, p->cluster.name, p->job.model.name);
     if (p->predicted_ns)
-        printf("  predicted %s an iteration with %s\n", units_print_ns(text, p->predicted_ns),
+        printf("  predicted %s an iteration%s with %s\n", units_print_ns(text, p->predicted_ns),
+               p->cluster.emulated ? " of emulated devices" : "",
                p->profile_id ? arena_printf(a, "profile %lld", (long long)p->profile_id)
                              : "the catalogue's prior");
 }
@@ -158,6 +160,9 @@ static void show_plan(struct arena *a, const struct plan *p, bool as_json)
 static enum status show(struct arena *a, const char *path, bool as_json, struct error *err)
 {
     struct node *root = NULL;
+    if (common_is_program(path))
+        return error_set(err, ERR_INPUT,
+                         "%s: a program; run takes it, show takes jobs, clusters and plans", path);
     TRY(document_read(a, path, &root, err));
     TRY(node_is(root, NODE_MAP, err));
     if (node_get(root, "replicas")) {

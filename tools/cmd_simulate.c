@@ -42,8 +42,9 @@ static void print_text(struct arena *a, const struct plan *plan, const struct pr
                        const struct profile *profile, const struct sim_result *r)
 {
     char text[32], peak[32];
-    printf("%s: %s an iteration (predicted with %s)\n", plan->name,
-           units_print_ns(text, r->iteration_ns), common_profile_label(a, profile));
+    printf("%s: %s an iteration%s (predicted with %s)\n", plan->name,
+           units_print_ns(text, r->iteration_ns),
+           plan->cluster.emulated ? " of emulated devices" : "", common_profile_label(a, profile));
     for (int32_t i = 0; i < p->n_devices; i++) {
         const struct sim_device *d = &r->devices[i];
         int64_t whole = d->busy_ns + d->idle_ns;
@@ -60,7 +61,12 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     struct profile profile;
     struct program program;
     struct sim_result r;
+    TRY(common_not_stdout(as_json, "--trace", q->trace, err));
     TRY(common_plan(a, q->plan, &plan, err));
+    if (plan.profile_id && !q->db)
+        log_warn("this plan was made with profile %lld of a database; without --db costs are the "
+                 "catalogue's prior",
+                 (long long)plan.profile_id);
     plan.deterministic |= q->deterministic;
     if (q->seed) plan.seed = plan.job.seed = (uint64_t)q->seed;
     TRY(common_profile(a, &plan.cluster, q->db, q->profile, &profile, err));

@@ -1,6 +1,7 @@
 #include "tools/common.h"
 
 #include "core/arena.h"
+#include "core/file.h"
 #include "core/lower.h"
 #include "core/rng.h"
 #include "profiles/store.h"
@@ -8,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
@@ -78,10 +80,21 @@ enum status common_plan(struct arena *a, const char *path, struct plan *out, str
     return team_complete(&out->cluster, err);
 }
 
+bool common_is_program(const char *path)
+{
+    static const char magic[] = "musher-program";
+    char head[sizeof magic] = {0};
+    FILE *f = fopen(path, "r"); /* what is wrong with the file is said by its reader */
+    bool yes = f && fread(head, 1, sizeof head - 1, f) == sizeof head - 1 && !strcmp(head, magic);
+    if (f) fclose(f);
+    return yes;
+}
+
 enum status common_lower(struct arena *a, const struct plan *p, bool check_memory,
                          struct program *out, struct error *err)
 {
     struct lower_options o = {.check_memory = check_memory};
+    TRY(team_precision(&p->cluster, p->job.precision, err));
     TRY(team_fused(a, &p->cluster, &o, err));
     return lower_plan(a, p, &o, out, err);
 }
@@ -112,8 +125,28 @@ const char *common_machine(struct arena *a)
                         sysconf(_SC_NPROCESSORS_ONLN));
 }
 
+static bool json_printed;
+bool common_json_printed(void) { return json_printed; }
+
+enum status common_writable(const char *path, struct error *err)
+{
+    struct file f = {0};
+    if (!path || !strcmp(path, "-")) return OK;
+    TRY(file_open(&f, path, err));
+    file_abandon(&f);
+    return OK;
+}
+
+enum status common_not_stdout(bool as_json, const char *option, const char *path, struct error *err)
+{
+    if (!as_json || !path || strcmp(path, "-") != 0) return OK;
+    return error_set(err, ERR_USAGE, "%s -: with --json stdout holds the JSON object alone",
+                     option);
+}
+
 void common_json_begin(struct json *j)
 {
+    json_printed = true;
     json_begin(j, stdout, JSON_INDENTED);
     json_put_object(j, NULL);
     json_put_int(j, "schema", 1);

@@ -25,6 +25,8 @@ const char *common_profile_label(struct arena *a, const struct profile *p);
 /* plan_read, with the catalogue's memory where the plan states none. */
 MUST_CHECK enum status common_plan(struct arena *a, const char *path, struct plan *out,
                                    struct error *err);
+/* Does the file start with the magic word of a program? What else may be wrong with it is said by its reader. */
+bool common_is_program(const char *path);
 MUST_CHECK enum status common_lower(struct arena *a, const struct plan *p, bool check_memory,
                                     struct program *out, struct error *err);
 MUST_CHECK enum status common_simulate(struct arena *a, const struct plan *p,
@@ -38,5 +40,13 @@ common_machine(struct arena *a); /* host name and processor, for the record of m
 /* Opens {"schema": 1 on stdout; common_json_end closes it. */
 void common_json_begin(struct json *j);
 void common_json_end(struct json *j);
+bool common_json_printed(
+    void); /* an object went to stdout: main adds no second one for a failure after it */
+
+/* Fails now, not after minutes of work, where path cannot be written (ERR_RESOURCE). NULL is fine. */
+MUST_CHECK enum status common_writable(const char *path, struct error *err);
+/* With --json stdout is one object: no output of a verb may go there too (ERR_USAGE). */
+MUST_CHECK enum status common_not_stdout(bool as_json, const char *option, const char *path,
+                                         struct error *err);
 
 #endif

@@ -63,7 +63,7 @@ for p in $plans; do
   echo "$p $(number "$out/$p.before.json" iteration_ns) $(number "$out/$p.run.json" iteration_ns) $(number "$out/$p.after.json" iteration_ns)"
 done > "$out/table.txt"
 
-say "plan | predicted before | measured | predicted after"
+say "plan | predicted before | measured (emulated team) | predicted after"
 awk -v summary="$out/summary.json.part" '
 function abs(x) { return x < 0 ? -x : x }
 function median(a, n,   i, j, t) {

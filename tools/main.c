@@ -10,6 +10,7 @@
 #include "core/version.h"
 #include "exec/launch.h"
 #include "tools/cmd.h"
+#include "tools/common.h"
 #include "tools/options.h"
 
 #include <errno.h>
@@ -76,15 +77,25 @@ static void print_error_json(enum status code, const char *message)
     json_end(&j);
 }
 
+static bool wants_json; /* for the signal handler */
+
 static void on_signal(int number)
 {
+    static const char line[] = "musher: interrupted\n";
+    static const char object[] =
+        "{\"schema\":1,\"error\":{\"code\":130,\"message\":\"interrupted\"}}\n";
+    (void)number;
     file_remove_temporaries();
-    _exit(number == SIGINT ? ERR_INTERRUPTED : 128 + number);
+    if (write(STDERR_FILENO, line, sizeof line - 1) < 0) _exit(ERR_INTERRUPTED);
+    if (wants_json && !common_json_printed() && write(STDOUT_FILENO, object, sizeof object - 1) < 0)
+        _exit(ERR_INTERRUPTED);
+    _exit(ERR_INTERRUPTED);
 }
 
 static void prepare(void)
 {
     signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error of write, not a death */
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
     arena_on_exhaustion(file_remove_temporaries);
@@ -105,6 +116,7 @@ int main(int argc, char **argv)
     struct error err = {0};
     const struct verb *verb = NULL;
     prepare();
+    wants_json = asks_for_json(argc, argv);
     if (argc < 2) {
         print_usage(stderr);
         return ERR_USAGE;
@@ -128,7 +140,7 @@ int main(int argc, char **argv)
     log_progress_end();
     if (status == OK) return OK;
     if (launch_report(&err)) return status;
-    if (asks_for_json(argc, argv)) print_error_json(status, err.text);
+    if (asks_for_json(argc, argv) && !common_json_printed()) print_error_json(status, err.text);
     log_error("%s", err.text);
     return status;
 }

@@ -250,7 +250,8 @@ enum status plot_timelines(struct arena *a, struct trace *const *traces, size_t 
         return error_set(err, ERR_USAGE, "%s: no quotes in the name of a picture", path);
     const char *script = arena_printf(a, "%s.gp", path);
     const char *image = arena_printf(a, "%s.part%s", path, ending); /* complete or not there */
-    TRY(write_script(a, traces, n, ending + 1, image, script, err));
+    if (write_script(a, traces, n, ending + 1, image, script, err) != OK)
+        return error_wrap(err, err->code, "cannot plot to '%s'", path);
     enum status st = run_gnuplot(script, err);
     if (st == OK && rename(image, path) != 0)
         st = error_set(err, ERR_RESOURCE, "%s: %s", path, strerror(errno));

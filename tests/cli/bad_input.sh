@@ -140,4 +140,18 @@ sed 's/"begin_ns":[0-9]*/"begin_ns":-5/' sim.keep > negative.keep
 refused "a time before time" 3 "negative.keep" "$MUSHER" plot negative.keep -o x.png
 refused "a picture of an unknown kind" 2 ".svg" "$MUSHER" plot sim.keep -o x.bmp
 refused "a folder that is not there" 6 "nowhere" "$MUSHER" plan job.yaml team.yaml -o nowhere/p.yaml
+refused "JSON and data on one stdout" 2 "--json" "$MUSHER" simulate even.yaml --json --trace -
+refused "a trace that cannot be written, before the training" 6 "nowhere" "$MUSHER" run even.yaml --data text.txt --steps 100000 --trace nowhere/t
+"$MUSHER" lower even.yaml -o even.keep 2> /dev/null
+refused "a program without its text" 2 "--data" "$MUSHER" run even.keep --steps 1
+refused "a program where a plan is wanted" 3 "a program" "$MUSHER" show even.keep
+edit job.yaml 's/microbatch: 1/microbatch: 1\nprecision: bf16/' j.yaml
+refused "bf16 on a host" 3 "fp32 and fp64" "$MUSHER" plan j.yaml team.yaml -o p
+"$MUSHER" simulate even.yaml --trace s.keep > /dev/null
+sed '1s/"source":"sim"/"source":"host"/' s.keep > r.keep
+"$MUSHER" compare s.keep r.keep --json > out.keep 2> err.keep
+"$MUSHER" compare s.keep other.keep --json > two.keep 2> /dev/null
+for f in out.keep two.keep; do
+    [[ $(grep -c '"schema"' $f) == 1 ]] && ok "one JSON object in $f" || not_ok "one JSON object in $f" "$(head -c 200 $f)"
+done
 exit $bad

@@ -4,7 +4,7 @@ set -u
 bad=0
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-mkdir -p "$scratch/clone/build/tour"
+mkdir -p "$scratch/clone/build"
 cp -r README.md LICENSE examples "$scratch/clone"
 ln -s "$MUSHER" "$scratch/clone/build/musher"
 awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' README.md > "$scratch/commands"
