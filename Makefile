@@ -19,15 +19,15 @@ CC := gcc
 endif
 
 # GSL's own .pc file names -lgslcblas, which would take sgemm away from OpenBLAS and make it thirteen
-# times slower; so GSL and GLPK (which has no .pc file) are named by hand, and OpenBLAS comes after GSL.
-PKGS    := igraph sqlite3 openblas yaml-0.1 jansson zlib
+# times slower; so GSL is named by hand, and OpenBLAS comes after it.
+PKGS    := sqlite3 openblas yaml-0.1 jansson zlib
 MPI     := $(shell pkg-config --exists ompi-c 2>/dev/null && echo ompi-c)
 CFL     := $(shell pkg-config --cflags $(PKGS) $(MPI) 2>/dev/null) $(if $(MPI),,$(shell mpicc --showme:compile 2>/dev/null))
 MPILIBS := $(if $(MPI),$(shell pkg-config --libs ompi-c),$(shell mpicc --showme:link 2>/dev/null))
-LIBS    := -ligraph -lglpk -lsqlite3 -lyaml -ljansson -lz -lgsl \
+LIBS    := -lsqlite3 -lyaml -ljansson -lz -lgsl \
   $(shell pkg-config --libs openblas 2>/dev/null) $(MPILIBS) -ldl -lpthread -lm
 MISSING := $(shell for p in $(PKGS) gsl check; do pkg-config --exists $$p 2>/dev/null || echo $$p; done) \
-  $(if $(MPI)$(MPILIBS),,mpi) $(if $(wildcard /usr/include/glpk.h /usr/local/include/glpk.h /opt/*/include/glpk.h),,glpk)
+  $(if $(MPI)$(MPILIBS),,mpi)
 
 SANFLAGS := $(if $(SAN),-fsanitize=address -fsanitize=undefined -fno-sanitize-recover=all -fno-omit-frame-pointer) \
   $(if $(TSAN),-fsanitize=thread)

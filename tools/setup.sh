@@ -7,15 +7,13 @@ set -u
 PACKAGES='build-essential: compiler and make
 pkg-config: finds the libraries
 libgsl-dev: statistics and robust fits
-libigraph-dev: graph algorithms
-libglpk-dev: linear programs for sharding ratios
 libsqlite3-dev: the store of profiles
 libopenblas-dev: matrix products of the host executor
 libopenmpi-dev: messages between ranks
 openmpi-bin: starts the ranks (mpirun)
 libyaml-dev: reads YAML
 libjansson-dev: reads JSON
-zlib1g-dev: compressed traces
+zlib1g-dev: checksums
 check: the unit tests
 gnuplot-nox: plots
 fonts-dejavu-core: letters in the plots'
@@ -28,7 +26,7 @@ if ! command -v dpkg-query >/dev/null 2>&1; then
     for tool in cc make pkg-config mpicc mpirun gnuplot; do
         command -v $tool >/dev/null 2>&1 || missing="$missing $tool"
     done
-    for library in gsl igraph sqlite3 openblas yaml-0.1 jansson zlib check; do
+    for library in gsl sqlite3 openblas yaml-0.1 jansson zlib check; do
         pkg-config --exists $library 2>/dev/null || missing="$missing $library"
     done
     [ -z "$missing" ] && exit 0

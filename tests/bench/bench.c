@@ -71,6 +71,37 @@ static void bench_p2p(void)
     arena_free(a);
 }
 
+/* A pipeline as lowering makes it: 16 stages, 256 microbatches, 50 operators a procedure; a steady iteration. */
+static void bench_operators(void)
+{
+    enum { STAGES = 16, MICROBATCHES = 256, OPERATORS = 50, ROUNDS = 5 };
+    double best = 1e9;
+    int64_t operators = 0, events = 0;
+    struct arena *a = arena_new();
+    for (int round = 0; round < ROUNDS; round++) {
+        struct pipes in = {.n_stages = STAGES, .microbatches = MICROBATCHES, .ops = OPERATORS};
+        struct sim_result r;
+        struct error err = {0};
+        for (int i = 0; i < STAGES; i++) {
+            in.forward_ns[i] = 1000000 + 10000 * i;
+            in.backward_ns[i] = 2000000 + 15000 * i;
+            in.transfer_ns[i] = 100000;
+        }
+        arena_reset(a);
+        struct pipes_made *w = pipes_make(a, &in);
+        struct sim_options o = {0};
+        double start = cpu_seconds();
+        must(sim_run(a, &w->program, w->cost, &o, &r, &err), &err);
+        double took = cpu_seconds() - start;
+        if (took < best) best = took;
+        operators = r.operators;
+        events = r.events;
+    }
+    line("sim_operators", (double)operators / best, "operators/cpu_s");
+    line("sim_events", (double)events / best, "events/cpu_s");
+    arena_free(a);
+}
+
 static void read_example(struct arena *a, const char *cluster, struct job *j, struct cluster *c)
 {
     struct error err = {0};
@@ -159,6 +190,7 @@ static void bench_exec(void)
 int main(void)
 {
     bench_p2p();
+    bench_operators();
     bench_planner();
     bench_fit();
     bench_exec();
