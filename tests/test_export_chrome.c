@@ -94,7 +94,7 @@ END_TEST
 
 START_TEST(an_arrow_has_both_ends_in_chrome)
 {
-    struct trace *t = random_trace(6, 400);
+    struct trace *t = random_trace(a, 6, 400);
     const struct node *events = chrome_events(t);
     for (size_t i = 0; i < events->count; i++) {
         const struct node *e = events->members[i];

@@ -32,33 +32,6 @@ static void tear_down(void)
     arena_free(a);
 }
 
-static struct trace *random_trace(uint64_t seed, size_t n)
-{
-    static const char *const names[] = {"matmul",    "lan",       "a \"quoted\\\" link",
-                                        "tab\there", "Gänge → 𝄞", ""};
-    struct trace *t = empty_trace(a, TRACE_HOST);
-    for (size_t i = 0; i < n; i++) {
-        uint64_t at = i * 16;
-        struct span s = {.kind = (enum span_kind)rng_below(seed, 0, at, SPAN_KIND_COUNT),
-                         .stream = (enum stream)rng_below(seed, 0, at + 1, STREAM_COUNT),
-                         .device = (int32_t)rng_below(seed, 0, at + 2, 2),
-                         .peer = (int32_t)rng_below(seed, 0, at + 3, 3) - 1,
-                         .stage = (int32_t)rng_below(seed, 0, at + 4, 2),
-                         .letter = "FBIWUS"[rng_below(seed, 0, at + 5, 6)],
-                         .step = (int32_t)rng_below(seed, 0, at + 6, 5),
-                         .microbatch = (int32_t)rng_below(seed, 0, at + 7, 9) - 1,
-                         .op = (int32_t)rng_below(seed, 0, at + 8, 50) - 1,
-                         .part = (int32_t)rng_below(seed, 0, at + 9, 3),
-                         .begin_ns = (int64_t)rng_below(seed, 0, at + 10, 1000),
-                         .bytes = (int64_t)rng_below(seed, 0, at + 11, 3),
-                         .key = rng_below(seed, 0, at + 12, 2) ? rng_u64(seed, 0, at + 13) : 0,
-                         .name = names[rng_below(seed, 0, at + 14, 6)]};
-        s.end_ns = s.begin_ns + (int64_t)(rng_u64(seed, 0, at + 15) >> 2);
-        trace_add(t, s);
-    }
-    return t;
-}
-
 static char *content(const char *path)
 {
     char *text = NULL;
@@ -94,7 +67,7 @@ static void assert_same_span(const struct span *x, const struct span *y)
 
 START_TEST(what_is_written_reads_back_the_same)
 {
-    struct trace *t = random_trace(1, 3000), *back = NULL;
+    struct trace *t = random_trace(a, 1, 3000), *back = NULL;
     t->plan_text = "version: 1\nname: \"x\"\n";
     t->iteration_ns = 123456789;
     t->profile_id = 7;
@@ -126,7 +99,7 @@ END_TEST
 
 START_TEST(equal_names_are_one_copy)
 {
-    struct trace *t = random_trace(2, 500), *back = NULL;
+    struct trace *t = random_trace(a, 2, 500), *back = NULL;
     ck_assert_int_eq(trace_write(t, file_a, &err), OK);
     ck_assert_int_eq(trace_read(a, file_a, &back, &err), OK);
     for (size_t i = 1; i < back->n_spans; i++)
@@ -280,7 +253,7 @@ END_TEST
 
 START_TEST(a_file_cut_anywhere_is_refused)
 {
-    struct trace *t = random_trace(3, 6), *back = NULL;
+    struct trace *t = random_trace(a, 3, 6), *back = NULL;
     ck_assert_int_eq(trace_write(t, file_a, &err), OK);
     char *text = content(file_a);
     size_t n = strlen(text);
@@ -293,7 +266,7 @@ END_TEST
 
 START_TEST(a_file_with_changed_bytes_never_breaks_the_reader)
 {
-    struct trace *t = random_trace(4, 8), *back = NULL;
+    struct trace *t = random_trace(a, 4, 8), *back = NULL;
     ck_assert_int_eq(trace_write(t, file_a, &err), OK);
     char *text = content(file_a);
     size_t n = strlen(text);

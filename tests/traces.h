@@ -3,6 +3,7 @@
 #define TESTS_TRACES_H
 
 #include "core/arena.h"
+#include "core/rng.h"
 #include "traces/trace.h"
 
 /* Two devices, one stage each. */
@@ -76,6 +77,33 @@ static inline void add_message(struct trace *t, int32_t microbatch, int64_t begi
     s.stage = 1;
     s.end_ns = arrived;
     trace_add(t, s);
+}
+
+static inline struct trace *random_trace(struct arena *a, uint64_t seed, size_t n)
+{
+    static const char *const names[] = {"matmul",    "lan",       "a \"quoted\\\" link",
+                                        "tab\there", "Gänge → 𝄞", ""};
+    struct trace *t = empty_trace(a, TRACE_HOST);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t at = i * 16;
+        struct span s = {.kind = (enum span_kind)rng_below(seed, 0, at, SPAN_KIND_COUNT),
+                         .stream = (enum stream)rng_below(seed, 0, at + 1, STREAM_COUNT),
+                         .device = (int32_t)rng_below(seed, 0, at + 2, 2),
+                         .peer = (int32_t)rng_below(seed, 0, at + 3, 3) - 1,
+                         .stage = (int32_t)rng_below(seed, 0, at + 4, 2),
+                         .letter = "FBIWUS"[rng_below(seed, 0, at + 5, 6)],
+                         .step = (int32_t)rng_below(seed, 0, at + 6, 5),
+                         .microbatch = (int32_t)rng_below(seed, 0, at + 7, 9) - 1,
+                         .op = (int32_t)rng_below(seed, 0, at + 8, 50) - 1,
+                         .part = (int32_t)rng_below(seed, 0, at + 9, 3),
+                         .begin_ns = (int64_t)rng_below(seed, 0, at + 10, 1000),
+                         .bytes = (int64_t)rng_below(seed, 0, at + 11, 3),
+                         .key = rng_below(seed, 0, at + 12, 2) ? rng_u64(seed, 0, at + 13) : 0,
+                         .name = names[rng_below(seed, 0, at + 14, 6)]};
+        s.end_ns = s.begin_ns + (int64_t)(rng_u64(seed, 0, at + 15) >> 2);
+        trace_add(t, s);
+    }
+    return t;
 }
 
 #endif
