@@ -160,6 +160,11 @@ static enum status read_optimizer(const struct node *root, struct optimizer *o, 
     return read_number(n, "weight_decay", true, 10, false, &o->weight_decay, err);
 }
 
+const char *optimizer_name(enum optimizer_kind kind)
+{
+    return kind == OPTIMIZER_SGD ? "sgd" : "adamw";
+}
+
 int64_t optimizer_state_tensors(const struct optimizer *o)
 {
     return o->kind == OPTIMIZER_ADAMW ? 2 : 0;
@@ -243,7 +248,7 @@ static void write_optimizer(FILE *out, const struct optimizer *o, int indent)
                   {"weight_decay", o->weight_decay}};
     size_t n = o->kind == OPTIMIZER_SGD ? 1 : sizeof fields / sizeof *fields;
     canonical_indent(out, indent);
-    fprintf(out, "optimizer: {kind: %s", o->kind == OPTIMIZER_SGD ? "sgd" : "adamw");
+    fprintf(out, "optimizer: {kind: %s", optimizer_name(o->kind));
     for (size_t i = 0; i < n; i++) {
         fprintf(out, ", %s: ", fields[i].key);
         canonical_double(out, fields[i].value);

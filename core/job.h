@@ -44,6 +44,7 @@ MUST_CHECK enum status job_parse(struct arena *a, const struct node *root, const
 MUST_CHECK enum status job_read(struct arena *a, const char *path, struct job *out,
                                 struct error *err);
 void job_write(FILE *out, struct arena *a, const struct job *j, int indent); /* the model inline */
+const char *optimizer_name(enum optimizer_kind kind);       /* as the files spell it */
 int64_t optimizer_state_tensors(const struct optimizer *o); /* 2 for adamw, 0 for sgd */
 
 #endif

@@ -267,18 +267,26 @@ static enum status too_big(const struct lowering *l, const struct stage_build *b
         snprintf(text + n, sizeof text - n, "%s%s %s", i ? ", " : "", h[i].name,
                  units_print_bytes(one, (double)h[i].bytes));
     }
-    return lower_error(l, b, err, ERR_INFEASIBLE, "%s: needs %s of %s: %s",
-                       l->p->devices[b->index].name,
-                       units_print_bytes(needs, (double)program_stage_bytes(s)),
-                       units_print_bytes(has, (double)l->p->devices[b->index].memory_bytes), text);
+    int64_t need = program_stage_bytes(s), have = l->p->devices[b->index].memory_bytes;
+    units_print_bytes(needs, (double)need), units_print_bytes(has, (double)have);
+    if (!strcmp(needs, has)) {
+        snprintf(needs, sizeof needs, "%" PRId64 " B", need);
+        snprintf(has, sizeof has, "%" PRId64 " B", have);
+    }
+    return lower_error(l, b, err, ERR_INFEASIBLE, "%s: needs %s of %s, lacks %s: %s",
+                       l->p->devices[b->index].name, needs, has,
+                       units_print_bytes(one, (double)(need - have)), text);
 }
 
 static enum status check_memory(const struct lowering *l, struct error *err)
 {
-    for (int32_t i = 0; i < l->p->n_stages; i++)
-        if (program_stage_bytes(&l->p->stages[i]) > l->p->devices[i].memory_bytes)
-            return too_big(l, &l->stages[i], err);
-    return OK;
+    int64_t most = 0; /* the device that lacks most is named */
+    int32_t fullest = -1;
+    for (int32_t i = 0; i < l->p->n_stages; i++) {
+        int64_t lacks = program_stage_bytes(&l->p->stages[i]) - l->p->devices[i].memory_bytes;
+        if (lacks > most) most = lacks, fullest = i;
+    }
+    return fullest < 0 ? OK : too_big(l, &l->stages[fullest], err);
 }
 
 /* --- the proof --- */

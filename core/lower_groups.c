@@ -243,12 +243,11 @@ void lower_group_segments(struct lowering *l, struct stage_build *b)
 {
     for (int32_t i = 0; i < b->n_groups; i++) {
         struct group *g = &l->p->groups[b->groups[i]];
-        for (int32_t k = 0; k < g->n_members; k++)
-            if (g->members[k].stage == b->index) segments_of(l, b, b->groups[i], &g->members[k]);
-        int64_t elements = g->algorithm == GROUP_CHAIN
-                               ? g->elements
-                               : (g->elements + g->n_members - 1) / g->n_members;
-        int64_t bytes = g->n_members > 1 ? slot_align(elements * dtype_bytes(g->dtype)) : 0;
-        if (bytes > b->s->buffer_bytes) b->s->buffer_bytes = bytes;
+        for (int32_t k = 0; k < g->n_members; k++) {
+            if (g->members[k].stage != b->index) continue;
+            segments_of(l, b, b->groups[i], &g->members[k]);
+            int64_t bytes = group_staging_bytes(g, &g->members[k], b->s);
+            if (bytes > b->s->buffer_bytes) b->s->buffer_bytes = bytes;
+        }
     }
 }

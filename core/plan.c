@@ -8,6 +8,7 @@
 #include "core/arena.h"
 #include "core/plan_internal.h"
 #include "core/rng.h"
+#include "core/units.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -236,11 +237,19 @@ enum status plan_check(const struct plan *p, int32_t n_layers, struct error *err
 
 /* --- in short --- */
 
-static void describe_stage(FILE *out, const struct plan *p, const struct plan_stage *s)
+/* warmup: the default, which goes without saying. */
+static void describe_stage(FILE *out, const struct plan *p, const struct plan_stage *s,
+                           int32_t warmup)
 {
     bool known = s->device >= 0 && s->device < p->cluster.n_devices;
     fprintf(out, "%" PRId32 "-%" PRId32 " %s", s->first_layer, s->last_layer,
             known ? p->cluster.devices[s->device].name : "?");
+    if (s->order) fputs(" ordered", out);
+    if (s->warmup && s->warmup != warmup) fprintf(out, " w%" PRId32, s->warmup);
+    if (s->recompute) fputs(" recompute", out);
+    char bucket[32];
+    if (s->bucket_bytes)
+        fprintf(out, " bucket %s", units_print_bytes(bucket, (double)s->bucket_bytes));
 }
 
 const char *plan_describe(struct arena *a, const struct plan *p)
@@ -254,7 +263,8 @@ const char *plan_describe(struct arena *a, const struct plan *p)
         fprintf(out, "%s%" PRId32 " × [", r ? ", " : "", p->replicas[r].microbatches);
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
             if (i) fputs(" | ", out);
-            describe_stage(out, p, &p->replicas[r].stages[i]);
+            int32_t behind = p->replicas[r].n_stages - i, most = p->replicas[r].microbatches;
+            describe_stage(out, p, &p->replicas[r].stages[i], behind < most ? behind : most);
         }
         fputc(']', out);
     }

@@ -6,7 +6,7 @@
  *   made_by: {musher: 0.1, profile: 3, seed: 1, predicted_ns: 81250000}   # profile 0: the catalogue's prior
  *   microbatch: 4                    # sequences of one microbatch; one size a plan
  *   deterministic: false             # gradients added in the order of the microbatches, whoever owns them
- *   steps: 1                         # optimizer steps a program covers (its period)
+ *   steps: 1                         # optimizer steps to take where nobody says; every step is alike
  *   replicas:
  *     - microbatches: 6              # this replica's share of the global batch
  *       stages:
@@ -69,7 +69,8 @@ void plan_write(FILE *out, struct arena *a, const struct plan *p);
 /* Structure against the model's n_layers: layers of each replica contiguous from 0 to n_layers-1, shares
  * add up to global_batch / microbatch, devices exist and are used once, warmup in 1 … microbatches. ERR_INPUT. */
 MUST_CHECK enum status plan_check(const struct plan *p, int32_t n_layers, struct error *err);
-/* Short for people: "2 replicas: 5 × [0-9 a.0 | 10-14 b.0], 3 × [0-14 c.0]". */
+/* Short for people: "2 replicas: 5 × [0-9 a.0 w3 | 10-14 b.0 recompute], 3 × [0-14 c.0 bucket 1 MiB]"; what is
+ * not the default is said. */
 const char *plan_describe(struct arena *a, const struct plan *p);
 uint64_t plan_hash(
     struct arena *a,

@@ -115,6 +115,61 @@ void group_chunk(const struct group *g, int32_t c, int64_t *first, int64_t *last
     *last = chunk_start(g->elements, c + 1, g->n_members);
 }
 
+static int64_t align_up(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+int64_t group_incoming_bytes(const struct group *g)
+{
+    if (g->algorithm == GROUP_CHAIN) return align_up(g->elements * dtype_bytes(g->dtype));
+    if (g->n_members < 2) return 0;
+    return align_up((g->elements + g->n_members - 1) / g->n_members * dtype_bytes(g->dtype));
+}
+
+static bool is_chunk_start(const struct group *g, int64_t at)
+{
+    int32_t low = 0, high = g->n_members; /* the first chunk that starts there or later */
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (chunk_start(g->elements, middle, g->n_members) < at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return chunk_start(g->elements, low, g->n_members) == at;
+}
+
+/* A chunk is in pieces where memory breaks off in its midst. */
+static bool chunks_stand_whole(const struct group *g, const struct group_member *m,
+                               const struct program_stage *s)
+{
+    int64_t at = 0;
+    for (int32_t k = 0; k + 1 < m->n_segments; k++) {
+        const struct slot *x = &s->slots[m->segments[k]], *next = &s->slots[m->segments[k + 1]];
+        at += shape_elements(&x->shape);
+        bool neighbours = x->offset_bytes + shape_elements(&x->shape) * dtype_bytes(g->dtype) ==
+                          next->offset_bytes;
+        if (!neighbours && at > 0 && at < g->elements && !is_chunk_start(g, at)) return false;
+    }
+    return true;
+}
+
+int64_t group_staging_bytes(const struct group *g, const struct group_member *m,
+                            const struct program_stage *s)
+{
+    int64_t bytes = group_incoming_bytes(g);
+    return bytes && g->algorithm == GROUP_RING && !chunks_stand_whole(g, m, s) ? 2 * bytes : bytes;
+}
+
+bool procedure_writes_ring(const struct program_stage *s, const struct procedure *f, int32_t ring)
+{
+    for (int32_t i = 0; i < f->n_instrs; i++) {
+        if (f->instrs[i].kind != INSTR_COMPUTE) continue;
+        const struct program_op *op = &s->ops[f->instrs[i].arg];
+        for (int32_t k = 0; k < op->n_outputs; k++)
+            if (s->slots[op->output[k]].ring == ring) return true;
+    }
+    return false;
+}
+
 int64_t program_stage_bytes(const struct program_stage *s)
 {
     int64_t bytes = s->buffer_bytes;

@@ -38,6 +38,14 @@
  *   by one in order and sends on …; the last one's result goes back n−1 → n−2 → … → 0, each
  *   member keeping a copy. Members own ascending intervals of microbatches.
  * A ring or chain message counts as handed over and posted when both ends have come to the step.
+ * Only messages take time. Adding and copying what they carry is priced at nothing: by the simulator always, and on
+ * emulated devices by the executor, whose communication thread does it beside the virtual clocks, at the host's speed
+ * and off the compute stream. On real devices it delays its collective by what it takes. ACCUMULATE operators are operators
+ * and cost what they cost; a CHAIN that adds microbatches kept apart has none, so that its additions are all free.
+ *
+ * Steps. Orders describe one step, and every step runs them again: the k-th step's microbatches have sequence numbers
+ * k · microbatches and up. `steps` is how many the plan was made for: a default where nobody says how many to simulate
+ * or to run. An interpreter takes as many as it is told to, and rounds to no multiple of it.
  */
 #ifndef CORE_PROGRAM_H
 #define CORE_PROGRAM_H
@@ -153,7 +161,8 @@ struct program_stage {
     struct procedure *procedures;
     struct program_parameter *parameters;
     int64_t class_bytes[SLOT_CLASS_COUNT]; /* regions; RING: sum of count · stride */
-    int64_t buffer_bytes; /* staging of collectives (ring: one chunk in; chain: the segment list) */
+    int64_t
+        buffer_bytes; /* staging of collectives: the most that group_staging_bytes says of its groups */
 };
 
 struct channel {                  /* one tensor from one stage to another */
@@ -212,7 +221,7 @@ struct program {
     uint64_t seed;
     enum dtype dtype;
     bool emulated, deterministic;
-    int32_t steps; /* optimizer steps covered; orders describe one step, all alike */
+    int32_t steps; /* a default for how many to take; orders describe one step, all alike */
     int64_t microbatch, sequence_length, vocabulary;
     int32_t microbatches; /* of the whole step */
     struct optimizer optimizer;
@@ -244,6 +253,13 @@ static inline int32_t ring_buffer(const struct ring *r, int64_t seq)
 int32_t program_procedure(const struct program_stage *s, char letter, const char *variant);
 /* Elements [*first, *last) of chunk c of n. */
 void group_chunk(const struct group *g, int32_t c, int64_t *first, int64_t *last);
+/* Staging of one member of a group, in multiples of 64: what comes in (ring: a chunk; chain: the whole list), then,
+ * for a ring where some chunk does not stand in one piece in memory, a chunk that goes out. 0 for a ring of one. */
+int64_t group_incoming_bytes(const struct group *g);
+int64_t group_staging_bytes(const struct group *g, const struct group_member *m,
+                            const struct program_stage *s);
+/* Whether a call of f writes a slot of the ring (of s): where it has `sent`, the call waits for room first. */
+bool procedure_writes_ring(const struct program_stage *s, const struct procedure *f, int32_t ring);
 int64_t program_stage_bytes(
     const struct program_stage *s); /* all regions and buffers: what the device must hold */
 

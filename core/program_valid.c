@@ -343,9 +343,8 @@ static enum status check_member(struct check *c, const struct group *g, int32_t 
     }
     NEED(elements == g->elements, "group %s: %" PRId64 " elements, not %" PRId64, g->name, elements,
          g->elements);
-    int64_t staged =
-        g->algorithm == GROUP_CHAIN ? g->elements : (g->elements + g->n_members - 1) / g->n_members;
-    NEED(g->n_members == 1 || staged <= c->s->buffer_bytes / dtype_bytes(g->dtype),
+    NEED(elements < INT64_MAX / 4 / dtype_bytes(g->dtype) &&
+             group_staging_bytes(g, m, c->s) <= c->s->buffer_bytes,
          "group %s: the staging buffer is too small", g->name);
     return check_links(c, g, i);
 }

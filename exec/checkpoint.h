@@ -2,8 +2,10 @@
  * them.
  *
  * DIR/step-00000050/ is one generation: data files (tensors one behind the other, little-endian)
- * and, written last, manifest.json: {magic, version, byte_order, step, seed, dtype, tensors[{name,
- * shape, dtype, file, offset, bytes, crc32}], crc32 (of the list)}. It is made under a temporary
+ * and, written last, manifest.json: {magic, version, byte_order, step, dtype, optimizer,
+ * global_batch, data {sequences, bytes, crc32}, generator {algorithm, seed, counter}, tensors[{name,
+ * shape, dtype, file, offset, bytes, crc32}], crc32 (of all that)}. The generator has no state but
+ * the number of the next sequence. It is made under a temporary
  * name; every file is synced, then the folder is renamed and DIR synced: a reader sees all of a
  * generation or nothing of it. The generation before stays; older ones go. One run at a time writes
  * into DIR (a lock on the folder). Ownership: the arena's.
@@ -12,6 +14,7 @@
 #define EXEC_CHECKPOINT_H
 
 #include "core/error.h"
+#include "core/job.h"
 #include "core/op.h"
 
 #include <stddef.h>
@@ -20,7 +23,7 @@
 
 struct arena;
 
-enum { CHECKPOINT_VERSION = 1 };
+enum { CHECKPOINT_VERSION = 2 };
 
 struct checkpoint_tensor {
     char name[200];
@@ -32,8 +35,12 @@ struct checkpoint_tensor {
 };
 struct checkpoint {
     const char *folder; /* of the generation */
-    int64_t step;       /* steps done = position in the data */
+    int64_t step;       /* updates done */
+    int64_t sequences;  /* consumed: the position in the data and of the generator */
+    int64_t global_batch, data_bytes;
+    uint32_t data_crc;
     uint64_t seed;
+    enum optimizer_kind optimizer;
     enum dtype dtype;
     int32_t n_tensors;
     struct checkpoint_tensor *tensors; /* (n_tensors) */

@@ -28,6 +28,7 @@ void comm_close(struct comm *c);
 int32_t comm_rank(const struct comm *c);
 int32_t comm_size(const struct comm *c);
 bool comm_one_host(const struct comm *c);
+bool comm_has_bells(const struct comm *c); /* a rank can wake any other */
 
 /* All ranks call these alike; they wait for each other. */
 void comm_barrier(struct comm *c);

@@ -10,6 +10,7 @@
 #include "exec/comm.h"
 
 #include "core/arena.h"
+#include "core/log.h"
 #include "exec/clock.h"
 #include "exec/launch.h"
 
@@ -95,13 +96,17 @@ static enum status start_mpi(struct error *err)
     return OK;
 }
 
-static enum status map_bells(struct comm *c, struct error *err)
+/* Ranks in containers of their own cannot share memory: they do without bells. All or none. */
+static void map_bells(struct comm *c)
 {
     void *p;
-    TRY(comm_share(c, (int64_t)sizeof *c->bells * c->size, &p, err));
-    c->bells = p;
-    c->shared = NULL; /* the room for the user's share */
-    return OK;
+    struct error why;
+    if (comm_share(c, (int64_t)sizeof *c->bells * c->size, &p, &why) == OK) {
+        c->bells = p;
+        c->shared = NULL; /* the room for the user's share */
+    } else if (c->rank == 0) {
+        log_debug("no doorbells: %s", why.text);
+    }
 }
 
 static enum status join(struct comm *c, struct error *err)
@@ -121,7 +126,8 @@ static enum status join(struct comm *c, struct error *err)
     c->size = size;
     /* All or none: a rank that sits alone must not believe what the others do not. */
     c->one_host = -comm_max(c, -(int64_t)(here == size)) == 1;
-    return c->one_host ? map_bells(c, err) : OK;
+    if (c->one_host) map_bells(c);
+    return OK;
 }
 
 enum status comm_open(struct arena *a, int32_t wanted, struct comm **out, struct error *err)
@@ -157,6 +163,7 @@ void comm_close(struct comm *c)
 int32_t comm_rank(const struct comm *c) { return c->rank; }
 int32_t comm_size(const struct comm *c) { return c->size; }
 bool comm_one_host(const struct comm *c) { return c->one_host; }
+bool comm_has_bells(const struct comm *c) { return c->bells != NULL; }
 
 void comm_abort(struct comm *c, int code)
 {

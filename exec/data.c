@@ -9,8 +9,11 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #define BYTE_VALUES 256
+#define WHOLE_BYTES (INT64_C(64) << 20)
+#define END_BYTES (1 << 20)
 
 static enum status map_file(int fd, const char *path, struct data *d, struct error *err)
 {
@@ -56,39 +59,44 @@ void data_close(struct data *d)
     d->bytes = NULL;
 }
 
-/* One stream a step, so that samples of two steps are independent. */
-static uint64_t step_stream(int64_t step)
-{
-    return hash_bytes(hash_text(0, "data"), &step, sizeof step);
-}
-
-int64_t data_offset(const struct data *d, int64_t step, int64_t sample)
+uint32_t data_crc(const struct data *d)
 {
     if (!d->bytes) return 0;
-    return (int64_t)rng_below(d->seed, step_stream(step), (uint64_t)sample,
+    int64_t head = d->n_bytes > WHOLE_BYTES ? END_BYTES : d->n_bytes;
+    uLong crc = crc32_z(crc32_z(0, NULL, 0), d->bytes, (size_t)head);
+    if (head < d->n_bytes) crc = crc32_z(crc, d->bytes + d->n_bytes - END_BYTES, END_BYTES);
+    return (uint32_t)crc;
+}
+
+static uint64_t stream(void) { return hash_text(0, "data"); }
+
+int64_t data_offset(const struct data *d, int64_t sequence)
+{
+    if (!d->bytes) return 0;
+    return (int64_t)rng_below(d->seed, stream(), (uint64_t)sequence,
                               (uint64_t)(d->n_bytes - d->sequence_length));
 }
 
-static void fill_synthetic(const struct data *d, enum tensor_input input, int64_t step,
-                           int64_t sample, int32_t *out)
+static void fill_synthetic(const struct data *d, enum tensor_input input, int64_t sequence,
+                           int32_t *out)
 {
-    uint64_t first = (uint64_t)(sample * (d->sequence_length + 1)) + (input == INPUT_TARGETS);
+    uint64_t first =
+        (uint64_t)sequence * (uint64_t)(d->sequence_length + 1) + (input == INPUT_TARGETS);
     uint64_t below = (uint64_t)(d->vocabulary > 0 ? d->vocabulary : 1);
     for (int64_t t = 0; t < d->sequence_length; t++)
-        out[t] = (int32_t)rng_below(d->seed, step_stream(step), first + (uint64_t)t, below);
+        out[t] = (int32_t)rng_below(d->seed, stream(), first + (uint64_t)t, below);
 }
 
-void data_fill(const struct data *d, enum tensor_input input, int64_t step, int64_t sample,
-               int32_t *out)
+void data_fill(const struct data *d, enum tensor_input input, int64_t sequence, int32_t *out)
 {
     if (input == INPUT_POSITIONS) {
         for (int64_t t = 0; t < d->sequence_length; t++) out[t] = (int32_t)t;
         return;
     }
     if (!d->bytes) {
-        fill_synthetic(d, input, step, sample, out);
+        fill_synthetic(d, input, sequence, out);
         return;
     }
-    const unsigned char *from = d->bytes + data_offset(d, step, sample) + (input == INPUT_TARGETS);
+    const unsigned char *from = d->bytes + data_offset(d, sequence) + (input == INPUT_TARGETS);
     for (int64_t t = 0; t < d->sequence_length; t++) out[t] = from[t];
 }

@@ -1,8 +1,10 @@
 /* exec/data.h - training samples from any file: its bytes are the tokens.
  *
- * Sample (step, index) is a run of sequence_length bytes at a pseudo-random offset that is a
- * function of (seed, step, index) alone, so every plan, and every resumed run, reads the same
- * samples; targets are the same run one byte further. Without a file the ids are random (benches).
+ * A job's sequences are numbered from 0 through all its steps: step · global batch + place in the
+ * batch. Sequence n is a run of sequence_length bytes at a pseudo-random offset that is a function
+ * of (seed, n) alone, so every plan reads the same ones, and a resumed run needs only the number of
+ * sequences consumed; targets are the same run one byte further. Without a file the ids are random
+ * (benches).
  */
 #ifndef EXEC_DATA_H
 #define EXEC_DATA_H
@@ -23,10 +25,11 @@ struct data {
 MUST_CHECK enum status data_open(const char *path, uint64_t seed, int64_t sequence_length,
                                  int64_t vocabulary, struct data *out, struct error *err);
 void data_close(struct data *d);
-/* Offset of the sample in the file, 0 … n_bytes - sequence_length - 1. */
-int64_t data_offset(const struct data *d, int64_t step, int64_t sample);
-/* sequence_length values of one input of global sample `sample` of step `step` (0-based). */
-void data_fill(const struct data *d, enum tensor_input input, int64_t step, int64_t sample,
-               int32_t *out);
+/* Offset of the sequence in the file, 0 … n_bytes - sequence_length - 1. */
+int64_t data_offset(const struct data *d, int64_t sequence);
+/* sequence_length values of one input of the sequence. */
+void data_fill(const struct data *d, enum tensor_input input, int64_t sequence, int32_t *out);
+/* CRC-32 of the file; of more than 64 MiB the first and the last MiB. 0 without a file. */
+uint32_t data_crc(const struct data *d);
 
 #endif

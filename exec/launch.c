@@ -1,8 +1,9 @@
 /* exec/launch.c - mpirun as a child, and who we are where somebody else started us.
  *
  * mpirun's own talk (blocks between dashed lines) is read and kept back: it says which rank ended
- * how, in many lines that help nobody; everything else on stderr passes through. stdout is
- * inherited. mpirun stands in a process group of its own, so that Ctrl-C reaches it once, from us,
+ * how, in many lines that help nobody; everything else on stderr passes through. stdout passes
+ * through our hands as well, so that what does not reach its reader is known to have been lost: the
+ * ranks go on, since their files are worth having. mpirun stands in a process group of its own, so that Ctrl-C reaches it once, from us,
  * and its ranks through it.
  */
 #include "exec/launch.h"
@@ -198,7 +199,7 @@ static char **arguments(struct arena *a, int32_t n, char *const *argv)
     return out;
 }
 
-static void be_mpirun(char **argv, int err_fd)
+static void be_mpirun(char **argv, int out_fd, int err_fd)
 {
     sigset_t none;
     sigemptyset(&none);
@@ -210,6 +211,7 @@ static void be_mpirun(char **argv, int err_fd)
     sigprocmask(SIG_SETMASK, &none, NULL);
     int nothing = open("/dev/null", O_RDONLY);
     if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+    dup2(out_fd, STDOUT_FILENO);
     dup2(err_fd, STDERR_FILENO);
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
@@ -237,29 +239,66 @@ static void unwatch_signals(const struct sigaction old[2])
     sigaction(SIGTERM, &old[1], NULL);
 }
 
-/* Until mpirun has closed its end, or a signal came and it did not end in time. */
-static void follow(struct talk *t, pid_t child, int fd)
+/* ---- the ranks' stdout ------------------------------------------------------------------------
+ */
+
+struct output {
+    int why;   /* errno of the write that failed, 0 */
+    bool gone; /* the reader has had enough: nobody misses the rest */
+};
+
+static void pass_block(struct output *o, const char *block, size_t n)
+{
+    for (size_t at = 0; at < n && !o->why && !o->gone;) {
+        ssize_t written = write(STDOUT_FILENO, block + at, n - at);
+        if (written > 0) at += (size_t)written;
+        if (written >= 0 || errno == EINTR) continue;
+        if (errno == EAGAIN)
+            poll(&(struct pollfd){.fd = STDOUT_FILENO, .events = POLLOUT}, 1, -1);
+        else if (errno == EPIPE)
+            o->gone = true;
+        else
+            o->why = errno;
+    }
+}
+
+/* false at the end of the stream. */
+static bool pass_on(struct output *o, int fd)
+{
+    char block[4096];
+    ssize_t n = read(fd, block, sizeof block);
+    if (n < 0) return errno == EINTR || errno == EAGAIN;
+    pass_block(o, block, (size_t)n);
+    return n > 0;
+}
+
+/* Until mpirun has closed its ends, or a signal came and it did not end in time. */
+static void follow(struct talk *t, struct output *o, pid_t child, const int fd[2])
 {
     bool told = false;
-    for (;;) {
+    struct pollfd p[2] = {{.fd = fd[0], .events = POLLIN}, {.fd = fd[1], .events = POLLIN}};
+    while (p[0].fd >= 0 || p[1].fd >= 0) {
         if (caught && !told) {
             kill(child, SIGTERM);
             told = true;
         }
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int n = poll(&p, 1, told ? PATIENCE_MS : -1);
+        int n = poll(p, 2, told ? PATIENCE_MS : -1);
         if (n == 0) {
             kill(-child, SIGKILL); /* mpirun; its ranks end when they lose it */
             return;
         }
-        if (n > 0 && !listen_to(t, fd)) return;
+        if (n <= 0) continue;
+        if (p[0].revents && !pass_on(o, fd[0])) p[0].fd = -1;
+        if (p[1].revents && !listen_to(t, fd[1])) p[1].fd = -1;
     }
 }
 
-static enum status judge(const struct talk *t, int how, struct error *err)
+static enum status judge(const struct talk *t, const struct output *o, int how, struct error *err)
 {
     if (caught) return error_set(err, ERR_INTERRUPTED, "interrupted");
-    if (WIFEXITED(how) && WEXITSTATUS(how) == 0) return OK;
+    if (WIFEXITED(how) && WEXITSTATUS(how) == 0)
+        return o->why ? error_set(err, ERR_RESOURCE, "cannot write to stdout: %s", strerror(o->why))
+                      : OK;
     int code = WIFEXITED(how) ? WEXITSTATUS(how) : 0;
     if (code == CANNOT_EXEC && !t->noted)
         return error_set(err, ERR_RESOURCE,
@@ -284,33 +323,58 @@ static enum status judge(const struct talk *t, int how, struct error *err)
                      t->last[0] ? ": " : "", t->last);
 }
 
+/* Two pipes, away from 0 … 2, which may be closed here and are set anew in the child. */
+static enum status open_pipes(int from[2], int to[2], struct error *err)
+{
+    int ends[4] = {-1, -1, -1, -1}, why = 0;
+    for (int i = 0; i < 4 && !why; i += 2) {
+        int two[2];
+        if (pipe(two)) {
+            why = errno;
+            break;
+        }
+        for (int k = 0; k < 2; k++) {
+            ends[i + k] = fcntl(two[k], F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+            if (ends[i + k] < 0) why = errno;
+            close(two[k]);
+        }
+    }
+    from[0] = ends[0], to[0] = ends[1], from[1] = ends[2], to[1] = ends[3];
+    if (!why) return OK;
+    for (int i = 0; i < 4; i++)
+        if (ends[i] >= 0) close(ends[i]);
+    return error_set(err, ERR_RESOURCE, "cannot make a pipe: %s", strerror(why));
+}
+
 enum status launch_ranks(int32_t n, char *const *argv, struct error *err)
 {
     if (n < 1 || n > RANKS_MOST)
         return error_set(err, ERR_INPUT, "%" PRId32 " ranks: 1 to %d can be started on one host", n,
                          RANKS_MOST);
-    int ends[2], how = 0;
-    if (pipe2(ends, O_CLOEXEC))
-        return error_set(err, ERR_RESOURCE, "cannot make a pipe: %s", strerror(errno));
+    int from[2], to[2], how = 0; /* of stdout, of stderr */
+    TRY(open_pipes(from, to, err));
     struct arena *a = arena_new();
     struct sigaction old[2];
     char **arguments_of_mpirun = arguments(a, n, argv);
     fflush(NULL);
     watch_signals(old);
     pid_t child = fork();
-    if (child == 0) be_mpirun(arguments_of_mpirun, ends[1]);
+    if (child == 0) be_mpirun(arguments_of_mpirun, to[0], to[1]);
     int why = errno;
-    close(ends[1]);
+    close(to[0]);
+    close(to[1]);
     struct talk t = {0};
+    struct output o = {0};
     if (child > 0) {
-        follow(&t, child, ends[0]);
+        follow(&t, &o, child, from);
         if (t.n) take_line(&t);
         while (waitpid(child, &how, 0) < 0 && errno == EINTR)
             if (caught) kill(child, SIGTERM);
     }
-    close(ends[0]);
+    close(from[0]);
+    close(from[1]);
     unwatch_signals(old);
     arena_free(a);
     if (child < 0) return error_set(err, ERR_RESOURCE, "cannot start mpirun: %s", strerror(why));
-    return judge(&t, how, err);
+    return judge(&t, &o, how, err);
 }

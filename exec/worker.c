@@ -56,6 +56,40 @@ static enum status check_device(const struct worker *w, struct error *err)
     return OK;
 }
 
+/* What the system could still give without swapping; all that it has where it does not say. */
+static int64_t memory_here(void)
+{
+    int64_t kib = -1;
+    char line[128];
+    FILE *f = fopen("/proc/meminfo", "re");
+    while (f && kib < 0 && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %" SCNd64, &kib) != 1) kib = -1;
+    if (f) fclose(f);
+    return kib >= 0 ? kib * 1024 : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+}
+
+/* All devices of this rank's host together, before any of them allocates. */
+static enum status check_memory(const struct worker *w, struct error *err)
+{
+    const struct program *p = w->p;
+    const char *host = p->devices[w->rank].host;
+    int64_t needed = 0, there = memory_here();
+    int32_t n = 0;
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        const char *other = p->devices[i].host;
+        if (!p->emulated && i != w->rank && (!host || !other || strcmp(host, other) != 0)) continue;
+        n++;
+        if (__builtin_add_overflow(needed, program_stage_bytes(&p->stages[p->lanes[i].stage]),
+                                   &needed))
+            needed = INT64_MAX;
+    }
+    if (needed <= there) return OK;
+    return error_set(err, ERR_RESOURCE,
+                     "%" PRId32 " device%s on this host need%s %" PRId64
+                     " bytes of memory; %" PRId64 " are available",
+                     n, n == 1 ? "" : "s", n == 1 ? "s" : "", needed, there);
+}
+
 static enum status check_program(const struct worker *w, struct error *err)
 {
     for (int32_t i = 0; w->o->data && i < w->stage->n_slots; i++)
@@ -74,7 +108,7 @@ static enum status check_program(const struct worker *w, struct error *err)
         if (g->dtype != DTYPE_fp32 && g->dtype != DTYPE_fp64)
             return error_set(err, ERR_INPUT, "group %s is %s; the executor sums fp32 and fp64",
                              g->name, dtype_name(g->dtype));
-        if (collective_staging_bytes(g) > INT32_MAX)
+        if (group_incoming_bytes(g) > INT32_MAX)
             return error_set(err, ERR_INPUT,
                              "group %s: more than 2 GiB at once; use smaller buckets", g->name);
     }
@@ -128,8 +162,11 @@ static enum status set_up(struct worker *w, struct error *err)
     TRY(comm_open(w->run, w->p->n_devices, &w->comm, err));
     w->rank = comm_rank(w->comm);
     w->stage = &w->p->stages[w->p->lanes[w->rank].stage];
+    TRY(comm_agree(w->comm, check_memory(w, err), err));
     TRY(comm_agree(w->comm, open_mine(w, err), err));
     if (w->rank == 0) warn_if_crowded(w);
+    w->global_batch = w->p->microbatches * w->p->microbatch;
+    if (w->rank == 0 && (w->o->save || w->o->resume)) w->data_crc = data_crc(&w->data);
     if (w->o->resume) TRY(worker_resume(w, err));
     if (w->o->save) TRY(worker_lock(w, err));
     const struct optimizer *x = &w->p->optimizer;
@@ -217,12 +254,12 @@ static enum status train(struct worker *w, struct error *err)
 static void report(struct worker *w, struct run_result *out)
 {
     const struct program *p = w->p;
-    double blas_s = w->backend.blas_seconds ? w->backend.blas_seconds(&w->backend) : 0;
+    double blas_s = w->backend.blas_seconds ? w->backend.blas_seconds(&w->backend) : -1;
     bool granted = w->real_time && (!w->mover.threaded || w->mover.real_time);
     const struct span_list lists[] = {w->spans, w->mover.spans};
     *out = (struct run_result){.first_step = w->first_step, .steps = w->o->steps};
     out->real_time = p->emulated && !comm_max(w->comm, !granted);
-    out->blas_share = w->cpu_ns > 0 ? blas_s * 1e9 / (double)w->cpu_ns : 0;
+    out->blas_share = w->cpu_ns > 0 && blas_s >= 0 ? blas_s * 1e9 / (double)w->cpu_ns : -1;
     comm_sum(w->comm, w->losses, w->o->steps * p->microbatches);
     struct trace *t = spans_gather(w->a, w->comm, p, lists, 2, w->step_end_ns, w->o->steps);
     out->losses = ARENA_ARRAY(w->a, double, (size_t)w->o->steps + 1);
@@ -262,6 +299,7 @@ static enum status run(struct worker *w, struct run_result *out, struct error *e
     log_progress_end();
     mover_stop(&w->mover);
     w->mover_made = false;
+    if (status == OK) (void)worker_losses_finite(w);
     if (status == OK && w->o->save) status = worker_save(w, w->first_step + w->o->steps, err);
     if (status == OK) report(w, out);
     return status;
@@ -271,15 +309,20 @@ enum status worker_run(struct arena *a, const struct program *p, const struct ru
                        struct run_result *out, struct error *err)
 {
     struct error own;
-    struct worker w = {
-        .a = a, .run = arena_new(), .moving = arena_new(), .p = p, .o = o, .lock = -1};
+    struct worker w = {.a = a,
+                       .run = arena_new(),
+                       .moving = arena_new(),
+                       .p = p,
+                       .o = o,
+                       .bad_step = -1,
+                       .lock = -1};
     enum status status = run(&w, out, err ? err : &own);
     if (w.mover_made) mover_stop(&w.mover);
     checkpoint_unlock(w.lock);
+    comm_close(w.comm); /* first: receives that nobody waits for any more still point into memory */
     lane_memory_close(&w.memory);
     data_close(&w.data);
     if (w.backend_open) w.backend.close(&w.backend);
-    comm_close(w.comm);
     arena_free(w.spans.a);
     arena_free(w.run);
     arena_free(w.moving);

@@ -8,13 +8,6 @@
  * comes back, goes on back. */
 enum { LEG_IN, LEG_ON, LEG_BACK_IN, LEG_BACK_ON, N_LEGS };
 
-int64_t collective_staging_bytes(const struct group *g)
-{
-    int64_t elements = g->elements;
-    if (g->algorithm == GROUP_RING) elements = (g->elements + g->n_members - 1) / g->n_members;
-    return elements * dtype_bytes(g->dtype);
-}
-
 void collective_add(struct collectives *c, struct collective_order what)
 {
     if (c->next - c->first == c->capacity) {
@@ -176,7 +169,8 @@ static void ring_part(struct collectives *c, int32_t part, int64_t at_ns)
     group_chunk(g, out, &first, &last);
     if (last > first) {
         char *data = contiguous(c, first, last);
-        if (!data) pass_over(c, first, last, data = c->outgoing, COPY_OUT);
+        if (!data)
+            pass_over(c, first, last, data = c->incoming + group_incoming_bytes(g), COPY_OUT);
         send_part(c, i, data, (last - first) * size);
     }
     group_chunk(g, in, &first, &last);

@@ -48,7 +48,7 @@ struct collectives {
     struct wires *wires; /* NULL: one device */
     int32_t rank;
     struct collective_member *members; /* (n_groups) */
-    char *incoming, *outgoing; /* staging: what comes in; what is not contiguous and goes out */
+    char *incoming; /* staging: what comes in; behind it what is not contiguous and goes out */
     struct collective_order *queue; /* (capacity) [first, next) handed over; the first one runs */
     int64_t capacity, first, next;
     bool running;
@@ -63,8 +63,6 @@ struct collectives {
     void *owner;
 };
 
-/* Bytes that `incoming` must hold for this group. */
-int64_t collective_staging_bytes(const struct group *g);
 void collective_add(struct collectives *c, struct collective_order what); /* into the queue */
 bool collective_progress(struct collectives *c); /* starts the next one where none runs */
 /* A message of an edge has ended here. */

@@ -53,13 +53,18 @@ struct worker {
     struct channel_end *ends;              /* (n_channels) */
     struct optimizer_step optimizer;
     int64_t first_step, step;     /* step: of this run, 0-based */
+    int64_t first_sequence;       /* sequences consumed before this run */
+    int64_t global_batch;         /* sequences a step */
+    uint32_t data_crc;            /* rank 0, where checkpoints are written or read */
     int64_t total_messages;       /* microbatches of all steps of this run */
     double *losses;               /* (steps, microbatches of the whole step) */
     int64_t *step_end_ns;         /* (steps) */
     int64_t cpu_start_ns, cpu_ns; /* of the compute thread while stepping */
     int64_t longest;              /* row of an input */
     int32_t *ids;                 /* (longest) */
-    int lock;                     /* of the checkpoint folder, -1 */
+    int64_t bad_step;             /* of this run: the first whose loss here is not finite, -1 */
+    bool told_of_bad_loss;
+    int lock; /* of the checkpoint folder, -1 */
     bool real_time;
 };
 
@@ -72,6 +77,10 @@ void worker_post_first(struct worker *w);
 /* worker_save.c: all ranks together; the mover parked or not running. */
 MUST_CHECK enum status worker_resume(struct worker *w, struct error *err);
 MUST_CHECK enum status worker_lock(struct worker *w, struct error *err);
+/* Says once from which step on the losses of all ranks are not finite; false then. */
+bool worker_losses_finite(struct worker *w);
+/* Nothing is written, with a warning, where losses or tensors are not finite: what was saved before
+ * is worth more. */
 MUST_CHECK enum status worker_save(struct worker *w, int64_t step, struct error *err);
 
 #endif

@@ -7,27 +7,32 @@
 #include <inttypes.h>
 #include <string.h>
 
-static enum status get(struct backend *b, int64_t bytes, char **out, struct error *err)
+/* Nothing is asked for where nothing is planned. */
+static enum status get(struct lane_memory *m, int64_t bytes, char **out, struct error *err)
 {
     void *p = NULL;
-    TRY(b->allocate(b, bytes > 0 ? bytes : 64, &p, err));
+    *out = NULL;
+    if (!bytes) return OK;
+    TRY(m->backend->allocate(m->backend, bytes, &p, err));
     *out = p;
+    m->bytes += bytes;
     return OK;
 }
 
-/* Staging as the program plans it, or more where it was made by hand. */
-static int64_t staging_bytes(const struct program *p, int32_t stage, int64_t *outgoing)
+static enum status check_staging(const struct program *p, int32_t stage, struct error *err)
 {
-    int64_t bytes = p->stages[stage].buffer_bytes;
-    *outgoing = 0;
+    const struct program_stage *s = &p->stages[stage];
     for (int32_t g = 0; g < p->n_groups; g++)
         for (int32_t i = 0; i < p->groups[g].n_members; i++) {
             if (p->groups[g].members[i].stage != stage) continue;
-            int64_t need = collective_staging_bytes(&p->groups[g]);
-            if (need > bytes) bytes = need;
-            if (p->groups[g].members[i].n_segments > 1 && need > *outgoing) *outgoing = need;
+            int64_t need = group_staging_bytes(&p->groups[g], &p->groups[g].members[i], s);
+            if (need > s->buffer_bytes)
+                return error_set(err, ERR_INPUT,
+                                 "group %s: staging needs %" PRId64
+                                 " bytes, the program plans %" PRId64,
+                                 p->groups[g].name, need, s->buffer_bytes);
         }
-    return bytes;
+    return OK;
 }
 
 enum status lane_memory_open(struct lane_memory *m, struct arena *a, const struct program *p,
@@ -36,7 +41,7 @@ enum status lane_memory_open(struct lane_memory *m, struct arena *a, const struc
     const struct program_stage *s = &p->stages[stage];
     *m = (struct lane_memory){.backend = b, .stage = s};
     for (int c = 0; c < SLOT_CLASS_COUNT; c++)
-        if (get(b, s->class_bytes[c], &m->region[c], err) != OK)
+        if (get(m, s->class_bytes[c], &m->region[c], err) != OK)
             return error_wrap(err, ERR_RESOURCE, "stage %" PRId32 " of replica %" PRId32, s->stage,
                               s->replica);
     m->ring = ARENA_ARRAY(a, char *, (size_t)s->n_rings + 1);
@@ -50,9 +55,8 @@ enum status lane_memory_open(struct lane_memory *m, struct arena *a, const struc
                          "stage %" PRId32 ": rings need %" PRId64
                          " bytes, the program plans %" PRId64,
                          s->stage, at, s->class_bytes[SLOT_RING]);
-    int64_t outgoing, incoming = staging_bytes(p, stage, &outgoing);
-    TRY(get(b, incoming, &m->incoming, err));
-    return get(b, outgoing, &m->outgoing, err);
+    TRY(check_staging(p, stage, err));
+    return get(m, s->buffer_bytes, &m->staging, err);
 }
 
 void lane_memory_close(struct lane_memory *m)
@@ -60,8 +64,7 @@ void lane_memory_close(struct lane_memory *m)
     if (!m->backend) return;
     for (int c = 0; c < SLOT_CLASS_COUNT; c++)
         if (m->region[c]) m->backend->release(m->backend, m->region[c]);
-    if (m->incoming) m->backend->release(m->backend, m->incoming);
-    if (m->outgoing) m->backend->release(m->backend, m->outgoing);
+    if (m->staging) m->backend->release(m->backend, m->staging);
     *m = (struct lane_memory){0};
 }
 

@@ -19,8 +19,9 @@ struct lane_memory {
     struct backend *backend;
     const struct program_stage *stage;
     char *region[SLOT_CLASS_COUNT];
-    char **ring;               /* (n_rings) first buffer */
-    char *incoming, *outgoing; /* staging of collectives */
+    char **ring;   /* (n_rings) first buffer */
+    char *staging; /* of collectives */
+    int64_t bytes; /* all that was asked of the backend: program_stage_bytes */
 };
 
 MUST_CHECK enum status lane_memory_open(struct lane_memory *m, struct arena *a,

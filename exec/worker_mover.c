@@ -100,11 +100,10 @@ void mover_init(struct mover *m, struct arena *a, const struct program *p, struc
     pthread_condattr_destroy(&attr);
 }
 
-void mover_member(struct mover *m, struct collective_member member, char *incoming, char *outgoing)
+void mover_member(struct mover *m, struct collective_member member, char *staging)
 {
     m->collectives.members[member.group] = member;
-    m->collectives.incoming = incoming;
-    m->collectives.outgoing = outgoing;
+    m->collectives.incoming = staging;
 }
 
 /* ---- what has ended ---------------------------------------------------------------------------
@@ -242,7 +241,7 @@ static void nudge(struct mover *m)
 static void sleep_a_while(struct mover *m, uint32_t seen, int64_t *pause_ns)
 {
     int64_t now = clock_wall_ns(), next = wires_next_ns(&m->wires), most = POLL_IDLE_NS;
-    if (!comm_one_host(m->comm)) {
+    if (!comm_has_bells(m->comm)) {
         most = POLL_REMOTE_NS;
     } else if (comm_sending(m->comm)) {
         nudge(m);

@@ -65,7 +65,7 @@ struct mover {
 void mover_init(struct mover *m, struct arena *a, const struct program *p, struct comm *c,
                 int32_t stage, void *shared, bool keep_spans);
 /* This rank's part in a group, before the start. */
-void mover_member(struct mover *m, struct collective_member member, char *incoming, char *outgoing);
+void mover_member(struct mover *m, struct collective_member member, char *staging);
 MUST_CHECK enum status mover_start(struct mover *m, struct error *err);
 void mover_stop(struct mover *m); /* joins */
 /* Ends all ranks with this exit code, from the compute thread. */

@@ -8,6 +8,7 @@
 #include "core/log.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -43,7 +44,20 @@ struct saving {
     struct checkpoint_tensor *tensors;
     const void **data;
     int32_t n;
+    bool finite;
 };
+
+static bool all_finite(const void *values, enum dtype t, int64_t n)
+{
+    if (t == DTYPE_fp64) {
+        for (int64_t i = 0; i < n; i++)
+            if (!isfinite(((const double *)values)[i])) return false;
+    } else if (t == DTYPE_fp32) {
+        for (int64_t i = 0; i < n; i++)
+            if (!isfinite(((const float *)values)[i])) return false;
+    }
+    return true;
+}
 
 static enum status collect(struct worker *w, struct arena *a, struct saving *s, struct error *err)
 {
@@ -51,6 +65,7 @@ static enum status collect(struct worker *w, struct arena *a, struct saving *s, 
     s->tensors = ARENA_ARRAY(a, struct checkpoint_tensor, most);
     s->data = ARENA_ARRAY(a, const void *, most);
     s->n = 0;
+    s->finite = true;
     for (int32_t i = 0; i < w->stage->n_parameters; i++) {
         const struct program_parameter *p = &w->stage->parameters[i];
         if (!owned_here(w, p->name)) continue;
@@ -69,6 +84,7 @@ static enum status collect(struct worker *w, struct arena *a, struct saving *s, 
             void *copy = arena_alloc(a, (size_t)t->bytes + 1, 1);
             TRY(w->backend.download(&w->backend, copy, lane_memory_slot(&w->memory, slot, 0),
                                     t->bytes, err));
+            if (!all_finite(copy, x->dtype, shape_elements(&p->shape))) s->finite = false;
             s->data[s->n++] = copy;
         }
     }
@@ -79,10 +95,28 @@ static enum status write_mine(struct worker *w, struct arena *a, const char *tem
                               struct saving *s, struct error *err)
 {
     char file[32];
-    TRY(collect(w, a, s, err));
     if (!s->n) return OK;
     snprintf(file, sizeof file, "stage-%04" PRId32 ".bin", w->stage->stage);
     return checkpoint_write(a, temporary, file, s->tensors, s->data, s->n, err);
+}
+
+bool worker_losses_finite(struct worker *w)
+{
+    int64_t none = INT64_MAX / 2;
+    int64_t first = -comm_max(w->comm, w->bad_step < 0 ? -none : -w->bad_step);
+    if (first == none) return true;
+    if (w->rank == 0 && !w->told_of_bad_loss)
+        log_warn("the loss is not finite from step %" PRId64 " on", w->first_step + first + 1);
+    w->told_of_bad_loss = true;
+    return false;
+}
+
+static enum status skip(const struct worker *w, int64_t step, const char *what)
+{
+    if (w->rank == 0)
+        log_warn("no checkpoint of step %" PRId64 ": %s not finite; what '%s' holds stays", step,
+                 what, w->o->save);
+    return OK;
 }
 
 static enum status save(struct worker *w, struct arena *a, int64_t step, struct error *err)
@@ -91,17 +125,30 @@ static enum status save(struct worker *w, struct arena *a, int64_t step, struct 
     const char *temporary = NULL;
     struct saving mine = {0};
     enum status status = OK;
+    if (!worker_losses_finite(w)) return skip(w, step, "the loss is");
+    TRY(comm_agree(w->comm, collect(w, a, &mine, err), err));
+    if (comm_max(w->comm, !mine.finite)) return skip(w, step, "parameters or optimizer state are");
     if (w->rank == 0) status = checkpoint_begin(a, w->o->save, step, &temporary, err);
     if (temporary) snprintf(folder, sizeof folder, "%s", temporary);
     TRY(comm_agree(w->comm, status, err));
     comm_broadcast(w->comm, folder, sizeof folder);
     TRY(comm_agree(w->comm, write_mine(w, a, folder, &mine, err), err));
     int64_t bytes;
-    struct checkpoint c = {.step = step, .seed = w->p->seed, .dtype = w->p->dtype};
+    struct checkpoint c = {.step = step,
+                           .sequences =
+                               w->first_sequence + (step - w->first_step) * w->global_batch,
+                           .global_batch = w->global_batch,
+                           .data_bytes = w->data.n_bytes,
+                           .data_crc = w->data_crc,
+                           .seed = w->p->seed,
+                           .optimizer = w->p->optimizer.kind,
+                           .dtype = w->p->dtype};
     c.tensors = comm_gather(w->comm, a, mine.tensors, (int64_t)sizeof *c.tensors * mine.n, &bytes);
     c.n_tensors = (int32_t)(bytes / (int64_t)sizeof *c.tensors);
     if (w->rank == 0) status = checkpoint_commit(a, w->o->save, folder, &c, err);
-    return comm_agree(w->comm, status, err);
+    TRY(comm_agree(w->comm, status, err));
+    if (w->rank == 0) log_debug("checkpoint of step %" PRId64 " in '%s'", step, w->o->save);
+    return OK;
 }
 
 enum status worker_save(struct worker *w, int64_t step, struct error *err)
@@ -110,7 +157,6 @@ enum status worker_save(struct worker *w, int64_t step, struct error *err)
     enum status status = save(w, a, step, err);
     arena_free(a);
     if (status != OK) return error_wrap(err, status, "checkpoint of step %" PRId64, step);
-    if (w->rank == 0) log_debug("checkpoint of step %" PRId64 " in '%s'", step, w->o->save);
     return OK;
 }
 
@@ -140,22 +186,55 @@ static enum status load_slot(struct worker *w, struct arena *a, const struct che
     return w->backend.upload(&w->backend, lane_memory_slot(&w->memory, slot, 0), copy, bytes, err);
 }
 
+/* What must be alike for the run to be a continuation. */
+static enum status check_job(const struct worker *w, const struct checkpoint *c, struct error *err)
+{
+    enum optimizer_kind kind = w->p->optimizer.kind;
+    if (c->seed != w->p->seed)
+        return error_set(err, ERR_INPUT,
+                         "checkpoint '%s' was made with seed %" PRIu64 ", the program has %" PRIu64,
+                         c->folder, c->seed, w->p->seed);
+    if (c->dtype != w->p->dtype)
+        return error_set(err, ERR_INPUT, "checkpoint '%s' is %s, the program is %s", c->folder,
+                         dtype_name(c->dtype), dtype_name(w->p->dtype));
+    if (c->optimizer != kind)
+        return error_set(err, ERR_INPUT,
+                         "checkpoint '%s' was made with optimizer %s, the program has %s",
+                         c->folder, optimizer_name(c->optimizer), optimizer_name(kind));
+    if (c->sequences % w->global_batch != 0)
+        return error_set(err, ERR_INPUT,
+                         "checkpoint '%s' stands after %" PRId64 " sequences (global batch %" PRId64
+                         "), which no number of steps of global batch %" PRId64 " consumes",
+                         c->folder, c->sequences, c->global_batch, w->global_batch);
+    return OK;
+}
+
+static void warn_of_changes(const struct worker *w, const struct checkpoint *c)
+{
+    if (c->data_bytes != w->data.n_bytes || c->data_crc != w->data_crc)
+        log_warn("the data is not what checkpoint '%s' was trained on (%" PRId64
+                 " bytes, CRC %08" PRIx32 "; now %" PRId64 " bytes, CRC %08" PRIx32
+                 "): training goes on after %" PRId64
+                 " sequences, but its losses do not continue the earlier ones",
+                 c->folder, c->data_bytes, c->data_crc, w->data.n_bytes, w->data_crc, c->sequences);
+    if (c->global_batch != w->global_batch)
+        log_warn("global batch %" PRId64 " instead of the checkpoint's %" PRId64
+                 ": training goes on after %" PRId64 " sequences",
+                 w->global_batch, c->global_batch, c->sequences);
+}
+
 static enum status load_all(struct worker *w, struct arena *a, const char *folder,
                             struct error *err)
 {
     struct checkpoint c;
     TRY(checkpoint_open(a, folder, false, &c, err));
-    if (c.seed != w->p->seed)
-        return error_set(err, ERR_INPUT,
-                         "checkpoint '%s' was made with seed %" PRIu64 ", the program has %" PRIu64,
-                         folder, c.seed, w->p->seed);
-    if (c.dtype != w->p->dtype)
-        return error_set(err, ERR_INPUT, "checkpoint '%s' is %s, the program is %s", folder,
-                         dtype_name(c.dtype), dtype_name(w->p->dtype));
+    TRY(check_job(w, &c, err));
+    if (w->rank == 0) warn_of_changes(w, &c);
     for (int32_t i = 0; i < w->stage->n_parameters; i++)
         for (int part = 0; part < PARTS; part++)
             TRY(load_slot(w, a, &c, &w->stage->parameters[i], part, err));
     w->first_step = c.step;
+    w->first_sequence = c.sequences;
     return OK;
 }
 

@@ -3,6 +3,7 @@
 #include "exec/worker_internal.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 /* ---- preparation ------------------------------------------------------------------------------
@@ -23,17 +24,6 @@ static void prepare_op(struct worker *w, int32_t op)
         o->output[i] = lane_memory_place(&w->memory, x->output[i]);
 }
 
-static bool writes_ring(const struct program_stage *s, const struct procedure *f, int32_t ring)
-{
-    for (int32_t i = 0; i < f->n_instrs; i++) {
-        if (f->instrs[i].kind != INSTR_COMPUTE) continue;
-        const struct program_op *op = &s->ops[f->instrs[i].arg];
-        for (int32_t k = 0; k < op->n_outputs; k++)
-            if (s->slots[op->output[k]].ring == ring) return true;
-    }
-    return false;
-}
-
 static void prepare_procedure(struct worker *w, int32_t procedure)
 {
     const struct procedure *f = &w->stage->procedures[procedure];
@@ -41,7 +31,8 @@ static void prepare_procedure(struct worker *w, int32_t procedure)
     x->rooms = ARENA_ARRAY(w->run, int32_t, (size_t)w->stage->n_rings + 1);
     x->receives = ARENA_ARRAY(w->run, int32_t, (size_t)f->n_instrs + 1);
     for (int32_t r = 0; r < w->stage->n_rings; r++)
-        if (w->stage->rings[r].sent >= 0 && writes_ring(w->stage, f, r)) x->rooms[x->n_rooms++] = r;
+        if (w->stage->rings[r].sent >= 0 && procedure_writes_ring(w->stage, f, r))
+            x->rooms[x->n_rooms++] = r;
     for (int32_t i = 0; i < f->n_instrs; i++)
         if (f->instrs[i].kind == INSTR_RECEIVE) x->receives[x->n_receives++] = f->instrs[i].arg;
 }
@@ -87,7 +78,7 @@ static void prepare_group(struct worker *w, int32_t group, int32_t member)
                 (struct piece){(char *)(intptr_t)slot->offset_bytes, shape_elements(&slot->shape)};
         }
     }
-    mover_member(&w->mover, x, w->memory.incoming, w->memory.outgoing);
+    mover_member(&w->mover, x, w->memory.staging);
 }
 
 void worker_prepare(struct worker *w)
@@ -240,12 +231,13 @@ static enum status load_slot(struct worker *w, int32_t slot, const struct taking
     struct data d = w->data;
     char *to = lane_memory_slot(&w->memory, slot, t->seq);
     int64_t rows = shape_rows(&s->shape),
-            first = (w->stage->first_microbatch + t->microbatch) * rows;
+            first = w->first_sequence + w->step * w->global_batch +
+                    (w->stage->first_microbatch + t->microbatch) * rows;
     d.sequence_length = shape_last(&s->shape);
     if (d.sequence_length > w->longest) BUG("slot %s is longer than was looked for", s->name);
     for (int64_t row = 0; row < rows; row++) {
         int64_t bytes = d.sequence_length * (int64_t)sizeof *w->ids;
-        data_fill(&d, (enum tensor_input)s->input, w->first_step + w->step, first + row, w->ids);
+        data_fill(&d, (enum tensor_input)s->input, first + row, w->ids);
         TRY(w->backend.upload(&w->backend, to + row * bytes, w->ids, bytes, err));
     }
     return OK;
@@ -271,8 +263,9 @@ static enum status take_loss(struct worker *w, int32_t slot, const struct taking
     const struct slot *s = &w->stage->slots[slot];
     TRY(w->backend.download(&w->backend, &value, lane_memory_slot(&w->memory, slot, t->seq),
                             dtype_bytes(s->dtype), err));
-    w->losses[w->step * w->p->microbatches + w->stage->first_microbatch + t->microbatch] =
-        s->dtype == DTYPE_fp64 ? value.whole : (double)value.single;
+    double loss = s->dtype == DTYPE_fp64 ? value.whole : (double)value.single;
+    if (!isfinite(loss) && w->bad_step < 0) w->bad_step = w->step;
+    w->losses[w->step * w->p->microbatches + w->stage->first_microbatch + t->microbatch] = loss;
     return OK;
 }
 

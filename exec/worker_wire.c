@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define FAIR_TURN_BYTES 65536
+enum { TURN_LEAST = 4096, TURN_MOST = 65536, TURNS = 8 };
 #define POLL_AT_ONCE 64
 
 /* ---- where things are -------------------------------------------------------------------------
@@ -198,12 +198,19 @@ static int64_t earliest_ns(const struct wire *x)
     return x->previous_left_ns > at ? x->previous_left_ns : at;
 }
 
+/* Messages that share a link in earnest have several turns each, however small they are. */
+static int64_t turn_bytes(const struct wire *x, const struct message *m)
+{
+    if (!x->link || x->link->sharing != LINK_FAIR) return m->bytes;
+    int64_t bytes = m->bytes / TURNS;
+    return bytes < TURN_LEAST ? TURN_LEAST : bytes > TURN_MOST ? TURN_MOST : bytes;
+}
+
 /* The next turn of a message; true when that was its last. */
 static bool take_turn(struct wire *x, struct message *m)
 {
-    int64_t from = m->reserved_bytes, to = m->bytes;
-    if (x->link && x->link->sharing == LINK_FAIR && to - from > FAIR_TURN_BYTES)
-        to = from + FAIR_TURN_BYTES;
+    int64_t from = m->reserved_bytes, to = m->bytes, turn = turn_bytes(x, m);
+    if (to - from > turn) to = from + turn;
     int64_t length = occupancy_ns(x, to) - occupancy_ns(x, from), at = earliest_ns(x);
     int64_t start = x->clock ? link_clock_reserve(x->clock, at, length) : at;
     if (from == 0) m->start_ns = start;
@@ -212,6 +219,7 @@ static bool take_turn(struct wire *x, struct message *m)
     return to == m->bytes;
 }
 
+/* After a turn that is not the last one this rank's other wires have theirs. */
 static bool reserve(struct wires *w, struct wire *x)
 {
     bool any = false;
@@ -219,7 +227,7 @@ static bool reserve(struct wires *w, struct wire *x)
         int64_t at = earliest_ns(x);
         if (at == INT64_MAX || clock_wall_ns() < w->zero_ns + at) return any;
         struct message *m = message_at(x, x->started);
-        if (!take_turn(x, m)) continue;
+        if (!take_turn(x, m)) return true;
         struct wire_entry *e = &x->control->entry[x->started % WIRE_DEPTH];
         e->start_ns = m->start_ns;
         e->left_ns = x->previous_left_ns = m->left_ns;

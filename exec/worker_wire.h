@@ -10,7 +10,7 @@
  * *receiver*, who alone knows both that and when room was posted, reserves the link - no earlier
  * than the wall has come to the instant when all conditions hold, so that first come, first served
  * in the real order is the same in virtual time - and writes back when the message left. fair
- * sharing: in turns of 64 KiB. Everything here is called by the communication thread alone.
+ * sharing: in turns of an eighth of the message, 4 to 64 KiB. Everything here is called by the communication thread alone.
  */
 #ifndef EXEC_WORKER_WIRE_H
 #define EXEC_WORKER_WIRE_H

@@ -43,7 +43,7 @@ static enum status make_even_pipeline(struct arena *a, const struct space *s, st
 static enum status make_data_parallel(struct arena *a, const struct space *s, struct plan *out,
                                       struct error *err)
 {
-    int32_t n = s->n_devices, ones[SPACE_DEVICES_MAX] = {0};
+    int32_t n = s->n_devices, *ones = ARENA_ARRAY(a, int32_t, (size_t)n);
     if (s->microbatches < n)
         return error_set(err, ERR_INFEASIBLE, "data-parallel: %d microbatches on %d devices",
                          (int)s->microbatches, (int)n);
@@ -58,15 +58,14 @@ static enum status make_data_parallel(struct arena *a, const struct space *s, st
 }
 
 static const struct {
-    const char *name, *help;
+    const char *name;
     baseline_make *make;
 } table[] = {
-#define X(id, name, help) {name, help, make_##id},
+#define X(id, name, help) {name, make_##id},
     BASELINES(X)
 #undef X
 };
 
 int32_t baseline_count(void) { return (int32_t)(sizeof table / sizeof *table); }
 const char *baseline_name(int32_t i) { return table[i].name; }
-const char *baseline_help(int32_t i) { return table[i].help; }
 baseline_make *baseline_maker(int32_t i) { return table[i].make; }

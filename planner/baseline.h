@@ -11,7 +11,6 @@ typedef enum status baseline_make(struct arena *a, const struct space *s, struct
 
 int32_t baseline_count(void);
 const char *baseline_name(int32_t i);
-const char *baseline_help(int32_t i);
 baseline_make *baseline_maker(int32_t i);
 
 /* A plan with one replica per row of n_stages and default schedules; what baselines and the search fill in. */

@@ -49,9 +49,9 @@ struct walk {
     const struct bottleneck *b;
     int32_t m, n_stages;
     int64_t limit_ns;
+    int64_t late_ns; /* most that a stage may still compute after it handed its last gradient on */
     size_t most;
     struct pipeline_list *out;
-    int64_t *least_missing_bytes;
     struct pipeline p;
     struct bound_stage stage[SPACE_DEVICES_MAX];
 };
@@ -81,7 +81,7 @@ static void finish(struct walk *w)
 {
     struct pipeline_list *l = w->out;
     l->seen++;
-    w->p.bound_ns = bound_pipeline(w->stage, w->n_stages, w->m);
+    w->p.bound_ns = bound_pipeline(w->stage, w->n_stages, w->m, &w->p.path_ns);
     if (w->p.bound_ns >= w->limit_ns) return;
     l->items = arena_grow(w->arena, l->items, l->n, &l->capacity, sizeof *l->items);
     l->items[l->n++] = w->p;
@@ -101,13 +101,12 @@ static bool place(struct walk *w, int32_t depth, int32_t d, int32_t first, int32
     int32_t in_flight = w->n_stages - depth < w->m ? w->n_stages - depth : w->m;
     struct space_stage_time t;
     space_stage_time(w->s, d, first, last, in_flight, &t);
-    if (!t.fits) {
-        if (t.missing_bytes < *w->least_missing_bytes) *w->least_missing_bytes = t.missing_bytes;
-        return false;
-    }
+    if (t.missing_bytes > 0) return false;
     w->stage[depth] = (struct bound_stage){.forward_ns = t.forward_ns,
                                            .backward_ns = t.backward_ns,
                                            .update_ns = t.update_ns,
+                                           .recompute_ns = t.recompute_ns,
+                                           .return_ns = t.return_ns,
                                            .in_flight = in_flight};
     w->p.device[depth] = (int8_t)d;
     w->p.last[depth] = (int16_t)last;
@@ -115,7 +114,7 @@ static bool place(struct walk *w, int32_t depth, int32_t d, int32_t first, int32
     return true;
 }
 
-/* around_ns: forwards, backwards and transfers of the stages above, once. */
+/* around_ns: forwards, returns of gradients and transfers of the stages above, once. */
 static void descend(struct walk *w, int32_t depth, uint32_t unused, int32_t first,
                     int64_t around_ns)
 {
@@ -129,7 +128,7 @@ static void descend(struct walk *w, int32_t depth, uint32_t unused, int32_t firs
         int64_t transfer = 0;
         if (depth > 0) {
             int32_t above = w->p.device[depth - 1];
-            if (!s->linked[above][d] || !s->linked[d][above]) continue;
+            if (!space_linked(s, above, d) || !space_linked(s, d, above)) continue;
             transfer = space_transfer_ns(s, above, d, first - 1);
             w->stage[depth - 1].transfer_ns = transfer;
         }
@@ -137,21 +136,27 @@ static void descend(struct walk *w, int32_t depth, uint32_t unused, int32_t firs
         int32_t left = w->n_stages - depth - 1;
         for (int32_t last = left ? first : s->n_layers - 1; last < s->n_layers - left; last++) {
             if (!place(w, depth, d, first, last)) break; /* longer stages need no less memory */
-            int64_t work = w->stage[depth].forward_ns + w->stage[depth].backward_ns;
+            const struct bound_stage *stage = &w->stage[depth];
+            int64_t work = w->m * (stage->forward_ns + stage->backward_ns);
+            int64_t late = stage->backward_ns - stage->recompute_ns - stage->return_ns;
             int64_t around = around_ns + 2 * transfer;
-            if (around + w->m * work >= w->limit_ns) break;
+            if (work >= w->limit_ns) break;
+            if (around + work - late >= w->limit_ns) continue;
+            around += stage->forward_ns + stage->return_ns;
             if (left) {
                 int64_t below = bottleneck_ns(w->b, rest, last + 1);
-                if (below == INT64_MAX || around + work + w->m * below >= w->limit_ns) continue;
+                if (below == INT64_MAX) continue;
+                int64_t after = around > w->late_ns ? around - w->late_ns : 0;
+                if (after + w->m * below >= w->limit_ns) continue;
             }
-            descend(w, depth + 1, rest, last + 1, around + work);
+            descend(w, depth + 1, rest, last + 1, around);
         }
     }
 }
 
 void pipeline_enumerate(struct arena *a, const struct space *s, const struct bottleneck *b,
                         uint32_t mask, int32_t m, int64_t limit_ns, size_t most,
-                        struct pipeline_list *out, int64_t *least_missing_bytes)
+                        struct pipeline_list *out)
 {
     *out = (struct pipeline_list){.complete = true};
     struct walk w = {.arena = a,
@@ -161,8 +166,11 @@ void pipeline_enumerate(struct arena *a, const struct space *s, const struct bot
                      .n_stages = __builtin_popcount(mask),
                      .limit_ns = limit_ns,
                      .most = most,
-                     .out = out,
-                     .least_missing_bytes = least_missing_bytes};
+                     .out = out};
+    for (int32_t d = 0; d < s->n_devices; d++)
+        for (int32_t l = 1; (mask >> d & 1) && l < s->n_layers; l++)
+            if (space_late_ns(s, d, l, s->n_layers - 1) > w.late_ns)
+                w.late_ns = space_late_ns(s, d, l, s->n_layers - 1);
     w.p.n_stages = w.n_stages;
     descend(&w, 0, mask, 0, 0);
     if (out->n) qsort(out->items, out->n, sizeof *out->items, by_bound);

@@ -9,7 +9,7 @@
 #include "planner/space.h"
 
 struct pipeline {
-    int64_t bound_ns;
+    int64_t bound_ns, path_ns; /* bound_pipeline */
     int32_t n_stages;
     int8_t device[SPACE_DEVICES_MAX];
     int16_t last[SPACE_DEVICES_MAX]; /* last layer of each stage */
@@ -30,6 +30,6 @@ int64_t bottleneck_ns(const struct bottleneck *b, uint32_t mask, int32_t first);
 /* Pipelines that use exactly the devices in mask, for m microbatches, with bound < limit_ns (× nothing else). */
 void pipeline_enumerate(struct arena *a, const struct space *s, const struct bottleneck *b,
                         uint32_t mask, int32_t m, int64_t limit_ns, size_t most,
-                        struct pipeline_list *out, int64_t *least_missing_bytes);
+                        struct pipeline_list *out);
 
 #endif

@@ -55,32 +55,58 @@ static void set_buckets(const struct space *s, struct plan *p, int64_t parts)
         }
 }
 
-static enum status attempt(struct scorer *w, const struct space *s, const struct plan *variant,
-                           struct plan *plan, int64_t *iteration_ns, int64_t *evaluations_left,
-                           struct error *err)
+struct refinement {
+    struct arena *arena;
+    struct scorer *scorer;
+    const struct space *space;
+    struct plan *plan;
+    int64_t *iteration_ns, *evaluations_left;
+    const volatile sig_atomic_t *stop;
+};
+
+static enum status attempt(struct refinement *x, struct plan *variant, struct error *err)
 {
-    int64_t time_ns = 0, missing = 0;
-    if (--*evaluations_left <= 0) return OK;
-    TRY(scorer_run(w, s, variant, *iteration_ns, &time_ns, &missing, err));
-    if (time_ns >= *iteration_ns) return OK;
-    *plan = *variant;
-    *iteration_ns = time_ns;
+    int64_t time_ns = 0;
+    if (*x->evaluations_left <= 0 || (x->stop && *x->stop)) return OK;
+    --*x->evaluations_left;
+    TRY(scorer_fit(x->scorer, x->space, variant, &time_ns, err));
+    if (time_ns >= *x->iteration_ns) return OK;
+    *x->plan = *variant;
+    *x->iteration_ns = time_ns;
+    return OK;
+}
+
+/* The first stays where it is: turning a ring changes nothing. Exchanging two of the others reaches
+ * all three rings of four replicas. */
+static enum status try_rings(struct refinement *x, struct error *err)
+{
+    for (int32_t i = 1; x->plan->n_replicas > 3 && i < x->plan->n_replicas; i++)
+        for (int32_t j = i + 1; j < x->plan->n_replicas; j++) {
+            struct plan variant = score_copy_plan(x->arena, x->plan);
+            struct plan_replica moved = variant.replicas[i];
+            variant.replicas[i] = variant.replicas[j];
+            variant.replicas[j] = moved;
+            TRY(attempt(x, &variant, err));
+        }
     return OK;
 }
 
 enum status refine_plan(struct arena *a, struct scorer *w, const struct space *s, struct plan *plan,
-                        int64_t *iteration_ns, int64_t *evaluations_left, struct error *err)
+                        int64_t *iteration_ns, int64_t *evaluations_left,
+                        const volatile sig_atomic_t *stop, struct error *err)
 {
     static const int64_t parts[] = {2, 4, 8};
+    struct refinement x = {a, w, s, plan, iteration_ns, evaluations_left, stop};
     for (int32_t rule = 0; rule < WARMUP_RULES; rule++) {
         struct plan variant = score_copy_plan(a, plan);
         set_warmups(s, &variant, (enum warmup_rule)rule);
-        TRY(attempt(w, s, &variant, plan, iteration_ns, evaluations_left, err));
+        TRY(attempt(&x, &variant, err));
     }
+    TRY(try_rings(&x, err));
     for (size_t i = 0; plan->n_replicas > 1 && i < sizeof parts / sizeof *parts; i++) {
         struct plan variant = score_copy_plan(a, plan);
         set_buckets(s, &variant, parts[i]);
-        TRY(attempt(w, s, &variant, plan, iteration_ns, evaluations_left, err));
+        TRY(attempt(&x, &variant, err));
     }
     return OK;
 }

@@ -1,4 +1,4 @@
-/* planner/refine.h - other warm-up counts and gradient buckets for a plan that is already good.
+/* planner/refine.h - other warm-up counts, rings and gradient buckets for a plan that is already good.
  *
  * Warm-up rules: 1F1B (default), eager (two more a stage), GPipe, and heterogeneity-aware 1F1B by
  *   w_S = 1, w_i = w_{i+1} + max(1, ceil((t_{i+1} + 2 c_i) / t_max))   (t: F+B of a stage, c: one-way transfer)
@@ -9,9 +9,13 @@
 
 #include "planner/score.h"
 
-/* *plan and *iteration_ns become the best variant's where one is better. Spends evaluations. */
+#include <signal.h>
+
+/* *plan and *iteration_ns become the best variant's where one is better. Spends evaluations;
+ * ends early where *stop is set (NULL: never). */
 MUST_CHECK enum status refine_plan(struct arena *a, struct scorer *w, const struct space *s,
                                    struct plan *plan, int64_t *iteration_ns,
-                                   int64_t *evaluations_left, struct error *err);
+                                   int64_t *evaluations_left, const volatile sig_atomic_t *stop,
+                                   struct error *err);
 
 #endif

@@ -2,19 +2,17 @@
 
 #include "core/arena.h"
 #include "core/program.h"
-#include "planner/search.h"
-#include "profiles/team.h"
 #include "sim/sim.h"
 
 #include <stdio.h>
 #include <string.h>
 
 struct scorer {
-    const struct lower_options *lower;
+    struct lower_options lower, checked; /* without and with the check of memory */
     struct cost *cost;
     struct arena *own, *candidate,
         *program; /* own: this struct; candidate: its plan; program: lowering and simulation */
-    int64_t runs;
+    int64_t runs, least_missing;
     char why[sizeof((struct error *)0)->text];
 };
 
@@ -22,12 +20,16 @@ struct scorer *scorer_new(const struct lower_options *lower, struct cost *k)
 {
     struct arena *own = arena_new();
     struct scorer *w = ARENA_ARRAY(own, struct scorer, 1);
-    *w = (struct scorer){.lower = lower,
+    *w = (struct scorer){.lower = *lower,
+                         .checked = *lower,
                          .cost = k,
                          .own = own,
                          .candidate = arena_new(),
                          .program = arena_new(),
+                         .least_missing = INT64_MAX,
                          .why = "nothing was tried"};
+    w->lower.check_memory = false;
+    w->checked.check_memory = true;
     return w;
 }
 
@@ -47,36 +49,165 @@ struct arena *scorer_arena(struct scorer *w)
 int64_t scorer_runs(const struct scorer *w) { return w->runs; }
 const char *scorer_why(const struct scorer *w) { return w->why; }
 
-static enum status simulate(struct scorer *w, const struct space *s, const struct plan *p,
-                            int64_t limit_ns, int64_t *iteration_ns, struct error *err)
+static int64_t missing_of(const struct program *p, int32_t stage)
 {
-    struct program program;
+    return program_stage_bytes(&p->stages[stage]) - p->devices[stage].memory_bytes;
+}
+
+/* What the fullest device lacks; 0 where all fit. The nearest miss so far leaves its text. */
+static int64_t note_missing(struct scorer *w, const struct space *s, const struct plan *p,
+                            const struct program *program)
+{
+    int64_t worst = 0;
+    for (int32_t i = 0; i < program->n_stages; i++)
+        if (missing_of(program, i) > worst) worst = missing_of(program, i);
+    if (!worst || worst >= w->least_missing) return worst;
+    struct arena *scratch = arena_new();
+    struct program again;
+    struct error why = {0};
+    if (lower_plan_graph(scratch, p, s->graph, &w->checked, &again, &why) == ERR_INFEASIBLE) {
+        w->least_missing = worst;
+        snprintf(w->why, sizeof w->why, "the nearest miss is %s; %s", plan_describe(scratch, p),
+                 why.text);
+    }
+    arena_free(scratch);
+    return worst;
+}
+
+static enum status lower(struct scorer *w, const struct space *s, const struct plan *p,
+                         struct program *program, int64_t *missing, struct error *err)
+{
+    arena_reset(w->program);
+    *missing = 0;
+    enum status st = lower_plan_graph(w->program, p, s->graph, &w->lower, program, err);
+    if (st == OK) *missing = note_missing(w, s, p, program);
+    if (st != ERR_INFEASIBLE) return st;
+    if (w->least_missing == INT64_MAX) snprintf(w->why, sizeof w->why, "%s", err->text);
+    *err = (struct error){0};
+    *missing = INT64_MAX;
+    return OK;
+}
+
+static enum status simulate(struct scorer *w, const struct program *program, int64_t *iteration_ns,
+                            struct error *err)
+{
     struct sim_result result;
-    TRY(lower_plan_graph(w->program, p, s->graph, w->lower, &program, err));
     struct sim_options o = {.steps = 0};
-    (void)limit_ns; /* a cut-off in simulated time would have to know how long filling the pipeline
-                       takes */
-    TRY(sim_run(w->program, &program, w->cost, &o, &result, err));
+    w->runs++;
+    TRY(sim_run(w->program, program, w->cost, &o, &result, err));
     *iteration_ns = result.iteration_ns;
     return OK;
 }
 
 enum status scorer_run(struct scorer *w, const struct space *s, const struct plan *p,
-                       int64_t limit_ns, int64_t *iteration_ns, int64_t *missing_bytes,
-                       struct error *err)
+                       int64_t *iteration_ns, struct error *err)
 {
-    struct error why = {0};
-    arena_reset(w->program);
-    w->runs++;
+    struct program program;
+    int64_t missing;
     *iteration_ns = INT64_MAX;
-    *missing_bytes = 0;
-    enum status st = simulate(w, s, p, limit_ns, iteration_ns, &why);
-    if (st == ERR_INFEASIBLE) {
-        snprintf(w->why, sizeof w->why, "%s", why.text);
-        return OK;
+    TRY(lower(w, s, p, &program, &missing, err));
+    return missing ? OK : simulate(w, &program, iteration_ns, err);
+}
+
+/* --- making it fit --- */
+
+enum measure { MEASURE_NONE, MEASURE_RECOMPUTE, MEASURE_RECEIVE, MEASURE_WARMUP, MEASURE_END };
+
+struct fitting { /* of one stage */
+    enum measure last;
+    int64_t missing; /* before it */
+    struct plan_stage before;
+};
+
+static int64_t buffers_bytes(const struct program_stage *s)
+{
+    int64_t bytes = 1;
+    for (int32_t i = 0; i < s->n_rings; i++) bytes += s->rings[i].stride_bytes;
+    return bytes;
+}
+
+/* As many fewer as are missing at least, if each takes a buffer of every ring along. */
+static bool fewer_warmups(struct plan_stage *x, int32_t now, int64_t missing, int64_t bytes)
+{
+    if (x->order || now <= 1) return false;
+    int64_t fewer = missing / bytes > 1 ? missing / bytes : 1;
+    x->warmup = fewer < now ? now - (int32_t)fewer : 1;
+    return true;
+}
+
+/* Next thing to try on a stage that is too large; false: nothing is left. */
+static bool next_measure(struct fitting *f, struct plan_stage *x, int32_t warmup, int64_t missing,
+                         int64_t bytes)
+{
+    if (f->last != MEASURE_NONE && missing >= f->missing) {
+        *x = f->before;
+        if (f->last == MEASURE_WARMUP) f->last = MEASURE_END;
+    } else {
+        f->missing = missing;
     }
-    if (st != OK) return error_set(err, st, "%s", why.text);
-    return OK;
+    f->before = *x;
+    while (f->last < MEASURE_WARMUP) {
+        f->last++;
+        if (f->last == MEASURE_RECOMPUTE && !x->recompute) return x->recompute = true;
+        if (f->last == MEASURE_RECEIVE && x->receive_ahead > 1) {
+            x->receive_ahead = 1;
+            return true;
+        }
+    }
+    if (f->last == MEASURE_WARMUP && fewer_warmups(x, warmup, f->missing, bytes)) return true;
+    f->last = MEASURE_END;
+    return false;
+}
+
+static int32_t warmup_of(const struct plan_replica *r, int32_t stage)
+{
+    int32_t w = r->stages[stage].warmup ? r->stages[stage].warmup : r->n_stages - stage;
+    return w < r->microbatches ? w : r->microbatches;
+}
+
+/* A stage that wants more forwards before its first backward than the one above sends waits for ever. */
+static void follow_warmups(struct plan_replica *r)
+{
+    for (int32_t i = 1; i < r->n_stages; i++)
+        if (!r->stages[i].order && !r->stages[i - 1].order && warmup_of(r, i) > warmup_of(r, i - 1))
+            r->stages[i].warmup = warmup_of(r, i - 1);
+}
+
+static bool change_stages(const struct program *program, struct plan *p, struct fitting *f)
+{
+    bool changed = false;
+    int32_t at = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++, at++) {
+            struct plan_stage *x = &p->replicas[r].stages[i];
+            int64_t missing = missing_of(program, at);
+            if (missing <= 0 || f[at].last == MEASURE_END) continue;
+            changed |= next_measure(&f[at], x, warmup_of(&p->replicas[r], i), missing,
+                                    buffers_bytes(&program->stages[at]));
+        }
+        follow_warmups(&p->replicas[r]);
+    }
+    return changed;
+}
+
+enum status scorer_fit(struct scorer *w, const struct space *s, struct plan *p,
+                       int64_t *iteration_ns, struct error *err)
+{
+    struct program program;
+    int64_t missing;
+    int32_t n = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++) n += p->replicas[r].n_stages;
+    *iteration_ns = INT64_MAX;
+    TRY(lower(w, s, p, &program, &missing, err));
+    if (!missing) return simulate(w, &program, iteration_ns, err);
+    struct arena *scratch = arena_new();
+    struct fitting *f = ARENA_ARRAY(scratch, struct fitting, (size_t)n);
+    enum status st = OK;
+    while (st == OK && missing && missing != INT64_MAX && change_stages(&program, p, f))
+        st = lower(w, s, p, &program, &missing, err);
+    arena_free(scratch);
+    if (st != OK || missing) return st;
+    return simulate(w, &program, iteration_ns, err);
 }
 
 struct plan score_copy_plan(struct arena *a, const struct plan *p)
@@ -90,18 +221,4 @@ struct plan score_copy_plan(struct arena *a, const struct plan *p)
         memcpy(copy.replicas[r].stages, p->replicas[r].stages, n * sizeof *copy.replicas[r].stages);
     }
     return copy;
-}
-
-enum status search_score(struct arena *a, const struct plan *plan, const struct profile *p,
-                         int64_t *iteration_ns, struct error *err)
-{
-    struct lower_options lower = {0};
-    struct program program;
-    struct sim_result result;
-    struct sim_options o = {.steps = 0};
-    TRY(team_fused(a, &plan->cluster, &lower, err));
-    TRY(lower_plan(a, plan, &lower, &program, err));
-    TRY(sim_run(a, &program, cost_new(a, p, &plan->cluster), &o, &result, err));
-    *iteration_ns = result.iteration_ns;
-    return OK;
 }

@@ -11,16 +11,18 @@ struct scorer; /* opaque; freed by scorer_free */
 
 struct scorer *scorer_new(const struct lower_options *lower, struct cost *k);
 void scorer_free(struct scorer *w);
-/* Scratch for one candidate's plan; forgotten by the scorer_run after next use. */
+/* Scratch for one candidate's plan; forgotten by the next call. */
 struct arena *scorer_arena(struct scorer *w);
-/* *iteration_ns: simulated, INT64_MAX where the plan does not fit a device's memory (then *missing_bytes > 0 where known) or
- * exceeds limit_ns. Infeasible is a result, not an error. */
+/* *iteration_ns: simulated, INT64_MAX where the plan does not fit a device's memory, which is a result and no error. */
 MUST_CHECK enum status scorer_run(struct scorer *w, const struct space *s, const struct plan *p,
-                                  int64_t limit_ns, int64_t *iteration_ns, int64_t *missing_bytes,
-                                  struct error *err);
-int64_t scorer_runs(const struct scorer *w);
-const char *
-scorer_why(const struct scorer *w); /* of the last infeasible plan; "nothing was tried" before */
+                                  int64_t *iteration_ns, struct error *err);
+/* The same, but a stage that lowering finds too large is changed in *p until it fits: it recomputes, then receives one
+ * message ahead, then takes fewer warm-ups. What does not make it smaller is taken back. */
+MUST_CHECK enum status scorer_fit(struct scorer *w, const struct space *s, struct plan *p,
+                                  int64_t *iteration_ns, struct error *err);
+int64_t scorer_runs(const struct scorer *w); /* plans simulated */
+/* Of the plan that lacked the fewest bytes on its fullest device; "nothing was tried" before. */
+const char *scorer_why(const struct scorer *w);
 struct plan
 score_copy_plan(struct arena *a,
                 const struct plan *p); /* replicas and stages copied; job and cluster shared */

@@ -6,6 +6,8 @@
 #include "core/units.h"
 #include "planner/baseline.h"
 #include "planner/bound.h"
+#include "planner/kept.h"
+#include "planner/near.h"
 #include "planner/partition.h"
 #include "planner/pipeline.h"
 #include "planner/refine.h"
@@ -15,73 +17,57 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { EVALUATIONS_DEFAULT = 20000, LIST_MOST = 60000, FIRST_MOST = 16 };
+enum { EVALUATIONS_DEFAULT = 20000, LIST_MOST = 60000, FIRST_MOST = 16, KEPT_LEAST = 32 };
 
-/* The state of one search. Incumbents live in kept[], best first; what cannot beat the worst kept
- * one is pruned. */
+/* The state of one search. What cannot beat the worst kept plan is pruned. Kept are plans of the
+ * class as they were found; they are refined at the end, so that how many are asked for does not
+ * change which are found. */
 struct search {
     struct arena *arena; /* the result's */
+    struct arena *spaces;
     struct arena *lists; /* pipelines of the space at hand */
     const struct search_options *o;
+    const struct lower_options *lower;
     struct scorer *scorer;
     const struct space *s;
     const struct bottleneck *b;
-    struct search_plan *kept;
-    int32_t n_kept, top;
+    struct kept kept;
     int64_t candidates, evaluations_left;
-    int64_t least_missing_bytes;
-    bool truncated, interrupted;
+    bool truncated, interrupted, exhausted; /* exhausted: the budget, before the end */
     double pace;
     struct pipeline_list *memo; /* (1 << n_devices, microbatches + 1) */
     int64_t *memo_limit;
 };
 
-static int64_t limit_of(const struct search *q)
-{
-    return q->n_kept < q->top ? INT64_MAX : q->kept[q->n_kept - 1].iteration_ns;
-}
-
 /* Lower bounds are of simulated time without pace; the incumbent's time has it. */
 static int64_t bound_limit(const struct search *q)
 {
-    int64_t limit = limit_of(q);
+    int64_t limit = q->o->exhaustive ? INT64_MAX : kept_limit(&q->kept);
     return limit == INT64_MAX ? limit : (int64_t)((double)limit / q->pace);
 }
 
-static bool out_of_budget(struct search *q)
+static bool stopped(struct search *q)
 {
     if (q->o->stop && *q->o->stop) q->interrupted = true;
-    return q->interrupted || q->evaluations_left <= 0;
+    return q->interrupted;
 }
 
-static bool same_plan(struct arena *a, const struct plan *x, const struct plan *y)
-{
-    return plan_hash(a, x) == plan_hash(a, y);
-}
+static bool out_of_budget(struct search *q) { return stopped(q) || q->evaluations_left <= 0; }
 
-static void keep(struct search *q, const struct plan *p, int64_t iteration_ns)
+static void report(const struct search *q)
 {
-    for (int32_t i = 0; i < q->n_kept; i++)
-        if (q->kept[i].iteration_ns == iteration_ns && same_plan(q->lists, &q->kept[i].plan, p))
-            return;
-    int32_t at = q->n_kept < q->top ? q->n_kept++ : q->top - 1;
-    for (; at > 0 && q->kept[at - 1].iteration_ns > iteration_ns; at--)
-        q->kept[at] = q->kept[at - 1];
-    q->kept[at] =
-        (struct search_plan){.plan = score_copy_plan(q->arena, p), .iteration_ns = iteration_ns};
-    q->kept[at].plan.predicted_ns = iteration_ns;
-}
-
-static enum status evaluate(struct search *q, const struct plan *p, struct error *err)
-{
-    int64_t iteration_ns = 0, missing = 0;
-    q->evaluations_left--;
-    TRY(scorer_run(q->scorer, q->s, p, limit_of(q), &iteration_ns, &missing, err));
-    if (missing > 0 && missing < q->least_missing_bytes) q->least_missing_bytes = missing;
-    if (iteration_ns < limit_of(q)) keep(q, p, iteration_ns);
     if (q->o->progress)
         q->o->progress(q->o->user, scorer_runs(q->scorer),
-                       q->n_kept ? q->kept[0].iteration_ns : INT64_MAX);
+                       q->kept.n ? q->kept.plans[0].iteration_ns : INT64_MAX);
+}
+
+static enum status evaluate(struct search *q, struct plan *p, struct error *err)
+{
+    int64_t iteration_ns = 0;
+    q->evaluations_left--;
+    TRY(scorer_fit(q->scorer, q->s, p, &iteration_ns, err));
+    kept_add(&q->kept, p, iteration_ns);
+    report(q);
     return OK;
 }
 
@@ -104,18 +90,18 @@ static void plan_of(struct search *q, struct arena *a, const struct partition *p
     }
 }
 
-/* Least time of the gradient sum that the first stage of a pipeline waits for before its update. */
+/* Least time of the gradient sum that the first stage of a pipeline waits for before its update.
+ * Several groups may be summed over several of its links at once. */
 static int64_t reduce_bound(const struct search *q, const struct partition *part,
                             const struct pipeline *p)
 {
-    double best = 0;
+    double all = 0;
     int32_t d = p->device[0];
     for (int32_t e = 0; e < q->s->n_devices; e++)
-        if (q->s->linked[d][e] && q->s->link[d][e].bandwidth_Bps > best)
-            best = q->s->link[d][e].bandwidth_Bps;
-    if (part->n_replicas < 2 || best <= 0) return 0;
+        if (space_linked(q->s, d, e)) all += space_link(q->s, d, e)->bandwidth_Bps;
+    if (part->n_replicas < 2 || all <= 0) return 0;
     return bound_ring((double)space_stage(q->s, d, 0, p->last[0])->parameter_bytes,
-                      part->n_replicas, best, 0);
+                      part->n_replicas, all, 0);
 }
 
 static const struct pipeline_list *pipelines(struct search *q, uint32_t mask, int32_t m,
@@ -124,8 +110,7 @@ static const struct pipeline_list *pipelines(struct search *q, uint32_t mask, in
     size_t at = (size_t)mask * (size_t)(q->s->microbatches + 1) + (size_t)m;
     int64_t limit = bound_limit(q);
     if (q->memo_limit[at] && (q->memo[at].complete || most == FIRST_MOST)) return &q->memo[at];
-    pipeline_enumerate(q->lists, q->s, q->b, mask, m, limit, most, &q->memo[at],
-                       &q->least_missing_bytes);
+    pipeline_enumerate(q->lists, q->s, q->b, mask, m, limit, most, &q->memo[at]);
     q->memo_limit[at] = limit;
     q->candidates += q->memo[at].seen;
     if (!q->memo[at].complete && most == LIST_MOST) q->truncated = true;
@@ -151,7 +136,7 @@ static enum status combine(struct search *q, struct combination *c, int32_t r, s
     for (size_t i = 0; i < c->list[r]->n && !out_of_budget(q); i++) {
         const struct pipeline *p = &c->list[r]->items[i];
         if (p->bound_ns >= bound_limit(q)) break;
-        if (p->bound_ns + reduce_bound(q, c->part, p) >= bound_limit(q)) continue;
+        if (p->path_ns + reduce_bound(q, c->part, p) >= bound_limit(q)) continue;
         c->chosen[r] = p;
         TRY(combine(q, c, r + 1, err));
         if (c->first_only) break;
@@ -220,15 +205,19 @@ static enum status search_space(struct search *q, struct error *err)
 /* The baseline over all microbatch sizes seen so far: the best setting of its family. */
 static enum status score_baselines(struct search *q, struct search_result *out, struct error *err)
 {
-    for (int32_t i = 0; i < baseline_count(); i++) {
+    for (int32_t i = 0; i < baseline_count() && !stopped(q); i++) {
         struct search_baseline *b = &out->baselines[i];
         struct plan p;
         struct error why = {0};
-        int64_t iteration_ns = INT64_MAX, missing = 0;
+        int64_t iteration_ns = INT64_MAX;
         enum status st = baseline_maker(i)(scorer_arena(q->scorer), q->s, &p, &why);
         if (st == OK) {
             q->evaluations_left--;
-            TRY(scorer_run(q->scorer, q->s, &p, INT64_MAX, &iteration_ns, &missing, err));
+            TRY(scorer_fit(q->scorer, q->s, &p, &iteration_ns, err));
+            if (iteration_ns == INT64_MAX) {
+                struct program program;
+                st = lower_plan_graph(q->lists, &p, q->s->graph, q->lower, &program, &why);
+            }
         }
         if (iteration_ns < b->iteration_ns) {
             b->iteration_ns = iteration_ns;
@@ -236,35 +225,50 @@ static enum status score_baselines(struct search *q, struct search_result *out, 
             b->plan.predicted_ns = iteration_ns;
             b->why = NULL;
         } else if (b->iteration_ns == INT64_MAX) {
-            b->why = arena_strdup(q->arena, st == OK ? scorer_why(q->scorer) : why.text);
+            b->why = arena_strdup(q->arena, why.text);
         }
-        if (iteration_ns < limit_of(q)) keep(q, &p, iteration_ns);
+        if (iteration_ns != INT64_MAX) kept_add(&q->kept, &p, iteration_ns);
         q->candidates++;
+        report(q);
     }
     return OK;
 }
 
-static enum status one_size(struct search *q, struct arena *a, const struct job *j,
-                            const struct cluster *c, struct cost *k,
+static enum status one_size(struct search *q, struct arena *lists, struct space *s,
+                            const struct job *j, const struct cluster *c, struct cost *k,
                             const struct lower_options *lower, int64_t microbatch,
                             struct search_result *out, struct error *err)
 {
-    struct space *s = ARENA_ARRAY(a, struct space, 1);
-    TRY(space_make(a, j, c, k, microbatch, lower, s, err));
+    TRY(space_make(q->spaces, j, c, k, microbatch, lower, s, err));
     q->s = s;
-    q->lists = a;
+    q->lists = lists;
+    report(q);
     TRY(score_baselines(q, out, err));
-    if (q->o->baseline) return OK;
-    q->b = bottleneck_make(a, s);
+    if (q->o->baseline || stopped(q)) return OK;
+    q->b = bottleneck_make(lists, s);
     TRY(search_space(q, err));
-    for (int32_t i = 0; i < q->n_kept && !out_of_budget(q); i++) {
-        if (q->kept[i].plan.microbatch != microbatch) continue;
-        struct plan better = q->kept[i].plan;
-        int64_t before = q->kept[i].iteration_ns, after = before;
-        TRY(refine_plan(scorer_arena(q->scorer), q->scorer, s, &better, &after,
-                        &q->evaluations_left, err));
-        if (after < before) keep(q, &better, after);
+    return q->kept.n || stopped(q) ? OK : near_try(lists, q->scorer, s, err);
+}
+
+/* What the class yields is known; now the orders and buckets of each kept plan. */
+static enum status refine_kept(struct search *q, const struct space *spaces, int32_t n_spaces,
+                               struct search_result *out, struct error *err)
+{
+    struct kept refined;
+    kept_init(&refined, q->arena, q->kept.most);
+    if (q->kept.n) out->class_ns = q->kept.plans[0].iteration_ns;
+    for (int32_t i = 0; i < q->kept.n; i++) {
+        struct plan better = q->kept.plans[i].plan;
+        int64_t ns = q->kept.plans[i].iteration_ns;
+        int32_t s = 0;
+        while (s < n_spaces && spaces[s].microbatch != better.microbatch) s++;
+        if (!out_of_budget(q))
+            TRY(refine_plan(scorer_arena(q->scorer), q->scorer, &spaces[s], &better, &ns,
+                            &q->evaluations_left, q->o->stop, err));
+        kept_add(&refined, &better, ns);
+        report(q);
     }
+    q->kept = refined;
     return OK;
 }
 
@@ -276,8 +280,8 @@ static enum status pick_baseline(struct search *q, struct search_result *out, st
         if (b->iteration_ns == INT64_MAX)
             return error_set(err, ERR_INFEASIBLE, "baseline %s: %s", b->name,
                              b->why ? b->why : "does not fit");
-        q->kept[0] = (struct search_plan){.plan = b->plan, .iteration_ns = b->iteration_ns};
-        q->n_kept = 1;
+        q->kept.plans[0] = (struct search_plan){.plan = b->plan, .iteration_ns = b->iteration_ns};
+        q->kept.n = 1;
         return OK;
     }
     char known[200] = "";
@@ -292,24 +296,22 @@ static enum status conclude(struct search *q, const struct profile *p, struct se
                             struct error *err)
 {
     if (q->o->baseline) TRY(pick_baseline(q, out, err));
-    out->plans = q->kept;
-    out->n_plans = q->n_kept;
+    out->plans = q->kept.plans;
+    out->n_plans = q->kept.n < q->o->top || q->o->top < 1 ? q->kept.n : q->o->top;
     out->candidates = q->candidates;
     out->evaluated = scorer_runs(q->scorer);
-    out->exact = !q->interrupted && q->evaluations_left > 0 && !q->truncated && !q->o->baseline;
-    out->stopped = q->interrupted ? "interrupted" : q->evaluations_left > 0 ? "end" : "evaluations";
-    for (int32_t i = 0; i < q->n_kept; i++) q->kept[i].plan.profile_id = p->id;
+    out->exact = !q->interrupted && !q->exhausted && !q->truncated && !q->o->baseline;
+    out->stopped = q->interrupted ? "interrupted" : q->exhausted ? "evaluations" : "end";
+    for (int32_t i = 0; i < out->n_plans; i++) {
+        out->plans[i].plan.profile_id = p->id;
+        if (!q->o->baseline)
+            out->plans[i].plan.name = i ? arena_printf(q->arena, "found-%d", (int)i + 1) : "found";
+    }
     for (int32_t i = 0; i < out->n_baselines; i++) out->baselines[i].plan.profile_id = p->id;
-    if (q->n_kept) return OK;
+    if (out->n_plans) return OK;
     if (q->interrupted)
         return error_set(err, ERR_INTERRUPTED, "interrupted before any plan was found");
-    if (q->least_missing_bytes == INT64_MAX)
-        return error_set(err, ERR_INFEASIBLE, "no feasible plan: %s", scorer_why(q->scorer));
-    char text[32];
-    return error_set(err, ERR_INFEASIBLE,
-                     "no feasible plan: the nearest miss lacks %s of memory on one device (%s)",
-                     units_print_bytes(text, (double)q->least_missing_bytes),
-                     scorer_why(q->scorer));
+    return error_set(err, ERR_INFEASIBLE, "no feasible plan: %s", scorer_why(q->scorer));
 }
 
 /* Microbatch sizes to try: the job's, or every divisor of the global batch up to 64 sequences that
@@ -337,26 +339,36 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
             (struct search_baseline){.name = baseline_name(i), .iteration_ns = INT64_MAX};
     struct lower_options lower = {.check_memory = true};
     TRY(team_fused(a, c, &lower, err));
+    if (!o->baseline && c->n_devices > SEARCH_DEVICES_MAX)
+        return error_set(err, ERR_INPUT,
+                         "cluster '%s' has %d devices; the exact search takes at most %d "
+                         "(baselines take any number)",
+                         c->name, (int)c->n_devices, SEARCH_DEVICES_MAX);
     struct cost *k = cost_new(a, p, c);
+    int64_t evaluations = o->evaluations > 0 ? o->evaluations : EVALUATIONS_DEFAULT;
     struct search q = {.arena = a,
+                       .spaces = arena_new(),
                        .o = o,
-                       .top = o->top > 0 ? o->top : 1,
+                       .lower = &lower,
+                       .scorer = scorer_new(&lower, k),
                        .pace = cost_pace(k),
-                       .evaluations_left =
-                           o->evaluations > 0 ? o->evaluations : EVALUATIONS_DEFAULT,
-                       .least_missing_bytes = INT64_MAX};
-    q.kept = ARENA_ARRAY(a, struct search_plan, (size_t)q.top + 1);
-    struct arena *work = arena_new();
-    q.scorer = scorer_new(&lower, k);
+                       .evaluations_left = evaluations - evaluations / 8};
+    kept_init(&q.kept, a, o->top > KEPT_LEAST ? o->top : KEPT_LEAST);
+    struct arena *lists = arena_new();
     int64_t sizes[16];
-    int32_t n_sizes = sizes_of(j, sizes);
+    struct space spaces[16];
+    int32_t n_sizes = sizes_of(j, sizes), made = 0;
     enum status st = OK;
-    for (int32_t i = 0; i < n_sizes && st == OK && !out_of_budget(&q); i++) {
-        arena_reset(work);
-        st = one_size(&q, work, j, c, k, &lower, sizes[i], out, err);
+    for (; made < n_sizes && st == OK && !out_of_budget(&q); made++) {
+        arena_reset(lists);
+        st = one_size(&q, lists, &spaces[made], j, c, k, &lower, sizes[made], out, err);
     }
+    q.exhausted = q.evaluations_left <= 0;
+    q.evaluations_left = (q.exhausted ? 0 : q.evaluations_left) + evaluations / 8;
+    if (st == OK && !o->baseline) st = refine_kept(&q, spaces, made, out, err);
     if (st == OK) st = conclude(&q, p, out, err);
     scorer_free(q.scorer);
-    arena_free(work);
+    arena_free(lists);
+    arena_free(q.spaces);
     return st;
 }

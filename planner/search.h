@@ -2,10 +2,13 @@
  *
  * The class searched: every choice of devices, every way to part them into replicas, every order of the devices of a
  * replica, every contiguous split of the layers over them, every integer share of the microbatches, each
- * microbatch size of the job; 1F1B orders; a stage recomputes only where it would not fit otherwise.
+ * microbatch size of the job; 1F1B orders. A stage recomputes only where it would not fit otherwise, and then, where
+ * it still does not, receives one message ahead and takes fewer warm-ups. `exact` says that the best of this class and
+ * the 31 behind it (more where more are asked for) are known.
  * Branch and bound: what cannot beat the incumbent by a lower bound (planner/bound.h) is never built; what survives is
- * lowered and scored by the simulator, which alone decides. The best plans then try other warm-up counts and
- * gradient buckets (outside the class, only ever better). Interchangeable devices are used in index order.
+ * lowered and scored by the simulator, which alone decides. Those kept then try other warm-up counts, gradient
+ * buckets and orders of the replicas (outside the class, only ever better, not exact), and the best are handed out:
+ * each differs from the others in layout (planner/kept.h). Interchangeable devices are used in index order.
  * Ties are broken by the order of enumeration, so that a search repeats to the byte.
  */
 #ifndef PLANNER_SEARCH_H
@@ -27,10 +30,12 @@ enum { SEARCH_DEVICES_MAX = 8 };
     X(data_parallel, "data-parallel", "a full replica on each device, equal shares of the batch")
 
 struct search_options {
-    const char *baseline;              /* NULL: search; else the name of the one to make */
-    int32_t top;                       /* plans to keep, >= 1 */
-    int64_t evaluations;               /* most simulations; 0: 20,000 */
+    const char *baseline; /* NULL: search; else the name of the one to make */
+    int32_t top;          /* plans to hand out, >= 1 */
+    int64_t evaluations;  /* most plans to try, an eighth of them to refine; 0: 20,000 */
+    bool exhaustive;      /* no bound prunes: the same best plan, slowly; for tests */
     const volatile sig_atomic_t *stop; /* set: end with the best so far; NULL: never */
+    /* first before anything is scored, with best_ns INT64_MAX */
     void (*progress)(void *user, int64_t evaluated, int64_t best_ns);
     void *user;
 };
@@ -53,18 +58,12 @@ struct search_result {
     int64_t evaluated;   /* of them simulated */
     bool exact;          /* the class was searched to its end */
     const char *stopped; /* "end", "evaluations", "interrupted" */
-    int64_t
-        bound_ns; /* least lower bound of what was not simulated, or the best plan's time where exact */
+    int64_t class_ns;    /* the best plan of the class before it was refined */
 };
-/* ERR_INFEASIBLE with the nearest miss where nothing fits; ERR_INPUT: more than 8 devices, unknown baseline (lists
+/* ERR_INFEASIBLE with the nearest miss where nothing fits; ERR_INPUT: more than 8 devices without a baseline, unknown baseline (lists
  * them), no link between any two devices that would be needed. */
 MUST_CHECK enum status search_plans(struct arena *a, const struct job *j, const struct cluster *c,
                                     const struct profile *p, const struct search_options *o,
                                     struct search_result *out, struct error *err);
-
-/* Simulated iteration of any plan with a profile; what `plan`, `simulate` and calibration share. */
-MUST_CHECK enum status search_score(struct arena *a, const struct plan *plan,
-                                    const struct profile *p, int64_t *iteration_ns,
-                                    struct error *err);
 
 #endif

@@ -7,10 +7,10 @@
  * and the same time of any message to and from every third device, and between them both ways. */
 static bool same_link(const struct space *s, int32_t a, int32_t b, int32_t c, int32_t d)
 {
-    if (s->linked[a][b] != s->linked[c][d]) return false;
-    if (!s->linked[a][b]) return true;
-    return s->link[a][b].bandwidth_Bps == s->link[c][d].bandwidth_Bps &&
-           s->link[a][b].latency_ns == s->link[c][d].latency_ns;
+    const struct cost_link *x = space_link(s, a, b), *y = space_link(s, c, d);
+    if (space_linked(s, a, b) != space_linked(s, c, d)) return false;
+    if (!space_linked(s, a, b)) return true;
+    return x->bandwidth_Bps == y->bandwidth_Bps && x->latency_ns == y->latency_ns;
 }
 
 /* Links are shared resources: two devices whose messages queue on different links are only alike
@@ -48,15 +48,44 @@ static void find_classes(struct space *s)
     }
 }
 
-static enum status find_links(struct space *s, struct error *err)
+static enum status find_links(struct arena *a, struct space *s, struct error *err)
 {
+    size_t n = (size_t)s->n_devices * (size_t)s->n_devices;
+    s->linked = ARENA_ARRAY(a, bool, n);
+    s->link = ARENA_ARRAY(a, struct cost_link, n);
     for (int32_t i = 0; i < s->n_devices; i++)
         for (int32_t j = 0; j < s->n_devices; j++) {
             int32_t direction = 0, link = i == j ? -1 : cluster_link(s->cluster, i, j, &direction);
-            s->linked[i][j] = link >= 0;
-            if (link >= 0) TRY(cost_link(s->cost, link, &s->link[i][j], err));
+            int64_t at = (int64_t)i * s->n_devices + j;
+            s->linked[at] = link >= 0;
+            if (link >= 0) TRY(cost_link(s->cost, link, &s->link[at], err));
         }
     return OK;
+}
+
+/* Behind the operator that makes the gradient which crosses to the layer before, a layer computes
+ * weight gradients only; where it does not, or passes another layer's gradient on, it is early. */
+static void find_early(struct arena *a, struct space *s)
+{
+    const struct graph *g = s->graph;
+    s->early = ARENA_ARRAY(a, bool, (size_t)s->n_layers);
+    int32_t *last = ARENA_ARRAY(a, int32_t, (size_t)s->n_layers); /* not of weights */
+    bool *crosses = ARENA_ARRAY(a, bool, (size_t)g->n_tensors);
+    for (int32_t i = g->n_forward; i < g->n_ops; i++) {
+        int32_t layer = g->ops[i].layer;
+        if (g->ops[i].phase != PHASE_W) last[layer] = i;
+        for (int32_t k = 0; k < g->ops[i].n_inputs; k++) {
+            const struct tensor *t = &g->tensors[g->ops[i].input[k]];
+            bool gradient = t->role == TENSOR_GRADIENT && t->producer >= g->n_forward;
+            if (gradient && g->ops[t->producer].layer > layer) crosses[g->ops[i].input[k]] = true;
+        }
+    }
+    for (int32_t l = 0; l < s->n_layers; l++) {
+        s->early[l] = true;
+        const struct graph_op *op = &g->ops[last[l]];
+        for (int32_t k = 0; last[l] && k < op->n_outputs; k++)
+            if (crosses[op->output[k]]) s->early[l] = false;
+    }
 }
 
 enum status space_make(struct arena *a, const struct job *j, const struct cluster *c,
@@ -70,10 +99,6 @@ enum status space_make(struct arena *a, const struct job *j, const struct cluste
                           .n_types = c->n_types,
                           .n_devices = c->n_devices,
                           .microbatches = (int32_t)(j->global_batch / microbatch)};
-    if (c->n_devices > SPACE_DEVICES_MAX)
-        return error_set(err, ERR_INPUT,
-                         "cluster '%s' has %d devices; the exact search takes at most %d", c->name,
-                         (int)c->n_devices, SPACE_DEVICES_MAX);
     struct graph *forward = NULL;
     TRY(lower_graph(a, j, microbatch, &forward, err));
     out->graph = graph_fuse(forward, lower->fused, lower->n_fused);
@@ -84,6 +109,7 @@ enum status space_make(struct arena *a, const struct job *j, const struct cluste
         const struct tensor *t = &out->graph->tensors[out->graph->cut[i]];
         out->cut_bytes[i] = shape_elements(&t->shape) * dtype_bytes(t->dtype);
     }
+    find_early(a, out);
     struct stage_table *table = stage_table_new(a, out->graph, k, &j->optimizer);
     stage_table_fused(table, lower->fused, lower->n_fused);
     out->stage = ARENA_ARRAY(a, struct stage_cost, (size_t)c->n_types * (size_t)n * (size_t)n);
@@ -92,15 +118,23 @@ enum status space_make(struct arena *a, const struct job *j, const struct cluste
             for (int32_t last = first; last < n; last++)
                 TRY(sim_stage(table, first, last, t,
                               &out->stage[((int64_t)t * n + first) * n + last], err));
-    TRY(find_links(out, err));
-    find_classes(out);
+    TRY(find_links(a, out, err));
+    if (c->n_devices <= SPACE_DEVICES_MAX) find_classes(out);
     return OK;
 }
 
 int64_t space_transfer_ns(const struct space *s, int32_t from, int32_t to, int32_t cut)
 {
-    const struct cost_link *l = &s->link[from][to];
+    const struct cost_link *l = space_link(s, from, to);
     return cost_occupancy_ns(l, s->cut_bytes[cut]) + l->latency_ns;
+}
+
+int64_t space_late_ns(const struct space *s, int32_t device, int32_t first, int32_t last)
+{
+    const struct stage_cost *c = space_stage(s, device, first, last);
+    if (first == 0) return 0;
+    if (s->early[first]) return c->input_ns + c->weight_ns;
+    return space_stage(s, device, first, first)->weight_ns;
 }
 
 void space_stage_time(const struct space *s, int32_t device, int32_t first, int32_t last,
@@ -108,16 +142,17 @@ void space_stage_time(const struct space *s, int32_t device, int32_t first, int3
 {
     const struct stage_cost *c = space_stage(s, device, first, last);
     int64_t memory = s->cluster->types[s->cluster->devices[device].type].memory_bytes;
-    int64_t fixed = c->parameter_bytes + c->gradient_bytes + c->state_bytes + c->scratch_bytes;
-    int64_t kept = fixed + in_flight * c->activation_bytes;
-    int64_t recomputed = fixed + in_flight * c->input_bytes + c->activation_bytes;
+    int64_t fixed = c->parameter_bytes + c->gradient_bytes + c->state_bytes;
     *out = (struct space_stage_time){.forward_ns = c->forward_ns,
                                      .backward_ns = c->input_ns + c->weight_ns,
+                                     .return_ns = c->input_ns + c->weight_ns -
+                                                  space_late_ns(s, device, first, last),
                                      .update_ns = c->update_ns,
-                                     .fits = true};
-    if (kept <= memory) return;
-    out->recompute = true;
+                                     .recompute = fixed + in_flight * c->activation_bytes > memory};
+    /* All that a backward reads is alive when it begins, kept or computed again. */
+    int64_t missing = fixed + c->activation_bytes - memory;
+    if (missing > 0) out->missing_bytes = missing;
+    if (!out->recompute) return;
+    out->recompute_ns = c->recompute_ns;
     out->backward_ns += c->recompute_ns;
-    out->fits = recomputed <= memory;
-    out->missing_bytes = out->fits ? 0 : recomputed - memory;
 }

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SPACE_DEVICES_MAX = 8 };
+enum { SPACE_DEVICES_MAX = 8 }; /* of the search; a space for baselines alone may have more */
 
 struct space {
     const struct job *job;
@@ -27,11 +27,22 @@ struct space {
     int64_t microbatch;
     int32_t microbatches;     /* of the global batch */
     struct stage_cost *stage; /* (n_types, n_layers, n_layers): [type][first][last], row-major */
-    int64_t *cut_bytes;       /* (n_layers - 1) activation that crosses after layer k */
-    bool linked[SPACE_DEVICES_MAX][SPACE_DEVICES_MAX];
-    struct cost_link link[SPACE_DEVICES_MAX][SPACE_DEVICES_MAX]; /* from, to */
-    int32_t class_of[SPACE_DEVICES_MAX]; /* interchangeable devices have equal classes */
+    bool *early; /* (n_layers): the gradient that enters the layer before is not made by this one's
+                  * last operators but weight gradients, so nothing is known of when it leaves */
+    int64_t *cut_bytes;     /* (n_layers - 1) activation that crosses after layer k */
+    bool *linked;           /* (n_devices, n_devices): from, to; row-major */
+    struct cost_link *link; /* likewise */
+    int32_t
+        class_of[SPACE_DEVICES_MAX]; /* interchangeable devices have equal classes; up to 8 only */
 };
+static inline bool space_linked(const struct space *s, int32_t from, int32_t to)
+{
+    return s->linked[(int64_t)from * s->n_devices + to];
+}
+static inline const struct cost_link *space_link(const struct space *s, int32_t from, int32_t to)
+{
+    return &s->link[(int64_t)from * s->n_devices + to];
+}
 
 MUST_CHECK enum status space_make(struct arena *a, const struct job *j, const struct cluster *c,
                                   struct cost *k, int64_t microbatch,
@@ -46,13 +57,19 @@ static inline const struct stage_cost *space_stage(const struct space *s, int32_
 /* One message after layer `cut` between two devices: occupancy and latency. */
 int64_t space_transfer_ns(const struct space *s, int32_t from, int32_t to, int32_t cut);
 
+/* Most that a stage may still compute when the last gradient it hands on has left. */
+int64_t space_late_ns(const struct space *s, int32_t device, int32_t first, int32_t last);
+
 /* A stage as the search sees it. */
 struct space_stage_time {
     int64_t forward_ns, backward_ns, update_ns; /* backward: recompute included where recompute */
-    bool recompute, fits;
-    int64_t missing_bytes; /* where it does not fit, even with recompute */
+    int64_t recompute_ns;                       /* of backward_ns */
+    int64_t return_ns; /* from a gradient's arrival until the next one leaves, at least */
+    bool recompute;
+    int64_t missing_bytes; /* at least, however it is scheduled; 0 where it may fit */
 };
-/* in_flight: microbatches whose activations are alive at once, at least. */
+/* in_flight: microbatches whose activations are alive at once. Bytes are never above what lowering lays out, so recompute
+ * is set only where it cannot do without; scorer_fit has the last word. */
 void space_stage_time(const struct space *s, int32_t device, int32_t first, int32_t last,
                       int32_t in_flight, struct space_stage_time *out);
 

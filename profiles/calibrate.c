@@ -4,7 +4,7 @@
  * device and multiplied again by whoever asks (profile_op_seconds). A factor is the share by which a type runs unlike
  * its base; it is taken against the base's own row of the same key, never against a row that a former calibration
  * made, so that calibrating twice on the same runs changes nothing.
- * The first step of a run warms up and does not count where there are at least three.
+ * The first step of a run warms up and does not count (trace_first_counted_step).
  * Ownership: next's arrays are the arena's; its texts are the parent's and the traces', which must live as long.
  */
 #include "profiles/calibrate.h"
@@ -12,13 +12,15 @@
 #include "core/arena.h"
 #include "core/units.h"
 #include "profiles/fit.h"
+#include "traces/quantile.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLES_LEAST = 3, STEPS_FOR_WARM_UP = 3, LINK_SAMPLES_LEAST = 8 };
-static const double factor_least = 0.1, factor_most = 10, pace_least = 0.5, pace_most = 2;
+enum { SAMPLES_LEAST = 3, SECANTS = 2, LINK_SAMPLES_LEAST = 8 };
+static const double factor_least = 0.1, factor_most = 10, pace_least = 0.5, pace_most = 2,
+                    pace_exact = 1e-6;
 
 struct sample {   /* one span */
     int32_t type; /* of the cluster */
@@ -37,6 +39,7 @@ struct state {
     const struct profile *parent;
     const struct cluster *cluster;
     struct trace *const *runs;
+    const size_t *index; /* of each run among the caller's; NULL: as they stand */
     size_t n_runs;
     const char *provenance;
     struct calibration *out;
@@ -55,20 +58,9 @@ static int32_t type_index(const struct cluster *c, const char *name)
     return -1;
 }
 
-static int32_t first_counted_step(const struct trace *t)
-{
-    int32_t least = INT32_MAX, most = -1;
-    for (size_t i = 0; i < t->n_spans; i++) {
-        if (t->spans[i].kind == SPAN_STEP) continue;
-        if (t->spans[i].step < least) least = t->spans[i].step;
-        if (t->spans[i].step > most) most = t->spans[i].step;
-    }
-    return most - least + 1 >= STEPS_FOR_WARM_UP ? least + 1 : least;
-}
-
 static enum status collect_run(struct state *s, const struct trace *t)
 {
-    int32_t from = t->n_spans ? first_counted_step(t) : 0;
+    int32_t from = trace_first_counted_step(t);
     int32_t *types = ARENA_ARRAY(s->scratch, int32_t, (size_t)t->n_devices);
     for (int32_t d = 0; d < t->n_devices; d++) {
         types[d] = type_index(s->cluster, t->devices[d].type);
@@ -131,7 +123,7 @@ static void add_row(struct state *s, const struct sample *x, size_t n)
                          .flops = like ? like->flops : 0,
                          .bytes = like ? like->bytes : (double)x->bytes,
                          .text = like ? like->text : op_kind_name(x->kind),
-                         .seconds = fit_median(seconds, n),
+                         .seconds = median_double(seconds, n),
                          .spread = fit_spread(seconds, n),
                          .samples = (int32_t)n,
                          .provenance = s->provenance};
@@ -197,7 +189,7 @@ static enum status make_factor(struct state *s, int32_t type, int32_t kind, bool
     if (!n) return OK;
     struct factor_row f = {.type = type < 0 ? "*" : s->cluster->types[type].name,
                            .kind = kind,
-                           .factor = fit_median(values, n),
+                           .factor = median_double(values, n),
                            .samples = (int32_t)n,
                            .provenance = s->provenance};
     if (!force && !(f.factor >= factor_least && f.factor <= factor_most))
@@ -232,7 +224,7 @@ static void fit_one_link(struct state *s, const char *name)
     double *seconds = ARENA_ARRAY(s->scratch, double, total);
     for (size_t r = 0; r < s->n_runs; r++) {
         const struct trace *t = s->runs[r];
-        int32_t from = t->n_spans ? first_counted_step(t) : 0;
+        int32_t from = trace_first_counted_step(t);
         for (size_t i = 0; i < t->n_spans; i++) {
             const struct span *x = &t->spans[i];
             if (t->emulated || x->kind != SPAN_SEND || x->step < from || strcmp(x->name, name) != 0)
@@ -272,7 +264,7 @@ static enum status predict_all(struct state *s, const struct profile *p, calibra
         if (measured <= 0)
             return error_set(s->err, ERR_INPUT, "the run of %s has no whole step",
                              s->runs[i]->plan);
-        TRY(predict(user, i, p, &predicted, s->err));
+        TRY(predict(user, s->index ? s->index[i] : i, p, &predicted, s->err));
         if (predicted <= 0)
             return error_set(s->err, ERR_INPUT, "the prediction of %s is no time",
                              s->runs[i]->plan);
@@ -286,42 +278,152 @@ static double median_error(const struct state *s, const double *ratio)
     double *errors = ARENA_ARRAY(s->scratch, double, s->n_runs);
     for (size_t i = 0; i < s->n_runs; i++)
         errors[i] = fabs(1 / ratio[i] - 1); /* |predicted − measured| ÷ measured */
-    return fit_median(errors, s->n_runs);
+    return median_double(errors, s->n_runs);
 }
 
+static double *copied(const struct state *s, const double *values)
+{
+    double *copy = ARENA_ARRAY(s->scratch, double, s->n_runs);
+    memcpy(copy, values, s->n_runs * sizeof *copy);
+    return copy;
+}
+
+static double within(double pace) { return fmin(fmax(pace, pace_least), pace_most); }
+
+/* Messages do not scale with the pace, so it is sought: first as if they did, then by the secant through the first two. */
 static enum status find_pace(struct state *s, calibrate_predict *predict, void *user)
 {
-    double *ratio = ARENA_ARRAY(s->scratch, double, s->n_runs);
-    s->out->next.pace = 1;
+    double *ratio = ARENA_ARRAY(s->scratch, double, s->n_runs), *pace = &s->out->next.pace;
+    double tried = 1, left, left_before;
+    *pace = 1;
     TRY(predict_all(s, &s->out->next, predict, user, ratio));
-    s->out->next.pace = fmin(fmax(fit_median(ratio, s->n_runs), pace_least), pace_most);
+    left_before = log(median_double(copied(s, ratio), s->n_runs));
+    *pace = within(exp(left_before));
     TRY(predict_all(s, &s->out->next, predict, user, ratio));
+    for (int i = 0; i < SECANTS; i++) {
+        left = log(median_double(copied(s, ratio), s->n_runs));
+        double slope = (left - left_before) / (*pace - tried);
+        if (fabs(left) < pace_exact || !isfinite(slope) || slope >= 0) break;
+        left_before = left;
+        tried = *pace;
+        *pace = within(tried - left / slope);
+        TRY(predict_all(s, &s->out->next, predict, user, ratio));
+    }
     s->out->error_after = median_error(s, ratio);
     return OK;
 }
 
 /* --- all ------------------------------------------------------------------------------------- */
 
+const char *calibrate_run_name(struct arena *a, const struct trace *t)
+{
+    return arena_printf(a, "%s (%lld ns)", t->plan, (long long)t->iteration_ns);
+}
+
 static const char *names_of_runs(struct arena *a, struct trace *const *runs, size_t n)
 {
     const char *names = "";
     for (size_t i = 0; i < n; i++)
-        if (i == 0 || strcmp(runs[i]->plan, runs[i - 1]->plan) != 0)
-            names = arena_printf(a, "%s%s%s", names, i ? ", " : "", runs[i]->plan);
+        names = arena_printf(a, "%s%s%s", names, i ? ", " : "", calibrate_run_name(a, runs[i]));
     return names;
+}
+
+/* Whether a row or a factor of the parent, or of what it was made from, has been learned from the run. */
+static bool seen_before(struct state *s, const struct trace *t)
+{
+    const struct profile *p = s->parent;
+    const char *name = calibrate_run_name(s->scratch, t);
+    bool seen = p->calibrated_on && strstr(p->calibrated_on, name);
+    for (size_t i = 0; i < p->n_ops && !seen; i++)
+        seen = p->ops[i].provenance && strstr(p->ops[i].provenance, name);
+    for (size_t i = 0; i < p->n_factors && !seen; i++)
+        seen = p->factors[i].provenance && strstr(p->factors[i].provenance, name);
+    return seen;
+}
+
+/* Everything but the errors, from the runs of the state. */
+static enum status learn(struct state *s, bool force, calibrate_predict *predict, void *user)
+{
+    struct profile *next = &s->out->next;
+    *next = *s->parent;
+    next->id = 0;
+    next->parent = s->parent->id;
+    next->calibrated_on = names_of_runs(s->a, s->runs, s->n_runs);
+    next->ops = NULL;
+    next->factors = NULL;
+    next->n_ops = next->n_factors = 0;
+    next->ops_sorted = false;
+    s->provenance = arena_printf(s->a, "run:%s", next->calibrated_on);
+    for (size_t i = 0; i < s->n_runs; i++) TRY(collect_run(s, s->runs[i]));
+    make_rows(s);
+    TRY(make_factors(s, force));
+    fit_links(s);
+    profile_scale_prior(s->a, next);
+    return find_pace(s, predict, user);
+}
+
+static bool same_plan(const struct trace *x, const struct trace *y)
+{
+    return x->plan_hash == y->plan_hash && !strcmp(x->plan, y->plan);
+}
+
+/* How far off the runs of one plan are when those of all others teach. */
+static enum status hold_out(const struct state *all, const struct trace *plan,
+                            calibrate_predict *predict, void *user, double *errors, size_t *n)
+{
+    struct calibration c = {0};
+    struct state s = {.a = all->scratch,
+                      .scratch = all->scratch,
+                      .parent = all->parent,
+                      .cluster = all->cluster,
+                      .out = &c,
+                      .err = all->err};
+    struct trace **runs = ARENA_ARRAY(s.scratch, struct trace *, all->n_runs);
+    size_t *index = ARENA_ARRAY(s.scratch, size_t, all->n_runs);
+    for (size_t i = 0; i < all->n_runs; i++)
+        if (!same_plan(all->runs[i], plan)) {
+            index[s.n_runs] = all->index ? all->index[i] : i;
+            runs[s.n_runs++] = all->runs[i];
+        }
+    s.runs = runs;
+    s.index = index;
+    TRY(learn(&s, true, predict, user)); /* factors beyond belief are the whole's to refuse */
+    for (size_t i = 0; i < all->n_runs; i++) {
+        int64_t predicted = 0;
+        if (!same_plan(all->runs[i], plan)) continue;
+        TRY(predict(user, i, &c.next, &predicted, s.err));
+        errors[(*n)++] = fabs((double)predicted / (double)all->runs[i]->iteration_ns - 1);
+    }
+    return OK;
+}
+
+static enum status hold_out_each(struct state *s, calibrate_predict *predict, void *user)
+{
+    double *errors = ARENA_ARRAY(s->scratch, double, s->n_runs);
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_runs; i++) {
+        bool first = true, others = false;
+        for (size_t k = 0; k < s->n_runs; k++) {
+            if (!same_plan(s->runs[k], s->runs[i]))
+                others = true;
+            else if (k < i)
+                first = false;
+        }
+        if (first && others) TRY(hold_out(s, s->runs[i], predict, user, errors, &n));
+    }
+    s->out->error_after_held_out = n ? median_double(errors, n) : NAN;
+    return OK;
 }
 
 static enum status calibrate_all(struct state *s, bool force, calibrate_predict *predict,
                                  void *user)
 {
     double *ratio = ARENA_ARRAY(s->scratch, double, s->n_runs);
-    for (size_t i = 0; i < s->n_runs; i++) TRY(collect_run(s, s->runs[i]));
     TRY(predict_all(s, s->parent, predict, user, ratio));
     s->out->error_before = median_error(s, ratio);
-    make_rows(s);
-    TRY(make_factors(s, force));
-    fit_links(s);
-    return find_pace(s, predict, user);
+    for (size_t i = 0; i < s->n_runs; i++) s->out->n_seen_before += seen_before(s, s->runs[i]);
+    TRY(learn(s, force, predict, user));
+    return hold_out_each(s, predict, user);
 }
 
 enum status calibrate(struct arena *a, const struct profile *parent, const struct cluster *c,
@@ -330,22 +432,13 @@ enum status calibrate(struct arena *a, const struct profile *parent, const struc
                       struct error *err)
 {
     if (!n_runs) return error_set(err, ERR_INPUT, "nothing to calibrate on: no runs");
-    *out = (struct calibration){.next = *parent};
-    struct profile *next = &out->next;
-    next->id = 0;
-    next->parent = parent->id;
-    next->calibrated_on = names_of_runs(a, runs, n_runs);
-    next->ops = NULL;
-    next->factors = NULL;
-    next->n_ops = next->n_factors = 0;
-    next->ops_sorted = false;
+    *out = (struct calibration){0};
     struct state s = {.a = a,
                       .scratch = arena_new(),
                       .parent = parent,
                       .cluster = c,
                       .runs = runs,
                       .n_runs = n_runs,
-                      .provenance = arena_printf(a, "run:%s", next->calibrated_on),
                       .out = out,
                       .err = err};
     enum status st = calibrate_all(&s, force, predict, user);

@@ -371,15 +371,21 @@ static double peak_flops(const struct catalogue_device *d, enum dtype t)
     }
 }
 
+double catalogue_roofline_seconds(const struct catalogue_device *d, double flops, double bytes,
+                                  enum dtype t)
+{
+    double peak = peak_flops(d, t), rate = d->memory_Bps.value;
+    if (!(peak > 0) || !(rate > 0)) return NAN;
+    double memory_s = bytes / (rate * CATALOGUE_MEMORY_EFFICIENCY);
+    double compute_s = flops / (peak * CATALOGUE_FLOPS_EFFICIENCY);
+    return CATALOGUE_OPERATOR_S + fmax(compute_s, memory_s);
+}
+
 double catalogue_op_seconds(const struct catalogue_device *d, enum op_kind kind,
                             const struct op_attrs *attrs, const struct op_shapes *shapes,
                             enum dtype t)
 {
     double bytes = (double)op_bytes_read(kind, attrs, shapes, t) +
                    (double)op_bytes_written(kind, attrs, shapes, t);
-    double peak = peak_flops(d, t), rate = d->memory_Bps.value;
-    if (!(peak > 0) || !(rate > 0)) return NAN;
-    double memory_s = bytes / (rate * CATALOGUE_MEMORY_EFFICIENCY);
-    double compute_s = op_flops(kind, attrs, shapes) / (peak * CATALOGUE_FLOPS_EFFICIENCY);
-    return CATALOGUE_OPERATOR_S + fmax(compute_s, memory_s);
+    return catalogue_roofline_seconds(d, op_flops(kind, attrs, shapes), bytes, t);
 }

@@ -10,6 +10,7 @@
 #include "profiles/fit.h"
 
 #include "core/arena.h"
+#include "traces/quantile.h"
 
 #include <gsl/gsl_errno.h>
 #include <gsl/gsl_multifit.h>
@@ -145,7 +146,7 @@ static double relative_residual(const struct problem *p)
         for (size_t c = 0; c < p->n_columns; c++) r[i] += p->value[c] * p->column[c][i];
         sorted[i] = r[i] = fabs(r[i]);
     }
-    double sigma = 1.4826 * fit_median(sorted, p->n);
+    double sigma = 1.4826 * median_double(sorted, p->n);
     for (size_t i = 0; i < p->n; i++) {
         if (p->robust && r[i] > 4.685 * sigma) continue;
         sum += r[i] * r[i];
@@ -202,30 +203,17 @@ enum status fit_relative(const double *x, size_t n_x, const double *y, size_t n,
     return st;
 }
 
-/* --- medians --------------------------------------------------------------------------------- */
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-double fit_median(double *values, size_t n)
-{
-    if (!n) return 0;
-    qsort(values, n, sizeof *values, by_value);
-    return n % 2 ? values[n / 2] : values[n / 2 - 1] + (values[n / 2] - values[n / 2 - 1]) / 2;
-}
+/* --- spread ---------------------------------------------------------------------------------- */
 
 /* 1.4826 makes the median absolute deviation of a normal distribution its standard deviation. */
 double fit_spread(double *values, size_t n)
 {
-    double median = fit_median(values, n);
+    double median = median_double(values, n);
     if (!n || !(median > 0)) return 0;
     struct arena *scratch = arena_new();
     double *away = ARENA_ARRAY(scratch, double, n);
     for (size_t i = 0; i < n; i++) away[i] = fabs(values[i] - median);
-    double spread = 1.4826 * fit_median(away, n) / median;
+    double spread = 1.4826 * median_double(away, n) / median;
     arena_free(scratch);
     return spread;
 }

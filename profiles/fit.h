@@ -16,7 +16,6 @@ struct fit_line { /* y = constant + slope[0] x[0] + slope[1] x[1] */
  * ERR_INPUT: fewer rows than coefficients, or all x equal. */
 MUST_CHECK enum status fit_relative(const double *x, size_t n_x, const double *y, size_t n,
                                     struct fit_line *out, struct error *err);
-double fit_median(double *values, size_t n); /* sorts values */
 double fit_spread(double *values, size_t n); /* relative: 1.4826 · MAD / median; sorts values */
 
 #endif

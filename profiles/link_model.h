@@ -21,6 +21,5 @@ struct link_model {
     int64_t min_bytes, max_bytes;
     enum source source;
 };
-double link_model_seconds(const struct link_model *m, int64_t bytes);
 
 #endif

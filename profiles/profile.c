@@ -9,6 +9,7 @@
 #include "core/arena.h"
 #include "profiles/catalogue.h"
 #include "profiles/fit.h"
+#include "traces/quantile.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 #include <string.h>
 
 enum { FIT_ROWS_LEAST = 2, FIT_ROWS_FOR_TWO = 6 };
+enum { KINDS_DENSE = -1, KINDS_THIN = -2, KINDS_ALL = -3 }; /* of struct op_scale */
 
 enum status profile_prior(struct arena *a, const struct cluster *c, struct profile *out,
                           struct error *err)
@@ -88,6 +90,12 @@ static double factor_of(const struct profile *p, const char *type, enum op_kind 
     return 1;
 }
 
+/* Kinds whose FLOPs grow with more than their bytes; of the others the bytes say all. */
+static bool op_is_dense(enum op_kind kind)
+{
+    return kind == OP_matmul || kind == OP_attention || kind == OP_attention_grad;
+}
+
 static double bytes_of(enum op_kind kind, const struct op_attrs *attrs,
                        const struct op_shapes *shapes, enum dtype t)
 {
@@ -118,6 +126,18 @@ static enum status prior_seconds(const struct device_type *type, enum op_kind ki
                      op_kind_name(kind), dtype_name(t), d->id);
 }
 
+static double scale_of(const struct profile *p, const char *base, enum op_kind kind, enum dtype t)
+{
+    const int32_t kinds[] = {(int32_t)kind, (int32_t)kind,
+                             op_is_dense(kind) ? KINDS_DENSE : KINDS_THIN, KINDS_ALL};
+    for (int level = 0; level < 4; level++)
+        for (size_t i = 0; i < p->n_scales; i++)
+            if (p->scales[i].kind == kinds[level] &&
+                p->scales[i].dtype == (level ? -1 : (int32_t)t) && !strcmp(p->scales[i].base, base))
+                return p->scales[i].scale;
+    return 0;
+}
+
 enum status profile_op_seconds(const struct profile *p, const struct cluster *c, int32_t type,
                                enum op_kind kind, const struct op_attrs *attrs,
                                const struct op_shapes *shapes, enum dtype t, uint64_t key,
@@ -145,9 +165,33 @@ enum status profile_op_seconds(const struct profile *p, const struct cluster *c,
     } else {
         *source = SOURCE_CATALOGUE;
         TRY(prior_seconds(d, kind, attrs, shapes, t, &seconds, err));
+        double scale = scale_of(p, d->catalogue, kind, t);
+        if (scale > 0) {
+            *source = SOURCE_FITTED;
+            seconds *= scale;
+        }
     }
     *out = seconds * slowdown * factor_of(p, d->name, kind);
     return OK;
+}
+
+bool profile_serves(const struct profile *p, const struct cluster *c)
+{
+    for (int32_t t = 0; t < c->n_types; t++) {
+        const struct catalogue_device *d = NULL;
+        bool found = catalogue_find(c->types[t].catalogue, &d, NULL) == OK &&
+                     strcmp(d->backend, "host") != 0;
+        for (size_t i = 0; i < p->n_ops && !found; i++)
+            found = !strcmp(p->ops[i].base, c->types[t].catalogue);
+        if (!found) return false;
+    }
+    for (size_t i = 0; i < p->n_ops; i++) {
+        bool found = !strncmp(p->ops[i].base, "type:", 5);
+        for (int32_t t = 0; t < c->n_types && !found; t++)
+            found = !strcmp(p->ops[i].base, c->types[t].catalogue);
+        if (!found) return false;
+    }
+    return true;
 }
 
 /* --- fits of operators ----------------------------------------------------------------------- */
@@ -168,17 +212,11 @@ static bool same_kind(const struct op_row *x, const struct op_row *y)
     return x->kind == y->kind && x->dtype == y->dtype && !strcmp(x->base, y->base);
 }
 
-/* Kinds whose FLOPs grow with more than their bytes; of the others the bytes say all. */
-static bool is_dense(enum op_kind kind)
-{
-    return kind == OP_matmul || kind == OP_attention || kind == OP_attention_grad;
-}
-
 /* seconds = constant + FLOPs · s_per_flop + bytes · s_per_byte over n rows of one kind. false: they make no line. */
 static bool fit_rows(struct arena *scratch, struct op_row *const *rows, size_t n,
                      struct op_fit *out)
 {
-    bool dense = is_dense(rows[0]->kind);
+    bool dense = op_is_dense(rows[0]->kind);
     size_t n_x = dense && n >= FIT_ROWS_FOR_TWO ? 2 : 1;
     double *x = ARENA_ARRAY(scratch, double, 2 * n), *y = ARENA_ARRAY(scratch, double, n);
     struct fit_line line;
@@ -224,7 +262,66 @@ enum status profile_fit_ops(struct arena *a, struct profile *p, struct error *er
         p->fits[p->n_fits++] = fit;
     }
     arena_free(scratch);
+    profile_scale_prior(a, p);
     return OK;
+}
+
+/* --- scales of the prior --------------------------------------------------------------------- */
+
+struct share { /* of one row: measured ÷ roofline */
+    const char *base;
+    int32_t kind, dtype;
+    double value;
+};
+
+static int by_group(const void *a, const void *b)
+{
+    const struct share *x = a, *y = b;
+    int order = strcmp(x->base, y->base);
+    if (order) return order;
+    if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
+    return x->dtype < y->dtype ? -1 : x->dtype > y->dtype;
+}
+
+/* Each usable row four times: once for every group that it speaks for. */
+static size_t shares_of(const struct profile *p, struct share *out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < p->n_ops; i++) {
+        const struct op_row *row = &p->ops[i];
+        const struct catalogue_device *d = NULL;
+        if (!strncmp(row->base, "type:", 5) || catalogue_find(row->base, &d, NULL) != OK) continue;
+        double value =
+            row->seconds / catalogue_roofline_seconds(d, row->flops, row->bytes, row->dtype);
+        if (!isfinite(value) || !(value > 0) || !(row->bytes > 0)) continue;
+        out[n++] = (struct share){row->base, (int32_t)row->kind, (int32_t)row->dtype, value};
+        out[n++] = (struct share){row->base, (int32_t)row->kind, -1, value};
+        out[n++] =
+            (struct share){row->base, op_is_dense(row->kind) ? KINDS_DENSE : KINDS_THIN, -1, value};
+        out[n++] = (struct share){row->base, KINDS_ALL, -1, value};
+    }
+    return n;
+}
+
+void profile_scale_prior(struct arena *a, struct profile *p)
+{
+    struct arena *scratch = arena_new();
+    profile_sort(p);
+    struct share *shares = ARENA_ARRAY(scratch, struct share, 4 * p->n_ops);
+    double *values = ARENA_ARRAY(scratch, double, 4 * p->n_ops);
+    size_t n = shares_of(p, shares), capacity = 0;
+    if (n) qsort(shares, n, sizeof *shares, by_group);
+    p->scales = NULL;
+    p->n_scales = 0;
+    for (size_t first = 0, end = 0; first < n; first = end) {
+        for (end = first; end < n && !by_group(&shares[first], &shares[end]); end++)
+            values[end - first] = shares[end].value;
+        p->scales = arena_grow(a, p->scales, p->n_scales, &capacity, sizeof *p->scales);
+        p->scales[p->n_scales++] =
+            (struct op_scale){shares[first].base, shares[first].kind, shares[first].dtype,
+                              median_double(values, end - first)};
+    }
+    arena_free(scratch);
 }
 
 /* --- links ----------------------------------------------------------------------------------- */
@@ -238,6 +335,12 @@ static struct link_row *link_row_for(struct arena *a, struct profile *p, const c
     p->links = rows;
     rows[p->n_links].name = arena_strdup(a, name);
     return &rows[p->n_links++];
+}
+
+void profile_set_link(struct arena *a, struct profile *p, const char *name,
+                      const struct link_model *m)
+{
+    link_row_for(a, p, name)->model = *m;
 }
 
 enum status profile_fit_link(struct arena *a, struct profile *p, const char *name,
@@ -264,7 +367,7 @@ enum status profile_fit_link(struct arena *a, struct profile *p, const char *nam
     m.latency_s = line.constant;
     m.bandwidth_Bps = 1 / line.slope[0];
     m.residual = line.residual;
-    link_row_for(a, p, name)->model = m;
+    profile_set_link(a, p, name, &m);
     return OK;
 }
 
@@ -273,7 +376,9 @@ enum status profile_link(const struct profile *p, const struct cluster *c, int32
 {
     const struct link *l = &c->links[link];
     for (size_t i = 0; i < p->n_links; i++) {
-        if (strcmp(p->links[i].name, l->name) != 0) continue;
+        const struct link_row *row = &p->links[i];
+        if (strcmp(row->name, l->name) != 0) continue;
+        if (row->model.source == SOURCE_STATED && l->bandwidth_Bps > 0) break;
         *out = p->links[i].model;
         return OK;
     }

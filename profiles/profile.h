@@ -1,7 +1,9 @@
 /* profiles/profile.h - one version of the costs: what an operator takes on a device type, a message on a link.
  *
  * An operator's cost on a type is looked up in this order: its own measured row (by key); the fit of its kind
- * on that type (seconds = constant + FLOPs/rate + bytes/bandwidth); the catalogue's roofline. Emulated types
+ * on that type (seconds = constant + FLOPs/rate + bytes/bandwidth); the catalogue's roofline, scaled by what measured
+ * operators took of theirs: those of its kind and dtype, else of its kind, else of kinds bound alike (by FLOPs or by bytes),
+ * else of all. Emulated types
  * share the rows of their base ("host") and multiply by slowdown and by their own factor. A profile is immutable once
  * stored: calibration makes the next version, whose parent is this one.
  * Ownership: the arena's.
@@ -38,6 +40,12 @@ struct op_fit {
     double min_flops, max_flops;
     int32_t rows;
 };
+struct op_scale { /* median of measured ÷ roofline over rows of one base; derived, not stored */
+    const char *base;
+    int32_t kind;  /* enum op_kind; -1: every kind bound by FLOPs, -2: by bytes, -3: every kind */
+    int32_t dtype; /* -1: every dtype */
+    double scale;
+};
 struct link_row {
     const char *name;
     struct link_model model;
@@ -55,15 +63,16 @@ struct profile {
     int64_t id, parent; /* 0: the prior; not stored */
     const char *cluster, *machine, *note, *calibrated_on;
     uint64_t cluster_hash;
-    size_t n_ops, n_fits, n_links, n_factors;
+    size_t n_ops, n_fits, n_links, n_factors, n_scales;
     bool
         ops_sorted; /* by (base, key), by profile_sort: then a lookup is O(log n_ops), else O(n_ops) */
     struct op_row *ops; /* a (base, key) at most once */
     struct op_fit *fits;
     struct link_row *links;
     struct factor_row *factors;
+    struct op_scale *scales;
     double
-        pace; /* measured wall time ÷ simulated time of a whole iteration beyond what operators explain; 1 = none */
+        pace; /* multiplies every operator's time in a simulation (sim/cost), never a message's: what a whole iteration takes beyond what the rows explain, sought by calibration; 1 = none */
 };
 
 /* Costs from catalogue and cluster.yaml alone. ERR_INPUT: unknown catalogue id, link without bandwidth (names it). */
@@ -72,8 +81,16 @@ MUST_CHECK enum status profile_prior(struct arena *a, const struct cluster *c, s
 void profile_sort(struct profile *p);
 const struct op_row *profile_row(const struct profile *p, const char *base,
                                  uint64_t key); /* NULL where there is none */
-/* Sorts the op rows and makes fits of them (robust, per base, kind and dtype); kinds whose rows make no line get none. */
+/* Whether it was measured on the base devices of the cluster, all that this build can measure and no others. */
+bool profile_serves(const struct profile *p, const struct cluster *c);
+/* Sorts the op rows and makes the scales of the catalogue's prior from them. */
+void profile_scale_prior(struct arena *a, struct profile *p);
+/* Sorts the op rows, makes fits of them (robust, per base, kind and dtype) and the scales; kinds whose rows make no line
+ * get no fit. */
 MUST_CHECK enum status profile_fit_ops(struct arena *a, struct profile *p, struct error *err);
+/* The link's row, replaced or new. */
+void profile_set_link(struct arena *a, struct profile *p, const char *name,
+                      const struct link_model *m);
 /* Robust alpha-beta fit from samples of (bytes, seconds) of one link; replaces the link's row. */
 MUST_CHECK enum status profile_fit_link(struct arena *a, struct profile *p, const char *name,
                                         const int64_t *bytes, const double *seconds, size_t n,
@@ -85,7 +102,7 @@ MUST_CHECK enum status
 profile_op_seconds(const struct profile *p, const struct cluster *c, int32_t type,
                    enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes,
                    enum dtype t, uint64_t key, double *out, enum source *source, struct error *err);
-/* Model of link `link` of the cluster: profile's, else as stated. */
+/* Model of link `link` of the cluster: profile's where it was measured, else as the cluster states it. */
 MUST_CHECK enum status profile_link(const struct profile *p, const struct cluster *c, int32_t link,
                                     struct link_model *out, struct error *err);
 

@@ -17,8 +17,10 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <sqlite3.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 enum { SCHEMA = 1, APPLICATION = 0x4D555348 /* "MUSH" */, BUSY_MS = 5000, CHILDREN = 4 };
@@ -206,19 +208,43 @@ static enum status create_where_empty(struct store *s, struct error *err)
     return st;
 }
 
-static enum status look_at_file(const char *path, bool create, struct error *err)
+static enum status look_at_folder(const char *path, struct error *err)
 {
     struct stat about;
+    const char *slash = strrchr(path, '/');
+    char folder[4096] = ".";
+    if (slash && slash - path < (ptrdiff_t)sizeof folder)
+        snprintf(folder, sizeof folder, "%.*s", slash > path ? (int)(slash - path) : 1, path);
+    if (stat(folder, &about) != 0 || !S_ISDIR(about.st_mode))
+        return error_set(err, ERR_RESOURCE, "'%s': there is no folder '%s'", path, folder);
+    if (access(folder, W_OK) == 0) return OK;
+    return error_set(err, ERR_RESOURCE, "'%s' cannot be made: %s", path, strerror(errno));
+}
+
+/* *empty: nothing is there, or a file without a byte. */
+static enum status look_at_file(const char *path, bool create, bool *empty, struct error *err)
+{
+    struct stat about;
+    *empty = true;
     if (stat(path, &about) == 0) {
+        *empty = about.st_size == 0;
         if (S_ISREG(about.st_mode)) return OK;
         return error_set(err, ERR_INPUT, "'%s' is %s, not a profile database", path,
                          S_ISDIR(about.st_mode) ? "a folder" : "no regular file");
     }
-    if (create) return OK;
+    if (create) return look_at_folder(path, err);
     if (errno == ENOENT)
         return error_set(err, ERR_INPUT, "no profile database '%s'; musher profile makes one",
                          path);
     return error_set(err, ERR_INPUT, "cannot read '%s': %s", path, strerror(errno));
+}
+
+/* What store_open left for the first append. */
+static enum status make_file(struct store *s, struct error *err)
+{
+    TRY(connect(s, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err));
+    TRY(create_where_empty(s, err));
+    return check_versions(s, err);
 }
 
 static enum status make_writable(struct store *s, struct error *err)
@@ -235,9 +261,11 @@ enum status store_open(struct arena *a, const char *path, bool create, struct st
 {
     struct store *s = ARENA_ARRAY(a, struct store, 1);
     *s = (struct store){.arena = a, .path = arena_strdup(a, path), .writable = create};
-    TRY(look_at_file(path, create, err));
-    enum status st =
-        connect(s, create ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY, err);
+    bool empty;
+    TRY(look_at_file(path, create, &empty, err));
+    *out = s;
+    if (create && empty) return OK;
+    enum status st = connect(s, create ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY, err);
     if (st == OK && create) st = create_where_empty(s, err);
     if (st == OK) st = check_versions(s, err);
     /* What a writer that died left half done must be rolled back first, and that is a write. */
@@ -245,10 +273,9 @@ enum status store_open(struct arena *a, const char *path, bool create, struct st
         st = make_writable(s, err);
     if (st != OK) {
         store_close(s);
-        return st;
+        *out = NULL;
     }
-    *out = s;
-    return OK;
+    return st;
 }
 
 void store_close(struct store *s)
@@ -349,13 +376,15 @@ static enum status read_profile(struct store *s, struct arena *a, int64_t id, st
     out->fits = rows[1];
     out->links = rows[2];
     out->factors = rows[3];
-    profile_sort(out);
+    profile_scale_prior(a, out);
     return OK;
 }
 
 /* One transaction, so that a writer at work is seen before or after, never in between. */
 static enum status begin_reading(struct store *s, struct error *err)
 {
+    if (!s->db)
+        return error_set(err, ERR_INPUT, "no profile in '%s' yet; run musher profile", s->path);
     return execute(s, "begin", "reading", err);
 }
 static void end_reading(struct store *s)
@@ -372,36 +401,38 @@ enum status store_load(struct store *s, struct arena *a, int64_t id, struct prof
     return st;
 }
 
-enum status store_list(struct store *s, struct arena *a, struct profile **out, size_t *n,
-                       struct error *err)
+static enum status find_latest(struct store *s, struct arena *scratch, uint64_t hash,
+                               const struct cluster *c, int64_t *id, bool *exact, struct error *err)
 {
     struct head *heads = NULL;
-    TRY(begin_reading(s, err));
-    enum status st = read_heads(s, a, &heads, n, err);
-    end_reading(s);
-    if (st != OK) return st;
-    *out = ARENA_ARRAY(a, struct profile, *n);
-    for (size_t i = 0; i < *n; i++) (*out)[i] = heads[i].p;
-    return OK;
+    size_t n = 0;
+    TRY(read_heads(s, scratch, &heads, &n, err));
+    *id = 0;
+    for (size_t i = 0; i < n; i++)
+        if (heads[i].p.cluster_hash == hash) *id = heads[i].p.id;
+    *exact = *id != 0;
+    for (size_t i = n; i-- > 0 && !*id;) {
+        struct profile p;
+        if (strcmp(heads[i].p.cluster, c->name) != 0) continue;
+        TRY(read_profile(s, scratch, heads[i].p.id, &p, err));
+        if (profile_serves(&p, c)) *id = p.id;
+    }
+    return *id ? OK
+               : error_set(err, ERR_INPUT, "no profile of cluster %s in '%s'; run musher profile",
+                           c->name, s->path);
 }
 
-enum status store_latest(struct store *s, uint64_t cluster_hash, const char *cluster,
-                         int64_t *out_id, struct error *err)
+enum status store_latest(struct store *s, uint64_t hash, const struct cluster *c, int64_t *out_id,
+                         bool *exact, struct error *err)
 {
     struct arena *scratch = arena_new();
-    struct profile *heads = NULL;
-    size_t n = 0;
-    int64_t id = 0;
-    enum status st = store_list(s, scratch, &heads, &n, err);
-    for (size_t i = 0; st == OK && i < n; i++)
-        if (heads[i].cluster_hash == cluster_hash) id = heads[i].id;
+    enum status st = begin_reading(s, err);
+    if (st == OK) {
+        st = find_latest(s, scratch, hash, c, out_id, exact, err);
+        end_reading(s);
+    }
     arena_free(scratch);
-    if (st != OK) return st;
-    if (!id)
-        return error_set(err, ERR_INPUT, "no profile of cluster %s in '%s'; run musher profile",
-                         cluster, s->path);
-    *out_id = id;
-    return OK;
+    return st;
 }
 
 /* --- append ---------------------------------------------------------------------------------- */
@@ -450,7 +481,7 @@ static enum status append(struct store *s, struct profile *p, int64_t *id, struc
 enum status store_append(struct store *s, struct profile *p, struct error *err)
 {
     int64_t id = 0;
-    TRY(make_writable(s, err));
+    TRY(s->db ? make_writable(s, err) : make_file(s, err));
     TRY(execute(s, "begin immediate", "beginning to write", err));
     enum status st = append(s, p, &id, err);
     if (!sqlite3_get_autocommit(s->db)) sqlite3_exec(s->db, "rollback", NULL, NULL, NULL);

@@ -15,17 +15,18 @@
 struct arena;
 struct store; /* opaque; its memory is the arena's, its handle is closed by store_close */
 
+/* create: the file may be missing or empty and is made by the first store_append. Its folder must be there. */
 MUST_CHECK enum status store_open(struct arena *a, const char *path, bool create,
                                   struct store **out, struct error *err);
 void store_close(struct store *s); /* NULL is fine */
-/* Newest profile of a cluster (by cluster_hash). ERR_INPUT "no profile of cluster …; run musher profile" where there is none. */
-MUST_CHECK enum status store_latest(struct store *s, uint64_t cluster_hash, const char *cluster,
-                                    int64_t *out_id, struct error *err);
+/* Newest profile of the cluster as it is (by hash, the text's), else, with *exact false, of one of its name that has
+ * the same base devices: links, slowdowns and names of devices may differ. ERR_INPUT "no profile of cluster …; run musher profile"
+ * where there is neither. */
+MUST_CHECK enum status store_latest(struct store *s, uint64_t hash, const struct cluster *c,
+                                    int64_t *out_id, bool *exact, struct error *err);
 MUST_CHECK enum status store_load(struct store *s, struct arena *a, int64_t id, struct profile *out,
                                   struct error *err);
 /* Stores p as a new profile; sets p->id. */
 MUST_CHECK enum status store_append(struct store *s, struct profile *p, struct error *err);
-MUST_CHECK enum status store_list(struct store *s, struct arena *a, struct profile **out, size_t *n,
-                                  struct error *err); /* heads only */
 
 #endif

@@ -25,23 +25,12 @@ int32_t code_room(const struct program *p, int32_t channel)
     return ring >= 0 && s->rings[ring].sent == channel ? s->rings[ring].count : 0;
 }
 
-static bool writes_ring(const struct program_stage *s, const struct procedure *f, int32_t ring)
-{
-    for (int32_t i = 0; i < f->n_instrs; i++) {
-        if (f->instrs[i].kind != INSTR_COMPUTE) continue;
-        const struct program_op *op = &s->ops[f->instrs[i].arg];
-        for (int32_t k = 0; k < op->n_outputs; k++)
-            if (s->slots[op->output[k]].ring == ring) return true;
-    }
-    return false;
-}
-
 static bool put_room(struct writer *w, const struct procedure *f)
 {
     bool any = false;
     for (int32_t r = 0; r < w->s->n_rings; r++) {
         const struct ring *ring = &w->s->rings[r];
-        if (ring->sent < 0 || !writes_ring(w->s, f, r)) continue;
+        if (ring->sent < 0 || !procedure_writes_ring(w->s, f, r)) continue;
         put(w, CODE_ROOM, ring->sent, ring->count);
         any = true;
     }

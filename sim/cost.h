@@ -10,7 +10,7 @@
 struct cost; /* opaque; keeps pointers to the profile and the cluster, caches (type, key) */
 
 struct cost *cost_new(struct arena *a, const struct profile *p, const struct cluster *c);
-/* Nanoseconds of an operator on a device type, >= 0. ERR_INPUT: unknown type, time not finite, negative or beyond
+/* Nanoseconds of an operator on a device type, >= 0, the profile's pace in it. ERR_INPUT: unknown type, time not finite, negative or beyond
  * COST_MOST_NS. O(1) when cached. */
 MUST_CHECK enum status cost_op(struct cost *k, int32_t type, const struct program_op *op,
                                int64_t *out_ns, struct error *err);
@@ -24,7 +24,7 @@ MUST_CHECK enum status cost_link(struct cost *k, int32_t link, struct cost_link 
 int32_t cost_link_index(const struct cost *k, int32_t hint, const char *name);
 int64_t cost_occupancy_ns(const struct cost_link *l,
                           int64_t bytes); /* bytes ÷ bandwidth; at most COST_MOST_NS */
-double cost_pace(const struct cost *k);   /* 1 where the profile has none */
+double cost_pace(const struct cost *k);   /* always 1: the pace is in cost_op already */
 int64_t cost_profile_id(const struct cost *k);
 int32_t cost_types(const struct cost *k); /* device types of the cluster */
 

@@ -5,7 +5,6 @@
 #include "sim/engine.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -133,12 +132,6 @@ static void run(struct engine *e)
     }
 }
 
-static int64_t paced(int64_t ns, double pace)
-{
-    double slower = (double)ns * pace;
-    return pace == 1 ? ns : slower < (double)ENGINE_MOST_NS ? llround(slower) : ENGINE_MOST_NS;
-}
-
 /* The step whose duration is the iteration: steady, or else the last one that another follows. */
 static int32_t steady_step(const struct engine *e)
 {
@@ -146,8 +139,7 @@ static int32_t steady_step(const struct engine *e)
     return e->steps > 2 ? e->steps - 2 : e->steps - 1;
 }
 
-static enum status fill_times(const struct engine *e, double pace, struct sim_result *out,
-                              struct error *err)
+static enum status fill_times(const struct engine *e, struct sim_result *out, struct error *err)
 {
     int32_t steady = steady_step(e), last = e->stop == STOP_STEADY ? steady : e->steps - 1;
     int64_t iteration = e->step_end_ns[steady] - (steady > 0 ? e->step_end_ns[steady - 1] : 0),
@@ -156,7 +148,7 @@ static enum status fill_times(const struct engine *e, double pace, struct sim_re
     if (iteration > 0 && (e->steps - 1 - last) > (ENGINE_MOST_NS - end) / iteration)
         return error_set(err, ERR_INPUT, "simulated time exceeds 73 years");
     out->makespan_ns = end + (e->steps - 1 - last) * iteration;
-    out->iteration_ns = paced(iteration, pace);
+    out->iteration_ns = iteration;
     for (int32_t i = 0; i < e->program->n_devices; i++) {
         struct sim_device *d = &out->devices[i];
         d->busy_ns = e->lanes[i].last_busy_ns;
@@ -183,7 +175,7 @@ static enum status conclude(struct engine *e, struct cost *k, struct sim_result 
         out->iteration_ns = out->makespan_ns = INT64_MAX;
         return OK;
     }
-    TRY(fill_times(e, cost_pace(k), out, err));
+    TRY(fill_times(e, out, err));
     if (e->trace) report_steps(e, out, k);
     out->trace = e->trace;
     return OK;

@@ -5,6 +5,8 @@
 #include "core/units.h"
 #include "tests/suites.h"
 
+#include <math.h>
+
 static struct arena *a;
 static struct error err;
 static struct device_type types[] = {{.name = "fast", .catalogue = "host", .slowdown = 1},
@@ -147,7 +149,7 @@ START_TEST(each_type_gets_the_median_of_its_own_spans)
     ck_assert_double_eq(row->flops, 5);
     ck_assert_int_eq(row->dtype, DTYPE_fp64);
     ck_assert_str_eq(row->text, "matmul one");
-    ck_assert_str_eq(row->provenance, "run:plan");
+    ck_assert_str_eq(row->provenance, "run:plan (1200 ns)");
     ck_assert_double_eq_tol(profile_row(&c.next, "type:slow", 1)->seconds, 150e-6, 1e-15);
     ck_assert_ptr_null(profile_row(&c.next, "type:slow", 2));
     ck_assert_ptr_nonnull(profile_row(&c.next, "host", 9)); /* the parent's rows stay */
@@ -156,7 +158,7 @@ START_TEST(each_type_gets_the_median_of_its_own_spans)
     ck_assert_int_eq(c.spans_dropped, 0);
     ck_assert_int_eq(c.next.id, 0);
     ck_assert_int_eq(c.next.parent, 4);
-    ck_assert_str_eq(c.next.calibrated_on, "plan");
+    ck_assert_str_eq(c.next.calibrated_on, "plan (1200 ns)");
 }
 END_TEST
 
@@ -252,13 +254,17 @@ START_TEST(a_factor_beyond_belief_must_be_forced)
 }
 END_TEST
 
-START_TEST(with_two_steps_there_is_no_warm_up)
+START_TEST(one_step_alone_counts_and_of_two_the_second)
 {
     struct prediction x = {1000, 1000, 0};
     struct trace *t = a_run("short", true, 1000);
-    for (int32_t i = 0; i < 4; i++) add(t, 0, "add", 3, i / 2, 10000 + i);
+    for (int32_t i = 0; i < 4; i++) add(t, 0, "add", 3, 0, 90000 + i);
     struct calibration c = calibrated(t, &x, false);
     ck_assert_int_eq(profile_row(&c.next, "type:fast", 3)->samples, 4);
+    for (int32_t i = 0; i < 5; i++) add(t, 0, "add", 3, 1, 10000 + i);
+    c = calibrated(t, &x, false);
+    ck_assert_int_eq(profile_row(&c.next, "type:fast", 3)->samples, 5);
+    ck_assert_double_eq_tol(profile_row(&c.next, "type:fast", 3)->seconds, 10002e-9, 1e-15);
 }
 END_TEST
 
@@ -315,6 +321,26 @@ START_TEST(links_are_fitted_from_real_traffic_only)
 }
 END_TEST
 
+/* Half the iteration is messages, which no pace stretches. */
+static enum status predict_half(void *user, size_t run, const struct profile *p, int64_t *ns,
+                                struct error *e)
+{
+    (void)user, (void)run, (void)e;
+    *ns = 500000 + (int64_t)(500000 * p->pace + 0.5);
+    return OK;
+}
+
+START_TEST(the_pace_is_sought_where_messages_do_not_scale)
+{
+    struct trace *t = a_run("p", true, 1200000);
+    struct calibration c;
+    ck_assert_int_eq(calibrate(a, &parent, &cluster, &t, 1, false, predict_half, NULL, &c, &err),
+                     OK);
+    ck_assert_double_eq_tol(c.next.pace, 1.4, 1e-3);
+    ck_assert_double_eq_tol(c.error_after, 0, 1e-3);
+}
+END_TEST
+
 START_TEST(errors_are_medians_over_runs)
 {
     struct prediction x = {1000, 1000, 0};
@@ -324,8 +350,15 @@ START_TEST(errors_are_medians_over_runs)
     ck_assert_double_eq_tol(c.error_before, 0.2, 1e-12); /* 0, 0.5, 0.2 */
     ck_assert_double_eq_tol(c.next.pace, 1.25, 1e-12);
     ck_assert_double_eq_tol(c.error_after, 0.25, 1e-12); /* 0.25, 0.375, 0 */
-    ck_assert_str_eq(c.next.calibrated_on, "p, q");
-    ck_assert_int_eq(x.calls, 9);
+    ck_assert_str_eq(c.next.calibrated_on, "p (1000 ns), p (2000 ns), q (1250 ns)");
+    /* q at the pace of p, 1.5: 0.2; p at the pace of q, 1.25: 0.25 and 0.375 */
+    ck_assert_double_eq_tol(c.error_after_held_out, 0.25, 1e-12);
+    ck_assert_uint_eq(c.n_seen_before, 0);
+    ck_assert_int_eq(calibrate(a, &parent, &cluster, runs, 2, false, predict, &x, &c, &err), OK);
+    ck_assert(isnan(c.error_after_held_out)); /* one plan */
+    parent.calibrated_on = "q (1250 ns), p (2000 ns)";
+    ck_assert_int_eq(calibrate(a, &parent, &cluster, runs, 3, false, predict, &x, &c, &err), OK);
+    ck_assert_uint_eq(c.n_seen_before, 2);
 }
 END_TEST
 
@@ -367,9 +400,10 @@ Suite *calibrate_suite(void)
     tcase_add_test(c, calibrating_again_on_the_same_run_changes_nothing);
     tcase_add_test(c, poisoned_spans_are_dropped_and_counted);
     tcase_add_test(c, a_factor_beyond_belief_must_be_forced);
-    tcase_add_test(c, with_two_steps_there_is_no_warm_up);
+    tcase_add_test(c, one_step_alone_counts_and_of_two_the_second);
     tcase_add_test(c, an_operator_that_nobody_profiled_gets_a_row_too);
     tcase_add_test(c, links_are_fitted_from_real_traffic_only);
+    tcase_add_test(c, the_pace_is_sought_where_messages_do_not_scale);
     tcase_add_test(c, errors_are_medians_over_runs);
     tcase_add_test(c, what_makes_no_sense_is_refused);
     suite_add_tcase(s, c);

@@ -50,8 +50,16 @@ static enum status save(int64_t step, int stop_after, struct error *err)
     struct checkpoint_tensor t[2] = {tensor("w", 2, 3), tensor("b", 1, 1)};
     float b = (float)step;
     const void *data[2] = {w_values, &b};
-    struct checkpoint c = {
-        .step = step, .seed = 42, .dtype = DTYPE_fp32, .n_tensors = 2, .tensors = t};
+    struct checkpoint c = {.step = step,
+                           .sequences = 6 * step,
+                           .global_batch = 6,
+                           .data_bytes = 1000,
+                           .data_crc = 77,
+                           .seed = 42,
+                           .optimizer = OPTIMIZER_SGD,
+                           .dtype = DTYPE_fp32,
+                           .n_tensors = 2,
+                           .tensors = t};
     if (stop_after < 1) return OK;
     TRY(checkpoint_begin(a, dir, step, &temporary, err));
     if (stop_after < 2) return OK;
@@ -76,6 +84,11 @@ static struct checkpoint found(int64_t step)
     ck_assert_msg(checkpoint_find(a, dir, &c, &err) == OK, "%s", err.text);
     ck_assert_int_eq(c.step, step);
     ck_assert_int_eq(c.seed, 42);
+    ck_assert_int_eq(c.sequences, 6 * step);
+    ck_assert_int_eq(c.global_batch, 6);
+    ck_assert_int_eq(c.data_bytes, 1000);
+    ck_assert_uint_eq(c.data_crc, 77);
+    ck_assert_int_eq(c.optimizer, OPTIMIZER_SGD);
     struct shape one = {2, {1, 1}};
     ck_assert_msg(checkpoint_load(&c, "b", &one, DTYPE_fp32, &b, &err) == OK, "%s", err.text);
     ck_assert(b == (float)step);
@@ -156,8 +169,18 @@ START_TEST(damage_is_seen_and_the_generation_before_is_taken)
         {"manifest.json", "rm \"$f\"", "manifest.json"},
         {"manifest.json", "truncate -s 100 \"$f\"", "manifest.json"},
         {"manifest.json", "sed -i 's/musher checkpoint/some checkpoint/' \"$f\"", "magic"},
-        {"manifest.json", "sed -i 's/\"version\": 1/\"version\": 2/' \"$f\"",
-         "this musher reads version 1"},
+        {"manifest.json", "sed -i 's/\"version\": 2/\"version\": 3/' \"$f\"",
+         "checkpoint version 3; this musher reads version 2"},
+        {"manifest.json", "sed -i 's/\"version\": 2/\"version\": 1/' \"$f\"",
+         "checkpoint version 1, which does not say where its data stood"},
+        {"manifest.json", "sed -i 's/sgd/adamw/' \"$f\"", "the manifest is damaged"},
+        {"manifest.json", "sed -i 's/sgd/lion/' \"$f\"", "'lion' is not known"},
+        {"manifest.json", "sed -i 's/philox4x32-10/mt19937/' \"$f\"", "'mt19937'"},
+        {"manifest.json", "sed -i 's/\"counter\": 120/\"counter\": 6/' \"$f\"", "counter: 6"},
+        {"manifest.json", "sed -i 's/\"global_batch\": 6/\"global_batch\": 7/' \"$f\"",
+         "the manifest is damaged"},
+        {"manifest.json", "sed -i 's/\"crc32\": 77/\"crc32\": 78/' \"$f\"",
+         "the manifest is damaged"},
         {"manifest.json", "sed -i 's/little/big/' \"$f\"", "byte_order"},
         {"manifest.json", "sed -i 's/\"seed\": 42/\"seed\": 43/' \"$f\"",
          "the manifest is damaged"},
@@ -237,7 +260,7 @@ Suite *checkpoint_suite(void)
     tcase_add_test(c, what_was_saved_is_loaded_bit_for_bit);
     tcase_add_test(c, the_newest_two_generations_stay);
     tcase_add_test(c, a_death_between_any_two_writes_leaves_the_old_generation);
-    tcase_add_loop_test(c, damage_is_seen_and_the_generation_before_is_taken, 0, 11);
+    tcase_add_loop_test(c, damage_is_seen_and_the_generation_before_is_taken, 0, 18);
     tcase_add_test(c, a_tensor_that_does_not_fit_is_named);
     tcase_add_test(c, a_full_disk_leaves_the_old_generation_and_names_the_file);
     tcase_add_test(c, two_runs_do_not_save_into_one_folder);

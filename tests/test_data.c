@@ -38,11 +38,11 @@ START_TEST(targets_are_the_tokens_one_byte_later)
     struct data d = open_bytes(BYTES, 1);
     for (int64_t sample = 0; sample < 200; sample++) {
         int32_t tokens[LENGTH], targets[LENGTH], positions[LENGTH];
-        data_fill(&d, INPUT_TOKENS, 3, sample, tokens);
-        data_fill(&d, INPUT_TARGETS, 3, sample, targets);
-        data_fill(&d, INPUT_POSITIONS, 3, sample, positions);
+        data_fill(&d, INPUT_TOKENS, sample, tokens);
+        data_fill(&d, INPUT_TARGETS, sample, targets);
+        data_fill(&d, INPUT_POSITIONS, sample, positions);
         for (int t = 0; t < LENGTH; t++) {
-            ck_assert_int_eq(tokens[t], data_offset(&d, 3, sample) + t);
+            ck_assert_int_eq(tokens[t], data_offset(&d, sample) + t);
             ck_assert_int_eq(targets[t], tokens[t] + 1);
             ck_assert_int_eq(positions[t], t);
         }
@@ -56,7 +56,7 @@ START_TEST(offsets_stay_inside_and_reach_both_ends)
     struct data d = open_bytes(LENGTH + 3, 1);
     int seen[4] = {0};
     for (int64_t sample = 0; sample < 200; sample++) {
-        int64_t offset = data_offset(&d, 0, sample);
+        int64_t offset = data_offset(&d, sample);
         ck_assert_int_ge(offset, 0);
         ck_assert_int_le(offset, 2); /* 11 bytes hold runs of 9 at 0, 1, 2 */
         seen[offset]++;
@@ -66,19 +66,48 @@ START_TEST(offsets_stay_inside_and_reach_both_ends)
 }
 END_TEST
 
-START_TEST(samples_depend_on_seed_step_and_number_alone)
+START_TEST(sequences_depend_on_seed_and_number_alone)
 {
     struct data a = open_bytes(BYTES, 1), b = open_bytes(BYTES, 2);
-    int by_seed = 0, by_step = 0;
+    int by_seed = 0, by_number = 0;
     for (int64_t sample = 0; sample < 50; sample++) {
-        ck_assert_int_eq(data_offset(&a, 5, sample), data_offset(&a, 5, sample));
-        by_seed += data_offset(&a, 5, sample) != data_offset(&b, 5, sample);
-        by_step += data_offset(&a, 5, sample) != data_offset(&a, 6, sample);
+        ck_assert_int_eq(data_offset(&a, sample), data_offset(&a, sample));
+        by_seed += data_offset(&a, sample) != data_offset(&b, sample);
+        by_number += data_offset(&a, sample) != data_offset(&a, sample + 50);
     }
     ck_assert_int_gt(by_seed, 40);
-    ck_assert_int_gt(by_step, 40);
+    ck_assert_int_gt(by_number, 40);
     data_close(&a);
     data_close(&b);
+}
+END_TEST
+
+/* A byte in the middle of a large file is not looked at; every byte of a small one is. */
+static uint32_t crc_of_file(int64_t size, int64_t at, char byte)
+{
+    struct data d;
+    struct error err = {0};
+    const char *path = bytes_file(BYTES);
+    FILE *f = fopen(path, "r+b");
+    ck_assert_ptr_nonnull(f);
+    ck_assert_int_eq(ftruncate(fileno(f), (off_t)size), 0);
+    ck_assert_int_eq(fseeko(f, (off_t)at, SEEK_SET), 0);
+    fputc(byte, f);
+    fclose(f);
+    ck_assert_int_eq(data_open(path, 1, LENGTH, 256, &d, &err), OK);
+    uint32_t crc = data_crc(&d);
+    data_close(&d);
+    unlink(path);
+    return crc;
+}
+
+START_TEST(a_file_is_known_by_its_crc)
+{
+    const int64_t small = 1 << 20, large = (INT64_C(64) << 20) + 1;
+    ck_assert(crc_of_file(small, 500000, 'x') != crc_of_file(small, 500000, 'y'));
+    ck_assert(crc_of_file(large, 0, 'x') != crc_of_file(large, 0, 'y'));
+    ck_assert(crc_of_file(large, large - 1, 'x') != crc_of_file(large, large - 1, 'y'));
+    ck_assert(crc_of_file(large, large / 2, 'x') == crc_of_file(large, large / 2, 'y'));
 }
 END_TEST
 
@@ -110,13 +139,13 @@ START_TEST(without_a_file_ids_are_below_the_vocabulary)
     int32_t ids[LENGTH];
     ck_assert_int_eq(data_open(NULL, 1, LENGTH, 7, &d, &err), OK);
     for (int64_t sample = 0; sample < 50; sample++) {
-        data_fill(&d, INPUT_TOKENS, 0, sample, ids);
+        data_fill(&d, INPUT_TOKENS, sample, ids);
         for (int t = 0; t < LENGTH; t++) ck_assert(ids[t] >= 0 && ids[t] < 7);
     }
     data_close(&d);
 }
 END_TEST
 
-SUITE_OF(data, targets_are_the_tokens_one_byte_later, offsets_stay_inside_and_reach_both_ends,
-         samples_depend_on_seed_step_and_number_alone, what_cannot_be_read_is_refused_by_name,
-         without_a_file_ids_are_below_the_vocabulary)
+SUITE_OF(data, a_file_is_known_by_its_crc, targets_are_the_tokens_one_byte_later,
+         offsets_stay_inside_and_reach_both_ends, sequences_depend_on_seed_and_number_alone,
+         what_cannot_be_read_is_refused_by_name, without_a_file_ids_are_below_the_vocabulary)

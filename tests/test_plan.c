@@ -145,10 +145,12 @@ END_TEST
 START_TEST(a_plan_is_described_in_one_line)
 {
     struct plan p = good();
-    ck_assert_str_eq(plan_describe(arena, &p),
-                     "2 replicas: 5 × [0-3 a.0 | 4-5 b.0], 3 × [0-5 a.1]");
+    ck_assert_str_eq(
+        plan_describe(arena, &p),
+        "2 replicas: 5 × [0-3 a.0 bucket 1 MiB | 4-5 b.0 ordered], 3 × [0-5 a.1 recompute]");
     p.n_replicas = 1;
-    ck_assert_str_eq(plan_describe(arena, &p), "1 replica: 5 × [0-3 a.0 | 4-5 b.0]");
+    ck_assert_str_eq(plan_describe(arena, &p),
+                     "1 replica: 5 × [0-3 a.0 bucket 1 MiB | 4-5 b.0 ordered]");
 }
 END_TEST
 

@@ -3,6 +3,7 @@
 #include "core/document.h"
 #include "core/lower.h"
 #include "core/rng.h"
+#include "core/units.h"
 #include "planner/baseline.h"
 #include "planner/bound.h"
 #include "planner/partition.h"
@@ -12,8 +13,10 @@
 
 #include "tests/suites.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static struct arena *arena;
 
@@ -81,21 +84,26 @@ static int64_t bound_of(const struct brute *b, int32_t r)
         struct space_stage_time t;
         int32_t left = b->n_stages[r] - i;
         space_stage_time(b->s, b->device[r][i], first, b->last[r][i], 1, &t);
-        stages[i] = (struct bound_stage){t.forward_ns, t.backward_ns, t.update_ns, 0,
-                                         left < b->share[r] ? left : b->share[r]};
+        stages[i] = (struct bound_stage){.forward_ns = t.forward_ns,
+                                         .backward_ns = t.backward_ns,
+                                         .update_ns = t.update_ns,
+                                         .recompute_ns = t.recompute_ns,
+                                         .return_ns = t.return_ns,
+                                         .in_flight = left < b->share[r] ? left : b->share[r]};
         if (i + 1 < b->n_stages[r])
             stages[i].transfer_ns =
                 space_transfer_ns(b->s, b->device[r][i], b->device[r][i + 1], b->last[r][i]);
         first = b->last[r][i] + 1;
     }
-    return bound_pipeline(stages, b->n_stages[r], b->share[r]);
+    int64_t path;
+    return bound_pipeline(stages, b->n_stages[r], b->share[r], &path);
 }
 
 static void brute_score(struct brute *b)
 {
     struct plan p;
     struct error err = {0};
-    int64_t ns = 0, missing = 0, bound = 0;
+    int64_t ns = 0, bound = 0;
     plan_skeleton(scorer_arena(b->scorer), b->s, "brute", b->n_replicas, b->n_stages, &p);
     for (int32_t r = 0; r < b->n_replicas; r++) {
         p.replicas[r].microbatches = b->share[r];
@@ -108,8 +116,7 @@ static void brute_score(struct brute *b)
         }
         if (bound_of(b, r) > bound) bound = bound_of(b, r);
     }
-    ck_assert_msg(scorer_run(b->scorer, b->s, &p, INT64_MAX, &ns, &missing, &err) == OK, "%s",
-                  err.text);
+    ck_assert_msg(scorer_run(b->scorer, b->s, &p, &ns, &err) == OK, "%s", err.text);
     b->plans++;
     if (bound > ns) b->violations++;
     if (ns < b->best_ns) b->best_ns = ns;
@@ -266,8 +273,192 @@ END_TEST
 /* Two equal stages, F=1 B=2, no transfer, K = 2, 1: 1F1B takes (m + p - 1)(F + B) = (4 + 1) 3. */
 START_TEST(the_bound_of_a_uniform_pipeline_is_its_closed_form)
 {
-    struct bound_stage s[2] = {{1, 2, 0, 0, 2}, {1, 2, 0, 0, 1}};
-    ck_assert_int_eq(bound_pipeline(s, 2, 4), 15);
+    struct bound_stage s[2] = {{.forward_ns = 1, .backward_ns = 2, .return_ns = 2, .in_flight = 2},
+                               {.forward_ns = 1, .backward_ns = 2, .return_ns = 2, .in_flight = 1}};
+    int64_t path;
+    ck_assert_int_eq(bound_pipeline(s, 2, 4, &path), 15);
+    ck_assert_int_eq(path, 15);
+}
+END_TEST
+
+/* --- memory, refinement, what is handed out --- */
+
+static struct search_result must_search(const struct job *job, const struct cluster *cluster,
+                                        const struct search_options *o)
+{
+    struct error err = {0};
+    struct profile profile;
+    struct search_result r;
+    ck_assert_msg(profile_prior(arena, cluster, &profile, &err) == OK, "%s", err.text);
+    ck_assert_msg(search_plans(arena, job, cluster, &profile, o, &r, &err) == OK, "%s", err.text);
+    return r;
+}
+
+/* Small memories too, so that some stages recompute and some fit nowhere. */
+START_TEST(pruning_loses_no_optimum)
+{
+    struct job job;
+    struct cluster cluster;
+    struct error err = {0};
+    uint64_t seed = 1000 + (uint64_t)_i;
+    make_case(seed, 2 + _i % 2, &job, &cluster);
+    int64_t sizes[] = {1 << 30, 700 << 10, 500 << 10, 400 << 10};
+    for (int32_t t = 0; t < cluster.n_types; t++)
+        cluster.types[t].memory_bytes = sizes[draw(seed, 0, 3)];
+    struct search_options pruned = {.top = 1},
+                          all = {.top = 1, .exhaustive = true, .evaluations = 1000000};
+    struct profile profile;
+    struct search_result a, b;
+    ck_assert_int_eq(profile_prior(arena, &cluster, &profile, &err), OK);
+    enum status st = search_plans(arena, &job, &cluster, &profile, &pruned, &a, &err);
+    ck_assert_int_eq(search_plans(arena, &job, &cluster, &profile, &all, &b, &err), st);
+    if (st == ERR_INFEASIBLE) return;
+    ck_assert_msg(st == OK, "%s", err.text);
+    ck_assert(a.exact && b.exact);
+    ck_assert_int_eq(a.class_ns, b.class_ns);
+    ck_assert_int_le(a.evaluated, b.evaluated);
+}
+END_TEST
+
+/* Two equal devices: what is found with less memory is found with more. */
+START_TEST(more_memory_never_gives_a_slower_plan)
+{
+    struct job job;
+    struct cluster cluster;
+    struct error err = {0};
+    struct profile profile;
+    struct search_options o = {.top = 1};
+    int64_t before = INT64_MAX;
+    int32_t feasible = 0;
+    make_case(77 + (uint64_t)_i, 2, &job, &cluster);
+    for (int64_t kib = 100; kib <= 2000; kib += kib < 800 ? 20 : 200) {
+        struct search_result r;
+        for (int32_t t = 0; t < cluster.n_types; t++) cluster.types[t].memory_bytes = kib << 10;
+        ck_assert_int_eq(profile_prior(arena, &cluster, &profile, &err), OK);
+        enum status st = search_plans(arena, &job, &cluster, &profile, &o, &r, &err);
+        ck_assert_msg(st == OK || (st == ERR_INFEASIBLE && before == INT64_MAX), "%d KiB: %s",
+                      (int)kib, err.text);
+        if (st != OK) continue;
+        ck_assert_msg(r.plans[0].iteration_ns <= before, "%d KiB: %lld ns after %lld", (int)kib,
+                      (long long)r.plans[0].iteration_ns, (long long)before);
+        before = r.plans[0].iteration_ns;
+        feasible++;
+    }
+    ck_assert_int_gt(feasible, 12);
+}
+END_TEST
+
+START_TEST(the_example_fits_20_mebibytes_a_device)
+{
+    struct job job;
+    struct cluster cluster;
+    struct error err = {0};
+    ck_assert_msg(job_read(arena, "examples/job.yaml", &job, &err) == OK, "%s", err.text);
+    ck_assert_msg(cluster_read(arena, "examples/team.yaml", &cluster, &err) == OK, "%s", err.text);
+    ck_assert_msg(team_complete(&cluster, &err) == OK, "%s", err.text);
+    for (int32_t t = 0; t < cluster.n_types; t++) cluster.types[t].memory_bytes = 20 << 20;
+    struct search_options o = {.top = 1};
+    ck_assert_int_eq(must_search(&job, &cluster, &o).n_plans, 1);
+}
+END_TEST
+
+/* "… lacks N …" of the message, in bytes. */
+static double lacks(const char *text)
+{
+    const char *at = strstr(text, "lacks ");
+    double bytes = 0;
+    char number[32];
+    ck_assert_msg(at != NULL, "%s", text);
+    snprintf(number, sizeof number, "%.*s", (int)strcspn(at + 6, ":"), at + 6);
+    ck_assert_msg(units_parse_bytes(number, &bytes), "'%s' of %s", number, text);
+    return bytes;
+}
+
+START_TEST(the_nearest_miss_comes_nearer_with_memory)
+{
+    struct job job;
+    struct cluster cluster;
+    struct profile profile;
+    struct search_result r;
+    struct search_options o = {.top = 1};
+    double before = INFINITY;
+    int32_t misses = 0;
+    make_case(5, 2, &job, &cluster);
+    for (int64_t kib = 20; kib < 1000; kib += 20) {
+        struct error err = {0};
+        for (int32_t t = 0; t < cluster.n_types; t++) cluster.types[t].memory_bytes = kib << 10;
+        ck_assert_int_eq(profile_prior(arena, &cluster, &profile, &err), OK);
+        if (search_plans(arena, &job, &cluster, &profile, &o, &r, &err) == OK) break;
+        ck_assert_ptr_nonnull(strstr(err.text, "nearest miss is 1 replica"));
+        ck_assert_msg(lacks(err.text) < before, "%d KiB: %s", (int)kib, err.text);
+        before = lacks(err.text);
+        misses++;
+    }
+    ck_assert_int_gt(misses, 3);
+}
+END_TEST
+
+START_TEST(asking_for_more_plans_changes_none_and_each_is_named)
+{
+    struct job job;
+    struct cluster cluster;
+    make_case(31 + (uint64_t)_i, 3, &job, &cluster);
+    struct search_options one = {.top = 1}, eight = {.top = 8};
+    struct search_result a = must_search(&job, &cluster, &one),
+                         b = must_search(&job, &cluster, &eight);
+    ck_assert_int_eq(a.n_plans, 1);
+    ck_assert_int_eq(b.n_plans, 8);
+    ck_assert_int_eq(a.plans[0].iteration_ns, b.plans[0].iteration_ns);
+    ck_assert_uint_eq(plan_hash(arena, &a.plans[0].plan), plan_hash(arena, &b.plans[0].plan));
+    ck_assert_str_eq(b.plans[0].plan.name, "found");
+    ck_assert_str_eq(b.plans[1].plan.name, "found-2");
+    for (int32_t i = 0; i < b.n_plans; i++)
+        for (int32_t k = 0; k < i; k++)
+            ck_assert_str_ne(plan_describe(arena, &b.plans[i].plan),
+                             plan_describe(arena, &b.plans[k].plan));
+}
+END_TEST
+
+START_TEST(baselines_take_more_devices_than_the_search)
+{
+    struct job job;
+    struct cluster cluster;
+    struct error err = {0};
+    struct profile profile;
+    struct search_result r;
+    make_case(3, 9, &job, &cluster);
+    job.global_batch = 9;
+    struct search_options o = {.top = 1, .baseline = "data-parallel"}, search = {.top = 1};
+    ck_assert_int_eq(must_search(&job, &cluster, &o).plans[0].plan.n_replicas, 9);
+    ck_assert_int_eq(profile_prior(arena, &cluster, &profile, &err), OK);
+    ck_assert_int_eq(search_plans(arena, &job, &cluster, &profile, &search, &r, &err), ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(err.text, "at most 8"));
+}
+END_TEST
+
+static int progress_calls;
+static void note_progress(void *user, int64_t evaluated, int64_t best_ns)
+{
+    (void)user;
+    if (!progress_calls++) ck_assert(evaluated == 0 && best_ns == INT64_MAX);
+}
+
+START_TEST(a_stop_before_the_first_score_is_an_interruption)
+{
+    struct job job;
+    struct cluster cluster;
+    struct error err = {0};
+    struct profile profile;
+    struct search_result r;
+    volatile sig_atomic_t stop = 0;
+    make_case(3, 2, &job, &cluster);
+    struct search_options o = {.top = 1, .stop = &stop, .progress = note_progress};
+    progress_calls = 0;
+    must_search(&job, &cluster, &o);
+    ck_assert_int_gt(progress_calls, 2);
+    stop = 1;
+    ck_assert_int_eq(profile_prior(arena, &cluster, &profile, &err), OK);
+    ck_assert_int_eq(search_plans(arena, &job, &cluster, &profile, &o, &r, &err), ERR_INTERRUPTED);
 }
 END_TEST
 
@@ -281,6 +472,14 @@ Suite *planner_suite(void)
                         cases);
     tcase_add_test(
         t, the_found_plan_is_at_least_as_good_as_each_baseline_and_a_second_search_is_the_same);
+    tcase_add_loop_test(t, pruning_loses_no_optimum, 0, getenv("MUSHER_LONG") ? 1000 : 60);
+    tcase_add_loop_test(t, more_memory_never_gives_a_slower_plan, 0,
+                        getenv("MUSHER_LONG") ? 40 : 4);
+    tcase_add_test(t, the_example_fits_20_mebibytes_a_device);
+    tcase_add_test(t, the_nearest_miss_comes_nearer_with_memory);
+    tcase_add_loop_test(t, asking_for_more_plans_changes_none_and_each_is_named, 0, 4);
+    tcase_add_test(t, baselines_take_more_devices_than_the_search);
+    tcase_add_test(t, a_stop_before_the_first_score_is_an_interruption);
     tcase_add_test(t, an_unknown_baseline_lists_the_known_ones);
     tcase_add_test(t, a_model_that_fits_nowhere_is_infeasible_and_names_the_nearest_miss);
     tcase_add_test(t, shares_are_the_best_integer_ones);

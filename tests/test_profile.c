@@ -164,7 +164,8 @@ START_TEST(a_measured_link_goes_before_a_stated_one)
     double seconds[60];
     ck_assert_int_eq(profile_link(&p, &cluster, 0, &m, &err), OK);
     ck_assert_int_eq(m.source, SOURCE_STATED);
-    ck_assert_double_eq_tol(link_model_seconds(&m, 8000), 5e-6 + 1e-6, 1e-15);
+    ck_assert_double_eq(m.latency_s, 5e-6);
+    ck_assert_double_eq(m.bandwidth_Bps, 8e9);
     for (int i = 0; i < 60; i++) {
         bytes[i] = 1000 << i % 6;
         seconds[i] = 2e-6 + (double)bytes[i] / 4e9;
@@ -184,6 +185,19 @@ START_TEST(a_measured_link_goes_before_a_stated_one)
     for (int i = 0; i < 60; i++) seconds[i] = 1e-3 / (double)bytes[i];
     ck_assert_int_eq(profile_fit_link(a, &p, "bus", bytes, seconds, 60, &err), ERR_INPUT);
     ck_assert(strstr(err.text, "bus"));
+}
+END_TEST
+
+START_TEST(a_stated_link_is_as_the_cluster_states_it_now)
+{
+    struct profile p = {0};
+    struct link_model m = {.latency_s = 1, .bandwidth_Bps = 1, .source = SOURCE_STATED};
+    profile_set_link(a, &p, "bus", &m);
+    profile_set_link(a, &p, "bus", &m);
+    ck_assert_uint_eq(p.n_links, 1);
+    ck_assert_int_eq(profile_link(&p, &cluster, 0, &m, &err), OK);
+    ck_assert_double_eq(m.bandwidth_Bps, 8e9);
+    ck_assert_int_eq(m.source, SOURCE_STATED);
 }
 END_TEST
 
@@ -223,6 +237,59 @@ START_TEST(fits_are_made_for_each_base_kind_and_type_of_number)
 }
 END_TEST
 
+static double scaled(const struct profile *p, enum op_kind kind, enum dtype t, double *prior)
+{
+    struct op_attrs attrs = {0};
+    struct op_shapes s = product(64, 64, 64);
+    enum source source;
+    double out = 0;
+    const struct catalogue_device *host = NULL;
+    if (kind != OP_matmul) s = (struct op_shapes){.n_inputs = 2, .input = {{1, {999}}, {1, {999}}}};
+    ck_assert_int_eq(op_infer(kind, &attrs, &s, NULL), OK);
+    ck_assert_int_eq(catalogue_find("host", &host, NULL), OK);
+    *prior = catalogue_op_seconds(host, kind, &attrs, &s, t);
+    ck_assert_int_eq(
+        profile_op_seconds(p, &cluster, 0, kind, &attrs, &s, t, 99, &out, &source, &err), OK);
+    ck_assert_int_eq(source, SOURCE_FITTED);
+    return out / 1.5; /* the slowdown of fast */
+}
+
+START_TEST(what_nobody_measured_is_scaled_by_its_nearest_relatives)
+{
+    const struct catalogue_device *host = NULL;
+    ck_assert_int_eq(catalogue_find("host", &host, NULL), OK);
+    double dense_s = catalogue_roofline_seconds(host, 1e9, 1e6, DTYPE_fp32),
+           thin_s = catalogue_roofline_seconds(host, 1e6, 1e7, DTYPE_fp32), prior = 0;
+    struct op_row row = {
+        .base = "host", .kind = OP_matmul, .dtype = DTYPE_fp32, .flops = 1e9, .bytes = 1e6};
+    struct op_row rows[] = {row, row, row, row, row};
+    for (size_t i = 0; i < 5; i++) {
+        rows[i].key = i + 1;
+        rows[i].seconds = dense_s * 8;
+    }
+    rows[1].base = "type:fast"; /* says nothing about its base */
+    rows[1].seconds = dense_s * 1000;
+    rows[2].dtype = DTYPE_fp64;
+    rows[2].seconds = catalogue_roofline_seconds(host, 1e9, 1e6, DTYPE_fp64) * 2;
+    for (size_t i = 3; i < 5; i++) {
+        rows[i].kind = OP_gelu;
+        rows[i].flops = 1e6, rows[i].bytes = 1e7;
+        rows[i].seconds = thin_s * 3;
+    }
+    struct profile p = {.n_ops = 5, .ops = rows};
+    profile_scale_prior(a, &p);
+    ck_assert_double_eq_tol(scaled(&p, OP_matmul, DTYPE_fp32, &prior) / prior, 8, 1e-9);
+    ck_assert_double_eq_tol(scaled(&p, OP_matmul, DTYPE_fp64, &prior) / prior, 2, 1e-9);
+    ck_assert_double_eq_tol(scaled(&p, OP_add, DTYPE_fp64, &prior) / prior, 3, 1e-9);
+    for (size_t i = 0; i < 5; i++) rows[i].dtype = DTYPE_fp32, rows[i].kind = OP_matmul;
+    rows[0].seconds = rows[2].seconds = rows[3].seconds = rows[4].seconds = dense_s * 5;
+    for (size_t i = 0; i < 5; i++) rows[i].flops = 1e9, rows[i].bytes = 1e6;
+    profile_scale_prior(a, &p);
+    ck_assert_double_eq_tol(scaled(&p, OP_matmul, DTYPE_fp64, &prior) / prior, 5, 1e-9);
+    ck_assert_double_eq_tol(scaled(&p, OP_add, DTYPE_fp32, &prior) / prior, 5, 1e-9);
+}
+END_TEST
+
 START_TEST(a_profile_without_rows_has_no_fits)
 {
     struct profile p = {0};
@@ -243,7 +310,9 @@ Suite *profile_suite(void)
     tcase_add_test(c, the_prior_needs_known_devices_and_stated_links);
     tcase_add_test(c, a_cost_without_a_source_is_refused);
     tcase_add_test(c, a_measured_link_goes_before_a_stated_one);
+    tcase_add_test(c, a_stated_link_is_as_the_cluster_states_it_now);
     tcase_add_test(c, fits_are_made_for_each_base_kind_and_type_of_number);
+    tcase_add_test(c, what_nobody_measured_is_scaled_by_its_nearest_relatives);
     tcase_add_test(c, a_profile_without_rows_has_no_fits);
     suite_add_tcase(s, c);
     return s;

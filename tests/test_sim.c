@@ -57,11 +57,24 @@ START_TEST(the_next_step_follows_the_update)
 }
 END_TEST
 
-START_TEST(the_pace_of_a_profile_stretches_the_iteration_once)
+/* Steps, spans, busy and idle agree with the iteration; messages keep their time. */
+START_TEST(the_pace_of_a_profile_stretches_operators)
 {
     struct pipes in = uniform(1, 1, 100, 101);
     in.pace = 1.1;
-    ck_assert_int_eq(pipes_run(pipes_make(arena, &in), 0, false).iteration_ns, 221); /* 221.1 */
+    ck_assert_int_eq(pipes_run(pipes_make(arena, &in), 0, false).iteration_ns, 221); /* 110 + 111 */
+    in = uniform(2, 2, 10, 20);
+    in.transfer_ns[0] = 5;
+    in.update_ns[0] = in.update_ns[1] = 7;
+    in.pace = 2;
+    struct sim_result r = pipes_run(pipes_make(arena, &in), 4, true);
+    ck_assert_int_eq(r.iteration_ns, 2 * (107 - 10) + 10);
+    ck_assert_int_eq(r.makespan_ns, 4 * r.iteration_ns);
+    ck_assert_int_eq(trace_iteration(r.trace), r.iteration_ns);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(r.devices[i].busy_ns, 2 * 67);
+        ck_assert_int_eq(r.devices[i].busy_ns + r.devices[i].idle_ns, r.iteration_ns);
+    }
 }
 END_TEST
 
@@ -409,7 +422,7 @@ Suite *sim_suite(void)
     tcase_add_test(t, one_device_takes_the_sum_of_its_operators);
     tcase_add_test(t, two_stages_of_1f1b_by_hand);
     tcase_add_test(t, the_next_step_follows_the_update);
-    tcase_add_test(t, the_pace_of_a_profile_stretches_the_iteration_once);
+    tcase_add_test(t, the_pace_of_a_profile_stretches_operators);
     tcase_add_loop_test(t, warm_up_counts_give_the_published_makespans, 0,
                         (int)(sizeof goldens / sizeof *goldens));
     tcase_add_test(t, uniform_1f1b_and_gpipe_take_m_plus_p_minus_1_rounds);

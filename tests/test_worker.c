@@ -4,7 +4,9 @@
 
 #include "core/log.h"
 #include "exec/bench.h"
+#include "exec/checkpoint.h"
 #include "exec/clock.h"
+#include "exec/worker_memory.h"
 
 #include "tests/plans.h"
 
@@ -200,12 +202,83 @@ START_TEST(a_checkpoint_of_another_job_is_refused)
     run(a, p, (struct run_options){.steps = 1, .data = "LICENSE", .save = dir});
     refused(a, p, (struct run_options){.steps = 1, .data = "LICENSE", .save = dir}, ERR_INPUT,
             "resume from it");
+    const struct run_options o = {.steps = 1, .data = "LICENSE", .resume = dir};
     p->seed = 9;
-    refused(a, p, (struct run_options){.steps = 1, .data = "LICENSE", .resume = dir}, ERR_INPUT,
-            "seed");
-    refused(a, halving(a), (struct run_options){.steps = 1, .resume = dir}, ERR_INPUT,
-            "no tensor p");
+    refused(a, p, o, ERR_INPUT, "made with seed 1, the program has 9");
+    p->seed = 1, p->optimizer.kind = OPTIMIZER_SGD;
+    refused(a, p, o, ERR_INPUT, "made with optimizer adamw, the program has sgd");
+    p->optimizer.kind = OPTIMIZER_ADAMW, p->microbatches = 3;
+    refused(a, p, o, ERR_INPUT, "stands after 8 sequences (global batch 8)");
+    log_set_level(LOG_LEVEL_ERROR);
+    struct program *other = halving(a);
+    other->optimizer.kind = OPTIMIZER_ADAMW;
+    refused(a, other, (struct run_options){.steps = 1, .resume = dir}, ERR_INPUT, "no tensor p");
     remove_dir();
+    arena_free(a);
+}
+END_TEST
+
+/* Another plan, of a batch half as large: twice as many steps to the same position. */
+START_TEST(position_is_counted_in_sequences)
+{
+    struct arena *a = arena_new();
+    struct plan p = plans_new(a, "gpt2", 2, 1);
+    p.job.model.vocabulary = 256;
+    p.job.sequence_length = 32;
+    int32_t last = plans_layers(a, &p) - 1;
+    plans_replica(a, &p, 2, 1, &last);
+    struct program *half = plans_lower(a, &p, true);
+    make_dir();
+    log_set_level(LOG_LEVEL_ERROR);
+    run(a, half, (struct run_options){.steps = 4, .data = "LICENSE", .save = dir});
+    run(a, gpt(a, 0),
+        (struct run_options){.steps = 1, .data = "LICENSE", .save = dir, .resume = dir});
+    struct checkpoint c;
+    struct error err = {0};
+    ck_assert_msg(checkpoint_find(a, dir, &c, &err) == OK, "%s", err.text);
+    ck_assert_int_eq(c.step, 5);
+    ck_assert_int_eq(c.sequences, 4 * 4 + 8);
+    ck_assert_int_eq(c.global_batch, 8);
+    /* Another text is no reason to stop. */
+    struct run_result r =
+        run(a, gpt(a, 0), (struct run_options){.steps = 1, .data = "Makefile", .resume = dir});
+    ck_assert_int_eq(r.first_step, 5);
+    remove_dir();
+    arena_free(a);
+}
+END_TEST
+
+START_TEST(a_loss_that_is_not_finite_leaves_the_checkpoint_alone)
+{
+    struct arena *a = arena_new();
+    struct program *p = halving(a);
+    make_dir();
+    log_set_level(LOG_LEVEL_ERROR);
+    run(a, p, (struct run_options){.steps = 2, .save = dir});
+    p->optimizer.lr = 1e30; /* 0.25, -2.5e29, 2.5e59: no float */
+    struct run_options o = {.steps = 1, .save = dir, .resume = dir, .save_every = 1};
+    run(a, p, o);
+    ck_assert(!access(arena_printf(a, "%s/step-00000003", dir), F_OK));
+    struct run_result r = run(a, p, o);
+    ck_assert(isfinite(r.losses[0])); /* but what it led to is not */
+    ck_assert(access(arena_printf(a, "%s/step-00000004", dir), F_OK));
+    o.steps = 3;
+    r = run(a, p, o);
+    ck_assert(isfinite(r.losses[0]) && !isfinite(r.losses[1]) && !isfinite(r.losses[2]));
+    ck_assert(!access(arena_printf(a, "%s/step-00000003", dir), F_OK));
+    ck_assert(access(arena_printf(a, "%s/step-00000006", dir), F_OK));
+    remove_dir();
+    arena_free(a);
+}
+END_TEST
+
+START_TEST(memory_is_counted_before_any_is_taken)
+{
+    struct arena *a = arena_new();
+    struct program *p = halving(a);
+    p->stages[0].class_bytes[SLOT_SCRATCH] = INT64_C(1) << 50;
+    refused(a, p, (struct run_options){.steps = 1}, ERR_RESOURCE,
+            "1 device on this host needs 1125899906842752 bytes");
     arena_free(a);
 }
 END_TEST
@@ -224,6 +297,58 @@ START_TEST(what_cannot_be_run_here_is_refused_with_the_reason)
     refused(a, p, o, ERR_INPUT, "vocabulary of 64");
     p->n_devices = 3;
     refused(a, p, o, ERR_INPUT, "needs 3 ranks, 1 were started");
+    arena_free(a);
+}
+END_TEST
+
+/* What lowering reserves, what a simulation reports as reserved and what the executor allocates. */
+static void check_memory(struct arena *a, const struct program *p)
+{
+    for (int32_t s = 0; s < p->n_stages; s++) {
+        struct backend b;
+        struct lane_memory m;
+        struct error err = {0};
+        backend_host(&b);
+        ck_assert_int_eq(b.open(&b, 0, &err), OK);
+        ck_assert_msg(lane_memory_open(&m, a, p, s, &b, &err) == OK, "%s", err.text);
+        ck_assert_int_eq(m.bytes, program_stage_bytes(&p->stages[s]));
+        lane_memory_close(&m);
+        b.close(&b);
+    }
+}
+
+START_TEST(exactly_what_the_program_plans_is_allocated)
+{
+    struct arena *a = arena_new();
+    int staged = 0;
+    for (uint64_t seed = 0; seed < 40; seed++) {
+        struct plan plan = plans_random_plan(a, seed);
+        struct program *p = plans_lower(a, &plan, seed % 2 == 0);
+        check_memory(a, p);
+        for (int32_t i = 0; i < p->n_groups; i++)
+            for (int32_t k = 0; k < p->groups[i].n_members; k++) {
+                struct program_stage *s = &p->stages[p->groups[i].members[k].stage];
+                int64_t need = group_staging_bytes(&p->groups[i], &p->groups[i].members[k], s);
+                ck_assert_int_le(need, s->buffer_bytes);
+                if (staged++ || !need) continue;
+                struct program poor = *p;
+                struct program_stage *before = poor.stages;
+                poor.stages = ARENA_ARRAY(a, struct program_stage, (size_t)p->n_stages);
+                memcpy(poor.stages, before, (size_t)p->n_stages * sizeof *before);
+                poor.stages[s - before].buffer_bytes = need - 64;
+                struct backend b;
+                struct lane_memory m;
+                struct error err = {0};
+                backend_host(&b);
+                ck_assert_int_eq(b.open(&b, 0, &err), OK);
+                ck_assert_int_eq(lane_memory_open(&m, a, &poor, (int32_t)(s - before), &b, &err),
+                                 ERR_INPUT);
+                ck_assert_ptr_nonnull(strstr(err.text, "staging needs"));
+                lane_memory_close(&m);
+                b.close(&b);
+            }
+    }
+    ck_assert_int_gt(staged, 0);
     arena_free(a);
 }
 END_TEST
@@ -293,10 +418,24 @@ START_TEST(a_bench_times_every_operator_of_a_program_as_often_as_asked)
     int *seen = ARENA_ARRAY(a, int, (size_t)s->n_ops);
     for (size_t i = 0; i < r.trace->n_spans; i++) {
         const struct span *x = &r.trace->spans[i];
-        if (x->kind != SPAN_COMPUTE) continue;
+        if (x->kind != SPAN_COMPUTE || x->op == s->n_ops) continue; /* the last one only sweeps */
         ck_assert_uint_eq(x->key, s->ops[x->op].key);
         seen[x->op]++;
     }
+    const struct program_stage *b = &bench.stages[0];
+    const struct program_op *sweep = &b->ops[s->n_ops];
+    ck_assert_int_eq(b->n_ops, s->n_ops + 1);
+    ck_assert_uint_eq(sweep->key, 0);
+    ck_assert_int_ge(b->slots[sweep->input[0]].bytes + b->slots[sweep->output[0]].bytes, 64 << 20);
+    ck_assert_int_le(program_stage_bytes(b), INT64_C(512) << 20);
+    int64_t before = -1; /* all but the first operand are an operator's own where there is room */
+    for (int32_t i = 0; i < b->n_ops; i++)
+        for (int32_t k = 1; k < b->ops[i].n_inputs; k++) {
+            const struct slot *x = &b->slots[b->ops[i].input[k]];
+            if (x->class != SLOT_PARAMETER || b->ops[i].phase == PHASE_U || i == s->n_ops) continue;
+            ck_assert_int_gt(x->offset_bytes, before);
+            before = x->offset_bytes;
+        }
     for (int32_t i = 0; i < s->n_ops; i++) ck_assert_int_eq(seen[i], REPEATS);
     arena_free(a);
 }
@@ -320,7 +459,10 @@ END_TEST
 SUITE_OF(worker, a_program_made_by_hand_does_what_its_numbers_say,
          losses_of_a_small_gpt_fall_on_a_real_text, the_same_run_gives_the_same_bits,
          a_resumed_run_is_the_uninterrupted_run, a_damaged_checkpoint_costs_steps_but_not_the_run,
-         a_checkpoint_of_another_job_is_refused, what_cannot_be_run_here_is_refused_with_the_reason,
+         a_checkpoint_of_another_job_is_refused, position_is_counted_in_sequences,
+         a_loss_that_is_not_finite_leaves_the_checkpoint_alone,
+         memory_is_counted_before_any_is_taken, what_cannot_be_run_here_is_refused_with_the_reason,
+         exactly_what_the_program_plans_is_allocated,
          operators_of_an_emulated_device_follow_each_other_on_its_own_clock,
          a_device_clock_charges_cpu_time_and_not_waits,
          a_link_is_used_by_one_message_after_the_other,

@@ -7,6 +7,7 @@
 #include "tools/common.h"
 #include "tools/options.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -50,22 +51,32 @@ static enum status read_run(struct runs *r, size_t i, const char *path, struct e
     return OK;
 }
 
-static const char *names(struct runs *r)
+/* What the next profile's rows, factors and pace were learned from: plans and the files of their traces. */
+static const char *names(struct runs *r, const struct texts *paths)
 {
-    const char *text = r->plans[0].name;
-    for (size_t i = 1; i < r->n; i++)
-        if (strcmp(r->plans[i].name, r->plans[i - 1].name) != 0)
-            text = arena_printf(r->arena, "%s, %s", text, r->plans[i].name);
+    const char *text = "";
+    for (size_t i = 0; i < r->n; i++) {
+        const char *slash = strrchr(paths->items[i], '/');
+        text = arena_printf(r->arena, "%s%s%s (%s)", text, i ? ", " : "", r->plans[i].name,
+                            slash ? slash + 1 : paths->items[i]);
+    }
     return text;
 }
 
-static void report(const struct calibration *c, bool as_json)
+static void report(const struct calibration *c, size_t n_runs, bool as_json)
 {
     if (!as_json) {
         printf("profile %lld from profile %lld, calibrated on %s: error of an iteration %.1f %% "
-               "before, %.1f %% after\n",
+               "before, %.1f %% after (on the runs it learned from)\n",
                (long long)c->next.id, (long long)c->next.parent, c->next.calibrated_on,
                100 * c->error_before, 100 * c->error_after);
+        if (isfinite(c->error_after_held_out))
+            printf("  %.1f %% on each plan when only the runs of the others taught\n",
+                   100 * c->error_after_held_out);
+        if (c->n_seen_before)
+            printf("  note: %zu of %zu runs had taught the parent already: error before is no "
+                   "prediction of these\n",
+                   c->n_seen_before, n_runs);
         printf("  %lld spans used, %lld dropped, pace %.4f\n", (long long)c->spans_used,
                (long long)c->spans_dropped, c->next.pace);
         return;
@@ -77,6 +88,13 @@ static void report(const struct calibration *c, bool as_json)
     json_put_text(&j, "calibrated_on", c->next.calibrated_on);
     json_put_double(&j, "error_before", c->error_before);
     json_put_double(&j, "error_after", c->error_after);
+    json_put_bool(&j, "in_sample", true);
+    if (isfinite(c->error_after_held_out))
+        json_put_double(&j, "error_held_out", c->error_after_held_out);
+    else
+        json_put_null(&j, "error_held_out");
+    json_put_int(&j, "runs", (int64_t)n_runs);
+    json_put_int(&j, "runs_seen_before", (int64_t)c->n_seen_before);
     json_put_int(&j, "spans_used", c->spans_used);
     json_put_int(&j, "spans_dropped", c->spans_dropped);
     json_put_double(&j, "pace", c->next.pace);
@@ -90,18 +108,23 @@ static enum status with_store(struct arena *a, struct store *s, const struct tex
     struct profile parent;
     struct calibration c;
     int64_t id = 0;
+    bool exact = true;
     r.traces = ARENA_ARRAY(a, struct trace *, r.n);
     r.plans = ARENA_ARRAY(a, struct plan, r.n);
     for (size_t i = 0; i < r.n; i++) TRY(read_run(&r, i, paths->items[i], err));
     const struct cluster *cluster = &r.plans[0].cluster;
     uint64_t hash = common_cluster_hash(a, cluster);
-    TRY(store_latest(s, hash, cluster->name, &id, err));
+    TRY(store_latest(s, hash, cluster, &id, &exact, err));
+    if (!exact)
+        log_warn("profile %lld is of another version of cluster %s: the same base devices, but "
+                 "names, slowdowns or links differ",
+                 (long long)id, cluster->name);
     TRY(store_load(s, a, id, &parent, err));
     TRY(calibrate(a, &parent, cluster, r.traces, r.n, force, predict, &r, &c, err));
     c.next.cluster_hash = hash;
-    c.next.calibrated_on = names(&r);
+    c.next.calibrated_on = names(&r, paths);
     TRY(store_append(s, &c.next, err));
-    report(&c, as_json);
+    report(&c, r.n, as_json);
     return OK;
 }
 

@@ -197,7 +197,7 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
          .type = OPTION_TEXT,
          .value = &q.baseline,
          .unit = "NAME",
-         .help = "no search: even-pipeline or data-parallel"},
+         .help = "no search: even-pipeline or data-parallel, for any number of devices"},
         {.name = "top",
          .type = OPTION_INT,
          .value = &q.top,
@@ -218,7 +218,7 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
          .unit = "N",
          .min = 0,
          .max = 1e9,
-         .help = "most plans to simulate; 0: 20000"},
+         .help = "most plans to try; 0: 20000"},
         {0}};
     const struct command command = {
         "plan",

@@ -18,15 +18,23 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
+#include "traces/quantile.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { SIZES_MOST = 16, FLAT_SIZES = 6, LINK_SIZES = 9 };
+enum {
+    SIZES_MOST = 16,
+    FLAT_SIZES = 6,
+    LINK_SIZES = 9,
+    LARGEST_MEASURED_FULLY = 8,
+    FEW_REPEATS = 3
+};
 
 struct request {
     const char *job, *cluster, *db;
@@ -39,8 +47,10 @@ struct bench {
     const struct cluster *cluster;
     struct lower_options lower;
     struct program_op *ops; /* unique by key */
-    size_t n, capacity;
-    int32_t seen; /* operators of all graphs, repeats counted */
+    size_t n, capacity,
+        n_fully; /* the first ones get all repeats, the rest, large or only there for a fit, a few */
+    double *link_off; /* (cluster's links) emulated: share by which messages were not as stated */
+    int32_t seen;     /* operators of all graphs, repeats counted */
 };
 
 static void add_op(struct bench *b, enum op_kind kind, enum phase phase,
@@ -94,39 +104,58 @@ static enum status add_flat(struct bench *b, enum op_kind kind, int64_t paramete
     return OK;
 }
 
+/* Every microbatch size that the search may choose. */
+static int32_t sizes_of(const struct job *j, int64_t *sizes)
+{
+    int32_t n = 0;
+    for (; n < j->n_microbatches_sizes; n++) sizes[n] = j->microbatch_sizes[n];
+    for (int64_t size = 1; !j->n_microbatches_sizes && size <= 64 && size <= j->global_batch;
+         size *= 2)
+        if (j->global_batch % size == 0) sizes[n++] = size;
+    return n;
+}
+
 static enum status collect_ops(struct bench *b, struct error *err)
 {
     const struct job *j = b->job;
     int64_t parameters = model_parameters(&j->model);
-    if (j->n_microbatches_sizes)
-        for (int32_t i = 0; i < j->n_microbatches_sizes; i++)
-            TRY(add_graph(b, j->microbatch_sizes[i], err));
-    else
-        for (int64_t size = 1; size <= 8 && size <= j->global_batch; size *= 2)
-            if (j->global_batch % size == 0) TRY(add_graph(b, size, err));
+    int64_t sizes[SIZES_MOST + 1];
+    int32_t n = sizes_of(j, sizes);
+    for (int32_t i = 0; i < n; i++)
+        if (sizes[i] <= LARGEST_MEASURED_FULLY) TRY(add_graph(b, sizes[i], err));
     TRY(add_flat(b, j->optimizer.kind == OPTIMIZER_ADAMW ? OP_flat_adamw : OP_flat_sgd, parameters,
                  err));
-    return add_flat(b, OP_accumulate, parameters, err);
+    TRY(add_flat(b, OP_accumulate, parameters, err));
+    b->n_fully = b->n;
+    int64_t least = sizes[0], most = sizes[0];
+    for (int32_t i = 0; i < n; i++) {
+        if (sizes[i] > LARGEST_MEASURED_FULLY) TRY(add_graph(b, sizes[i], err));
+        if (sizes[i] < least) least = sizes[i];
+        if (sizes[i] > most) most = sizes[i];
+    }
+    /* one size more, so that each kind has two at least and a fit can tell its constant from its slope */
+    if (least > 1) return add_graph(b, least / 2, err);
+    return most <= LARGEST_MEASURED_FULLY ? add_graph(b, 2 * most, err) : OK;
 }
 
 /* Medians of the bench's COMPUTE spans by key; the first round of samples is warm-up. */
-static void rows_of(struct bench *b, const struct trace *t, const char *base, double slowdown,
-                    struct profile *p)
+static void rows_of(struct bench *b, const struct trace *t, const char *base,
+                    const struct program_op *ops, size_t n_ops, struct profile *p)
 {
     double *values = ARENA_ARRAY(b->arena, double, t->n_spans + 1),
            *copy = ARENA_ARRAY(b->arena, double, t->n_spans + 1);
     size_t at = p->n_ops;
-    struct op_row *rows = ARENA_ARRAY(b->arena, struct op_row, p->n_ops + b->n);
+    struct op_row *rows = ARENA_ARRAY(b->arena, struct op_row, p->n_ops + n_ops);
     if (p->n_ops) memcpy(rows, p->ops, p->n_ops * sizeof *rows);
-    for (size_t i = 0; i < b->n; i++) {
-        const struct program_op *op = &b->ops[i];
+    for (size_t i = 0; i < n_ops; i++) {
+        const struct program_op *op = &ops[i];
         size_t n = 0;
         for (size_t k = 0; k < t->n_spans; k++) {
             const struct span *s = &t->spans[k];
             if (s->kind != SPAN_COMPUTE || s->key != op->key ||
                 (s->microbatch == 0 && s->step == 0))
                 continue;
-            values[n++] = s_from_ns(s->end_ns - s->begin_ns) / slowdown;
+            values[n++] = s_from_ns(s->end_ns - s->begin_ns);
         }
         if (!n) continue;
         memcpy(copy, values, n * sizeof *copy);
@@ -139,7 +168,7 @@ static void rows_of(struct bench *b, const struct trace *t, const char *base, do
             .flops = op_flops(op->kind, &op->attrs, &op->shapes),
             .bytes = (double)(op_bytes_read(op->kind, &op->attrs, &op->shapes, op->dtype) +
                               op_bytes_written(op->kind, &op->attrs, &op->shapes, op->dtype)),
-            .seconds = fit_median(values, n),
+            .seconds = median_double(values, n),
             .spread = fit_spread(copy, n),
             .samples = (int32_t)n,
             .provenance = "profile"};
@@ -148,8 +177,8 @@ static void rows_of(struct bench *b, const struct trace *t, const char *base, do
     p->n_ops = at;
 }
 
-static enum status measure_base(struct bench *b, const char *base, bool emulated, int64_t repeats,
-                                struct profile *p, struct error *err)
+static enum status measure_some(struct bench *b, const char *base, const struct program_op *ops,
+                                size_t n, int64_t repeats, struct profile *p, struct error *err)
 {
     struct program program;
     struct run_result r;
@@ -157,16 +186,25 @@ static enum status measure_base(struct bench *b, const char *base, bool emulated
                                     .type = base,
                                     .host = "localhost",
                                     .kind = "host",
-                                    .slowdown = emulated ? 1 : 0,
+                                    .slowdown = b->cluster->emulated ? 1 : 0,
                                     .memory_bytes = INT64_MAX / 2};
     struct run_options o = {.steps = 1, .keep_trace = true};
-    TRY(bench_ops(b->arena, b->ops, (int32_t)b->n, &device, (int32_t)repeats + 1,
+    if (!n) return OK;
+    TRY(bench_ops(b->arena, ops, (int32_t)n, &device, (int32_t)repeats + 1,
                   b->job->model.vocabulary, &program, err));
-    log_info("measuring %zu unique operators of %d on %s, %lld times each", b->n, (int)b->seen,
-             base, (long long)repeats);
+    log_info("measuring %zu unique operators of %d on %s, %lld times each", n, (int)b->seen, base,
+             (long long)repeats);
     TRY(worker_run(b->arena, &program, &o, &r, err));
-    rows_of(b, r.trace, base, emulated ? 1 : 1, p);
+    rows_of(b, r.trace, base, ops, n, p);
     return OK;
+}
+
+static enum status measure_base(struct bench *b, const char *base, int64_t repeats,
+                                struct profile *p, struct error *err)
+{
+    TRY(measure_some(b, base, b->ops, b->n_fully, repeats, p, err));
+    return measure_some(b, base, b->ops + b->n_fully, b->n - b->n_fully,
+                        repeats < FEW_REPEATS ? repeats : FEW_REPEATS, p, err);
 }
 
 static enum status measure_ops(struct bench *b, int64_t repeats, struct profile *p,
@@ -183,7 +221,7 @@ static enum status measure_ops(struct bench *b, int64_t repeats, struct profile 
             log_warn("%s is no device of this build: its costs stay the catalogue's prior", base);
             continue;
         }
-        TRY(measure_base(b, base, b->cluster->emulated, repeats, p, err));
+        TRY(measure_base(b, base, repeats, p, err));
     }
     return OK;
 }
@@ -221,6 +259,21 @@ static enum status run_link_bench(struct bench *b, const struct program *program
     return st;
 }
 
+/* Messages of an emulated link last what the cluster states: that is stored, and the measurement only checks it. */
+static void check_link(struct bench *b, const struct link *l, const int64_t *bytes,
+                       const double *seconds, size_t n, struct profile *p)
+{
+    double *offs = ARENA_ARRAY(b->arena, double, n + 1);
+    struct link_model m = {.latency_s = l->latency_s,
+                           .bandwidth_Bps = l->bandwidth_Bps,
+                           .max_bytes = INT64_MAX,
+                           .source = SOURCE_STATED};
+    for (size_t i = 0; i < n; i++)
+        offs[i] = fabs(seconds[i] / (l->latency_s + (double)bytes[i] / l->bandwidth_Bps) - 1);
+    profile_set_link(b->arena, p, l->name, &m);
+    b->link_off[l - b->cluster->links] = quantile(offs, n, 0.95);
+}
+
 static enum status fit_link(struct bench *b, const struct link *l, const struct trace *t,
                             struct profile *p, struct error *err)
 {
@@ -233,7 +286,10 @@ static enum status fit_link(struct bench *b, const struct link *l, const struct 
         bytes[n] = s->bytes;
         seconds[n++] = s_from_ns(s->end_ns - s->begin_ns);
     }
-    return profile_fit_link(b->arena, p, l->name, bytes, seconds, n, err);
+    if (!b->cluster->emulated || !(l->bandwidth_Bps > 0))
+        return profile_fit_link(b->arena, p, l->name, bytes, seconds, n, err);
+    check_link(b, l, bytes, seconds, n, p);
+    return OK;
 }
 
 /* The first pair of devices whose messages cross the link; false where none does. */
@@ -282,6 +338,13 @@ static enum status measure_links(struct bench *b, int64_t repeats, struct profil
     return st;
 }
 
+static double off_of(const struct bench *b, const char *link)
+{
+    for (int32_t i = 0; i < b->cluster->n_links; i++)
+        if (!strcmp(b->cluster->links[i].name, link)) return b->link_off[i];
+    return 0;
+}
+
 static void report(const struct profile *p, const struct bench *b, bool as_json)
 {
     if (as_json) {
@@ -297,6 +360,9 @@ static void report(const struct profile *p, const struct bench *b, bool as_json)
             json_put_double(&j, "latency_s", p->links[i].model.latency_s);
             json_put_double(&j, "bandwidth_Bps", p->links[i].model.bandwidth_Bps);
             json_put_double(&j, "residual", p->links[i].model.residual);
+            json_put_text(&j, "source", source_name(p->links[i].model.source));
+            if (p->links[i].model.source == SOURCE_STATED)
+                json_put_double(&j, "checked_within", off_of(b, p->links[i].name));
             json_close(&j);
         }
         json_close(&j);
@@ -307,10 +373,14 @@ static void report(const struct profile *p, const struct bench *b, bool as_json)
            p->n_ops, (int)b->seen, p->n_fits);
     for (size_t i = 0; i < p->n_links; i++) {
         char latency[32], rate[32];
-        printf("  link %-10s %s + bytes / %s, residual %.1f %%\n", p->links[i].name,
+        printf("  link %-10s %s + bytes / %s, ", p->links[i].name,
                units_print_ns(latency, ns_from_s(p->links[i].model.latency_s)),
-               units_print_bytes_per_s(rate, p->links[i].model.bandwidth_Bps),
-               100 * p->links[i].model.residual);
+               units_print_bytes_per_s(rate, p->links[i].model.bandwidth_Bps));
+        if (p->links[i].model.source == SOURCE_STATED)
+            printf("stated (emulated); checked: as stated within %.1f %%\n",
+                   100 * off_of(b, p->links[i].name));
+        else
+            printf("measured, residual %.1f %%\n", 100 * p->links[i].model.residual);
     }
 }
 
@@ -323,7 +393,10 @@ static enum status profile(struct arena *a, const struct request *q, bool as_jso
     TRY(job_read(a, q->job, &j, err));
     TRY(cluster_read(a, q->cluster, &c, err));
     TRY(team_complete(&c, err));
-    struct bench b = {.arena = a, .job = &j, .cluster = &c};
+    struct bench b = {.arena = a,
+                      .job = &j,
+                      .cluster = &c,
+                      .link_off = ARENA_ARRAY(a, double, (size_t)c.n_links + 1)};
     struct profile p = {.cluster = c.name,
                         .machine = common_machine(a),
                         .note = j.model.name,

@@ -2,6 +2,7 @@
 
 #include "core/arena.h"
 #include "core/file.h"
+#include "core/log.h"
 #include "core/lower.h"
 #include "core/rng.h"
 #include "profiles/store.h"
@@ -49,7 +50,12 @@ const char *common_plan_text(struct arena *a, const struct plan *p)
 static enum status load(struct store *s, struct arena *a, const struct cluster *c, int64_t id,
                         struct profile *out, struct error *err)
 {
-    if (!id) TRY(store_latest(s, common_cluster_hash(a, c), c->name, &id, err));
+    bool exact = true;
+    if (!id) TRY(store_latest(s, common_cluster_hash(a, c), c, &id, &exact, err));
+    if (!exact)
+        log_warn("profile %lld was measured on another version of cluster %s: the same base "
+                 "devices, but names, slowdowns or links differ",
+                 (long long)id, c->name);
     return store_load(s, a, id, out, err);
 }
 

@@ -68,21 +68,9 @@ static struct joint *joint_of(struct join *j, const struct span *s)
     return &j->joints[j->n - 1];
 }
 
-/* The first step warms caches and connections; where there are others it does not count. */
-static int32_t first_counted_step(const struct trace *t)
-{
-    int32_t least = INT32_MAX, most = -1;
-    for (size_t i = 0; i < t->n_spans; i++) {
-        if (t->spans[i].kind == SPAN_STEP) continue;
-        if (t->spans[i].step < least) least = t->spans[i].step;
-        if (t->spans[i].step > most) most = t->spans[i].step;
-    }
-    return most > least ? least + 1 : least;
-}
-
 static void collect(struct join *j, const struct trace *t, enum side side)
 {
-    int32_t from = first_counted_step(t);
+    int32_t from = trace_first_counted_step(t);
     size_t total = 0;
     for (size_t i = 0; i < t->n_spans; i++)
         if (t->spans[i].kind != SPAN_STEP && t->spans[i].step >= from)

@@ -118,12 +118,23 @@ static int by_step(const void *a, const void *b)
 }
 
 /* The first step has an end but no beginning (what is before it is the program's start), so the
- * differences of consecutive ends are exactly the steps after the first. */
+ * differences of consecutive ends are exactly the steps that count (trace_first_counted_step). */
 static int64_t median_difference(struct arena *a, const struct step_end *ends, size_t n)
 {
     int64_t *d = ARENA_ARRAY(a, int64_t, n);
     for (size_t i = 1; i < n; i++) d[i - 1] = ends[i].end_ns - ends[i - 1].end_ns;
     return median_ns(d, n - 1);
+}
+
+int32_t trace_first_counted_step(const struct trace *t)
+{
+    int32_t least = INT32_MAX, most = -1;
+    for (size_t i = 0; i < t->n_spans; i++) {
+        if (t->spans[i].kind == SPAN_STEP) continue;
+        if (t->spans[i].step < least) least = t->spans[i].step;
+        if (t->spans[i].step > most) most = t->spans[i].step;
+    }
+    return most < 0 ? 0 : most > least ? least + 1 : least;
 }
 
 int64_t trace_iteration(const struct trace *t)

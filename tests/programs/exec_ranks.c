@@ -193,8 +193,7 @@ static void collective(enum group_algorithm algorithm, int64_t elements, int32_t
     }
     for (int64_t i = 0; i < 2 * elements; i++)
         ((float *)m.ring)[i] = value(r.rank, (int32_t)(i / elements), i % elements);
-    mover_member(&r.mover, m, arena_alloc(a, (size_t)elements * 4 + 64, 1),
-                 arena_alloc(a, (size_t)elements * 4 + 64, 1));
+    mover_member(&r.mover, m, arena_alloc(a, 2 * ((size_t)elements * 4 + 64), 1));
     go(&r);
     mover_order(&r.mover, (struct mover_order){.kind = ORDER_REDUCE, .index = 0, .number = 0});
     NEED(mover_wait_group(&r.mover, 0, 0, &end_ns, &e) == OK, "%s", e.text);
@@ -268,6 +267,38 @@ static void wires(int32_t sharing)
         for (int32_t i = 0; i < message_bytes(k); i++)
             NEED(in_data[k * 200000 + i] == (char)(i * 31 + in), "message %d, byte %d", (int)k,
                  (int)i);
+    }
+    stop(&r);
+    arena_free(a);
+}
+
+/* Two messages of 32 KiB from rank 0 to rank 1, ready at once, on one link that is shared fairly:
+ * each has about half of it, so both end near the end of the two. */
+static void fair_share(void)
+{
+    enum { BYTES = 32768, FLOWS = 2 };
+    const double slow_Bps = 1e7;
+    struct arena *a = arena_new();
+    struct error e;
+    int32_t n = launch_size();
+    struct program p = circle(a, n, true, LINK_FAIR);
+    struct rig r;
+    p.links[0].bandwidth_Bps = slow_Bps;
+    p.n_channels = FLOWS, p.channels = ARENA_ARRAY(a, struct channel, FLOWS);
+    for (int32_t i = 0; i < FLOWS; i++)
+        p.channels[i] = (struct channel){.to_stage = 1, .bytes = BYTES, .receive_ahead = 1};
+    start(&r, a, &p);
+    go(&r);
+    char *data = arena_alloc(a, FLOWS, BYTES);
+    enum mover_order_kind kind = r.rank ? ORDER_POST : ORDER_HAND;
+    int64_t whole = ns_from_s(FLOWS * BYTES / slow_Bps), left;
+    for (int32_t i = 0; i < FLOWS && r.rank < 2; i++)
+        mover_order(&r.mover, (struct mover_order){kind, i, 0, data + i * BYTES, BYTES, 0});
+    for (int32_t i = 0; i < FLOWS && r.rank < 2; i++) {
+        NEED(mover_wait_channel(&r.mover, i, 0, &left, &e) == OK, "%s", e.text);
+        if (r.rank == 1) left -= ns_from_s(latency_s);
+        NEED(left > whole * 3 / 4 && left <= whole + 1000,
+             "flow %d left after %" PRId64 " of %" PRId64 " ns", (int)i, left, whole);
     }
     stop(&r);
     arena_free(a);
@@ -382,6 +413,7 @@ int main(int argc, char **argv)
     } else if (argc > 1 && !strcmp(argv[1], "wires")) {
         wires(LINK_FIFO);
         wires(LINK_FAIR);
+        if (launch_size() > 1) fair_share();
     } else if (argc > 3 && !strcmp(argv[1], "run")) {
         run_all(argc, argv);
     } else {

@@ -1,0 +1,17 @@
+/* exec/checkpoint_manifest.h - manifest.json of a generation (checkpoint.h says what is in it), out and
+ * in. For checkpoint.c alone.
+ */
+#ifndef EXEC_CHECKPOINT_MANIFEST_H
+#define EXEC_CHECKPOINT_MANIFEST_H
+
+#include "exec/checkpoint.h"
+
+#define CHECKPOINT_MANIFEST "manifest.json"
+
+MUST_CHECK enum status checkpoint_write_manifest(struct arena *a, const char *folder,
+                                                 const struct checkpoint *c, struct error *err);
+/* ERR_INPUT: not readable, of another version, or its crc32 does not fit. */
+MUST_CHECK enum status checkpoint_read_manifest(struct arena *a, const char *folder,
+                                                struct checkpoint *c, struct error *err);
+
+#endif
