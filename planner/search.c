@@ -351,7 +351,7 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
                        .o = o,
                        .lower = &lower,
                        .scorer = scorer_new(&lower, k),
-                       .pace = cost_pace(k),
+
                        .evaluations_left = evaluations - evaluations / 8};
     kept_init(&q.kept, a, o->top > KEPT_LEAST ? o->top : KEPT_LEAST);
     struct arena *lists = arena_new();

@@ -107,11 +107,5 @@ int64_t cost_occupancy_ns(const struct cost_link *l, int64_t bytes)
     return seconds <= s_from_ns(COST_MOST_NS) ? ns_from_s(seconds) : COST_MOST_NS;
 }
 
-double cost_pace(const struct cost *k)
-{
-    (void)k;
-    return 1;
-}
-
 int64_t cost_profile_id(const struct cost *k) { return k->profile->id; }
 int32_t cost_types(const struct cost *k) { return k->cluster->n_types; }

@@ -24,7 +24,6 @@ MUST_CHECK enum status cost_link(struct cost *k, int32_t link, struct cost_link 
 int32_t cost_link_index(const struct cost *k, int32_t hint, const char *name);
 int64_t cost_occupancy_ns(const struct cost_link *l,
                           int64_t bytes); /* bytes ÷ bandwidth; at most COST_MOST_NS */
-double cost_pace(const struct cost *k);   /* always 1: the pace is in cost_op already */
 int64_t cost_profile_id(const struct cost *k);
 int32_t cost_types(const struct cost *k); /* device types of the cluster */
 
