@@ -34,16 +34,14 @@ struct search {
     struct kept kept;
     int64_t candidates, evaluations_left;
     bool truncated, interrupted, exhausted; /* exhausted: the budget, before the end */
-    double pace;
-    struct pipeline_list *memo; /* (1 << n_devices, microbatches + 1) */
+    struct pipeline_list *memo;             /* (1 << n_devices, microbatches + 1) */
     int64_t *memo_limit;
 };
 
-/* Lower bounds are of simulated time without pace; the incumbent's time has it. */
-static int64_t bound_limit(const struct search *q)
+/* What a plan must beat to be kept. */
+static int64_t limit_of(const struct search *q)
 {
-    int64_t limit = q->o->exhaustive ? INT64_MAX : kept_limit(&q->kept);
-    return limit == INT64_MAX ? limit : (int64_t)((double)limit / q->pace);
+    return q->o->exhaustive ? INT64_MAX : kept_limit(&q->kept);
 }
 
 static bool stopped(struct search *q)
@@ -108,7 +106,7 @@ static const struct pipeline_list *pipelines(struct search *q, uint32_t mask, in
                                              size_t most)
 {
     size_t at = (size_t)mask * (size_t)(q->s->microbatches + 1) + (size_t)m;
-    int64_t limit = bound_limit(q);
+    int64_t limit = limit_of(q);
     if (q->memo_limit[at] && (q->memo[at].complete || most == FIRST_MOST)) return &q->memo[at];
     pipeline_enumerate(q->lists, q->s, q->b, mask, m, limit, most, &q->memo[at]);
     q->memo_limit[at] = limit;
@@ -135,8 +133,8 @@ static enum status combine(struct search *q, struct combination *c, int32_t r, s
     }
     for (size_t i = 0; i < c->list[r]->n && !out_of_budget(q); i++) {
         const struct pipeline *p = &c->list[r]->items[i];
-        if (p->bound_ns >= bound_limit(q)) break;
-        if (p->path_ns + reduce_bound(q, c->part, p) >= bound_limit(q)) continue;
+        if (p->bound_ns >= limit_of(q)) break;
+        if (p->path_ns + reduce_bound(q, c->part, p) >= limit_of(q)) continue;
         c->chosen[r] = p;
         TRY(combine(q, c, r + 1, err));
         if (c->first_only) break;
@@ -161,7 +159,7 @@ static enum status all_shares(struct search *q, struct combination *c, int32_t r
     int32_t behind = c->part->n_replicas - r - 1;
     int64_t weight = bottleneck_ns(q->b, c->part->mask[r], 0);
     for (int32_t m = behind ? 1 : left; m <= left - behind && !out_of_budget(q); m++) {
-        if (m * weight >= bound_limit(q)) break;
+        if (m * weight >= limit_of(q)) break;
         c->share[r] = m;
         if (behind)
             TRY(all_shares(q, c, r + 1, left - m, err));
@@ -175,7 +173,7 @@ static enum status all_shares(struct search *q, struct combination *c, int32_t r
 static enum status first_round(struct search *q, const struct partition *parts, size_t n,
                                struct error *err)
 {
-    for (size_t i = 0; i < n && !out_of_budget(q) && parts[i].bound_ns < bound_limit(q); i++) {
+    for (size_t i = 0; i < n && !out_of_budget(q) && parts[i].bound_ns < limit_of(q); i++) {
         struct combination c = {.part = &parts[i], .first_only = true};
         int64_t weight[SPACE_DEVICES_MAX];
         for (int32_t r = 0; r < parts[i].n_replicas; r++)
@@ -195,7 +193,7 @@ static enum status search_space(struct search *q, struct error *err)
     q->memo_limit = ARENA_ARRAY(q->lists, int64_t, cells);
     TRY(first_round(q, parts, n, err));
     memset(q->memo_limit, 0, cells * sizeof *q->memo_limit);
-    for (size_t i = 0; i < n && !out_of_budget(q) && parts[i].bound_ns < bound_limit(q); i++) {
+    for (size_t i = 0; i < n && !out_of_budget(q) && parts[i].bound_ns < limit_of(q); i++) {
         struct combination c = {.part = &parts[i]};
         TRY(all_shares(q, &c, 0, q->s->microbatches, err));
     }
