@@ -163,14 +163,25 @@ START_TEST(a_steady_state_that_is_seen_early_is_the_one_that_is_reached)
 }
 END_TEST
 
-START_TEST(two_runs_tell_the_same_to_the_byte)
+/* Field by field: what lies between the fields is nobody's. */
+static bool same_span(const struct span *x, const struct span *y)
+{
+    return x->kind == y->kind && x->stream == y->stream && x->device == y->device &&
+           x->peer == y->peer && x->stage == y->stage && x->letter == y->letter &&
+           x->step == y->step && x->microbatch == y->microbatch && x->op == y->op &&
+           x->part == y->part && x->begin_ns == y->begin_ns && x->end_ns == y->end_ns &&
+           x->bytes == y->bytes && x->key == y->key && !strcmp(x->name, y->name);
+}
+
+START_TEST(two_runs_tell_the_same_spans)
 {
     for (uint64_t seed = 0; seed < CASES; seed++) {
         struct pipes in = random_pipeline(seed);
         struct pipes_made *m = pipes_make(arena, &in);
         struct sim_result a = pipes_run(m, 2, true), b = pipes_run(m, 2, true);
         ck_assert_int_eq((int64_t)a.trace->n_spans, (int64_t)b.trace->n_spans);
-        ck_assert_mem_eq(a.trace->spans, b.trace->spans, a.trace->n_spans * sizeof *a.trace->spans);
+        for (size_t i = 0; i < a.trace->n_spans; i++)
+            ck_assert(same_span(&a.trace->spans[i], &b.trace->spans[i]));
         ck_assert_mem_eq(a.devices, b.devices, (size_t)in.n_stages * sizeof *a.devices);
         arena_reset(arena);
     }
@@ -400,7 +411,7 @@ Suite *sim_random_suite(void)
     tcase_add_test(t, twice_the_costs_take_twice_the_time);
     tcase_add_test(t, the_order_of_the_lanes_changes_nothing);
     tcase_add_test(t, a_steady_state_that_is_seen_early_is_the_one_that_is_reached);
-    tcase_add_test(t, two_runs_tell_the_same_to_the_byte);
+    tcase_add_test(t, two_runs_tell_the_same_spans);
     tcase_add_test(t, a_trace_does_not_change_what_is_simulated);
     tcase_add_test(t, peak_memory_is_what_the_spans_say);
     tcase_add_test(t, a_backward_before_its_forward_waits_forever);

@@ -294,8 +294,8 @@ START_TEST(a_stored_profile_is_never_changed)
 END_TEST
 
 static const char *const tampers[] = {
-    "drop trigger op_row_fixed; update op_row set seconds = seconds + 1 where profile = 2 and "
-    "rowid % 3 = 0",
+    ("drop trigger op_row_fixed; update op_row set seconds = seconds + 1 where profile = 2 and "
+     "rowid % 3 = 0"),
     "drop trigger op_row_kept; delete from op_row where rowid = (select max(rowid) from op_row)",
     "drop trigger profile_fixed; update profile set pace = 1.04 where id = 2",
     "drop trigger link_row_fixed; update link_row set source = 'measured' where profile = 2",
