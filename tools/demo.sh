@@ -45,11 +45,15 @@ for p in $plans; do
     "$(sed -n 's/.*"losses": *\[.*[, ]\([0-9.]*\) *\].*/\1/p' "$out/$p.run.json")"
 done
 
+# The plan that is calibrated on runs once more, after the others: one run of a shared machine is off by up to 2-4 %.
+again=$out/even-pipeline.again.trace
+$MUSHER run "$out/even-pipeline.yaml" --steps "$steps" --data "$text" --trace "$again" --json > "$out/even-pipeline.again.json"
+
 say "where the prediction was off: the run of even-pipeline, by kind of operator"
 $MUSHER compare "$out/even-pipeline.before.trace" "$out/even-pipeline.run.trace"
 
-say "calibrate on the run of even-pipeline alone, and predict all plans again"
-$MUSHER calibrate --db "$db" "$out/even-pipeline.run.trace"
+say "calibrate on the two runs of even-pipeline alone, and predict all plans again"
+$MUSHER calibrate --db "$db" "$out/even-pipeline.run.trace" "$again"
 for p in $plans; do
   $MUSHER simulate "$out/$p.yaml" --db "$db" --trace "$out/$p.after.trace" --json > "$out/$p.after.json"
 done
@@ -70,7 +74,7 @@ function median(a, n,   i, j, t) {
     for (i = 2; i <= n; i++) for (j = i; j > 1 && a[j-1] > a[j]; j--) { t = a[j]; a[j] = a[j-1]; a[j-1] = t }
     return n % 2 ? a[(n + 1) / 2] : (a[n / 2] + a[n / 2 + 1]) / 2
 }
-BEGIN { printf "{\n  \"schema\": 1,\n  \"emulated\": true,\n  \"calibrated_on\": [\"even-pipeline\"],\n  \"calibrated_on_traces\": [\"even-pipeline.run.trace\"],\n  \"plans\": [" > summary }
+BEGIN { printf "{\n  \"schema\": 1,\n  \"emulated\": true,\n  \"calibrated_on\": [\"even-pipeline\"],\n  \"calibrated_on_traces\": [\"even-pipeline.run.trace\", \"even-pipeline.again.trace\"],\n  \"plans\": [" > summary }
 {
     before = ($2 - $3) / $3; after = ($4 - $3) / $3; measured[$1] = $3
     printf "%-14s | %10.1f ms (%+6.1f %%) | %8.1f ms | %10.1f ms (%+6.1f %%)%s\n", $1, $2 / 1e6, 100 * before, $3 / 1e6,
