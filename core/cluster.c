@@ -20,6 +20,7 @@ enum { DEVICES_MAX = 65536 };
 #define LATENCY_MIN_S 1e-9 /* the grain of simulated time */
 #define LATENCY_MAX_S 1e3
 #define SLOWDOWN_MAX 1e6
+#define TENSOR_PARALLEL_MAX 1024
 
 struct reader {
     struct arena *a;
@@ -98,8 +99,10 @@ static enum status read_memory(struct reader *r, const struct node *n, struct de
 
 static enum status read_type(struct reader *r, const struct node *n, struct device_type *t)
 {
-    static const char *const keys[] = {"name", "device", "slowdown", "memory", NULL};
-    const struct node *device, *slowdown;
+    static const char *const keys[] = {"name",   "device",          "slowdown",
+                                       "memory", "tensor_parallel", NULL};
+    const struct node *device, *slowdown, *cards;
+    int64_t n_cards = 1;
     TRY(node_keys(n, keys, r->err));
     TRY(need_name(n, &t->name, r->err));
     TRY(node_need(n, "device", &device, r->err));
@@ -110,6 +113,9 @@ static enum status read_type(struct reader *r, const struct node *n, struct devi
         return node_error(slowdown, r->err,
                           "only device 'host' is emulated with a slowdown, found device '%s'",
                           t->catalogue);
+    cards = given(n, "tensor_parallel");
+    if (cards) TRY(node_int(cards, 1, TENSOR_PARALLEL_MAX, &n_cards, r->err));
+    t->tensor_parallel = (int32_t)n_cards;
     return read_memory(r, n, t);
 }
 

@@ -18,6 +18,8 @@
  * A type with a slowdown is emulated on the host; links between emulated devices are emulated too:
  * a cluster is emulated as a whole or not at all (mixing is an error). A link without bandwidth is
  * measured by `musher profile` on a real cluster (real links only).
+ * A type with `tensor_parallel: N` (1 where absent) stands for N equal cards of one node that share every operator
+ * (Megatron-LM): one device of the cluster, memory is one card's. Such devices are planned and simulated only.
  * Ownership: the arena's.
  */
 #ifndef CORE_CLUSTER_H
@@ -36,6 +38,8 @@ struct device_type {
     const char *catalogue; /* catalogue id: "host", "A100-SXM4-40" … */
     double slowdown;       /* >= 1 where emulated, 0 where real */
     int64_t memory_bytes;  /* > 0; 0 in the file means the catalogue's */
+    int32_t
+        tensor_parallel; /* > 1: a device is so many equal cards that share every operator; 0 and 1: one card */
 };
 
 struct device {

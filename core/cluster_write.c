@@ -20,6 +20,7 @@ static void write_type(FILE *out, const struct device_type *t)
         fputs(", memory: ", out);
         canonical_quantity(out, QUANTITY_BYTES, (double)t->memory_bytes);
     }
+    if (t->tensor_parallel > 1) fprintf(out, ", tensor_parallel: %" PRId32, t->tensor_parallel);
     fputs("}\n", out);
 }
 

@@ -188,7 +188,8 @@ static inline void pipes_links(struct pipes_made *m, const struct pipes *in)
                                   .types = ARENA_ARRAY(m->arena, struct device_type, 1),
                                   .n_links = in->n_stages,
                                   .links = ARENA_ARRAY(m->arena, struct link, PIPES_MOST)};
-    m->cluster.types[0] = (struct device_type){"t", "host", 1, INT64_C(1) << 40};
+    m->cluster.types[0] = (struct device_type){
+        .name = "t", .catalogue = "host", .slowdown = 1, .memory_bytes = INT64_C(1) << 40};
     p->n_links = in->n_stages;
     p->links = ARENA_ARRAY(m->arena, struct program_link, PIPES_MOST);
     for (int32_t i = 0; i < p->n_links; i++) {

@@ -18,6 +18,7 @@
     X(run, "train: the plan on real devices")                                                      \
     X(compare, "a predicted and a measured trace, span by span")                                   \
     X(calibrate, "the next profile, from traces of runs")                                          \
+    X(import, "foreign profiles, tables and topologies")                                           \
     X(plot, "a timeline of one steady iteration")                                                  \
     X(devices, "the catalogue of device types")                                                    \
     X(check, "what this machine can run")                                                          \

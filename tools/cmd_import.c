@@ -1,0 +1,86 @@
+/* musher import: a foreign format becomes profiles, tables, models or a cluster. tools/import.h lists the kinds. */
+#include "core/arena.h"
+#include "tools/cmd.h"
+#include "tools/import.h"
+#include "tools/options.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+static const char *const names[] = {
+#define X(name, help) #name,
+    IMPORTERS(X)
+#undef X
+        NULL};
+
+static enum status (*const run[])(struct arena *a, const struct import_request *q,
+                                  struct error *err) = {
+#define X(name, help) import_##name,
+    IMPORTERS(X)
+#undef X
+};
+
+/* A kind is spelled with dashes: nccl_tests is 'nccl-tests'. */
+static bool is(const char *name, const char *word)
+{
+    for (; *name && *word; name++, word++)
+        if (*name != *word && !(*name == '_' && *word == '-')) return false;
+    return *name == *word;
+}
+
+static enum status find(const char *word, size_t *out, struct error *err)
+{
+    for (*out = 0; names[*out]; ++*out)
+        if (is(names[*out], word)) return OK;
+    const char *near = options_nearest(word, names);
+    return error_set(err, ERR_USAGE, "unknown kind '%s'%s%s%s; 'musher import --help' lists them",
+                     word, near ? "; did you mean '" : "", near ? near : "", near ? "'" : "");
+}
+
+enum status cmd_import(int argc, char **argv, struct error *err)
+{
+    struct common common = COMMON_DEFAULTS;
+    struct import_request q = {0};
+    const char *kind = NULL;
+    const struct option options[] = {
+        {.name = "KIND",
+         .type = OPTION_ARGUMENT,
+         .value = &kind,
+         .help = "what it is"
+#define X(name, help) "\n      " #name ": " help
+         IMPORTERS(X)
+#undef X
+        },
+        {.name = "PATH", .type = OPTION_ARGUMENT, .value = &q.path, .help = "file or folder"},
+        {.name = "db",
+         .type = OPTION_TEXT,
+         .value = &q.db,
+         .unit = "DB",
+         .help = "profile database to add to"},
+        {.name = "cluster",
+         .type = OPTION_TEXT,
+         .value = &q.cluster,
+         .unit = "CLUSTER",
+         .help = "cluster.yaml that it was measured on"},
+        {.name = "out",
+         .letter = 'o',
+         .type = OPTION_TEXT,
+         .value = &q.out,
+         .unit = "PATH",
+         .help = "file or folder to write"},
+        {0}};
+    const struct command command = {"import",
+                                    "foreign profiles, tables and topologies",
+                                    options,
+                                    {"musher import sailor sailor --db sailor.db"}};
+    struct arena *a = arena_new();
+    size_t i = 0;
+    enum status st = options_parse(a, &command, &common, argc, argv, err);
+    q.json = common.json;
+    if (st == OK && !common.help) {
+        st = find(kind, &i, err);
+        if (st == OK) st = run[i](a, &q, err);
+    }
+    arena_free(a);
+    return st;
+}
