@@ -274,8 +274,8 @@ void collective_moved(struct engine *e, int32_t hop, const struct passage *way)
     struct hop h = e->collectives->hops[hop];
     message_over(e, h.from, way->left_ns);
     message_over(e, h.to, way->arrival_ns);
-    lane_run(e, e->collectives->members[h.from].lane);
-    lane_run(e, e->collectives->members[h.to].lane);
+    engine_wake(e, e->collectives->members[h.from].lane);
+    engine_wake(e, e->collectives->members[h.to].lane);
 }
 
 int32_t collective_unfinished(const struct engine *e, int32_t lane)

@@ -9,6 +9,9 @@
  * Lanes meet only in messages and collectives, so a lane may run ahead of the queue's time: what it hands over lies in
  * its own time, at or after the queue's. A message is pushed as one event, at the latest of its conditions, when
  * the last of them is known; therefore links see requests in order of (time, push) however far lanes have run.
+ * Where a channel has its link's direction to itself nothing needs to be put in order: its passages are known at once, no
+ * event is pushed, and a program of such channels alone is evaluated as a recurrence, without any queue. Everything that
+ * follows at once is followed up before the next event is taken.
  */
 #ifndef SIM_ENGINE_H
 #define SIM_ENGINE_H
@@ -43,6 +46,7 @@ struct lane_state {
     int64_t update_ns;                 /* end of this step's last update, -1 before */
     int64_t busy_ns;                   /* compute of this step */
     int64_t last_end_ns, last_busy_ns; /* of the step before */
+    int32_t n_touching, *touching;     /* channels whose messages change this device's memory */
 };
 
 /* What is known of message seq; -1: not yet. */
@@ -51,6 +55,7 @@ struct message {
 };
 struct channel_state {
     int32_t from_lane, to_lane, resource, ahead;
+    bool alone; /* network_alone */
     int64_t occupancy_ns;
     int64_t low;      /* sequence number of the first message that has not left */
     int64_t left_ns;  /* when the last one left */
@@ -76,10 +81,12 @@ struct engine {
     struct network *network;
     struct memory *memory;
     struct collectives *collectives;
-    struct trace *trace;            /* NULL: not kept */
-    struct lane_state *lanes;       /* (n_devices) */
-    struct channel_state *channels; /* (n_channels) */
-    int32_t *lane_of_stage;         /* (n_stages) */
+    struct trace *trace;               /* NULL: not kept */
+    struct lane_state *lanes;          /* (n_devices) */
+    bool *awake;                       /* (n_devices): in the list */
+    int32_t *wake, n_wake, first_wake; /* (n_devices) a ring: lanes that may go on */
+    struct channel_state *channels;    /* (n_channels) */
+    int32_t *lane_of_stage;            /* (n_stages) */
     int32_t steps;
     int64_t now_ns, limit_ns, events, operators;
     enum engine_stop stop;
@@ -99,9 +106,13 @@ void engine_fail(struct engine *e, enum status status, const char *fmt, ...) PRI
 void lane_start(struct engine *e, int32_t lane);
 void lane_run(struct engine *e,
               int32_t lane); /* from where it is until it waits; harmless where it still has to */
+void engine_wake(struct engine *e, int32_t lane); /* lane_run before the next event */
 
 /* messages.c */
 MUST_CHECK enum status messages_new(struct engine *e, struct cost *k, struct error *err);
+void messages_start(struct engine *e); /* after network_start */
+int64_t messages_settled(const struct engine *e,
+                         int32_t lane); /* before it no message changes the lane's memory */
 void messages_hand_over(struct engine *e, int32_t channel, int64_t seq, int64_t now_ns);
 void messages_consumed(struct engine *e, int32_t channel, int64_t seq, int64_t now_ns);
 int64_t messages_arrival(const struct engine *e, int32_t channel,
@@ -109,7 +120,7 @@ int64_t messages_arrival(const struct engine *e, int32_t channel,
 int64_t messages_left(const struct engine *e, int32_t channel,
                       int64_t seq); /* -1: not known yet; 0 for seq < 0 */
 void messages_started(struct engine *e, int32_t channel, int64_t start_ns);
-void messages_moved(struct engine *e, int32_t channel, const struct passage *way);
+void messages_left_link(struct engine *e, int32_t channel, const struct passage *way);
 
 /* collective.c */
 MUST_CHECK enum status collective_new(struct engine *e, struct cost *k, struct error *err);

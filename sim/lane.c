@@ -84,10 +84,10 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
     case CODE_AWAIT:
         return wait_until(l, collective_end(e, c->arg, lane, l->step));
     case CODE_BORN:
-        memory_from_lane(e->memory, lane, l->now_ns, c->amount, e->now_ns);
+        memory_from_lane(e->memory, lane, l->now_ns, c->amount);
         return true;
     case CODE_DEAD:
-        memory_from_lane(e->memory, lane, l->now_ns, -c->amount, e->now_ns);
+        memory_from_lane(e->memory, lane, l->now_ns, -c->amount);
         return true;
     case CODE_COMPUTE:
         if (e->trace) report_operator(e, lane, c);

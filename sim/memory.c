@@ -22,13 +22,16 @@ struct memory_device {
 
 struct memory {
     struct arena *arena;
+    int64_t (*safe)(const void *owner, int32_t device);
+    const void *owner;
     struct memory_device *devices;
 };
 
-struct memory *memory_new(struct arena *a, int32_t n_devices)
+struct memory *memory_new(struct arena *a, int32_t n_devices,
+                          int64_t (*safe)(const void *owner, int32_t device), const void *owner)
 {
     struct memory *m = ARENA_ARRAY(a, struct memory, 1);
-    m->arena = a;
+    *m = (struct memory){.arena = a, .safe = safe, .owner = owner};
     m->devices = ARENA_ARRAY(a, struct memory_device, (size_t)n_devices);
     return m;
 }
@@ -76,23 +79,22 @@ static void keep(struct memory *m, struct waiting *w, struct change c)
     w->items[i] = c;
 }
 
-void memory_from_lane(struct memory *m, int32_t device, int64_t time_ns, int64_t bytes,
-                      int64_t safe_ns)
+void memory_from_lane(struct memory *m, int32_t device, int64_t time_ns, int64_t bytes)
 {
     struct memory_device *d = &m->devices[device];
     if (d->alone) {
         apply(d, (struct change){time_ns, bytes});
         return;
     }
-    if (d->lane.first + d->lane.n == d->lane.capacity) settle(d, safe_ns);
+    if (d->lane.first + d->lane.n == d->lane.capacity) settle(d, m->safe(m->owner, device));
     keep(m, &d->lane, (struct change){time_ns, bytes});
 }
 
-void memory_from_network(struct memory *m, int32_t device, int64_t time_ns, int64_t bytes,
-                         int64_t safe_ns)
+void memory_from_network(struct memory *m, int32_t device, int64_t time_ns, int64_t bytes)
 {
     struct memory_device *d = &m->devices[device];
-    if (d->network.first + d->network.n == d->network.capacity) settle(d, safe_ns);
+    if (d->network.first + d->network.n == d->network.capacity)
+        settle(d, m->safe(m->owner, device));
     keep(m, &d->network, (struct change){time_ns, bytes});
 }
 

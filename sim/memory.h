@@ -1,7 +1,7 @@
 /* sim/memory.h - how many bytes are alive on each device, and when most of them were.
  *
- * A device's changes come from two sides: its own compute stream, in ascending time but ahead of the event queue, and
- * the network (a receive begins, a sent buffer is free), close to the event queue's time. Both are kept until nothing
+ * A device's changes come from two sides, each nearly in ascending time: its own compute stream, and the network (a
+ * receive begins, a sent buffer is free). Both are kept until nothing
  * earlier can come any more, then merged by time; at one instant bytes are given back before others are taken, because
  * that is the order in which buffers are reused. Changes wait in arrays that grow to the longest run-ahead seen.
  */
@@ -14,14 +14,13 @@
 struct arena;
 struct memory; /* opaque */
 
-struct memory *memory_new(struct arena *a, int32_t n_devices);
+/* safe: an instant before which no change of this device is still to come; asked only where much is waiting. */
+struct memory *memory_new(struct arena *a, int32_t n_devices,
+                          int64_t (*safe)(const void *owner, int32_t device), const void *owner);
 /* What is always there; alone: no change will ever come from the network. */
 void memory_always(struct memory *m, int32_t device, int64_t bytes, bool alone);
-/* safe_ns: no change of any device before this instant is still to come. */
-void memory_from_lane(struct memory *m, int32_t device, int64_t time_ns, int64_t bytes,
-                      int64_t safe_ns);
-void memory_from_network(struct memory *m, int32_t device, int64_t time_ns, int64_t bytes,
-                         int64_t safe_ns);
+void memory_from_lane(struct memory *m, int32_t device, int64_t time_ns, int64_t bytes);
+void memory_from_network(struct memory *m, int32_t device, int64_t time_ns, int64_t bytes);
 int64_t memory_peak(struct memory *m, int32_t device,
                     int64_t *first_ns); /* after the last change */
 

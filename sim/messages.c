@@ -74,18 +74,83 @@ enum status messages_new(struct engine *e, struct cost *k, struct error *err)
     return OK;
 }
 
+/* Channels whose messages change a lane's memory, at either end. */
+static void find_touching(struct engine *e)
+{
+    for (int pass = 0; pass < 2; pass++) {
+        for (int32_t i = 0; i < e->program->n_devices; i++) {
+            struct lane_state *l = &e->lanes[i];
+            if (pass) l->touching = ARENA_ARRAY(e->arena, int32_t, (size_t)l->n_touching);
+            l->n_touching = 0;
+        }
+        for (int32_t i = 0; i < e->program->n_channels; i++) {
+            const struct channel_state *c = &e->channels[i];
+            struct lane_state *ends[2] = {c->born_bytes ? &e->lanes[c->to_lane] : NULL,
+                                          c->dead_bytes ? &e->lanes[c->from_lane] : NULL};
+            for (int k = 0; k < 2; k++) {
+                if (!ends[k]) continue;
+                if (pass) ends[k]->touching[ends[k]->n_touching] = i;
+                ends[k]->n_touching++;
+            }
+        }
+    }
+}
+
+void messages_start(struct engine *e)
+{
+    for (int32_t i = 0; i < e->program->n_channels; i++)
+        e->channels[i].alone = network_alone(e->network, e->channels[i].resource);
+    find_touching(e);
+}
+
+/* When the message at the head of the queue is ready; -1: not known yet. */
+static int64_t ready_at(const struct channel_state *c)
+{
+    if (c->pushed || c->head == c->tail) return -1;
+    int64_t seq = c->queue[c->head & (c->capacity - 1)], when = at(c, seq)->handed_ns;
+    int64_t posted = seq < c->ahead ? 0 : at(c, seq - c->ahead)->consumed_ns;
+    if (posted < 0) return -1;
+    if (posted > when) when = posted;
+    return c->left_ns > when ? c->left_ns : when;
+}
+
+/* The head of the queue has left. */
+static void moved(struct engine *e, int32_t channel, const struct passage *way)
+{
+    struct channel_state *c = &e->channels[channel];
+    if (way->arrival_ns > ENGINE_MOST_NS)
+        engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
+    int64_t seq = c->queue[c->head++ & (c->capacity - 1)];
+    at(c, seq)->left_ns = c->left_ns = way->left_ns;
+    at(c, seq)->arrival_ns = way->arrival_ns;
+    for (; at(c, c->low)->left_ns >= 0; c->low++)
+        if (c->low >= c->keep) *at(c, c->low - c->keep) = UNKNOWN;
+    c->pushed = false;
+    if (c->dead_bytes) memory_from_network(e->memory, c->from_lane, way->left_ns, -c->dead_bytes);
+    if (e->trace) report_message(e, channel, seq, way);
+    engine_wake(e, c->to_lane);
+    engine_wake(e, c->from_lane);
+}
+
 static void become_ready(struct engine *e, int32_t channel)
 {
     struct channel_state *c = &e->channels[channel];
-    if (c->pushed || c->head == c->tail) return;
-    int64_t seq = c->queue[c->head & (c->capacity - 1)], when = at(c, seq)->handed_ns;
-    int64_t posted = seq < c->ahead ? 0 : at(c, seq - c->ahead)->consumed_ns;
-    if (posted < 0) return;
-    if (posted > when) when = posted;
-    if (c->left_ns > when) when = c->left_ns;
-    c->pushed = true;
-    event_queue_push(e->queue,
-                     (struct event){.time_ns = when, .kind = EVENT_READY, .index = channel});
+    int64_t when = ready_at(c);
+    if (when < 0) return;
+    if (!c->alone) {
+        c->pushed = true;
+        event_queue_push(e->queue,
+                         (struct event){.time_ns = when, .kind = EVENT_READY, .index = channel});
+        return;
+    }
+    for (; when >= 0 && e->stop != STOP_ERROR; when = ready_at(c)) {
+        struct passage way;
+        if (!network_ready(e->network, channel, c->resource, c->occupancy_ns, when, &way))
+            BUG("a channel alone on its link waits for others");
+        e->events++;
+        messages_started(e, channel, way.start_ns);
+        moved(e, channel, &way);
+    }
 }
 
 /* A sender that is bound by no ring may hand over as much as it likes. */
@@ -138,6 +203,16 @@ int64_t messages_arrival(const struct engine *e, int32_t channel, int64_t seq)
     return find(e, channel, seq)->arrival_ns;
 }
 
+int64_t messages_settled(const struct engine *e, int32_t lane)
+{
+    int64_t least = INT64_MAX;
+    for (int32_t i = 0; i < e->lanes[lane].n_touching; i++) {
+        const struct channel_state *c = &e->channels[e->lanes[lane].touching[i]];
+        if (c->left_ns < least) least = c->left_ns;
+    }
+    return least;
+}
+
 int64_t messages_left(const struct engine *e, int32_t channel, int64_t seq)
 {
     return find(e, channel, seq)->left_ns;
@@ -146,23 +221,11 @@ int64_t messages_left(const struct engine *e, int32_t channel, int64_t seq)
 void messages_started(struct engine *e, int32_t channel, int64_t start_ns)
 {
     struct channel_state *c = &e->channels[channel];
-    if (c->born_bytes)
-        memory_from_network(e->memory, c->to_lane, start_ns, c->born_bytes, e->now_ns);
+    if (c->born_bytes) memory_from_network(e->memory, c->to_lane, start_ns, c->born_bytes);
 }
 
-void messages_moved(struct engine *e, int32_t channel, const struct passage *way)
+void messages_left_link(struct engine *e, int32_t channel, const struct passage *way)
 {
-    struct channel_state *c = &e->channels[channel];
-    int64_t seq = c->queue[c->head++ & (c->capacity - 1)];
-    at(c, seq)->left_ns = c->left_ns = way->left_ns;
-    at(c, seq)->arrival_ns = way->arrival_ns;
-    for (; at(c, c->low)->left_ns >= 0; c->low++)
-        if (c->low >= c->keep) *at(c, c->low - c->keep) = UNKNOWN;
-    c->pushed = false;
-    if (c->dead_bytes)
-        memory_from_network(e->memory, c->from_lane, way->left_ns, -c->dead_bytes, e->now_ns);
-    if (e->trace) report_message(e, channel, seq, way);
+    moved(e, channel, way);
     become_ready(e, channel);
-    lane_run(e, c->to_lane);
-    lane_run(e, c->from_lane);
 }

@@ -84,6 +84,11 @@ void network_start(struct network *n, struct arena *a)
             n->resources[i].flows = ARENA_ARRAY(a, struct flow, (size_t)n->resources[i].n_owners);
 }
 
+bool network_alone(const struct network *n, int32_t resource)
+{
+    return resource < 0 || (n->resources[resource].n_owners == 1 && !n->resources[resource].fair);
+}
+
 int64_t network_occupancy_ns(const struct network *n, int32_t resource, int64_t bytes)
 {
     return resource < 0 ? 0 : cost_occupancy_ns(&n->resources[resource].cost, bytes);

@@ -38,6 +38,9 @@ MUST_CHECK enum status network_join(struct network *n, struct cost *k, int32_t l
                                     struct error *err);
 void network_start(struct network *n, struct arena *a);
 int64_t network_occupancy_ns(const struct network *n, int32_t resource, int64_t bytes);
+/* Whether one owner alone sends here, first in first out: then a passage follows from the owner's own messages, and no
+ * event is needed to keep them in order. After network_start. */
+bool network_alone(const struct network *n, int32_t resource);
 /* A message is ready now. true: its passage is known. false: it starts now and ends by an event. */
 bool network_ready(struct network *n, int32_t owner, int32_t resource, int64_t occupancy_ns,
                    int64_t now_ns, struct passage *out);

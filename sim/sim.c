@@ -52,11 +52,20 @@ static enum status make_lanes(struct engine *e, struct cost *k, struct error *er
     return OK;
 }
 
+/* A lane's changes come in order of its time, a channel's in order of its messages, nothing before the next event. */
+static int64_t memory_settled(const void *engine, int32_t device)
+{
+    const struct engine *e = engine;
+    int64_t own = e->lanes[device].now_ns, messages = messages_settled(e, device);
+    int64_t least = own < messages ? own : messages;
+    return least > e->now_ns ? least : e->now_ns;
+}
+
 static void start_memory(struct engine *e)
 {
     const struct program *p = e->program;
     bool *meets = ARENA_ARRAY(e->arena, bool, (size_t)p->n_devices);
-    e->memory = memory_new(e->arena, p->n_devices);
+    e->memory = memory_new(e->arena, p->n_devices, memory_settled, e);
     for (int32_t i = 0; i < p->n_channels; i++) {
         const struct channel_state *c = &e->channels[i];
         if (c->born_bytes) meets[c->to_lane] = true;
@@ -77,6 +86,8 @@ static enum status set_up(struct engine *e, struct cost *k, const struct sim_opt
     e->queue = event_queue_new(e->arena, (size_t)p->n_channels + 4 * (size_t)p->n_devices + 16);
     e->network = network_new(e->arena, p, e->queue, EVENT_FLOW);
     e->trace = o->keep_trace ? trace_new(e->arena, TRACE_SIM, p) : NULL;
+    e->wake = ARENA_ARRAY(e->arena, int32_t, (size_t)p->n_devices);
+    e->awake = ARENA_ARRAY(e->arena, bool, (size_t)p->n_devices);
     e->step_lanes = ARENA_ARRAY(e->arena, int32_t, (size_t)e->steps);
     e->step_last = ARENA_ARRAY(e->arena, int32_t, (size_t)e->steps);
     e->step_end_ns = ARENA_ARRAY(e->arena, int64_t, (size_t)e->steps);
@@ -86,6 +97,7 @@ static enum status set_up(struct engine *e, struct cost *k, const struct sim_opt
     TRY(messages_new(e, k, err));
     TRY(collective_new(e, k, err));
     network_start(e->network, e->arena);
+    messages_start(e);
     start_memory(e);
     return OK;
 }
@@ -95,7 +107,7 @@ static void moved(struct engine *e, int32_t owner, const struct passage *way)
     if (way->arrival_ns > ENGINE_MOST_NS)
         engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
     else if (owner < e->program->n_channels)
-        messages_moved(e, owner, way);
+        messages_left_link(e, owner, way);
     else
         collective_moved(e, owner - e->program->n_channels, way);
 }
@@ -113,10 +125,31 @@ static void ready(struct engine *e, int32_t owner)
     if (known) moved(e, owner, &way);
 }
 
+void engine_wake(struct engine *e, int32_t lane)
+{
+    if (e->awake[lane]) return;
+    e->awake[lane] = true;
+    int32_t at = e->first_wake + e->n_wake++;
+    e->wake[at < e->program->n_devices ? at : at - e->program->n_devices] = lane;
+}
+
+/* Everything that follows without another event. */
+static void follow_up(struct engine *e)
+{
+    while (e->n_wake && e->stop == STOP_NOT) {
+        int32_t lane = e->wake[e->first_wake];
+        if (++e->first_wake == e->program->n_devices) e->first_wake = 0;
+        e->n_wake--;
+        e->awake[lane] = false;
+        lane_run(e, lane);
+    }
+}
+
 static void run(struct engine *e)
 {
     for (int32_t i = 0; i < e->program->n_devices; i++) lane_start(e, i);
-    for (int32_t i = 0; i < e->program->n_devices; i++) lane_run(e, i);
+    for (int32_t i = 0; i < e->program->n_devices; i++) engine_wake(e, i);
+    follow_up(e);
     while (e->stop == STOP_NOT && event_queue_size(e->queue)) {
         struct event x = event_queue_pop(e->queue);
         struct passage way;
@@ -129,6 +162,7 @@ static void run(struct engine *e)
             ready(e, x.index);
         else if (network_flow(e->network, &x, &owner, &way))
             moved(e, owner, &way);
+        follow_up(e);
     }
 }
 

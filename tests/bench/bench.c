@@ -187,12 +187,22 @@ static void bench_exec(void)
     arena_free(a);
 }
 
-int main(void)
+static const struct {
+    const char *name;
+    void (*run)(void);
+} benches[] = {{"p2p", bench_p2p},
+               {"operators", bench_operators},
+               {"planner", bench_planner},
+               {"fit", bench_fit},
+               {"exec", bench_exec}};
+
+/* All of them, or those named. */
+int main(int argc, char **argv)
 {
-    bench_p2p();
-    bench_operators();
-    bench_planner();
-    bench_fit();
-    bench_exec();
+    for (size_t i = 0; i < sizeof benches / sizeof *benches; i++) {
+        bool wanted = argc < 2;
+        for (int k = 1; k < argc; k++) wanted |= !strcmp(argv[k], benches[i].name);
+        if (wanted) benches[i].run();
+    }
     return 0;
 }
