@@ -73,6 +73,8 @@ struct program_link {
     double bandwidth_Bps, latency_s; /* as stated; 0 where the profile knows */
     bool half_duplex, emulated;
     int32_t sharing; /* enum link_sharing */
+    double
+        compute_slowdown; /* operators at both ends take 1 + this times as long while a message moves; infinite: they stop */
 };
 
 enum slot_class {

@@ -269,9 +269,18 @@ static void message_over(struct engine *e, int32_t member, int64_t when_ns)
     run_stream(e, m->lane);
 }
 
+void collective_started(struct engine *e, int32_t hop, int64_t start_ns)
+{
+    const struct hop *h = &e->collectives->hops[hop];
+    const struct member *m = e->collectives->members;
+    if (e->overlap) overlap_begins(e, h->link, m[h->from].lane, m[h->to].lane, start_ns);
+}
+
 void collective_moved(struct engine *e, int32_t hop, const struct passage *way)
 {
     struct hop h = e->collectives->hops[hop];
+    const struct member *m = e->collectives->members;
+    if (e->overlap) overlap_ends(e, h.link, m[h.from].lane, m[h.to].lane, way->left_ns);
     message_over(e, h.from, way->left_ns);
     message_over(e, h.to, way->arrival_ns);
     engine_wake(e, e->collectives->members[h.from].lane);

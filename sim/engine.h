@@ -4,6 +4,7 @@
  *   lane.c        a device's compute stream: runs ahead of the event queue until it must wait
  *   messages.c    channels: who handed over, who posted, who has left
  *   collective.c  rings and chains on the collective streams
+ *   overlap.c     operators slowed while messages move
  *   report.c      spans, and who is blocked
  *
  * Lanes meet only in messages and collectives, so a lane may run ahead of the queue's time: what it hands over lies in
@@ -30,7 +31,10 @@
 
 enum engine_event {
     EVENT_READY,
-    EVENT_FLOW
+    EVENT_FLOW,
+    EVENT_COMPUTED,
+    EVENT_WAKE,
+    EVENT_MOVING
 }; /* READY: index is a channel, or n_channels + hop of a collective */
 enum engine_stop { STOP_NOT, STOP_LIMIT, STOP_STEADY, STOP_ERROR };
 
@@ -73,6 +77,7 @@ struct channel_state {
 };
 
 struct collectives;
+struct overlap;
 
 struct engine {
     struct arena *arena;
@@ -81,9 +86,10 @@ struct engine {
     struct network *network;
     struct memory *memory;
     struct collectives *collectives;
-    struct trace *trace;               /* NULL: not kept */
-    struct lane_state *lanes;          /* (n_devices) */
-    bool *awake;                       /* (n_devices): in the list */
+    struct overlap *overlap;  /* NULL where no link slows computing down: lanes run ahead */
+    struct trace *trace;      /* NULL: not kept */
+    struct lane_state *lanes; /* (n_devices) */
+    bool *awake;              /* (n_devices): in the list */
     int32_t *wake, n_wake, first_wake; /* (n_devices) a ring: lanes that may go on */
     struct channel_state *channels;    /* (n_channels) */
     int32_t *lane_of_stage;            /* (n_stages) */
@@ -128,11 +134,22 @@ void collective_hand_over(struct engine *e, int32_t group, int32_t lane, int64_t
 int64_t collective_end(const struct engine *e, int32_t group, int32_t lane,
                        int32_t step); /* -1: not known yet */
 int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupancy_ns);
+void collective_started(struct engine *e, int32_t hop, int64_t start_ns);
 void collective_moved(struct engine *e, int32_t hop, const struct passage *way);
 int32_t collective_unfinished(const struct engine *e, int32_t lane); /* group it is in; -1 */
 
+/* overlap.c; without a slowdown anywhere e->overlap stays NULL and only overlap_new is called */
+void overlap_new(struct engine *e);
+/* true: the operator has ended now. false: it runs, and is to be asked again when the lane is woken. */
+bool overlap_compute(struct engine *e, int32_t lane, int64_t work_ns, int64_t *begin_ns);
+bool overlap_wait(struct engine *e, int32_t lane, int64_t when_ns); /* true: it is time */
+void overlap_begins(struct engine *e, int32_t link, int32_t from, int32_t to, int64_t start_ns);
+void overlap_ends(struct engine *e, int32_t link, int32_t from, int32_t to, int64_t left_ns);
+void overlap_event(struct engine *e, const struct event *x);
+
 /* report.c */
-void report_operator(struct engine *e, int32_t lane, const struct code *c);
+void report_operator(struct engine *e, int32_t lane, const struct code *c, int64_t begin_ns,
+                     int64_t end_ns);
 void report_message(struct engine *e, int32_t channel, int64_t seq, const struct passage *way);
 void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t link, int32_t part,
                        int32_t step, int64_t begin_ns, int64_t end_ns, int64_t bytes);

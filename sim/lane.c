@@ -66,10 +66,23 @@ static void end_call(struct engine *e, struct lane_state *l)
 }
 
 /* Until an instant that may not be known yet (-1). */
-static bool wait_until(struct lane_state *l, int64_t when_ns)
+static bool wait_until(struct engine *e, int32_t lane, struct lane_state *l, int64_t when_ns)
 {
-    if (when_ns < 0) return false;
+    if (when_ns < 0 || (e->overlap && !overlap_wait(e, lane, when_ns))) return false;
     if (when_ns > l->now_ns) l->now_ns = when_ns;
+    return true;
+}
+
+static bool compute(struct engine *e, int32_t lane, struct lane_state *l, const struct code *c)
+{
+    int64_t begin = l->now_ns, end = l->now_ns + c->amount;
+    if (e->overlap) {
+        if (!overlap_compute(e, lane, c->amount, &begin)) return false;
+        end = e->now_ns;
+        l->busy_ns += end - begin - c->amount;
+    }
+    if (e->trace) report_operator(e, lane, c, begin, end);
+    l->now_ns = end;
     return true;
 }
 
@@ -78,11 +91,12 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
 {
     switch (c->kind) {
     case CODE_ROOM:
-        return wait_until(l, l->seq < c->amount ? 0 : messages_left(e, c->arg, l->seq - c->amount));
+        return wait_until(e, lane, l,
+                          l->seq < c->amount ? 0 : messages_left(e, c->arg, l->seq - c->amount));
     case CODE_RECEIVE:
-        return wait_until(l, messages_arrival(e, c->arg, l->seq));
+        return wait_until(e, lane, l, messages_arrival(e, c->arg, l->seq));
     case CODE_AWAIT:
-        return wait_until(l, collective_end(e, c->arg, lane, l->step));
+        return wait_until(e, lane, l, collective_end(e, c->arg, lane, l->step));
     case CODE_BORN:
         memory_from_lane(e->memory, lane, l->now_ns, c->amount);
         return true;
@@ -90,9 +104,7 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
         memory_from_lane(e->memory, lane, l->now_ns, -c->amount);
         return true;
     case CODE_COMPUTE:
-        if (e->trace) report_operator(e, lane, c);
-        l->now_ns += c->amount;
-        return true;
+        return compute(e, lane, l, c);
     case CODE_SEND:
         messages_hand_over(e, c->arg, l->seq, l->now_ns);
         return true;

@@ -126,6 +126,8 @@ static void moved(struct engine *e, int32_t channel, const struct passage *way)
     for (; at(c, c->low)->left_ns >= 0; c->low++)
         if (c->low >= c->keep) *at(c, c->low - c->keep) = UNKNOWN;
     c->pushed = false;
+    if (e->overlap)
+        overlap_ends(e, e->program->channels[channel].link, c->from_lane, c->to_lane, way->left_ns);
     if (c->dead_bytes) memory_from_network(e->memory, c->from_lane, way->left_ns, -c->dead_bytes);
     if (e->trace) report_message(e, channel, seq, way);
     engine_wake(e, c->to_lane);
@@ -221,6 +223,8 @@ int64_t messages_left(const struct engine *e, int32_t channel, int64_t seq)
 void messages_started(struct engine *e, int32_t channel, int64_t start_ns)
 {
     struct channel_state *c = &e->channels[channel];
+    if (e->overlap)
+        overlap_begins(e, e->program->channels[channel].link, c->from_lane, c->to_lane, start_ns);
     if (c->born_bytes) memory_from_network(e->memory, c->to_lane, start_ns, c->born_bytes);
 }
 

@@ -4,7 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-void report_operator(struct engine *e, int32_t lane, const struct code *c)
+void report_operator(struct engine *e, int32_t lane, const struct code *c, int64_t begin_ns,
+                     int64_t end_ns)
 {
     const struct lane_state *l = &e->lanes[lane];
     const struct program_op *op = &e->program->stages[l->stage].ops[c->arg];
@@ -19,8 +20,8 @@ void report_operator(struct engine *e, int32_t lane, const struct code *c)
                                       .step = l->step,
                                       .microbatch = l->call.microbatch,
                                       .op = c->arg,
-                                      .begin_ns = l->now_ns,
-                                      .end_ns = l->now_ns + c->amount,
+                                      .begin_ns = begin_ns,
+                                      .end_ns = end_ns,
                                       .bytes = bytes,
                                       .key = op->key,
                                       .name = op_kind_name(op->kind)});

@@ -97,6 +97,7 @@ static enum status set_up(struct engine *e, struct cost *k, const struct sim_opt
     TRY(messages_new(e, k, err));
     TRY(collective_new(e, k, err));
     network_start(e->network, e->arena);
+    overlap_new(e);
     messages_start(e);
     start_memory(e);
     return OK;
@@ -121,7 +122,11 @@ static void ready(struct engine *e, int32_t owner)
                            ? e->channels[owner].resource
                            : collective_resource(e, owner - e->program->n_channels, &occupancy_ns);
     bool known = network_ready(e->network, owner, resource, occupancy_ns, e->now_ns, &way);
-    if (channel) messages_started(e, owner, known ? way.start_ns : e->now_ns);
+    int64_t start_ns = known ? way.start_ns : e->now_ns;
+    if (channel)
+        messages_started(e, owner, start_ns);
+    else
+        collective_started(e, owner - e->program->n_channels, start_ns);
     if (known) moved(e, owner, &way);
 }
 
@@ -160,6 +165,8 @@ static void run(struct engine *e)
             e->stop = STOP_LIMIT;
         else if (x.kind == EVENT_READY)
             ready(e, x.index);
+        else if (x.kind != EVENT_FLOW)
+            overlap_event(e, &x);
         else if (network_flow(e->network, &x, &owner, &way))
             moved(e, owner, &way);
         follow_up(e);

@@ -25,10 +25,11 @@ struct pipes { /* what a test fills in; 0 means what the comment says */
     int64_t latency_ns[PIPES_MOST];
     bool half_duplex[PIPES_MOST], one_link; /* one_link: all messages cross link 0 */
     enum link_sharing sharing;
-    int32_t ahead, buffers; /* receives posted early, send buffers: enough never to matter */
-    int64_t kept_bytes;     /* a microbatch's activations: 0 */
-    int32_t ops;            /* operators of F and of B, equal in time: 1 */
-    int32_t reversed;       /* lanes in reverse order */
+    double compute_slowdown; /* of every link */
+    int32_t ahead, buffers;  /* receives posted early, send buffers: enough never to matter */
+    int64_t kept_bytes;      /* a microbatch's activations: 0 */
+    int32_t ops;             /* operators of F and of B, equal in time: 1 */
+    int32_t reversed;        /* lanes in reverse order */
     double pace;
     /* data parallelism: every stage is a replica of its own with one group over all */
     bool parallel;
@@ -201,8 +202,13 @@ static inline void pipes_links(struct pipes_made *m, const struct pipes *in)
                                             .stated = true,
                                             .half_duplex = in->half_duplex[i],
                                             .sharing = in->sharing};
-        p->links[i] = (struct program_link){
-            name, 1e9, latency_s, in->half_duplex[i], false, (int32_t)in->sharing};
+        p->links[i] = (struct program_link){name,
+                                            1e9,
+                                            latency_s,
+                                            in->half_duplex[i],
+                                            false,
+                                            (int32_t)in->sharing,
+                                            in->compute_slowdown};
     }
 }
 

@@ -1,6 +1,8 @@
 /* Expected times are worked by hand or come from a closed form, in whole nanoseconds; nothing is rounded unless said. */
 #include "tests/pipelines.h"
 
+#include <math.h>
+
 static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
@@ -157,6 +159,34 @@ static int64_t two_ways(bool half_duplex)
     in.warmup[0] = 12;
     return pipes_makespan(arena, &in);
 }
+
+START_TEST(operators_take_longer_while_a_message_moves)
+{
+    /* f = 10, b = 20, transfer 5, m = 2, slowdown 1/2: an operator advances two thirds as fast while a message moves.
+     * d0: F0 0-10. Activation 0 10-15: F1 does 3 1/3 (3) by 15, 7 more by 22. d1: F0 15-25 with activation 1 at 22-27:
+     * 7 + 2 at 27 (3 done in 5 ns, 0 left): F0 of d1 at 27? 10 = 7 by 22, 3 more at 2/3 take 4.5 → 5: 27. B0 27-47,
+     * F1 47-57 with gradient 0 at 47-52: 3 by 52, 7 more by 59. B1 59-79. d0: B0 from 52 to 72; B1 84-104. */
+    struct pipes in = uniform(2, 2, 10, 20);
+    in.transfer_ns[0] = 5;
+    in.compute_slowdown = 0.5;
+    struct sim_result r = pipes_run(pipes_make(arena, &in), 1, false);
+    ck_assert_int_eq(r.makespan_ns, 104);
+    /* An operator that a message touches ends at the next whole nanosecond: two of them are on the way. */
+    in.compute_slowdown = 1e-6;
+    ck_assert_int_eq(pipes_makespan(arena, &in), 102);
+}
+END_TEST
+
+START_TEST(operators_stand_still_under_a_link_that_stops_them)
+{
+    /* As above; d0: F0 0-10, stands until 15, F1 15-25. d1: F0 15-25, stands until 30: B0 30-50, stands until 55, F1 55-65,
+     * B1 65-85. d0: B0 55-75; B1 90-110. */
+    struct pipes in = uniform(2, 2, 10, 20);
+    in.transfer_ns[0] = 5;
+    in.compute_slowdown = INFINITY;
+    ck_assert_int_eq(pipes_makespan(arena, &in), 110);
+}
+END_TEST
 
 START_TEST(a_half_duplex_link_takes_twice_as_long_for_traffic_both_ways)
 {
@@ -428,6 +458,8 @@ Suite *sim_suite(void)
     tcase_add_test(t, uniform_1f1b_and_gpipe_take_m_plus_p_minus_1_rounds);
     tcase_add_test(t, latency_delays_a_message_and_not_the_next_one);
     tcase_add_test(t, a_slow_link_sets_the_rate);
+    tcase_add_test(t, operators_take_longer_while_a_message_moves);
+    tcase_add_test(t, operators_stand_still_under_a_link_that_stops_them);
     tcase_add_test(t, a_half_duplex_link_takes_twice_as_long_for_traffic_both_ways);
     tcase_add_test(t, two_flows_share_a_fair_link_equally);
     tcase_add_test(t, a_fifo_link_serves_messages_in_order_of_readiness);

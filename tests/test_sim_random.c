@@ -2,6 +2,8 @@
 #include "core/rng.h"
 #include "tests/pipelines.h"
 
+#include <math.h>
+
 static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
@@ -172,6 +174,39 @@ static bool same_span(const struct span *x, const struct span *y)
            x->part == y->part && x->begin_ns == y->begin_ns && x->end_ns == y->end_ns &&
            x->bytes == y->bytes && x->key == y->key && !strcmp(x->name, y->name);
 }
+
+/* A slowdown below a millionth changes no duration, but holds every lane at the queue's time. Where several messages are
+ * ready for one link at the same instant their order is that of pushes, which differs. */
+START_TEST(running_ahead_of_the_queue_changes_nothing)
+{
+    for (uint64_t seed = 0; seed < CASES; seed++) {
+        struct pipes in = random_pipeline(seed);
+        in.one_link = false;
+        memset(in.half_duplex, 0, sizeof in.half_duplex);
+        int64_t ahead = pipes_makespan(arena, &in);
+        in.compute_slowdown = 1e-9;
+        ck_assert_int_eq(pipes_makespan(arena, &in), ahead);
+        arena_reset(arena);
+    }
+}
+END_TEST
+
+/* Than without: a greater slowdown may move a message to where it disturbs less. */
+START_TEST(messages_that_slow_operators_down_never_make_a_step_shorter)
+{
+    for (uint64_t seed = 0; seed < CASES; seed++) {
+        struct pipes in = random_pipeline(seed);
+        in.one_link = false, in.sharing = LINK_FIFO;
+        memset(in.half_duplex, 0, sizeof in.half_duplex);
+        int64_t without = pipes_makespan(arena, &in);
+        in.compute_slowdown = 0.25 * (double)draw(1, 8);
+        ck_assert_int_ge(pipes_makespan(arena, &in), without);
+        in.compute_slowdown = INFINITY;
+        ck_assert_int_ge(pipes_makespan(arena, &in), without);
+        arena_reset(arena);
+    }
+}
+END_TEST
 
 START_TEST(two_runs_tell_the_same_spans)
 {
@@ -411,6 +446,8 @@ Suite *sim_random_suite(void)
     tcase_add_test(t, twice_the_costs_take_twice_the_time);
     tcase_add_test(t, the_order_of_the_lanes_changes_nothing);
     tcase_add_test(t, a_steady_state_that_is_seen_early_is_the_one_that_is_reached);
+    tcase_add_test(t, running_ahead_of_the_queue_changes_nothing);
+    tcase_add_test(t, messages_that_slow_operators_down_never_make_a_step_shorter);
     tcase_add_test(t, two_runs_tell_the_same_spans);
     tcase_add_test(t, a_trace_does_not_change_what_is_simulated);
     tcase_add_test(t, peak_memory_is_what_the_spans_say);
