@@ -20,6 +20,10 @@
  *   AWAIT group       the compute stream waits until this step's collective `group` has ended.
  *   LOAD              inputs of this microbatch (tokens, positions, targets) are put into their slots.
  *   LOSS              the loss slot of this microbatch is recorded.
+ *   COLLECT group     the compute stream joins collective `group` of this call and goes on when it has ended: it starts when
+ *                     the last member has come, and takes 2(n−1) steps of the longest chunk over the slowest hop of the ring.
+ *                     Members meet in it once for each COLLECT, in their common order. What devices that share one
+ *                     stage do between operators; simulated only, so that program files have none.
  * A call starts with an implied wait: before a call of microbatch seq writes a slot of a ring with
  * `sent` (a channel's source), message seq − count of that channel must have left (occupancy over).
  * A message may start to move when it is handed over, its receive is posted, the message before it on
@@ -120,7 +124,7 @@ struct program_op {
     uint64_t key; /* op_key */
 };
 
-#define INSTR_KINDS(X) X(COMPUTE) X(RECEIVE) X(SEND) X(REDUCE) X(AWAIT) X(LOAD) X(LOSS)
+#define INSTR_KINDS(X) X(COMPUTE) X(RECEIVE) X(SEND) X(REDUCE) X(AWAIT) X(LOAD) X(LOSS) X(COLLECT)
 enum instr_kind {
 #define X(name) INSTR_##name,
     INSTR_KINDS(X)
@@ -130,7 +134,7 @@ enum instr_kind {
 struct instr {
     enum instr_kind kind;
     int32_t
-        arg; /* COMPUTE: op of the stage; RECEIVE, SEND: channel; REDUCE, AWAIT: group; LOAD: -1; LOSS: slot */
+        arg; /* COMPUTE: op of the stage; RECEIVE, SEND: channel; REDUCE, AWAIT, COLLECT: group; LOAD: -1; LOSS: slot */
 };
 
 struct procedure {
@@ -197,6 +201,8 @@ struct group {
     int32_t *back_link, *back_direction; /* CHAIN: from member i to i-1; NULL otherwise */
     enum dtype dtype;
     int64_t elements; /* summed over segments */
+    bool
+        each_call; /* COLLECT's: no segments, members meet in every call; else REDUCE's, once a step */
 };
 
 /* A lane's order: runs of a repeated body. The k-th repetition of a body calls each entry with microbatch + k. */

@@ -194,6 +194,7 @@ static enum status check_instr(const struct check *c, const struct instr *x)
     case INSTR_LOSS:
         good = in(x->arg, c->s->n_slots) && shape_elements(&c->s->slots[x->arg].shape) == 1;
         break;
+    case INSTR_COLLECT: /* simulated only */
     case INSTR_KIND_COUNT:
         break;
     }

@@ -307,6 +307,7 @@ static enum status take(struct worker *w, const struct instr *x, const struct ta
         return take_load(w, t, err);
     case INSTR_LOSS:
         return take_loss(w, x->arg, t, err);
+    case INSTR_COLLECT:
     case INSTR_KIND_COUNT:
         break;
     }

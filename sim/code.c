@@ -5,17 +5,16 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <string.h>
 
 struct writer {
     struct arena *a;
+    const struct code_pricing *by;
     const struct program *p;
     const struct program_stage *s;
     int32_t device;
-    struct cost *k;
-    const struct sim_scale *scale;
-    bool each; /* operators one by one */
     int32_t n;
-    struct code *code;
+    struct code *code; /* room for the longest procedure of the stage */
 };
 
 static void put(struct writer *w, enum code_kind kind, int32_t arg, int64_t amount)
@@ -65,9 +64,9 @@ static enum status price(const struct writer *w, const struct program_op *op, in
                          struct error *err)
 {
     double factor = 1;
-    TRY(cost_op(w->k, w->p->devices[w->device].type_index, op, out_ns, err));
-    if (w->scale && w->scale->device) factor *= w->scale->device[w->device];
-    if (w->scale && w->scale->kind) factor *= w->scale->kind[op->kind];
+    TRY(cost_op(w->by->cost, w->p->devices[w->device].type_index, op, out_ns, err));
+    if (w->by->scale && w->by->scale->device) factor *= w->by->scale->device[w->device];
+    if (w->by->scale && w->by->scale->kind) factor *= w->by->scale->kind[op->kind];
     if (factor == 1) return OK;
     double ns = (double)*out_ns * factor;
     if (!(ns >= 0 && ns <= (double)COST_MOST_NS))
@@ -89,7 +88,7 @@ static enum status put_operator(struct writer *w, struct code_procedure *out, in
                          "the operators of one procedure of stage %d take more than ten years",
                          (int)w->s->stage);
     struct code *last = w->n ? &w->code[w->n - 1] : NULL;
-    if (!w->each && last && last->kind == CODE_COMPUTE)
+    if (!w->by->each_operator && last && last->kind == CODE_COMPUTE)
         last->amount += ns, last->arg = -1;
     else
         put(w, CODE_COMPUTE, index, ns);
@@ -102,8 +101,6 @@ static enum status write_procedure(struct writer *w, const struct procedure *f,
     int64_t born = born_bytes(w->s, f->letter), dead = dead_bytes(w->s, f->letter);
     *out = (struct code_procedure){.letter = f->letter};
     w->n = 0;
-    w->code = ARENA_ARRAY(w->a, struct code, 2 * (size_t)f->n_instrs + (size_t)w->s->n_rings + 3);
-    out->code = w->code;
     out->messages = put_room(w, f);
     for (int32_t i = 0; i < f->n_instrs; i++) {
         const struct instr *x = &f->instrs[i];
@@ -114,6 +111,7 @@ static enum status write_procedure(struct writer *w, const struct procedure *f,
         if (x->kind == INSTR_SEND) put(w, CODE_SEND, x->arg, 0);
         if (x->kind == INSTR_REDUCE) put(w, CODE_REDUCE, x->arg, 0);
         if (x->kind == INSTR_AWAIT) put(w, CODE_AWAIT, x->arg, 0);
+        if (x->kind == INSTR_COLLECT) put(w, CODE_COLLECT, x->arg, w->by->meeting_ns[x->arg]);
         if (x->kind == INSTR_RECEIVE || x->kind == INSTR_SEND) out->messages = true;
     }
     if (born) put(w, CODE_BORN, -1, born);
@@ -121,18 +119,32 @@ static enum status write_procedure(struct writer *w, const struct procedure *f,
         if (f->instrs[i].kind == INSTR_RECEIVE) put(w, CODE_CONSUMED, f->instrs[i].arg, 0);
     if (dead) put(w, CODE_DEAD, -1, dead);
     put(w, CODE_END, -1, 0);
+    out->code = ARENA_ARRAY(w->a, struct code, (size_t)w->n);
+    memcpy(out->code, w->code, (size_t)w->n * sizeof *w->code);
     return OK;
 }
 
-enum status code_stage(struct arena *a, const struct program *p, int32_t stage, int32_t device,
-                       struct cost *k, const struct sim_scale *scale, bool each_operator,
-                       struct code_procedure **out, struct error *err)
+enum status code_stage(struct arena *a, const struct code_pricing *by, int32_t stage,
+                       int32_t device, struct code *scratch, struct code_procedure **out,
+                       struct error *err)
 {
-    const struct program_stage *s = &p->stages[stage];
+    const struct program_stage *s = &by->program->stages[stage];
     struct writer w = {
-        .a = a, .p = p, .s = s, .device = device, .k = k, .scale = scale, .each = each_operator};
+        .a = a, .by = by, .p = by->program, .s = s, .device = device, .code = scratch};
     *out = ARENA_ARRAY(a, struct code_procedure, (size_t)s->n_procedures);
     for (int32_t i = 0; i < s->n_procedures; i++)
         TRY(write_procedure(&w, &s->procedures[i], &(*out)[i], err));
     return OK;
+}
+
+size_t code_most(const struct program *p)
+{
+    size_t most = 0;
+    for (int32_t s = 0; s < p->n_stages; s++)
+        for (int32_t i = 0; i < p->stages[s].n_procedures; i++) {
+            const struct procedure *f = &p->stages[s].procedures[i];
+            size_t n = 2 * (size_t)f->n_instrs + (size_t)p->stages[s].n_rings + 3;
+            if (n > most) most = n;
+        }
+    return most;
 }

@@ -53,7 +53,7 @@ struct collectives {
 
 static int32_t hops_of(const struct group *g)
 {
-    if (g->n_members < 2) return 0;
+    if (g->n_members < 2 || g->each_call) return 0;
     return g->algorithm == GROUP_RING ? g->n_members : 2 * (g->n_members - 1);
 }
 
@@ -80,8 +80,8 @@ static void count(struct engine *e, struct collectives *c)
     for (int32_t i = 0; i < p->n_groups; i++) {
         const struct group *g = &p->groups[i];
         c->first_member[i] = c->n_members, c->first_hop[i] = c->n_hops;
-        c->n_members += g->n_members, c->n_hops += hops_of(g);
-        for (int32_t m = 0; m < g->n_members; m++)
+        c->n_members += g->each_call ? 0 : g->n_members, c->n_hops += hops_of(g);
+        for (int32_t m = 0; m < g->n_members && !g->each_call; m++)
             c->streams[e->lane_of_stage[g->members[m].stage]].n_members++;
     }
     c->members = ARENA_ARRAY(e->arena, struct member, (size_t)c->n_members);
@@ -102,7 +102,7 @@ enum status collective_new(struct engine *e, struct cost *k, struct error *err)
     count(e, c);
     for (int32_t i = 0; i < p->n_groups; i++) {
         const struct group *g = &p->groups[i];
-        for (int32_t m = 0; m < g->n_members; m++) {
+        for (int32_t m = 0; m < g->n_members && !g->each_call; m++) {
             int32_t lane = e->lane_of_stage[g->members[m].stage], at = c->first_member[i] + m;
             struct stream_state *s = &c->streams[lane];
             c->members[at] = (struct member){

@@ -4,6 +4,7 @@
  *   lane.c        a device's compute stream: runs ahead of the event queue until it must wait
  *   messages.c    channels: who handed over, who posted, who has left
  *   collective.c  rings and chains on the collective streams
+ *   collect.c     collectives inside calls
  *   overlap.c     operators slowed while messages move
  *   report.c      spans, and who is blocked
  *
@@ -50,7 +51,8 @@ struct lane_state {
     int64_t update_ns;                 /* end of this step's last update, -1 before */
     int64_t busy_ns;                   /* compute of this step */
     int64_t last_end_ns, last_busy_ns; /* of the step before */
-    int32_t n_touching, *touching;     /* channels whose messages change this device's memory */
+    int64_t meeting, met_ns;       /* number of the meeting it waits in, -1: none, and since when */
+    int32_t n_touching, *touching; /* channels whose messages change this device's memory */
 };
 
 /* What is known of message seq; -1: not yet. */
@@ -78,6 +80,7 @@ struct channel_state {
 
 struct collectives;
 struct overlap;
+struct meeting;
 
 struct engine {
     struct arena *arena;
@@ -86,6 +89,8 @@ struct engine {
     struct network *network;
     struct memory *memory;
     struct collectives *collectives;
+    struct meeting *meetings; /* (n_groups) of each_call groups */
+    int64_t *meeting_ns;      /* (n_groups) how long each takes */
     struct overlap *overlap;  /* NULL where no link slows computing down: lanes run ahead */
     struct trace *trace;      /* NULL: not kept */
     struct lane_state *lanes; /* (n_devices) */
@@ -138,6 +143,11 @@ void collective_started(struct engine *e, int32_t hop, int64_t start_ns);
 void collective_moved(struct engine *e, int32_t hop, const struct passage *way);
 int32_t collective_unfinished(const struct engine *e, int32_t lane); /* group it is in; -1 */
 
+/* collect.c */
+MUST_CHECK enum status collect_new(struct engine *e, struct cost *k, struct error *err);
+int64_t collect_end(struct engine *e, int32_t lane,
+                    const struct code *c); /* the lane has come to c; -1: not known yet */
+
 /* overlap.c; without a slowdown anywhere e->overlap stays NULL and only overlap_new is called */
 void overlap_new(struct engine *e);
 /* true: the operator has ended now. false: it runs, and is to be asked again when the lane is woken. */
@@ -153,6 +163,8 @@ void report_operator(struct engine *e, int32_t lane, const struct code *c, int64
 void report_message(struct engine *e, int32_t channel, int64_t seq, const struct passage *way);
 void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t link, int32_t part,
                        int32_t step, int64_t begin_ns, int64_t end_ns, int64_t bytes);
+void report_meeting(struct engine *e, int32_t lane, int32_t group, int64_t begin_ns,
+                    int64_t end_ns);
 void report_steps(struct engine *e, const struct sim_result *r, const struct cost *k);
 enum status report_blocked(const struct engine *e, struct error *err);
 

@@ -50,7 +50,7 @@ static void next_call(struct engine *e, struct lane_state *l)
 void lane_start(struct engine *e, int32_t lane)
 {
     struct lane_state *l = &e->lanes[lane];
-    l->update_ns = -1;
+    l->update_ns = l->meeting = -1;
     cursor_start(&l->cursor, &e->program->orders[e->program->lanes[lane].order]);
     next_call(e, l);
 }
@@ -111,6 +111,8 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
     case CODE_REDUCE:
         collective_hand_over(e, c->arg, lane, l->now_ns);
         return true;
+    case CODE_COLLECT:
+        return wait_until(e, lane, l, collect_end(e, lane, c));
     case CODE_CONSUMED:
         messages_consumed(e, c->arg, l->seq, l->now_ns);
         return true;

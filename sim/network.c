@@ -78,6 +78,14 @@ static enum status price(struct network *n, struct cost *k, int32_t link, struct
     return OK;
 }
 
+enum status network_price(struct network *n, struct cost *k, int32_t link, struct cost_link *out,
+                          struct error *err)
+{
+    TRY(price(n, k, link, err));
+    *out = n->resources[2 * link].cost;
+    return OK;
+}
+
 enum status network_join(struct network *n, struct cost *k, int32_t link, int32_t direction,
                          int64_t bytes, int32_t *out_resource, struct error *err)
 {

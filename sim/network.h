@@ -37,6 +37,9 @@ struct network *network_new(struct arena *a, const struct program *p, struct eve
 MUST_CHECK enum status network_join(struct network *n, struct cost *k, int32_t link,
                                     int32_t direction, int64_t bytes, int32_t *out_resource,
                                     struct error *err);
+/* A link's price with its scale, for who uses it outside the network. */
+MUST_CHECK enum status network_price(struct network *n, struct cost *k, int32_t link,
+                                     struct cost_link *out, struct error *err);
 void network_start(struct network *n, struct arena *a);
 int64_t network_occupancy_ns(const struct network *n, int32_t resource, int64_t bytes);
 /* Whether one owner alone sends here, first in first out: then a passage follows from the owner's own messages, and no

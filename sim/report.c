@@ -73,6 +73,25 @@ void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t li
                                       .name = name});
 }
 
+void report_meeting(struct engine *e, int32_t lane, int32_t group, int64_t begin_ns, int64_t end_ns)
+{
+    const struct lane_state *l = &e->lanes[lane];
+    const struct group *g = &e->program->groups[group];
+    trace_add(e->trace, (struct span){.kind = SPAN_REDUCE,
+                                      .stream = STREAM_compute,
+                                      .device = lane,
+                                      .peer = -1,
+                                      .stage = l->stage,
+                                      .letter = l->procedure->letter,
+                                      .step = l->step,
+                                      .microbatch = l->call.microbatch,
+                                      .op = group,
+                                      .begin_ns = begin_ns,
+                                      .end_ns = end_ns,
+                                      .bytes = g->elements * dtype_bytes(g->dtype),
+                                      .name = g->name});
+}
+
 void report_steps(struct engine *e, const struct sim_result *r, const struct cost *k)
 {
     struct trace *t = e->trace;

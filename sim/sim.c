@@ -37,18 +37,22 @@ static enum status find_lanes(struct engine *e, struct error *err)
 }
 
 static enum status make_lanes(struct engine *e, struct cost *k, const struct sim_scale *scale,
-                              struct error *err)
+                              enum sim_detail detail, struct error *err)
 {
     const struct program *p = e->program;
-    e->lanes = ARENA_ARRAY(e->arena, struct lane_state, (size_t)p->n_devices);
+    const struct code_pricing by = {p, k, scale, e->meeting_ns, e->trace && detail == SIM_OPERATOR};
+    struct arena *a = e->arena;
+    struct code *scratch = ARENA_ARRAY(a, struct code, code_most(p));
+    struct code_procedure **of = ARENA_ARRAY(a, struct code_procedure *, (size_t)p->n_stages);
+    e->lanes = ARENA_ARRAY(a, struct lane_state, (size_t)p->n_devices);
     for (int32_t i = 0; i < p->n_devices; i++) {
-        struct code_procedure *procedures = NULL;
         struct lane_state *l = &e->lanes[i];
         l->stage = p->lanes[i].stage;
         l->microbatches = p->stages[l->stage].microbatches;
-        TRY(code_stage(e->arena, p, l->stage, i, k, scale, e->trace != NULL, &procedures, err));
-        l->procedures = procedures;
+        TRY(code_stage(a, &by, l->stage, i, scratch, &of[l->stage], err));
+        l->procedures = of[l->stage];
     }
+    if (detail == SIM_STAGE) code_merge_meetings(a, p, of);
     return OK;
 }
 
@@ -93,7 +97,8 @@ static enum status set_up(struct engine *e, struct cost *k, const struct sim_opt
     e->step_end_ns = ARENA_ARRAY(e->arena, int64_t, (size_t)e->steps);
     e->step_shift_ns = ARENA_ARRAY(e->arena, int64_t, (size_t)e->steps);
     TRY(find_lanes(e, err));
-    TRY(make_lanes(e, k, o->scale, err));
+    TRY(collect_new(e, k, err));
+    TRY(make_lanes(e, k, o->scale, o->detail, err));
     TRY(messages_new(e, k, err));
     TRY(collective_new(e, k, err));
     network_start(e->network, e->arena);

@@ -21,10 +21,17 @@ struct sim_scale {
     const double *link;   /* (n_links) */
     const double *kind;   /* (OP_KIND_COUNT) by enum op_kind */
 };
+/* Two levels of detail over one program, equal to the nanosecond. OPERATOR: every operator and collective in turn. STAGE: what
+ * a procedure does between its messages is one duration: operators are added up, and collectives inside a call become one,
+ * from the longest way to the first through the longest ways between them to the last; its inside is timed once.
+ * (Not equal under a link's compute_slowdown, where each operator's end is rounded to a nanosecond.) */
+enum sim_detail { SIM_OPERATOR, SIM_STAGE };
+
 struct sim_options {
     int32_t
         steps; /* >= 1: exactly so many; 0 means the program's, at least 4, so that there is a steady step between the ends */
     bool keep_trace;
+    enum sim_detail detail;
     const struct sim_scale *scale; /* NULL: none */
     int64_t
         limit_ns; /* > 0: give up when the run's time exceeds it: iteration_ns and makespan_ns are INT64_MAX */
