@@ -29,7 +29,9 @@ static enum status find_lanes(struct engine *e, struct error *err)
     const struct program *p = e->program;
     e->lane_of_stage = ARENA_ARRAY(e->arena, int32_t, (size_t)p->n_stages);
     for (int32_t s = 0; s < p->n_stages; s++) e->lane_of_stage[s] = -1;
-    for (int32_t i = 0; i < p->n_devices; i++) e->lane_of_stage[p->lanes[i].stage] = i;
+    for (int32_t i = 0; i < p->n_devices; i++)
+        for (int32_t c = 0; c < p->lanes[i].n_stages; c++)
+            e->lane_of_stage[p->lanes[i].stages[c]] = i;
     for (int32_t s = 0; s < p->n_stages; s++)
         if (e->lane_of_stage[s] < 0)
             return error_set(err, ERR_INPUT, "stage %" PRId32 " has no lane", s);
@@ -46,11 +48,14 @@ static enum status make_lanes(struct engine *e, struct cost *k, const struct sim
     struct code_procedure **of = ARENA_ARRAY(a, struct code_procedure *, (size_t)p->n_stages);
     e->lanes = ARENA_ARRAY(a, struct lane_state, (size_t)p->n_devices);
     for (int32_t i = 0; i < p->n_devices; i++) {
+        const struct lane *lane = &p->lanes[i];
         struct lane_state *l = &e->lanes[i];
-        l->stage = p->lanes[i].stage;
-        l->microbatches = p->stages[l->stage].microbatches;
-        TRY(code_stage(a, &by, l->stage, i, scratch, &of[l->stage], err));
-        l->procedures = of[l->stage];
+        l->procedures = ARENA_ARRAY(a, const struct code_procedure *, (size_t)lane->n_stages);
+        for (int32_t c = 0; c < lane->n_stages; c++) {
+            struct code_procedure **at = &of[lane->stages[c]];
+            TRY(code_stage(a, &by, lane->stages[c], i, scratch, at, err));
+            l->procedures[c] = *at;
+        }
     }
     if (detail == SIM_STAGE) code_merge_meetings(a, p, of);
     return OK;
@@ -76,8 +81,10 @@ static void start_memory(struct engine *e)
         if (c->dead_bytes) meets[c->from_lane] = true;
     }
     for (int32_t i = 0; i < p->n_devices; i++) {
-        const struct program_stage *s = &p->stages[e->lanes[i].stage];
-        memory_always(e->memory, i, program_stage_bytes(s) - s->class_bytes[SLOT_RING], !meets[i]);
+        int64_t bytes = program_lane_bytes(p, i);
+        for (int32_t c = 0; c < p->lanes[i].n_stages; c++)
+            bytes -= p->stages[p->lanes[i].stages[c]].class_bytes[SLOT_RING];
+        memory_always(e->memory, i, bytes, !meets[i]);
     }
 }
 
@@ -214,7 +221,7 @@ static enum status conclude(struct engine *e, struct cost *k, struct sim_result 
                                .devices =
                                    ARENA_ARRAY(e->arena, struct sim_device, (size_t)p->n_devices)};
     for (int32_t i = 0; i < p->n_devices; i++) {
-        out->devices[i].reserved_bytes = program_stage_bytes(&p->stages[p->lanes[i].stage]);
+        out->devices[i].reserved_bytes = program_lane_bytes(p, i);
         out->devices[i].peak_bytes = memory_peak(e->memory, i, &out->devices[i].peak_ns);
     }
     if (e->stop == STOP_LIMIT) {
