@@ -8,23 +8,26 @@ void report_operator(struct engine *e, int32_t lane, const struct code *c, int64
                      int64_t end_ns)
 {
     const struct lane_state *l = &e->lanes[lane];
-    const struct program_op *op = &e->program->stages[l->stage].ops[c->arg];
-    int64_t bytes = op_bytes_read(op->kind, &op->attrs, &op->shapes, op->dtype) +
-                    op_bytes_written(op->kind, &op->attrs, &op->shapes, op->dtype);
-    trace_add(e->trace, (struct span){.kind = SPAN_COMPUTE,
-                                      .stream = STREAM_compute,
-                                      .device = lane,
-                                      .peer = -1,
-                                      .stage = l->stage,
-                                      .letter = l->procedure->letter,
-                                      .step = l->step,
-                                      .microbatch = l->call.microbatch,
-                                      .op = c->arg,
-                                      .begin_ns = begin_ns,
-                                      .end_ns = end_ns,
-                                      .bytes = bytes,
-                                      .key = op->key,
-                                      .name = op_kind_name(op->kind)});
+    struct span s = {.kind = SPAN_COMPUTE,
+                     .stream = STREAM_compute,
+                     .device = lane,
+                     .peer = -1,
+                     .stage = l->stage,
+                     .letter = l->procedure->letter,
+                     .step = l->step,
+                     .microbatch = l->call.microbatch,
+                     .op = c->arg,
+                     .begin_ns = begin_ns,
+                     .end_ns = end_ns,
+                     .name = "stage"}; /* of several operators */
+    if (c->arg >= 0) {
+        const struct program_op *op = &e->program->stages[l->stage].ops[c->arg];
+        s.bytes = op_bytes_read(op->kind, &op->attrs, &op->shapes, op->dtype) +
+                  op_bytes_written(op->kind, &op->attrs, &op->shapes, op->dtype);
+        s.key = op->key;
+        s.name = op_kind_name(op->kind);
+    }
+    trace_add(e->trace, s);
 }
 
 /* A copy inside a device is no span: no stream executes it. */

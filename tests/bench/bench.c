@@ -10,6 +10,7 @@
 #include "profiles/fit.h"
 #include "profiles/team.h"
 #include "sim/sim.h"
+#include "tests/hybrid.h"
 #include "tests/pipelines.h"
 
 #include <stdio.h>
@@ -102,6 +103,49 @@ static void bench_operators(void)
     arena_free(a);
 }
 
+/* 16,384 devices, each with its own speed: TP 8 × PP 16 × DP 128, 128 microbatches, 6 layers a stage, 12 operators a layer. */
+static void bench_scale(void)
+{
+    const struct hybrid h = {.tensor = 8,
+                             .pipeline = 16,
+                             .data = 128,
+                             .microbatches = 128,
+                             .layers = 6,
+                             .ops = 12,
+                             .forward_ns = 100000,
+                             .backward_ns = 200000,
+                             .update_ns = 1000000,
+                             .transfer_bytes = 400000,
+                             .meeting_elements = 100000,
+                             .gradient_elements = 1000000,
+                             .latency_ns = 2000};
+    const char *const names[] = {"sim_16384_operator", "sim_16384_stage"};
+    int64_t makespan[2] = {0, 0};
+    for (int d = 0; d < 2; d++) {
+        struct arena *a = arena_new();
+        struct hybrid_made *m = hybrid_make(a, &h);
+        double *slow = ARENA_ARRAY(a, double, (size_t)m->program.n_devices);
+        for (int32_t i = 0; i < m->program.n_devices; i++)
+            slow[i] = 1 + 0.1 * rng_uniform(3, 0, (uint64_t)i);
+        const struct sim_scale scale = {.device = slow};
+        struct sim_options o = {
+            .steps = 1, .detail = d ? SIM_STAGE : SIM_OPERATOR, .scale = &scale};
+        struct sim_result r;
+        struct error err = {0};
+        double start = cpu_seconds();
+        must(sim_run(a, &m->program, m->cost, &o, &r, &err), &err);
+        line(names[d], cpu_seconds() - start, "cpu_s");
+        fprintf(stderr, "bench: %s: %lld events, %lld operators, makespan %lld ns\n", names[d],
+                (long long)r.events, (long long)r.operators, (long long)r.makespan_ns);
+        makespan[d] = r.makespan_ns;
+        arena_free(a);
+    }
+    if (makespan[0] != makespan[1]) {
+        fprintf(stderr, "bench: the levels of detail differ\n");
+        exit(ERR_INTERNAL);
+    }
+}
+
 static void read_example(struct arena *a, const char *cluster, struct job *j, struct cluster *c)
 {
     struct error err = {0};
@@ -190,11 +234,9 @@ static void bench_exec(void)
 static const struct {
     const char *name;
     void (*run)(void);
-} benches[] = {{"p2p", bench_p2p},
-               {"operators", bench_operators},
-               {"planner", bench_planner},
-               {"fit", bench_fit},
-               {"exec", bench_exec}};
+} benches[] = {{"p2p", bench_p2p},     {"operators", bench_operators},
+               {"scale", bench_scale}, {"planner", bench_planner},
+               {"fit", bench_fit},     {"exec", bench_exec}};
 
 /* All of them, or those named. */
 int main(int argc, char **argv)
