@@ -206,6 +206,8 @@ struct group {
     int32_t *back_link, *back_direction; /* CHAIN: from member i to i-1; NULL otherwise */
     enum dtype dtype;
     int64_t elements; /* summed over segments */
+    int32_t
+        stands_for; /* sim/fold: the members are so many, alike but for those listed; 0: n_members */
     bool
         each_call; /* COLLECT's: no segments, members meet in every call; else REDUCE's, once a step */
 };

@@ -19,15 +19,16 @@ enum status collect_new(struct engine *e, struct cost *k, struct error *err)
     e->meeting_ns = ARENA_ARRAY(e->arena, int64_t, (size_t)p->n_groups);
     for (int32_t i = 0; i < p->n_groups; i++) {
         const struct group *g = &p->groups[i];
-        int64_t bytes = (g->elements + g->n_members - 1) / g->n_members * dtype_bytes(g->dtype);
+        int32_t ranks = g->stands_for ? g->stands_for : g->n_members;
+        int64_t bytes = (g->elements + ranks - 1) / ranks * dtype_bytes(g->dtype);
         int64_t slowest = 0;
-        for (int32_t m = 0; g->each_call && g->n_members > 1 && m < g->n_members; m++) {
+        for (int32_t m = 0; g->each_call && ranks > 1 && m < ranks; m++) {
             struct cost_link hop;
             TRY(network_price(e->network, k, g->link[m], &hop, err));
             int64_t ns = cost_occupancy_ns(&hop, bytes) + hop.latency_ns;
             if (ns > slowest) slowest = ns;
         }
-        int64_t steps = 2 * ((int64_t)g->n_members - 1);
+        int64_t steps = 2 * ((int64_t)ranks - 1);
         if (steps > 0 && slowest > COST_MOST_NS / steps)
             return error_set(err, ERR_INPUT, "group %s takes more than ten years", g->name);
         e->meeting_ns[i] = steps * slowest;

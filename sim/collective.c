@@ -50,9 +50,17 @@ struct collectives {
 
 /* --- setting up --- */
 
+/* Members of the real group: of a folded ring (sim/fold) one stands for all. */
+static int32_t ranks_of(const struct group *g)
+{
+    return g->stands_for ? g->stands_for : g->n_members;
+}
+
+static bool folded(const struct group *g) { return ranks_of(g) > g->n_members; }
+
 static int32_t hops_of(const struct group *g)
 {
-    if (g->n_members < 2 || g->each_call || g->algorithm == GROUP_LOCAL) return 0;
+    if (ranks_of(g) < 2 || g->each_call || g->algorithm == GROUP_LOCAL) return 0;
     return g->algorithm == GROUP_RING ? g->n_members : 2 * (g->n_members - 1);
 }
 
@@ -62,7 +70,8 @@ static enum status make_hop(struct engine *e, struct cost *k, const struct group
     int32_t n = g->n_members, direction;
     bool back = g->algorithm == GROUP_CHAIN && i >= n - 1;
     int32_t from = back ? i - (n - 1) + 1 : i, to = back ? from - 1 : (i + 1) % n;
-    int64_t elements = g->algorithm == GROUP_RING ? (g->elements + n - 1) / n : g->elements;
+    int32_t ranks = ranks_of(g);
+    int64_t elements = g->algorithm == GROUP_RING ? (g->elements + ranks - 1) / ranks : g->elements;
     h->from = first + from, h->to = first + to;
     h->link = back ? g->back_link[from] : g->link[from];
     direction = back ? g->back_direction[from] : g->direction[from];
@@ -118,6 +127,7 @@ enum status collective_new(struct engine *e, struct cost *k, struct error *err)
 static int64_t chunk_bytes(const struct group *g, int32_t chunk)
 {
     int64_t first, last;
+    if (folded(g)) return (g->elements + g->stands_for - 1) / g->stands_for * dtype_bytes(g->dtype);
     chunk %= g->n_members;
     group_chunk(g, chunk < 0 ? chunk + g->n_members : chunk, &first, &last);
     return (last - first) * dtype_bytes(g->dtype);
@@ -125,8 +135,8 @@ static int64_t chunk_bytes(const struct group *g, int32_t chunk)
 
 static int32_t parts_of(const struct group *g)
 {
-    if (g->n_members < 2 || g->algorithm == GROUP_LOCAL) return 0;
-    return g->algorithm == GROUP_RING ? 2 * (g->n_members - 1) : 4;
+    if (ranks_of(g) < 2 || g->algorithm == GROUP_LOCAL) return 0;
+    return g->algorithm == GROUP_RING ? 2 * (ranks_of(g) - 1) : 4;
 }
 
 struct part {

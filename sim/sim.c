@@ -3,6 +3,7 @@
 
 #include "core/arena.h"
 #include "sim/engine.h"
+#include "sim/fold.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -234,12 +235,37 @@ static enum status conclude(struct engine *e, struct cost *k, struct sim_result 
     return OK;
 }
 
-enum status sim_run(struct arena *a, const struct program *p, struct cost *k,
-                    const struct sim_options *o, struct sim_result *out, struct error *err)
+static enum status run_whole(struct arena *a, const struct program *p, struct cost *k,
+                             const struct sim_options *o, struct sim_result *out, struct error *err)
 {
     struct engine e = {.arena = a, .program = p};
-    if (p->n_devices < 1) return error_set(err, ERR_INPUT, "a program without devices");
     TRY(set_up(&e, k, o, err));
     run(&e);
     return conclude(&e, k, out, err);
+}
+
+/* The folded program's result for all devices. Where it fails the whole program is asked, for the sake of all names. */
+static enum status run_folded(struct arena *a, const struct program *p, struct cost *k,
+                              const struct sim_options *o, struct sim_result *out,
+                              struct error *err)
+{
+    struct fold f;
+    struct sim_options folded = *o;
+    fold_make(a, p, o->scale, &f);
+    folded.scale = &f.scale;
+    if (f.program.n_devices == p->n_devices) return run_whole(a, p, k, o, out, err);
+    if (run_whole(a, &f.program, k, &folded, out, err) != OK)
+        return run_whole(a, p, k, o, out, err);
+    const struct sim_device *one = out->devices;
+    out->devices = ARENA_ARRAY(a, struct sim_device, (size_t)p->n_devices);
+    for (int32_t i = 0; i < p->n_devices; i++) out->devices[i] = one[f.of[i]];
+    return OK;
+}
+
+enum status sim_run(struct arena *a, const struct program *p, struct cost *k,
+                    const struct sim_options *o, struct sim_result *out, struct error *err)
+{
+    if (p->n_devices < 1) return error_set(err, ERR_INPUT, "a program without devices");
+    if (o->fold && !o->keep_trace) return run_folded(a, p, k, o, out, err);
+    return run_whole(a, p, k, o, out, err);
 }

@@ -32,6 +32,8 @@ struct sim_options {
         steps; /* >= 1: exactly so many; 0 means the program's, at least 4, so that there is a steady step between the ends */
     bool keep_trace;
     enum sim_detail detail;
+    bool
+        fold; /* devices that do the same at the same times are simulated once (sim/fold); not with a trace */
     const struct sim_scale *scale; /* NULL: none */
     int64_t
         limit_ns; /* > 0: give up when the run's time exceeds it: iteration_ns and makespan_ns are INT64_MAX */

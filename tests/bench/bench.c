@@ -103,8 +103,9 @@ static void bench_operators(void)
     arena_free(a);
 }
 
-/* 16,384 devices, each with its own speed: TP 8 × PP 16 × DP 128, 128 microbatches, 6 layers a stage, 12 operators a layer. */
-static void bench_scale(void)
+/* 16,384 devices: TP 8 × PP 16 × DP 128, 128 microbatches, 6 layers a stage, 12 operators a layer. Alike, or each with its own
+ * speed. Returns the makespan. */
+static int64_t scale_once(const char *name, bool alike, enum sim_detail detail)
 {
     const struct hybrid h = {.tensor = 8,
                              .pipeline = 16,
@@ -117,33 +118,33 @@ static void bench_scale(void)
                              .update_ns = 1000000,
                              .transfer_bytes = 400000,
                              .meeting_elements = 100000,
-                             .gradient_elements = 1000000,
+                             .gradient_elements = 1280000,
                              .latency_ns = 2000};
-    const char *const names[] = {"sim_16384_operator", "sim_16384_stage"};
-    int64_t makespan[2] = {0, 0};
-    for (int d = 0; d < 2; d++) {
-        struct arena *a = arena_new();
-        struct hybrid_made *m = hybrid_make(a, &h);
-        double *slow = ARENA_ARRAY(a, double, (size_t)m->program.n_devices);
-        for (int32_t i = 0; i < m->program.n_devices; i++)
-            slow[i] = 1 + 0.1 * rng_uniform(3, 0, (uint64_t)i);
-        const struct sim_scale scale = {.device = slow};
-        struct sim_options o = {
-            .steps = 1, .detail = d ? SIM_STAGE : SIM_OPERATOR, .scale = &scale};
-        struct sim_result r;
-        struct error err = {0};
-        double start = cpu_seconds();
-        must(sim_run(a, &m->program, m->cost, &o, &r, &err), &err);
-        line(names[d], cpu_seconds() - start, "cpu_s");
-        fprintf(stderr, "bench: %s: %lld events, %lld operators, makespan %lld ns\n", names[d],
-                (long long)r.events, (long long)r.operators, (long long)r.makespan_ns);
-        makespan[d] = r.makespan_ns;
-        arena_free(a);
-    }
-    if (makespan[0] != makespan[1]) {
+    struct arena *a = arena_new();
+    struct hybrid_made *m = hybrid_make(a, &h);
+    double *slow = ARENA_ARRAY(a, double, (size_t)m->program.n_devices);
+    for (int32_t i = 0; i < m->program.n_devices; i++)
+        slow[i] = alike ? 1 : 1 + 0.1 * rng_uniform(3, 0, (uint64_t)i);
+    const struct sim_scale scale = {.device = slow};
+    struct sim_options o = {.steps = 1, .detail = detail, .scale = &scale, .fold = alike};
+    struct sim_result r;
+    struct error err = {0};
+    double start = cpu_seconds();
+    must(sim_run(a, &m->program, m->cost, &o, &r, &err), &err);
+    line(name, cpu_seconds() - start, "cpu_s");
+    arena_free(a);
+    return r.makespan_ns;
+}
+
+static void bench_scale(void)
+{
+    int64_t stage = scale_once("sim_16384_stage", false, SIM_STAGE);
+    int64_t whole = scale_once("sim_16384_operator", false, SIM_OPERATOR);
+    if (stage != whole) {
         fprintf(stderr, "bench: the levels of detail differ\n");
         exit(ERR_INTERNAL);
     }
+    scale_once("sim_16384_folded", true, SIM_OPERATOR);
 }
 
 static void read_example(struct arena *a, const char *cluster, struct job *j, struct cluster *c)
