@@ -216,7 +216,10 @@ static enum status check_spec(const struct schedule_spec *s, int32_t *chunks, st
                          s->n_microbatches, SCHEDULE_MOST_MICROBATCHES);
     if (own ? *chunks != own : *chunks < 2 || *chunks > SCHEDULE_MOST_CHUNKS)
         return error_set(err, ERR_INPUT, "%s: %" PRId32 " chunks a device: expected %s", name,
-                         *chunks, own == 1 ? "1" : own == 2 ? "2" : "2 … 1000");
+                         *chunks,
+                         own == 1   ? "1"
+                         : own == 2 ? "2"
+                                    : "2 … 1000");
     if (s->kind == SCHEDULE_INTERLEAVED && s->n_microbatches % s->n_devices)
         return error_set(err, ERR_INPUT,
                          "interleaved: %" PRId32 " microbatches are no multiple of %" PRId32

@@ -19,11 +19,11 @@ struct check {
     const struct schedule *s;
     struct error *err;
     int32_t n_stages, *device_of, *chunk_of; /* (n_stages) */
-    int32_t *at[PARTS];                      /* (n_stages, m) place in its lane, from 1; 0: nowhere */
-    uint8_t *done[2];                        /* FORWARD, BACK: (n_stages, m) */
-    int64_t *first;                          /* (n_devices) index of a device's first operation */
-    int32_t *taken;                          /* (n_devices) operations taken */
-    int32_t *woken, n_woken;                 /* devices that may go on */
+    int32_t *at[PARTS];      /* (n_stages, m) place in its lane, from 1; 0: nowhere */
+    uint8_t *done[2];        /* FORWARD, BACK: (n_stages, m) */
+    int64_t *first;          /* (n_devices) index of a device's first operation */
+    int32_t *taken;          /* (n_devices) operations taken */
+    int32_t *woken, n_woken; /* devices that may go on */
     int64_t *order, n_order;
 };
 
@@ -48,7 +48,8 @@ static enum status check_stages(struct check *k)
                                  d, c, v, k->n_stages - 1);
             if (k->device_of[v] >= 0)
                 return error_set(k->err, ERR_INPUT,
-                                 "stage %" PRId32 " is on device %" PRId32 " and on device %" PRId32,
+                                 "stage %" PRId32 " is on device %" PRId32
+                                 " and on device %" PRId32,
                                  v, k->device_of[v], d);
             k->device_of[v] = d, k->chunk_of[v] = c;
         }
@@ -102,7 +103,8 @@ static enum status note_op(struct check *k, int32_t d, int64_t i)
             const struct schedule_op *first = &s->lanes[d].ops[k->at[part][at] - 1];
             char other[32];
             if (first->letter == o->letter)
-                return error_set(k->err, ERR_INPUT, "device %" PRId32 ": %s is there twice", d, text);
+                return error_set(k->err, ERR_INPUT, "device %" PRId32 ": %s is there twice", d,
+                                 text);
             return error_set(k->err, ERR_INPUT,
                              "device %" PRId32 ": %s and %s: B is I and W in one", d,
                              schedule_op_text(other, s, first), text);
@@ -131,8 +133,8 @@ static enum status check_complete(struct check *k)
             for (int part = 0; part < PARTS; part++)
                 if (!k->at[part][place(k, v, m)])
                     return error_set(k->err, ERR_INPUT,
-                                     "device %" PRId32 ": %s is missing: no %s of microbatch %" PRId32
-                                     "%s",
+                                     "device %" PRId32
+                                     ": %s is missing: no %s of microbatch %" PRId32 "%s",
                                      d, schedule_op_text(text, s, &o), missing[part], m,
                                      s->n_chunks > 1 ? " for this chunk" : "");
             for (int part = 1; part < PARTS; part++) {

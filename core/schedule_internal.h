@@ -15,6 +15,7 @@ static inline void schedule_append(struct schedule_lane *l, char letter, int32_t
 /* The lanes of the V-shaped kinds (core/schedule_v.c); lanes are allocated for 6 m operations each. */
 void schedule_fill_v(struct arena *a, enum schedule_kind kind, struct schedule *s);
 /* "F3", or "1F3" where a device has several chunks. */
-const char *schedule_op_text(char buffer[32], const struct schedule *s, const struct schedule_op *o);
+const char *schedule_op_text(char buffer[32], const struct schedule *s,
+                             const struct schedule_op *o);
 
 #endif

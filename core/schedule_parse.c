@@ -35,8 +35,7 @@ static enum status number(struct reader *r, const char *what, int64_t most, int6
     *out = -1;
     while (isdigit((unsigned char)*r->at)) {
         *out = (*out < 0 ? 0 : *out) * 10 + (take(r) - '0');
-        if (*out > most)
-            return COMPLAIN(r, column, "%s: more than %" PRId64, what, most);
+        if (*out > most) return COMPLAIN(r, column, "%s: more than %" PRId64, what, most);
     }
     return OK;
 }
@@ -49,9 +48,9 @@ static enum status read_op(struct reader *r, struct schedule_op *out)
     (chunk < 0 ? &r->without_chunk : &r->with_chunk)[0] = true;
     if (r->with_chunk && r->without_chunk)
         return COMPLAIN(r, column,
-                        "%s a chunk before the letter, unlike the operations before: expected "
+                        "%s chunk before the letter, unlike the operations before: expected "
                         "chunks for all (1F0) or for none (F0)",
-                        chunk < 0 ? "no" : "there is");
+                        chunk < 0 ? "no" : "a");
     char letter = *r->at;
     if (!letter || !strchr("FBIW", letter)) {
         if (letter == 'U')
@@ -105,8 +104,7 @@ static enum status read_lane(struct reader *r, struct schedule_lane *l, char *cl
             comma = true;
             take(r);
         } else if (!c || c == '|' || c == '\n') {
-            if (comma)
-                return COMPLAIN(r, r->column, "%s", "expected an operation after the comma");
+            if (comma) return COMPLAIN(r, r->column, "%s", "expected an operation after the comma");
             *closed_by = c;
             if (c) take(r);
             return OK;
@@ -127,8 +125,7 @@ static enum status read_lanes(struct reader *r)
         TRY(read_lane(r, &l, &closed_by));
         if (!l.n_ops) {
             if (closed_by == '|' || before == '|')
-                return COMPLAIN(r, column, "device %" PRId32 " has no operations",
-                                r->s->n_devices);
+                return COMPLAIN(r, column, "device %" PRId32 " has no operations", r->s->n_devices);
             continue; /* an empty line */
         }
         if (r->s->n_devices == SCHEDULE_MOST_DEVICES)

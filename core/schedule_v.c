@@ -27,8 +27,7 @@ static const int8_t part_chunk[PARTS] = {0, 1, 1, 0, 1, 0};
 
 static void next(struct schedule_lane *l, int32_t m, int32_t count[PARTS], int part)
 {
-    if (count[part] < m)
-        schedule_append(l, part_letter[part], part_chunk[part], count[part]++);
+    if (count[part] < m) schedule_append(l, part_letter[part], part_chunk[part], count[part]++);
 }
 
 static void fill_zb_v(struct schedule_lane *l, int32_t p, int32_t m, int32_t d)
@@ -128,8 +127,8 @@ static void sort_fixed(struct squeeze_lane *l, const int32_t at[PARTS], int32_t 
     while (l->n_fixed < 4 * m) {
         int best = -1;
         for (int part = F0; part <= I0; part++)
-            if (next_of[part] < m && (best < 0 || at[part] + PARTS * next_of[part] <
-                                                      at[best] + PARTS * next_of[best]))
+            if (next_of[part] < m &&
+                (best < 0 || at[part] + PARTS * next_of[part] < at[best] + PARTS * next_of[best]))
                 best = part;
         l->fixed[l->n_fixed++] =
             (struct schedule_op){part_letter[best], part_chunk[best], next_of[best]++};
