@@ -10,6 +10,7 @@
 #include "profiles/fit.h"
 #include "profiles/team.h"
 #include "sim/sim.h"
+#include "tests/bench/bench_static.h"
 #include "tests/hybrid.h"
 #include "tests/pipelines.h"
 
@@ -235,9 +236,9 @@ static void bench_exec(void)
 static const struct {
     const char *name;
     void (*run)(void);
-} benches[] = {{"p2p", bench_p2p},     {"operators", bench_operators},
-               {"scale", bench_scale}, {"planner", bench_planner},
-               {"fit", bench_fit},     {"exec", bench_exec}};
+} benches[] = {{"static", bench_static}, {"p2p", bench_p2p},         {"operators", bench_operators},
+               {"scale", bench_scale},   {"planner", bench_planner}, {"fit", bench_fit},
+               {"exec", bench_exec}};
 
 /* All of them, or those named. */
 int main(int argc, char **argv)
