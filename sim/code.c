@@ -1,13 +1,19 @@
 #include "sim/code.h"
 
 #include "core/arena.h"
+#include "sim/sim.h"
 
+#include <math.h>
 #include <stddef.h>
 
 struct writer {
     struct arena *a;
     const struct program *p;
     const struct program_stage *s;
+    int32_t device;
+    struct cost *k;
+    const struct sim_scale *scale;
+    bool each; /* operators one by one */
     int32_t n;
     struct code *code;
 };
@@ -55,11 +61,27 @@ static int64_t dead_bytes(const struct program_stage *s, char letter)
     return bytes;
 }
 
+static enum status price(const struct writer *w, const struct program_op *op, int64_t *out_ns,
+                         struct error *err)
+{
+    double factor = 1;
+    TRY(cost_op(w->k, w->p->devices[w->device].type_index, op, out_ns, err));
+    if (w->scale && w->scale->device) factor *= w->scale->device[w->device];
+    if (w->scale && w->scale->kind) factor *= w->scale->kind[op->kind];
+    if (factor == 1) return OK;
+    double ns = (double)*out_ns * factor;
+    if (!(ns >= 0 && ns <= (double)COST_MOST_NS))
+        return error_set(err, ERR_INPUT, "operator %s cannot take %g times as long on %s", op->name,
+                         factor, w->p->devices[w->device].name);
+    *out_ns = (int64_t)llround(ns);
+    return OK;
+}
+
 static enum status put_operator(struct writer *w, struct code_procedure *out, int32_t index,
-                                int32_t type, struct cost *k, bool each, struct error *err)
+                                struct error *err)
 {
     int64_t ns = 0;
-    TRY(cost_op(k, type, &w->s->ops[index], &ns, err));
+    TRY(price(w, &w->s->ops[index], &ns, err));
     out->n_operators++;
     out->busy_ns += ns;
     if (out->busy_ns > COST_MOST_NS)
@@ -67,16 +89,15 @@ static enum status put_operator(struct writer *w, struct code_procedure *out, in
                          "the operators of one procedure of stage %d take more than ten years",
                          (int)w->s->stage);
     struct code *last = w->n ? &w->code[w->n - 1] : NULL;
-    if (!each && last && last->kind == CODE_COMPUTE)
+    if (!w->each && last && last->kind == CODE_COMPUTE)
         last->amount += ns, last->arg = -1;
     else
         put(w, CODE_COMPUTE, index, ns);
     return OK;
 }
 
-static enum status write_procedure(struct writer *w, const struct procedure *f, int32_t type,
-                                   struct cost *k, bool each, struct code_procedure *out,
-                                   struct error *err)
+static enum status write_procedure(struct writer *w, const struct procedure *f,
+                                   struct code_procedure *out, struct error *err)
 {
     int64_t born = born_bytes(w->s, f->letter), dead = dead_bytes(w->s, f->letter);
     *out = (struct code_procedure){.letter = f->letter};
@@ -88,7 +109,7 @@ static enum status write_procedure(struct writer *w, const struct procedure *f, 
         const struct instr *x = &f->instrs[i];
         /* A call that still waits for its message holds nothing yet. */
         if (born && x->kind != INSTR_RECEIVE) put(w, CODE_BORN, -1, born), born = 0;
-        if (x->kind == INSTR_COMPUTE) TRY(put_operator(w, out, x->arg, type, k, each, err));
+        if (x->kind == INSTR_COMPUTE) TRY(put_operator(w, out, x->arg, err));
         if (x->kind == INSTR_RECEIVE) put(w, CODE_RECEIVE, x->arg, 0);
         if (x->kind == INSTR_SEND) put(w, CODE_SEND, x->arg, 0);
         if (x->kind == INSTR_REDUCE) put(w, CODE_REDUCE, x->arg, 0);
@@ -103,14 +124,15 @@ static enum status write_procedure(struct writer *w, const struct procedure *f, 
     return OK;
 }
 
-enum status code_stage(struct arena *a, const struct program *p, int32_t stage, int32_t type,
-                       struct cost *k, bool each_operator, struct code_procedure **out,
-                       struct error *err)
+enum status code_stage(struct arena *a, const struct program *p, int32_t stage, int32_t device,
+                       struct cost *k, const struct sim_scale *scale, bool each_operator,
+                       struct code_procedure **out, struct error *err)
 {
     const struct program_stage *s = &p->stages[stage];
-    struct writer w = {.a = a, .p = p, .s = s};
+    struct writer w = {
+        .a = a, .p = p, .s = s, .device = device, .k = k, .scale = scale, .each = each_operator};
     *out = ARENA_ARRAY(a, struct code_procedure, (size_t)s->n_procedures);
     for (int32_t i = 0; i < s->n_procedures; i++)
-        TRY(write_procedure(&w, &s->procedures[i], type, k, each_operator, &(*out)[i], err));
+        TRY(write_procedure(&w, &s->procedures[i], &(*out)[i], err));
     return OK;
 }

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 struct arena;
+struct sim_scale;
 
 enum code_kind {
     CODE_ROOM,     /* message seq - amount of channel arg has left */
@@ -41,10 +42,12 @@ struct code_procedure {
     const struct code *code; /* ends with CODE_END */
 };
 
-/* Procedures of a stage on a device type, prices by k. ERR_INPUT: an operator without price, times beyond int64. */
+/* Procedures of a stage on a device (of the program), prices by k and scale (NULL: none). ERR_INPUT: an operator without
+ * price, times beyond int64, a factor that is none. */
 MUST_CHECK enum status code_stage(struct arena *a, const struct program *p, int32_t stage,
-                                  int32_t type, struct cost *k, bool each_operator,
-                                  struct code_procedure **out, struct error *err);
+                                  int32_t device, struct cost *k, const struct sim_scale *scale,
+                                  bool each_operator, struct code_procedure **out,
+                                  struct error *err);
 int32_t code_room(const struct program *p,
                   int32_t channel); /* buffers of the ring it is sent from; 0 where none waits */
 

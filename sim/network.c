@@ -3,6 +3,7 @@
 #include "core/arena.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 #define SHARE 5040 /* = lcm(1 … 10): parts of a nanosecond */
 /* Twelve days: what is left of a message, in parts, stays inside int64. */
@@ -26,6 +27,7 @@ struct network {
     const struct program *program;
     struct event_queue *queue;
     int32_t flow_event;
+    const double *scale; /* (n_links) or NULL */
     struct resource
         *resources; /* (n_links, 2) by direction; the second is unused where half duplex */
 };
@@ -39,14 +41,28 @@ static enum status link_cost(const struct program_link *l, int32_t index, struct
 }
 
 struct network *network_new(struct arena *a, const struct program *p, struct event_queue *q,
-                            int32_t flow_event)
+                            int32_t flow_event, const double *link_scale)
 {
     struct network *n = ARENA_ARRAY(a, struct network, 1);
     *n = (struct network){.program = p,
                           .queue = q,
                           .flow_event = flow_event,
+                          .scale = link_scale,
                           .resources = ARENA_ARRAY(a, struct resource, 2 * (size_t)p->n_links)};
     return n;
+}
+
+static enum status stretch(const struct network *n, int32_t link, struct cost_link *c,
+                           struct error *err)
+{
+    double factor = n->scale ? n->scale[link] : 1, latency_ns = (double)c->latency_ns * factor;
+    if (factor == 1) return OK;
+    if (!(latency_ns >= 0 && latency_ns <= (double)COST_MOST_NS && factor < HUGE_VAL))
+        return error_set(err, ERR_INPUT, "link %s cannot take %g times as long",
+                         n->program->links[link].name, factor);
+    c->bandwidth_Bps /= factor; /* infinite where it takes no time: any bytes ÷ it are 0 */
+    c->latency_ns = (int64_t)llround(latency_ns);
+    return OK;
 }
 
 /* Links are priced only where something uses them: a link that is not measured yet harms nobody else. */
@@ -56,6 +72,7 @@ static enum status price(struct network *n, struct cost *k, int32_t link, struct
         struct resource *r = &n->resources[2 * link + d];
         if (r->cost.bandwidth_Bps > 0) continue;
         TRY(link_cost(&n->program->links[link], link, k, &r->cost, err));
+        TRY(stretch(n, link, &r->cost, err));
         r->fair = n->program->links[link].sharing == LINK_FAIR;
     }
     return OK;

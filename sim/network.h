@@ -28,9 +28,10 @@ struct passage {
     int64_t start_ns, left_ns, arrival_ns; /* left: occupancy over */
 };
 
-/* flow_event: the kind of the events that the network pushes for itself. */
+/* flow_event: the kind of the events that the network pushes for itself. link_scale: factors on each link's occupancy and
+ * latency (sim_scale's), NULL: 1. */
 struct network *network_new(struct arena *a, const struct program *p, struct event_queue *q,
-                            int32_t flow_event);
+                            int32_t flow_event, const double *link_scale);
 /* One more owner that may have a message on this way (one at a time, at most so many bytes); *out_resource: -1 for link
  * -1, a free copy. All join before network_start. ERR_INPUT: link without cost, or a message too long to be shared fairly. */
 MUST_CHECK enum status network_join(struct network *n, struct cost *k, int32_t link,

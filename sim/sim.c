@@ -36,7 +36,8 @@ static enum status find_lanes(struct engine *e, struct error *err)
     return OK;
 }
 
-static enum status make_lanes(struct engine *e, struct cost *k, struct error *err)
+static enum status make_lanes(struct engine *e, struct cost *k, const struct sim_scale *scale,
+                              struct error *err)
 {
     const struct program *p = e->program;
     e->lanes = ARENA_ARRAY(e->arena, struct lane_state, (size_t)p->n_devices);
@@ -45,8 +46,7 @@ static enum status make_lanes(struct engine *e, struct cost *k, struct error *er
         struct lane_state *l = &e->lanes[i];
         l->stage = p->lanes[i].stage;
         l->microbatches = p->stages[l->stage].microbatches;
-        TRY(code_stage(e->arena, p, l->stage, p->devices[i].type_index, k, e->trace != NULL,
-                       &procedures, err));
+        TRY(code_stage(e->arena, p, l->stage, i, k, scale, e->trace != NULL, &procedures, err));
         l->procedures = procedures;
     }
     return OK;
@@ -75,14 +75,14 @@ static enum status set_up(struct engine *e, struct cost *k, const struct sim_opt
     e->steps = o->steps > 0 ? o->steps : p->steps > LEAST_STEPS ? p->steps : LEAST_STEPS;
     e->limit_ns = o->limit_ns > 0 ? o->limit_ns : INT64_MAX;
     e->queue = event_queue_new(e->arena, (size_t)p->n_channels + 4 * (size_t)p->n_devices + 16);
-    e->network = network_new(e->arena, p, e->queue, EVENT_FLOW);
+    e->network = network_new(e->arena, p, e->queue, EVENT_FLOW, o->scale ? o->scale->link : NULL);
     e->trace = o->keep_trace ? trace_new(e->arena, TRACE_SIM, p) : NULL;
     e->step_lanes = ARENA_ARRAY(e->arena, int32_t, (size_t)e->steps);
     e->step_last = ARENA_ARRAY(e->arena, int32_t, (size_t)e->steps);
     e->step_end_ns = ARENA_ARRAY(e->arena, int64_t, (size_t)e->steps);
     e->step_shift_ns = ARENA_ARRAY(e->arena, int64_t, (size_t)e->steps);
     TRY(find_lanes(e, err));
-    TRY(make_lanes(e, k, err));
+    TRY(make_lanes(e, k, o->scale, err));
     TRY(messages_new(e, k, err));
     TRY(collective_new(e, k, err));
     network_start(e->network, e->arena);

@@ -14,10 +14,18 @@
 #include "sim/cost.h"
 #include "traces/trace.h"
 
+/* Factors on durations, to ask what if: by program device, by program link (occupancy and latency), by kind of operator.
+ * NULL: 1. Finite and >= 0; 0: it takes no time. Each product is rounded once to whole nanoseconds. */
+struct sim_scale {
+    const double *device; /* (n_devices) */
+    const double *link;   /* (n_links) */
+    const double *kind;   /* (OP_KIND_COUNT) by enum op_kind */
+};
 struct sim_options {
     int32_t
         steps; /* >= 1: exactly so many; 0 means the program's, at least 4, so that there is a steady step between the ends */
     bool keep_trace;
+    const struct sim_scale *scale; /* NULL: none */
     int64_t
         limit_ns; /* > 0: give up when the run's time exceeds it: iteration_ns and makespan_ns are INT64_MAX */
 };
