@@ -43,9 +43,9 @@ static enum status use_links(struct told *t, struct error *err)
     for (int32_t i = 0; i < p->n_groups; i++)
         for (int32_t m = 0; m < p->groups[i].n_members && p->groups[i].n_members > 1; m++) {
             const struct group *g = &p->groups[i];
-            bool ring = g->algorithm == GROUP_RING;
-            if (ring || m + 1 < g->n_members) TRY(use_link(t, g->link[m], err));
-            if (!ring && m > 0) TRY(use_link(t, g->back_link[m], err));
+            bool ring = g->algorithm == GROUP_RING, chain = g->algorithm == GROUP_CHAIN;
+            if (ring || (chain && m + 1 < g->n_members)) TRY(use_link(t, g->link[m], err));
+            if (chain && m > 0) TRY(use_link(t, g->back_link[m], err));
         }
     return OK;
 }
@@ -164,7 +164,9 @@ enum status explain_tell(struct told *t, struct error *err)
     const struct program *p = t->program;
     t->lanes = ARENA_ARRAY(t->arena, struct told_lane, (size_t)p->n_devices);
     t->lane_of_stage = ARENA_ARRAY(t->arena, int32_t, (size_t)p->n_stages);
-    for (int32_t i = 0; i < p->n_devices; i++) t->lane_of_stage[p->lanes[i].stage] = i;
+    for (int32_t i = 0; i < p->n_devices; i++)
+        for (int32_t c = 0; c < p->lanes[i].n_stages; c++)
+            t->lane_of_stage[p->lanes[i].stages[c]] = i;
     TRY(use_links(t, err));
     make_channels(t);
     make_groups(t);

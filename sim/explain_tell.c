@@ -32,8 +32,7 @@ struct telling {
 
 static int32_t stage_of(const struct told *t, int32_t lane, const struct call *c)
 {
-    (void)c; /* a lane has one stage */
-    return t->program->lanes[lane].stage;
+    return t->program->lanes[lane].stages[c->chunk];
 }
 
 /* --- walking --- */

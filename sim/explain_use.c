@@ -50,9 +50,10 @@ static void use_device(const struct told *t, struct explain *x, int32_t device)
         d->idle_ns[EXPLAIN_IDLE_end] = x->iteration_ns;
 }
 
+/* A device with several stages is compared by its first. */
 static int32_t stage_of(const struct told *t, int32_t device)
 {
-    return t->program->lanes[device].stage;
+    return t->program->lanes[device].stages[0];
 }
 
 static void find_peers(const struct told *t, struct explain *x, int32_t device, int64_t *scratch)
