@@ -6,6 +6,7 @@
 #include "core/units.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 struct cost_entry {
@@ -84,7 +85,8 @@ enum status cost_link(struct cost *k, int32_t link, struct cost_link *out, struc
     if (link < 0 || link >= k->cluster->n_links)
         return error_set(err, ERR_INPUT, "unknown link %" PRId32, link);
     TRY(profile_link(k->profile, k->cluster, link, &m, err));
-    if (!(m.bandwidth_Bps > 0) || !(m.latency_s >= 0 && m.latency_s <= s_from_ns(COST_MOST_NS)))
+    if (!(m.bandwidth_Bps > 0 && m.bandwidth_Bps < HUGE_VAL) ||
+        !(m.latency_s >= 0 && m.latency_s <= s_from_ns(COST_MOST_NS)))
         return error_set(err, ERR_INPUT,
                          "link %s: bandwidth %g B/s and latency %g s cannot be simulated",
                          k->cluster->links[link].name, m.bandwidth_Bps, m.latency_s);

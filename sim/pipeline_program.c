@@ -52,7 +52,7 @@ static enum status find_link(struct builder *b, int32_t from, int32_t to, int64_
                                            .stated = true,
                                            .sharing = b->sharing};
     p->links[p->n_links++] =
-        (struct program_link){name, 1e9, latency_s, false, false, (int32_t)b->sharing};
+        (struct program_link){name, 1e9, latency_s, false, false, (int32_t)b->sharing, 0};
     return OK;
 }
 

@@ -1,6 +1,5 @@
 /* What must hold of any pipeline, over random ones, and what is said of programs that cannot go on. */
-#include "core/rng.h"
-#include "tests/pipelines.h"
+#include "tests/random_pipes.h"
 
 #include <math.h>
 
@@ -9,35 +8,6 @@ static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
 enum { CASES = 600 };
-
-static uint64_t case_seed, draws;
-static int64_t draw(int64_t low, int64_t high)
-{
-    return low + (int64_t)rng_below(1, case_seed, draws++, (uint64_t)(high - low + 1));
-}
-
-static struct pipes random_pipeline(uint64_t seed)
-{
-    case_seed = seed, draws = 0;
-    struct pipes in = {.n_stages = (int32_t)draw(1, 6), .microbatches = (int32_t)draw(1, 12)};
-    int32_t w = 1;
-    for (int32_t s = in.n_stages - 1; s >= 0; s--) {
-        in.forward_ns[s] = draw(0, 50), in.backward_ns[s] = draw(0, 100),
-        in.update_ns[s] = draw(0, 30);
-        in.transfer_ns[s] = draw(0, 2) ? draw(0, 60) : 0;
-        in.latency_ns[s] = draw(0, 2) ? 0 : draw(0, 80);
-        in.half_duplex[s] = draw(0, 3) == 0;
-        in.warmup[s] = w;
-        w += (int32_t)draw(1, 3);
-    }
-    in.one_link = draw(0, 5) == 0;
-    in.sharing = draw(0, 2) ? LINK_FIFO : LINK_FAIR;
-    in.ahead = (int32_t)draw(0, 3);
-    in.buffers = draw(0, 1) ? 0 : (int32_t)draw(2, 4);
-    in.kept_bytes = draw(0, 1000);
-    in.ops = (int32_t)draw(1, 3);
-    return in;
-}
 
 /* Times of one operator are floor(time / ops). */
 static int64_t whole(int64_t ns, const struct pipes *in) { return ns / in->ops * in->ops; }
@@ -89,7 +59,7 @@ static void check_spans(const struct trace *t, const struct pipes *in)
 START_TEST(no_lane_overlaps_itself_and_no_pipeline_beats_its_bounds)
 {
     for (uint64_t seed = 0; seed < CASES; seed++) {
-        struct pipes in = random_pipeline(seed);
+        struct pipes in = random_pipes(seed);
         struct sim_result r = pipes_run(pipes_make(arena, &in), 1, true);
         check_spans(r.trace, &in);
         ck_assert_int_ge(r.makespan_ns, busiest(&in));
@@ -102,7 +72,7 @@ END_TEST
 START_TEST(twice_the_costs_take_twice_the_time)
 {
     for (uint64_t seed = 0; seed < CASES; seed++) {
-        struct pipes in = random_pipeline(seed);
+        struct pipes in = random_pipes(seed);
         in.ops = 1;
         int64_t once = pipes_makespan(arena, &in);
         for (int32_t s = 0; s < in.n_stages; s++) {
@@ -123,7 +93,7 @@ END_TEST
 START_TEST(the_order_of_the_lanes_changes_nothing)
 {
     for (uint64_t seed = 0; seed < CASES; seed++) {
-        struct pipes in = random_pipeline(seed);
+        struct pipes in = random_pipes(seed);
         /* Messages that become ready at the same instant on one queue are told apart by who came first only. */
         in.one_link = false;
         for (int32_t s = 0; s < in.n_stages; s++) in.half_duplex[s] = false;
@@ -148,7 +118,7 @@ START_TEST(a_steady_state_that_is_seen_early_is_the_one_that_is_reached)
 {
     int32_t early = 0;
     for (uint64_t seed = 0; seed < CASES; seed++) {
-        struct pipes in = random_pipeline(seed);
+        struct pipes in = random_pipes(seed);
         struct pipes_made *m = pipes_make(arena, &in);
         struct sim_result whole_run = pipes_run(m, 9, true), short_run = pipes_run(m, 9, false);
         ck_assert_int_eq(whole_run.steps, 9);
@@ -180,7 +150,7 @@ static bool same_span(const struct span *x, const struct span *y)
 START_TEST(running_ahead_of_the_queue_changes_nothing)
 {
     for (uint64_t seed = 0; seed < CASES; seed++) {
-        struct pipes in = random_pipeline(seed);
+        struct pipes in = random_pipes(seed);
         in.one_link = false;
         memset(in.half_duplex, 0, sizeof in.half_duplex);
         int64_t ahead = pipes_makespan(arena, &in);
@@ -195,11 +165,11 @@ END_TEST
 START_TEST(messages_that_slow_operators_down_never_make_a_step_shorter)
 {
     for (uint64_t seed = 0; seed < CASES; seed++) {
-        struct pipes in = random_pipeline(seed);
+        struct pipes in = random_pipes(seed);
         in.one_link = false, in.sharing = LINK_FIFO;
         memset(in.half_duplex, 0, sizeof in.half_duplex);
         int64_t without = pipes_makespan(arena, &in);
-        in.compute_slowdown = 0.25 * (double)draw(1, 8);
+        in.compute_slowdown = 0.25 * (double)(1 + seed % 8);
         ck_assert_int_ge(pipes_makespan(arena, &in), without);
         in.compute_slowdown = INFINITY;
         ck_assert_int_ge(pipes_makespan(arena, &in), without);
@@ -211,7 +181,7 @@ END_TEST
 START_TEST(two_runs_tell_the_same_spans)
 {
     for (uint64_t seed = 0; seed < CASES; seed++) {
-        struct pipes in = random_pipeline(seed);
+        struct pipes in = random_pipes(seed);
         struct pipes_made *m = pipes_make(arena, &in);
         struct sim_result a = pipes_run(m, 2, true), b = pipes_run(m, 2, true);
         ck_assert_int_eq((int64_t)a.trace->n_spans, (int64_t)b.trace->n_spans);
@@ -226,7 +196,7 @@ END_TEST
 START_TEST(a_trace_does_not_change_what_is_simulated)
 {
     for (uint64_t seed = 0; seed < CASES; seed++) {
-        struct pipes in = random_pipeline(seed);
+        struct pipes in = random_pipes(seed);
         struct pipes_made *m = pipes_make(arena, &in);
         struct sim_result with = pipes_run(m, 1, true), without = pipes_run(m, 1, false);
         ck_assert_int_eq(with.makespan_ns, without.makespan_ns);
@@ -273,7 +243,7 @@ static int64_t peak_from_spans(const struct trace *t, const struct pipes *in, in
 START_TEST(peak_memory_is_what_the_spans_say)
 {
     for (uint64_t seed = 0; seed < CASES / 4; seed++) {
-        struct pipes in = random_pipeline(seed);
+        struct pipes in = random_pipes(seed);
         if (in.microbatches > 6) in.microbatches = 6;
         struct sim_result r = pipes_run(pipes_make(arena, &in), 1, true);
         for (int32_t s = 0; s < in.n_stages; s++)

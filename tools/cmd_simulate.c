@@ -4,18 +4,20 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
+#include "tools/print_explain.h"
 
 #include <stdio.h>
 
 struct request {
     const char *plan, *db, *trace;
-    int64_t profile, steps;
-    bool deterministic;
+    int64_t profile, steps, what_if;
+    bool deterministic, explain;
     int64_t seed;
 };
 
 static void print_json(const struct plan *plan, const struct program *p,
-                       const struct profile *profile, const struct sim_result *r)
+                       const struct profile *profile, const struct sim_result *r,
+                       const struct explain *x)
 {
     struct json j;
     common_json_begin(&j);
@@ -35,6 +37,7 @@ static void print_json(const struct plan *plan, const struct program *p,
         json_close(&j);
     }
     json_close(&j);
+    if (x) print_explain_json(&j, p, r, x);
     common_json_end(&j);
 }
 
@@ -54,6 +57,16 @@ static void print_text(struct arena *a, const struct plan *plan, const struct pr
     }
 }
 
+static enum status explain(struct arena *a, const struct request *q, const struct plan *plan,
+                           const struct program *p, const struct profile *profile,
+                           const struct sim_result *r, struct explain *out, struct error *err)
+{
+    struct cost *k = cost_new(a, profile, &plan->cluster);
+    struct sim_options o = {.steps = (int32_t)q->steps};
+    TRY(explain_result(a, p, k, r, out, err));
+    return explain_what_if(p, k, &o, (size_t)q->what_if, out, err);
+}
+
 static enum status simulate(struct arena *a, const struct request *q, bool as_json,
                             struct error *err)
 {
@@ -61,6 +74,7 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     struct profile profile;
     struct program program;
     struct sim_result r;
+    struct explain x;
     TRY(common_not_stdout(as_json, "--trace", q->trace, err));
     TRY(common_plan(a, q->plan, &plan, err));
     if (plan.profile_id && !q->db)
@@ -70,20 +84,23 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     plan.deterministic |= q->deterministic;
     if (q->seed) plan.seed = plan.job.seed = (uint64_t)q->seed;
     TRY(common_profile(a, &plan.cluster, q->db, q->profile, &profile, err));
-    TRY(common_simulate(a, &plan, &profile, (int32_t)q->steps, q->trace != NULL, &r, &program,
+    TRY(common_simulate(a, &plan, &profile, (int32_t)q->steps, q->trace || q->explain, &r, &program,
                         err));
     if (q->trace) TRY(trace_write(r.trace, q->trace, err));
-    if (as_json)
-        print_json(&plan, &program, &profile, &r);
-    else
-        print_text(a, &plan, &program, &profile, &r);
+    if (q->explain) TRY(explain(a, q, &plan, &program, &profile, &r, &x, err));
+    if (as_json) {
+        print_json(&plan, &program, &profile, &r, q->explain ? &x : NULL);
+        return OK;
+    }
+    print_text(a, &plan, &program, &profile, &r);
+    if (q->explain) print_explain(a, &program, &r, &x);
     return OK;
 }
 
 enum status cmd_simulate(int argc, char **argv, struct error *err)
 {
     struct common common = COMMON_DEFAULTS;
-    struct request q = {0};
+    struct request q = {.what_if = 32};
     const struct option options[] = {
         {.name = "PLAN", .type = OPTION_ARGUMENT, .value = &q.plan, .help = "plan.yaml"},
         {.name = "db",
@@ -114,11 +131,24 @@ enum status cmd_simulate(int argc, char **argv, struct error *err)
          .type = OPTION_FLAG,
          .value = &q.deterministic,
          .help = "as run --deterministic would"},
+        {.name = "explain",
+         .type = OPTION_FLAG,
+         .value = &q.explain,
+         .help = "why it takes so long: critical path, idle devices, exposed messages, what if"},
+        {.name = "what-if",
+         .type = OPTION_INT,
+         .value = &q.what_if,
+         .unit = "N",
+         .min = 0,
+         .max = 1e5,
+         .help = "with --explain: try the N longest devices, links and kinds of operator on the "
+                 "path at no time and at half"},
         {0}};
     const struct command command = {"simulate",
                                     "run a plan in predicted time",
                                     options,
                                     {"musher simulate plan.yaml --db profiles.db --trace sim.trace",
+                                     "musher simulate plan.yaml --explain",
                                      "musher simulate plan.yaml --json"}};
     struct arena *a = arena_new();
     enum status st = options_parse(a, &command, &common, argc, argv, err);
