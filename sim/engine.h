@@ -77,6 +77,7 @@ struct engine {
     struct memory *memory;
     struct collectives *collectives;
     struct trace *trace;            /* NULL: not kept */
+    const struct jitter *jitter;    /* NULL: none */
     struct lane_state *lanes;       /* (n_devices) */
     struct channel_state *channels; /* (n_channels) */
     int32_t *lane_of_stage;         /* (n_stages) */
@@ -121,7 +122,7 @@ void collective_moved(struct engine *e, int32_t hop, const struct passage *way);
 int32_t collective_unfinished(const struct engine *e, int32_t lane); /* group it is in; -1 */
 
 /* report.c */
-void report_operator(struct engine *e, int32_t lane, const struct code *c);
+void report_operator(struct engine *e, int32_t lane, const struct code *c, int64_t ns);
 void report_message(struct engine *e, int32_t channel, int64_t seq, const struct passage *way);
 void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t link, int32_t part,
                        int32_t step, int64_t begin_ns, int64_t end_ns, int64_t bytes);

@@ -73,6 +73,18 @@ static bool wait_until(struct lane_state *l, int64_t when_ns)
     return true;
 }
 
+static bool compute(struct engine *e, int32_t lane, struct lane_state *l, const struct code *c)
+{
+    int64_t ns = c->amount;
+    if (e->jitter)
+        ns = jitter_op_ns(e->jitter, lane, l->step, 0, l->call.procedure, l->call.microbatch,
+                          c->arg, ns);
+    if (e->trace) report_operator(e, lane, c, ns);
+    l->now_ns += ns;
+    l->busy_ns += ns - c->amount; /* end_call adds the price */
+    return true;
+}
+
 /* false: it waits, and takes the same instruction again when something has happened. */
 static bool take(struct engine *e, int32_t lane, struct lane_state *l, const struct code *c)
 {
@@ -90,9 +102,7 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
         memory_from_lane(e->memory, lane, l->now_ns, -c->amount, e->now_ns);
         return true;
     case CODE_COMPUTE:
-        if (e->trace) report_operator(e, lane, c);
-        l->now_ns += c->amount;
-        return true;
+        return compute(e, lane, l, c);
     case CODE_SEND:
         messages_hand_over(e, c->arg, l->seq, l->now_ns);
         return true;

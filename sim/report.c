@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-void report_operator(struct engine *e, int32_t lane, const struct code *c)
+void report_operator(struct engine *e, int32_t lane, const struct code *c, int64_t ns)
 {
     const struct lane_state *l = &e->lanes[lane];
     const struct program_op *op = &e->program->stages[l->stage].ops[c->arg];
@@ -20,7 +20,7 @@ void report_operator(struct engine *e, int32_t lane, const struct code *c)
                                       .microbatch = l->call.microbatch,
                                       .op = c->arg,
                                       .begin_ns = l->now_ns,
-                                      .end_ns = l->now_ns + c->amount,
+                                      .end_ns = l->now_ns + ns,
                                       .bytes = bytes,
                                       .key = op->key,
                                       .name = op_kind_name(op->kind)});

@@ -45,8 +45,8 @@ static enum status make_lanes(struct engine *e, struct cost *k, struct error *er
         struct lane_state *l = &e->lanes[i];
         l->stage = p->lanes[i].stage;
         l->microbatches = p->stages[l->stage].microbatches;
-        TRY(code_stage(e->arena, p, l->stage, p->devices[i].type_index, k, e->trace != NULL,
-                       &procedures, err));
+        TRY(code_stage(e->arena, p, l->stage, p->devices[i].type_index, k,
+                       e->trace != NULL || e->jitter != NULL, &procedures, err));
         l->procedures = procedures;
     }
     return OK;
@@ -74,6 +74,7 @@ static enum status set_up(struct engine *e, struct cost *k, const struct sim_opt
     const struct program *p = e->program;
     e->steps = o->steps > 0 ? o->steps : p->steps > LEAST_STEPS ? p->steps : LEAST_STEPS;
     e->limit_ns = o->limit_ns > 0 ? o->limit_ns : INT64_MAX;
+    e->jitter = o->jitter;
     e->queue = event_queue_new(e->arena, (size_t)p->n_channels + 4 * (size_t)p->n_devices + 16);
     e->network = network_new(e->arena, p, e->queue, EVENT_FLOW);
     e->trace = o->keep_trace ? trace_new(e->arena, TRACE_SIM, p) : NULL;
@@ -108,6 +109,11 @@ static void ready(struct engine *e, int32_t owner)
     int32_t resource = channel
                            ? e->channels[owner].resource
                            : collective_resource(e, owner - e->program->n_channels, &occupancy_ns);
+    if (channel && e->jitter) {
+        const struct channel_state *c = &e->channels[owner];
+        occupancy_ns = jitter_message_ns(e->jitter, owner, c->queue[c->head & (c->capacity - 1)],
+                                         occupancy_ns);
+    }
     bool known = network_ready(e->network, owner, resource, occupancy_ns, e->now_ns, &way);
     if (channel) messages_started(e, owner, known ? way.start_ns : e->now_ns);
     if (known) moved(e, owner, &way);

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/program.h"
 #include "sim/cost.h"
+#include "sim/jitter.h"
 #include "traces/trace.h"
 
 struct sim_options {
@@ -20,6 +21,7 @@ struct sim_options {
     bool keep_trace;
     int64_t
         limit_ns; /* > 0: give up when the run's time exceeds it: iteration_ns and makespan_ns are INT64_MAX */
+    const struct jitter *jitter; /* of one sample (sim/jitter.h); NULL: costs as they are */
 };
 struct sim_device {
     int64_t busy_ns, idle_ns;    /* compute stream, over one steady iteration */
