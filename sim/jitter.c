@@ -227,14 +227,16 @@ enum status jitter_new(struct arena *a, const struct program *p, const struct pr
     return OK;
 }
 
-/* The factors of this sample in place of the errors. Operators of one key on one type are wrong together. */
+/* The factors of this sample in place of the errors. Operators of one key on one base device are wrong
+ * together: emulated types share the rows of what they emulate. */
 static const float *draw_known(struct arena *a, const struct jitter *j, int32_t type,
                                const struct program_stage *s, const float *error, int64_t sample)
 {
     float *x = ARENA_ARRAY(a, float, (size_t)s->n_ops);
+    uint64_t base = hash_text(1, j->cluster->types[type].catalogue);
     for (int32_t i = 0; i < s->n_ops; i++) {
         uint64_t what = error[i] < 0 ? 0 : s->ops[i].key;
-        uint64_t stream = hash_bytes((uint64_t)type + 1, &what, sizeof what);
+        uint64_t stream = hash_bytes(base, &what, sizeof what);
         double normal = error[i] != 0 ? rng_normal(j->seed, stream, (uint64_t)sample) : 0;
         x[i] = (float)jitter_factor(fabs((double)error[i]), normal);
     }

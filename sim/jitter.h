@@ -75,12 +75,11 @@ struct jitter_model {
 void jitter_defaults(struct arena *a, const struct profile *p, const struct cluster *c,
                      struct jitter_model *out);
 /* Parameters from the spans of runs, where they tell: variance between steps of a device, between calls of a step, between
- * operators of a call, each freed of what the level below brings in; steps more than 10 % and five robust deviations above
- * the others are stragglers; the first step against the rest is the slow start. *m holds defaults and keeps them where
+ * operators of a call, each freed of what the level below brings in; a step more than 10 % and eight CVs above the device's
+ * median is a straggler's; the first step against the rest is the slow start. *m holds defaults and keeps them where
  * spans are missing. ERR_INPUT: a device type that the cluster does not have, no compute spans. O(spans log spans). */
-MUST_CHECK enum status jitter_fit(struct arena *a, const struct cluster *c,
-                                  struct trace *const *runs, size_t n_runs, struct jitter_model *m,
-                                  struct error *err);
+MUST_CHECK enum status jitter_fit(const struct cluster *c, struct trace *const *runs, size_t n_runs,
+                                  struct jitter_model *m, struct error *err);
 
 /* --- bound to a program --- */
 
