@@ -261,6 +261,8 @@ int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupa
 {
     const struct hop *h = &e->collectives->hops[hop];
     *occupancy_ns = network_occupancy_ns(e->network, h->resource, h->bytes);
+    const struct member *m = &e->collectives->members[h->from];
+    if (e->jitter) *occupancy_ns = jitter_hop_ns(e->jitter, hop, m->ended, m->part, *occupancy_ns);
     return h->resource;
 }
 

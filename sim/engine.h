@@ -90,12 +90,13 @@ struct engine {
     struct network *network;
     struct memory *memory;
     struct collectives *collectives;
-    struct meeting *meetings; /* (n_groups) of each_call groups */
-    int64_t *meeting_ns;      /* (n_groups) how long each takes */
-    struct overlap *overlap;  /* NULL where no link slows computing down: lanes run ahead */
-    struct trace *trace;      /* NULL: not kept */
-    struct lane_state *lanes; /* (n_devices) */
-    bool *awake;              /* (n_devices): in the list */
+    struct meeting *meetings;    /* (n_groups) of each_call groups */
+    int64_t *meeting_ns;         /* (n_groups) how long each takes */
+    struct overlap *overlap;     /* NULL where no link slows computing down: lanes run ahead */
+    struct trace *trace;         /* NULL: not kept */
+    const struct jitter *jitter; /* NULL: none */
+    struct lane_state *lanes;    /* (n_devices) */
+    bool *awake;                 /* (n_devices): in the list */
     int32_t *wake, n_wake, first_wake; /* (n_devices) a ring: lanes that may go on */
     struct channel_state *channels;    /* (n_channels) */
     int32_t *lane_of_stage;            /* (n_stages) */
@@ -125,6 +126,7 @@ MUST_CHECK enum status messages_new(struct engine *e, struct cost *k, struct err
 void messages_start(struct engine *e); /* after network_start */
 int64_t messages_settled(const struct engine *e,
                          int32_t lane); /* before it no message changes the lane's memory */
+int64_t messages_occupancy(const struct engine *e, int32_t channel); /* of the queue's head */
 void messages_hand_over(struct engine *e, int32_t channel, int64_t seq, int64_t now_ns);
 void messages_consumed(struct engine *e, int32_t channel, int64_t seq, int64_t now_ns);
 int64_t messages_arrival(const struct engine *e, int32_t channel,

@@ -78,12 +78,13 @@ static bool wait_until(struct engine *e, int32_t lane, struct lane_state *l, int
 
 static bool compute(struct engine *e, int32_t lane, struct lane_state *l, const struct code *c)
 {
-    int64_t begin = l->now_ns, end = l->now_ns + c->amount;
-    if (e->overlap) {
-        if (!overlap_compute(e, lane, c->amount, &begin)) return false;
-        end = e->now_ns;
-        l->busy_ns += end - begin - c->amount;
-    }
+    int64_t ns = c->amount, begin = l->now_ns;
+    if (e->jitter)
+        ns = jitter_op_ns(e->jitter, lane, l->step, l->call.chunk, l->call.procedure,
+                          l->call.microbatch, c->arg, ns);
+    if (e->overlap && !overlap_compute(e, lane, ns, &begin)) return false;
+    int64_t end = e->overlap ? e->now_ns : begin + ns;
+    l->busy_ns += end - begin - c->amount; /* end_call adds the price */
     if (e->trace) report_operator(e, lane, c, begin, end);
     l->now_ns = end;
     return true;

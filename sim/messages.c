@@ -134,6 +134,14 @@ static void moved(struct engine *e, int32_t channel, const struct passage *way)
     engine_wake(e, c->from_lane);
 }
 
+int64_t messages_occupancy(const struct engine *e, int32_t channel)
+{
+    const struct channel_state *c = &e->channels[channel];
+    if (!e->jitter) return c->occupancy_ns;
+    return jitter_message_ns(e->jitter, channel, c->queue[c->head & (c->capacity - 1)],
+                             c->occupancy_ns);
+}
+
 static void become_ready(struct engine *e, int32_t channel)
 {
     struct channel_state *c = &e->channels[channel];
@@ -147,7 +155,8 @@ static void become_ready(struct engine *e, int32_t channel)
     }
     for (; when >= 0 && e->stop != STOP_ERROR; when = ready_at(c)) {
         struct passage way;
-        if (!network_ready(e->network, channel, c->resource, c->occupancy_ns, when, &way))
+        if (!network_ready(e->network, channel, c->resource, messages_occupancy(e, channel), when,
+                           &way))
             BUG("a channel alone on its link waits for others");
         e->events++;
         messages_started(e, channel, way.start_ns);

@@ -43,7 +43,8 @@ static enum status make_lanes(struct engine *e, struct cost *k, const struct sim
                               enum sim_detail detail, struct error *err)
 {
     const struct program *p = e->program;
-    const struct code_pricing by = {p, k, scale, e->meeting_ns, e->trace && detail == SIM_OPERATOR};
+    const struct code_pricing by = {p, k, scale, e->meeting_ns,
+                                    e->jitter || (e->trace && detail == SIM_OPERATOR)};
     struct arena *a = e->arena;
     struct code *scratch = ARENA_ARRAY(a, struct code, code_most(p));
     struct code_procedure **of = ARENA_ARRAY(a, struct code_procedure *, (size_t)p->n_stages);
@@ -95,6 +96,7 @@ static enum status set_up(struct engine *e, struct cost *k, const struct sim_opt
     const struct program *p = e->program;
     e->steps = o->steps > 0 ? o->steps : p->steps > LEAST_STEPS ? p->steps : LEAST_STEPS;
     e->limit_ns = o->limit_ns > 0 ? o->limit_ns : INT64_MAX;
+    e->jitter = o->jitter;
     e->queue = event_queue_new(e->arena, (size_t)p->n_channels + 4 * (size_t)p->n_devices + 16);
     e->network = network_new(e->arena, p, e->queue, EVENT_FLOW, o->scale ? o->scale->link : NULL);
     e->trace = o->keep_trace ? trace_new(e->arena, TRACE_SIM, p) : NULL;
@@ -130,7 +132,7 @@ static void ready(struct engine *e, int32_t owner)
 {
     struct passage way;
     bool channel = owner < e->program->n_channels;
-    int64_t occupancy_ns = channel ? e->channels[owner].occupancy_ns : 0;
+    int64_t occupancy_ns = channel ? messages_occupancy(e, owner) : 0;
     int32_t resource = channel
                            ? e->channels[owner].resource
                            : collective_resource(e, owner - e->program->n_channels, &occupancy_ns);

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/program.h"
 #include "sim/cost.h"
+#include "sim/jitter.h"
 #include "traces/trace.h"
 
 /* Factors on durations, to ask what if: by program device, by program link (occupancy and latency), by kind of operator.
@@ -37,6 +38,7 @@ struct sim_options {
     const struct sim_scale *scale; /* NULL: none */
     int64_t
         limit_ns; /* > 0: give up when the run's time exceeds it: iteration_ns and makespan_ns are INT64_MAX */
+    const struct jitter *jitter; /* of one sample (sim/jitter.h); NULL: costs as they are */
 };
 struct sim_device {
     int64_t busy_ns, idle_ns;    /* compute stream, over one steady iteration */

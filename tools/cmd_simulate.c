@@ -1,23 +1,58 @@
 #include "core/arena.h"
 #include "core/log.h"
 #include "core/units.h"
+#include "sim/montecarlo.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
 #include "tools/print_explain.h"
 
+#include <math.h>
 #include <stdio.h>
 
 struct request {
     const char *plan, *db, *trace;
-    int64_t profile, steps, what_if;
-    bool deterministic, explain;
+    int64_t profile, steps, what_if, samples, threads;
+    bool deterministic, explain, jitter_alone;
     int64_t seed;
+    struct texts runs; /* traces that tell the jitter */
 };
+
+static void put_interval(struct json *j, const char *key, const struct montecarlo_summary *s)
+{
+    const struct montecarlo_end *ends[] = {&s->p5, &s->p50, &s->p95};
+    const char *const names[] = {"p5", "p50", "p95"};
+    json_put_object_line(j, key);
+    for (int i = 0; i < 3; i++) json_put_int(j, names[i], llround(ends[i]->value));
+    json_close(j);
+}
+
+/* 95 % confidence of an end, null where there are too few samples to give it. */
+static void put_confidence(struct json *j, const char *key, const struct montecarlo_end *e)
+{
+    if (!e->bounded) {
+        json_put_null(j, key);
+        return;
+    }
+    json_put_list_line(j, key);
+    json_put_int(j, NULL, llround(e->low));
+    json_put_int(j, NULL, llround(e->high));
+    json_close(j);
+}
+
+static void put_samples(struct json *j, const struct montecarlo_result *m)
+{
+    json_put_int(j, "samples", m->samples);
+    put_interval(j, "interval_ns", &m->iteration);
+    put_confidence(j, "p5_confidence_ns", &m->iteration.p5);
+    put_confidence(j, "p95_confidence_ns", &m->iteration.p95);
+    json_put_double(j, "mean_ns", m->iteration.mean);
+    json_put_double(j, "standard_error_ns", m->iteration.error);
+}
 
 static void print_json(const struct plan *plan, const struct program *p,
                        const struct profile *profile, const struct sim_result *r,
-                       const struct explain *x)
+                       const struct explain *x, const struct montecarlo_result *m)
 {
     struct json j;
     common_json_begin(&j);
@@ -26,6 +61,7 @@ static void print_json(const struct plan *plan, const struct program *p,
     json_put_bool(&j, "emulated", plan->cluster.emulated);
     json_put_int(&j, "iteration_ns", r->iteration_ns);
     json_put_int(&j, "events", r->events);
+    if (m->samples) put_samples(&j, m);
     json_put_list(&j, "devices");
     for (int32_t i = 0; i < p->n_devices; i++) {
         json_put_object_line(&j, NULL);
@@ -34,6 +70,8 @@ static void print_json(const struct plan *plan, const struct program *p,
         json_put_int(&j, "idle_ns", r->devices[i].idle_ns);
         json_put_int(&j, "peak_bytes", r->devices[i].peak_bytes);
         json_put_int(&j, "reserved_bytes", r->devices[i].reserved_bytes);
+        if (m->samples) put_interval(&j, "busy_interval_ns", &m->devices[i].busy_ns);
+        if (m->samples) json_put_int(&j, "most_peak_bytes", m->devices[i].peak_bytes);
         json_close(&j);
     }
     json_close(&j);
@@ -41,13 +79,28 @@ static void print_json(const struct plan *plan, const struct program *p,
     common_json_end(&j);
 }
 
+static void print_samples(const struct montecarlo_result *m)
+{
+    char mean[32], low[32], high[32], error[32];
+    const struct montecarlo_summary *s = &m->iteration;
+    printf("iteration %s, 90 %% interval %s ... %s (%d samples, mean known to %s)\n",
+           units_print_ns(mean, llround(s->mean)), units_print_ns(low, llround(s->p5.value)),
+           units_print_ns(high, llround(s->p95.value)), (int)m->samples,
+           units_print_ns(error, llround(s->error)));
+    if (!s->p5.bounded || !s->p95.bounded)
+        log_warn("%d samples do not bound the ends of the interval; 72 and more do",
+                 (int)m->samples);
+}
+
 static void print_text(struct arena *a, const struct plan *plan, const struct program *p,
-                       const struct profile *profile, const struct sim_result *r)
+                       const struct profile *profile, const struct sim_result *r,
+                       const struct montecarlo_result *m)
 {
     char text[32], peak[32];
     printf("%s: %s an iteration%s (predicted with %s)\n", plan->name,
            units_print_ns(text, r->iteration_ns),
            plan->cluster.emulated ? " of emulated devices" : "", common_profile_label(a, profile));
+    if (m->samples) print_samples(m);
     for (int32_t i = 0; i < p->n_devices; i++) {
         const struct sim_device *d = &r->devices[i];
         int64_t whole = d->busy_ns + d->idle_ns;
@@ -67,6 +120,26 @@ static enum status explain(struct arena *a, const struct request *q, const struc
     return explain_what_if(p, k, &o, (size_t)q->what_if, out, err);
 }
 
+static enum status sample(struct arena *a, const struct request *q, const struct plan *plan,
+                          const struct program *program, const struct profile *profile,
+                          struct montecarlo_result *out, struct error *err)
+{
+    const struct montecarlo_options o = {
+        .samples = (int32_t)q->samples, .threads = (int32_t)q->threads, .steps = (int32_t)q->steps};
+    struct jitter_model model;
+    struct trace **runs = ARENA_ARRAY(a, struct trace *, q->runs.count);
+    jitter_defaults(a, profile, &plan->cluster, &model);
+    for (size_t i = 0; i < q->runs.count; i++) {
+        TRY(trace_read(a, q->runs.items[i], &runs[i], err));
+        if (runs[i]->source == TRACE_SIM)
+            return error_set(err, ERR_INPUT, "%s: a simulated trace knows no jitter of devices",
+                             q->runs.items[i]);
+    }
+    if (q->runs.count) TRY(jitter_fit(&plan->cluster, runs, q->runs.count, &model, err));
+    model.cost_error = !q->jitter_alone;
+    return montecarlo_run(a, program, profile, &plan->cluster, &model, plan->seed, &o, out, err);
+}
+
 static enum status simulate(struct arena *a, const struct request *q, bool as_json,
                             struct error *err)
 {
@@ -75,6 +148,9 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     struct program program;
     struct sim_result r;
     struct explain x;
+    struct montecarlo_result m = {0};
+    if (!q->samples && (q->runs.count || q->jitter_alone))
+        return error_set(err, ERR_USAGE, "--jitter and --jitter-alone need --samples");
     TRY(common_not_stdout(as_json, "--trace", q->trace, err));
     TRY(common_plan(a, q->plan, &plan, err));
     if (plan.profile_id && !q->db)
@@ -86,13 +162,14 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     TRY(common_profile(a, &plan.cluster, q->db, q->profile, &profile, err));
     TRY(common_simulate(a, &plan, &profile, (int32_t)q->steps, q->trace || q->explain, &r, &program,
                         err));
+    if (q->samples) TRY(sample(a, q, &plan, &program, &profile, &m, err));
     if (q->trace) TRY(trace_write(r.trace, q->trace, err));
     if (q->explain) TRY(explain(a, q, &plan, &program, &profile, &r, &x, err));
     if (as_json) {
-        print_json(&plan, &program, &profile, &r, q->explain ? &x : NULL);
+        print_json(&plan, &program, &profile, &r, q->explain ? &x : NULL, &m);
         return OK;
     }
-    print_text(a, &plan, &program, &profile, &r);
+    print_text(a, &plan, &program, &profile, &r, &m);
     if (q->explain) print_explain(a, &program, &r, &x);
     return OK;
 }
@@ -100,7 +177,7 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
 enum status cmd_simulate(int argc, char **argv, struct error *err)
 {
     struct common common = COMMON_DEFAULTS;
-    struct request q = {.what_if = 32};
+    struct request q = {.what_if = 32, .threads = 1};
     const struct option options[] = {
         {.name = "PLAN", .type = OPTION_ARGUMENT, .value = &q.plan, .help = "plan.yaml"},
         {.name = "db",
@@ -122,6 +199,29 @@ enum status cmd_simulate(int argc, char **argv, struct error *err)
          .min = 0,
          .max = 1e6,
          .help = "steps to simulate; 0: enough for a steady one"},
+        {.name = "samples",
+         .type = OPTION_INT,
+         .value = &q.samples,
+         .unit = "N",
+         .min = 0,
+         .max = 1e6,
+         .help = "simulations with jitter, for an interval around the prediction"},
+        {.name = "threads",
+         .type = OPTION_INT,
+         .value = &q.threads,
+         .unit = "T",
+         .min = 1,
+         .max = 1024,
+         .help = "threads that take the samples; the result does not depend on it"},
+        {.name = "jitter",
+         .type = OPTION_TEXTS,
+         .value = &q.runs,
+         .unit = "RUN",
+         .help = "trace of a run to learn the jitter from; may be given again"},
+        {.name = "jitter-alone",
+         .type = OPTION_FLAG,
+         .value = &q.jitter_alone,
+         .help = "leave out how well the costs themselves are known"},
         {.name = "trace",
          .type = OPTION_TEXT,
          .value = &q.trace,
@@ -149,6 +249,7 @@ enum status cmd_simulate(int argc, char **argv, struct error *err)
                                     options,
                                     {"musher simulate plan.yaml --db profiles.db --trace sim.trace",
                                      "musher simulate plan.yaml --explain",
+                                     "musher simulate plan.yaml --samples 200 --threads 2",
                                      "musher simulate plan.yaml --json"}};
     struct arena *a = arena_new();
     enum status st = options_parse(a, &command, &common, argc, argv, err);

@@ -63,7 +63,7 @@ struct command {
     const char *name;
     const char *summary;
     const struct option *options;
-    const char *examples[4]; /* NULL-ended */
+    const char *examples[6]; /* NULL-ended */
 };
 
 /* What every verb accepts. */

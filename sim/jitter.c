@@ -1,0 +1,353 @@
+/* The laws, and who draws from which. jitter_fit.c finds the parameters. */
+#include "sim/jitter.h"
+
+#include "core/arena.h"
+#include "core/rng.h"
+#include "sim/cost.h"
+#include "traces/quantile.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Of Z = exp(0.6 N): mean exp(s²/2), variance (exp(s²) − 1) exp(s²). */
+#define Z_MEAN 1.1972173631218102
+#define Z_SD 0.7881013869316227
+/* sd Z ÷ (1.4826 · MAD of Z ÷ median of Z); tests/test_jitter.c recomputes it. */
+#define CV_OF_SPREAD 1.3731
+/* Standard error of a median is sqrt(π/2) that of a mean. */
+#define MEDIAN_ERROR 1.2533141373155003
+#define PARTS_MOST_NS ((int64_t)1000000000000000) /* links share fairly up to twelve days */
+
+enum domain { DOMAIN_OP, DOMAIN_CALL, DOMAIN_STEP, DOMAIN_STRAGGLER, DOMAIN_MESSAGE, DOMAIN_HOP };
+
+struct lane_laws {
+    int32_t n_chunks;
+    const struct jitter_type *type;
+    const int32_t *n_ops;      /* (n_chunks) */
+    const float *const *own;   /* (n_chunks, n_ops) coefficients of variation */
+    const float *const *known; /* (n_chunks, n_ops) error of the cost; sampled: its factor */
+};
+struct jitter {
+    const struct program *program;
+    const struct cluster *cluster;
+    const struct jitter_model *model;
+    uint64_t seed;
+    uint32_t key[2];
+    bool sampled;
+    struct lane_laws *lanes; /* (n_devices) */
+    float *message_cv;       /* (n_channels) */
+};
+
+double jitter_factor(double cv, double normal)
+{
+    const double widest = Z_SD / Z_MEAN;
+    if (!(cv > 0)) return 1;
+    if (cv <= widest) return 1 + cv * (exp(JITTER_SHAPE * normal) - Z_MEAN) / Z_SD;
+    double variance = log1p(cv * cv);
+    return exp(sqrt(variance) * normal - variance / 2);
+}
+
+double jitter_cv_of_spread(double spread) { return spread > 0 ? CV_OF_SPREAD * spread : 0; }
+
+/* --- parameters from a profile ---------------------------------------------------------------- */
+
+static const struct op_row *row_of(const struct profile *p, const struct device_type *t,
+                                   uint64_t key)
+{
+    char own[256];
+    int length = snprintf(own, sizeof own, "type:%s", t->name);
+    const struct op_row *row = length < (int)sizeof own ? profile_row(p, own, key) : NULL;
+    return row ? row : profile_row(p, t->catalogue, key);
+}
+
+static bool of_type(const struct op_row *row, const struct device_type *t)
+{
+    return !strcmp(row->base, t->catalogue) ||
+           (!strncmp(row->base, "type:", 5) && !strcmp(row->base + 5, t->name));
+}
+
+/* Median CV of the rows of a type and a kind (-1: all); NAN of none. */
+static double typical(struct arena *scratch, const struct profile *p, const struct device_type *t,
+                      int32_t kind)
+{
+    double *values = ARENA_ARRAY(scratch, double, p->n_ops);
+    size_t n = 0;
+    for (size_t i = 0; i < p->n_ops; i++) {
+        const struct op_row *row = &p->ops[i];
+        if (row->samples < 2 || !of_type(row, t) || (kind >= 0 && (int32_t)row->kind != kind))
+            continue;
+        values[n++] = jitter_cv_of_spread(row->spread);
+    }
+    return n ? median_double(values, n) : NAN;
+}
+
+static double without(double total, double part)
+{
+    return total > part ? sqrt(total * total - part * part) : 0;
+}
+
+/* A row's spread holds all levels together; what a call has in common is taken out of it. A team whose operators vary by less
+ * than the published calls do is quieter than those. */
+static void type_defaults(struct arena *scratch, const struct profile *p,
+                          const struct device_type *t, struct jitter_type *out)
+{
+    double all = typical(scratch, p, t, -1);
+    out->call_cv = isnan(all) || all > JITTER_CALL_CV ? JITTER_CALL_CV : all;
+    for (int32_t k = 0; k < OP_KIND_COUNT; k++) {
+        double kind = typical(scratch, p, t, k);
+        out->own_cv[k] = without(isnan(kind) ? (isnan(all) ? 0 : all) : kind, out->call_cv);
+    }
+}
+
+void jitter_defaults(struct arena *a, const struct profile *p, const struct cluster *c,
+                     struct jitter_model *out)
+{
+    struct arena *scratch = arena_new();
+    *out = (struct jitter_model){.n_types = c->n_types,
+                                 .n_links = c->n_links,
+                                 .types = ARENA_ARRAY(a, struct jitter_type, (size_t)c->n_types),
+                                 .link_cv = ARENA_ARRAY(a, double, (size_t)c->n_links),
+                                 .straggler_factor = 1,
+                                 .straggler_steps = 1,
+                                 .start_factor = 1};
+    for (int32_t t = 0; t < c->n_types; t++)
+        type_defaults(scratch, p, &c->types[t], &out->types[t]);
+    for (int32_t i = 0; i < c->n_links && !c->emulated; i++) {
+        out->link_cv[i] = JITTER_LINK_CV;
+        for (size_t k = 0; k < p->n_links; k++)
+            if (!strcmp(p->links[k].name, c->links[i].name) && p->links[k].model.residual > 0)
+                out->link_cv[i] = p->links[k].model.residual;
+    }
+    double *copy = ARENA_ARRAY(scratch, double, (size_t)c->n_links);
+    if (c->n_links) memcpy(copy, out->link_cv, (size_t)c->n_links * sizeof *copy);
+    out->hop_cv = median_double(copy, (size_t)c->n_links);
+    arena_free(scratch);
+}
+
+/* --- binding ---------------------------------------------------------------------------------- */
+
+static double own_cv(const struct jitter *j, const struct profile *f, int32_t type,
+                     const struct program_op *op)
+{
+    const struct jitter_type *t = &j->model->types[type];
+    const struct op_row *row = t->fitted ? NULL : row_of(f, &j->cluster->types[type], op->key);
+    if (row && row->samples > 1) return without(jitter_cv_of_spread(row->spread), t->call_cv);
+    return t->own_cv[op->kind];
+}
+
+static double fit_residual(const struct profile *f, const struct device_type *t,
+                           const struct program_op *op)
+{
+    for (size_t i = 0; i < f->n_fits; i++)
+        if (f->fits[i].kind == op->kind && f->fits[i].dtype == op->dtype &&
+            !strcmp(f->fits[i].base, t->catalogue))
+            return f->fits[i].residual;
+    return JITTER_PRIOR_ERROR;
+}
+
+/* Relative error of the cost itself; negative: the type's prior, one draw for all operators. */
+static enum status cost_error(const struct jitter *j, const struct profile *f, int32_t type,
+                              const struct program_op *op, double *out, struct error *err)
+{
+    double seconds;
+    enum source source;
+    const struct device_type *t = &j->cluster->types[type];
+    TRY(profile_op_seconds(f, j->cluster, type, op->kind, &op->attrs, &op->shapes, op->dtype,
+                           op->key, &seconds, &source, err));
+    const struct op_row *row = row_of(f, t, op->key);
+    if (row && row->samples > 0)
+        *out = MEDIAN_ERROR * jitter_cv_of_spread(row->spread) / sqrt(row->samples);
+    else if (source == SOURCE_FITTED)
+        *out = fit_residual(f, t, op);
+    else
+        *out = source == SOURCE_MEASURED ? 0 : -JITTER_PRIOR_ERROR;
+    return OK;
+}
+
+static enum status bind_stage(struct arena *a, const struct jitter *j, const struct profile *f,
+                              int32_t type, const struct program_stage *s, const float **own,
+                              const float **known, struct error *err)
+{
+    float *x = ARENA_ARRAY(a, float, (size_t)s->n_ops),
+          *y = ARENA_ARRAY(a, float, (size_t)s->n_ops);
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        double error = 0;
+        if (j->model->cost_error) TRY(cost_error(j, f, type, &s->ops[i], &error, err));
+        x[i] = (float)own_cv(j, f, type, &s->ops[i]);
+        y[i] = (float)error;
+    }
+    *own = x;
+    *known = y;
+    return OK;
+}
+
+static enum status bind_lane(struct arena *a, struct jitter *j, const struct profile *f,
+                             int32_t lane, struct error *err)
+{
+    const struct program *p = j->program;
+    int32_t type = p->devices[lane].type_index, n = 0;
+    if (type < 0 || type >= j->model->n_types)
+        return error_set(err, ERR_INPUT, "device %s is of unknown type %d", p->devices[lane].name,
+                         (int)type);
+    for (int32_t s = 0; s < p->n_stages; s++) n += p->stages[s].device == lane;
+    const float **own = ARENA_ARRAY(a, const float *, (size_t)n),
+                **known = ARENA_ARRAY(a, const float *, (size_t)n);
+    int32_t *n_ops = ARENA_ARRAY(a, int32_t, (size_t)n);
+    j->lanes[lane] = (struct lane_laws){n, &j->model->types[type], n_ops, own, known};
+    n = 0;
+    for (int32_t s = 0; s < p->n_stages; s++) {
+        if (p->stages[s].device != lane) continue;
+        TRY(bind_stage(a, j, f, type, &p->stages[s], &own[n], &known[n], err));
+        n_ops[n++] = p->stages[s].n_ops;
+    }
+    return OK;
+}
+
+static double channel_cv(const struct jitter *j, const struct channel *x)
+{
+    const struct cluster *c = j->cluster;
+    if (x->link < 0) return 0;
+    for (int32_t i = 0; i < c->n_links; i++)
+        if (!strcmp(c->links[i].name, j->program->links[x->link].name)) return j->model->link_cv[i];
+    return JITTER_LINK_CV;
+}
+
+enum status jitter_new(struct arena *a, const struct program *p, const struct profile *f,
+                       const struct cluster *c, const struct jitter_model *m, uint64_t seed,
+                       struct jitter **out, struct error *err)
+{
+    struct jitter *j = *out = ARENA_ARRAY(a, struct jitter, 1);
+    *j = (struct jitter){.program = p, .cluster = c, .model = m, .seed = seed};
+    j->lanes = ARENA_ARRAY(a, struct lane_laws, (size_t)p->n_devices);
+    j->message_cv = ARENA_ARRAY(a, float, (size_t)p->n_channels);
+    for (int32_t i = 0; i < p->n_devices; i++) TRY(bind_lane(a, j, f, i, err));
+    for (int32_t i = 0; i < p->n_channels; i++)
+        j->message_cv[i] = (float)channel_cv(j, &p->channels[i]);
+    return OK;
+}
+
+/* The factors of this sample in place of the errors. Operators of one key on one base device are wrong
+ * together: emulated types share the rows of what they emulate. */
+static const float *draw_known(struct arena *a, const struct jitter *j, int32_t type,
+                               const struct program_stage *s, const float *error, int64_t sample)
+{
+    float *x = ARENA_ARRAY(a, float, (size_t)s->n_ops);
+    uint64_t base = hash_text(1, j->cluster->types[type].catalogue);
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        uint64_t what = error[i] < 0 ? 0 : s->ops[i].key;
+        uint64_t stream = hash_bytes(base, &what, sizeof what);
+        double normal = error[i] != 0 ? rng_normal(j->seed, stream, (uint64_t)sample) : 0;
+        x[i] = (float)jitter_factor(fabs((double)error[i]), normal);
+    }
+    return x;
+}
+
+const struct jitter *jitter_sample(struct arena *a, const struct jitter *j, int64_t sample)
+{
+    const struct program *p = j->program;
+    struct jitter *out = ARENA_ARRAY(a, struct jitter, 1);
+    uint64_t key = rng_u64(j->seed, 0, (uint64_t)sample);
+    *out = *j;
+    out->sampled = true;
+    out->key[0] = (uint32_t)key, out->key[1] = (uint32_t)(key >> 32);
+    if (!j->model->cost_error) return out;
+    out->lanes = ARENA_ARRAY(a, struct lane_laws, (size_t)p->n_devices);
+    for (int32_t lane = 0; lane < p->n_devices; lane++) {
+        struct lane_laws *l = &out->lanes[lane];
+        const float **known = ARENA_ARRAY(a, const float *, (size_t)j->lanes[lane].n_chunks);
+        int32_t n = 0;
+        *l = j->lanes[lane];
+        for (int32_t s = 0; s < p->n_stages; s++) {
+            if (p->stages[s].device != lane) continue;
+            known[n] =
+                draw_known(a, j, p->devices[lane].type_index, &p->stages[s], l->known[n], sample);
+            n++;
+        }
+        l->known = known;
+    }
+    return out;
+}
+
+/* --- drawing ---------------------------------------------------------------------------------- */
+
+/* 64 bits of a block are two uniform numbers of 32 bits: 1 - u is never 0. */
+static void draw(const struct jitter *j, const uint32_t counter[4], double *uniform, double *normal)
+{
+    uint32_t out[4];
+    rng_philox(counter, j->key, out);
+    uint64_t x = out[0] | (uint64_t)out[1] << 32, y = out[2] | (uint64_t)out[3] << 32;
+    *uniform = (double)(x >> 11) * 0x1p-53;
+    if (normal)
+        *normal =
+            sqrt(-2 * log(1 - *uniform)) * cos(6.283185307179586 * ((double)(y >> 11) * 0x1p-53));
+}
+
+static double factor(const struct jitter *j, double cv, uint32_t x, uint32_t y, uint32_t z,
+                     uint32_t w, enum domain domain)
+{
+    double uniform, normal;
+    if (!(cv > 0)) return 1;
+    draw(j, (const uint32_t[4]){x, y, z, w | (uint32_t)domain << 29}, &uniform, &normal);
+    return jitter_factor(cv, normal);
+}
+
+/* Stretches begin at another step on every lane. */
+static double step_factor(const struct jitter *j, int32_t lane, int32_t step)
+{
+    const struct jitter_model *m = j->model;
+    double f =
+        factor(j, j->lanes[lane].type->step_cv, (uint32_t)lane, (uint32_t)step, 0, 0, DOMAIN_STEP);
+    if (step < m->start_steps) f *= m->start_factor;
+    if (m->straggler_share > 0) {
+        double uniform;
+        uint32_t length = m->straggler_steps > 1 ? (uint32_t)m->straggler_steps : 1;
+        uint32_t stretch = ((uint32_t)step + (uint32_t)lane * 7919u % length) / length;
+        draw(j, (const uint32_t[4]){(uint32_t)lane, stretch, 0, (uint32_t)DOMAIN_STRAGGLER << 29},
+             &uniform, NULL);
+        if (uniform < m->straggler_share) f *= m->straggler_factor;
+    }
+    return f;
+}
+
+static int64_t scaled(int64_t ns, double factor_)
+{
+    double x = (double)ns * factor_;
+    return x < (double)COST_MOST_NS ? llround(x) : COST_MOST_NS;
+}
+
+int64_t jitter_op_ns(const struct jitter *j, int32_t lane, int32_t step, int32_t chunk,
+                     int32_t procedure, int32_t microbatch, int32_t instr, int64_t ns)
+{
+    const struct lane_laws *l = &j->lanes[lane];
+    int32_t k = chunk >= 0 && chunk < l->n_chunks ? chunk : 0;
+    bool known = l->n_chunks > 0 && instr >= 0 && instr < l->n_ops[k];
+    uint32_t call = ((uint32_t)chunk & 63) << 23 | ((uint32_t)procedure & 127) << 16;
+    double f = step_factor(j, lane, step);
+    f *= factor(j, l->type->call_cv, (uint32_t)lane, (uint32_t)step, (uint32_t)(microbatch + 1),
+                call, DOMAIN_CALL);
+    if (known) {
+        f *= factor(j, l->own[k][instr], (uint32_t)lane, (uint32_t)step, (uint32_t)(microbatch + 1),
+                    call | ((uint32_t)instr & 65535), DOMAIN_OP);
+        if (j->sampled && j->model->cost_error) f *= l->known[k][instr];
+    }
+    return scaled(ns, f);
+}
+
+int64_t jitter_message_ns(const struct jitter *j, int32_t channel, int64_t seq,
+                          int64_t occupancy_ns)
+{
+    int64_t ns =
+        scaled(occupancy_ns, factor(j, j->message_cv[channel], (uint32_t)channel, (uint32_t)seq,
+                                    (uint32_t)((uint64_t)seq >> 32), 0, DOMAIN_MESSAGE));
+    return ns > occupancy_ns && ns > PARTS_MOST_NS
+               ? (occupancy_ns > PARTS_MOST_NS ? occupancy_ns : PARTS_MOST_NS)
+               : ns;
+}
+
+int64_t jitter_hop_ns(const struct jitter *j, int32_t hop, int32_t step, int32_t part, int64_t ns)
+{
+    int64_t x = scaled(ns, factor(j, j->model->hop_cv, (uint32_t)hop, (uint32_t)step,
+                                  (uint32_t)part, 0, DOMAIN_HOP));
+    return x > ns && x > PARTS_MOST_NS ? (ns > PARTS_MOST_NS ? ns : PARTS_MOST_NS) : x;
+}
