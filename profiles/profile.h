@@ -14,6 +14,7 @@
 #include "core/cluster.h"
 #include "core/error.h"
 #include "core/program.h"
+#include "profiles/collective_table.h"
 #include "profiles/link_model.h"
 
 #include <stdbool.h>
@@ -71,6 +72,9 @@ struct profile {
     struct link_row *links;
     struct factor_row *factors;
     struct op_scale *scales;
+    size_t n_collectives;
+    struct collective_row
+        *collectives; /* sorted (collective_rows_sort); they override NCCL's model */
     double
         pace; /* multiplies every operator's time in a simulation (sim/cost), never a message's: what a whole iteration takes beyond what the rows explain, sought by calibration; 1 = none */
 };

@@ -11,8 +11,7 @@
  */
 #include "profiles/store.h"
 
-#include "core/op.h"
-#include "profiles/store_table.h"
+#include "profiles/store_schema.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -23,80 +22,14 @@
 #include <unistd.h>
 #include <zlib.h>
 
-enum { SCHEMA = 1, APPLICATION = 0x4D555348 /* "MUSH" */, BUSY_MS = 5000, CHILDREN = 4 };
+enum { APPLICATION = 0x4D555348 /* "MUSH" */, BUSY_MS = 5000 };
 
-struct head {
-    struct profile p;
-    int64_t rows_crc; /* over the CRCs of all rows, tables in order */
-};
 struct store {
     struct arena *arena;
     const char *path;
     sqlite3 *db;
     bool writable;
-};
-
-#define AT(type, member) offsetof(struct type, member)
-static const struct column head_columns[] = {
-    {"id", COLUMN_INT64, AT(head, p.id)},
-    {"parent", COLUMN_INT64, AT(head, p.parent)}, /* 0: none */
-    {"cluster", COLUMN_TEXT, AT(head, p.cluster)},
-    {"cluster_hash", COLUMN_INT64, AT(head, p.cluster_hash)},
-    {"machine", COLUMN_TEXT, AT(head, p.machine)},
-    {"note", COLUMN_TEXT, AT(head, p.note)},
-    {"calibrated_on", COLUMN_TEXT, AT(head, p.calibrated_on)},
-    {"pace", COLUMN_DOUBLE, AT(head, p.pace)},
-    {"n_ops", COLUMN_INT64, AT(head, p.n_ops)},
-    {"n_fits", COLUMN_INT64, AT(head, p.n_fits)},
-    {"n_links", COLUMN_INT64, AT(head, p.n_links)},
-    {"n_factors", COLUMN_INT64, AT(head, p.n_factors)},
-    {"rows_crc", COLUMN_INT64, AT(head, rows_crc)},
-    {0}};
-static const struct column op_columns[] = {{"base", COLUMN_TEXT, AT(op_row, base)},
-                                           {"op_key", COLUMN_INT64, AT(op_row, key)},
-                                           {"kind", COLUMN_KIND, AT(op_row, kind)},
-                                           {"dtype", COLUMN_DTYPE, AT(op_row, dtype)},
-                                           {"flops", COLUMN_DOUBLE, AT(op_row, flops)},
-                                           {"bytes", COLUMN_DOUBLE, AT(op_row, bytes)},
-                                           {"text", COLUMN_TEXT, AT(op_row, text)},
-                                           {"seconds", COLUMN_DOUBLE, AT(op_row, seconds)},
-                                           {"spread", COLUMN_DOUBLE, AT(op_row, spread)},
-                                           {"samples", COLUMN_INT32, AT(op_row, samples)},
-                                           {"provenance", COLUMN_TEXT, AT(op_row, provenance)},
-                                           {0}};
-static const struct column fit_columns[] = {{"base", COLUMN_TEXT, AT(op_fit, base)},
-                                            {"kind", COLUMN_KIND, AT(op_fit, kind)},
-                                            {"dtype", COLUMN_DTYPE, AT(op_fit, dtype)},
-                                            {"constant_s", COLUMN_DOUBLE, AT(op_fit, constant_s)},
-                                            {"s_per_flop", COLUMN_DOUBLE, AT(op_fit, s_per_flop)},
-                                            {"s_per_byte", COLUMN_DOUBLE, AT(op_fit, s_per_byte)},
-                                            {"residual", COLUMN_DOUBLE, AT(op_fit, residual)},
-                                            {"min_flops", COLUMN_DOUBLE, AT(op_fit, min_flops)},
-                                            {"max_flops", COLUMN_DOUBLE, AT(op_fit, max_flops)},
-                                            {"n_rows", COLUMN_INT32, AT(op_fit, rows)},
-                                            {0}};
-static const struct column link_columns[] = {
-    {"name", COLUMN_TEXT, AT(link_row, name)},
-    {"latency_s", COLUMN_DOUBLE, AT(link_row, model.latency_s)},
-    {"bandwidth_Bps", COLUMN_DOUBLE, AT(link_row, model.bandwidth_Bps)},
-    {"residual", COLUMN_DOUBLE, AT(link_row, model.residual)},
-    {"min_bytes", COLUMN_INT64, AT(link_row, model.min_bytes)},
-    {"max_bytes", COLUMN_INT64, AT(link_row, model.max_bytes)},
-    {"source", COLUMN_SOURCE, AT(link_row, model.source)},
-    {0}};
-static const struct column factor_columns[] = {
-    {"type", COLUMN_TEXT, AT(factor_row, type)},
-    {"kind", COLUMN_KIND, AT(factor_row, kind)},
-    {"factor", COLUMN_DOUBLE, AT(factor_row, factor)},
-    {"samples", COLUMN_INT32, AT(factor_row, samples)},
-    {"provenance", COLUMN_TEXT, AT(factor_row, provenance)},
-    {0}};
-static const struct table head_table = {"profile", sizeof(struct head), head_columns, "id"};
-static const struct table child_tables[CHILDREN] = {
-    {"op_row", sizeof(struct op_row), op_columns, "base, op_key"},
-    {"op_fit", sizeof(struct op_fit), fit_columns, "base, kind, dtype"},
-    {"link_row", sizeof(struct link_row), link_columns, "name"},
-    {"factor_row", sizeof(struct factor_row), factor_columns, "type, kind"},
+    int64_t schema; /* of the file */
 };
 
 /* --- errors ---------------------------------------------------------------------------------- */
@@ -170,15 +103,15 @@ static enum status connect(struct store *s, int flags, struct error *err)
 
 static enum status make_schema(struct store *s, struct error *err)
 {
-    const char *sql = table_create_sql(s->arena, &head_table, false);
-    for (int i = 0; i < CHILDREN; i++)
-        sql =
-            arena_printf(s->arena, "%s%s", sql, table_create_sql(s->arena, &child_tables[i], true));
+    const char *sql = table_create_sql(s->arena, &store_head_table, false);
+    for (int i = 0; i < STORE_CHILDREN && !store_child_tables[i].since; i++)
+        sql = arena_printf(s->arena, "%s%s", sql,
+                           table_create_sql(s->arena, &store_child_tables[i], true));
     sql = arena_printf(s->arena,
                        "%screate table meta(name text primary key, value integer not null) strict;"
                        "insert into meta values('schema', %d), ('profiles', 0);"
                        "pragma application_id=%d; pragma user_version=%d; commit",
-                       sql, SCHEMA, APPLICATION, SCHEMA);
+                       sql, STORE_SCHEMA_FIRST, APPLICATION, STORE_SCHEMA_FIRST);
     return execute(s, sql, "making the tables", err);
 }
 
@@ -189,11 +122,28 @@ static enum status check_versions(struct store *s, struct error *err)
     TRY(ask_int(s, "pragma user_version", &version, "reading", err));
     if (application != APPLICATION)
         return error_set(err, ERR_INPUT, "'%s' is no profile database of musher", s->path);
-    if (version == SCHEMA)
+    bool known = version >= STORE_SCHEMA_FIRST && version <= STORE_SCHEMA;
+    if (known)
         TRY(ask_int(s, "select value from meta where name = 'schema'", &told, "reading", err));
-    if (version == SCHEMA && told == SCHEMA) return OK;
-    return error_set(err, ERR_INPUT, "'%s' has schema %" PRId64 "; this version reads schema %d",
-                     s->path, version == SCHEMA ? told : version, SCHEMA);
+    s->schema = version;
+    if (known && told == version) return OK;
+    return error_set(err, ERR_INPUT,
+                     "'%s' has schema %" PRId64 "; this version reads schemas %d to %d", s->path,
+                     known ? told : version, (int)STORE_SCHEMA_FIRST, (int)STORE_SCHEMA);
+}
+
+/* Inside the transaction of an append: what the file's schema has not yet. */
+static enum status raise_schema(struct store *s, int schema, struct error *err)
+{
+    const char *sql = "";
+    for (int i = 0; i < STORE_CHILDREN; i++)
+        if (store_child_tables[i].since > s->schema && store_child_tables[i].since <= schema)
+            sql = arena_printf(s->arena, "%s%s", sql,
+                               table_create_sql(s->arena, &store_child_tables[i], true));
+    sql = arena_printf(s->arena,
+                       "%supdate meta set value = %d where name = 'schema'; pragma user_version=%d",
+                       sql, schema, schema);
+    return execute(s, sql, "adding tables", err);
 }
 
 /* A file that is not there or holds nothing becomes a database; one that was made meanwhile is left as it is. */
@@ -295,25 +245,25 @@ static enum status damaged(const struct store *s, const struct table *t, int64_t
 }
 
 /* Heads of all profiles in order of id; their count and ids must be what meta says. */
-static enum status read_heads(struct store *s, struct arena *a, struct head **out, size_t *n,
+static enum status read_heads(struct store *s, struct arena *a, struct store_head **out, size_t *n,
                               struct error *err)
 {
     int64_t promised = 0;
     sqlite3_stmt *q = NULL;
-    struct head *heads = NULL;
+    struct store_head *heads = NULL;
     size_t capacity = 0;
     *n = 0;
     TRY(ask_int(s, "select value from meta where name = 'profiles'", &promised, "reading", err));
-    TRY(prepare(s, table_select_sql(a, &head_table, false, "order by id"), &q, "reading profiles",
-                err));
+    TRY(prepare(s, table_select_sql(a, &store_head_table, false, "order by id"), &q,
+                "reading profiles", err));
     int rc = SQLITE_ROW;
     enum status st = OK;
     while (st == OK && (rc = sqlite3_step(q)) == SQLITE_ROW) {
         uint32_t crc = 0;
         heads = arena_grow(a, heads, *n, &capacity, sizeof *heads);
-        if (!table_take(q, a, &head_table, false, 0, &heads[*n], &crc) ||
+        if (!table_take(q, a, &store_head_table, false, 0, &heads[*n], &crc) ||
             heads[*n].p.id != (int64_t)*n + 1)
-            st = damaged(s, &head_table, (int64_t)*n + 1, *n, err);
+            st = damaged(s, &store_head_table, (int64_t)*n + 1, *n, err);
         ++*n;
     }
     if (st == OK && rc != SQLITE_DONE) st = sql_error(s, "reading profiles", err);
@@ -325,10 +275,14 @@ static enum status read_heads(struct store *s, struct arena *a, struct head **ou
     return st;
 }
 
+/* The head of the first schema does not count the rows of later tables: they are found out, and the sum says if any is lost. */
+#define ANY_COUNT SIZE_MAX
+
 static enum status read_rows(struct store *s, struct arena *a, const struct table *t,
-                             int64_t profile, size_t promised, void **out, uint32_t *rows_crc,
+                             int64_t profile, size_t *count, void **out, uint32_t *rows_crc,
                              struct error *err)
 {
+    size_t promised = *count;
     sqlite3_stmt *q = NULL;
     size_t n = 0, capacity = 0;
     char *rows = NULL;
@@ -347,7 +301,8 @@ static enum status read_rows(struct store *s, struct arena *a, const struct tabl
     }
     if (st == OK && rc != SQLITE_DONE) st = sql_error(s, "reading rows", err);
     sqlite3_finalize(q);
-    if (st == OK && n != promised)
+    *count = n;
+    if (st == OK && promised != ANY_COUNT && n != promised)
         st = error_set(err, ERR_INPUT,
                        "'%s' is damaged: table %s, profile %" PRId64 " has %zu rows of %zu",
                        s->path, t->name, profile, n, promised);
@@ -358,26 +313,35 @@ static enum status read_rows(struct store *s, struct arena *a, const struct tabl
 static enum status read_profile(struct store *s, struct arena *a, int64_t id, struct profile *out,
                                 struct error *err)
 {
-    struct head *heads = NULL;
+    struct store_head *heads = NULL;
     size_t n = 0;
     TRY(read_heads(s, a, &heads, &n, err));
     if (id < 1 || id > (int64_t)n)
         return error_set(err, ERR_INPUT, "'%s' has no profile %" PRId64 "; it has %zu", s->path, id,
                          n);
-    const struct head *h = &heads[id - 1];
+    const struct store_head *h = &heads[id - 1];
     *out = h->p;
     uint32_t crc = 0;
-    const size_t counts[CHILDREN] = {out->n_ops, out->n_fits, out->n_links, out->n_factors};
-    void *rows[CHILDREN] = {0};
-    for (int i = 0; i < CHILDREN; i++)
-        TRY(read_rows(s, a, &child_tables[i], id, counts[i], &rows[i], &crc, err));
-    if ((int64_t)crc != h->rows_crc) return damaged(s, &head_table, id, (size_t)id - 1, err);
+    size_t counts[STORE_CHILDREN] = {out->n_ops, out->n_fits, out->n_links, out->n_factors,
+                                     ANY_COUNT};
+    void *rows[STORE_CHILDREN] = {0};
+    for (int i = 0; i < STORE_CHILDREN; i++)
+        if (store_child_tables[i].since <= s->schema)
+            TRY(read_rows(s, a, &store_child_tables[i], id, &counts[i], &rows[i], &crc, err));
+    if ((int64_t)crc != h->rows_crc) return damaged(s, &store_head_table, id, (size_t)id - 1, err);
     out->ops = rows[0];
     out->fits = rows[1];
     out->links = rows[2];
     out->factors = rows[3];
+    out->collectives = rows[4];
+    out->n_collectives = rows[4] ? counts[4] : 0;
     profile_scale_prior(a, out);
     return OK;
+}
+
+static void end_reading(struct store *s)
+{
+    if (!sqlite3_get_autocommit(s->db)) sqlite3_exec(s->db, "rollback", NULL, NULL, NULL);
 }
 
 /* One transaction, so that a writer at work is seen before or after, never in between. */
@@ -385,11 +349,10 @@ static enum status begin_reading(struct store *s, struct error *err)
 {
     if (!s->db)
         return error_set(err, ERR_INPUT, "no profile in '%s' yet; run musher profile", s->path);
-    return execute(s, "begin", "reading", err);
-}
-static void end_reading(struct store *s)
-{
-    if (!sqlite3_get_autocommit(s->db)) sqlite3_exec(s->db, "rollback", NULL, NULL, NULL);
+    TRY(execute(s, "begin", "reading", err));
+    enum status st = check_versions(s, err); /* a writer may have raised the schema */
+    if (st != OK) end_reading(s);
+    return st;
 }
 
 enum status store_load(struct store *s, struct arena *a, int64_t id, struct profile *out,
@@ -404,28 +367,30 @@ enum status store_load(struct store *s, struct arena *a, int64_t id, struct prof
 static enum status find_latest(struct store *s, struct arena *scratch, uint64_t hash,
                                const struct cluster *c, int64_t *id, bool *exact, struct error *err)
 {
-    struct head *heads = NULL;
+    struct store_head *heads = NULL;
     size_t n = 0;
     TRY(read_heads(s, scratch, &heads, &n, err));
-    *id = 0;
+    int64_t found = 0;
     for (size_t i = 0; i < n; i++)
-        if (heads[i].p.cluster_hash == hash) *id = heads[i].p.id;
-    *exact = *id != 0;
-    for (size_t i = n; i-- > 0 && !*id;) {
+        if (heads[i].p.cluster_hash == hash) found = heads[i].p.id;
+    *exact = found != 0;
+    for (size_t i = n; i-- > 0 && !found;) {
         struct profile p;
         if (strcmp(heads[i].p.cluster, c->name) != 0) continue;
         TRY(read_profile(s, scratch, heads[i].p.id, &p, err));
-        if (profile_serves(&p, c)) *id = p.id;
+        if (profile_serves(&p, c)) found = p.id;
     }
-    return *id ? OK
-               : error_set(err, ERR_INPUT, "no profile of cluster %s in '%s'; run musher profile",
-                           c->name, s->path);
+    *id = found;
+    return found ? OK
+                 : error_set(err, ERR_INPUT, "no profile of cluster %s in '%s'; run musher profile",
+                             c->name, s->path);
 }
 
 enum status store_latest(struct store *s, uint64_t hash, const struct cluster *c, int64_t *out_id,
                          bool *exact, struct error *err)
 {
     struct arena *scratch = arena_new();
+    *out_id = s->db ? -1 : 0;
     enum status st = begin_reading(s, err);
     if (st == OK) {
         st = find_latest(s, scratch, hash, c, out_id, exact, err);
@@ -467,13 +432,19 @@ static enum status append(struct store *s, struct profile *p, int64_t *id, struc
     *id = n + 1;
     TRY(execute(s, "pragma defer_foreign_keys=1", "writing",
                 err)); /* rows first: the head carries their sum */
-    TRY(insert(s, &child_tables[0], true, *id, p->ops, p->n_ops, &crc, err));
-    TRY(insert(s, &child_tables[1], true, *id, p->fits, p->n_fits, &crc, err));
-    TRY(insert(s, &child_tables[2], true, *id, p->links, p->n_links, &crc, err));
-    TRY(insert(s, &child_tables[3], true, *id, p->factors, p->n_factors, &crc, err));
-    struct head h = {.p = *p, .rows_crc = crc};
+    TRY(insert(s, &store_child_tables[0], true, *id, p->ops, p->n_ops, &crc, err));
+    TRY(insert(s, &store_child_tables[1], true, *id, p->fits, p->n_fits, &crc, err));
+    TRY(insert(s, &store_child_tables[2], true, *id, p->links, p->n_links, &crc, err));
+    TRY(insert(s, &store_child_tables[3], true, *id, p->factors, p->n_factors, &crc, err));
+    if (p->n_collectives) {
+        if (s->schema < store_child_tables[4].since)
+            TRY(raise_schema(s, store_child_tables[4].since, err));
+        TRY(insert(s, &store_child_tables[4], true, *id, p->collectives, p->n_collectives, &crc,
+                   err));
+    }
+    struct store_head h = {.p = *p, .rows_crc = crc};
     h.p.id = *id;
-    TRY(insert(s, &head_table, false, 0, &h, 1, &head_crc, err));
+    TRY(insert(s, &store_head_table, false, 0, &h, 1, &head_crc, err));
     TRY(execute(s, "update meta set value = value + 1 where name = 'profiles'", "writing", err));
     return execute(s, "commit", "committing", err);
 }
@@ -483,7 +454,8 @@ enum status store_append(struct store *s, struct profile *p, struct error *err)
     int64_t id = 0;
     TRY(s->db ? make_writable(s, err) : make_file(s, err));
     TRY(execute(s, "begin immediate", "beginning to write", err));
-    enum status st = append(s, p, &id, err);
+    enum status st = check_versions(s, err);
+    if (st == OK) st = append(s, p, &id, err);
     if (!sqlite3_get_autocommit(s->db)) sqlite3_exec(s->db, "rollback", NULL, NULL, NULL);
     if (st == OK) p->id = id;
     return st;

@@ -21,7 +21,7 @@ MUST_CHECK enum status store_open(struct arena *a, const char *path, bool create
 void store_close(struct store *s); /* NULL is fine */
 /* Newest profile of the cluster as it is (by hash, the text's), else, with *exact false, of one of its name that has
  * the same base devices: links, slowdowns and names of devices may differ. ERR_INPUT "no profile of cluster …; run musher profile"
- * where there is neither. */
+ * where there is neither: then *out_id is 0, and -1 where the database cannot be read. */
 MUST_CHECK enum status store_latest(struct store *s, uint64_t hash, const struct cluster *c,
                                     int64_t *out_id, bool *exact, struct error *err);
 MUST_CHECK enum status store_load(struct store *s, struct arena *a, int64_t id, struct profile *out,

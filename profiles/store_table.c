@@ -4,6 +4,7 @@
  */
 #include "profiles/store_table.h"
 
+#include "core/collective.h"
 #include "core/op.h"
 #include "profiles/link_model.h"
 
@@ -86,6 +87,7 @@ static const char *text_of(const struct column *c, const char *at)
     memcpy(&index, at, sizeof index);
     if (c->type == COLUMN_DTYPE) return dtype_name((enum dtype)index);
     if (c->type == COLUMN_SOURCE) return source_name((enum source)index);
+    if (c->type == COLUMN_COLLECTIVE) return collective_kind_name((enum collective_kind)index);
     return index < 0 ? "*" : op_kind_name((enum op_kind)index);
 }
 
@@ -142,6 +144,11 @@ static bool index_of(const struct column *c, const char *text, int32_t *out)
 {
     enum op_kind kind;
     enum dtype dtype;
+    enum collective_kind collective;
+    if (c->type == COLUMN_COLLECTIVE && collective_kind_parse(text, &collective)) {
+        *out = (int32_t)collective;
+        return true;
+    }
     if (c->type == COLUMN_DTYPE && dtype_parse(text, &dtype)) {
         *out = (int32_t)dtype;
         return true;

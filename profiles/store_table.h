@@ -17,10 +17,11 @@ enum column_type {
     COLUMN_INT64, /* int64_t, uint64_t and size_t: 64 bits as they are */
     COLUMN_INT32,
     COLUMN_DOUBLE,
-    COLUMN_TEXT,   /* const char *; NULL is written as "" */
-    COLUMN_KIND,   /* int32_t or enum op_kind by name; -1 is "*" */
-    COLUMN_DTYPE,  /* enum dtype by name */
-    COLUMN_SOURCE, /* enum source by name */
+    COLUMN_TEXT,       /* const char *; NULL is written as "" */
+    COLUMN_KIND,       /* int32_t or enum op_kind by name; -1 is "*" */
+    COLUMN_DTYPE,      /* enum dtype by name */
+    COLUMN_SOURCE,     /* enum source by name */
+    COLUMN_COLLECTIVE, /* enum collective_kind by name */
 };
 struct column {
     const char *name;
@@ -32,6 +33,7 @@ struct table {
     size_t row_bytes;
     const struct column *columns; /* ended by a NULL name */
     const char *key;              /* columns that are unique within a profile */
+    int since;                    /* schema that brought it; 0: it was always there */
 };
 
 /* SQL into the arena. Every table but the first has a column `profile` before its own, and all have `crc` behind them. */

@@ -1,0 +1,71 @@
+/* profiles/collective_table.h - what collectives were measured to take, and what lies between the measurements.
+ *
+ * Rows of one (kind, ranks, nodes, algorithm, protocol) make a table, sorted by bytes. Between its rows the logarithm of the
+ * seconds is Steffen's interpolant over the logarithm of the bytes (Steffen, Astronomy & Astrophysics 239, 1990): it has no
+ * extremum between two rows, so it is as monotone as what was measured. Below the first row its seconds stand (latency);
+ * beyond the last, bytes go at the bandwidth that the last two rows differ by. A table of one row: its seconds, then its bandwidth.
+ * Where there is a table it is believed, and NCCL's model (profiles/nccl.h) only where there is none.
+ * bytes are those of core/collective.h. Ownership: the caller's arena.
+ */
+#ifndef PROFILES_COLLECTIVE_TABLE_H
+#define PROFILES_COLLECTIVE_TABLE_H
+
+#include "core/collective.h"
+#include "core/error.h"
+#include "profiles/link_model.h"
+#include "profiles/nccl.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct arena;
+
+struct collective_row {
+    enum collective_kind kind;
+    int32_t n_ranks, n_nodes;
+    const char *algorithm,
+        *protocol;          /* "Ring", "LL128"; "" where the library chose and nobody knows what */
+    int64_t bytes;          /* > 0 */
+    double seconds, spread; /* median > 0; relative, 1.4826 · MAD / median */
+    int32_t samples;
+    const char *provenance; /* "nccl-tests FILE, NCCL 2.19.3, A100-SXM4-80GB" */
+};
+
+struct collective_table {
+    const struct collective_row *rows; /* ascending bytes, each once; at least one */
+    size_t n;
+};
+
+/* Sorts rows by table and bytes. ERR_INPUT: bytes or seconds not above 0, n_ranks not a multiple of n_nodes, the same bytes twice. */
+MUST_CHECK enum status collective_rows_sort(struct collective_row *rows, size_t n,
+                                            struct error *err);
+/* Old rows whose tables are not among the new ones, and all new ones, sorted. */
+MUST_CHECK enum status collective_rows_merge(struct arena *a, const struct collective_row *old,
+                                             size_t n_old, const struct collective_row *add,
+                                             size_t n_add, struct collective_row **out, size_t *n,
+                                             struct error *err);
+/* The next table of sorted rows from *at on, which moves behind it; false at the end. */
+bool collective_table_next(const struct collective_row *rows, size_t n, size_t *at,
+                           struct collective_table *out);
+/* Table of sorted rows for this kind on so many ranks and nodes. algorithm NULL: what the library chose by itself, else the
+ * one that takes the least for so many bytes; otherwise that of the name (any protocol: the least). false: none. O(n). */
+bool collective_table_find(const struct collective_row *rows, size_t n, enum collective_kind kind,
+                           int32_t n_ranks, int32_t n_nodes, const char *algorithm, int64_t bytes,
+                           struct collective_table *out);
+double collective_table_seconds(const struct collective_table *t, int64_t bytes); /* O(log n) */
+/* What the table without row i says of row i, i neither first nor last. */
+double collective_table_left_out(const struct collective_table *t, size_t i);
+
+struct collective_estimate {
+    double seconds, spread;    /* spread: of the nearest measured row; NaN of a prior */
+    enum source source;        /* SOURCE_MEASURED or SOURCE_CATALOGUE (NCCL's model) */
+    struct nccl_choice choice; /* of a prior */
+};
+/* A table's seconds, NCCL's where there is none; s NULL: no prior. ERR_INPUT: neither. */
+MUST_CHECK enum status collective_estimate(const struct collective_row *rows, size_t n,
+                                           const char *nccl_version, const struct nccl_system *s,
+                                           enum collective_kind kind, int32_t n_ranks,
+                                           int32_t n_nodes, int64_t bytes,
+                                           struct collective_estimate *out, struct error *err);
+
+#endif

@@ -1,0 +1,20 @@
+/* profiles/store_schema.h - the tables of the profile database. Only profiles/store*.c include this header. */
+#ifndef PROFILES_STORE_SCHEMA_H
+#define PROFILES_STORE_SCHEMA_H
+
+#include "profiles/profile.h"
+#include "profiles/store_table.h"
+
+/* Databases are made with the first schema and go on to one that has the table when something is first put into a table of a
+ * later one: what holds nothing new can be read by an older version of this program. 2: collective_row. */
+enum { STORE_SCHEMA_FIRST = 1, STORE_SCHEMA = 2, STORE_CHILDREN = 5 };
+
+struct store_head {
+    struct profile p;
+    int64_t rows_crc; /* over the CRCs of all rows, tables in order */
+};
+
+extern const struct table store_head_table;
+extern const struct table store_child_tables[STORE_CHILDREN];
+
+#endif

@@ -1,0 +1,100 @@
+/* tests/collectives.h - teams of devices with a link of its own for every pair, and collectives on them. */
+#ifndef TESTS_COLLECTIVES_H
+#define TESTS_COLLECTIVES_H
+
+#include "core/arena.h"
+#include "core/rng.h"
+#include "sim/collective_cost.h"
+#include "sim/collective_steps.h"
+
+#include "tests/suites.h"
+
+struct mesh {
+    struct arena *arena;
+    struct cluster cluster;
+    struct profile profile;
+    struct cost *cost;
+    int32_t *device; /* 0 … n-1 */
+};
+
+static inline int32_t mesh_link(int32_t n, int32_t a, int32_t b)
+{
+    int32_t low = a < b ? a : b, high = a < b ? b : a;
+    return low * (2 * n - low - 1) / 2 + high - low - 1;
+}
+
+static inline struct link *mesh_pair(struct mesh *m, int32_t a, int32_t b)
+{
+    return &m->cluster.links[mesh_link(m->cluster.n_devices, a, b)];
+}
+
+/* n devices, each pair with a full-duplex FIFO link of this bandwidth and latency; links may be changed before use. */
+static inline struct mesh *mesh_new(struct arena *a, int32_t n, double Bps, double latency_s)
+{
+    struct mesh *m = ARENA_ARRAY(a, struct mesh, 1);
+    struct cluster *c = &m->cluster;
+    *c = (struct cluster){.name = "mesh", .n_devices = n, .n_nodes = n, .n_links = n * (n - 1) / 2};
+    m->arena = a;
+    m->profile = (struct profile){.pace = 1};
+    c->devices = ARENA_ARRAY(a, struct device, (size_t)n);
+    c->links = ARENA_ARRAY(a, struct link, (size_t)c->n_links);
+    m->device = ARENA_ARRAY(a, int32_t, (size_t)n);
+    for (int32_t i = 0; i < n; i++) {
+        c->devices[i] = (struct device){.name = arena_printf(a, "n%d.0", i), .node = i};
+        m->device[i] = i;
+        for (int32_t k = i + 1; k < n; k++)
+            c->links[mesh_link(n, i, k)] = (struct link){.name = arena_printf(a, "l%d-%d", i, k),
+                                                         .bandwidth_Bps = Bps,
+                                                         .latency_s = latency_s,
+                                                         .stated = true,
+                                                         .n_ends = 2,
+                                                         .end = {i, k},
+                                                         .of_devices = true};
+    }
+    m->cost = cost_new(a, &m->profile, c);
+    return m;
+}
+
+static inline struct cost_link mesh_hop(const void *of, int32_t from, int32_t to)
+{
+    const struct mesh *m = of;
+    struct cost_link l = {0};
+    struct error err;
+    ck_assert_int_ne(from, to);
+    ck_assert_msg(cost_link(m->cost, mesh_link(m->cluster.n_devices, from, to), &l, &err) == OK,
+                  "%s", err.text);
+    return l;
+}
+
+static inline int64_t mesh_closed(const struct mesh *m, const struct collective *c,
+                                  const int64_t *start_ns, int64_t *end_ns)
+{
+    struct collective_hops hops = {mesh_hop, m};
+    struct error err = {0};
+    int64_t ns = 0;
+    ck_assert_msg(collective_ns(c, &hops, start_ns, end_ns, &ns, &err) == OK, "%s", err.text);
+    return ns;
+}
+
+static inline struct steps_play mesh_prepare(struct mesh *m, const struct collective *c,
+                                             const int64_t *start_ns)
+{
+    struct steps *s = ARENA_ARRAY(m->arena, struct steps, 1);
+    struct error err = {0};
+    ck_assert_msg(steps_make(m->arena, c, s, &err) == OK, "%s", err.text);
+    return (struct steps_play){.steps = s,
+                               .device = m->device,
+                               .start_ns = start_ns,
+                               .end_ns = ARENA_ARRAY(m->arena, int64_t, (size_t)c->n_members)};
+}
+
+static inline struct steps_play mesh_played(struct mesh *m, const struct collective *c,
+                                            const int64_t *start_ns)
+{
+    struct steps_play p = mesh_prepare(m, c, start_ns);
+    struct error err = {0};
+    ck_assert_msg(steps_run(&m->cluster, m->cost, &p, 1, &err) == OK, "%s", err.text);
+    return p;
+}
+
+#endif
