@@ -19,6 +19,8 @@
 #include <string.h>
 #include <time.h>
 
+void bench_flows(void); /* bench_flows.c */
+
 static double cpu_seconds(void)
 {
     struct timespec t;
@@ -236,9 +238,9 @@ static void bench_exec(void)
 static const struct {
     const char *name;
     void (*run)(void);
-} benches[] = {{"static", bench_static}, {"p2p", bench_p2p},         {"operators", bench_operators},
-               {"scale", bench_scale},   {"planner", bench_planner}, {"fit", bench_fit},
-               {"exec", bench_exec}};
+} benches[] = {{"static", bench_static}, {"p2p", bench_p2p},     {"operators", bench_operators},
+               {"flows", bench_flows},   {"scale", bench_scale}, {"planner", bench_planner},
+               {"fit", bench_fit},       {"exec", bench_exec}};
 
 /* All of them, or those named. */
 int main(int argc, char **argv)
