@@ -369,7 +369,7 @@ static enum status set_up(struct arena *a, struct player *p, const struct cluste
     p->n = (int32_t)n;
     p->waiting = ARENA_ARRAY(a, struct waiting, (size_t)n);
     p->queue = event_queue_new(a, 1024);
-    p->network = network_new(a, links_of(a, c), p->queue, EVENT_FLOW);
+    p->network = network_new(a, links_of(a, c), p->queue, EVENT_FLOW, NULL);
     for (int32_t i = 0; i < n_plays; i++)
         for (int32_t t = 0; t < p->plays[i].steps->n; t++) {
             const struct step_transfer *s = &p->plays[i].steps->transfers[t];
