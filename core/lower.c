@@ -113,7 +113,7 @@ static void make_stage(struct lowering *l, int32_t index, int32_t replica, int32
                                 .last_layer = plan->last_layer,
                                 .microbatches = r->microbatches,
                                 .first_microbatch = first_microbatch,
-                                .recompute = plan->recompute};
+                                .recompute = plan->recompute != RECOMPUTE_NONE};
     l->stages[index] = (struct stage_build){.s = s,
                                             .plan = plan,
                                             .index = index,

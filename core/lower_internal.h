@@ -120,6 +120,8 @@ void lower_group_segments(struct lowering *l,
 /* lower_slots.c */
 void lower_slots(struct lowering *l, struct stage_build *b);
 void lower_scratch(struct lowering *l, struct stage_build *b); /* once the procedures stand */
+/* Whether two forward operators belong to one block of the model. */
+bool lower_same_block(const struct lowering *l, int32_t op, int32_t other);
 int32_t lower_group_of_unit(const struct lowering *l, const struct stage_build *b,
                             int32_t unit); /* -1 */
 

@@ -143,13 +143,34 @@ static void receive_gradient(struct writer *w)
     emit(w, INSTR_SEND, b->channel_gradient_out);
 }
 
+static void run_again(struct writer *w, int32_t first, int32_t last)
+{
+    for (int32_t i = first; i <= last; i++)
+        if (w->l->rerun[i]) add_graph_op(w, i, true);
+}
+
+/* Forward operators of the block of `forward`, before its first gradient operator. */
+static void run_block_again(struct writer *w, int32_t forward, int32_t *done)
+{
+    const struct lowering *l = w->l;
+    int32_t first = forward, last = forward;
+    if (forward < 0 || (*done >= 0 && lower_same_block(l, forward, *done))) return;
+    while (first > 0 && lower_same_block(l, forward, first - 1)) first--;
+    while (last + 1 < l->g->n_forward && lower_same_block(l, forward, last + 1)) last++;
+    *done = forward;
+    run_again(w, first, last);
+}
+
 static void gradient_ops(struct writer *w, enum part part)
 {
+    int32_t again = -1;
+    bool blocks = part == PART_BACK && w->b->plan->recompute == RECOMPUTE_BLOCKS;
     struct lowering *l = w->l;
     const struct graph *g = l->g;
     for (int32_t i = g->n_forward; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(w->b, op->layer) || op_part(w->b, op) != part) continue;
+        if (blocks) run_block_again(w, op->forward, &again);
         add_graph_op(w, i, false);
         for (int32_t k = 0; k < op->n_outputs; k++)
             if (g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT) {
@@ -164,8 +185,7 @@ static void backward_procedures(struct writer *w)
 {
     struct lowering *l = w->l;
     struct stage_build *b = w->b;
-    for (int32_t i = 0; i < l->g->n_forward; i++)
-        if (l->rerun[i]) add_graph_op(w, i, true);
+    if (b->plan->recompute != RECOMPUTE_BLOCKS) run_again(w, 0, l->g->n_forward - 1);
     receive_gradient(w);
     gradient_ops(w, PART_BACK);
     b->procedure_back = b->procedure_w = finish(w, part_letter(b, PART_BACK), "");

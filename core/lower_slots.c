@@ -86,6 +86,47 @@ static int32_t made_slot(struct lowering *l, struct stage_build *b, int32_t tens
 
 /* --- who reads what --- */
 
+/* A block's name is its operators' up to the second point ("h.0"); embedding and head are in none. */
+static size_t block_name(const char *op)
+{
+    const char *number = strchr(op, '.');
+    const char *end = number && number[1] >= '0' && number[1] <= '9' ? strchr(number + 1, '.') : NULL;
+    return end ? (size_t)(end - op) : 0;
+}
+
+bool lower_same_block(const struct lowering *l, int32_t op, int32_t other)
+{
+    const char *a = l->g->ops[op].name, *b = l->g->ops[other].name;
+    size_t n = block_name(a);
+    return n && n == block_name(b) && !strncmp(a, b, n);
+}
+
+/* Whether the backward finds what F made of the tensor, or has it made again. */
+static bool kept(const struct lowering *l, const struct stage_build *b, int32_t tensor)
+{
+    const struct graph *g = l->g;
+    int32_t producer = g->tensors[tensor].producer, first;
+    switch (b->plan->recompute) {
+    case RECOMPUTE_NONE:
+        return true;
+    case RECOMPUTE_STAGE:
+        return false;
+    case RECOMPUTE_SELECTIVE:
+        return g->ops[producer].kind != OP_attention || g->ops[producer].output[1] != tensor;
+    case RECOMPUTE_BLOCKS:
+        break;
+    }
+    if (!block_name(g->ops[producer].name)) return true;
+    for (first = producer; first + 1 < g->n_forward && lower_same_block(l, producer, first + 1);)
+        first++;
+    for (int32_t i = first + 1; i < g->n_forward; i++) { /* read in the next block: its input */
+        if (i > first + 1 && !lower_same_block(l, first + 1, i)) break;
+        for (int32_t k = 0; k < g->ops[i].n_inputs; k++)
+            if (g->ops[i].input[k] == tensor) return true;
+    }
+    return false;
+}
+
 /* Forward operators whose outputs the backward reads, directly or through others that run again. */
 static void find_reruns(struct lowering *l, const struct stage_build *b)
 {
@@ -94,7 +135,7 @@ static void find_reruns(struct lowering *l, const struct stage_build *b)
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(b, op->layer)) continue;
         for (int32_t k = 0; k < op->n_outputs; k++)
-            if (l->uses_back[op->output[k]]) l->rerun[i] = true;
+            if (l->uses_back[op->output[k]] && !kept(l, b, op->output[k])) l->rerun[i] = true;
         if (!l->rerun[i]) continue;
         for (int32_t k = 0; k < op->n_inputs; k++) l->uses_back[op->input[k]] |= 1 << PART_BACK;
     }
@@ -139,10 +180,11 @@ static void forward_slots(struct lowering *l, struct stage_build *b)
             if (g->tensors[op->input[k]].role == TENSOR_INPUT) outside_slot(l, b, op->input[k]);
         for (int32_t k = 0; k < op->n_outputs; k++) {
             int32_t t = op->output[k];
-            uint8_t uses = l->uses_forward[t] | (b->s->recompute ? 0 : l->uses_back[t]);
+            bool keep = kept(l, b, t);
+            uint8_t uses = l->uses_forward[t] | (keep ? l->uses_back[t] : 0);
             int32_t sent = t == b->activation_out ? b->channel_activation_out : -1;
             l->slot_forward[t] = made_slot(l, b, t, PART_FORWARD, uses, sent);
-            if (!b->s->recompute)
+            if (keep)
                 l->slot_back[t] = l->slot_forward[t];
             else if (l->rerun[i])
                 l->slot_back[t] = made_slot(l, b, t, PART_BACK, l->uses_back[t], -1);

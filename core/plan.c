@@ -80,6 +80,29 @@ static enum status check_layers(struct place *at, int32_t n_layers)
                     r->stages[r->n_stages - 1].last_layer, n_layers - 1);
 }
 
+void plan_share(struct plan *p)
+{
+    const struct cluster *c = &p->cluster;
+    const struct device_type *t = &c->types[c->devices[p->replicas[0].stages[0].device].type];
+    p->job.model.tensor_parallel = t->tensor_parallel;
+    p->job.model.sequence_parallel = t->sequence_parallel;
+}
+
+static enum status check_cards(const struct place *at, int32_t device)
+{
+    const struct model *m = &at->p->job.model;
+    const struct device_type *t = &at->p->cluster.types[at->p->cluster.devices[device].type];
+    int32_t cards = t->tensor_parallel > 1 ? t->tensor_parallel : 1,
+            want = m->tensor_parallel > 1 ? m->tensor_parallel : 1;
+    if (cards == want && (cards == 1 || t->sequence_parallel == m->sequence_parallel)) return OK;
+    return complain(at,
+                    "device: %s has tensor_parallel %" PRId32 "%s, other devices of the plan %" PRId32
+                    "%s; all must share operators alike",
+                    at->p->cluster.devices[device].name, cards,
+                    t->sequence_parallel ? " with sequence_parallel" : "", want,
+                    m->sequence_parallel ? " with sequence_parallel" : "");
+}
+
 /* owner: (n_devices), 1 + index of the stage over all replicas that stands on the device; 0 none. */
 static enum status check_devices(struct place *at, int32_t *owner, const int32_t *first_stage)
 {
@@ -91,6 +114,7 @@ static enum status check_devices(struct place *at, int32_t *owner, const int32_t
         if (device < 0 || device >= p->cluster.n_devices)
             return complain(at, "device: there is no device %" PRId32 "; the cluster has %" PRId32,
                             device, p->cluster.n_devices);
+        TRY(check_cards(at, device));
         if (!owner[device]) {
             owner[device] = 1 + first_stage[at->replica] + i;
             continue;
@@ -247,6 +271,8 @@ static void describe_stage(FILE *out, const struct plan *p, const struct plan_st
     if (s->order) fputs(" ordered", out);
     if (s->warmup && s->warmup != warmup) fprintf(out, " w%" PRId32, s->warmup);
     if (s->recompute) fputs(" recompute", out);
+    if (s->recompute == RECOMPUTE_BLOCKS) fputs(" of blocks", out);
+    if (s->recompute == RECOMPUTE_SELECTIVE) fputs(" of attention", out);
     char bucket[32];
     if (s->bucket_bytes)
         fprintf(out, " bucket %s", units_print_bytes(bucket, (double)s->bucket_bytes));

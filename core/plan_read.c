@@ -90,6 +90,22 @@ static enum status read_device(struct reader *r, const struct node *stage, struc
     return node_error(n, r->err, "unknown device '%.100s'; known are: %s", name, list);
 }
 
+static const char *const recomputes[] = {
+#define X(name, text) text,
+    RECOMPUTES(X)
+#undef X
+    NULL};
+
+static enum status read_recompute(const struct node *stage, struct plan_stage *s,
+                                  struct error *err)
+{
+    const struct node *n = given(stage, "recompute");
+    int choice = 0;
+    if (n) TRY(node_choice(n, recomputes, &choice, err));
+    s->recompute = (enum recompute)choice;
+    return OK;
+}
+
 static enum status read_stage(struct reader *r, const struct node *n, struct plan_stage *s)
 {
     static const char *const keys[] = {"layers",    "device", "warmup",        "order",
@@ -104,7 +120,7 @@ static enum status read_stage(struct reader *r, const struct node *n, struct pla
     TRY(node_get_text(n, "order", &s->order, r->err));
     if (s->order && s->warmup)
         return node_error(n, r->err, "has both a warmup and an order; an order says it all");
-    TRY(node_get_bool(n, "recompute", &s->recompute, r->err));
+    TRY(read_recompute(n, s, r->err));
     TRY(node_get_quantity(n, "bucket", QUANTITY_BYTES, 1, BUCKET_MAX_BYTES, &bucket, r->err));
     s->bucket_bytes = (int64_t)llround(bucket);
     return get_count(n, "receive_ahead", 1, RECEIVE_AHEAD_MAX, &s->receive_ahead, r->err);
@@ -198,6 +214,7 @@ enum status plan_parse(struct arena *a, const struct node *root, const char *fol
     TRY(cluster_parse(a, cluster, &p.cluster, err));
     TRY(read_head(&r, root));
     TRY(read_replicas(&r, root));
+    plan_share(&p);
     *out = p;
     return OK;
 }
@@ -243,7 +260,7 @@ static void write_stage(FILE *out, const struct plan *p, const struct plan_stage
         write_order(out, s->order);
     else if (s->warmup)
         fprintf(out, ", warmup: %" PRId32, s->warmup);
-    if (s->recompute) fputs(", recompute: true", out);
+    if (s->recompute) fprintf(out, ", recompute: %s", recomputes[s->recompute]);
     if (s->bucket_bytes > 0) {
         fputs(", bucket: ", out);
         canonical_quantity(out, QUANTITY_BYTES, (double)s->bucket_bytes);
