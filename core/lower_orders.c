@@ -144,7 +144,7 @@ static struct call *stage_calls(struct arena *a, const struct stage_build *b)
     struct call *calls = ARENA_ARRAY(a, struct call, (size_t)b->n_calls);
     int64_t last = 0; /* call that completes the gradients of the step */
     for (int64_t i = 0; i < b->n_calls; i++) {
-        calls[i] = (struct call){procedure_of(b, b->letter[i]), b->microbatch[i]};
+        calls[i] = (struct call){procedure_of(b, b->letter[i]), b->microbatch[i], 0};
         if (b->letter[i] == part_letter(b, PART_WEIGHT)) last = i;
     }
     if (b->procedure_last >= 0) calls[last].procedure = b->procedure_last;
@@ -173,6 +173,7 @@ void lower_share_orders(struct lowering *l)
         int32_t same = 0;
         while (!same_order(&p->orders[same], fresh)) same++;
         if (same == p->n_orders) p->n_orders++;
-        p->lanes[b->index] = (struct lane){b->index, same};
+        p->lanes[b->index] = (struct lane){same, 1, ARENA_ARRAY(l->a, int32_t, 1)};
+        p->lanes[b->index].stages[0] = b->index;
     }
 }

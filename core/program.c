@@ -38,7 +38,8 @@ static int64_t repetitions(const struct call *calls, int64_t n, int64_t length)
     int64_t same = 0; /* calls that equal the one a body earlier, moved on */
     while (same + length < n) {
         const struct call *a = &calls[same], *b = &calls[same + length];
-        if (a->microbatch < 0 || a->procedure != b->procedure || a->microbatch + 1 != b->microbatch)
+        if (a->microbatch < 0 || a->procedure != b->procedure || a->chunk != b->chunk ||
+            a->microbatch + 1 != b->microbatch)
             break;
         same++;
     }
@@ -120,7 +121,7 @@ static int64_t align_up(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 int64_t group_incoming_bytes(const struct group *g)
 {
     if (g->algorithm == GROUP_CHAIN) return align_up(g->elements * dtype_bytes(g->dtype));
-    if (g->n_members < 2) return 0;
+    if (g->n_members < 2 || g->algorithm == GROUP_LOCAL) return 0;
     return align_up((g->elements + g->n_members - 1) / g->n_members * dtype_bytes(g->dtype));
 }
 
@@ -174,5 +175,15 @@ int64_t program_stage_bytes(const struct program_stage *s)
 {
     int64_t bytes = s->buffer_bytes;
     for (int i = 0; i < SLOT_CLASS_COUNT; i++) bytes += s->class_bytes[i];
+    return bytes;
+}
+
+int64_t program_lane_bytes(const struct program *p, int32_t lane)
+{
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < p->lanes[lane].n_stages; i++)
+        if (__builtin_add_overflow(bytes, program_stage_bytes(&p->stages[p->lanes[lane].stages[i]]),
+                                   &bytes))
+            return INT64_MAX;
     return bytes;
 }

@@ -2,11 +2,12 @@
  *
  * A *stage* is the code and the memory layout of one (replica, stage): slots, rings and procedures.
  * A *procedure* is a list of instructions. A *lane* is one device's ordered calls of procedures with
- * a microbatch number. Nothing is unrolled: orders are run-length coded, so size does not grow with
+ * a microbatch number. A device owns one stage or several *chunks*: stages of one replica that take turns on its
+ * compute stream. Nothing is unrolled: orders are run-length coded, so size does not grow with
  * microbatches. Everything executable is decided here; an interpreter (sim/sim, exec/worker) decides
  * nothing. The file form (program_write/program_read) is ours, line based, and needs no library.
  *
- * Sequence numbers. A lane counts its microbatches over steps: seq = step · microbatches + microbatch.
+ * Sequence numbers. A stage counts its microbatches over steps: seq = step · microbatches + microbatch.
  * Ring r keeps `count` buffers; sequence number seq lives in buffer seq mod count. Lowering has
  * proved that lifetimes in one buffer never overlap.
  *
@@ -26,9 +27,11 @@
  * the same channel has left, and the link is free. Its receive is posted when the call that consumed
  * message seq − receive_ahead of the channel has ended (the first receive_ahead: from the start).
  * It occupies the link for bytes / bandwidth and arrives `latency` after that; the source slot is
- * free when the occupancy ends. A channel inside one device (link -1) is a free copy.
+ * free when the occupancy ends. A channel inside one device (link -1) is a free copy: made at the moment when the
+ * message is handed over and its receive is posted, by the same rules.
  *
- * Collectives. REDUCE sums a list of segments over the group's members; all members end with the same bits.
+ * Collectives. REDUCE sums a list of segments over the group's members; all members end with the same bits. A device
+ * launches a group once a step, whichever of its stages is the member.
  *   RING: n−1 steps of reduce-scatter and n−1 of all-gather over the members in order; step k: member i sends
  *   to i+1. Chunk c of n holds elements [c·E/n, (c+1)·E/n). In reduce-scatter step k (0-based) member i sends
  *   chunk (i − k) mod n and adds what it receives, chunk (i − 1 − k) mod n; in all-gather step k it sends
@@ -37,6 +40,8 @@
  *   CHAIN (deterministic): member 0 sends its sum to member 1, which adds its microbatches' gradients one
  *   by one in order and sends on …; the last one's result goes back n−1 → n−2 → … → 0, each
  *   member keeping a copy. Members own ascending intervals of microbatches.
+ *   LOCAL: the members are chunks of one device, which adds their segments in the order of members and gives each the
+ *   sum. No links, no time.
  * A ring or chain message counts as handed over and posted when both ends have come to the step.
  * Only messages take time. Adding and copying what they carry is priced at nothing: by the simulator always, and on
  * emulated devices by the executor, whose communication thread does it beside the virtual clocks, at the host's speed
@@ -174,7 +179,7 @@ struct channel {                  /* one tensor from one stage to another */
     bool gradient; /* activation forwards or gradient backwards */
 };
 
-enum group_algorithm { GROUP_RING, GROUP_CHAIN };
+enum group_algorithm { GROUP_RING, GROUP_CHAIN, GROUP_LOCAL };
 struct group_member {
     int32_t stage;      /* into stages */
     int32_t n_segments; /* slots to be summed, in order; all members have equal lists of sizes */
@@ -199,8 +204,9 @@ struct group {
 
 /* A lane's order: runs of a repeated body. The k-th repetition of a body calls each entry with microbatch + k. */
 struct call {
-    int32_t procedure;  /* of the lane's stage */
+    int32_t procedure;  /* of the stage */
     int32_t microbatch; /* 0-based within the replica; -1 for U */
+    int32_t chunk;      /* which of the lane's stages */
 };
 struct order_run {
     int32_t repeat, n_calls;
@@ -212,7 +218,10 @@ struct order {
     int64_t n_calls; /* of one step, all runs expanded */
 };
 struct lane {
-    int32_t stage, order; /* position in the group: stages have one device each */
+    int32_t order;
+    int32_t n_stages; /* >= 1 */
+    int32_t *
+        stages; /* (n_stages) ascending: chunk c is stages[c]; every stage is in one lane, its device's */
 };
 
 struct program {
@@ -251,6 +260,19 @@ static inline int32_t ring_buffer(const struct ring *r, int64_t seq)
 }
 /* Letters to procedures: index of the procedure with this letter and variant, -1. */
 int32_t program_procedure(const struct program_stage *s, char letter, const char *variant);
+/* The stage that lane i calls; its microbatch's sequence number is the caller's. */
+static inline struct program_stage *program_called(const struct program *p, int32_t lane,
+                                                   const struct call *c)
+{
+    return &p->stages[p->lanes[lane].stages[c->chunk]];
+}
+/* Devices that launch a group, each once a step. */
+static inline int32_t group_launches(const struct group *g)
+{
+    return g->algorithm == GROUP_LOCAL ? 1 : g->n_members;
+}
+int64_t program_lane_bytes(const struct program *p,
+                           int32_t lane); /* of all its stages; saturates */
 /* Elements [*first, *last) of chunk c of n. */
 void group_chunk(const struct group *g, int32_t c, int64_t *first, int64_t *last);
 /* Staging of one member of a group, in multiples of 64: what comes in (ring: a chunk; chain: the whole list), then,

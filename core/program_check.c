@@ -78,7 +78,7 @@ static bool block(struct lane_state *l, enum wait wait, int32_t index, int64_t s
 
 static bool group_ready(const struct game *g, int32_t group)
 {
-    return g->at_head[group] == g->p->groups[group].n_members;
+    return g->at_head[group] == group_launches(&g->p->groups[group]);
 }
 
 /* The head of a lane's stream has just been handed over or uncovered. */
@@ -92,7 +92,7 @@ static void end_group(struct game *g, int32_t group)
     const struct group *x = &g->p->groups[group];
     g->at_head[group] = 0;
     int32_t step = g->group_ended[group]++;
-    for (int32_t k = 0; k < x->n_members; k++) {
+    for (int32_t k = 0; k < group_launches(x); k++) {
         struct lane_state *l = &g->lanes[g->lane_of_stage[x->members[k].stage]];
         l->ended++;
         head_changed(g, l);
@@ -112,7 +112,7 @@ static void hand_group(struct game *g, struct lane_state *l)
         group = stack[--n];
         end_group(g, group);
         const struct group *x = &g->p->groups[group];
-        for (int32_t k = 0; k < x->n_members; k++) {
+        for (int32_t k = 0; k < group_launches(x); k++) {
             const struct lane_state *m = &g->lanes[g->lane_of_stage[x->members[k].stage]];
             int32_t next = m->stream[m->ended % m->n_stream];
             bool known = false;
@@ -184,12 +184,13 @@ static bool take(struct game *g, struct lane_state *l, const struct instr *x, in
     return false;
 }
 
-static bool next_call(struct lane_state *l, int32_t steps)
+static bool next_call(const struct game *g, struct lane_state *l)
 {
     while (!cursor_next(&l->cursor, &l->call)) {
-        if (++l->step >= steps) return false;
+        if (++l->step >= g->steps) return false;
         cursor_start(&l->cursor, l->cursor.order);
     }
+    l->s = program_called(g->p, l->device, &l->call);
     l->instr = -1;
     return true;
 }
@@ -211,7 +212,7 @@ static enum status run_lane(struct game *g, struct lane_state *l)
         for (; l->instr < b->n; l->instr++)
             if (take(g, l, &b->instrs[l->instr], seq)) return OK;
         TRY(end_call(g, l, letter, seq));
-        l->done = !next_call(l, g->steps);
+        l->done = !next_call(g, l);
     }
     return OK;
 }
@@ -259,9 +260,9 @@ static void set_lanes(struct game *g)
     g->launched_by = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_groups);
     g->group_ended = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_groups);
     for (int32_t i = 0; i < p->n_devices; i++) {
-        g->lanes[i] =
-            (struct lane_state){.device = i, .s = &p->stages[p->lanes[i].stage], .instr = -1};
-        g->lane_of_stage[p->lanes[i].stage] = i;
+        g->lanes[i] = (struct lane_state){.device = i, .instr = -1};
+        for (int32_t c = 0; c < p->lanes[i].n_stages; c++)
+            g->lane_of_stage[p->lanes[i].stages[c]] = i;
     }
     for (int32_t s = 0; s < p->n_stages; s++) {
         g->holders[s] = ARENA_ARRAY(g->a, int64_t *, (size_t)p->stages[s].n_rings);
@@ -292,7 +293,7 @@ static enum status blocked_set(struct game *g, struct blocked_ring **rings, int3
         if (l->done) continue;
         for (int32_t r = 0; rings && r < l->s->n_rings; r++)
             if (l->wait == WAIT_LEFT && l->s->rings[r].sent == l->wait_index)
-                (*rings)[(*n_rings)++] = (struct blocked_ring){g->p->lanes[i].stage, r};
+                (*rings)[(*n_rings)++] = (struct blocked_ring){(int32_t)(l->s - g->p->stages), r};
         const char *one = arena_printf(g->a, "%s%s at %s (waits %s)", n ? ", " : "",
                                        g->p->devices[i].name, game_call(g, l), wait_text(g, l));
         if (length + strlen(one) > sizeof text - 80) {
@@ -321,7 +322,7 @@ static enum status play(struct game *g)
     for (int32_t i = g->p->n_devices - 1; i >= 0; i--) {
         struct lane_state *l = &g->lanes[i];
         cursor_start(&l->cursor, &g->p->orders[g->p->lanes[i].order]);
-        l->done = !next_call(l, g->steps);
+        l->done = !next_call(g, l);
         wake(g, i);
     }
     while (g->n_ready) {

@@ -19,7 +19,7 @@ struct channel_state {
 
 struct lane_state {
     int32_t device;
-    const struct program_stage *s;
+    const struct program_stage *s; /* of the call at hand */
     struct cursor cursor;
     int32_t step, instr; /* instr: into the boiled-down procedure; -1 before the call has started */
     struct call call;
@@ -51,7 +51,7 @@ struct game {
     struct error *err;
 };
 
-/* For messages: "a.0", "activation 0→1", "F2 of step 1". */
+/* For messages: "a.0", "activation 0→1", "F2 of step 1"; "1F2" where the device has several chunks. */
 const char *game_device(const struct game *g, int32_t stage);
 const char *game_channel(const struct game *g, int32_t channel);
 const char *game_call(const struct game *g, const struct lane_state *l);

@@ -17,7 +17,7 @@ static enum status read_head(struct reader *r, struct program *p)
     int32_t version;
     int kind;
     TRY(words_start(r, "musher-program"));
-    TRY(words_int(r, 1, 1, &version));
+    TRY(words_int(r, 2, 2, &version));
     TRY(words_start(r, "program"));
     TRY(words_name(r, &p->name));
     TRY(words_uint64(r, 16, &p->plan_hash));
@@ -61,8 +61,10 @@ static enum status read_device(struct reader *r, struct program *p, int32_t i)
     TRY(words_int(r, 0, INT32_MAX, &d->type_index));
     TRY(words_double(r, &d->slowdown));
     TRY(words_int64(r, 0, INT64_MAX, &d->memory_bytes));
-    TRY(words_int(r, 0, p->n_stages - 1, &p->lanes[i].stage));
-    return words_int(r, 0, p->n_orders - 1, &p->lanes[i].order);
+    TRY(words_int(r, 0, p->n_orders - 1, &p->lanes[i].order));
+    TRY(words_count(r, &p->lanes[i].n_stages));
+    p->lanes[i].stages = ARENA_ARRAY(r->a, int32_t, (size_t)p->lanes[i].n_stages);
+    return words_list(r, p->lanes[i].n_stages, p->n_stages - 1, p->lanes[i].stages);
 }
 
 static enum status read_link(struct reader *r, struct program *p, int32_t i)
@@ -261,11 +263,11 @@ static enum status read_member(struct reader *r, struct group *g, int32_t i)
 
 static enum status read_group(struct reader *r, struct group *g)
 {
-    static const char *const algorithms[] = {"ring", "chain"};
+    static const char *const algorithms[] = {"ring", "chain", "local"};
     int algorithm;
     TRY(words_start(r, "group"));
     TRY(words_name(r, &g->name));
-    TRY(words_choice(r, algorithms, 2, &algorithm));
+    TRY(words_choice(r, algorithms, 3, &algorithm));
     g->algorithm = (enum group_algorithm)algorithm;
     TRY(words_dtype(r, &g->dtype));
     TRY(words_int64(r, 0, INT64_MAX, &g->elements));
@@ -294,6 +296,7 @@ static enum status read_order(struct reader *r, struct order *o)
         for (int32_t k = 0; k < x->n_calls; k++) {
             TRY(words_int(r, 0, INT32_MAX, &x->calls[k].procedure));
             TRY(words_int(r, -1, PROGRAM_MICROBATCHES_MAX, &x->calls[k].microbatch));
+            TRY(words_int(r, 0, INT32_MAX, &x->calls[k].chunk));
         }
         o->n_calls += (int64_t)x->repeat * x->n_calls;
     }

@@ -27,10 +27,12 @@ const char *game_channel(const struct game *g, int32_t channel)
 const char *game_call(const struct game *g, const struct lane_state *l)
 {
     const struct procedure *p = &l->s->procedures[l->call.procedure];
-    char step[24] = "";
+    char step[24] = "", chunk[16] = "";
     if (l->step) snprintf(step, sizeof step, " of step %" PRId32, l->step);
-    if (l->call.microbatch < 0) return arena_printf(g->a, "%c%s", p->letter, step);
-    return arena_printf(g->a, "%c%" PRId32 "%s", p->letter, l->call.microbatch, step);
+    if (g->p->lanes[l->device].n_stages > 1)
+        snprintf(chunk, sizeof chunk, "%" PRId32, l->call.chunk);
+    if (l->call.microbatch < 0) return arena_printf(g->a, "%s%c%s", chunk, p->letter, step);
+    return arena_printf(g->a, "%s%c%" PRId32 "%s", chunk, p->letter, l->call.microbatch, step);
 }
 
 static void boil(struct game *g)
@@ -63,36 +65,47 @@ static enum status note_transfer(struct game *g, const struct lane_state *l, con
     return OK;
 }
 
+/* What the call at hand does to channels and to the lane's stream of groups. */
+static enum status walk_call(struct game *g, struct lane_state *l, size_t *capacity)
+{
+    const struct boiled *b = &g->procedures[l->s - g->p->stages][l->call.procedure];
+    for (int32_t i = 0; i < b->n; i++) {
+        const struct instr *x = &b->instrs[i];
+        if (x->kind == INSTR_SEND || x->kind == INSTR_RECEIVE) TRY(note_transfer(g, l, x));
+        if (x->kind != INSTR_REDUCE) continue;
+        if (g->launched_by[x->arg] == l->device + 1)
+            return error_set(g->err, ERR_INPUT, "%s at %s: group %s is launched twice a step",
+                             g->p->devices[l->device].name, game_call(g, l),
+                             g->p->groups[x->arg].name);
+        g->launched_by[x->arg] = l->device + 1;
+        l->stream = arena_grow(g->a, l->stream, (size_t)l->n_stream, capacity, sizeof *l->stream);
+        l->stream[l->n_stream++] = x->arg;
+    }
+    return OK;
+}
+
 /* One step of a lane on paper: every call once, who sends and receives what, the stream of groups.
  */
 static enum status walk_lane(struct game *g, struct lane_state *l)
 {
-    int32_t m = l->s->microbatches;
-    uint8_t *seen = arena_alloc(g->a, (size_t)m + 1, 1); /* bit of the letter; [m] for the update */
+    const struct lane *lane = &g->p->lanes[l->device];
     size_t capacity = 0;
-    cursor_start(&l->cursor, &g->p->orders[g->p->lanes[l->device].order]);
+    uint8_t **seen = ARENA_ARRAY(g->a, uint8_t *, (size_t)lane->n_stages);
+    for (int32_t c = 0; c < lane->n_stages;
+         c++) /* bits of letters; [microbatches] for the update */
+        seen[c] = arena_alloc(g->a, (size_t)g->p->stages[lane->stages[c]].microbatches + 1, 1);
+    cursor_start(&l->cursor, &g->p->orders[lane->order]);
     while (cursor_next(&l->cursor, &l->call)) {
+        l->s = program_called(g->p, l->device, &l->call);
         char letter = l->s->procedures[l->call.procedure].letter;
+        int32_t m = l->call.microbatch < 0 ? l->s->microbatches : l->call.microbatch;
         uint8_t bit = (uint8_t)(1 << (strchr("FBIWU", letter) - "FBIWU")),
-                *at = &seen[l->call.microbatch < 0 ? m : l->call.microbatch];
+                *at = &seen[l->call.chunk][m];
         if (*at & bit)
             return error_set(g->err, ERR_INPUT, "%s: %s is called twice",
                              g->p->devices[l->device].name, game_call(g, l));
         *at |= bit;
-        const struct boiled *b = &g->procedures[l->s - g->p->stages][l->call.procedure];
-        for (int32_t i = 0; i < b->n; i++) {
-            const struct instr *x = &b->instrs[i];
-            if (x->kind == INSTR_SEND || x->kind == INSTR_RECEIVE) TRY(note_transfer(g, l, x));
-            if (x->kind != INSTR_REDUCE) continue;
-            if (g->launched_by[x->arg] == l->device + 1)
-                return error_set(g->err, ERR_INPUT, "%s at %s: group %s is launched twice a step",
-                                 g->p->devices[l->device].name, game_call(g, l),
-                                 g->p->groups[x->arg].name);
-            g->launched_by[x->arg] = l->device + 1;
-            l->stream =
-                arena_grow(g->a, l->stream, (size_t)l->n_stream, &capacity, sizeof *l->stream);
-            l->stream[l->n_stream++] = x->arg;
-        }
+        TRY(walk_call(g, l, &capacity));
     }
     return OK;
 }
@@ -130,17 +143,17 @@ static enum status compare_streams(struct game *g)
             if (k) before[g->lanes[i].stream[k]]++;
         }
     for (int32_t i = 0; i < n; i++) {
-        if (launches[i] != g->p->groups[i].n_members)
+        if (launches[i] != group_launches(&g->p->groups[i]))
             return error_set(g->err, ERR_INPUT,
                              "group %s: %" PRId32 " launches a step by %" PRId32 " members",
-                             g->p->groups[i].name, launches[i], g->p->groups[i].n_members);
+                             g->p->groups[i].name, launches[i], group_launches(&g->p->groups[i]));
         if (!before[i]) stack[n_stack++] = i;
     }
     int32_t *place = ARENA_ARRAY(g->a, int32_t, (size_t)g->p->n_devices);
     while (n_stack) {
         const struct group *group = &g->p->groups[stack[--n_stack]];
         n_sorted++;
-        for (int32_t k = 0; k < group->n_members; k++) {
+        for (int32_t k = 0; k < group_launches(group); k++) {
             int32_t lane = g->lane_of_stage[group->members[k].stage];
             const struct lane_state *l = &g->lanes[lane];
             if (++place[lane] < l->n_stream && !--before[l->stream[place[lane]]])

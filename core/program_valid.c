@@ -157,10 +157,12 @@ static enum status check_parameter(const struct check *c, const struct program_p
     return OK;
 }
 
-static bool is_member(const struct group *g, int32_t stage)
+/* A device may launch and await the groups of any of its stages. */
+static bool is_member(const struct program *p, const struct group *g, int32_t device)
 {
     for (int32_t i = 0; i < g->n_members; i++)
-        if (g->members[i].stage == stage) return true;
+        if (in(g->members[i].stage, p->n_stages) && p->stages[g->members[i].stage].device == device)
+            return true;
     return false;
 }
 
@@ -186,7 +188,7 @@ static enum status check_instr(const struct check *c, const struct instr *x)
         break;
     case INSTR_REDUCE:
     case INSTR_AWAIT:
-        good = in(x->arg, p->n_groups) && is_member(&p->groups[x->arg], c->where.index);
+        good = in(x->arg, p->n_groups) && is_member(p, &p->groups[x->arg], c->s->device);
         break;
     case INSTR_LOAD:
         good = x->arg == -1;
@@ -225,8 +227,7 @@ static enum status check_stage(struct check *c, int32_t index, int64_t *buffers)
 {
     const struct program_stage *s = c->s = &c->p->stages[index];
     c->where = (struct program_place){SECTION_STAGE, index, 0};
-    NEED(in(s->device, c->p->n_devices) && c->p->lanes[s->device].stage == index,
-         "stage %" PRId32 ": device %" PRId32 " has another lane", index, s->device);
+    NEED(in(s->device, c->p->n_devices), "stage %" PRId32 ": no device %" PRId32, index, s->device);
     NEED(s->replica >= 0 && s->stage >= 0 && s->first_layer >= 0 && s->last_layer >= s->first_layer,
          "stage %" PRId32 ": bad numbers", index);
     NEED(s->microbatches >= 1 && s->first_microbatch >= 0 &&
@@ -288,12 +289,15 @@ static enum status check_channel(struct check *c, int32_t index, int64_t *messag
          "channel %" PRId32 ": more messages a step than anybody can check", index);
     NEED(from->microbatches == to->microbatches,
          "channel %" PRId32 ": its ends differ in microbatches", index);
+    NEED((x->link < 0) == (from->device == to->device),
+         "channel %" PRId32 ": a link joins devices; inside one there is none", index);
     return OK;
 }
 
 static enum status check_links(const struct check *c, const struct group *g, int32_t i)
 {
-    bool chain = g->algorithm == GROUP_CHAIN, alone = g->n_members == 1;
+    bool chain = g->algorithm == GROUP_CHAIN,
+         alone = g->n_members == 1 || g->algorithm == GROUP_LOCAL;
     bool on = !alone && !(chain && i == g->n_members - 1), back = chain && i > 0;
     NEED(in_or_none(g->link[i], c->p->n_links) && in(g->direction[i], 2) &&
              (g->link[i] >= 0 || !on),
@@ -349,17 +353,26 @@ static enum status check_member(struct check *c, const struct group *g, int32_t 
     return check_links(c, g, i);
 }
 
+static enum status check_pair(const struct check *c, const struct group *g, int32_t i, int32_t k)
+{
+    const struct program_stage *s = c->p->stages;
+    int32_t a = g->members[i].stage, b = g->members[k].stage;
+    NEED(a != b, "group %s: a member twice", g->name);
+    NEED((s[a].device == s[b].device) == (g->algorithm == GROUP_LOCAL),
+         "group %s: members of one device make a local sum, of several another", g->name);
+    return OK;
+}
+
 static enum status check_group(struct check *c, int32_t index)
 {
     const struct group *g = &c->p->groups[index];
     c->where = (struct program_place){SECTION_GROUP, index, 0};
-    NEED(in(g->algorithm, GROUP_CHAIN + 1) && in(g->dtype, DTYPE_COUNT) && g->n_members >= 1 &&
+    NEED(in(g->algorithm, GROUP_LOCAL + 1) && in(g->dtype, DTYPE_COUNT) && g->n_members >= 1 &&
              g->elements >= 0,
          "group %s: bad numbers", g->name);
     for (int32_t i = 0; i < g->n_members; i++) {
         TRY(check_member(c, g, i));
-        for (int32_t k = 0; k < i && g->n_members <= 64; k++)
-            NEED(g->members[k].stage != g->members[i].stage, "group %s: a member twice", g->name);
+        for (int32_t k = 0; k < i && g->n_members <= 64; k++) TRY(check_pair(c, g, k, i));
     }
     return OK;
 }
@@ -369,15 +382,20 @@ static enum status check_lane(struct check *c, int32_t device)
 {
     const struct lane *l = &c->p->lanes[device];
     const struct order *o = &c->p->orders[l->order];
-    const struct program_stage *s = &c->p->stages[l->stage];
+    int64_t microbatches = 0;
+    for (int32_t i = 0; i < l->n_stages; i++)
+        microbatches += c->p->stages[l->stages[i]].microbatches;
     c->where = (struct program_place){SECTION_ORDER, l->order, 0};
-    NEED(o->n_calls <= 8 * ((int64_t)s->microbatches + 1),
-         "order %" PRId32 ": more calls than %" PRId32 " microbatches can have", l->order,
-         s->microbatches);
+    NEED(o->n_calls <= 8 * (microbatches + l->n_stages),
+         "order %" PRId32 ": more calls than %" PRId64 " microbatches can have", l->order,
+         microbatches);
     for (int32_t i = 0; i < o->n_runs; i++)
         for (int32_t k = 0; k < o->runs[i].n_calls; k++) {
             const struct call *x = &o->runs[i].calls[k];
             c->where.item = 1 + i;
+            NEED(in(x->chunk, l->n_stages), "device %s has no chunk %" PRId32,
+                 c->p->devices[device].name, x->chunk);
+            const struct program_stage *s = program_called(c->p, device, x);
             NEED(in(x->procedure, s->n_procedures), "no procedure %" PRId32, x->procedure);
             bool update = s->procedures[x->procedure].letter == 'U';
             int64_t last = (int64_t)x->microbatch + o->runs[i].repeat - 1;
@@ -406,12 +424,27 @@ static enum status check_order(struct check *c, int32_t index)
     return OK;
 }
 
+/* With the count of all lanes' stages this says that every stage is in one lane, once. */
+static enum status check_stages_of(const struct check *c, int32_t device)
+{
+    const struct lane *l = &c->p->lanes[device];
+    bool good = l->n_stages >= 1 && in(l->order, c->p->n_orders);
+    for (int32_t i = 0; good && i < l->n_stages; i++)
+        good = in(l->stages[i], c->p->n_stages) && c->p->stages[l->stages[i]].device == device &&
+               (!i || l->stages[i - 1] < l->stages[i]);
+    NEED(good, "device %s: its lane names no order, or stages that are not its own in order",
+         c->p->devices[device].name);
+    return OK;
+}
+
 static enum status check_all(struct check *c)
 {
     const struct program *p = c->p;
+    int64_t stages = 0;
+    for (int32_t i = 0; i < p->n_devices; i++) stages += p->lanes[i].n_stages;
     NEED(p->steps >= 1 && p->microbatches >= 1 && p->microbatches <= PROGRAM_MICROBATCHES_MAX &&
-             p->n_devices == p->n_stages,
-         "steps, microbatches or devices out of range");
+             stages == p->n_stages,
+         "steps, microbatches, devices or stages out of range");
     NEED(in(p->dtype, DTYPE_COUNT) && p->dtype != DTYPE_int32 && p->microbatch >= 1 &&
              p->sequence_length >= 1,
          "sizes out of range");
@@ -420,9 +453,7 @@ static enum status check_all(struct check *c)
         c->where = (struct program_place){SECTION_DEVICE, i, 0};
         NEED(p->devices[i].slowdown >= 0 && p->devices[i].memory_bytes >= 0, "device %s: negative",
              p->devices[i].name);
-        NEED(in(p->lanes[i].stage, p->n_stages) && p->stages[p->lanes[i].stage].device == i &&
-                 in(p->lanes[i].order, p->n_orders),
-             "device %s: its lane names no stage or order", p->devices[i].name);
+        TRY(check_stages_of(c, i));
     }
     for (int32_t i = 0; i < p->n_links; i++) {
         c->where = (struct program_place){SECTION_LINK, i, 0};

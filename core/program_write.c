@@ -37,7 +37,7 @@ static void put_shape(FILE *out, const struct shape *s)
 
 static void write_head(FILE *out, const struct program *p)
 {
-    fprintf(out, "musher-program 1\nprogram");
+    fprintf(out, "musher-program 2\nprogram");
     put_name(out, p->name);
     fprintf(out, " %016" PRIx64 " %" PRIu64 " %s %d %d", p->plan_hash, p->seed,
             dtype_name(p->dtype), p->emulated, p->deterministic);
@@ -62,7 +62,8 @@ static void write_devices(FILE *out, const struct program *p)
             put_name(out, d->kind);
         put(out, d->index), put(out, d->type_index), put_double(out, d->slowdown),
             put(out, d->memory_bytes);
-        put(out, p->lanes[i].stage), put(out, p->lanes[i].order);
+        put(out, p->lanes[i].order), put(out, p->lanes[i].n_stages),
+            put_list(out, p->lanes[i].stages, p->lanes[i].n_stages);
         fputc('\n', out);
     }
     for (int32_t i = 0; i < p->n_links; i++) {
@@ -166,7 +167,8 @@ static void write_group(FILE *out, const struct group *g)
 {
     fprintf(out, "group");
     put_name(out, g->name);
-    fprintf(out, " %s %s", g->algorithm == GROUP_CHAIN ? "chain" : "ring", dtype_name(g->dtype));
+    static const char *const algorithms[] = {"ring", "chain", "local"};
+    fprintf(out, " %s %s", algorithms[g->algorithm], dtype_name(g->dtype));
     put(out, g->elements), put(out, g->n_members);
     for (int32_t i = 0; i < g->n_members; i++) {
         const struct group_member *m = &g->members[i];
@@ -188,7 +190,8 @@ static void write_order(FILE *out, const struct order *o)
         fprintf(out, "\nrun");
         put(out, o->runs[i].repeat), put(out, o->runs[i].n_calls);
         for (int32_t k = 0; k < o->runs[i].n_calls; k++)
-            put(out, o->runs[i].calls[k].procedure), put(out, o->runs[i].calls[k].microbatch);
+            put(out, o->runs[i].calls[k].procedure), put(out, o->runs[i].calls[k].microbatch),
+                put(out, o->runs[i].calls[k].chunk);
     }
     fputc('\n', out);
 }

@@ -171,7 +171,10 @@ static void make_order(struct arena *a, struct program *p, int32_t repeats)
     p->orders[0].runs[0] = (struct order_run){
         .repeat = repeats, .n_calls = 1, .calls = ARENA_ARRAY(a, struct call, 1)};
     p->lanes = ARENA_ARRAY(a, struct lane, (size_t)p->n_devices);
-    for (int32_t i = 0; i < p->n_devices; i++) p->lanes[i] = (struct lane){.stage = i};
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        p->lanes[i] = (struct lane){.n_stages = 1, .stages = ARENA_ARRAY(a, int32_t, 1)};
+        p->lanes[i].stages[0] = i;
+    }
 }
 
 static struct program start(struct arena *a, const char *name, int32_t n_devices, int32_t repeats)

@@ -79,9 +79,7 @@ static enum status check_memory(const struct worker *w, struct error *err)
         const char *other = p->devices[i].host;
         if (!p->emulated && i != w->rank && (!host || !other || strcmp(host, other) != 0)) continue;
         n++;
-        if (__builtin_add_overflow(needed, program_stage_bytes(&p->stages[p->lanes[i].stage]),
-                                   &needed))
-            needed = INT64_MAX;
+        if (__builtin_add_overflow(needed, program_lane_bytes(p, i), &needed)) needed = INT64_MAX;
     }
     if (needed <= there) return OK;
     return error_set(err, ERR_RESOURCE,
@@ -90,13 +88,19 @@ static enum status check_memory(const struct worker *w, struct error *err)
                      n, n == 1 ? "" : "s", n == 1 ? "s" : "", needed, there);
 }
 
+static enum status check_inputs(const struct worker *w, const struct program_stage *s,
+                                struct error *err)
+{
+    for (int32_t i = 0; w->o->data && i < s->n_slots; i++)
+        if (s->slots[i].input >= 0 && shape_last(&s->slots[i].shape) != w->p->sequence_length)
+            return error_set(err, ERR_INPUT, "input %s is not of the program's sequence length",
+                             s->slots[i].name);
+    return OK;
+}
+
 static enum status check_program(const struct worker *w, struct error *err)
 {
-    for (int32_t i = 0; w->o->data && i < w->stage->n_slots; i++)
-        if (w->stage->slots[i].input >= 0 &&
-            shape_last(&w->stage->slots[i].shape) != w->p->sequence_length)
-            return error_set(err, ERR_INPUT, "input %s is not of the program's sequence length",
-                             w->stage->slots[i].name);
+    for (int32_t i = 0; i < w->n_chunks; i++) TRY(check_inputs(w, w->chunks[i].stage, err));
     for (int32_t i = 0; i < w->p->n_channels; i++)
         if (w->p->channels[i].bytes > INT32_MAX)
             return error_set(err, ERR_INPUT,
@@ -141,8 +145,12 @@ static enum status open_mine(struct worker *w, struct error *err)
     TRY(w->backend.open(&w->backend, w->p->devices[w->rank].index, err));
     w->backend_open = true;
     TRY(data_open(w->o->data, w->p->seed, w->p->sequence_length, w->p->vocabulary, &w->data, err));
-    TRY(lane_memory_open(&w->memory, w->run, w->p, w->p->lanes[w->rank].stage, &w->backend, err));
-    return w->o->resume ? OK : lane_memory_init(&w->memory, w->p->seed, err);
+    for (int32_t i = 0; i < w->n_chunks; i++) {
+        struct chunk *k = &w->chunks[i];
+        TRY(lane_memory_open(&k->memory, w->run, w->p, k->index, &w->backend, err));
+        if (!w->o->resume) TRY(lane_memory_init(&k->memory, w->p->seed, err));
+    }
+    return OK;
 }
 
 static enum status open_shared(struct worker *w, struct error *err)
@@ -150,18 +158,35 @@ static enum status open_shared(struct worker *w, struct error *err)
     void *shared = NULL;
     int64_t bytes = wires_shared_bytes(w->p);
     if (bytes && comm_size(w->comm) > 1) TRY(comm_share(w->comm, bytes, &shared, err));
-    mover_init(&w->mover, w->moving, w->p, w->comm, w->p->lanes[w->rank].stage, shared,
-               w->o->keep_trace);
+    mover_init(&w->mover, w->moving, w->p, w->comm, shared, w->o->keep_trace);
     w->mover_made = true;
     worker_prepare(w);
     return OK;
+}
+
+static void find_chunks(struct worker *w)
+{
+    const struct lane *lane = &w->p->lanes[w->rank];
+    w->n_chunks = lane->n_stages;
+    w->chunks = ARENA_ARRAY(w->run, struct chunk, (size_t)lane->n_stages);
+    for (int32_t i = 0; i < lane->n_stages; i++) {
+        struct chunk *k = &w->chunks[i];
+        k->index = lane->stages[i];
+        k->stage = &w->p->stages[k->index];
+        for (int32_t s = 0; s < k->stage->n_slots; s++) {
+            const struct slot *slot = &k->stage->slots[s];
+            if (slot->input >= 0 && shape_last(&slot->shape) > w->longest)
+                w->longest = shape_last(&slot->shape);
+        }
+    }
+    w->ids = ARENA_ARRAY(w->run, int32_t, (size_t)w->longest + 1);
 }
 
 static enum status set_up(struct worker *w, struct error *err)
 {
     TRY(comm_open(w->run, w->p->n_devices, &w->comm, err));
     w->rank = comm_rank(w->comm);
-    w->stage = &w->p->stages[w->p->lanes[w->rank].stage];
+    find_chunks(w);
     TRY(comm_agree(w->comm, check_memory(w, err), err));
     TRY(comm_agree(w->comm, open_mine(w, err), err));
     if (w->rank == 0) warn_if_crowded(w);
@@ -171,15 +196,8 @@ static enum status set_up(struct worker *w, struct error *err)
     if (w->o->save) TRY(worker_lock(w, err));
     const struct optimizer *x = &w->p->optimizer;
     w->optimizer = (struct optimizer_step){x->lr, x->beta1, x->beta2, x->eps, x->weight_decay, 0};
-    w->total_messages = w->o->steps * w->stage->microbatches;
     w->losses = ARENA_ARRAY(w->a, double, (size_t)(w->o->steps * w->p->microbatches) + 1);
     w->step_end_ns = ARENA_ARRAY(w->run, int64_t, (size_t)w->o->steps + 1);
-    for (int32_t i = 0; i < w->stage->n_slots; i++) {
-        const struct slot *slot = &w->stage->slots[i];
-        if (slot->input >= 0 && shape_last(&slot->shape) > w->longest)
-            w->longest = shape_last(&slot->shape);
-    }
-    w->ids = ARENA_ARRAY(w->run, int32_t, (size_t)w->longest + 1);
     if (w->o->keep_trace) w->spans.a = arena_new();
     return open_shared(w, err);
 }
@@ -272,8 +290,7 @@ static void report(struct worker *w, struct run_result *out)
         log_info("no real-time priority: emulated devices wait longer than they should; expect "
                  "wider times");
     if (!t) return;
-    for (int32_t i = 0; i < p->n_devices; i++)
-        t->devices[i].peak_bytes = program_stage_bytes(&p->stages[p->lanes[i].stage]);
+    for (int32_t i = 0; i < p->n_devices; i++) t->devices[i].peak_bytes = program_lane_bytes(p, i);
     t->emulated = p->emulated;
     t->real_time = out->real_time;
     t->clock = p->emulated ? "virtual" : "wall";
@@ -320,7 +337,7 @@ enum status worker_run(struct arena *a, const struct program *p, const struct ru
     if (w.mover_made) mover_stop(&w.mover);
     checkpoint_unlock(w.lock);
     comm_close(w.comm); /* first: receives that nobody waits for any more still point into memory */
-    lane_memory_close(&w.memory);
+    for (int32_t i = 0; i < w.n_chunks; i++) lane_memory_close(&w.chunks[i].memory);
     data_close(&w.data);
     if (w.backend_open) w.backend.close(&w.backend);
     arena_free(w.spans.a);

@@ -34,6 +34,7 @@ static const struct collective_member *member_of(const struct collectives *c)
 {
     return &c->members[current(c)->group];
 }
+static char *incoming_of(const struct collectives *c) { return member_of(c)->incoming; }
 static int64_t size_of(const struct collectives *c) { return dtype_bytes(group_of(c)->dtype); }
 
 /* ---- elements [first, last) of the list of segments -------------------------------------------
@@ -156,7 +157,7 @@ static void ring_chunks(const struct collectives *c, int32_t *out, int32_t *in)
 static char *ring_landing(const struct collectives *c, int64_t first, int64_t last)
 {
     char *there = c->part >= group_of(c)->n_members - 1 ? contiguous(c, first, last) : NULL;
-    return there ? there : c->incoming;
+    return there ? there : incoming_of(c);
 }
 
 static void ring_part(struct collectives *c, int32_t part, int64_t at_ns)
@@ -170,7 +171,7 @@ static void ring_part(struct collectives *c, int32_t part, int64_t at_ns)
     if (last > first) {
         char *data = contiguous(c, first, last);
         if (!data)
-            pass_over(c, first, last, data = c->incoming + group_incoming_bytes(g), COPY_OUT);
+            pass_over(c, first, last, data = incoming_of(c) + group_incoming_bytes(g), COPY_OUT);
         send_part(c, i, data, (last - first) * size);
     }
     group_chunk(g, in, &first, &last);
@@ -187,9 +188,9 @@ static void ring_step_over(struct collectives *c)
     ring_chunks(c, &out, &in);
     group_chunk(g, in, &first, &last);
     if (c->part < g->n_members - 1)
-        pass_over(c, first, last, c->incoming, ADD_IN);
-    else if (last > first && ring_landing(c, first, last) == c->incoming)
-        pass_over(c, first, last, c->incoming, COPY_IN);
+        pass_over(c, first, last, incoming_of(c), ADD_IN);
+    else if (last > first && ring_landing(c, first, last) == incoming_of(c))
+        pass_over(c, first, last, incoming_of(c), COPY_IN);
     report_part(c);
     int64_t end_ns = part_end_ns(c);
     if (c->part + 1 < 2 * (g->n_members - 1))
@@ -230,10 +231,10 @@ static void chain_leg(struct collectives *c, int32_t leg, int64_t at_ns)
     int64_t bytes = chain_bytes(c);
     begin_part(c, leg, at_ns);
     if (!bytes) return;
-    if (leg == LEG_IN && i > 0) receive_part(c, i - 1, c->incoming, bytes);
-    if (leg == LEG_ON && i < n - 1) send_part(c, i, c->incoming, bytes);
-    if (leg == LEG_BACK_IN && i < n - 1) receive_part(c, n + i + 1, c->incoming, bytes);
-    if (leg == LEG_BACK_ON && i > 0) send_part(c, n + i, c->incoming, bytes);
+    if (leg == LEG_IN && i > 0) receive_part(c, i - 1, incoming_of(c), bytes);
+    if (leg == LEG_ON && i < n - 1) send_part(c, i, incoming_of(c), bytes);
+    if (leg == LEG_BACK_IN && i < n - 1) receive_part(c, n + i + 1, incoming_of(c), bytes);
+    if (leg == LEG_BACK_ON && i > 0) send_part(c, n + i, incoming_of(c), bytes);
 }
 
 static void chain_leg_over(struct collectives *c)
@@ -242,14 +243,46 @@ static void chain_leg_over(struct collectives *c)
     int64_t end_ns = part_end_ns(c), elements = group_of(c)->elements;
     report_part(c);
     if (c->part == LEG_IN) {
-        if (m->member == 0) memset(c->incoming, 0, (size_t)chain_bytes(c));
-        add_own(c, c->incoming);
+        if (m->member == 0) memset(incoming_of(c), 0, (size_t)chain_bytes(c));
+        add_own(c, incoming_of(c));
     }
-    if (c->part == LEG_BACK_IN) pass_over(c, 0, elements, c->incoming, COPY_IN);
+    if (c->part == LEG_BACK_IN) pass_over(c, 0, elements, incoming_of(c), COPY_IN);
     if (c->part + 1 < N_LEGS)
         chain_leg(c, c->part + 1, end_ns);
     else
         finish(c, end_ns);
+}
+
+/* ---- local ------------------------------------------------------------------------------------
+ */
+
+/* y += x or x = y over two lists of pieces of as many elements. */
+static void pair_up(enum dtype t, const struct collective_member *y,
+                    const struct collective_member *x, enum copy how)
+{
+    int64_t size = dtype_bytes(t), at_x = 0, at_y = 0;
+    for (int32_t i = 0, k = 0; i < y->n_pieces && k < x->n_pieces;) {
+        int64_t left_y = y->pieces[i].elements - at_y, left_x = x->pieces[k].elements - at_x,
+                n = left_y < left_x ? left_y : left_x;
+        char *sum = y->pieces[i].data + at_y * size, *other = x->pieces[k].data + at_x * size;
+        if (how == ADD_IN)
+            add_elements(t, sum, other, n);
+        else
+            memcpy(other, sum, (size_t)(n * size));
+        at_y = n == left_y ? 0 : at_y + n, i += n == left_y;
+        at_x = n == left_x ? 0 : at_x + n, k += n == left_x;
+    }
+}
+
+static void add_chunks(struct collectives *c, int64_t at_ns)
+{
+    const struct collective_member *first = member_of(c);
+    enum dtype t = group_of(c)->dtype;
+    for (const struct collective_member *m = first->also; m; m = m->also)
+        pair_up(t, first, m, ADD_IN);
+    for (const struct collective_member *m = first->also; m; m = m->also)
+        pair_up(t, first, m, COPY_OUT);
+    finish(c, at_ns);
 }
 
 /* ---- all --------------------------------------------------------------------------------------
@@ -261,7 +294,9 @@ static void start(struct collectives *c)
     int64_t at_ns = o->ready_ns > c->previous_end_ns ? o->ready_ns : c->previous_end_ns;
     c->running = true;
     if (member_of(c)->member < 0) BUG("rank %d is no member of group %d", c->rank, o->group);
-    if (group_of(c)->algorithm == GROUP_CHAIN)
+    if (group_of(c)->algorithm == GROUP_LOCAL)
+        add_chunks(c, at_ns);
+    else if (group_of(c)->algorithm == GROUP_CHAIN)
         chain_leg(c, LEG_IN, at_ns);
     else if (group_of(c)->n_members > 1)
         ring_part(c, 0, at_ns);

@@ -3,7 +3,7 @@
  *
  * A lane's collectives run one at a time in the order they were handed over. One is a small machine
  * that waits for its messages: ring (reduce-scatter, then all-gather) or chain, word by word as
- * core/program.h says. Arithmetic is in a fixed order and takes no time on an emulated device.
+ * core/program.h says; a local sum of two chunks is over at once. Arithmetic is in a fixed order and takes no time on an emulated device.
  * Called by the communication thread alone (or inline where there is one device).
  */
 #ifndef EXEC_WORKER_COLLECTIVE_H
@@ -22,6 +22,8 @@ struct piece { /* a segment in memory */
 
 struct collective_member { /* this rank's part in one group */
     int32_t group, member; /* member -1: none */
+    char *incoming; /* staging: what comes in; behind it what is not contiguous and goes out */
+    struct collective_member *also; /* LOCAL: the next chunk's; NULL at the end */
     int32_t n_pieces;
     struct piece *pieces; /* (n_pieces) the sums, neighbours in memory joined */
     int32_t n_apart;      /* segments kept apart; 0: the sum is in pieces */
@@ -48,7 +50,6 @@ struct collectives {
     struct wires *wires; /* NULL: one device */
     int32_t rank;
     struct collective_member *members; /* (n_groups) */
-    char *incoming; /* staging: what comes in; behind it what is not contiguous and goes out */
     struct collective_order *queue; /* (capacity) [first, next) handed over; the first one runs */
     int64_t capacity, first, next;
     bool running;

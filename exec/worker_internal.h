@@ -23,13 +23,24 @@ struct prepared_procedure {
     int32_t *receives; /* (n_receives) channels */
 };
 
+/* One stage of this rank's lane. */
+struct chunk {
+    const struct program_stage *stage;
+    int32_t index; /* of the stage in the program */
+    struct lane_memory memory;
+    struct prepared_op *ops;               /* (n_ops) of the stage */
+    struct prepared_procedure *procedures; /* (n_procedures) */
+};
+
 /* A channel's end as the compute thread sees it. Messages go in the order of their numbers,
  * whatever the order of the calls: what comes early is kept until its turn. at_ns: (window)
- * instants, -1 unknown. */
+ * instants, -1 unknown. Between two chunks of this device there is one end for both: message seq is copied when it is
+ * handed over and its receive is posted, handed[seq mod window] and posted[…] then being seq. */
 struct channel_end {
     int64_t next; /* to be handed over (sender), to be posted (receiver) */
     int64_t window, *at_ns;
-    struct place place;
+    struct place place, to;   /* to: local, place is the source then */
+    int64_t *handed, *posted; /* (window) local, NULL otherwise */
 };
 
 struct worker {
@@ -39,24 +50,21 @@ struct worker {
     const struct program *p;
     const struct run_options *o;
     int32_t rank;
-    const struct program_stage *stage;
+    int32_t n_chunks;
+    struct chunk *chunks; /* (n_chunks) */
     struct comm *comm;
     struct backend backend;
     bool backend_open, mover_made;
-    struct lane_memory memory;
     struct data data;
     struct mover mover;
     struct device_clock clock;
     struct span_list spans;
-    struct prepared_op *ops;               /* (n_ops) of the stage */
-    struct prepared_procedure *procedures; /* (n_procedures) */
-    struct channel_end *ends;              /* (n_channels) */
+    struct channel_end *ends; /* (n_channels) */
     struct optimizer_step optimizer;
     int64_t first_step, step;     /* step: of this run, 0-based */
     int64_t first_sequence;       /* sequences consumed before this run */
     int64_t global_batch;         /* sequences a step */
     uint32_t data_crc;            /* rank 0, where checkpoints are written or read */
-    int64_t total_messages;       /* microbatches of all steps of this run */
     double *losses;               /* (steps, microbatches of the whole step) */
     int64_t *step_end_ns;         /* (steps) */
     int64_t cpu_start_ns, cpu_ns; /* of the compute thread while stepping */

@@ -30,9 +30,13 @@ static int64_t timeout_ns(void)
     return (int64_t)((text && end != text && s > 0 && s < 1e9 ? s : TIMEOUT_S) * 1e9);
 }
 
-static void note_letters(struct mover *m)
+static bool is_mine(const struct mover *m, int32_t stage)
 {
-    const struct program_stage *s = &m->p->stages[m->stage];
+    return m->p->stages[stage].device == m->rank;
+}
+
+static void note_letters(struct mover *m, const struct program_stage *s)
+{
     for (int32_t i = 0; i < s->n_procedures; i++)
         for (int32_t k = 0; k < s->procedures[i].n_instrs; k++) {
             struct instr x = s->procedures[i].instrs[k];
@@ -50,13 +54,13 @@ static void group_ended(void *owner, int32_t group, int64_t step, int64_t end_ns
 /* Instants are asked for at most one step after they were noted. */
 static void make_room(struct mover *m)
 {
-    int64_t messages = 2 * (int64_t)m->p->stages[m->stage].microbatches + 2;
     m->channels = ARENA_ARRAY(m->a, struct mover_ended, (size_t)m->p->n_channels + 1);
     m->groups = ARENA_ARRAY(m->a, struct mover_ended, (size_t)m->p->n_groups + 1);
     for (int32_t i = 0; i < m->p->n_channels; i++) {
         const struct channel *c = &m->p->channels[i];
-        if (c->from_stage != m->stage && c->to_stage != m->stage) continue;
-        m->channels[i].capacity = messages + c->receive_ahead;
+        if (is_mine(m, c->from_stage) == is_mine(m, c->to_stage)) continue;
+        m->channels[i].capacity =
+            2 * (int64_t)m->p->stages[c->from_stage].microbatches + 2 + c->receive_ahead;
         m->channels[i].at_ns = ARENA_ARRAY(m->a, int64_t, (size_t)m->channels[i].capacity);
     }
     for (int32_t i = 0; i < m->p->n_groups; i++) {
@@ -66,21 +70,21 @@ static void make_room(struct mover *m)
 }
 
 void mover_init(struct mover *m, struct arena *a, const struct program *p, struct comm *c,
-                int32_t stage, void *shared, bool keep_spans)
+                void *shared, bool keep_spans)
 {
     *m = (struct mover){.a = a,
                         .order_arena = arena_new(),
                         .p = p,
                         .comm = c,
                         .rank = comm_rank(c),
-                        .stage = stage,
                         .threaded = comm_size(c) > 1,
                         .emulated = p->emulated,
                         .timeout_ns = timeout_ns()};
     m->sent_by = ARENA_ARRAY(a, char, (size_t)p->n_channels + 1);
     m->received_by = ARENA_ARRAY(a, char, (size_t)p->n_channels + 1);
     if (keep_spans) m->spans.a = a;
-    note_letters(m);
+    for (int32_t i = 0; i < p->n_stages; i++)
+        if (is_mine(m, i)) note_letters(m, &p->stages[i]);
     make_room(m);
     wires_init(&m->wires, a, p, c, shared, message_ended, m);
     m->collectives = (struct collectives){.a = a,
@@ -102,8 +106,11 @@ void mover_init(struct mover *m, struct arena *a, const struct program *p, struc
 
 void mover_member(struct mover *m, struct collective_member member, char *staging)
 {
-    m->collectives.members[member.group] = member;
-    m->collectives.incoming = staging;
+    struct collective_member *first = &m->collectives.members[member.group];
+    member.incoming = staging;
+    while (first->member >= 0 && first->also) first = first->also;
+    if (first->member >= 0) first = first->also = ARENA_ARRAY(m->a, struct collective_member, 1);
+    *first = member;
 }
 
 /* ---- what has ended ---------------------------------------------------------------------------
@@ -122,17 +129,18 @@ static void add_message_span(struct mover *m, int32_t channel, int64_t number, i
                              int64_t end_ns, int64_t bytes)
 {
     const struct channel *c = &m->p->channels[channel];
-    const struct program_stage *s = &m->p->stages[m->stage];
-    bool sent = c->from_stage == m->stage;
+    bool sent = is_mine(m, c->from_stage);
+    int32_t stage = sent ? c->from_stage : c->to_stage, other = sent ? c->to_stage : c->from_stage;
+    int32_t microbatches = m->p->stages[stage].microbatches;
     span_list_add(&m->spans,
                   (struct span){.kind = sent ? SPAN_SEND : SPAN_RECEIVE,
                                 .stream = sent ? STREAM_send : STREAM_receive,
                                 .device = m->rank,
-                                .peer = m->p->stages[sent ? c->to_stage : c->from_stage].device,
-                                .stage = m->stage,
+                                .peer = m->p->stages[other].device,
+                                .stage = stage,
                                 .letter = sent ? m->sent_by[channel] : m->received_by[channel],
-                                .step = (int32_t)(number / s->microbatches),
-                                .microbatch = (int32_t)(number % s->microbatches),
+                                .step = (int32_t)(number / microbatches),
+                                .microbatch = (int32_t)(number % microbatches),
                                 .op = channel,
                                 .begin_ns = start_ns,
                                 .end_ns = end_ns,
@@ -156,11 +164,12 @@ static void part_ended(void *owner, int32_t group, int64_t step, int32_t part, i
                        int64_t end_ns, int64_t bytes)
 {
     struct mover *m = owner;
+    int32_t member = m->collectives.members[group].member;
     span_list_add(&m->spans, (struct span){.kind = SPAN_REDUCE,
                                            .stream = STREAM_collective,
                                            .device = m->rank,
                                            .peer = -1,
-                                           .stage = m->stage,
+                                           .stage = m->p->groups[group].members[member].stage,
                                            .letter = 'U',
                                            .step = (int32_t)step,
                                            .microbatch = -1,

@@ -42,7 +42,7 @@ struct mover {
     struct arena *order_arena; /* orders; under the mutex */
     const struct program *p;
     struct comm *comm;
-    int32_t rank, stage;
+    int32_t rank; /* the device's number as well */
     bool threaded, emulated;
     struct wires wires;
     struct collectives collectives;
@@ -63,8 +63,8 @@ struct mover {
 /* Everything but the thread. shared: memory of wires_shared_bytes, NULL where real. a: lives as
  * long as the mover. */
 void mover_init(struct mover *m, struct arena *a, const struct program *p, struct comm *c,
-                int32_t stage, void *shared, bool keep_spans);
-/* This rank's part in a group, before the start. */
+                void *shared, bool keep_spans);
+/* This rank's part in a group, before the start; once for each of its members. */
 void mover_member(struct mover *m, struct collective_member member, char *staging);
 MUST_CHECK enum status mover_start(struct mover *m, struct error *err);
 void mover_stop(struct mover *m); /* joins */

@@ -20,12 +20,12 @@ static int32_t part_slot(const struct program_parameter *p, int part)
     return part == 0 ? p->slot : p->state[part - 1];
 }
 
-static bool owned_here(const struct worker *w, const char *name)
+static bool owned_by(const struct program *p, const struct program_stage *owner, const char *name)
 {
-    if (w->stage->replica != 0) return false;
-    for (int32_t i = 0; i < w->p->n_stages; i++) {
-        const struct program_stage *s = &w->p->stages[i];
-        if (s->replica != 0 || s->stage >= w->stage->stage) continue;
+    if (owner->replica != 0) return false;
+    for (int32_t i = 0; i < p->n_stages; i++) {
+        const struct program_stage *s = &p->stages[i];
+        if (s->replica != 0 || s->stage >= owner->stage) continue;
         for (int32_t k = 0; k < s->n_parameters; k++)
             if (!strcmp(s->parameters[k].name, name)) return false;
     }
@@ -43,7 +43,7 @@ static void name_part(char *out, size_t n, const char *name, int part)
 struct saving {
     struct checkpoint_tensor *tensors;
     const void **data;
-    int32_t n;
+    int32_t n, *first; /* first: (chunks + 1) where each chunk's tensors start */
     bool finite;
 };
 
@@ -59,21 +59,17 @@ static bool all_finite(const void *values, enum dtype t, int64_t n)
     return true;
 }
 
-static enum status collect(struct worker *w, struct arena *a, struct saving *s, struct error *err)
+static enum status collect_chunk(struct worker *w, struct arena *a, const struct chunk *k,
+                                 struct saving *s, struct error *err)
 {
-    size_t most = PARTS * (size_t)w->stage->n_parameters + 1;
-    s->tensors = ARENA_ARRAY(a, struct checkpoint_tensor, most);
-    s->data = ARENA_ARRAY(a, const void *, most);
-    s->n = 0;
-    s->finite = true;
-    for (int32_t i = 0; i < w->stage->n_parameters; i++) {
-        const struct program_parameter *p = &w->stage->parameters[i];
-        if (!owned_here(w, p->name)) continue;
+    for (int32_t i = 0; i < k->stage->n_parameters; i++) {
+        const struct program_parameter *p = &k->stage->parameters[i];
+        if (!owned_by(w->p, k->stage, p->name)) continue;
         for (int part = 0; part < PARTS; part++) {
             int32_t slot = part_slot(p, part);
             if (slot < 0) continue;
             struct checkpoint_tensor *t = &s->tensors[s->n];
-            const struct slot *x = &w->stage->slots[slot];
+            const struct slot *x = &k->stage->slots[slot];
             if (strlen(p->name) + 3 > sizeof t->name)
                 return error_set(err, ERR_INPUT,
                                  "parameter %s: its name is too long for a checkpoint", p->name);
@@ -82,7 +78,7 @@ static enum status collect(struct worker *w, struct arena *a, struct saving *s, 
             t->dtype = (int32_t)x->dtype;
             t->bytes = shape_elements(&p->shape) * dtype_bytes(x->dtype);
             void *copy = arena_alloc(a, (size_t)t->bytes + 1, 1);
-            TRY(w->backend.download(&w->backend, copy, lane_memory_slot(&w->memory, slot, 0),
+            TRY(w->backend.download(&w->backend, copy, lane_memory_slot(&k->memory, slot, 0),
                                     t->bytes, err));
             if (!all_finite(copy, x->dtype, shape_elements(&p->shape))) s->finite = false;
             s->data[s->n++] = copy;
@@ -91,13 +87,34 @@ static enum status collect(struct worker *w, struct arena *a, struct saving *s, 
     return OK;
 }
 
+static enum status collect(struct worker *w, struct arena *a, struct saving *s, struct error *err)
+{
+    size_t most = 1;
+    for (int32_t i = 0; i < w->n_chunks; i++)
+        most += PARTS * (size_t)w->chunks[i].stage->n_parameters;
+    *s = (struct saving){.finite = true};
+    s->tensors = ARENA_ARRAY(a, struct checkpoint_tensor, most);
+    s->data = ARENA_ARRAY(a, const void *, most);
+    s->first = ARENA_ARRAY(a, int32_t, (size_t)w->n_chunks + 1);
+    for (int32_t i = 0; i < w->n_chunks; i++) {
+        TRY(collect_chunk(w, a, &w->chunks[i], s, err));
+        s->first[i + 1] = s->n;
+    }
+    return OK;
+}
+
+/* A file for each stage. */
 static enum status write_mine(struct worker *w, struct arena *a, const char *temporary,
                               struct saving *s, struct error *err)
 {
-    char file[32];
-    if (!s->n) return OK;
-    snprintf(file, sizeof file, "stage-%04" PRId32 ".bin", w->stage->stage);
-    return checkpoint_write(a, temporary, file, s->tensors, s->data, s->n, err);
+    for (int32_t i = 0; i < w->n_chunks; i++) {
+        char file[32];
+        int32_t at = s->first[i], n = s->first[i + 1] - at;
+        if (!n) continue;
+        snprintf(file, sizeof file, "stage-%04" PRId32 ".bin", w->chunks[i].stage->stage);
+        TRY(checkpoint_write(a, temporary, file, s->tensors + at, s->data + at, n, err));
+    }
+    return OK;
 }
 
 bool worker_losses_finite(struct worker *w)
@@ -173,17 +190,18 @@ enum status worker_lock(struct worker *w, struct error *err)
  */
 
 static enum status load_slot(struct worker *w, struct arena *a, const struct checkpoint *c,
-                             const struct program_parameter *p, int part, struct error *err)
+                             const struct chunk *k, const struct program_parameter *p, int part,
+                             struct error *err)
 {
     char name[256];
     int32_t slot = part_slot(p, part);
     if (slot < 0) return OK;
-    const struct slot *x = &w->stage->slots[slot];
+    const struct slot *x = &k->stage->slots[slot];
     int64_t bytes = shape_elements(&p->shape) * dtype_bytes(x->dtype);
     void *copy = arena_alloc(a, (size_t)bytes + 1, 1);
     name_part(name, sizeof name, p->name, part);
     TRY(checkpoint_load(c, name, &p->shape, x->dtype, copy, err));
-    return w->backend.upload(&w->backend, lane_memory_slot(&w->memory, slot, 0), copy, bytes, err);
+    return w->backend.upload(&w->backend, lane_memory_slot(&k->memory, slot, 0), copy, bytes, err);
 }
 
 /* What must be alike for the run to be a continuation. */
@@ -230,9 +248,12 @@ static enum status load_all(struct worker *w, struct arena *a, const char *folde
     TRY(checkpoint_open(a, folder, false, &c, err));
     TRY(check_job(w, &c, err));
     if (w->rank == 0) warn_of_changes(w, &c);
-    for (int32_t i = 0; i < w->stage->n_parameters; i++)
-        for (int part = 0; part < PARTS; part++)
-            TRY(load_slot(w, a, &c, &w->stage->parameters[i], part, err));
+    for (int32_t i = 0; i < w->n_chunks; i++) {
+        const struct chunk *k = &w->chunks[i];
+        for (int32_t j = 0; j < k->stage->n_parameters; j++)
+            for (int part = 0; part < PARTS; part++)
+                TRY(load_slot(w, a, &c, k, &k->stage->parameters[j], part, err));
+    }
     w->first_step = c.step;
     w->first_sequence = c.sequences;
     return OK;

@@ -9,57 +9,78 @@
 /* ---- preparation ------------------------------------------------------------------------------
  */
 
-static void prepare_op(struct worker *w, int32_t op)
+static void prepare_op(struct worker *w, struct chunk *k, int32_t op)
 {
-    const struct program_op *x = &w->stage->ops[op];
-    struct prepared_op *o = &w->ops[op];
+    const struct program_op *x = &k->stage->ops[op];
+    struct prepared_op *o = &k->ops[op];
     o->call = (struct op_call){.kind = x->kind,
                                .dtype = x->dtype,
                                .attrs = &x->attrs,
                                .shapes = &x->shapes,
                                .optimizer = x->phase == PHASE_U ? &w->optimizer : NULL};
     for (int32_t i = 0; i < x->n_inputs; i++)
-        o->input[i] = lane_memory_place(&w->memory, x->input[i]);
+        o->input[i] = lane_memory_place(&k->memory, x->input[i]);
     for (int32_t i = 0; i < x->n_outputs; i++)
-        o->output[i] = lane_memory_place(&w->memory, x->output[i]);
+        o->output[i] = lane_memory_place(&k->memory, x->output[i]);
 }
 
-static void prepare_procedure(struct worker *w, int32_t procedure)
+static void prepare_procedure(struct worker *w, struct chunk *k, int32_t procedure)
 {
-    const struct procedure *f = &w->stage->procedures[procedure];
-    struct prepared_procedure *x = &w->procedures[procedure];
-    x->rooms = ARENA_ARRAY(w->run, int32_t, (size_t)w->stage->n_rings + 1);
+    const struct program_stage *s = k->stage;
+    const struct procedure *f = &s->procedures[procedure];
+    struct prepared_procedure *x = &k->procedures[procedure];
+    x->rooms = ARENA_ARRAY(w->run, int32_t, (size_t)s->n_rings + 1);
     x->receives = ARENA_ARRAY(w->run, int32_t, (size_t)f->n_instrs + 1);
-    for (int32_t r = 0; r < w->stage->n_rings; r++)
-        if (w->stage->rings[r].sent >= 0 && procedure_writes_ring(w->stage, f, r))
-            x->rooms[x->n_rooms++] = r;
+    for (int32_t r = 0; r < s->n_rings; r++)
+        if (s->rings[r].sent >= 0 && procedure_writes_ring(s, f, r)) x->rooms[x->n_rooms++] = r;
     for (int32_t i = 0; i < f->n_instrs; i++)
         if (f->instrs[i].kind == INSTR_RECEIVE) x->receives[x->n_receives++] = f->instrs[i].arg;
+}
+
+/* The chunk of this rank that is the stage; NULL where it is another rank's. */
+static struct chunk *chunk_of(const struct worker *w, int32_t stage)
+{
+    for (int32_t i = 0; i < w->n_chunks; i++)
+        if (w->chunks[i].index == stage) return &w->chunks[i];
+    return NULL;
+}
+
+static int64_t *unknown(struct worker *w, int64_t n)
+{
+    int64_t *at = ARENA_ARRAY(w->run, int64_t, (size_t)n);
+    for (int64_t i = 0; i < n; i++) at[i] = -1;
+    return at;
 }
 
 static void prepare_end(struct worker *w, int32_t channel)
 {
     const struct channel *c = &w->p->channels[channel];
+    const struct chunk *from = chunk_of(w, c->from_stage), *to = chunk_of(w, c->to_stage);
     struct channel_end *e = &w->ends[channel];
-    bool sends = &w->p->stages[c->from_stage] == w->stage;
-    if (!sends && &w->p->stages[c->to_stage] != w->stage) return;
-    e->place = lane_memory_place(&w->memory, sends ? c->from_slot : c->to_slot);
-    e->window = 2 * (int64_t)w->stage->microbatches + c->receive_ahead;
-    e->at_ns = ARENA_ARRAY(w->run, int64_t, (size_t)e->window);
-    for (int64_t i = 0; i < e->window; i++) e->at_ns[i] = -1;
+    if (!from && !to) return;
+    e->window = 2 * (int64_t)(from ? from : to)->stage->microbatches + c->receive_ahead;
+    e->place = from ? lane_memory_place(&from->memory, c->from_slot)
+                    : lane_memory_place(&to->memory, c->to_slot);
+    if (!from || !to) {
+        e->at_ns = unknown(w, e->window);
+        return;
+    }
+    e->to = lane_memory_place(&to->memory, c->to_slot);
+    e->handed = unknown(w, e->window), e->posted = unknown(w, e->window);
+    for (int64_t seq = 0; seq < c->receive_ahead; seq++) e->posted[seq] = seq;
 }
 
-static void prepare_group(struct worker *w, int32_t group, int32_t member)
+static void prepare_group(struct worker *w, const struct chunk *k, int32_t group, int32_t member)
 {
     const struct group *g = &w->p->groups[group];
     const struct group_member *m = &g->members[member];
-    const struct program_stage *s = w->stage;
+    const struct program_stage *s = k->stage;
     int64_t size = dtype_bytes(g->dtype);
     struct collective_member x = {
         .group = group, .member = member, .microbatches = s->microbatches};
     x.pieces = ARENA_ARRAY(w->run, struct piece, (size_t)m->n_segments + 1);
     for (int32_t i = 0; i < m->n_segments; i++) {
-        struct piece next = {lane_memory_slot(&w->memory, m->segments[i], 0),
+        struct piece next = {lane_memory_slot(&k->memory, m->segments[i], 0),
                              shape_elements(&s->slots[m->segments[i]].shape)};
         struct piece *last = x.n_pieces ? &x.pieces[x.n_pieces - 1] : NULL;
         if (last && last->data + last->elements * size == next.data)
@@ -68,7 +89,7 @@ static void prepare_group(struct worker *w, int32_t group, int32_t member)
             x.pieces[x.n_pieces++] = next;
     }
     if (m->apart >= 0) {
-        x.ring = w->memory.ring[m->apart];
+        x.ring = k->memory.ring[m->apart];
         x.ring_count = s->rings[m->apart].count;
         x.ring_stride = s->rings[m->apart].stride_bytes;
         x.apart = ARENA_ARRAY(w->run, struct piece, (size_t)m->n_segments + 1);
@@ -78,30 +99,58 @@ static void prepare_group(struct worker *w, int32_t group, int32_t member)
                 (struct piece){(char *)(intptr_t)slot->offset_bytes, shape_elements(&slot->shape)};
         }
     }
-    mover_member(&w->mover, x, w->memory.staging);
+    mover_member(&w->mover, x, k->memory.staging);
+}
+
+static void prepare_chunk(struct worker *w, struct chunk *k)
+{
+    const struct program_stage *s = k->stage;
+    k->ops = ARENA_ARRAY(w->run, struct prepared_op, (size_t)s->n_ops + 1);
+    k->procedures = ARENA_ARRAY(w->run, struct prepared_procedure, (size_t)s->n_procedures + 1);
+    for (int32_t i = 0; i < s->n_ops; i++) prepare_op(w, k, i);
+    for (int32_t i = 0; i < s->n_procedures; i++) prepare_procedure(w, k, i);
 }
 
 void worker_prepare(struct worker *w)
 {
-    const struct program_stage *s = w->stage;
-    w->ops = ARENA_ARRAY(w->run, struct prepared_op, (size_t)s->n_ops + 1);
-    w->procedures = ARENA_ARRAY(w->run, struct prepared_procedure, (size_t)s->n_procedures + 1);
     w->ends = ARENA_ARRAY(w->run, struct channel_end, (size_t)w->p->n_channels + 1);
-    for (int32_t i = 0; i < s->n_ops; i++) prepare_op(w, i);
-    for (int32_t i = 0; i < s->n_procedures; i++) prepare_procedure(w, i);
+    for (int32_t i = 0; i < w->n_chunks; i++) prepare_chunk(w, &w->chunks[i]);
     for (int32_t i = 0; i < w->p->n_channels; i++) prepare_end(w, i);
     for (int32_t g = 0; g < w->p->n_groups; g++)
-        for (int32_t i = 0; i < w->p->groups[g].n_members; i++)
-            if (&w->p->stages[w->p->groups[g].members[i].stage] == s) prepare_group(w, g, i);
+        for (int32_t i = 0; i < w->p->groups[g].n_members; i++) {
+            const struct chunk *k = chunk_of(w, w->p->groups[g].members[i].stage);
+            if (k) prepare_group(w, k, g, i);
+        }
 }
 
 /* ---- messages ---------------------------------------------------------------------------------
  */
 
+/* Between two chunks of this device. */
 static bool is_local(const struct worker *w, int32_t channel)
 {
-    const struct channel *c = &w->p->channels[channel];
-    return w->p->stages[c->from_stage].device == w->p->stages[c->to_stage].device;
+    return w->ends[channel].handed != NULL;
+}
+
+/* By the rules of program.h a copy is due when it is handed over and posted, whichever comes last; both come from this
+ * thread, so whoever needs the message after that never waits. */
+static void copy_local(struct worker *w, int32_t channel, int64_t seq)
+{
+    struct channel_end *e = &w->ends[channel];
+    if (e->handed[seq % e->window] != seq || e->posted[seq % e->window] != seq) return;
+    memcpy(place_at(&e->to, seq), place_at(&e->place, seq), (size_t)w->p->channels[channel].bytes);
+}
+
+/* An entry of a later message means that this one has long been copied. */
+static enum status need_local(const struct worker *w, int32_t channel, int64_t seq,
+                              struct error *err)
+{
+    const struct channel_end *e = &w->ends[channel];
+    if (e->handed[seq % e->window] >= seq && e->posted[seq % e->window] >= seq) return OK;
+    return error_set(err, ERR_INPUT,
+                     "%s: message %" PRId64 " of channel %" PRId32
+                     " between its own stages is needed before it is sent",
+                     w->p->devices[w->rank].name, seq, channel);
 }
 
 static void order_message(struct worker *w, enum mover_order_kind kind, int32_t channel,
@@ -115,12 +164,17 @@ static void order_message(struct worker *w, enum mover_order_kind kind, int32_t 
                                                 .at_ns = at_ns});
 }
 
+static int64_t total_messages(const struct worker *w, int32_t channel)
+{
+    return w->o->steps * w->p->stages[w->p->channels[channel].to_stage].microbatches;
+}
+
 void worker_post_first(struct worker *w)
 {
     for (int32_t i = 0; i < w->p->n_channels; i++) {
         const struct channel *c = &w->p->channels[i];
-        if (&w->p->stages[c->to_stage] != w->stage || is_local(w, i)) continue;
-        while (w->ends[i].next < c->receive_ahead && w->ends[i].next < w->total_messages)
+        if (w->p->stages[c->to_stage].device != w->rank || is_local(w, i)) continue;
+        while (w->ends[i].next < c->receive_ahead && w->ends[i].next < total_messages(w, i))
             order_message(w, ORDER_POST, i, w->ends[i].next++, 0);
     }
 }
@@ -131,9 +185,13 @@ static void post_next(struct worker *w, int32_t channel, int64_t seq)
 {
     struct channel_end *e = &w->ends[channel];
     int32_t ahead = w->p->channels[channel].receive_ahead;
-    if (is_local(w, channel)) return;
+    if (is_local(w, channel)) {
+        e->posted[(seq + ahead) % e->window] = seq + ahead;
+        copy_local(w, channel, seq + ahead);
+        return;
+    }
     e->at_ns[seq % e->window] = device_clock_now(&w->clock);
-    while (e->next < w->total_messages && e->at_ns[(e->next - ahead) % e->window] >= 0) {
+    while (e->next < total_messages(w, channel) && e->at_ns[(e->next - ahead) % e->window] >= 0) {
         int64_t *posted = &e->at_ns[(e->next - ahead) % e->window];
         order_message(w, ORDER_POST, channel, e->next++, *posted);
         *posted = -1;
@@ -143,10 +201,9 @@ static void post_next(struct worker *w, int32_t channel, int64_t seq)
 static void take_send(struct worker *w, int32_t channel, int64_t seq)
 {
     struct channel_end *e = &w->ends[channel];
-    const struct channel *c = &w->p->channels[channel];
     if (is_local(w, channel)) {
-        memcpy(lane_memory_slot(&w->memory, c->to_slot, seq),
-               lane_memory_slot(&w->memory, c->from_slot, seq), (size_t)c->bytes);
+        e->handed[seq % e->window] = seq;
+        copy_local(w, channel, seq);
         return;
     }
     device_clock_pace(&w->clock);
@@ -161,20 +218,24 @@ static void take_send(struct worker *w, int32_t channel, int64_t seq)
 static enum status take_receive(struct worker *w, int32_t channel, int64_t seq, struct error *err)
 {
     int64_t at_ns = 0;
-    if (is_local(w, channel)) return OK;
+    if (is_local(w, channel)) return need_local(w, channel, seq, err);
     device_clock_wait(&w->clock);
     TRY(mover_wait_channel(&w->mover, channel, seq, &at_ns, err));
     device_clock_waited(&w->clock, at_ns);
     return OK;
 }
 
-static enum status wait_for_room(struct worker *w, const struct prepared_procedure *f, int64_t seq,
-                                 struct error *err)
+static enum status wait_for_room(struct worker *w, const struct chunk *k,
+                                 const struct prepared_procedure *f, int64_t seq, struct error *err)
 {
     for (int32_t i = 0; i < f->n_rooms; i++) {
-        const struct ring *r = &w->stage->rings[f->rooms[i]];
+        const struct ring *r = &k->stage->rings[f->rooms[i]];
         int64_t left_ns = 0;
-        if (seq < r->count || is_local(w, r->sent)) continue;
+        if (seq < r->count) continue;
+        if (is_local(w, r->sent)) {
+            TRY(need_local(w, r->sent, seq - r->count, err));
+            continue;
+        }
         device_clock_wait(&w->clock);
         TRY(mover_wait_channel(&w->mover, r->sent, seq - r->count, &left_ns, err));
         device_clock_waited(&w->clock, left_ns);
@@ -186,6 +247,7 @@ static enum status wait_for_room(struct worker *w, const struct prepared_procedu
  */
 
 struct taking { /* the call at hand */
+    struct chunk *chunk;
     const struct procedure *procedure;
     int32_t microbatch;
     int64_t seq; /* -1 for updates */
@@ -194,8 +256,8 @@ struct taking { /* the call at hand */
 static enum status take_compute(struct worker *w, int32_t op, const struct taking *t,
                                 struct error *err)
 {
-    const struct program_op *x = &w->stage->ops[op];
-    struct prepared_op *o = &w->ops[op];
+    const struct program_op *x = &t->chunk->stage->ops[op];
+    struct prepared_op *o = &t->chunk->ops[op];
     for (int32_t i = 0; i < x->n_inputs; i++) o->call.input[i] = place_at(&o->input[i], t->seq);
     for (int32_t i = 0; i < x->n_outputs; i++) o->call.output[i] = place_at(&o->output[i], t->seq);
     int64_t begin_ns = device_clock_begin(&w->clock);
@@ -209,7 +271,7 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
                       .stream = STREAM_compute,
                       .device = w->rank,
                       .peer = -1,
-                      .stage = w->p->lanes[w->rank].stage,
+                      .stage = t->chunk->index,
                       .letter = t->procedure->letter,
                       .step = (int32_t)w->step,
                       .microbatch = t->microbatch,
@@ -227,12 +289,12 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
 static enum status load_slot(struct worker *w, int32_t slot, const struct taking *t,
                              struct error *err)
 {
-    const struct slot *s = &w->stage->slots[slot];
+    const struct program_stage *stage = t->chunk->stage;
+    const struct slot *s = &stage->slots[slot];
     struct data d = w->data;
-    char *to = lane_memory_slot(&w->memory, slot, t->seq);
-    int64_t rows = shape_rows(&s->shape),
-            first = w->first_sequence + w->step * w->global_batch +
-                    (w->stage->first_microbatch + t->microbatch) * rows;
+    char *to = lane_memory_slot(&t->chunk->memory, slot, t->seq);
+    int64_t rows = shape_rows(&s->shape), first = w->first_sequence + w->step * w->global_batch +
+                                                  (stage->first_microbatch + t->microbatch) * rows;
     d.sequence_length = shape_last(&s->shape);
     if (d.sequence_length > w->longest) BUG("slot %s is longer than was looked for", s->name);
     for (int64_t row = 0; row < rows; row++) {
@@ -247,8 +309,9 @@ static enum status load_slot(struct worker *w, int32_t slot, const struct taking
 static enum status take_load(struct worker *w, const struct taking *t, struct error *err)
 {
     device_clock_wait(&w->clock);
-    for (int32_t i = 0; i < w->stage->n_slots; i++)
-        if (w->stage->slots[i].input >= 0) TRY(load_slot(w, i, t, err));
+    const struct program_stage *stage = t->chunk->stage;
+    for (int32_t i = 0; i < stage->n_slots; i++)
+        if (stage->slots[i].input >= 0) TRY(load_slot(w, i, t, err));
     device_clock_waited(&w->clock, 0);
     return OK;
 }
@@ -260,12 +323,13 @@ static enum status take_loss(struct worker *w, int32_t slot, const struct taking
         float single;
         double whole;
     } value;
-    const struct slot *s = &w->stage->slots[slot];
-    TRY(w->backend.download(&w->backend, &value, lane_memory_slot(&w->memory, slot, t->seq),
+    const struct program_stage *stage = t->chunk->stage;
+    const struct slot *s = &stage->slots[slot];
+    TRY(w->backend.download(&w->backend, &value, lane_memory_slot(&t->chunk->memory, slot, t->seq),
                             dtype_bytes(s->dtype), err));
     double loss = s->dtype == DTYPE_fp64 ? value.whole : (double)value.single;
     if (!isfinite(loss) && w->bad_step < 0) w->bad_step = w->step;
-    w->losses[w->step * w->p->microbatches + w->stage->first_microbatch + t->microbatch] = loss;
+    w->losses[w->step * w->p->microbatches + stage->first_microbatch + t->microbatch] = loss;
     return OK;
 }
 
@@ -315,10 +379,11 @@ static enum status take(struct worker *w, const struct instr *x, const struct ta
 
 static enum status take_call(struct worker *w, const struct call *c, struct error *err)
 {
-    const struct prepared_procedure *f = &w->procedures[c->procedure];
-    struct taking t = {&w->stage->procedures[c->procedure], c->microbatch, -1};
-    if (c->microbatch >= 0) t.seq = w->step * w->stage->microbatches + c->microbatch;
-    TRY(wait_for_room(w, f, t.seq, err));
+    struct chunk *k = &w->chunks[c->chunk];
+    const struct prepared_procedure *f = &k->procedures[c->procedure];
+    struct taking t = {k, &k->stage->procedures[c->procedure], c->microbatch, -1};
+    if (c->microbatch >= 0) t.seq = w->step * k->stage->microbatches + c->microbatch;
+    TRY(wait_for_room(w, k, f, t.seq, err));
     for (int32_t i = 0; i < t.procedure->n_instrs; i++)
         TRY(take(w, &t.procedure->instrs[i], &t, err));
     TRY(w->backend.finish(&w->backend, err));
@@ -336,7 +401,7 @@ enum status worker_step(struct worker *w, struct error *err)
     cursor_start(&cursor, &w->p->orders[w->p->lanes[w->rank].order]);
     while (cursor_next(&cursor, &call)) {
         TRY(take_call(w, &call, err));
-        bool update = w->stage->procedures[call.procedure].letter == 'U';
+        bool update = w->chunks[call.chunk].stage->procedures[call.procedure].letter == 'U';
         if (update || !updated) w->step_end_ns[w->step] = clock_wall_ns() - w->clock.zero_ns;
         updated = updated || update;
     }

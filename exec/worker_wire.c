@@ -14,7 +14,7 @@ enum { TURN_LEAST = 4096, TURN_MOST = 65536, TURNS = 8 };
 
 static int32_t edges_of(const struct group *g)
 {
-    if (g->n_members < 2) return 0;
+    if (g->n_members < 2 || g->algorithm == GROUP_LOCAL) return 0;
     return g->algorithm == GROUP_CHAIN ? 2 * g->n_members : g->n_members;
 }
 

@@ -49,9 +49,9 @@ struct arena *scorer_arena(struct scorer *w)
 int64_t scorer_runs(const struct scorer *w) { return w->runs; }
 const char *scorer_why(const struct scorer *w) { return w->why; }
 
-static int64_t missing_of(const struct program *p, int32_t stage)
+static int64_t missing_of(const struct program *p, int32_t device)
 {
-    return program_stage_bytes(&p->stages[stage]) - p->devices[stage].memory_bytes;
+    return program_lane_bytes(p, device) - p->devices[device].memory_bytes;
 }
 
 /* What the fullest device lacks; 0 where all fit. The nearest miss so far leaves its text. */
@@ -59,7 +59,7 @@ static int64_t note_missing(struct scorer *w, const struct space *s, const struc
                             const struct program *program)
 {
     int64_t worst = 0;
-    for (int32_t i = 0; i < program->n_stages; i++)
+    for (int32_t i = 0; i < program->n_devices; i++)
         if (missing_of(program, i) > worst) worst = missing_of(program, i);
     if (!worst || worst >= w->least_missing) return worst;
     struct arena *scratch = arena_new();

@@ -13,10 +13,9 @@
 #include <inttypes.h>
 
 struct member {
-    int32_t group, index, lane; /* index in the group */
-    int32_t part, pending;      /* messages of this part that are not over */
-    int32_t ended;              /* collectives of this group, one a step */
-    int32_t send_link;
+    int32_t group, index, lane;                /* index in the group */
+    int32_t part, pending;                     /* messages of this part that are not over */
+    int32_t ended;                             /* collectives of this group, one a step */
     int64_t begin_ns, part_end_ns, part_bytes; /* of the part */
     int64_t end_ns;                            /* of the last collective */
 };
@@ -53,7 +52,7 @@ struct collectives {
 
 static int32_t hops_of(const struct group *g)
 {
-    if (g->n_members < 2) return 0;
+    if (g->n_members < 2 || g->algorithm == GROUP_LOCAL) return 0;
     return g->algorithm == GROUP_RING ? g->n_members : 2 * (g->n_members - 1);
 }
 
@@ -105,8 +104,7 @@ enum status collective_new(struct engine *e, struct cost *k, struct error *err)
         for (int32_t m = 0; m < g->n_members; m++) {
             int32_t lane = e->lane_of_stage[g->members[m].stage], at = c->first_member[i] + m;
             struct stream_state *s = &c->streams[lane];
-            c->members[at] = (struct member){
-                .group = i, .index = m, .lane = lane, .send_link = g->link ? g->link[m] : -1};
+            c->members[at] = (struct member){.group = i, .index = m, .lane = lane};
             s->members[s->n_members++] = at;
         }
         for (int32_t h = 0; h < hops_of(g); h++)
@@ -127,7 +125,7 @@ static int64_t chunk_bytes(const struct group *g, int32_t chunk)
 
 static int32_t parts_of(const struct group *g)
 {
-    if (g->n_members < 2) return 0;
+    if (g->n_members < 2 || g->algorithm == GROUP_LOCAL) return 0;
     return g->algorithm == GROUP_RING ? 2 * (g->n_members - 1) : 4;
 }
 
@@ -262,7 +260,7 @@ static void message_over(struct engine *e, int32_t member, int64_t when_ns)
     if (when_ns > m->part_end_ns) m->part_end_ns = when_ns;
     if (--m->pending) return;
     if (e->trace)
-        report_collective(e, m->lane, m->group, m->send_link, m->part, m->ended, m->begin_ns,
+        report_collective(e, m->lane, m->group, m->index, m->part, m->ended, m->begin_ns,
                           m->part_end_ns, m->part_bytes);
     m->part++;
     advance(e, m, m->part_end_ns);

@@ -32,12 +32,13 @@ enum engine_event {
 enum engine_stop { STOP_NOT, STOP_LIMIT, STOP_STEADY, STOP_ERROR };
 
 struct lane_state {
-    const struct code_procedure *procedures;
-    const struct code_procedure *procedure; /* of the current call; NULL: done */
-    const struct code *code;                /* next instruction */
+    const struct code_procedure **procedures; /* (chunks) of each of its stages */
+    const struct code_procedure *procedure;   /* of the current call; NULL: done */
+    const struct code *code;                  /* next instruction */
     struct cursor cursor;
     struct call call;
-    int32_t stage, microbatches, step;
+    int32_t stage, microbatches; /* of the current call */
+    int32_t step;
     int64_t seq; /* of the current call; -1 for updates */
     int64_t now_ns;
     int64_t update_ns;                 /* end of this step's last update, -1 before */
@@ -123,8 +124,9 @@ int32_t collective_unfinished(const struct engine *e, int32_t lane); /* group it
 /* report.c */
 void report_operator(struct engine *e, int32_t lane, const struct code *c);
 void report_message(struct engine *e, int32_t channel, int64_t seq, const struct passage *way);
-void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t link, int32_t part,
-                       int32_t step, int64_t begin_ns, int64_t end_ns, int64_t bytes);
+void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t index, int32_t part,
+                       int32_t step, int64_t begin_ns, int64_t end_ns,
+                       int64_t bytes); /* index: of the member in the group */
 void report_steps(struct engine *e, const struct sim_result *r, const struct cost *k);
 enum status report_blocked(const struct engine *e, struct error *err);
 

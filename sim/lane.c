@@ -38,7 +38,10 @@ static void next_call(struct engine *e, struct lane_state *l)
         }
         cursor_start(&l->cursor, l->cursor.order);
     }
-    l->procedure = &l->procedures[l->call.procedure];
+    int32_t lane = (int32_t)(l - e->lanes);
+    l->stage = e->program->lanes[lane].stages[l->call.chunk];
+    l->microbatches = e->program->stages[l->stage].microbatches;
+    l->procedure = &l->procedures[l->call.chunk][l->call.procedure];
     l->code = l->procedure->code;
     l->seq = l->call.microbatch < 0 ? -1 : (int64_t)l->step * l->microbatches + l->call.microbatch;
     if (l->procedure->messages && (l->call.microbatch < 0 || l->call.microbatch >= l->microbatches))

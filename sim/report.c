@@ -32,7 +32,7 @@ void report_message(struct engine *e, int32_t channel, int64_t seq, const struct
     const struct channel_state *c = &e->channels[channel];
     const struct channel *x = &e->program->channels[channel];
     if (x->link < 0) return;
-    int32_t microbatches = e->lanes[c->from_lane].microbatches;
+    int32_t microbatches = e->program->stages[x->from_stage].microbatches;
     struct span s = {.kind = SPAN_SEND,
                      .stream = STREAM_send,
                      .device = c->from_lane,
@@ -52,15 +52,17 @@ void report_message(struct engine *e, int32_t channel, int64_t seq, const struct
     trace_add(e->trace, s);
 }
 
-void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t link, int32_t part,
+void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t index, int32_t part,
                        int32_t step, int64_t begin_ns, int64_t end_ns, int64_t bytes)
 {
-    const char *name = link >= 0 ? e->program->links[link].name : e->program->groups[group].name;
+    const struct group *g = &e->program->groups[group];
+    int32_t link = g->link ? g->link[index] : -1;
+    const char *name = link >= 0 ? e->program->links[link].name : g->name;
     trace_add(e->trace, (struct span){.kind = SPAN_REDUCE,
                                       .stream = STREAM_collective,
                                       .device = lane,
                                       .peer = -1,
-                                      .stage = e->lanes[lane].stage,
+                                      .stage = g->members[index].stage,
                                       .letter = 'U',
                                       .step = step,
                                       .microbatch = -1,
@@ -126,7 +128,7 @@ static void describe_lane(const struct engine *e, int32_t lane, char *out, size_
 {
     const struct lane_state *l = &e->lanes[lane];
     const char *name = e->program->devices[lane].name;
-    char wait[120], call[48], step[24] = "";
+    char wait[120], call[64], step[24] = "", chunk[16] = "";
     out[0] = 0;
     if (!l->procedure) {
         int32_t group = collective_unfinished(e, lane);
@@ -136,10 +138,13 @@ static void describe_lane(const struct engine *e, int32_t lane, char *out, size_
     }
     describe_wait(e, l, wait, sizeof wait);
     if (l->step) snprintf(step, sizeof step, " of step %" PRId32, l->step);
+    if (e->program->lanes[lane].n_stages > 1)
+        snprintf(chunk, sizeof chunk, "%" PRId32, l->call.chunk);
     if (l->call.microbatch < 0)
-        snprintf(call, sizeof call, "%c", l->procedure->letter);
+        snprintf(call, sizeof call, "%s%c", chunk, l->procedure->letter);
     else
-        snprintf(call, sizeof call, "%c%" PRId32, l->procedure->letter, l->call.microbatch);
+        snprintf(call, sizeof call, "%s%c%" PRId32, chunk, l->procedure->letter,
+                 l->call.microbatch);
     snprintf(out, n, "%s at %s%s (waits for %s)", name, call, step, wait);
 }
 

@@ -29,7 +29,9 @@ static enum status find_lanes(struct engine *e, struct error *err)
     const struct program *p = e->program;
     e->lane_of_stage = ARENA_ARRAY(e->arena, int32_t, (size_t)p->n_stages);
     for (int32_t s = 0; s < p->n_stages; s++) e->lane_of_stage[s] = -1;
-    for (int32_t i = 0; i < p->n_devices; i++) e->lane_of_stage[p->lanes[i].stage] = i;
+    for (int32_t i = 0; i < p->n_devices; i++)
+        for (int32_t c = 0; c < p->lanes[i].n_stages; c++)
+            e->lane_of_stage[p->lanes[i].stages[c]] = i;
     for (int32_t s = 0; s < p->n_stages; s++)
         if (e->lane_of_stage[s] < 0)
             return error_set(err, ERR_INPUT, "stage %" PRId32 " has no lane", s);
@@ -41,13 +43,16 @@ static enum status make_lanes(struct engine *e, struct cost *k, struct error *er
     const struct program *p = e->program;
     e->lanes = ARENA_ARRAY(e->arena, struct lane_state, (size_t)p->n_devices);
     for (int32_t i = 0; i < p->n_devices; i++) {
-        struct code_procedure *procedures = NULL;
+        const struct lane *lane = &p->lanes[i];
         struct lane_state *l = &e->lanes[i];
-        l->stage = p->lanes[i].stage;
-        l->microbatches = p->stages[l->stage].microbatches;
-        TRY(code_stage(e->arena, p, l->stage, p->devices[i].type_index, k, e->trace != NULL,
-                       &procedures, err));
-        l->procedures = procedures;
+        l->procedures =
+            ARENA_ARRAY(e->arena, const struct code_procedure *, (size_t)lane->n_stages);
+        for (int32_t c = 0; c < lane->n_stages; c++) {
+            struct code_procedure *procedures = NULL;
+            TRY(code_stage(e->arena, p, lane->stages[c], p->devices[i].type_index, k,
+                           e->trace != NULL, &procedures, err));
+            l->procedures[c] = procedures;
+        }
     }
     return OK;
 }
@@ -63,8 +68,10 @@ static void start_memory(struct engine *e)
         if (c->dead_bytes) meets[c->from_lane] = true;
     }
     for (int32_t i = 0; i < p->n_devices; i++) {
-        const struct program_stage *s = &p->stages[e->lanes[i].stage];
-        memory_always(e->memory, i, program_stage_bytes(s) - s->class_bytes[SLOT_RING], !meets[i]);
+        int64_t bytes = program_lane_bytes(p, i);
+        for (int32_t c = 0; c < p->lanes[i].n_stages; c++)
+            bytes -= p->stages[p->lanes[i].stages[c]].class_bytes[SLOT_RING];
+        memory_always(e->memory, i, bytes, !meets[i]);
     }
 }
 
@@ -168,7 +175,7 @@ static enum status conclude(struct engine *e, struct cost *k, struct sim_result 
                                .devices =
                                    ARENA_ARRAY(e->arena, struct sim_device, (size_t)p->n_devices)};
     for (int32_t i = 0; i < p->n_devices; i++) {
-        out->devices[i].reserved_bytes = program_stage_bytes(&p->stages[p->lanes[i].stage]);
+        out->devices[i].reserved_bytes = program_lane_bytes(p, i);
         out->devices[i].peak_bytes = memory_peak(e->memory, i, &out->devices[i].peak_ns);
     }
     if (e->stop == STOP_LIMIT) {

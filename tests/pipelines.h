@@ -120,14 +120,14 @@ static inline void pipes_lane(struct pipes_made *m, const struct pipes *in, int3
     if (w > b) w = b;
     if (in->order[s]) {
         for (const char *t = in->order[s]; *t; t += strcspn(t, " "), t += *t == ' ')
-            calls[n++] = (struct call){*t == 'F' ? 0 : 1, (int32_t)strtol(t + 1, NULL, 10)};
+            calls[n++] = (struct call){*t == 'F' ? 0 : 1, (int32_t)strtol(t + 1, NULL, 10), 0};
     } else {
-        for (int32_t i = 0; i < w - 1; i++) calls[n++] = (struct call){0, i};
+        for (int32_t i = 0; i < w - 1; i++) calls[n++] = (struct call){0, i, 0};
         for (int32_t i = w - 1; i < b; i++)
-            calls[n++] = (struct call){0, i}, calls[n++] = (struct call){1, i - w + 1};
-        for (int32_t i = b - w + 1; i < b; i++) calls[n++] = (struct call){1, i};
+            calls[n++] = (struct call){0, i, 0}, calls[n++] = (struct call){1, i - w + 1, 0};
+        for (int32_t i = b - w + 1; i < b; i++) calls[n++] = (struct call){1, i, 0};
     }
-    calls[n++] = (struct call){2, -1};
+    calls[n++] = (struct call){2, -1, 0};
     order_code(m->arena, calls, n, &m->program.orders[s]);
 }
 
@@ -260,7 +260,7 @@ static inline struct pipes_made *pipes_make(struct arena *a, const struct pipes 
                         first ? -1 : 2 * s - 1};
         p->stages[s] =
             (struct program_stage){.stage = s, .device = lane, .microbatches = in->microbatches};
-        p->lanes[lane] = (struct lane){s, s};
+        p->lanes[lane] = (struct lane){s, 1, pipes_copy(a, &s, sizeof s)};
         p->devices[lane] = (struct program_device){.name = arena_printf(a, "d%d", s),
                                                    .type = "t",
                                                    .host = "h",

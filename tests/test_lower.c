@@ -30,7 +30,7 @@ static const char *listing(const struct program_stage *s, char letter, const cha
 
 static const char *calls(const struct program *p, int32_t device)
 {
-    const struct program_stage *s = &p->stages[p->lanes[device].stage];
+    const struct program_stage *s = &p->stages[p->lanes[device].stages[0]];
     struct cursor c;
     struct call x;
     const char *text = "";

@@ -73,7 +73,7 @@ static void follow_apart(const struct program *p, const struct follower *f, int3
 
 static void follow_lane(const struct program *p, int32_t device)
 {
-    const struct program_stage *s = &p->stages[p->lanes[device].stage];
+    const struct program_stage *s = &p->stages[p->lanes[device].stages[0]];
     struct follower f = {s,
                          ARENA_ARRAY(arena, int64_t, (size_t)s->class_bytes[SLOT_SCRATCH] / 64 + 1),
                          ARENA_ARRAY(arena, int64_t *, (size_t)s->n_rings)};
@@ -86,7 +86,7 @@ static void follow_lane(const struct program *p, int32_t device)
         cursor_start(&c, &p->orders[p->lanes[device].order]);
         while (cursor_next(&c, &x)) {
             const struct procedure *q = &s->procedures[x.procedure];
-            if (q->letter == 'U') follow_apart(p, &f, p->lanes[device].stage, step);
+            if (q->letter == 'U') follow_apart(p, &f, p->lanes[device].stages[0], step);
             int64_t seq = x.microbatch < 0 ? -1 : (int64_t)step * s->microbatches + x.microbatch;
             for (int32_t i = 0; i < q->n_instrs; i++) follow_instr(p, &f, &q->instrs[i], seq);
         }

@@ -30,6 +30,7 @@ static void expect_round_trip(const struct call *list, int64_t n)
         ck_assert_int_lt(i, n);
         ck_assert_int_eq(x.procedure, list[i].procedure);
         ck_assert_int_eq(x.microbatch, list[i].microbatch);
+        ck_assert_int_eq(x.chunk, list[i].chunk);
     }
     ck_assert_int_eq(i, n);
     ck_assert(!cursor_next(&c, &x));
@@ -44,8 +45,10 @@ START_TEST(what_is_coded_comes_back)
         int64_t n = plans_below(&r, 60);
         for (int64_t i = 0; i < n; i++) {
             bool go_on = i > 1 && list[i - 2].microbatch >= 0 && plans_below(&r, 4);
-            list[i] = go_on ? (struct call){list[i - 2].procedure, list[i - 2].microbatch + 1}
-                            : (struct call){plans_below(&r, 3), plans_below(&r, 4) - 1};
+            list[i] = go_on ? (struct call){list[i - 2].procedure, list[i - 2].microbatch + 1,
+                                            list[i - 2].chunk}
+                            : (struct call){plans_below(&r, 3), plans_below(&r, 4) - 1,
+                                            plans_below(&r, 2)};
         }
         expect_round_trip(list, n);
         if (k % 100 == 0) arena_reset(arena);
@@ -55,7 +58,7 @@ END_TEST
 
 START_TEST(updates_never_count_up)
 {
-    struct call list[] = {{2, -1}, {2, -1}, {0, 0}, {2, -1}, {0, 1}, {2, -1}};
+    struct call list[] = {{2, -1, 0}, {2, -1, 1}, {0, 0, 0}, {2, -1, 0}, {0, 1, 1}, {2, -1, 0}};
     expect_round_trip(list, 6);
 }
 END_TEST
@@ -85,7 +88,7 @@ static char *replaced(const char *text, const char *what, const char *by)
 static const struct {
     const char *what, *by, *message;
 } hostile[] = {
-    {"musher-program 1", "musher-program 2", "x:1: 2 is not from 1 to 1"},
+    {"musher-program 2", "musher-program 1", "x:1: 1 is not from 2 to 2"},
     {"musher-program", "another-program", "x:1: 'musher-program' was expected"},
     {"counts 2", "counts 99999999999", "x:4: "},
     {"counts 2", "counts -1", "x:4: "},
@@ -124,6 +127,11 @@ static const struct {
     {"run 4 2", "run 5 2", "this stage has 4"},
     {"run 4 2", "run 1000000000 2", "1000000000 is not from 1"},
     {"run 4 2", "run 4 1", "x:"},
+    {"run 4 2 0 0 0", "run 4 2 0 0 1", "device a.1 has no chunk 1"},
+    {" 0 1 0\ndevice", " 0 2 0 1\ndevice", "x:2: steps, microbatches, devices or stages"},
+    {" 0 1 0\ndevice", " 0 1 1\ndevice", "x:5: device a.0: its lane names"},
+    {" 0 1 0\ndevice", " 0 0\ndevice", "devices or stages out of range"},
+    {"@0 ring fp32", "@0 local fp32", "make a local sum"},
     {"\nend\n", "\nend\nmore\n", "nothing may follow"},
     {"\nend\n", "\nend", "nothing may follow"},
     {"\nend\n", "\n", "the file ends too soon"},

@@ -64,6 +64,7 @@ static struct program *halving(struct arena *a)
     p->devices[0] = (struct program_device){
         .name = "a.0", .type = "plain", .host = "localhost", .kind = "host"};
     p->lanes = ARENA_ARRAY(a, struct lane, 1);
+    p->lanes[0] = (struct lane){0, 1, ARENA_ARRAY(a, int32_t, 1)};
     struct program_stage *s = p->stages = ARENA_ARRAY(a, struct program_stage, 1);
     *s = (struct program_stage){
         .microbatches = 1, .n_slots = 2, .n_ops = 2, .n_procedures = 2, .n_parameters = 1};
@@ -98,7 +99,7 @@ static struct program *halving(struct arena *a)
     s->procedures = ARENA_ARRAY(a, struct procedure, 2);
     s->procedures[0] = (struct procedure){'F', "", 2, f};
     s->procedures[1] = (struct procedure){'U', "", 1, u};
-    const struct call calls[] = {{0, 0}, {1, -1}};
+    const struct call calls[] = {{0, 0, 0}, {1, -1, 0}};
     p->orders = ARENA_ARRAY(a, struct order, 1);
     order_code(a, calls, 2, p->orders);
     return p;

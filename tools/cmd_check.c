@@ -78,8 +78,7 @@ static enum status check_plan(struct findings *f, const char *path, struct error
         char need[32], of[32];
         add(f, d->name, "ok",
             arena_printf(f->arena, "%s of %s",
-                         units_print_bytes(need, (double)program_stage_bytes(
-                                                     &program.stages[program.lanes[i].stage])),
+                         units_print_bytes(need, (double)program_lane_bytes(&program, i)),
                          units_print_bytes(of, (double)d->memory_bytes)));
         if (d->slowdown > 0) cores += 1 / d->slowdown;
         if (f->n > 24) break;

@@ -8,33 +8,65 @@
 
 #include <stdio.h>
 
-static void report(const struct program *p, const char *path, bool as_json)
+/* "0-3" of one stage, "0-3, 8-11" of several. */
+static const char *layers_text(struct arena *a, const struct program *p, const struct lane *l)
 {
+    const char *text = "";
+    for (int32_t c = 0; c < l->n_stages; c++) {
+        const struct program_stage *s = &p->stages[l->stages[c]];
+        text = arena_printf(a, "%s%s%d-%d", text, c ? ", " : "", (int)s->first_layer,
+                            (int)s->last_layer);
+    }
+    return text;
+}
+
+struct sums { /* over a lane's stages */
+    int32_t procedures, operators;
+};
+
+static struct sums sums_of(const struct program *p, const struct lane *l)
+{
+    struct sums x = {0};
+    for (int32_t c = 0; c < l->n_stages; c++) {
+        x.procedures += p->stages[l->stages[c]].n_procedures;
+        x.operators += p->stages[l->stages[c]].n_ops;
+    }
+    return x;
+}
+
+static void report_text(struct arena *a, const struct program *p)
+{
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        char text[32];
+        const struct lane *l = &p->lanes[i];
+        struct sums x = sums_of(p, l);
+        log_info("%s: layers %s, %d procedures, %d operators, %d runs for %lld calls, %s",
+                 p->devices[i].name, layers_text(a, p, l), (int)x.procedures, (int)x.operators,
+                 (int)p->orders[l->order].n_runs, (long long)p->orders[l->order].n_calls,
+                 units_print_bytes(text, (double)program_lane_bytes(p, i)));
+    }
+}
+
+static void report(struct arena *a, const struct program *p, const char *path, bool as_json)
+{
+    struct json j;
     if (!as_json) {
-        for (int32_t i = 0; i < p->n_devices; i++) {
-            char text[32];
-            const struct program_stage *s = &p->stages[p->lanes[i].stage];
-            log_info("%s: layers %d-%d, %d procedures, %d operators, %d runs for %lld calls, %s",
-                     p->devices[i].name, (int)s->first_layer, (int)s->last_layer,
-                     (int)s->n_procedures, (int)s->n_ops, (int)p->orders[p->lanes[i].order].n_runs,
-                     (long long)p->orders[p->lanes[i].order].n_calls,
-                     units_print_bytes(text, (double)program_stage_bytes(s)));
-        }
+        report_text(a, p);
         return;
     }
-    struct json j;
     common_json_begin(&j);
     json_put_text(&j, "program", path);
     json_put_int(&j, "channels", p->n_channels);
     json_put_int(&j, "groups", p->n_groups);
     json_put_list(&j, "devices");
     for (int32_t i = 0; i < p->n_devices; i++) {
-        const struct program_stage *s = &p->stages[p->lanes[i].stage];
+        const struct lane *l = &p->lanes[i];
         json_put_object_line(&j, NULL);
         json_put_text(&j, "id", p->devices[i].name);
-        json_put_int(&j, "operators", s->n_ops);
-        json_put_int(&j, "calls", p->orders[p->lanes[i].order].n_calls);
-        json_put_int(&j, "bytes", program_stage_bytes(s));
+        json_put_text(&j, "layers", layers_text(a, p, l));
+        json_put_int(&j, "operators", sums_of(p, l).operators);
+        json_put_int(&j, "calls", p->orders[l->order].n_calls);
+        json_put_int(&j, "bytes", program_lane_bytes(p, i));
         json_close(&j);
     }
     json_close(&j);
@@ -55,7 +87,7 @@ static enum status lower(struct arena *a, const char *path, const char *out, boo
     TRY(file_open(&f, out, err));
     program_write(f.stream, &program);
     TRY(file_commit(&f, err));
-    report(&program, out, as_json);
+    report(a, &program, out, as_json);
     return OK;
 }
 

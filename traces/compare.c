@@ -1,6 +1,6 @@
-/* A hash join: every span falls into the group of its (device, letter, microbatch, stream, op, part), whatever its step
- * and whichever trace it is from; a group with durations of both sides is joined. Groups stand in the order in which
- * they were first met, so that nothing depends on the hash.
+/* A hash join: every span falls into the group of its (device, stage, letter, microbatch, stream, op, part), whatever
+ * its step and whichever trace it is from; a group with durations of both sides is joined. Groups stand in the order in
+ * which they were first met, so that nothing depends on the hash.
  */
 #include "traces/compare.h"
 
@@ -16,7 +16,7 @@
 enum side { SIM, RUN, SIDES };
 
 struct where {
-    int32_t device, microbatch, stream, op, part, letter;
+    int32_t device, stage, microbatch, stream, op, part, letter;
 };
 struct joint {
     struct where where;
@@ -37,7 +37,8 @@ struct join {
 
 static struct where where_of(const struct span *s)
 {
-    return (struct where){s->device, s->microbatch, (int32_t)s->stream, s->op, s->part, s->letter};
+    return (struct where){s->device, s->stage, s->microbatch, (int32_t)s->stream,
+                          s->op,     s->part,  s->letter};
 }
 
 static uint32_t *place_of(const struct join *j, const struct where *w)

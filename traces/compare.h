@@ -20,7 +20,7 @@ struct comparison {
     size_t n_kinds;
     struct compare_kind *kinds; /* by falling run_ns */
 };
-/* Joins by (device, letter, microbatch, stream, op, part); each run duration is the median over its steps after the
+/* Joins by (device, stage, letter, microbatch, stream, op, part); each run duration is the median over its steps after the
  * first (over all where there is one). ERR_INPUT where the traces are of different plans (plan_hash). */
 MUST_CHECK enum status compare_traces(struct arena *a, const struct trace *sim,
                                       const struct trace *run, struct comparison *out,

@@ -74,7 +74,7 @@ static void start(struct rig *r, struct arena *a, const struct program *p)
     r->rank = comm_rank(r->comm);
     if (wires_shared_bytes(p))
         NEED(comm_share(r->comm, wires_shared_bytes(p), &shared, &e) == OK, "%s", e.text);
-    mover_init(&r->mover, a, p, r->comm, r->rank, shared, true);
+    mover_init(&r->mover, a, p, r->comm, shared, true);
     comm_barrier(r->comm);
     zero = clock_wall_ns() + 1000000;
     comm_broadcast(r->comm, &zero, sizeof zero);
