@@ -37,7 +37,7 @@ static struct program_op *add_op(struct writer *w, struct program_op op)
 {
     struct program_stage *s = w->b->s;
     s->ops = arena_grow(w->l->a, s->ops, (size_t)s->n_ops, &w->b->op_capacity, sizeof *s->ops);
-    op.dtype = w->l->g->dtype;
+    op.dtype = op.phase == PHASE_U ? dtype_master(w->l->g->dtype) : w->l->g->dtype;
     op.shapes.n_inputs = op.n_inputs, op.shapes.n_outputs = op.n_outputs;
     for (int32_t i = 0; i < op.n_inputs; i++) op.shapes.input[i] = s->slots[op.input[i]].shape;
     for (int32_t i = 0; i < op.n_outputs; i++) op.shapes.output[i] = s->slots[op.output[i]].shape;
@@ -261,8 +261,8 @@ static int32_t primary_gradient(const struct stage_build *b, const struct progra
     if (p->gradient[0] < 0 || p->gradient[1] < 0)
         return p->gradient[0] >= 0 ? p->gradient[0] : p->gradient[1];
     const struct slot *x = b->s->slots;
-    return x[p->gradient[0]].offset_bytes == x[p->slot].offset_bytes ? p->gradient[0]
-                                                                     : p->gradient[1];
+    int64_t wide = dtype_bytes(x[p->gradient[0]].dtype) / dtype_bytes(x[p->slot].dtype);
+    return p->gradient[x[p->gradient[0]].offset_bytes != x[p->slot].offset_bytes * wide];
 }
 
 static void update_procedure(struct writer *w)

@@ -6,6 +6,8 @@
  * gradients and optimizer state stand in the same order at the same offsets of their regions,
  * decayed parameters first: one flat update runs over each half. A parameter starts at a multiple
  * of 64 bytes; what lies between is zero and stays zero under adamw and sgd.
+ * In half precision gradients, optimizer state and a copy of the parameters are fp32 (dtype_master), so that their
+ * offsets are twice the parameters'; the copy has bytes of the state but no slot, and updates are priced in fp32.
  * With recompute a forward tensor has two homes: one while F runs, one in the backward.
  */
 #include "core/lower_internal.h"
@@ -244,11 +246,18 @@ static void back_slots(struct lowering *l, struct stage_build *b)
 
 /* --- parameters --- */
 
+/* Bytes of a gradient or state for one of a parameter. */
+static int64_t wide(const struct lowering *l)
+{
+    return dtype_bytes(dtype_master(l->g->dtype)) / dtype_bytes(l->g->dtype);
+}
+
 static int32_t place_slot(struct lowering *l, struct stage_build *b, int32_t tensor,
                           enum slot_class class, int64_t offset, const char *name,
                           int32_t parameter)
 {
     struct slot s = slot_like(l, tensor, class);
+    if (class == SLOT_STATE) s.dtype = dtype_master(s.dtype);
     s.name = name, s.offset_bytes = offset, s.parameter = parameter;
     return add_slot(l, b, s);
 }
@@ -267,7 +276,7 @@ static void gradient_slots(struct lowering *l, struct stage_build *b, int32_t in
         int32_t u = units[swapped ? 1 - k : k];
         if (u < 0 || !lower_owns(b, l->units[u].layer)) continue;
         int32_t gradient = l->units[u].gradient;
-        int64_t at = first ? offset : b->s->class_bytes[SLOT_GRADIENT];
+        int64_t at = first ? offset * wide(l) : b->s->class_bytes[SLOT_GRADIENT];
         int32_t slot =
             place_slot(l, b, gradient, SLOT_GRADIENT, at, l->g->tensors[gradient].name, index);
         p->gradient[l->units[u].use] = l->sum_slot[u] = slot;
@@ -292,7 +301,7 @@ static void parameter_slots(struct lowering *l, struct stage_build *b, int32_t i
         place_slot(l, b, tensor, SLOT_PARAMETER, offset, t->name, index);
     gradient_slots(l, b, index, tensor, offset);
     for (int64_t k = 0; k < optimizer_state_tensors(&l->p->optimizer); k++)
-        p->state[k] = place_slot(l, b, tensor, SLOT_STATE, k * region + offset,
+        p->state[k] = place_slot(l, b, tensor, SLOT_STATE, (k * region + offset) * wide(l),
                                  arena_printf(l->a, "%s.%c", t->name, k ? 'v' : 'm'), index);
 }
 
@@ -311,7 +320,8 @@ static void run_slots(struct lowering *l, struct stage_build *b, int run, int64_
                      .shape = {.rank = 1, .dim = {bytes / dtype_bytes(l->g->dtype)}}};
     for (int k = 0; k < 2 + (int)optimizer_state_tensors(&l->p->optimizer); k++) {
         s.name = names[run][k], s.class = classes[k];
-        s.offset_bytes = offset + (k == 3 ? region : 0);
+        s.dtype = k ? dtype_master(l->g->dtype) : l->g->dtype;
+        s.offset_bytes = (offset + (k == 3 ? region : 0)) * (k ? wide(l) : 1);
         b->run_slot[run][k] = add_slot(l, b, s);
     }
 }
@@ -343,8 +353,10 @@ static void parameter_regions(struct lowering *l, struct stage_build *b)
     }
     s->n_parameters = n;
     s->parameters = ARENA_ARRAY(l->a, struct program_parameter, (size_t)n);
-    s->class_bytes[SLOT_PARAMETER] = s->class_bytes[SLOT_GRADIENT] = start[2];
-    s->class_bytes[SLOT_STATE] = optimizer_state_tensors(&l->p->optimizer) * start[2];
+    s->class_bytes[SLOT_PARAMETER] = start[2];
+    s->class_bytes[SLOT_GRADIENT] = start[2] * wide(l);
+    s->class_bytes[SLOT_STATE] =
+        (optimizer_state_tensors(&l->p->optimizer) + dtype_is_half(g->dtype)) * start[2] * wide(l);
     int64_t offset = 0;
     for (int32_t i = 0; i < n; i++) {
         const struct tensor *x = &g->tensors[mine[i]];

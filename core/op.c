@@ -152,6 +152,8 @@ static const struct {
 
 const char *dtype_name(enum dtype t) { return dtypes[t].name; }
 int64_t dtype_bytes(enum dtype t) { return dtypes[t].bytes; }
+bool dtype_is_half(enum dtype t) { return t == DTYPE_bf16 || t == DTYPE_fp16; }
+enum dtype dtype_master(enum dtype t) { return dtype_is_half(t) ? DTYPE_fp32 : t; }
 
 bool dtype_parse(const char *name, enum dtype *out)
 {

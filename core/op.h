@@ -40,6 +40,9 @@ enum dtype {
 };
 const char *dtype_name(enum dtype t);
 int64_t dtype_bytes(enum dtype t);
+bool dtype_is_half(enum dtype t); /* bf16, fp16 */
+/* In what gradients are added up and updates computed (Micikevicius et al. 2018): fp32 for the halves, else t itself. */
+enum dtype dtype_master(enum dtype t);
 bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, bfloat16, float16 */
 
 /* kind                     inputs                        -> outputs
