@@ -2,6 +2,7 @@
 
 #include "core/arena.h"
 
+#include <math.h>
 #include <stddef.h>
 
 struct writer {
@@ -10,6 +11,10 @@ struct writer {
     const struct program_stage *s;
     int32_t n;
     struct code *code;
+    /* The stretch since the host and the card last waited for one another. */
+    int32_t stretch;
+    int64_t kernels_ns, issue_ns;
+    double join;
 };
 
 static void put(struct writer *w, enum code_kind kind, int32_t arg, int64_t amount)
@@ -62,6 +67,8 @@ static enum status put_operator(struct writer *w, struct code_procedure *out, in
     TRY(cost_op(k, type, &w->s->ops[index], &ns, err));
     out->n_operators++;
     out->busy_ns += ns;
+    w->kernels_ns += ns;
+    w->issue_ns += cost_issue(k, type, &w->s->ops[index], &w->join);
     if (out->busy_ns > COST_MOST_NS)
         return error_set(err, ERR_INPUT,
                          "the operators of one procedure of stage %d take more than ten years",
@@ -74,13 +81,35 @@ static enum status put_operator(struct writer *w, struct code_procedure *out, in
     return OK;
 }
 
+/* What a stretch takes with its host (profiles/op_prior.h), laid over its operators in proportion. Where each operator
+ * stands by what came before it alone, so that operators together and apart end alike. */
+static void end_stretch(struct writer *w, struct code_procedure *out)
+{
+    if (w->issue_ns > 0 && w->kernels_ns > 0) {
+        double ratio = (double)w->issue_ns / (double)w->kernels_ns;
+        double slower = pow(1 + pow(ratio, w->join), 1 / w->join);
+        int64_t before = 0, ended = 0;
+        for (int32_t i = w->stretch; i < w->n; i++) {
+            if (w->code[i].kind != CODE_COMPUTE) continue;
+            before += w->code[i].amount;
+            int64_t ends = llround((double)before * slower);
+            w->code[i].amount = ends - ended;
+            ended = ends;
+        }
+        out->busy_ns += ended - before;
+    }
+    w->stretch = w->n;
+    w->kernels_ns = w->issue_ns = 0;
+}
+
 static enum status write_procedure(struct writer *w, const struct procedure *f, int32_t type,
                                    struct cost *k, bool each, struct code_procedure *out,
                                    struct error *err)
 {
     int64_t born = born_bytes(w->s, f->letter), dead = dead_bytes(w->s, f->letter);
     *out = (struct code_procedure){.letter = f->letter};
-    w->n = 0;
+    w->n = w->stretch = 0;
+    w->kernels_ns = w->issue_ns = 0;
     w->code = ARENA_ARRAY(w->a, struct code, 2 * (size_t)f->n_instrs + (size_t)w->s->n_rings + 3);
     out->code = w->code;
     out->messages = put_room(w, f);
@@ -88,6 +117,7 @@ static enum status write_procedure(struct writer *w, const struct procedure *f, 
         const struct instr *x = &f->instrs[i];
         /* A call that still waits for its message holds nothing yet. */
         if (born && x->kind != INSTR_RECEIVE) put(w, CODE_BORN, -1, born), born = 0;
+        if (x->kind == INSTR_RECEIVE || x->kind == INSTR_AWAIT) end_stretch(w, out);
         if (x->kind == INSTR_COMPUTE) TRY(put_operator(w, out, x->arg, type, k, each, err));
         if (x->kind == INSTR_RECEIVE) put(w, CODE_RECEIVE, x->arg, 0);
         if (x->kind == INSTR_SEND) put(w, CODE_SEND, x->arg, 0);
@@ -95,6 +125,7 @@ static enum status write_procedure(struct writer *w, const struct procedure *f, 
         if (x->kind == INSTR_AWAIT) put(w, CODE_AWAIT, x->arg, 0);
         if (x->kind == INSTR_RECEIVE || x->kind == INSTR_SEND) out->messages = true;
     }
+    end_stretch(w, out);
     if (born) put(w, CODE_BORN, -1, born);
     for (int32_t i = 0; i < f->n_instrs; i++)
         if (f->instrs[i].kind == INSTR_RECEIVE) put(w, CODE_CONSUMED, f->instrs[i].arg, 0);
