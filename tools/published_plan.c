@@ -8,6 +8,7 @@
  */
 #include "core/arena.h"
 #include "core/lower.h"
+#include "core/schedule.h"
 #include "profiles/team.h"
 #include "sim/cost.h"
 #include "sim/sim.h"
@@ -170,20 +171,21 @@ static enum status make_replicas(struct layout *l, struct error *err)
     const struct published_row *r = l->row;
     struct plan *p = l->p;
     int32_t *last = ARENA_ARRAY(l->a, int32_t, (size_t)r->layers), n_layers;
-    int64_t blocks = r->layers / r->stages;
+    int64_t n = r->stages * r->chunks, blocks = r->layers / n;
     TRY(find_blocks(l, last, &n_layers, err));
     p->n_replicas = (int32_t)r->replicas;
     p->replicas = ARENA_ARRAY(l->a, struct plan_replica, (size_t)r->replicas);
     for (int64_t k = 0; k < r->replicas; k++) {
         struct plan_replica *q = &p->replicas[k];
         q->microbatches = (int32_t)(r->global_batch / r->microbatch / r->replicas);
-        q->n_stages = (int32_t)r->stages;
-        q->stages = ARENA_ARRAY(l->a, struct plan_stage, (size_t)r->stages);
-        for (int64_t s = 0; s < r->stages; s++)
+        q->n_stages = (int32_t)n;
+        q->stages = ARENA_ARRAY(l->a, struct plan_stage, (size_t)n);
+        q->schedule = r->chunks > 1 ? schedule_name(SCHEDULE_INTERLEAVED) : NULL;
+        for (int64_t s = 0; s < n; s++)
             q->stages[s] = (struct plan_stage){
                 .first_layer = s ? last[s * blocks - 1] + 1 : 0,
-                .last_layer = s + 1 < r->stages ? last[(s + 1) * blocks - 1] : n_layers - 1,
-                .device = device_of(l, k, s),
+                .last_layer = s + 1 < n ? last[(s + 1) * blocks - 1] : n_layers - 1,
+                .device = device_of(l, k, s % r->stages),
                 .recompute = r->recompute,
                 .receive_ahead = 2};
     }
@@ -195,8 +197,6 @@ enum status published_plan(struct arena *a, const struct published_row *row,
 {
     struct layout l = layout_of(a, row, fit, out);
     *out = (struct plan){.name = row->name, .microbatch = row->microbatch, .steps = 1, .seed = 1};
-    if (row->chunks > 1)
-        return error_set(err, ERR_INPUT, "chunks of a stage are not laid out yet");
     make_job(row, &out->job);
     make_devices(&l);
     make_links(&l);
