@@ -100,7 +100,8 @@ static enum status read_memory(struct reader *r, const struct node *n, struct de
 static enum status read_type(struct reader *r, const struct node *n, struct device_type *t)
 {
     static const char *const keys[] = {"name",   "device",          "slowdown",
-                                       "memory", "tensor_parallel", NULL};
+                                       "memory", "tensor_parallel", "sequence_parallel",
+                                       NULL};
     const struct node *device, *slowdown, *cards;
     int64_t n_cards = 1;
     TRY(node_keys(n, keys, r->err));
@@ -116,6 +117,7 @@ static enum status read_type(struct reader *r, const struct node *n, struct devi
     cards = given(n, "tensor_parallel");
     if (cards) TRY(node_int(cards, 1, TENSOR_PARALLEL_MAX, &n_cards, r->err));
     t->tensor_parallel = (int32_t)n_cards;
+    TRY(node_get_bool(n, "sequence_parallel", &t->sequence_parallel, r->err));
     return read_memory(r, n, t);
 }
 

@@ -20,6 +20,7 @@
  * measured by `musher profile` on a real cluster (real links only).
  * A type with `tensor_parallel: N` (1 where absent) stands for N equal cards of one node that share every operator
  * (Megatron-LM): one device of the cluster, memory is one card's. Such devices are planned and simulated only.
+ * With `sequence_parallel: true` they also share the positions of what is whole on each (Korthikanti et al. 2023).
  * Ownership: the arena's.
  */
 #ifndef CORE_CLUSTER_H
@@ -40,6 +41,7 @@ struct device_type {
     int64_t memory_bytes;  /* > 0; 0 in the file means the catalogue's */
     int32_t
         tensor_parallel; /* > 1: a device is so many equal cards that share every operator; 0 and 1: one card */
+    bool sequence_parallel;
 };
 
 struct device {

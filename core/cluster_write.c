@@ -21,6 +21,7 @@ static void write_type(FILE *out, const struct device_type *t)
         canonical_quantity(out, QUANTITY_BYTES, (double)t->memory_bytes);
     }
     if (t->tensor_parallel > 1) fprintf(out, ", tensor_parallel: %" PRId32, t->tensor_parallel);
+    if (t->sequence_parallel) fputs(", sequence_parallel: true", out);
     fputs("}\n", out);
 }
 

@@ -77,7 +77,7 @@ int32_t gradient_parameter(struct gradient_builder *b, int32_t parameter)
     if (use) snprintf(name + used, n - (size_t)used, "#%d", use);
     return graph_add_tensor(b->g, (struct tensor){.name = name,
                                                   .role = TENSOR_PARAMETER_GRADIENT,
-                                                  .dtype = p->dtype,
+                                                  .dtype = dtype_master(p->dtype),
                                                   .shape = p->shape,
                                                   .producer = -1,
                                                   .of = parameter,

@@ -150,11 +150,23 @@ enum status gradient_rule_swiglu(struct gradient_builder *g, int32_t op, struct 
     return pass(&u, 0, out[0], err);
 }
 
-static enum status norm(const struct use *u, enum op_kind input_grad, enum op_kind weight_grad,
+/* Each card's column-parallel products give a term of dy (Shoeybi et al. 2019, Megatron-LM's f). */
+static enum status sum_over_cards(struct use *u, struct error *err)
+{
+    struct op_attrs attrs = {.ranks = u->op.attrs.ranks};
+    int32_t sum = -1;
+    TRY(gradient_emit(u->b, u->i, OP_all_reduce, PHASE_I, "grad_all_reduce", &attrs, INPUTS(u->dy),
+                      &sum, 1, err));
+    u->dy = sum;
+    return OK;
+}
+
+static enum status norm(struct use *u, enum op_kind input_grad, enum op_kind weight_grad,
                         int32_t n_weights, struct error *err)
 {
     int32_t x = u->op.input[0], gamma = u->op.input[1], stats = u->op.output[1];
     struct op_attrs attrs = {.eps = u->op.attrs.eps};
+    if (u->op.attrs.ranks > 1) TRY(sum_over_cards(u, err));
     TRY(emit_input(u, 0, input_grad, "grad_input", &attrs, INPUTS(x, gamma, stats, u->dy), err));
     return emit_weights(u, 1, n_weights, weight_grad, "grad_weight", attrs, INPUTS(x, stats, u->dy),
                         err);
@@ -213,4 +225,23 @@ enum status gradient_rule_cross_entropy(struct gradient_builder *g, int32_t op, 
     struct op_attrs attrs = {.scale = gradient_loss_weight(g) / (double)rows};
     return emit_input(&u, 0, OP_cross_entropy_grad, "grad_input", &attrs,
                       INPUTS(logits, targets, lse), err);
+}
+
+/* The sum is whole on every card, and so is its gradient. */
+enum status gradient_rule_all_reduce(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    return pass(&u, 0, u.dy, err);
+}
+
+enum status gradient_rule_all_gather(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    return emit_input(&u, 0, OP_reduce_scatter, "grad_input", &u.op.attrs, INPUTS(u.dy), err);
+}
+
+enum status gradient_rule_reduce_scatter(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    return emit_input(&u, 0, OP_all_gather, "grad_input", &u.op.attrs, INPUTS(u.dy), err);
 }

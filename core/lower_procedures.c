@@ -37,7 +37,7 @@ static struct program_op *add_op(struct writer *w, struct program_op op)
 {
     struct program_stage *s = w->b->s;
     s->ops = arena_grow(w->l->a, s->ops, (size_t)s->n_ops, &w->b->op_capacity, sizeof *s->ops);
-    op.dtype = w->l->g->dtype;
+    op.dtype = op.phase == PHASE_U ? dtype_master(w->l->g->dtype) : w->l->g->dtype;
     op.shapes.n_inputs = op.n_inputs, op.shapes.n_outputs = op.n_outputs;
     for (int32_t i = 0; i < op.n_inputs; i++) op.shapes.input[i] = s->slots[op.input[i]].shape;
     for (int32_t i = 0; i < op.n_outputs; i++) op.shapes.output[i] = s->slots[op.output[i]].shape;
@@ -143,13 +143,34 @@ static void receive_gradient(struct writer *w)
     emit(w, INSTR_SEND, b->channel_gradient_out);
 }
 
+static void run_again(struct writer *w, int32_t first, int32_t last)
+{
+    for (int32_t i = first; i <= last; i++)
+        if (w->l->rerun[i]) add_graph_op(w, i, true);
+}
+
+/* Forward operators of the block of `forward`, before its first gradient operator. */
+static void run_block_again(struct writer *w, int32_t forward, int32_t *done)
+{
+    const struct lowering *l = w->l;
+    int32_t first = forward, last = forward;
+    if (forward < 0 || (*done >= 0 && lower_same_block(l, forward, *done))) return;
+    while (first > 0 && lower_same_block(l, forward, first - 1)) first--;
+    while (last + 1 < l->g->n_forward && lower_same_block(l, forward, last + 1)) last++;
+    *done = forward;
+    run_again(w, first, last);
+}
+
 static void gradient_ops(struct writer *w, enum part part)
 {
+    int32_t again = -1;
+    bool blocks = part == PART_BACK && w->b->plan->recompute == RECOMPUTE_BLOCKS;
     struct lowering *l = w->l;
     const struct graph *g = l->g;
     for (int32_t i = g->n_forward; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(w->b, op->layer) || op_part(w->b, op) != part) continue;
+        if (blocks) run_block_again(w, op->forward, &again);
         add_graph_op(w, i, false);
         for (int32_t k = 0; k < op->n_outputs; k++)
             if (g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT) {
@@ -164,8 +185,7 @@ static void backward_procedures(struct writer *w)
 {
     struct lowering *l = w->l;
     struct stage_build *b = w->b;
-    for (int32_t i = 0; i < l->g->n_forward; i++)
-        if (l->rerun[i]) add_graph_op(w, i, true);
+    if (b->plan->recompute != RECOMPUTE_BLOCKS) run_again(w, 0, l->g->n_forward - 1);
     receive_gradient(w);
     gradient_ops(w, PART_BACK);
     b->procedure_back = b->procedure_w = finish(w, part_letter(b, PART_BACK), "");
@@ -174,9 +194,14 @@ static void backward_procedures(struct writer *w)
     b->procedure_w = finish(w, 'W', "");
 }
 
-/* Instruction after which a group may be launched. */
-static int32_t complete_at(const struct lowering *l, const struct group_plan *g, int32_t end)
+/* Instruction after which a group may be launched; another chunk's has long been complete. */
+static int32_t complete_at(const struct lowering *l, const struct stage_build *b, int32_t group,
+                           int32_t end)
 {
+    const struct group_plan *g = &l->group_plans[group];
+    bool own = false;
+    for (int32_t i = 0; i < b->n_groups; i++) own |= b->groups[i] == group;
+    if (!own) return 0;
     if (!g->bucketed) return end;
     int32_t at = 0;
     for (int32_t u = g->first_unit; u <= g->last_unit; u++)
@@ -191,28 +216,40 @@ static void last_procedure(struct writer *w)
     struct procedure base = b->s->procedures[b->procedure_w];
     int32_t next = 0;
     b->procedure_last = -1;
-    if (!b->n_groups || l->group_plans[b->groups[0]].tied) return;
+    if (!b->n_launches) return;
     for (int32_t i = 0; i < base.n_instrs || i == 0; i++) {
         if (i < base.n_instrs) emit(w, base.instrs[i].kind, base.instrs[i].arg);
-        while (next < b->n_groups && !l->group_plans[b->groups[next]].tied &&
-               complete_at(l, &l->group_plans[b->groups[next]], base.n_instrs - 1) <= i)
-            emit(w, INSTR_REDUCE, b->groups[next++]);
+        while (next < b->n_launches && complete_at(l, b, b->launches[next], base.n_instrs - 1) <= i)
+            emit(w, INSTR_REDUCE, b->launches[next++]);
     }
     b->procedure_last = finish(w, part_letter(b, PART_WEIGHT), "last");
 }
 
 /* --- update --- */
 
+static void await_sums(struct writer *w, const struct stage_build *b)
+{
+    for (int32_t i = 0; i < b->n_groups; i++)
+        if (!w->l->group_plans[b->groups[i]].tied) emit(w, INSTR_AWAIT, b->groups[i]);
+}
+
+/* The first update of a device exchanges for both chunks, so the other one's sums must be there too. */
 static void wait_for_sums(struct writer *w)
 {
+    const struct lowering *l = w->l;
     const struct stage_build *b = w->b;
-    const struct group_plan *plans = w->l->group_plans;
-    for (int32_t i = 0; i < b->n_groups; i++)
-        if (!plans[b->groups[i]].tied) emit(w, INSTR_AWAIT, b->groups[i]);
-    for (int32_t i = 0; i < b->n_groups; i++)
-        if (plans[b->groups[i]].tied) emit(w, INSTR_REDUCE, b->groups[i]);
-    for (int32_t i = 0; i < b->n_groups; i++)
-        if (plans[b->groups[i]].tied) emit(w, INSTR_AWAIT, b->groups[i]);
+    int32_t n = 0, *tied = ARENA_ARRAY(l->a, int32_t, (size_t)b->n_groups);
+    await_sums(w, b);
+    for (int32_t i = 0; i < b->n_groups; i++) {
+        if (!l->group_plans[b->groups[i]].tied || lower_exchanged_before(l, b, b->groups[i]))
+            continue;
+        const struct group *g = &l->p->groups[b->groups[i]];
+        for (int32_t k = 0; g->algorithm == GROUP_LOCAL && k < g->n_members; k++)
+            if (g->members[k].stage != b->index) await_sums(w, &l->stages[g->members[k].stage]);
+        tied[n++] = b->groups[i];
+    }
+    for (int32_t i = 0; i < n; i++) emit(w, INSTR_REDUCE, tied[i]);
+    for (int32_t i = 0; i < n; i++) emit(w, INSTR_AWAIT, tied[i]);
 }
 
 static struct program_op update_op(const struct writer *w, bool flat, const char *name, bool decay,
@@ -241,8 +278,8 @@ static int32_t primary_gradient(const struct stage_build *b, const struct progra
     if (p->gradient[0] < 0 || p->gradient[1] < 0)
         return p->gradient[0] >= 0 ? p->gradient[0] : p->gradient[1];
     const struct slot *x = b->s->slots;
-    return x[p->gradient[0]].offset_bytes == x[p->slot].offset_bytes ? p->gradient[0]
-                                                                     : p->gradient[1];
+    int64_t wide = dtype_bytes(x[p->gradient[0]].dtype) / dtype_bytes(x[p->slot].dtype);
+    return p->gradient[x[p->gradient[0]].offset_bytes != x[p->slot].offset_bytes * wide];
 }
 
 static void update_procedure(struct writer *w)

@@ -6,6 +6,8 @@
  * gradients and optimizer state stand in the same order at the same offsets of their regions,
  * decayed parameters first: one flat update runs over each half. A parameter starts at a multiple
  * of 64 bytes; what lies between is zero and stays zero under adamw and sgd.
+ * In half precision gradients, optimizer state and a copy of the parameters are fp32 (dtype_master), so that their
+ * offsets are twice the parameters'; the copy has bytes of the state but no slot, and updates are priced in fp32.
  * With recompute a forward tensor has two homes: one while F runs, one in the backward.
  */
 #include "core/lower_internal.h"
@@ -86,6 +88,47 @@ static int32_t made_slot(struct lowering *l, struct stage_build *b, int32_t tens
 
 /* --- who reads what --- */
 
+/* A block's name is its operators' up to the second point ("h.0"); embedding and head are in none. */
+static size_t block_name(const char *op)
+{
+    const char *number = strchr(op, '.');
+    const char *end = number && number[1] >= '0' && number[1] <= '9' ? strchr(number + 1, '.') : NULL;
+    return end ? (size_t)(end - op) : 0;
+}
+
+bool lower_same_block(const struct lowering *l, int32_t op, int32_t other)
+{
+    const char *a = l->g->ops[op].name, *b = l->g->ops[other].name;
+    size_t n = block_name(a);
+    return n && n == block_name(b) && !strncmp(a, b, n);
+}
+
+/* Whether the backward finds what F made of the tensor, or has it made again. */
+static bool kept(const struct lowering *l, const struct stage_build *b, int32_t tensor)
+{
+    const struct graph *g = l->g;
+    int32_t producer = g->tensors[tensor].producer, first;
+    switch (b->plan->recompute) {
+    case RECOMPUTE_NONE:
+        return true;
+    case RECOMPUTE_STAGE:
+        return false;
+    case RECOMPUTE_SELECTIVE:
+        return g->ops[producer].kind != OP_attention || g->ops[producer].output[1] != tensor;
+    case RECOMPUTE_BLOCKS:
+        break;
+    }
+    if (!block_name(g->ops[producer].name)) return true;
+    for (first = producer; first + 1 < g->n_forward && lower_same_block(l, producer, first + 1);)
+        first++;
+    for (int32_t i = first + 1; i < g->n_forward; i++) { /* read in the next block: its input */
+        if (i > first + 1 && !lower_same_block(l, first + 1, i)) break;
+        for (int32_t k = 0; k < g->ops[i].n_inputs; k++)
+            if (g->ops[i].input[k] == tensor) return true;
+    }
+    return false;
+}
+
 /* Forward operators whose outputs the backward reads, directly or through others that run again. */
 static void find_reruns(struct lowering *l, const struct stage_build *b)
 {
@@ -94,7 +137,7 @@ static void find_reruns(struct lowering *l, const struct stage_build *b)
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(b, op->layer)) continue;
         for (int32_t k = 0; k < op->n_outputs; k++)
-            if (l->uses_back[op->output[k]]) l->rerun[i] = true;
+            if (l->uses_back[op->output[k]] && !kept(l, b, op->output[k])) l->rerun[i] = true;
         if (!l->rerun[i]) continue;
         for (int32_t k = 0; k < op->n_inputs; k++) l->uses_back[op->input[k]] |= 1 << PART_BACK;
     }
@@ -139,10 +182,11 @@ static void forward_slots(struct lowering *l, struct stage_build *b)
             if (g->tensors[op->input[k]].role == TENSOR_INPUT) outside_slot(l, b, op->input[k]);
         for (int32_t k = 0; k < op->n_outputs; k++) {
             int32_t t = op->output[k];
-            uint8_t uses = l->uses_forward[t] | (b->s->recompute ? 0 : l->uses_back[t]);
+            bool keep = kept(l, b, t);
+            uint8_t uses = l->uses_forward[t] | (keep ? l->uses_back[t] : 0);
             int32_t sent = t == b->activation_out ? b->channel_activation_out : -1;
             l->slot_forward[t] = made_slot(l, b, t, PART_FORWARD, uses, sent);
-            if (!b->s->recompute)
+            if (keep)
                 l->slot_back[t] = l->slot_forward[t];
             else if (l->rerun[i])
                 l->slot_back[t] = made_slot(l, b, t, PART_BACK, l->uses_back[t], -1);
@@ -202,11 +246,18 @@ static void back_slots(struct lowering *l, struct stage_build *b)
 
 /* --- parameters --- */
 
+/* Bytes of a gradient or state for one of a parameter. */
+static int64_t wide(const struct lowering *l)
+{
+    return dtype_bytes(dtype_master(l->g->dtype)) / dtype_bytes(l->g->dtype);
+}
+
 static int32_t place_slot(struct lowering *l, struct stage_build *b, int32_t tensor,
                           enum slot_class class, int64_t offset, const char *name,
                           int32_t parameter)
 {
     struct slot s = slot_like(l, tensor, class);
+    if (class == SLOT_STATE) s.dtype = dtype_master(s.dtype);
     s.name = name, s.offset_bytes = offset, s.parameter = parameter;
     return add_slot(l, b, s);
 }
@@ -225,7 +276,7 @@ static void gradient_slots(struct lowering *l, struct stage_build *b, int32_t in
         int32_t u = units[swapped ? 1 - k : k];
         if (u < 0 || !lower_owns(b, l->units[u].layer)) continue;
         int32_t gradient = l->units[u].gradient;
-        int64_t at = first ? offset : b->s->class_bytes[SLOT_GRADIENT];
+        int64_t at = first ? offset * wide(l) : b->s->class_bytes[SLOT_GRADIENT];
         int32_t slot =
             place_slot(l, b, gradient, SLOT_GRADIENT, at, l->g->tensors[gradient].name, index);
         p->gradient[l->units[u].use] = l->sum_slot[u] = slot;
@@ -250,7 +301,7 @@ static void parameter_slots(struct lowering *l, struct stage_build *b, int32_t i
         place_slot(l, b, tensor, SLOT_PARAMETER, offset, t->name, index);
     gradient_slots(l, b, index, tensor, offset);
     for (int64_t k = 0; k < optimizer_state_tensors(&l->p->optimizer); k++)
-        p->state[k] = place_slot(l, b, tensor, SLOT_STATE, k * region + offset,
+        p->state[k] = place_slot(l, b, tensor, SLOT_STATE, (k * region + offset) * wide(l),
                                  arena_printf(l->a, "%s.%c", t->name, k ? 'v' : 'm'), index);
 }
 
@@ -269,7 +320,8 @@ static void run_slots(struct lowering *l, struct stage_build *b, int run, int64_
                      .shape = {.rank = 1, .dim = {bytes / dtype_bytes(l->g->dtype)}}};
     for (int k = 0; k < 2 + (int)optimizer_state_tensors(&l->p->optimizer); k++) {
         s.name = names[run][k], s.class = classes[k];
-        s.offset_bytes = offset + (k == 3 ? region : 0);
+        s.dtype = k ? dtype_master(l->g->dtype) : l->g->dtype;
+        s.offset_bytes = (offset + (k == 3 ? region : 0)) * (k ? wide(l) : 1);
         b->run_slot[run][k] = add_slot(l, b, s);
     }
 }
@@ -301,8 +353,10 @@ static void parameter_regions(struct lowering *l, struct stage_build *b)
     }
     s->n_parameters = n;
     s->parameters = ARENA_ARRAY(l->a, struct program_parameter, (size_t)n);
-    s->class_bytes[SLOT_PARAMETER] = s->class_bytes[SLOT_GRADIENT] = start[2];
-    s->class_bytes[SLOT_STATE] = optimizer_state_tensors(&l->p->optimizer) * start[2];
+    s->class_bytes[SLOT_PARAMETER] = start[2];
+    s->class_bytes[SLOT_GRADIENT] = start[2] * wide(l);
+    s->class_bytes[SLOT_STATE] =
+        (optimizer_state_tensors(&l->p->optimizer) + dtype_is_half(g->dtype)) * start[2] * wide(l);
     int64_t offset = 0;
     for (int32_t i = 0; i < n; i++) {
         const struct tensor *x = &g->tensors[mine[i]];

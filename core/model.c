@@ -269,6 +269,16 @@ static enum status read_name(const struct node *c, const char *name, struct mode
     return OK;
 }
 
+/* Implementations but eager keep no scores in memory and cost alike here. */
+static enum status read_attention(const struct node *c, struct model *m, struct error *err)
+{
+    const char *text = "";
+    if (given(c, "attn_implementation"))
+        TRY(node_get_text(c, "attn_implementation", &text, err));
+    m->eager = !strcmp(text, "eager");
+    return OK;
+}
+
 enum status model_read(const struct node *c, const char *name, struct model *out, struct error *err)
 {
     static const char *const names[] = {
@@ -290,6 +300,7 @@ enum status model_read(const struct node *c, const char *name, struct model *out
     TRY(node_choice(type, names, &family, err));
     m.family = names[family];
     TRY(read_name(c, name, &m, err));
+    TRY(read_attention(c, &m, err));
     TRY(get_double(c, "initializer_range", 0, 10, &m.init_std, err));
     TRY(readers[family](c, &m, err));
     *out = m;
@@ -358,6 +369,7 @@ const char *model_write(struct arena *a, const struct model *m)
     json_put_text(&j, "model_type", m->family);
     json_put_int(&j, "vocab_size", m->vocabulary);
     json_put_bool(&j, "tie_word_embeddings", m->tied);
+    if (m->eager) json_put_text(&j, "attn_implementation", "eager");
     json_put_double(&j, "initializer_range", m->init_std);
     if (is_family(m, "gpt2"))
         write_gpt2(&j, m);

@@ -16,8 +16,13 @@ struct model {
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, vocabulary, max_positions;
     int64_t window; /* sliding window, 0 = none */
     bool tied, attention_bias, mlp_bias, qk_norm, gelu_erf;
+    bool eager; /* attn_implementation: eager, whose scores stand in memory; else they never do */
     double norm_eps, rope_theta, init_std;
     struct rope_scaling rope;
+    /* How many cards of one device share every operator, and whether also the positions of what is whole on each
+     * (sequence parallelism). Not the model's: plan_share sets them from the cluster; 0 and 1 are one card. */
+    int32_t tensor_parallel;
+    bool sequence_parallel;
 };
 
 MUST_CHECK enum status model_read(const struct node *config, const char *name, struct model *out,
@@ -25,7 +30,11 @@ MUST_CHECK enum status model_read(const struct node *config, const char *name, s
 /* config.json text that model_read reads back to the same model, as YAML flow or JSON on one line (for plan.yaml). */
 const char *model_write(struct arena *a, const struct model *m);
 int64_t model_parameters(const struct model *m); /* from the graph's parameters, each once */
-/* ERR_INPUT: sequence longer than max_positions. */
+/* One card's share where tensor_parallel > 1 (Shoeybi et al. 2019): heads, ffn and vocabulary (padded up) are divided, norms
+ * and residuals whole, an all_reduce behind each half of a block and before its gradient; with sequence_parallel
+ * (Korthikanti et al. 2023) norms and residuals have a share of the positions, between all_gather and reduce_scatter.
+ * The few numbers a row that a divided loss sums are left out.
+ * ERR_INPUT: sequence longer than max_positions; heads, ffn or positions that the cards do not divide. */
 MUST_CHECK enum status model_graph(struct arena *a, const struct model *m, enum dtype dtype,
                                    int64_t microbatch, int64_t sequence_length, struct graph **out,
                                    struct error *err);

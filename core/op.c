@@ -23,7 +23,7 @@
 #include <string.h>
 
 /* Attributes that change the work of a kind and so belong to its key; accumulate always does. */
-enum { A_TRANS = 1, A_ERF = 2, A_HEADS = 4, A_HEAD_DIM = 8, A_VOCABULARY = 16, A_DECAY = 32 };
+enum { A_TRANS = 1, A_ERF = 2, A_HEADS = 4, A_HEAD_DIM = 8, A_VOCABULARY = 16, A_DECAY = 32, A_RANKS = 64 };
 
 /* How much of an operand's shape matters to the cost: all of it, (rows, last), or its elements. */
 enum layout { WHOLE, ROWS, FLAT };
@@ -102,10 +102,10 @@ static const struct op_row table[OP_KIND_COUNT] = {
     [OP_rotary] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_rotary, .flops_per_element = 3,
                    .gradient = gradient_rule_rotary, .key_attrs = A_HEAD_DIM},
     [OP_attention] = {.n_inputs = 3, .n_inputs_or = 1, .n_outputs = 2, .infer = shapes_attention,
-                      .flops = flops_attention, .gradient = gradient_rule_attention,
+                      .flops = flops_attention, .bytes = bytes_attention, .gradient = gradient_rule_attention,
                       .key_attrs = A_HEADS | A_HEAD_DIM},
     [OP_attention_grad] = {.n_inputs = 6, .n_inputs_or = 4, .n_outputs = 3,
-                           .infer = shapes_attention_grad, .flops = flops_attention_grad,
+                           .infer = shapes_attention_grad, .flops = flops_attention_grad, .bytes = bytes_attention_grad,
                            .key_attrs = A_HEADS | A_HEAD_DIM},
     /* maximum, subtract, exp, sum */
     [OP_cross_entropy] = {.n_inputs = 2, .n_outputs = 2, .int32_inputs = 2,
@@ -125,6 +125,13 @@ static const struct op_row table[OP_KIND_COUNT] = {
                 .key_attrs = A_DECAY, .layout = FLAT},
     [OP_flat_sgd] = {.n_inputs = 2, .n_outputs = 2, .infer = shapes_same, .flops = flops_sgd,
                      .key_attrs = A_DECAY, .layout = FLAT, .n_fuses = 1, .fuses = {OP_sgd}},
+    /* between the cards of one device; additions ride on the wire and are not counted */
+    [OP_all_reduce] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same,
+                       .gradient = gradient_rule_all_reduce, .key_attrs = A_RANKS, .layout = FLAT},
+    [OP_all_gather] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_all_gather,
+                       .gradient = gradient_rule_all_gather, .key_attrs = A_RANKS},
+    [OP_reduce_scatter] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_reduce_scatter,
+                           .gradient = gradient_rule_reduce_scatter, .key_attrs = A_RANKS},
 };
 /* clang-format on */
 
@@ -145,6 +152,8 @@ static const struct {
 
 const char *dtype_name(enum dtype t) { return dtypes[t].name; }
 int64_t dtype_bytes(enum dtype t) { return dtypes[t].bytes; }
+bool dtype_is_half(enum dtype t) { return t == DTYPE_bf16 || t == DTYPE_fp16; }
+enum dtype dtype_master(enum dtype t) { return dtype_is_half(t) ? DTYPE_fp32 : t; }
 
 bool dtype_parse(const char *name, enum dtype *out)
 {
@@ -224,6 +233,17 @@ int64_t op_bytes_written(enum op_kind kind, const struct op_attrs *attrs,
     return written;
 }
 
+double op_wire_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *s,
+                     enum dtype t)
+{
+    double n = attrs->ranks, b = (double)dtype_bytes(t);
+    if (n < 2) return 0;
+    double part = (n - 1) / n * b;
+    if (kind == OP_all_reduce) return 2 * part * (double)shape_elements(&s->input[0]);
+    if (kind == OP_all_gather) return part * (double)shape_elements(&s->output[0]);
+    return kind == OP_reduce_scatter ? part * (double)shape_elements(&s->input[0]) : 0;
+}
+
 bool op_input_is_int32(enum op_kind kind, int32_t input)
 {
     return table[kind].int32_inputs >> input & 1;
@@ -243,7 +263,7 @@ struct key_attr {
     const char *name;
     int64_t value; /* 0: not printed; the number itself only where the name ends in '=' */
 };
-enum { KEY_ATTRS_MAX = 9 };
+enum { KEY_ATTRS_MAX = 11 };
 
 static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const struct op_shapes *s,
                          struct key_attr out[KEY_ATTRS_MAX])
@@ -259,6 +279,9 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     out[n++] = (struct key_attr){"head_dim=", has & A_HEAD_DIM ? a->head_dim : 0};
     out[n++] = (struct key_attr){"window=", has & A_HEADS ? op_attention_window(a, s) : 0};
     out[n++] = (struct key_attr){"V=", has & A_VOCABULARY ? a->vocabulary : 0};
+    /* Later than profiles that are kept: no part of a key where it is not set. */
+    if ((has & A_HEADS) && a->eager) out[n++] = (struct key_attr){"eager", 1};
+    if (has & A_RANKS) out[n++] = (struct key_attr){"ranks=", a->ranks};
     return n;
 }
 

@@ -40,6 +40,9 @@ enum dtype {
 };
 const char *dtype_name(enum dtype t);
 int64_t dtype_bytes(enum dtype t);
+bool dtype_is_half(enum dtype t); /* bf16, fp16 */
+/* In what gradients are added up and updates computed (Micikevicius et al. 2018): fp32 for the halves, else t itself. */
+enum dtype dtype_master(enum dtype t);
 bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, bfloat16, float16 */
 
 /* kind                     inputs                        -> outputs
@@ -64,9 +67,13 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  * embedding_grad       W   ids, dy                       -> dtable (V,d); attrs.vocabulary = V
  * rotary               (I) x (b,T,h·head_dim)            -> y          attrs.inverse turns back: it is its own gradient
  * attention                qkv (b,T,(H+2K)·D) packed, or q (b,T,H·D), k, v (b,T,K·D) -> o (b,T,H·D), lse (b,H,T); causal, window
+ *                          attrs.eager: scores stand in memory, lse is then the probabilities (b,H,T,T)
  * attention_grad       I   qkv, o, lse, do -> dqkv,   or   q, k, v, o, lse, do -> dq, dk, dv
  * cross_entropy            logits (b,T,V), targets (b,T) -> loss (1) = mean over rows, lse (b,T)
  * cross_entropy_grad   I   logits, targets, lse          -> dlogits = attrs.scale · (softmax − one-hot)
+ * all_reduce               x                             -> y = sum over attrs.ranks cards of one device; its gradient is dy itself
+ * all_gather               x (b,T/ranks,d)               -> y (b,T,d)  every card's share of the positions, one after the other
+ * reduce_scatter           x (b,T,d)                     -> y (b,T/ranks,d)  this card's share of the sum; gradient and inverse of all_gather
  * accumulate               x                             -> y += x     flat
  * zero                                                   -> y = 0      flat; the caller gives output[0], there is nothing to infer from
  * adamw                U   p, g, m, v (same shape)       -> p, m, v, g=0; attrs.decay says whether weight decay applies
@@ -81,7 +88,8 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
             X(layer_norm_weight_grad) X(rms_norm) X(rms_norm_grad) X(rms_norm_weight_grad)         \
                 X(embedding) X(embedding_grad) X(rotary) X(attention) X(attention_grad)            \
                     X(cross_entropy) X(cross_entropy_grad) X(accumulate) X(zero) X(adamw)          \
-                        X(flat_adamw) X(sgd) X(flat_sgd)
+                        X(flat_adamw) X(sgd) X(flat_sgd) X(all_reduce) X(all_gather)               \
+                            X(reduce_scatter)
 enum op_kind {
 #define X(name) OP_##name,
     OP_KINDS(X)
@@ -105,6 +113,9 @@ struct op_attrs {
     bool decay;                        /* adamw, sgd */
     int32_t heads, kv_heads, head_dim; /* attention, rotary (heads of its x, head_dim) */
     int32_t window;     /* attention: positions seen, itself included; 0 = all before */
+    bool eager;         /* attention: masked scores and probabilities are written and read again, with dropout between */
+    int32_t ranks;      /* cards of one device that all_reduce, all_gather, reduce_scatter join; of a norm: > 1 where
+                         * every card has a term of its output's gradient, to be summed first */
     int64_t vocabulary; /* embedding_grad */
     double eps;         /* norms */
     double theta;       /* rotary base */
@@ -130,6 +141,10 @@ int64_t op_bytes_read(enum op_kind kind, const struct op_attrs *attrs,
                       const struct op_shapes *shapes, enum dtype t);
 int64_t op_bytes_written(enum op_kind kind, const struct op_attrs *attrs,
                          const struct op_shapes *shapes, enum dtype t);
+/* Bytes that one card sends to its neighbour in a ring: all_reduce 2(n-1)/n of its operand, all_gather and
+ * reduce_scatter (n-1)/n of the whole; 0 for every other kind. */
+double op_wire_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes,
+                     enum dtype t);
 bool op_input_is_int32(enum op_kind kind, int32_t input);
 /* The kinds that this kind fuses, in order; count 0 for plain kinds. */
 int32_t op_fuses(enum op_kind kind, enum op_kind out[2]);

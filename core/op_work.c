@@ -53,15 +53,23 @@ static double attention_pairs(const struct op_attrs *a, const struct op_shapes *
     return visible * (double)s->input[0].dim[0] * a->heads;
 }
 
-/* q·k and p·v: two multiply-adds per feature and pair. */
-double flops_attention(const struct op_attrs *a, const struct op_shapes *s)
+/* All b·H·T² of them. */
+static double attention_scores(const struct op_attrs *a, const struct op_shapes *s)
 {
-    return 4.0 * a->head_dim * attention_pairs(a, s);
+    double t = (double)s->input[0].dim[1];
+    return t * t * (double)s->input[0].dim[0] * a->heads;
 }
 
-/* Scores again, dv, dp, dq, dk: five (Dao et al., FlashAttention, 2022, Algorithm 4). */
+/* q·k and p·v: two multiply-adds per feature and pair. Eager attention computes the masked half too. */
+double flops_attention(const struct op_attrs *a, const struct op_shapes *s)
+{
+    return 4.0 * a->head_dim * (a->eager ? attention_scores(a, s) : attention_pairs(a, s));
+}
+
+/* Eager has its probabilities and computes four products; else scores again, dv, dp, dq, dk: five (Dao et al., FlashAttention, 2022, Algorithm 4). */
 double flops_attention_grad(const struct op_attrs *a, const struct op_shapes *s)
 {
+    if (a->eager) return 8.0 * a->head_dim * attention_scores(a, s);
     return 10.0 * a->head_dim * attention_pairs(a, s);
 }
 
@@ -100,4 +108,34 @@ void bytes_accumulate(const struct op_attrs *attrs, const struct op_shapes *s, i
     (void)attrs;
     *written = b * shape_elements(&s->output[0]);
     *read = b * shape_elements(&s->input[0]) + *written;
+}
+
+/* What passes over scores beyond the operands, each a read or a write of b·H·T² elements (Megatron-LM's eager
+ * attention with its fused softmax): scores out, softmax in, dropout in and out, into p·v. */
+enum { EAGER_PASSES = 5, EAGER_GRAD_PASSES = 8 };
+
+static void operand_bytes(const struct op_shapes *s, int64_t b, int64_t *read, int64_t *written)
+{
+    *read = *written = 0;
+    for (int32_t i = 0; i < s->n_inputs; i++) *read += b * shape_elements(&s->input[i]);
+    for (int32_t i = 0; i < s->n_outputs; i++) *written += b * shape_elements(&s->output[i]);
+}
+
+void bytes_attention(const struct op_attrs *a, const struct op_shapes *s, int64_t b, int64_t *read,
+                     int64_t *written)
+{
+    operand_bytes(s, b, read, written);
+    if (!a->eager) return;
+    int64_t pass = b * shape_elements(&s->output[1]);
+    *written += 2 * pass, *read += (EAGER_PASSES - 2) * pass;
+}
+
+/* dp out, dropout's gradient in and out, softmax's in and out, into dq and dk, dropped p into dv. */
+void bytes_attention_grad(const struct op_attrs *a, const struct op_shapes *s, int64_t b,
+                          int64_t *read, int64_t *written)
+{
+    operand_bytes(s, b, read, written);
+    if (!a->eager) return;
+    int64_t pass = b * shape_elements(&s->input[s->n_inputs - 2]);
+    *written += 3 * pass, *read += (EAGER_GRAD_PASSES - 3) * pass;
 }

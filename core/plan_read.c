@@ -90,6 +90,22 @@ static enum status read_device(struct reader *r, const struct node *stage, struc
     return node_error(n, r->err, "unknown device '%.100s'; known are: %s", name, list);
 }
 
+static const char *const recomputes[] = {
+#define X(name, text) text,
+    RECOMPUTES(X)
+#undef X
+    NULL};
+
+static enum status read_recompute(const struct node *stage, struct plan_stage *s,
+                                  struct error *err)
+{
+    const struct node *n = given(stage, "recompute");
+    int choice = 0;
+    if (n) TRY(node_choice(n, recomputes, &choice, err));
+    s->recompute = (enum recompute)choice;
+    return OK;
+}
+
 static enum status read_stage(struct reader *r, const struct node *n, struct plan_stage *s)
 {
     static const char *const keys[] = {"layers",    "device", "warmup",        "order",
@@ -104,15 +120,49 @@ static enum status read_stage(struct reader *r, const struct node *n, struct pla
     TRY(node_get_text(n, "order", &s->order, r->err));
     if (s->order && s->warmup)
         return node_error(n, r->err, "has both a warmup and an order; an order says it all");
-    TRY(node_get_bool(n, "recompute", &s->recompute, r->err));
+    TRY(read_recompute(n, s, r->err));
     TRY(node_get_quantity(n, "bucket", QUANTITY_BYTES, 1, BUCKET_MAX_BYTES, &bucket, r->err));
     s->bucket_bytes = (int64_t)llround(bucket);
     return get_count(n, "receive_ahead", 1, RECEIVE_AHEAD_MAX, &s->receive_ahead, r->err);
 }
 
+/* --- how devices take turns --- */
+
+static enum status read_schedule(struct reader *r, const struct node *n, struct plan_replica *out)
+{
+    const struct node *name = given(n, "schedule");
+    enum schedule_kind kind;
+    struct error why = {0};
+    TRY(node_get_text(n, "schedule", &out->schedule, r->err));
+    TRY(node_get_bool(n, "split", &out->split, r->err));
+    if (out->schedule && schedule_kind_parse(out->schedule, &kind, &why) != OK)
+        return node_error(name, r->err, "%.300s", why.text);
+    return OK;
+}
+
+/* The order of a device stands at its first stage. */
+static enum status read_orders(struct reader *r, const struct node *n, struct plan_replica *out)
+{
+    const struct node *map = given(n, "orders");
+    if (!map) return OK;
+    TRY(node_is(map, NODE_MAP, r->err));
+    out->orders = ARENA_ARRAY(r->a, const char *, (size_t)out->n_stages);
+    for (size_t i = 0; i < map->count; i++) {
+        const struct node *one = map->members[i];
+        int32_t device = cluster_device(&r->p->cluster, one->key), stage = 0;
+        while (stage < out->n_stages && out->stages[stage].device != device) stage++;
+        if (device < 0 || stage == out->n_stages)
+            return node_error(one, r->err, "no stage of this replica is on a device '%.100s'",
+                              one->key);
+        TRY(node_text(one, &out->orders[stage], r->err));
+    }
+    return OK;
+}
+
 static enum status read_replica(struct reader *r, const struct node *n, struct plan_replica *out)
 {
-    static const char *const keys[] = {"microbatches", "stages", NULL};
+    static const char *const keys[] = {"microbatches", "schedule", "split",
+                                       "orders",       "stages",   NULL};
     const struct node *microbatches, *stages;
     int64_t count;
     *out = (struct plan_replica){.line = n->line, .column = n->column};
@@ -121,14 +171,15 @@ static enum status read_replica(struct reader *r, const struct node *n, struct p
     TRY(node_int(microbatches, 1, MICROBATCHES_MAX, &count, r->err));
     out->microbatches = (int32_t)count;
     TRY(need_list(n, "stages", &stages, r->err));
-    if (stages->count > (size_t)r->p->cluster.n_devices)
-        return node_error(stages, r->err, "%zu stages, but the cluster has %" PRId32 " devices",
-                          stages->count, r->p->cluster.n_devices);
+    if (stages->count > LAYER_MAX)
+        return node_error(stages, r->err, "%zu stages, but a model has at most %d layers",
+                          stages->count, LAYER_MAX);
     out->n_stages = (int32_t)stages->count;
     out->stages = ARENA_ARRAY(r->a, struct plan_stage, stages->count);
     for (size_t i = 0; i < stages->count; i++)
         TRY(read_stage(r, stages->members[i], &out->stages[i]));
-    return OK;
+    TRY(read_schedule(r, n, out));
+    return read_orders(r, n, out);
 }
 
 static enum status read_replicas(struct reader *r, const struct node *root)
@@ -198,6 +249,7 @@ enum status plan_parse(struct arena *a, const struct node *root, const char *fol
     TRY(cluster_parse(a, cluster, &p.cluster, err));
     TRY(read_head(&r, root));
     TRY(read_replicas(&r, root));
+    plan_share(&p);
     *out = p;
     return OK;
 }
@@ -216,8 +268,8 @@ enum status plan_read(struct arena *a, const char *path, struct plan *out, struc
 /* The calls with one space between. */
 static void write_order(FILE *out, const char *order)
 {
-    static const char spaces[] = " \t\r\n";
-    fputs(", order: \"", out);
+    static const char spaces[] = " \t\r\n,";
+    fputc('"', out);
     for (const char *t = order + strspn(order, spaces); *t; t += strspn(t, spaces)) {
         size_t length = strcspn(t, spaces);
         for (size_t i = 0; i < length; i++) {
@@ -240,10 +292,10 @@ static void write_stage(FILE *out, const struct plan *p, const struct plan_stage
     else
         fprintf(out, "%" PRId32, s->device);
     if (s->order)
-        write_order(out, s->order);
+        fputs(", order: ", out), write_order(out, s->order);
     else if (s->warmup)
         fprintf(out, ", warmup: %" PRId32, s->warmup);
-    if (s->recompute) fputs(", recompute: true", out);
+    if (s->recompute) fprintf(out, ", recompute: %s", recomputes[s->recompute]);
     if (s->bucket_bytes > 0) {
         fputs(", bucket: ", out);
         canonical_quantity(out, QUANTITY_BYTES, (double)s->bucket_bytes);
@@ -252,15 +304,33 @@ static void write_stage(FILE *out, const struct plan *p, const struct plan_stage
     fputs("}\n", out);
 }
 
+static void write_replica(FILE *out, const struct plan *p, const struct plan_replica *r)
+{
+    fprintf(out, "  - microbatches: %" PRId32 "\n", r->microbatches);
+    if (r->schedule) {
+        fputs("    schedule: ", out);
+        canonical_text(out, r->schedule);
+        fputc('\n', out);
+    }
+    if (r->split) fputs("    split: true\n", out);
+    if (r->orders) fputs("    orders:\n", out);
+    for (int32_t i = 0; r->orders && i < r->n_stages; i++) {
+        if (!r->orders[i]) continue;
+        fputs("      ", out);
+        canonical_text(out, p->cluster.devices[r->stages[i].device].name);
+        fputs(": ", out);
+        write_order(out, r->orders[i]);
+        fputc('\n', out);
+    }
+    fputs("    stages:\n", out);
+    for (int32_t i = 0; i < r->n_stages; i++) write_stage(out, p, &r->stages[i]);
+}
+
 void plan_write_executed(FILE *out, struct arena *a, const struct plan *p)
 {
     fprintf(out, "microbatch: %" PRId64 "\ndeterministic: %s\nsteps: %" PRId32 "\nreplicas:\n",
             p->microbatch, p->deterministic ? "true" : "false", p->steps > 0 ? p->steps : 1);
-    for (int32_t r = 0; r < p->n_replicas; r++) {
-        fprintf(out, "  - microbatches: %" PRId32 "\n    stages:\n", p->replicas[r].microbatches);
-        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
-            write_stage(out, p, &p->replicas[r].stages[i]);
-    }
+    for (int32_t r = 0; r < p->n_replicas; r++) write_replica(out, p, &p->replicas[r]);
     fputs("job:\n", out);
     job_write(out, a, &p->job, 2);
     fputs("cluster:\n", out);

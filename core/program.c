@@ -146,7 +146,7 @@ static bool chunks_stand_whole(const struct group *g, const struct group_member 
     for (int32_t k = 0; k + 1 < m->n_segments; k++) {
         const struct slot *x = &s->slots[m->segments[k]], *next = &s->slots[m->segments[k + 1]];
         at += shape_elements(&x->shape);
-        bool neighbours = x->offset_bytes + shape_elements(&x->shape) * dtype_bytes(g->dtype) ==
+        bool neighbours = x->offset_bytes + shape_elements(&x->shape) * dtype_bytes(x->dtype) ==
                           next->offset_bytes;
         if (!neighbours && at > 0 && at < g->elements && !is_chunk_start(g, at)) return false;
     }

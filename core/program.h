@@ -204,7 +204,7 @@ struct group {
     struct group_member *members;
     int32_t *link, *direction;           /* (n_members): from member i to i+1 (mod n) */
     int32_t *back_link, *back_direction; /* CHAIN: from member i to i-1; NULL otherwise */
-    enum dtype dtype;
+    enum dtype dtype; /* on the wire; segments are dtype_master of it */
     int64_t elements; /* summed over segments */
     int32_t
         stands_for; /* sim/fold: the members are so many, alike but for those listed; 0: n_members */

@@ -103,6 +103,12 @@ static enum status check_ring(const struct check *c, int32_t index, int64_t *byt
     return OK;
 }
 
+/* Half precision mixes with the fp32 of gradients and updates. */
+static bool fits(const struct check *c, enum dtype slot, enum dtype op)
+{
+    return slot == op || (dtype_is_half(c->p->dtype) && (slot == c->p->dtype || slot == DTYPE_fp32));
+}
+
 /* The operands' shapes are the slots'; the outputs must be what the kind makes of the inputs. */
 static enum status check_op(const struct check *c, const struct program_op *op)
 {
@@ -116,14 +122,14 @@ static enum status check_op(const struct check *c, const struct program_op *op)
         NEED(in(op->input[i], c->s->n_slots), "operator %s: no slot %" PRId32, op->name,
              op->input[i]);
         const struct slot *x = &c->s->slots[op->input[i]];
-        NEED(x->dtype == (op_input_is_int32(op->kind, i) ? DTYPE_int32 : op->dtype),
+        NEED(op_input_is_int32(op->kind, i) ? x->dtype == DTYPE_int32 : fits(c, x->dtype, op->dtype),
              "operator %s: input %s is %s", op->name, x->name, dtype_name(x->dtype));
         shapes.input[i] = x->shape;
     }
     for (int32_t i = 0; i < op->n_outputs; i++) {
         NEED(in(op->output[i], c->s->n_slots), "operator %s: no slot %" PRId32, op->name,
              op->output[i]);
-        NEED(c->s->slots[op->output[i]].dtype == op->dtype, "operator %s: output %s is %s",
+        NEED(fits(c, c->s->slots[op->output[i]].dtype, op->dtype), "operator %s: output %s is %s",
              op->name, c->s->slots[op->output[i]].name,
              dtype_name(c->s->slots[op->output[i]].dtype));
         shapes.output[i] = c->s->slots[op->output[i]].shape;
@@ -329,13 +335,13 @@ static enum status check_member(struct check *c, const struct group *g, int32_t 
         NEED(in(m->segments[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name,
              m->segments[k]);
         const struct slot *x = &c->s->slots[m->segments[k]];
-        NEED(x->class == SLOT_GRADIENT && x->dtype == g->dtype,
+        NEED(x->class == SLOT_GRADIENT && x->dtype == dtype_master(g->dtype),
              "group %s: segment %s is no gradient of its dtype", g->name, x->name);
         if (i > 0)
             NEED(x->bytes ==
                      c->p->stages[g->members[0].stage].slots[g->members[0].segments[k]].bytes,
                  "group %s: sizes of %s differ", g->name, x->name);
-        NEED(!__builtin_add_overflow(elements, x->bytes / dtype_bytes(g->dtype), &elements),
+        NEED(!__builtin_add_overflow(elements, x->bytes / dtype_bytes(x->dtype), &elements),
              "group %s: too large", g->name);
         if (m->apart < 0) continue;
         NEED(in(m->apart_segments[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name,

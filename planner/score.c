@@ -148,7 +148,10 @@ static bool next_measure(struct fitting *f, struct plan_stage *x, int32_t warmup
     f->before = *x;
     while (f->last < MEASURE_WARMUP) {
         f->last++;
-        if (f->last == MEASURE_RECOMPUTE && !x->recompute) return x->recompute = true;
+        if (f->last == MEASURE_RECOMPUTE && !x->recompute) {
+            x->recompute = RECOMPUTE_STAGE;
+            return true;
+        }
         if (f->last == MEASURE_RECEIVE && x->receive_ahead > 1) {
             x->receive_ahead = 1;
             return true;

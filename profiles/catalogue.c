@@ -356,8 +356,7 @@ enum status catalogue_find(const char *id, const struct catalogue_device **out, 
     return error_set(err, ERR_INPUT, "no device '%.24s'; known: %s", id, known);
 }
 
-/* 0 where no source is known. */
-static double peak_flops(const struct catalogue_device *d, enum dtype t)
+double catalogue_peak_flops(const struct catalogue_device *d, enum dtype t)
 {
     switch (t) {
     case DTYPE_fp64:
@@ -374,7 +373,7 @@ static double peak_flops(const struct catalogue_device *d, enum dtype t)
 double catalogue_roofline_seconds(const struct catalogue_device *d, double flops, double bytes,
                                   enum dtype t)
 {
-    double peak = peak_flops(d, t), rate = d->memory_Bps.value;
+    double peak = catalogue_peak_flops(d, t), rate = d->memory_Bps.value;
     if (!(peak > 0) || !(rate > 0)) return NAN;
     double memory_s = bytes / (rate * CATALOGUE_MEMORY_EFFICIENCY);
     double compute_s = flops / (peak * CATALOGUE_FLOPS_EFFICIENCY);

@@ -39,6 +39,8 @@ extern const double CATALOGUE_FLOPS_EFFICIENCY, CATALOGUE_MEMORY_EFFICIENCY, CAT
 double catalogue_op_seconds(const struct catalogue_device *d, enum op_kind kind,
                             const struct op_attrs *attrs, const struct op_shapes *shapes,
                             enum dtype t);
+/* Dense peak of a dtype, the stated stand-in for fp32 included; 0 where no source is known. */
+double catalogue_peak_flops(const struct catalogue_device *d, enum dtype t);
 /* The same from an operator's FLOPs and bytes. */
 double catalogue_roofline_seconds(const struct catalogue_device *d, double flops, double bytes,
                                   enum dtype t);

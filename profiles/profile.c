@@ -112,13 +112,31 @@ static const struct op_fit *fit_of(const struct profile *p, const char *base, en
     return NULL;
 }
 
-static enum status prior_seconds(const struct device_type *type, enum op_kind kind,
+static struct op_prior prior_of(const struct profile *p, const char *base)
+{
+    for (size_t i = 0; i < p->n_priors; i++)
+        if (!strcmp(p->priors[i].base, base)) return p->priors[i];
+    return op_prior_default(base);
+}
+
+void profile_issue(const struct profile *p, const struct cluster *c, int32_t type,
+                   enum op_kind kind, const struct op_attrs *attrs, double *issue_s, double *join)
+{
+    *issue_s = 0, *join = 1;
+    if (!p->n_priors) return;
+    struct op_prior prior = prior_of(p, c->types[type].catalogue);
+    *issue_s = op_prior_issue_seconds(&prior, kind, attrs);
+    *join = prior.join;
+}
+
+static enum status prior_seconds(const struct profile *p, const struct device_type *type, enum op_kind kind,
                                  const struct op_attrs *attrs, const struct op_shapes *shapes,
                                  enum dtype t, double *out, struct error *err)
 {
     const struct catalogue_device *d = NULL;
     TRY(catalogue_find(type->catalogue, &d, err));
-    *out = catalogue_op_seconds(d, kind, attrs, shapes, t);
+    struct op_prior prior = prior_of(p, d->id);
+    *out = op_prior_seconds(&prior, d, kind, attrs, shapes, t);
     if (isfinite(*out) && *out > 0) return OK;
     return error_set(err, ERR_INPUT,
                      "the catalogue cannot tell what %s %s takes on %s: it has no source for a "
@@ -164,7 +182,7 @@ enum status profile_op_seconds(const struct profile *p, const struct cluster *c,
                   fit->s_per_byte * bytes_of(kind, attrs, shapes, t);
     } else {
         *source = SOURCE_CATALOGUE;
-        TRY(prior_seconds(d, kind, attrs, shapes, t, &seconds, err));
+        TRY(prior_seconds(p, d, kind, attrs, shapes, t, &seconds, err));
         double scale = scale_of(p, d->catalogue, kind, t);
         if (scale > 0) {
             *source = SOURCE_FITTED;

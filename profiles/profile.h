@@ -16,6 +16,7 @@
 #include "core/program.h"
 #include "profiles/collective_table.h"
 #include "profiles/link_model.h"
+#include "profiles/op_prior.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -75,6 +76,8 @@ struct profile {
     size_t n_collectives;
     struct collective_row
         *collectives; /* sorted (collective_rows_sort); they override NCCL's model */
+    size_t n_priors;
+    struct op_prior *priors; /* by base, in the catalogue's place; made, not stored */
     double
         pace; /* multiplies every operator's time in a simulation (sim/cost), never a message's: what a whole iteration takes beyond what the rows explain, sought by calibration; 1 = none */
 };
@@ -106,6 +109,10 @@ MUST_CHECK enum status
 profile_op_seconds(const struct profile *p, const struct cluster *c, int32_t type,
                    enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes,
                    enum dtype t, uint64_t key, double *out, enum source *source, struct error *err);
+/* Host seconds to issue an operator's kernels on a device type, and the exponent that joins them to the kernels' own
+ * (profiles/op_prior.h); *issue_s 0 where nobody said that the host is in the way. */
+void profile_issue(const struct profile *p, const struct cluster *c, int32_t type,
+                   enum op_kind kind, const struct op_attrs *attrs, double *issue_s, double *join);
 /* Model of link `link` of the cluster: profile's where it was measured, else as the cluster states it. */
 MUST_CHECK enum status profile_link(const struct profile *p, const struct cluster *c, int32_t link,
                                     struct link_model *out, struct error *err);

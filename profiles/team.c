@@ -44,6 +44,21 @@ enum status team_precision(const struct cluster *c, enum dtype t, struct error *
     return OK;
 }
 
+enum status team_share(const struct cluster *c, struct model *m, struct error *err)
+{
+    const struct device_type *first = &c->types[0];
+    for (int32_t t = 1; t < c->n_types; t++)
+        if (c->types[t].tensor_parallel != first->tensor_parallel ||
+            c->types[t].sequence_parallel != first->sequence_parallel)
+            return error_set(err, ERR_INPUT,
+                             "device types '%s' and '%s' share operators in different ways "
+                             "(tensor_parallel, sequence_parallel): one plan has one way",
+                             first->name, c->types[t].name);
+    m->tensor_parallel = first->tensor_parallel;
+    m->sequence_parallel = first->sequence_parallel;
+    return OK;
+}
+
 enum status team_fused(struct arena *a, const struct cluster *c, struct lower_options *out,
                        struct error *err)
 {

@@ -6,6 +6,7 @@
 #include "core/cluster.h"
 #include "core/error.h"
 #include "core/lower.h"
+#include "core/model.h"
 
 /* Types without a stated memory get the catalogue's. ERR_INPUT: unknown catalogue id, or the catalogue knows no memory. */
 MUST_CHECK enum status team_complete(struct cluster *c, struct error *err);
@@ -13,6 +14,9 @@ MUST_CHECK enum status team_complete(struct cluster *c, struct error *err);
 /* ERR_INPUT where a device type of the team cannot compute in this dtype: the host has fp32 and fp64, cards before compute
  * capability 8.0 have no bf16. */
 MUST_CHECK enum status team_precision(const struct cluster *c, enum dtype t, struct error *err);
+
+/* Tells the model how many cards share every operator of a device. ERR_INPUT where the cluster's types disagree. */
+MUST_CHECK enum status team_share(const struct cluster *c, struct model *m, struct error *err);
 
 /* Fills n_fused and fused; the rest of *out is untouched. ERR_INPUT: unknown catalogue id. */
 MUST_CHECK enum status team_fused(struct arena *a, const struct cluster *c,

@@ -15,6 +15,10 @@ struct writer {
     int32_t device;
     int32_t n;
     struct code *code; /* room for the longest procedure of the stage */
+    /* The stretch since the host and the card last waited for one another. */
+    int32_t stretch;
+    int64_t kernels_ns, issue_ns;
+    double join;
 };
 
 static void put(struct writer *w, enum code_kind kind, int32_t arg, int64_t amount)
@@ -83,6 +87,9 @@ static enum status put_operator(struct writer *w, struct code_procedure *out, in
     TRY(price(w, &w->s->ops[index], &ns, err));
     out->n_operators++;
     out->busy_ns += ns;
+    w->kernels_ns += ns;
+    w->issue_ns +=
+        cost_issue(w->by->cost, w->p->devices[w->device].type_index, &w->s->ops[index], &w->join);
     if (out->busy_ns > COST_MOST_NS)
         return error_set(err, ERR_INPUT,
                          "the operators of one procedure of stage %d take more than ten years",
@@ -95,17 +102,40 @@ static enum status put_operator(struct writer *w, struct code_procedure *out, in
     return OK;
 }
 
+/* What a stretch takes with its host (profiles/op_prior.h), laid over its operators in proportion. Where each operator
+ * stands by what came before it alone, so that operators together and apart end alike. */
+static void end_stretch(struct writer *w, struct code_procedure *out)
+{
+    if (w->issue_ns > 0 && w->kernels_ns > 0) {
+        double ratio = (double)w->issue_ns / (double)w->kernels_ns;
+        double slower = pow(1 + pow(ratio, w->join), 1 / w->join);
+        int64_t before = 0, ended = 0;
+        for (int32_t i = w->stretch; i < w->n; i++) {
+            if (w->code[i].kind != CODE_COMPUTE) continue;
+            before += w->code[i].amount;
+            int64_t ends = llround((double)before * slower);
+            w->code[i].amount = ends - ended;
+            ended = ends;
+        }
+        out->busy_ns += ended - before;
+    }
+    w->stretch = w->n;
+    w->kernels_ns = w->issue_ns = 0;
+}
+
 static enum status write_procedure(struct writer *w, const struct procedure *f,
                                    struct code_procedure *out, struct error *err)
 {
     int64_t born = born_bytes(w->s, f->letter), dead = dead_bytes(w->s, f->letter);
     *out = (struct code_procedure){.letter = f->letter};
-    w->n = 0;
+    w->n = w->stretch = 0;
+    w->kernels_ns = w->issue_ns = 0;
     out->messages = put_room(w, f);
     for (int32_t i = 0; i < f->n_instrs; i++) {
         const struct instr *x = &f->instrs[i];
         /* A call that still waits for its message holds nothing yet. */
         if (born && x->kind != INSTR_RECEIVE) put(w, CODE_BORN, -1, born), born = 0;
+        if (x->kind == INSTR_RECEIVE || x->kind == INSTR_AWAIT) end_stretch(w, out);
         if (x->kind == INSTR_COMPUTE) TRY(put_operator(w, out, x->arg, err));
         if (x->kind == INSTR_RECEIVE) put(w, CODE_RECEIVE, x->arg, 0);
         if (x->kind == INSTR_SEND) put(w, CODE_SEND, x->arg, 0);
@@ -114,6 +144,7 @@ static enum status write_procedure(struct writer *w, const struct procedure *f,
         if (x->kind == INSTR_COLLECT) put(w, CODE_COLLECT, x->arg, w->by->meeting_ns[x->arg]);
         if (x->kind == INSTR_RECEIVE || x->kind == INSTR_SEND) out->messages = true;
     }
+    end_stretch(w, out);
     if (born) put(w, CODE_BORN, -1, born);
     for (int32_t i = 0; i < f->n_instrs; i++)
         if (f->instrs[i].kind == INSTR_RECEIVE) put(w, CODE_CONSUMED, f->instrs[i].arg, 0);

@@ -79,6 +79,13 @@ enum status cost_op(struct cost *k, int32_t type, const struct program_op *op, i
     return OK;
 }
 
+int64_t cost_issue(const struct cost *k, int32_t type, const struct program_op *op, double *join)
+{
+    double seconds;
+    profile_issue(k->profile, k->cluster, type, op->kind, &op->attrs, &seconds, join);
+    return ns_from_s(seconds);
+}
+
 enum status cost_link(struct cost *k, int32_t link, struct cost_link *out, struct error *err)
 {
     struct link_model m;

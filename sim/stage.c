@@ -165,10 +165,13 @@ static void find_scratch(struct stage_table *t)
     }
 }
 
+static int64_t master_bytes(const struct graph *g) { return dtype_bytes(dtype_master(g->dtype)); }
+
 static struct sizes count_sizes(const struct stage_table *t, int32_t first, int32_t last)
 {
     const struct graph *g = t->g;
     struct sizes s = {.known = true};
+    int64_t wide = master_bytes(g) / dtype_bytes(g->dtype);
     int32_t received = first > 0 ? g->cut[first - 1] : -1;
     for (int32_t i = 0; i < t->n_parameters; i++) {
         const struct stage_parameter *p = &t->parameters[i];
@@ -177,7 +180,7 @@ static struct sizes count_sizes(const struct stage_table *t, int32_t first, int3
         for (int32_t k = 0; k < p->uses.n; k++)
             uses += p->uses.layer[k] >= first && p->uses.layer[k] <= last;
         s.parameter += p->bytes;
-        s.gradient += p->bytes * (uses > 1 ? uses : 1);
+        s.gradient += p->bytes * wide * (uses > 1 ? uses : 1);
         if (g->tensors[p->tensor].decay) s.decayed += p->bytes;
     }
     for (int32_t i = 0; i < t->n_kept; i++) {
@@ -246,7 +249,7 @@ static void find_reruns(struct stage_table *t)
 static enum status price(struct stage_table *t, int32_t type, struct program_op *op, int64_t *out,
                          struct error *err)
 {
-    op->dtype = t->g->dtype;
+    op->dtype = op->phase == PHASE_U ? dtype_master(t->g->dtype) : t->g->dtype;
     op->shapes.n_inputs = op->n_inputs, op->shapes.n_outputs = op->n_outputs;
     op->key = op_key(op->kind, &op->attrs, &op->shapes, op->dtype);
     return cost_op(t->cost, type, op, out, err);
@@ -275,6 +278,7 @@ static enum status price_update(struct stage_table *t, int32_t type, bool flat, 
     struct program_op op = {.kind = adamw  ? (flat ? OP_flat_adamw : OP_adamw)
                                     : flat ? OP_flat_sgd
                                            : OP_sgd,
+                            .phase = PHASE_U,
                             .attrs = {.decay = decay},
                             .name = "update",
                             .n_inputs = adamw ? 4 : 2,
@@ -287,8 +291,13 @@ static enum status price_update(struct stage_table *t, int32_t type, bool flat, 
 static enum status price_tie(struct stage_table *t, int32_t type, const struct shape *shape,
                              int64_t *out, struct error *err)
 {
-    struct program_op add = {.kind = OP_accumulate, .name = "tie", .n_inputs = 1, .n_outputs = 1};
-    struct program_op zero = {.kind = OP_zero, .name = "tie.zero", .n_outputs = 1};
+    struct program_op add = {.kind = OP_accumulate,
+                             .phase = PHASE_U,
+                             .name = "tie",
+                             .n_inputs = 1,
+                             .n_outputs = 1};
+    struct program_op zero = {
+        .kind = OP_zero, .phase = PHASE_U, .name = "tie.zero", .n_outputs = 1};
     int64_t zero_ns;
     add.shapes.input[0] = add.shapes.output[0] = zero.shapes.output[0] = *shape;
     TRY(price(t, type, &add, out, err));
@@ -430,7 +439,8 @@ enum status sim_stage(struct stage_table *t, int32_t first_layer, int32_t last_l
         .recompute_ns = recompute_time(t, x, first_layer, last_layer),
         .parameter_bytes = s->parameter,
         .gradient_bytes = s->gradient,
-        .state_bytes = optimizer_state_tensors(t->optimizer) * s->parameter,
+        .state_bytes = (optimizer_state_tensors(t->optimizer) + dtype_is_half(t->g->dtype)) *
+                       s->parameter / dtype_bytes(t->g->dtype) * master_bytes(t->g),
         .activation_bytes = s->kept,
         .input_bytes = s->input,
         .scratch_bytes = s->scratch,

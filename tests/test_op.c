@@ -110,6 +110,24 @@ static const struct row rows[] = {
     {OP_flat_adamw, {.decay = true}, "6 x 6 x 6 x 6", "6 x 6 x 6 x 6", 96, 96, 96},
     {OP_sgd, {0}, "6 x 6", "6 x 6", 12, 48, 48},
     {OP_flat_sgd, {.decay = true}, "6 x 6", "6 x 6", 24, 48, 48},
+    /* 2 sequences, 3 positions, 2 heads of 4: 36 scores, five passes more than the probabilities written once */
+    {OP_attention,
+     {.heads = 2, .kv_heads = 2, .head_dim = 4, .eager = true},
+     "2,3,24",
+     "2,3,8 x 2,2,3,3",
+     4 * 4 * 36,
+     4 * (144 + 3 * 36),
+     4 * (48 + 36 + 2 * 36)},
+    {OP_attention_grad,
+     {.heads = 2, .kv_heads = 2, .head_dim = 4, .eager = true},
+     "2,3,24 x 2,3,8 x 2,2,3,3 x 2,3,8",
+     "2,3,24",
+     8 * 4 * 36,
+     4 * (144 + 48 + 36 + 48 + 5 * 36),
+     4 * (144 + 3 * 36)},
+    {OP_all_reduce, {.ranks = 4}, "2,3,4", "2,3,4", 0, 96, 96},
+    {OP_all_gather, {.ranks = 4}, "2,3,4", "2,12,4", 0, 96, 384},
+    {OP_reduce_scatter, {.ranks = 4}, "2,12,4", "2,3,4", 0, 384, 96},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
@@ -235,6 +253,7 @@ static const struct {
     {OP_cross_entropy, {0}, "2,3,10 x 2,4", "(2,3,10)", "(2,4)"},
     {OP_adamw, {0}, "6 x 6 x 6 x 5", "(6)", "(5)"},
     {OP_add, {0}, "2,3", "takes 2 operands", "not 1"},
+    {OP_reduce_scatter, {.ranks = 4}, "2,10,4", "(2,10,4)", "4 cards"},
 };
 
 START_TEST(shapes_that_do_not_fit_are_named_with_their_operator)

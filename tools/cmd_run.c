@@ -64,6 +64,11 @@ static enum status load(struct arena *a, const struct request *q, struct plan *p
     *is_plan = !common_is_program(q->plan);
     if (!*is_plan) return program_read(a, q->plan, program, err);
     TRY(common_plan(a, q->plan, plan, err));
+    if (plan->job.model.tensor_parallel > 1)
+        return error_set(err, ERR_INPUT,
+                         "%s: its devices are %d cards each that share every operator: such a plan "
+                         "is simulated, never run",
+                         q->plan, plan->job.model.tensor_parallel);
     plan->deterministic |= q->deterministic;
     if (q->seed) plan->seed = plan->job.seed = (uint64_t)q->seed;
     return common_lower(a, plan, true, program, err);

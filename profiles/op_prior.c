@@ -1,0 +1,66 @@
+#include "profiles/op_prior.h"
+
+#include <math.h>
+
+/* Share of NVLink that rings of 2 to 8 A100 reach between 4 and 32 MiB, and what they take beside it: nccl-tests
+ * all_reduce (VIA-Research/vTrain, trace/a100, 2 GPUs 61 µs at 4 MiB, 230 at 32; 4 GPUs 77, 284; 8 GPUs 96, 358). */
+static const double wire_efficiency = 0.7, wire_s = 45e-6, wire_rank_s = 4e-6;
+
+/* Kernels of eager attention in Megatron-LM: q·k, masked softmax, dropout, p·v and two that transpose; backwards four
+ * products, dropout, softmax and three. */
+enum { EAGER_KERNELS = 6, EAGER_GRAD_KERNELS = 9 };
+
+struct op_prior op_prior_default(const char *base)
+{
+    return (struct op_prior){.base = base,
+                             .fit = "catalogue",
+                             .flops_efficiency = CATALOGUE_FLOPS_EFFICIENCY,
+                             .memory_efficiency = CATALOGUE_MEMORY_EFFICIENCY,
+                             .operator_s = CATALOGUE_OPERATOR_S,
+                             .wire_efficiency = wire_efficiency,
+                             .wire_s = wire_s,
+                             .wire_rank_s = wire_rank_s,
+                             .join = 1};
+}
+
+static bool is_collective(enum op_kind kind)
+{
+    return kind == OP_all_reduce || kind == OP_all_gather || kind == OP_reduce_scatter;
+}
+
+static double wire_seconds(const struct op_prior *p, const struct catalogue_device *d,
+                           enum op_kind kind, const struct op_attrs *attrs,
+                           const struct op_shapes *shapes, enum dtype t)
+{
+    double rate = d->nvlink_Bps.value > 0 ? d->nvlink_Bps.value : d->pcie_Bps.value;
+    if (!(rate > 0)) return NAN;
+    return p->wire_s + p->wire_rank_s * (attrs->ranks - 1) +
+           op_wire_bytes(kind, attrs, shapes, t) / (rate * p->wire_efficiency);
+}
+
+double op_prior_seconds(const struct op_prior *p, const struct catalogue_device *d,
+                        enum op_kind kind, const struct op_attrs *attrs,
+                        const struct op_shapes *shapes, enum dtype t)
+{
+    if (is_collective(kind)) return wire_seconds(p, d, kind, attrs, shapes, t);
+    double peak = catalogue_peak_flops(d, t), rate = d->memory_Bps.value;
+    if (!(peak > 0) || !(rate > 0)) return NAN;
+    double bytes = (double)op_bytes_read(kind, attrs, shapes, t) +
+                   (double)op_bytes_written(kind, attrs, shapes, t);
+    double efficiency = p->flops_efficiency, seconds = p->operator_s;
+    if (kind == OP_matmul)
+        efficiency /= 1 + p->half_rows / (double)shape_rows(&shapes->output[0]) +
+                      p->half_rows / (double)shape_last(&shapes->output[0]);
+    if (kind == OP_flat_adamw || kind == OP_flat_sgd) seconds += p->update_s;
+    return seconds + fmax(op_flops(kind, attrs, shapes) / (peak * efficiency),
+                          bytes / (rate * p->memory_efficiency));
+}
+
+double op_prior_issue_seconds(const struct op_prior *p, enum op_kind kind,
+                              const struct op_attrs *attrs)
+{
+    if (is_collective(kind)) return p->issue_s + p->issue_rank_s * (attrs->ranks - 1);
+    if (kind == OP_attention && attrs->eager) return EAGER_KERNELS * p->issue_s;
+    if (kind == OP_attention_grad && attrs->eager) return EAGER_GRAD_KERNELS * p->issue_s;
+    return p->issue_s;
+}
