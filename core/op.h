@@ -73,8 +73,17 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  * flat_adamw           U   the same over one contiguous run of many parameters; fuses adamw
  * sgd                  U   p, g                          -> p, g=0
  * flat_sgd             U   fuses sgd
+ *
+ * Kinds that nothing computes: a model whose layers were only measured (core/model_measured.h) has them, they are
+ * priced from measured rows and simulated, and no executor runs them.
+ * measured_forward         w (n), x unless first         -> y (b,out), or the loss (1) where out is 0; kept (b,kept)
+ * measured_backward    I   w, kept, x unless first, dy unless last -> dw, work (b,kept), dx unless first; I and W in one
+ * message                  x                             ->            a compute stream carries x over link attrs.link
+ * assemble                 x                             ->            x, come in pieces, made whole on every card
  */
-#define OP_KINDS(X)                                                                                \
+#define OP_KINDS(X) OP_KINDS_COMPUTED(X) OP_KINDS_MEASURED(X)
+#define OP_KINDS_MEASURED(X) X(measured_forward) X(measured_backward) X(message) X(assemble)
+#define OP_KINDS_COMPUTED(X)                                                                                \
     X(matmul)                                                                                      \
     X(bias) X(bias_grad) X(add) X(multiply) X(gelu) X(gelu_grad) X(silu) X(silu_grad) X(bias_gelu) \
         X(bias_gelu_grad) X(swiglu) X(swiglu_grad) X(layer_norm) X(layer_norm_grad)                \
@@ -110,6 +119,10 @@ struct op_attrs {
     double theta;       /* rotary base */
     struct rope_scaling rope;
     double scale; /* cross_entropy_grad */
+    int64_t row; /* measured_*: which layer was measured, op_measured_row */
+    int64_t sequences, out, kept; /* measured_*: of the microbatch; elements of one sequence */
+    bool first;                   /* measured_*: reads no activation */
+    int32_t link;                 /* message: of the cluster */
 };
 
 struct op_shapes { /* all that FLOPs and bytes depend on */
@@ -118,6 +131,8 @@ struct op_shapes { /* all that FLOPs and bytes depend on */
 };
 
 const char *op_kind_name(enum op_kind kind);
+bool op_is_measured(enum op_kind kind); /* one of the kinds that nothing computes */
+int64_t op_measured_row(const char *model, const char *layer); /* > 0 */
 bool op_kind_parse(const char *name, enum op_kind *out);
 
 /* Fills shapes->output from input. ERR_INPUT with the operator's name and both shapes where they do not fit. */

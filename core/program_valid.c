@@ -211,7 +211,9 @@ static enum status check_procedure(const struct check *c, const struct procedure
 static enum status check_regions(const struct check *c, int64_t ring_bytes)
 {
     int64_t sum = c->s->buffer_bytes;
-    NEED(sum >= 0, "negative bytes");
+    NEED(sum >= 0 && c->s->reserve_bytes >= 0 && c->s->cards >= 0 &&
+             !__builtin_add_overflow(sum, c->s->reserve_bytes, &sum),
+         "negative bytes");
     for (int i = 0; i < SLOT_CLASS_COUNT; i++)
         NEED(c->s->class_bytes[i] >= 0 && !__builtin_add_overflow(sum, c->s->class_bytes[i], &sum),
              "regions of impossible size");

@@ -97,6 +97,12 @@ static enum status check_program(const struct worker *w, struct error *err)
             shape_last(&w->stage->slots[i].shape) != w->p->sequence_length)
             return error_set(err, ERR_INPUT, "input %s is not of the program's sequence length",
                              w->stage->slots[i].name);
+    for (int32_t i = 0; i < w->stage->n_ops; i++)
+        if (op_is_measured(w->stage->ops[i].kind))
+            return error_set(err, ERR_INPUT,
+                             "%s: layers that were only measured have no kernels: this program is "
+                             "simulated, not run",
+                             w->stage->ops[i].name);
     for (int32_t i = 0; i < w->p->n_channels; i++)
         if (w->p->channels[i].bytes > INT32_MAX)
             return error_set(err, ERR_INPUT,

@@ -64,6 +64,11 @@ static enum status load(struct arena *a, const struct request *q, struct plan *p
     *is_plan = !common_is_program(q->plan);
     if (!*is_plan) return program_read(a, q->plan, program, err);
     TRY(common_plan(a, q->plan, plan, err));
+    if (plan->job.model.measured)
+        return error_set(err, ERR_INPUT,
+                         "%s: model %s is a table of measured layers: it has no operators to run; "
+                         "musher simulate predicts the plan",
+                         q->plan, plan->job.model.name);
     plan->deterministic |= q->deterministic;
     if (q->seed) plan->seed = plan->job.seed = (uint64_t)q->seed;
     return common_lower(a, plan, true, program, err);
