@@ -99,9 +99,8 @@ static enum status read_memory(struct reader *r, const struct node *n, struct de
 
 static enum status read_type(struct reader *r, const struct node *n, struct device_type *t)
 {
-    static const char *const keys[] = {"name",   "device",          "slowdown",
-                                       "memory", "tensor_parallel", "sequence_parallel",
-                                       NULL};
+    static const char *const keys[] = {"name",    "device",          "slowdown",          "memory",
+                                       "reserve", "tensor_parallel", "sequence_parallel", NULL};
     const struct node *device, *slowdown, *cards;
     int64_t n_cards = 1;
     TRY(node_keys(n, keys, r->err));
@@ -118,6 +117,9 @@ static enum status read_type(struct reader *r, const struct node *n, struct devi
     if (cards) TRY(node_int(cards, 1, TENSOR_PARALLEL_MAX, &n_cards, r->err));
     t->tensor_parallel = (int32_t)n_cards;
     TRY(node_get_bool(n, "sequence_parallel", &t->sequence_parallel, r->err));
+    double reserve = 0;
+    TRY(node_get_quantity(n, "reserve", QUANTITY_BYTES, 0, MEMORY_MAX_BYTES, &reserve, r->err));
+    t->reserve_bytes = (int64_t)llround(reserve);
     return read_memory(r, n, t);
 }
 
@@ -319,16 +321,22 @@ static enum status read_speed(struct reader *r, const struct node *n, struct lin
 static enum status read_link(struct reader *r, const struct node *n, struct link *l)
 {
     static const char *const keys[] = {"name",   "between", "bandwidth", "latency",
-                                       "duplex", "sharing", NULL};
+                                       "duplex", "sharing", "overlap",   NULL};
     static const char *const duplexes[] = {"full", "half", NULL}, *const sharings[] = {
                                                                       "fifo", "fair", NULL};
     const struct node *between;
     int duplex = 0, sharing = 0;
+    bool overlap = true;
     TRY(node_keys(n, keys, r->err));
     TRY(need_name(n, &l->name, r->err));
     TRY(node_need(n, "between", &between, r->err));
     TRY(read_ends(r, between, l));
     TRY(read_speed(r, n, l));
+    TRY(node_get_bool(n, "overlap", &overlap, r->err));
+    l->blocking = !overlap;
+    if (l->blocking && r->c->emulated)
+        return node_error(node_get(n, "overlap"), r->err,
+                          "links of emulated devices always overlap with computing");
     if (given(n, "duplex")) TRY(node_choice(node_get(n, "duplex"), duplexes, &duplex, r->err));
     if (given(n, "sharing")) TRY(node_choice(node_get(n, "sharing"), sharings, &sharing, r->err));
     l->half_duplex = duplex == 1;

@@ -21,6 +21,9 @@
  * A type with `tensor_parallel: N` (1 where absent) stands for N equal cards of one node that share every operator
  * (Megatron-LM): one device of the cluster, memory is one card's. Such devices are planned and simulated only.
  * With `sequence_parallel: true` they also share the positions of what is whole on each (Korthikanti et al. 2023).
+ * `reserve: 3 GB` of a type is memory of each card that no tensor may have: the driver's context, kernels, buffers of the
+ * collectives' library. A link with `overlap: false` has a transport that the compute stream waits for: both ends' streams are
+ * busy while a message of the pipeline passes (collectives are awaited anyway).
  * Ownership: the arena's.
  */
 #ifndef CORE_CLUSTER_H
@@ -39,6 +42,7 @@ struct device_type {
     const char *catalogue; /* catalogue id: "host", "A100-SXM4-40" … */
     double slowdown;       /* >= 1 where emulated, 0 where real */
     int64_t memory_bytes;  /* > 0; 0 in the file means the catalogue's */
+    int64_t reserve_bytes; /* of memory_bytes, for others than tensors */
     int32_t
         tensor_parallel; /* > 1: a device is so many equal cards that share every operator; 0 and 1: one card */
     bool sequence_parallel;
@@ -61,6 +65,7 @@ struct link {
     double bandwidth_Bps; /* one direction; 0 = not stated */
     double latency_s;
     bool half_duplex, stated; /* stated: bandwidth was given in the file */
+    bool blocking;            /* `overlap: false` */
     enum link_sharing sharing;
     int32_t n_ends;
     int32_t end[2]; /* nodes, or devices where of_devices; n_ends 1: inside node end[0] */

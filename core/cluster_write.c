@@ -20,6 +20,10 @@ static void write_type(FILE *out, const struct device_type *t)
         fputs(", memory: ", out);
         canonical_quantity(out, QUANTITY_BYTES, (double)t->memory_bytes);
     }
+    if (t->reserve_bytes > 0) {
+        fputs(", reserve: ", out);
+        canonical_quantity(out, QUANTITY_BYTES, (double)t->reserve_bytes);
+    }
     if (t->tensor_parallel > 1) fprintf(out, ", tensor_parallel: %" PRId32, t->tensor_parallel);
     if (t->sequence_parallel) fputs(", sequence_parallel: true", out);
     fputs("}\n", out);
@@ -65,6 +69,7 @@ static void write_link(FILE *out, const struct cluster *c, const struct link *l)
     }
     if (l->half_duplex) fputs(", duplex: half", out);
     if (l->sharing == LINK_FAIR) fputs(", sharing: fair", out);
+    if (l->blocking) fputs(", overlap: false", out);
     fputs("}\n", out);
 }
 

@@ -245,3 +245,19 @@ enum status gradient_rule_reduce_scatter(struct gradient_builder *g, int32_t op,
     struct use u = use_of(g, op);
     return emit_input(&u, 0, OP_all_gather, "grad_input", &u.op.attrs, INPUTS(u.dy), err);
 }
+
+/* One operator gives both gradients, and its working memory: while it runs, the gradients of what was kept. */
+enum status gradient_rule_measured_forward(struct gradient_builder *g, int32_t op,
+                                           struct error *err)
+{
+    struct use u = use_of(g, op);
+    struct op_attrs attrs = u.op.attrs;
+    int32_t inputs[4] = {u.op.input[0], u.op.output[1]}, n = 2;
+    if (!attrs.first) inputs[n++] = u.op.input[1];
+    if (attrs.out) inputs[n++] = u.dy;
+    int32_t out[3] = {gradient_parameter(g, u.op.input[0]), -1, -1};
+    TRY(gradient_emit(g, op, OP_measured_backward, PHASE_I, "backward", &attrs, inputs, n, out,
+                      attrs.first ? 2 : 3, err));
+    gradient_graph(g)->tensors[out[1]].shares = gradient_graph(g)->tensors[inputs[1]].shares;
+    return attrs.first ? OK : pass(&u, 1, out[2], err);
+}

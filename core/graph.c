@@ -70,7 +70,8 @@ enum status graph_add_op(struct graph *g, enum op_kind kind, const char *name,
     if (status != OK) return error_wrap(err, status, "operator '%s'", name);
     op.n_outputs = shapes.n_outputs;
     for (int32_t i = 0; i < op.n_outputs; i++) {
-        bool loss = kind == OP_cross_entropy && i == 0;
+        bool loss =
+            i == 0 && (kind == OP_cross_entropy || (kind == OP_measured_forward && !op.attrs.out));
         op.output[i] =
             graph_add_tensor(g, (struct tensor){.name = graph_output_name(g, name, i, op.n_outputs),
                                                 .role = loss ? TENSOR_LOSS : TENSOR_ACTIVATION,
@@ -82,6 +83,19 @@ enum status graph_add_op(struct graph *g, enum op_kind kind, const char *name,
     graph_push_op(g, &op);
     g->n_forward = g->n_ops;
     return OK;
+}
+
+int64_t shares_at(const struct shares *s, int32_t cards)
+{
+    int32_t i = 0;
+    while (i < s->n && s->cards[i] < cards) i++;
+    if (i < s->n && s->cards[i] == cards) return s->elements[i];
+    if (s->n < 2) return -1;
+    int32_t b = i < 1 ? 1 : i < s->n ? i : s->n - 1, a = b - 1;
+    double x = 1.0 / s->cards[a], y = 1.0 / s->cards[b];
+    double sharded = ((double)s->elements[a] - (double)s->elements[b]) / (x - y);
+    double elements = (double)s->elements[b] + sharded * (1.0 / cards - y);
+    return elements > 0 ? (int64_t)(elements + 0.5) : 0;
 }
 
 void graph_op_shapes(const struct graph *g, const struct graph_op *op, struct op_shapes *out)

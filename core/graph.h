@@ -32,6 +32,16 @@ enum tensor_role {
 enum tensor_input { INPUT_TOKENS, INPUT_POSITIONS, INPUT_TARGETS };
 enum tensor_init { INIT_ZEROS, INIT_ONES, INIT_NORMAL };
 
+/* A size that depends on how many cards share the operator: what each of them holds. */
+struct shares {
+    int32_t n;
+    const int32_t *cards;    /* (n), ascending */
+    const int64_t *elements; /* (n) of one card, of one sequence */
+};
+/* Elements on one of so many cards. Where it was not measured: replicated + sharded ÷ cards, from the two measured
+ * counts nearest to it (Megatron-LM shards matrices and attention heads, and repeats the rest). -1 where n is too small. */
+int64_t shares_at(const struct shares *s, int32_t cards);
+
 struct tensor {
     const char *name; /* parameters: Hugging Face's names, "transformer.h.0.mlp.c_fc.weight" */
     enum tensor_role role;
@@ -49,6 +59,8 @@ struct tensor {
     enum tensor_init init;   /* role PARAMETER */
     double init_std;
     bool decay; /* role PARAMETER: weight decay applies (matrices) */
+    const struct shares *
+        shares; /* of its last dimension, where cards that share an operator hold less of it; else NULL */
 };
 
 struct graph_op {
@@ -64,7 +76,8 @@ struct graph_op {
 
 struct graph {
     struct arena *arena;
-    enum dtype dtype; /* of activations, their gradients and parameters; a parameter's gradient is dtype_master of it */
+    enum dtype
+        dtype; /* of activations, their gradients and parameters; a parameter's gradient is dtype_master of it */
     int64_t microbatch, sequence_length;
     int32_t n_tensors, n_ops, n_forward; /* ops[0 … n_forward-1] are the forward ones */
     struct tensor *tensors;

@@ -57,7 +57,7 @@ static enum status read_model_file(struct arena *a, const struct node *n, const 
     TRY(node_text(n, &path, err));
     if (!*path) return node_error(n, err, "must be the path of a config.json or the map itself");
     enum status st = document_read(a, beside(a, folder, path), &config, &why);
-    if (st == OK) st = model_read(config, base_name(a, path), out, &why);
+    if (st == OK) st = model_parse(a, config, base_name(a, path), out, &why);
     if (st == ERR_INPUT) return node_error(n, err, "%s", why.text);
     return st == OK ? OK : error_set(err, st, "%s", why.text);
 }
@@ -67,7 +67,7 @@ static enum status read_model(struct arena *a, const struct node *root, const ch
 {
     const struct node *n;
     TRY(node_need(root, "model", &n, err));
-    return n->kind == NODE_MAP ? model_read(n, NULL, out, err)
+    return n->kind == NODE_MAP ? model_parse(a, n, NULL, out, err)
                                : read_model_file(a, n, folder, out, err);
 }
 

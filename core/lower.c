@@ -99,6 +99,20 @@ static void copy_cluster(struct lowering *l)
     }
 }
 
+static const struct device_type *type_of(const struct lowering *l, int32_t device)
+{
+    const struct cluster *c = &l->plan->cluster;
+    return &c->types[c->devices[device].type];
+}
+
+/* Of measured layers parameters are whole, and so many cards share them; other graphs are one card's already. */
+static int32_t cards_of(const struct lowering *l, int32_t device)
+{
+    if (!l->plan->job.model.measured) return 1;
+    int32_t cards = type_of(l, device)->tensor_parallel;
+    return cards > 1 ? cards : 1;
+}
+
 static void make_stage(struct lowering *l, int32_t index, int32_t replica, int32_t stage,
                        int32_t first_microbatch)
 {
@@ -111,7 +125,9 @@ static void make_stage(struct lowering *l, int32_t index, int32_t replica, int32
                                 .last_layer = plan->last_layer,
                                 .microbatches = r->microbatches,
                                 .first_microbatch = first_microbatch,
-                                .recompute = plan->recompute != RECOMPUTE_NONE};
+                                .recompute = plan->recompute != RECOMPUTE_NONE,
+                                .cards = cards_of(l, plan->device),
+                                .reserve_bytes = type_of(l, plan->device)->reserve_bytes};
     l->stages[index] = (struct stage_build){.s = s,
                                             .plan = plan,
                                             .index = index,
@@ -120,7 +136,9 @@ static void make_stage(struct lowering *l, int32_t index, int32_t replica, int32
                                             .activation_in = -1,
                                             .activation_out = -1,
                                             .gradient_in = -1,
-                                            .gradient_out = -1};
+                                            .gradient_out = -1,
+                                            .link_before = -1,
+                                            .link_behind = -1};
     for (int32_t k = plan->first_layer; k <= plan->last_layer; k++)
         l->stage_of_layer[replica * l->g->n_layers + k] = index;
 }
@@ -204,7 +222,7 @@ static void find_gradient_cuts(struct lowering *l)
 
 static enum status make_channel(struct lowering *l, const struct stage_build *from,
                                 const struct stage_build *to, int32_t tensor, bool gradient,
-                                int32_t *index, struct error *err)
+                                int32_t *index, int32_t *blocking, struct error *err)
 {
     const struct tensor *t = &l->g->tensors[tensor];
     struct channel c = {.from_stage = from->index,
@@ -212,10 +230,12 @@ static enum status make_channel(struct lowering *l, const struct stage_build *fr
                         .gradient = gradient,
                         .bytes = shape_elements(&t->shape) * dtype_bytes(t->dtype),
                         .receive_ahead = to->plan->receive_ahead > 0 ? to->plan->receive_ahead : 1};
+    *blocking = -1;
     if (from->s->device == to->s->device)
         c.link = -1;
     else
         TRY(lower_link(l, from, to, &c.link, &c.direction, err));
+    if (c.link >= 0 && l->plan->cluster.links[c.link].blocking) *blocking = c.link, c.link = -1;
     l->p->channels[ *index = l->p->n_channels++] = c;
     return OK;
 }
@@ -229,10 +249,13 @@ static enum status make_channels(struct lowering *l, struct error *err)
         int32_t cut = a->plan->last_layer;
         a->activation_out = b->activation_in = l->g->cut[cut];
         a->gradient_in = b->gradient_out = l->gradient_cut[cut];
-        TRY(make_channel(l, a, b, a->activation_out, false, &a->channel_activation_out, err));
+        TRY(make_channel(l, a, b, a->activation_out, false, &a->channel_activation_out,
+                         &a->link_behind, err));
+        b->link_before = a->link_behind;
         b->channel_activation_in = a->channel_activation_out;
         if (a->gradient_in < 0) continue;
-        TRY(make_channel(l, b, a, a->gradient_in, true, &b->channel_gradient_out, err));
+        TRY(make_channel(l, b, a, a->gradient_in, true, &b->channel_gradient_out, &b->link_before,
+                         err));
         a->channel_gradient_in = b->channel_gradient_out;
     }
     return OK;
@@ -268,12 +291,16 @@ struct holder {
 /* What a device's stages hold together, the largest first. */
 static const char *holders_text(const struct lowering *l, const struct lane_build *lane)
 {
-    int64_t bytes[SLOT_CLASS_COUNT + 1] = {0};
+    int64_t bytes[SLOT_CLASS_COUNT + 1] = {0}, reserve = 0;
     int32_t most = 0;
     for (int32_t c = 0; c < lane->n_stages; c++) {
         const struct program_stage *s = &l->p->stages[lane->stages[c]];
-        for (int i = 0; i < SLOT_CLASS_COUNT; i++) bytes[i] += s->class_bytes[i];
-        bytes[SLOT_CLASS_COUNT] += s->buffer_bytes;
+        int32_t cards = s->cards > 1 ? s->cards : 1;
+        for (int i = 0; i < SLOT_CLASS_COUNT; i++)
+            bytes[i] += s->class_bytes[i] /
+                        (i == SLOT_PARAMETER || i == SLOT_GRADIENT || i == SLOT_STATE ? cards : 1);
+        bytes[SLOT_CLASS_COUNT] += s->buffer_bytes / cards;
+        reserve = s->reserve_bytes;
         for (int32_t i = 0; i < s->n_rings; i++)
             most = s->rings[i].count > most ? s->rings[i].count : most;
     }
@@ -283,6 +310,7 @@ static const char *holders_text(const struct lowering *l, const struct lane_buil
         {"gradients", bytes[SLOT_GRADIENT]},
         {"optimizer state", bytes[SLOT_STATE]},
         {"scratch", bytes[SLOT_SCRATCH]},
+        {"reserve", reserve},
         {"collective buffers", bytes[SLOT_CLASS_COUNT]}};
     enum { N = sizeof h / sizeof *h };
     for (int i = 1; i < N; i++)
@@ -365,6 +393,25 @@ static void make_arrays(struct lowering *l)
     l->rerun = ARENA_ARRAY(l->a, bool, (size_t)l->g->n_ops);
 }
 
+/* What was measured whole can neither be split nor be shared by any number of cards. */
+static enum status check_measured(const struct lowering *l, const struct stage_build *b,
+                                  struct error *err)
+{
+    const struct graph *g = l->g;
+    for (int32_t i = 0; i < g->n_forward; i++) {
+        if (g->ops[i].kind != OP_measured_forward || !lower_owns(b, g->ops[i].layer)) continue;
+        if (b->split)
+            return lower_error(l, b, err, ERR_INPUT,
+                               "the backward of a measured layer is one: its order has F and B");
+        const struct shares *s = g->tensors[g->ops[i].output[1]].shares;
+        if (s && shares_at(s, b->s->cards) < 0)
+            return lower_error(l, b, err, ERR_INPUT,
+                               "layer %s was not measured on %" PRId32 " cards",
+                               g->layer_name[g->ops[i].layer], b->s->cards);
+    }
+    return OK;
+}
+
 enum status lower_plan_graph(struct arena *a, const struct plan *p, const struct graph *g,
                              const struct lower_options *o, struct program *out, struct error *err)
 {
@@ -378,6 +425,7 @@ enum status lower_plan_graph(struct arena *a, const struct plan *p, const struct
     make_arrays(&l);
     TRY(make_channels(&l, err));
     TRY(lower_orders(&l, err));
+    for (int32_t i = 0; i < out->n_stages; i++) TRY(check_measured(&l, &l.stages[i], err));
     TRY(lower_groups(&l, err));
     lower_launches(&l);
     for (int32_t i = 0; i < out->n_stages; i++) {

@@ -49,6 +49,8 @@ struct stage_build {
     int64_t last_weight; /* position in the lane of the call that completes the step's gradients */
 
     int32_t activation_in, activation_out, gradient_in, gradient_out; /* tensors or -1 */
+    int32_t link_before,
+        link_behind; /* that the compute stream waits for, to the stages before and behind; -1 */
     int32_t channel_activation_in, channel_activation_out, channel_gradient_in,
         channel_gradient_out;
 

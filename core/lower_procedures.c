@@ -41,6 +41,7 @@ static struct program_op *add_op(struct writer *w, struct program_op op)
     op.shapes.n_inputs = op.n_inputs, op.shapes.n_outputs = op.n_outputs;
     for (int32_t i = 0; i < op.n_inputs; i++) op.shapes.input[i] = s->slots[op.input[i]].shape;
     for (int32_t i = 0; i < op.n_outputs; i++) op.shapes.output[i] = s->slots[op.output[i]].shape;
+    if (s->cards > 1) op.attrs.cards = s->cards;
     op.key = op_key(op.kind, &op.attrs, &op.shapes, op.dtype);
     s->ops[s->n_ops] = op;
     emit(w, INSTR_COMPUTE, s->n_ops);
@@ -99,10 +100,39 @@ static void add_graph_op(struct writer *w, int32_t index, bool again)
     for (int32_t k = 0; k < op->n_inputs; k++) x.input[k] = slot[op->input[k]];
     for (int32_t k = 0; k < op->n_outputs; k++) {
         x.output[k] = slot[op->output[k]];
+        if (op->kind == OP_measured_forward && k == 1)
+            x.attrs.kept = shape_last(&w->b->s->slots[x.output[k]].shape);
+        if (op->kind == OP_measured_backward && k == 1)
+            x.attrs.kept = shape_last(&w->b->s->slots[x.input[1]].shape);
         if (l->g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT)
             x.attrs.accumulate = !l->plan->deterministic;
     }
     add_op(w, x);
+}
+
+/* Where the compute stream itself carries a message, both ends are busy while it passes: the sender from when it is
+ * handed over, the receiver from when it takes it up. Each of the cards that share a stage sends its part, and the
+ * receiving ones make it whole again. */
+static void add_carrying(struct writer *w, int32_t link, enum phase phase, int32_t channel,
+                         int32_t slot, bool received)
+{
+    static const char *const names[2][2] = {{"send", "receive"}, {"send_grad", "receive_grad"}};
+    if (link < 0) return;
+    const struct program_stage *s = w->b->s;
+    const char *name = names[w->l->p->channels[channel].gradient][received];
+    struct program_op op = {.kind = OP_message,
+                            .phase = phase,
+                            .attrs = {.link = link},
+                            .name = name,
+                            .layer =
+                                received == (phase == PHASE_F) ? s->first_layer : s->last_layer,
+                            .n_inputs = 1,
+                            .input = {slot}};
+    add_op(w, op);
+    if (!received) return;
+    op.kind = OP_assemble, op.attrs = (struct op_attrs){0};
+    op.name = arena_printf(w->l->a, "%s.assemble", name);
+    add_op(w, op);
 }
 
 static void forward_procedure(struct writer *w)
@@ -115,13 +145,21 @@ static void forward_procedure(struct writer *w)
             emit(w, INSTR_LOAD, -1);
             break;
         }
-    if (b->activation_in >= 0) emit(w, INSTR_RECEIVE, b->channel_activation_in);
+    if (b->activation_in >= 0) {
+        emit(w, INSTR_RECEIVE, b->channel_activation_in);
+        add_carrying(w, b->link_before, PHASE_F, b->channel_activation_in,
+                     l->slot_forward[b->activation_in], true);
+    }
     for (int32_t i = 0; i < g->n_forward; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(b, op->layer)) continue;
         add_graph_op(w, i, false);
         for (int32_t k = 0; k < op->n_outputs; k++) {
-            if (op->output[k] == b->activation_out) emit(w, INSTR_SEND, b->channel_activation_out);
+            if (op->output[k] == b->activation_out) {
+                emit(w, INSTR_SEND, b->channel_activation_out);
+                add_carrying(w, b->link_behind, PHASE_F, b->channel_activation_out,
+                             l->slot_forward[op->output[k]], false);
+            }
             if (g->tensors[op->output[k]].role == TENSOR_LOSS)
                 emit(w, INSTR_LOSS, l->slot_forward[op->output[k]]);
         }
@@ -134,6 +172,8 @@ static void receive_gradient(struct writer *w)
     struct stage_build *b = w->b;
     if (b->gradient_in < 0) return;
     emit(w, INSTR_RECEIVE, b->channel_gradient_in);
+    add_carrying(w, b->link_behind, PHASE_I, b->channel_gradient_in,
+                 w->l->slot_back[b->gradient_in], true);
     if (b->gradient_copy < 0) return;
     const char *name = w->l->g->tensors[b->gradient_in].name;
     add_zero(w, PHASE_I, b->s->first_layer, arena_printf(w->l->a, "%s.pass.zero", name),
@@ -177,6 +217,8 @@ static void gradient_ops(struct writer *w, enum part part)
                 add_gradient(w, op, op->output[k]);
             } else if (op->output[k] == w->b->gradient_out && w->b->gradient_copy < 0) {
                 emit(w, INSTR_SEND, w->b->channel_gradient_out);
+                add_carrying(w, w->b->link_before, PHASE_I, w->b->channel_gradient_out,
+                             l->slot_back[op->output[k]], false);
             }
     }
 }

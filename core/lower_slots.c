@@ -24,13 +24,22 @@ static int32_t add_slot(struct lowering *l, struct stage_build *b, struct slot s
     return out->n_slots++;
 }
 
-static struct slot slot_like(const struct lowering *l, int32_t tensor, enum slot_class class)
+/* A stage of several cards lays out what one of them holds. */
+static struct shape shape_on(const struct stage_build *b, const struct tensor *t)
+{
+    struct shape shape = t->shape;
+    if (t->shares) shape.dim[shape.rank - 1] = shares_at(t->shares, b->s->cards);
+    return shape;
+}
+
+static struct slot slot_like(const struct lowering *l, const struct stage_build *b, int32_t tensor,
+                             enum slot_class class)
 {
     const struct tensor *t = &l->g->tensors[tensor];
     return (struct slot){.name = t->name,
                          .class = class,
                          .dtype = t->dtype,
-                         .shape = t->shape,
+                         .shape = shape_on(b, t),
                          .ring = -1,
                          .parameter = -1,
                          .input = t->role == TENSOR_INPUT ? (int32_t)t->input : -1};
@@ -58,7 +67,7 @@ static int32_t find_ring(struct lowering *l, struct stage_build *b, struct ring 
 static int32_t ring_slot(struct lowering *l, struct stage_build *b, int32_t tensor,
                          struct ring life, int32_t group)
 {
-    struct slot s = slot_like(l, tensor, SLOT_RING);
+    struct slot s = slot_like(l, b, tensor, SLOT_RING);
     s.ring = find_ring(l, b, life, group);
     s.offset_bytes = b->s->rings[s.ring].stride_bytes;
     int32_t index = add_slot(l, b, s);
@@ -78,7 +87,7 @@ static int32_t made_slot(struct lowering *l, struct stage_build *b, int32_t tens
                          uint8_t uses, int32_t sent)
 {
     enum part last = last_part(uses, born);
-    if (last == born && sent < 0) return add_slot(l, b, slot_like(l, tensor, SLOT_SCRATCH));
+    if (last == born && sent < 0) return add_slot(l, b, slot_like(l, b, tensor, SLOT_SCRATCH));
     char death = last > born ? part_letter(b, last) : 'S';
     return ring_slot(
         l, b, tensor,
@@ -92,7 +101,8 @@ static int32_t made_slot(struct lowering *l, struct stage_build *b, int32_t tens
 static size_t block_name(const char *op)
 {
     const char *number = strchr(op, '.');
-    const char *end = number && number[1] >= '0' && number[1] <= '9' ? strchr(number + 1, '.') : NULL;
+    const char *end =
+        number && number[1] >= '0' && number[1] <= '9' ? strchr(number + 1, '.') : NULL;
     return end ? (size_t)(end - op) : 0;
 }
 
@@ -220,7 +230,7 @@ static void unit_slots(struct lowering *l, struct stage_build *b, int32_t tensor
         l->slot_back[tensor] = l->apart_slot[unit] =
             ring_slot(l, b, tensor, life, lower_group_of_unit(l, b, unit));
     else if (l->plan->deterministic)
-        l->slot_back[tensor] = add_slot(l, b, slot_like(l, tensor, SLOT_SCRATCH));
+        l->slot_back[tensor] = add_slot(l, b, slot_like(l, b, tensor, SLOT_SCRATCH));
     else
         l->slot_back[tensor] = l->sum_slot[unit];
 }
@@ -256,7 +266,7 @@ static int32_t place_slot(struct lowering *l, struct stage_build *b, int32_t ten
                           enum slot_class class, int64_t offset, const char *name,
                           int32_t parameter)
 {
-    struct slot s = slot_like(l, tensor, class);
+    struct slot s = slot_like(l, b, tensor, class);
     if (class == SLOT_STATE) s.dtype = dtype_master(s.dtype);
     s.name = name, s.offset_bytes = offset, s.parameter = parameter;
     return add_slot(l, b, s);

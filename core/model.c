@@ -11,8 +11,10 @@
 
 #include "core/arena.h"
 #include "core/json.h"
+#include "core/model_measured.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -26,7 +28,8 @@ enum {
 /* family  reader */
 #define FAMILIES(X)                                                                                \
     X(gpt2, read_gpt2)                                                                             \
-    X(llama, read_llama) X(mistral, read_llama) X(qwen2, read_llama) X(qwen3, read_llama)
+    X(llama, read_llama)                                                                           \
+    X(mistral, read_llama) X(qwen2, read_llama) X(qwen3, read_llama) X(measured_layers, NULL)
 
 static bool is_family(const struct model *m, const char *family)
 {
@@ -273,8 +276,7 @@ static enum status read_name(const struct node *c, const char *name, struct mode
 static enum status read_attention(const struct node *c, struct model *m, struct error *err)
 {
     const char *text = "";
-    if (given(c, "attn_implementation"))
-        TRY(node_get_text(c, "attn_implementation", &text, err));
+    if (given(c, "attn_implementation")) TRY(node_get_text(c, "attn_implementation", &text, err));
     m->eager = !strcmp(text, "eager");
     return OK;
 }
@@ -300,9 +302,24 @@ enum status model_read(const struct node *c, const char *name, struct model *out
     TRY(node_choice(type, names, &family, err));
     m.family = names[family];
     TRY(read_name(c, name, &m, err));
+    if (!readers[family])
+        return node_error(type, err, "a table of measured layers is the model of a job only");
     TRY(read_attention(c, &m, err));
     TRY(get_double(c, "initializer_range", 0, 10, &m.init_std, err));
     TRY(readers[family](c, &m, err));
+    *out = m;
+    return OK;
+}
+
+enum status model_parse(struct arena *a, const struct node *c, const char *name, struct model *out,
+                        struct error *err)
+{
+    const struct node *type = c->kind == NODE_MAP ? node_get(c, "model_type") : NULL;
+    struct model m = {.family = "measured_layers"};
+    if (!type || type->kind != NODE_SCALAR || strcmp(type->text, m.family) != 0)
+        return model_read(c, name, out, err);
+    TRY(read_name(c, name, &m, err));
+    TRY(measured_model_read(a, c, &m, err));
     *out = m;
     return OK;
 }
@@ -356,28 +373,38 @@ static void write_llama(struct json *j, const struct model *m)
     json_put_int(j, "max_window_layers", m->window ? 0 : m->layers);
 }
 
+static void write_family(struct json *j, const struct model *m)
+{
+    json_put_text(j, "_name_or_path", m->name);
+    json_put_text(j, "model_type", m->family);
+    json_put_int(j, "vocab_size", m->vocabulary);
+    json_put_bool(j, "tie_word_embeddings", m->tied);
+    if (m->eager) json_put_text(j, "attn_implementation", "eager");
+    json_put_double(j, "initializer_range", m->init_std);
+    if (is_family(m, "gpt2"))
+        write_gpt2(j, m);
+    else
+        write_llama(j, m);
+}
+
 const char *model_write(struct arena *a, const struct model *m)
 {
-    size_t n = 4096 + 6 * strlen(m->name); /* a byte of a name is six where it is escaped */
-    char *text = arena_alloc(a, n, 1);
-    FILE *stream = fmemopen(text, n, "w");
-    if (!stream) BUG("fmemopen of %zu bytes", n);
+    char *made = NULL;
+    size_t n = 0;
+    FILE *stream = open_memstream(&made, &n);
+    if (!stream) BUG("open_memstream");
     struct json j;
     json_begin(&j, stream, JSON_LINE);
     json_put_object(&j, NULL);
-    json_put_text(&j, "_name_or_path", m->name);
-    json_put_text(&j, "model_type", m->family);
-    json_put_int(&j, "vocab_size", m->vocabulary);
-    json_put_bool(&j, "tie_word_embeddings", m->tied);
-    if (m->eager) json_put_text(&j, "attn_implementation", "eager");
-    json_put_double(&j, "initializer_range", m->init_std);
-    if (is_family(m, "gpt2"))
-        write_gpt2(&j, m);
+    if (m->measured)
+        measured_model_write(&j, m);
     else
-        write_llama(&j, m);
+        write_family(&j, m);
     json_close(&j);
     json_end(&j);
     fclose(stream);
+    char *text = arena_strdup(a, made);
+    free(made); /* open_memstream's, not the arena's */
     text[strcspn(text, "\n")] = '\0';
     return text;
 }

@@ -9,6 +9,7 @@
 #include "core/model.h"
 
 #include "core/arena.h"
+#include "core/model_measured.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -317,6 +318,8 @@ enum status model_graph(struct arena *a, const struct model *m, enum dtype dtype
                         int64_t microbatch, int64_t sequence_length, struct graph **out,
                         struct error *err)
 {
+    if (m->measured)
+        return measured_model_graph(a, m, dtype, microbatch, sequence_length, out, err);
     if (dtype == DTYPE_int32)
         return error_set(err, ERR_INPUT, "model '%s': int32 is no type to train in", m->name);
     if (sequence_length < 1 || sequence_length > m->max_positions)
@@ -351,8 +354,8 @@ int64_t model_parameters(const struct model *m)
     struct model whole = *m;
     whole.tensor_parallel = 1, whole.sequence_parallel = false;
     struct error err;
-    int64_t n = 0;
-    if (model_graph(a, &whole, DTYPE_fp32, 1, 1, &g, &err) != OK) BUG("%s", err.text);
+    int64_t n = 0, length = m->measured ? m->measured->sequence_length : 1;
+    if (model_graph(a, &whole, DTYPE_fp32, 1, length, &g, &err) != OK) BUG("%s", err.text);
     for (int32_t t = 0; t < g->n_tensors; t++)
         if (g->tensors[t].role == TENSOR_PARAMETER) n += shape_elements(&g->tensors[t].shape);
     arena_free(a);

@@ -23,7 +23,17 @@
 #include <string.h>
 
 /* Attributes that change the work of a kind and so belong to its key; accumulate always does. */
-enum { A_TRANS = 1, A_ERF = 2, A_HEADS = 4, A_HEAD_DIM = 8, A_VOCABULARY = 16, A_DECAY = 32, A_RANKS = 64 };
+enum {
+    A_TRANS = 1,
+    A_ERF = 2,
+    A_HEADS = 4,
+    A_HEAD_DIM = 8,
+    A_VOCABULARY = 16,
+    A_DECAY = 32,
+    A_ROW = 64,
+    A_LINK = 128,
+    A_RANKS = 256
+};
 
 /* How much of an operand's shape matters to the cost: all of it, (rows, last), or its elements. */
 enum layout { WHOLE, ROWS, FLAT };
@@ -39,6 +49,7 @@ struct op_row {
     op_gradient_rule *gradient;
     uint32_t key_attrs;
     enum layout layout;
+    bool any_inputs; /* the shape rule counts them */
     int32_t n_fuses;
     enum op_kind fuses[2];
 };
@@ -132,6 +143,13 @@ static const struct op_row table[OP_KIND_COUNT] = {
                        .gradient = gradient_rule_all_gather, .key_attrs = A_RANKS},
     [OP_reduce_scatter] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_reduce_scatter,
                            .gradient = gradient_rule_reduce_scatter, .key_attrs = A_RANKS},
+    [OP_measured_forward] = {.n_inputs = 2, .n_inputs_or = 1, .n_outputs = 2,
+                             .infer = shapes_measured_forward,
+                             .gradient = gradient_rule_measured_forward, .key_attrs = A_ROW},
+    [OP_measured_backward] = {.n_inputs = 4, .n_outputs = 3, .infer = shapes_measured_backward,
+                              .any_inputs = true, .key_attrs = A_ROW},
+    [OP_message] = {.n_inputs = 1, .infer = shapes_same, .key_attrs = A_LINK, .layout = FLAT},
+    [OP_assemble] = {.n_inputs = 1, .infer = shapes_same, .layout = FLAT},
 };
 /* clang-format on */
 
@@ -175,6 +193,24 @@ char phase_letter(enum phase p) { return "FIWU"[p]; }
 
 const char *op_kind_name(enum op_kind kind) { return kind_names[kind]; }
 
+bool op_is_measured(enum op_kind kind)
+{
+    static const enum op_kind kinds[] = {
+#define X(name) OP_##name,
+        OP_KINDS_MEASURED(X)
+#undef X
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (kinds[i] == kind) return true;
+    return false;
+}
+
+int64_t op_measured_row(const char *model, const char *layer)
+{
+    uint64_t hash = hash_text(hash_text(0, model), layer);
+    return (int64_t)(hash >> 2) + 1; /* positive, and no double is ever made of it */
+}
+
 bool op_kind_parse(const char *name, enum op_kind *out)
 {
     for (int i = 0; i < OP_KIND_COUNT; i++)
@@ -187,7 +223,7 @@ enum status op_infer(enum op_kind kind, const struct op_attrs *attrs, struct op_
 {
     const struct op_row *row = &table[kind];
     int32_t n = shapes->n_inputs;
-    if (n != row->n_inputs && !(row->n_inputs_or && n == row->n_inputs_or))
+    if (n != row->n_inputs && !(row->n_inputs_or && n == row->n_inputs_or) && !row->any_inputs)
         return error_set(err, ERR_INPUT, "%s: takes %d operands, not %d", op_kind_name(kind),
                          row->n_inputs, n);
     shapes->n_outputs = row->n_outputs;
@@ -263,13 +299,19 @@ struct key_attr {
     const char *name;
     int64_t value; /* 0: not printed; the number itself only where the name ends in '=' */
 };
-enum { KEY_ATTRS_MAX = 11 };
+enum { KEY_ATTRS_MAX = 12 };
 
 static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const struct op_shapes *s,
                          struct key_attr out[KEY_ATTRS_MAX])
 {
     uint32_t has = table[kind].key_attrs;
     int32_t n = 0;
+    if (has & A_ROW) {
+        out[n++] = (struct key_attr){"row=", a->row};
+        out[n++] = (struct key_attr){"sequences=", a->sequences};
+        return n;
+    }
+    if (has & A_LINK) out[n++] = (struct key_attr){"link=", a->link};
     out[n++] = (struct key_attr){"ta", (has & A_TRANS) && a->trans_a};
     out[n++] = (struct key_attr){"tb", (has & A_TRANS) && a->trans_b};
     out[n++] = (struct key_attr){"acc", a->accumulate};
@@ -298,7 +340,7 @@ static struct shape key_shape(enum op_kind kind, const struct shape *s)
 static int32_t key_shapes(enum op_kind kind, const struct op_shapes *s,
                           struct shape out[OP_OPERANDS_MAX])
 {
-    int32_t n = s->n_inputs ? s->n_inputs : s->n_outputs;
+    int32_t n = table[kind].key_attrs & A_ROW ? 0 : s->n_inputs ? s->n_inputs : s->n_outputs;
     for (int32_t i = 0; i < n; i++)
         out[i] = key_shape(kind, s->n_inputs ? &s->input[i] : &s->output[i]);
     return n;

@@ -80,10 +80,20 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  * flat_adamw           U   the same over one contiguous run of many parameters; fuses adamw
  * sgd                  U   p, g                          -> p, g=0
  * flat_sgd             U   fuses sgd
+ *
+ * Kinds that nothing computes: a model whose layers were only measured (core/model_measured.h) has them, they are
+ * priced from measured rows and simulated, and no executor runs them.
+ * measured_forward         w (n), x unless first         -> y (b,out), or the loss (1) where out is 0; kept (b,kept)
+ * measured_backward    I   w, kept, x unless first, dy unless last -> dw, work (b,kept), dx unless first; I and W in one
+ * message                  x                             ->            a compute stream carries x over link attrs.link
+ * assemble                 x                             ->            x, come in pieces, made whole on every card
  */
-#define OP_KINDS(X)                                                                                \
+#define OP_KINDS(X) OP_KINDS_COMPUTED(X) OP_KINDS_MEASURED(X)
+#define OP_KINDS_MEASURED(X) X(measured_forward) X(measured_backward) X(message) X(assemble)
+#define OP_KINDS_COMPUTED(X)                                                                       \
     X(matmul)                                                                                      \
-    X(bias) X(bias_grad) X(add) X(multiply) X(gelu) X(gelu_grad) X(silu) X(silu_grad) X(bias_gelu) \
+    X(bias)                                                                                        \
+    X(bias_grad) X(add) X(multiply) X(gelu) X(gelu_grad) X(silu) X(silu_grad) X(bias_gelu)         \
         X(bias_gelu_grad) X(swiglu) X(swiglu_grad) X(layer_norm) X(layer_norm_grad)                \
             X(layer_norm_weight_grad) X(rms_norm) X(rms_norm_grad) X(rms_norm_weight_grad)         \
                 X(embedding) X(embedding_grad) X(rotary) X(attention) X(attention_grad)            \
@@ -112,15 +122,23 @@ struct op_attrs {
     bool inverse;                      /* rotary */
     bool decay;                        /* adamw, sgd */
     int32_t heads, kv_heads, head_dim; /* attention, rotary (heads of its x, head_dim) */
-    int32_t window;     /* attention: positions seen, itself included; 0 = all before */
-    bool eager;         /* attention: masked scores and probabilities are written and read again, with dropout between */
-    int32_t ranks;      /* cards of one device that all_reduce, all_gather, reduce_scatter join; of a norm: > 1 where
+    int32_t window; /* attention: positions seen, itself included; 0 = all before */
+    bool
+        eager; /* attention: masked scores and probabilities are written and read again, with dropout between */
+    int32_t
+        cards; /* > 1: operands are whole, and so many cards of one device each do their part (measured layers) */
+    int32_t
+        ranks; /* cards of one device that all_reduce, all_gather, reduce_scatter join; of a norm: > 1 where
                          * every card has a term of its output's gradient, to be summed first */
     int64_t vocabulary; /* embedding_grad */
     double eps;         /* norms */
     double theta;       /* rotary base */
     struct rope_scaling rope;
-    double scale; /* cross_entropy_grad */
+    double scale;                 /* cross_entropy_grad */
+    int64_t row;                  /* measured_*: which layer was measured, op_measured_row */
+    int64_t sequences, out, kept; /* measured_*: of the microbatch; elements of one sequence */
+    bool first;                   /* measured_*: reads no activation */
+    int32_t link;                 /* message: of the cluster */
 };
 
 struct op_shapes { /* all that FLOPs and bytes depend on */
@@ -129,6 +147,8 @@ struct op_shapes { /* all that FLOPs and bytes depend on */
 };
 
 const char *op_kind_name(enum op_kind kind);
+bool op_is_measured(enum op_kind kind); /* one of the kinds that nothing computes */
+int64_t op_measured_row(const char *model, const char *layer); /* > 0 */
 bool op_kind_parse(const char *name, enum op_kind *out);
 
 /* Fills shapes->output from input. ERR_INPUT with the operator's name and both shapes where they do not fit. */
@@ -143,8 +163,8 @@ int64_t op_bytes_written(enum op_kind kind, const struct op_attrs *attrs,
                          const struct op_shapes *shapes, enum dtype t);
 /* Bytes that one card sends to its neighbour in a ring: all_reduce 2(n-1)/n of its operand, all_gather and
  * reduce_scatter (n-1)/n of the whole; 0 for every other kind. */
-double op_wire_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes,
-                     enum dtype t);
+double op_wire_bytes(enum op_kind kind, const struct op_attrs *attrs,
+                     const struct op_shapes *shapes, enum dtype t);
 bool op_input_is_int32(enum op_kind kind, int32_t input);
 /* The kinds that this kind fuses, in order; count 0 for plain kinds. */
 int32_t op_fuses(enum op_kind kind, enum op_kind out[2]);

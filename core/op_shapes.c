@@ -305,8 +305,8 @@ enum status shapes_cross_entropy_grad(enum op_kind kind, const struct op_attrs *
 }
 
 /* Cards share the positions, dimension 1 of (b, T, d). */
-static enum status need_positions(enum op_kind kind, const struct op_attrs *a, const struct shape *x,
-                                  int64_t divisor, struct error *err)
+static enum status need_positions(enum op_kind kind, const struct op_attrs *a,
+                                  const struct shape *x, int64_t divisor, struct error *err)
 {
     if (x->rank == 3 && a->ranks >= 1 && x->dim[1] % divisor == 0) return OK;
     char text[SHAPE_TEXT_MAX];
@@ -329,5 +329,32 @@ enum status shapes_reduce_scatter(enum op_kind kind, const struct op_attrs *attr
     TRY(need_positions(kind, attrs, &s->input[0], attrs->ranks, err));
     s->output[0] = s->input[0];
     s->output[0].dim[1] /= attrs->ranks;
+    return OK;
+}
+
+/* Nothing is computed from a measured layer's operands: its sizes are what was measured. */
+enum status shapes_measured_forward(enum op_kind kind, const struct op_attrs *attrs,
+                                    struct op_shapes *s, struct error *err)
+{
+    if (s->n_inputs != (attrs->first ? 1 : 2))
+        return error_set(err, ERR_INPUT, "%s: %d operands", op_kind_name(kind), s->n_inputs);
+    s->output[0] =
+        attrs->out ? (struct shape){.rank = 2, .dim = {attrs->sequences, attrs->out}} : vector(1);
+    s->output[1] = (struct shape){.rank = 2, .dim = {attrs->sequences, attrs->kept}};
+    return OK;
+}
+
+enum status shapes_measured_backward(enum op_kind kind, const struct op_attrs *attrs,
+                                     struct op_shapes *s, struct error *err)
+{
+    struct shape kept = {.rank = 2, .dim = {attrs->sequences, attrs->kept}};
+    int32_t n = 2 + !attrs->first + (attrs->out > 0);
+    if (s->n_inputs != n || !shape_equal(&s->input[1], &kept))
+        return error_set(err, ERR_INPUT, "%s: %d operands, the second must be what was kept",
+                         op_kind_name(kind), s->n_inputs);
+    s->n_outputs = 2 + !attrs->first;
+    s->output[0] = s->input[0];
+    s->output[1] = kept;
+    if (!attrs->first) s->output[2] = s->input[2];
     return OK;
 }

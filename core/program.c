@@ -173,9 +173,10 @@ bool procedure_writes_ring(const struct program_stage *s, const struct procedure
 
 int64_t program_stage_bytes(const struct program_stage *s)
 {
-    int64_t bytes = s->buffer_bytes;
-    for (int i = 0; i < SLOT_CLASS_COUNT; i++) bytes += s->class_bytes[i];
-    return bytes;
+    int64_t shared = s->buffer_bytes + s->class_bytes[SLOT_PARAMETER] +
+                     s->class_bytes[SLOT_GRADIENT] + s->class_bytes[SLOT_STATE];
+    if (s->cards > 1) shared = (shared + s->cards - 1) / s->cards;
+    return shared + s->class_bytes[SLOT_RING] + s->class_bytes[SLOT_SCRATCH] + s->reserve_bytes;
 }
 
 int64_t program_lane_bytes(const struct program *p, int32_t lane)

@@ -111,7 +111,7 @@ static enum status read_ring(struct reader *r, const struct program *p, struct r
     return words_int(r, -1, p->n_channels - 1, &x->received);
 }
 
-static enum status read_attrs(struct reader *r, struct op_attrs *a)
+static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_attrs *a)
 {
     int32_t flags;
     TRY(words_int(r, 0, 63, &flags));
@@ -130,7 +130,12 @@ static enum status read_attrs(struct reader *r, struct op_attrs *a)
                          &a->rope.original_max_position,
                          &a->scale};
     for (size_t i = 0; i < sizeof doubles / sizeof *doubles; i++) TRY(words_double(r, doubles[i]));
-    return OK;
+    if (!op_is_measured(kind)) return OK;
+    int64_t *sizes[] = {&a->row, &a->sequences, &a->out, &a->kept};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        TRY(words_int64(r, 0, INT64_MAX, sizes[i]));
+    TRY(words_bool(r, &a->first));
+    return words_int(r, 0, INT32_MAX, &a->link);
 }
 
 static enum status read_op(struct reader *r, const struct program_stage *s, struct program_op *op)
@@ -144,7 +149,7 @@ static enum status read_op(struct reader *r, const struct program_stage *s, stru
     op->phase = phase == 'F' ? PHASE_F : phase == 'I' ? PHASE_I : phase == 'W' ? PHASE_W : PHASE_U;
     TRY(words_dtype(r, &op->dtype));
     TRY(words_int(r, 0, INT32_MAX, &op->layer));
-    TRY(read_attrs(r, &op->attrs));
+    TRY(read_attrs(r, op->kind, &op->attrs));
     TRY(words_int(r, 0, OP_OPERANDS_MAX, &op->n_inputs));
     for (int32_t i = 0; i < op->n_inputs; i++) TRY(words_int(r, 0, s->n_slots - 1, &op->input[i]));
     TRY(words_int(r, 0, OP_OPERANDS_MAX, &op->n_outputs));
@@ -210,7 +215,9 @@ static enum status read_stage_head(struct reader *r, const struct program *p,
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) TRY(words_count(r, counts[i]));
     for (int i = 0; i < SLOT_CLASS_COUNT; i++)
         TRY(words_int64(r, 0, INT64_MAX, &s->class_bytes[i]));
-    return words_int64(r, 0, INT64_MAX, &s->buffer_bytes);
+    TRY(words_int64(r, 0, INT64_MAX, &s->buffer_bytes));
+    TRY(words_int(r, 0, 1 << 16, &s->cards));
+    return words_int64(r, 0, INT64_MAX, &s->reserve_bytes);
 }
 
 static enum status read_stage(struct reader *r, const struct program *p, struct program_stage *s)

@@ -91,6 +91,9 @@ static void write_op(FILE *out, const struct program_op *op)
         put_double(out, a->rope.low_freq_factor);
     put_double(out, a->rope.high_freq_factor), put_double(out, a->rope.original_max_position),
         put_double(out, a->scale);
+    if (op_is_measured(op->kind))
+        put(out, a->row), put(out, a->sequences), put(out, a->out), put(out, a->kept),
+            put(out, a->first), put(out, a->link);
     put(out, op->n_inputs), put_list(out, op->input, op->n_inputs);
     put(out, op->n_outputs), put_list(out, op->output, op->n_outputs);
     fputc('\n', out);
@@ -139,7 +142,7 @@ static void write_stage(FILE *out, const struct program_stage *s)
     put(out, s->n_slots), put(out, s->n_rings), put(out, s->n_ops), put(out, s->n_parameters),
         put(out, s->n_procedures);
     for (int i = 0; i < SLOT_CLASS_COUNT; i++) put(out, s->class_bytes[i]);
-    put(out, s->buffer_bytes);
+    put(out, s->buffer_bytes), put(out, s->cards), put(out, s->reserve_bytes);
     fputc('\n', out);
     write_memory(out, s);
     for (int32_t i = 0; i < s->n_ops; i++) write_op(out, &s->ops[i]);

@@ -98,9 +98,21 @@ static enum status check_inputs(const struct worker *w, const struct program_sta
     return OK;
 }
 
+static enum status check_kernels(const struct program_stage *s, struct error *err)
+{
+    for (int32_t i = 0; i < s->n_ops; i++)
+        if (op_is_measured(s->ops[i].kind))
+            return error_set(err, ERR_INPUT,
+                             "%s: layers that were only measured have no kernels: this program is "
+                             "simulated, not run",
+                             s->ops[i].name);
+    return OK;
+}
+
 static enum status check_program(const struct worker *w, struct error *err)
 {
     for (int32_t i = 0; i < w->n_chunks; i++) TRY(check_inputs(w, w->chunks[i].stage, err));
+    for (int32_t i = 0; i < w->n_chunks; i++) TRY(check_kernels(w->chunks[i].stage, err));
     for (int32_t i = 0; i < w->p->n_channels; i++)
         if (w->p->channels[i].bytes > INT32_MAX)
             return error_set(err, ERR_INPUT,

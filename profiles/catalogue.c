@@ -34,6 +34,8 @@ static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_
 #define PL_LA PL "; " LA
 #define LA_PL LA "; " PL
 #define GENERATION "PCIe generation, 16 lanes"
+#define SAILOR "Sailor's artifact, cluster_config.json"
+#define GH "NVIDIA GH200 white paper via datacrunch.io"
 #define SAME_CHIP "H100-SXM5: same chip and clock"
 #define ASSUMED "assumed: one core of a server"
 
@@ -128,6 +130,8 @@ static const struct catalogue_device table[] = {
      .memory_Bps = LOW(616.0 * GB, LIST),
      .pcie_Bps = MEDIUM(16.0 * GB, GENERATION),
      .watts = LOW(250.0, LIST)},
+    /* no sheet seen for the rest; memory as its owners state it in bytes */
+    {.id = "Titan-RTX", CUDA(75), .memory_bytes = MEDIUM(25769803776.0, SAILOR)},
     {.id = "A100-SXM4-40",
      CUDA(80),
      .memory_bytes = HIGH(40.0 * GB, LA_PL),
@@ -247,6 +251,13 @@ static const struct catalogue_device table[] = {
      CUDA(90),
      .fp16_flops = MEDIUM(835.0 * TERA, TT),
      .bf16_flops = MEDIUM(835.0 * TERA, TT)},
+    /* memory bandwidth up to 4000 */
+    {.id = "GH200-96",
+     CUDA(90),
+     .memory_bytes = MEDIUM(102625181696.0, SAILOR),
+     .memory_Bps = MEDIUM(4000.0 * GB, GH),
+     .fp32_flops = MEDIUM(67.0 * TERA, SAME_CHIP),
+     .nvlink_Bps = MEDIUM(450.0 * GB, SAME_CHIP)},
     /* no sheet seen for fp32: the chip and clock are the H100-SXM5's */
     {.id = "H200-SXM",
      CUDA(90),

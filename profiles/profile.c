@@ -9,6 +9,7 @@
 #include "core/arena.h"
 #include "profiles/catalogue.h"
 #include "profiles/fit.h"
+#include "profiles/measured.h"
 #include "traces/quantile.h"
 
 #include <math.h>
@@ -129,9 +130,10 @@ void profile_issue(const struct profile *p, const struct cluster *c, int32_t typ
     *join = prior.join;
 }
 
-static enum status prior_seconds(const struct profile *p, const struct device_type *type, enum op_kind kind,
-                                 const struct op_attrs *attrs, const struct op_shapes *shapes,
-                                 enum dtype t, double *out, struct error *err)
+static enum status prior_seconds(const struct profile *p, const struct device_type *type,
+                                 enum op_kind kind, const struct op_attrs *attrs,
+                                 const struct op_shapes *shapes, enum dtype t, double *out,
+                                 struct error *err)
 {
     const struct catalogue_device *d = NULL;
     TRY(catalogue_find(type->catalogue, &d, err));
@@ -163,6 +165,11 @@ enum status profile_op_seconds(const struct profile *p, const struct cluster *c,
 {
     const struct device_type *d = &c->types[type];
     double slowdown = d->slowdown > 0 ? d->slowdown : 1, seconds = 0;
+    if (op_is_measured(kind)) {
+        TRY(measured_op_seconds(p, d, kind, attrs, shapes, t, &seconds, source, err));
+        *out = seconds * factor_of(p, d->name, kind);
+        return OK;
+    }
     char own[256];
     int length = snprintf(own, sizeof own, "type:%s", d->name);
     const struct op_row *row = length < (int)sizeof own ? profile_row(p, own, key) : NULL;
@@ -171,18 +178,20 @@ enum status profile_op_seconds(const struct profile *p, const struct cluster *c,
         *out = row->seconds * slowdown;
         return OK;
     }
-    row = profile_row(p, d->catalogue, key);
+    double cards = attrs && attrs->cards > 1 ? attrs->cards : 1; /* each does its part */
+    row = cards > 1 ? NULL : profile_row(p, d->catalogue, key);
     const struct op_fit *fit = row ? NULL : fit_of(p, d->catalogue, kind, t);
     if (row) {
         *source = SOURCE_MEASURED;
         seconds = row->seconds;
     } else if (fit) {
         *source = SOURCE_FITTED;
-        seconds = fit->constant_s + fit->s_per_flop * op_flops(kind, attrs, shapes) +
-                  fit->s_per_byte * bytes_of(kind, attrs, shapes, t);
+        seconds = fit->constant_s + fit->s_per_flop * op_flops(kind, attrs, shapes) / cards +
+                  fit->s_per_byte * bytes_of(kind, attrs, shapes, t) / cards;
     } else {
         *source = SOURCE_CATALOGUE;
         TRY(prior_seconds(p, d, kind, attrs, shapes, t, &seconds, err));
+        seconds /= cards;
         double scale = scale_of(p, d->catalogue, kind, t);
         if (scale > 0) {
             *source = SOURCE_FITTED;
@@ -204,7 +213,7 @@ bool profile_serves(const struct profile *p, const struct cluster *c)
         if (!found) return false;
     }
     for (size_t i = 0; i < p->n_ops; i++) {
-        bool found = !strncmp(p->ops[i].base, "type:", 5);
+        bool found = !strncmp(p->ops[i].base, "type:", 5) || strcmp(p->ops[i].base, "host") != 0;
         for (int32_t t = 0; t < c->n_types && !found; t++)
             found = !strcmp(p->ops[i].base, c->types[t].catalogue);
         if (!found) return false;
@@ -267,7 +276,8 @@ enum status profile_fit_ops(struct arena *a, struct profile *p, struct error *er
     size_t n = 0, capacity = 0;
     profile_sort(p);
     for (size_t i = 0; i < p->n_ops; i++)
-        if (strncmp(p->ops[i].base, "type:", 5) != 0) rows[n++] = &p->ops[i];
+        if (strncmp(p->ops[i].base, "type:", 5) != 0 && !op_is_measured(p->ops[i].kind))
+            rows[n++] = &p->ops[i];
     if (n) qsort(rows, n, sizeof *rows, by_kind);
     p->fits = NULL;
     p->n_fits = 0;
@@ -308,7 +318,9 @@ static size_t shares_of(const struct profile *p, struct share *out)
     for (size_t i = 0; i < p->n_ops; i++) {
         const struct op_row *row = &p->ops[i];
         const struct catalogue_device *d = NULL;
-        if (!strncmp(row->base, "type:", 5) || catalogue_find(row->base, &d, NULL) != OK) continue;
+        if (!strncmp(row->base, "type:", 5) || op_is_measured(row->kind) ||
+            catalogue_find(row->base, &d, NULL) != OK)
+            continue;
         double value =
             row->seconds / catalogue_roofline_seconds(d, row->flops, row->bytes, row->dtype);
         if (!isfinite(value) || !(value > 0) || !(row->bytes > 0)) continue;
@@ -389,6 +401,28 @@ enum status profile_fit_link(struct arena *a, struct profile *p, const char *nam
     return OK;
 }
 
+/* The slowest of what the types at both ends have as a curve. */
+static bool curve_between(const struct profile *p, const struct cluster *c, const struct link *l,
+                          struct link_model *out)
+{
+    int32_t first[2], n[2];
+    for (int k = 0; k < 2; k++) {
+        first[k] = l->of_devices ? l->end[k] : c->nodes[l->end[k]].first_device;
+        n[k] = l->of_devices ? 1 : c->nodes[l->end[k]].n_devices;
+    }
+    bool any = false;
+    for (int32_t i = 0; i < n[0]; i++)
+        for (int32_t k = 0; k < n[1]; k++) {
+            const struct device *a = &c->devices[first[0] + i], *b = &c->devices[first[1] + k];
+            struct link_model m;
+            if (!measured_link(p, &c->types[a->type], &c->types[b->type], a->node == b->node, &m))
+                return false;
+            if (!any || m.bandwidth_Bps < out->bandwidth_Bps) *out = m;
+            any = true;
+        }
+    return any;
+}
+
 enum status profile_link(const struct profile *p, const struct cluster *c, int32_t link,
                          struct link_model *out, struct error *err)
 {
@@ -400,6 +434,7 @@ enum status profile_link(const struct profile *p, const struct cluster *c, int32
         *out = p->links[i].model;
         return OK;
     }
+    if (!(l->bandwidth_Bps > 0) && curve_between(p, c, l, out)) return OK;
     if (!(l->bandwidth_Bps > 0))
         return error_set(err, ERR_INPUT,
                          "link %s has no bandwidth: state it in the cluster file or measure it "

@@ -50,6 +50,17 @@ static void grow(struct cost *k)
             *find(k, old.entries[i].type - 1, old.entries[i].key) = old.entries[i];
 }
 
+/* A message that a compute stream carries takes what it would take on its link. */
+static enum status message_ns(struct cost *k, const struct program_op *op, int64_t *out_ns,
+                              struct error *err)
+{
+    struct cost_link l;
+    TRY(cost_link(k, op->attrs.link, &l, err));
+    int64_t bytes = shape_elements(&op->shapes.input[0]) * dtype_bytes(op->dtype);
+    *out_ns = cost_occupancy_ns(&l, bytes) + l.latency_ns;
+    return OK;
+}
+
 enum status cost_op(struct cost *k, int32_t type, const struct program_op *op, int64_t *out_ns,
                     struct error *err)
 {
@@ -60,6 +71,7 @@ enum status cost_op(struct cost *k, int32_t type, const struct program_op *op, i
     }
     double seconds = 0;
     enum source source;
+    if (op->kind == OP_message) return message_ns(k, op, out_ns, err);
     if (type < 0 || type >= k->cluster->n_types)
         return error_set(err, ERR_INPUT, "operator %s on unknown device type %" PRId32, op->name,
                          type);
@@ -97,7 +109,11 @@ enum status cost_link(struct cost *k, int32_t link, struct cost_link *out, struc
         return error_set(err, ERR_INPUT,
                          "link %s: bandwidth %g B/s and latency %g s cannot be simulated",
                          k->cluster->links[link].name, m.bandwidth_Bps, m.latency_s);
-    *out = (struct cost_link){m.bandwidth_Bps, ns_from_s(m.latency_s)};
+    *out = (struct cost_link){m.bandwidth_Bps, ns_from_s(m.latency_s), NULL};
+    if (!m.n_points) return OK;
+    struct link_model *curve = ARENA_ARRAY(k->arena, struct link_model, 1);
+    *curve = m;
+    out->curve = curve;
     return OK;
 }
 
@@ -112,7 +128,8 @@ int32_t cost_link_index(const struct cost *k, int32_t hint, const char *name)
 
 int64_t cost_occupancy_ns(const struct cost_link *l, int64_t bytes)
 {
-    double seconds = (double)bytes / l->bandwidth_Bps;
+    double Bps = l->curve ? link_model_Bps(l->curve, (double)bytes) : l->bandwidth_Bps;
+    double seconds = (double)bytes / Bps;
     return seconds <= s_from_ns(COST_MOST_NS) ? ns_from_s(seconds) : COST_MOST_NS;
 }
 

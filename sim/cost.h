@@ -20,6 +20,7 @@ int64_t cost_issue(const struct cost *k, int32_t type, const struct program_op *
 struct cost_link {
     double bandwidth_Bps;
     int64_t latency_ns;
+    const struct link_model *curve; /* where bandwidth depends on size; the cost's, else NULL */
 };
 MUST_CHECK enum status cost_link(struct cost *k, int32_t link, struct cost_link *out,
                                  struct error *err);

@@ -303,7 +303,7 @@ static void add_sends(struct trace *t, int32_t step)
 START_TEST(links_are_fitted_from_real_traffic_only)
 {
     struct prediction x = {1000, 1000, 0};
-    struct link_row stated = {"lan", {1e-5, 1e9, 0, 0, 1, SOURCE_MEASURED}};
+    struct link_row stated = {"lan", {1e-5, 1e9, 0, 0, 1, SOURCE_MEASURED, 0, {{0, 0}}}};
     parent.links = &stated;
     parent.n_links = 1;
     for (int emulated = 0; emulated < 2; emulated++) {

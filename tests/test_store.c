@@ -61,8 +61,8 @@ static struct profile example(uint64_t seed, size_t n)
          .rows = 12},
         {.base = "host", .kind = OP_matmul, .dtype = DTYPE_fp64, .constant_s = 2e-6, .rows = 4}};
     static struct link_row links[] = {
-        {"bus", {5e-6, 8e9, 0.02, 1024, 1 << 20, SOURCE_FITTED}},
-        {"lan \"one\"", {50e-6, 1e9, 0, 0, INT64_MAX, SOURCE_STATED}}};
+        {"bus", {5e-6, 8e9, 0.02, 1024, 1 << 20, SOURCE_FITTED, 0, {{0, 0}}}},
+        {"lan \"one\"", {50e-6, 1e9, 0, 0, INT64_MAX, SOURCE_STATED, 0, {{0, 0}}}}};
     static struct factor_row factors[] = {{"slow", OP_matmul, 1.1, 7, "run:x"},
                                           {"*", OP_add, 0.9, 3, "run:x"},
                                           {"*", -1, 1.02, 20, "run:x, y"}};

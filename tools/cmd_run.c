@@ -69,6 +69,11 @@ static enum status load(struct arena *a, const struct request *q, struct plan *p
                          "%s: its devices are %d cards each that share every operator: such a plan "
                          "is simulated, never run",
                          q->plan, plan->job.model.tensor_parallel);
+    if (plan->job.model.measured)
+        return error_set(err, ERR_INPUT,
+                         "%s: model %s is a table of measured layers: it has no operators to run; "
+                         "musher simulate predicts the plan",
+                         q->plan, plan->job.model.name);
     plan->deterministic |= q->deterministic;
     if (q->seed) plan->seed = plan->job.seed = (uint64_t)q->seed;
     return common_lower(a, plan, true, program, err);

@@ -52,7 +52,7 @@ int32_t csv_column(const struct csv *c, const char *name); /* -1 */
 MUST_CHECK enum status csv_number(const struct csv *c, int32_t row, const char *column, double *out,
                                   struct error *err);
 MUST_CHECK enum status csv_count(const struct csv *c, int32_t row, const char *column, int64_t most,
-                                 int64_t *out, struct error *err); /* >= 1 */
+                                 int64_t *out, struct error *err);          /* >= 1 */
 const char *csv_text(const struct csv *c, int32_t row, const char *column); /* "" where absent */
 
 /* By its header. ERR_INPUT that lists the formats. */
@@ -62,7 +62,8 @@ MUST_CHECK enum status published_recognise(const struct csv *c, enum published_f
 struct published_row { /* a step as the table lays it out */
     const char *name;
     int64_t hidden, heads, layers, sequence, vocabulary;
-    int64_t cards, stages, replicas, chunks; /* tensor, pipeline, data parallel; chunks of layers a stage */
+    int64_t cards, stages, replicas,
+        chunks; /* tensor, pipeline, data parallel; chunks of layers a stage */
     int64_t global_batch, microbatch;
     enum recompute recompute;
     bool sequence_parallel;
@@ -71,13 +72,12 @@ struct published_row { /* a step as the table lays it out */
     double parameters_bytes, activations_none_bytes, activations_selective_bytes;
 };
 /* Not for PUBLISHED_ZERO_BUBBLE, whose rows give parts of a step. ERR_INPUT with file:line and column. */
-MUST_CHECK enum status published_row(struct arena *a, const struct csv *c,
-                                     enum published_format f, int32_t row,
-                                     struct published_row *out, struct error *err);
+MUST_CHECK enum status published_row(struct arena *a, const struct csv *c, enum published_format f,
+                                     int32_t row, struct published_row *out, struct error *err);
 
 /* What a message takes beside its bytes, in seconds: set where nodes and ports are laid out; part of a fit. */
 struct published_wires {
-    double message_s;         /* from stage to stage: handshake and waiting of the framework */
+    double message_s;          /* from stage to stage: handshake and waiting of the framework */
     double network_efficiency; /* share of a port's rate */
 };
 /* A fit: constants of one base, and of wires, with their id and the rows they were trained on. */

@@ -35,8 +35,7 @@ double *published_constant(struct published_fit *f, const char *name)
 const char *published_constants(struct arena *a)
 {
     const char *list = constants[0].name;
-    for (int i = 1; i < N_CONSTANTS; i++)
-        list = arena_printf(a, "%s, %s", list, constants[i].name);
+    for (int i = 1; i < N_CONSTANTS; i++) list = arena_printf(a, "%s, %s", list, constants[i].name);
     return list;
 }
 
@@ -72,8 +71,8 @@ struct search {
     struct published_fit *fit;
     int32_t n, n_constants;
     double *value[CONSTANTS_MAX];
-    double *residual;           /* (n) */
-    double *slope;              /* (n, n_constants) */
+    double *residual;                                /* (n) */
+    double *slope;                                   /* (n, n_constants) */
     double normal[CONSTANTS_MAX][CONSTANTS_MAX + 1]; /* slopeᵀ·slope | slopeᵀ·residual */
 };
 
@@ -170,8 +169,7 @@ static enum status step(struct search *s, double *sum, double *scratch, bool *be
     return OK;
 }
 
-static enum status leave_out(struct search *s, double *scratch, double *left_out,
-                             struct error *err)
+static enum status leave_out(struct search *s, double *scratch, double *left_out, struct error *err)
 {
     int32_t p = s->n_constants;
     TRY(slopes(s, scratch, err));
@@ -193,7 +191,7 @@ enum status published_fit(struct published_case *cases, int32_t n, struct publis
     double *scratch = ARENA_ARRAY(a, double, (size_t)n), sum;
     bool better = true;
     s.residual = ARENA_ARRAY(a, double, (size_t)n);
-    s.slope = ARENA_ARRAY(a, double, (size_t)n * (size_t)n_names);
+    s.slope = ARENA_ARRAY(a, double, (size_t)n *(size_t)n_names);
     if (n_names > CONSTANTS_MAX) BUG("%d constants sought", (int)n_names);
     for (int32_t k = 0; k < n_names; k++) {
         s.value[k] = published_constant(fit, names[k]);

@@ -20,8 +20,10 @@
 
 enum { NODE_CARDS = 8, SEQUENCE_MAX = 1 << 20 };
 static const char *const card = "A100-SXM4-80";
-static const double port_Bps = 25e9;  /* 200 Gb/s HDR InfiniBand, one port a card (Narayanan et al. 2021, section 5) */
-static const double hop_s = 8e-6;     /* of a ring's step: between NVLink's 4 and the network's 14 (NCCL's own figures) */
+static const double port_Bps =
+    25e9; /* 200 Gb/s HDR InfiniBand, one port a card (Narayanan et al. 2021, section 5) */
+static const double hop_s =
+    8e-6; /* of a ring's step: between NVLink's 4 and the network's 14 (NCCL's own figures) */
 
 struct layout {
     struct arena *a;
@@ -34,8 +36,8 @@ struct layout {
 static struct layout layout_of(struct arena *a, const struct published_row *row,
                                const struct published_fit *fit, struct plan *p)
 {
-    return (struct layout){
-        a, row, fit, p, row->cards < NODE_CARDS ? (int32_t)(NODE_CARDS / row->cards) : 1};
+    return (struct layout){a, row, fit, p,
+                           row->cards < NODE_CARDS ? (int32_t)(NODE_CARDS / row->cards) : 1};
 }
 
 static int32_t device_of(const struct layout *l, int64_t replica, int64_t stage)
@@ -182,12 +184,12 @@ static enum status make_replicas(struct layout *l, struct error *err)
         q->stages = ARENA_ARRAY(l->a, struct plan_stage, (size_t)n);
         q->schedule = r->chunks > 1 ? schedule_name(SCHEDULE_INTERLEAVED) : NULL;
         for (int64_t s = 0; s < n; s++)
-            q->stages[s] = (struct plan_stage){
-                .first_layer = s ? last[s * blocks - 1] + 1 : 0,
-                .last_layer = s + 1 < n ? last[(s + 1) * blocks - 1] : n_layers - 1,
-                .device = device_of(l, k, s % r->stages),
-                .recompute = r->recompute,
-                .receive_ahead = 2};
+            q->stages[s] = (struct plan_stage){.first_layer = s ? last[s * blocks - 1] + 1 : 0,
+                                               .last_layer = s + 1 < n ? last[(s + 1) * blocks - 1]
+                                                                       : n_layers - 1,
+                                               .device = device_of(l, k, s % r->stages),
+                                               .recompute = r->recompute,
+                                               .receive_ahead = 2};
     }
     return OK;
 }

@@ -1,0 +1,206 @@
+#include "profiles/measured.h"
+
+#include "core/arena.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *measured_base(char buffer[MEASURED_BASE_MAX], const char *catalogue, int32_t cards)
+{
+    int n = snprintf(buffer, MEASURED_BASE_MAX, cards > 1 ? "%.120s x%" PRId32 : "%.120s",
+                     catalogue, cards);
+    if (n < 0 || n >= MEASURED_BASE_MAX) BUG("base of %d bytes", n);
+    return buffer;
+}
+
+/* --- layers ---------------------------------------------------------------------------------- */
+
+struct point {
+    double x, y;
+};
+
+/* The row of one layer with so many sequences. */
+static const struct op_row *row_of(const struct profile *p, const char *base, enum op_kind kind,
+                                   int64_t row, int64_t sequences)
+{
+    struct op_attrs attrs = {.row = row, .sequences = sequences};
+    struct op_shapes none = {0};
+    return profile_row(p, base, op_key(kind, &attrs, &none, DTYPE_fp32));
+}
+
+/* The nearest measured sizes below and above, at most two each, the nearest first. O(sizes tried · log rows). */
+static void neighbours(const struct profile *p, const char *base, enum op_kind kind, int64_t row,
+                       int64_t sequences, struct point below[2], int *n_below,
+                       struct point above[2], int *n_above)
+{
+    *n_below = *n_above = 0;
+    for (int64_t m = sequences - 1; m >= 1 && *n_below < 2; m--) {
+        const struct op_row *r = row_of(p, base, kind, row, m);
+        if (r) below[(*n_below)++] = (struct point){(double)m, r->seconds};
+    }
+    for (int64_t m = sequences + 1; m <= MEASURED_SEQUENCES_MOST && *n_above < 2; m++) {
+        const struct op_row *r = row_of(p, base, kind, row, m);
+        if (r) above[(*n_above)++] = (struct point){(double)m, r->seconds};
+    }
+}
+
+static double on_line(struct point a, struct point b, double x)
+{
+    return a.y + (b.y - a.y) * (x - a.x) / (b.x - a.x);
+}
+
+static bool layer_seconds(const struct profile *p, const char *base, enum op_kind kind, int64_t row,
+                          int64_t sequences, double *out)
+{
+    struct point below[2], above[2];
+    int n_below, n_above;
+    double x = (double)sequences;
+    const struct op_row *there = row_of(p, base, kind, row, sequences);
+    if (there) return *out = there->seconds, true;
+    neighbours(p, base, kind, row, sequences, below, &n_below, above, &n_above);
+    if (!n_below && !n_above) return false;
+    if (n_below && n_above) {
+        *out = on_line(below[0], above[0], x);
+    } else if (n_below) { /* larger than all: at least as long as the largest */
+        *out = n_below > 1 ? on_line(below[1], below[0], x) : below[0].y * x / below[0].x;
+        *out = fmax(*out, below[0].y);
+    } else { /* smaller than all: between its share of the smallest and the whole of it */
+        *out = n_above > 1 ? on_line(above[0], above[1], x) : above[0].y * x / above[0].x;
+        *out = fmin(fmax(*out, above[0].y * x / above[0].x), above[0].y);
+    }
+    return true;
+}
+
+enum measured_reach measured_reach(const struct profile *p, const char *catalogue, int32_t cards,
+                                   int64_t row, int64_t sequences)
+{
+    struct point below[2], above[2];
+    int n_below, n_above;
+    char base[MEASURED_BASE_MAX];
+    measured_base(base, catalogue, cards);
+    if (row_of(p, base, OP_measured_forward, row, sequences)) return MEASURED_THERE;
+    neighbours(p, base, OP_measured_forward, row, sequences, below, &n_below, above, &n_above);
+    return n_below && n_above   ? MEASURED_BETWEEN
+           : n_below || n_above ? MEASURED_BEYOND
+                                : MEASURED_NOT;
+}
+
+/* --- curves ---------------------------------------------------------------------------------- */
+
+const char *measured_curve_row(struct arena *a, bool same_node, const char *catalogue,
+                               int32_t cards, int64_t bytes)
+{
+    return arena_printf(a, "%s/%s/%" PRId32 "@%" PRId64, same_node ? "intra" : "inter", catalogue,
+                        cards, bytes);
+}
+
+/* "inter/A100/4@1048576": cards where the row is of this kind and type, else 0. */
+static int32_t cards_of_row(const char *name, const char *prefix, size_t length, int64_t *bytes)
+{
+    char *end;
+    if (strncmp(name, prefix, length) != 0) return 0;
+    long cards = strtol(name + length, &end, 10);
+    if (*end != '@' || cards < 1 || cards > 1 << 16) return 0;
+    *bytes = strtoll(end + 1, NULL, 10);
+    return (int32_t)cards;
+}
+
+static int by_bytes(const void *x, const void *y)
+{
+    const struct link_point *a = x, *b = y;
+    return (a->bytes > b->bytes) - (a->bytes < b->bytes);
+}
+
+/* The curve for so many cards, else for the next fewer, else for the fewest; points ascend. */
+static bool find_curve(const struct profile *p, bool same_node, const char *catalogue,
+                       int32_t cards, struct link_model *out)
+{
+    char prefix[MEASURED_BASE_MAX + 16];
+    int32_t best = 0;
+    int64_t bytes;
+    size_t length = (size_t)snprintf(prefix, sizeof prefix, "%s/%.120s/",
+                                     same_node ? "intra" : "inter", catalogue);
+    for (size_t i = 0; i < p->n_links; i++) {
+        int32_t n = cards_of_row(p->links[i].name, prefix, length, &bytes);
+        if (!n) continue;
+        if (!best || (n <= cards ? best > cards || n > best : best > cards && n < best)) best = n;
+    }
+    *out = (struct link_model){.source = SOURCE_MEASURED};
+    for (size_t i = 0; i < p->n_links && best; i++)
+        if (cards_of_row(p->links[i].name, prefix, length, &bytes) == best &&
+            out->n_points < LINK_POINTS_MOST)
+            out->points[out->n_points++] =
+                (struct link_point){(double)bytes, p->links[i].model.bandwidth_Bps};
+    if (!out->n_points) return false;
+    qsort(out->points, (size_t)out->n_points, sizeof *out->points, by_bytes);
+    out->bandwidth_Bps = out->points[out->n_points - 1].Bps;
+    out->min_bytes = (int64_t)out->points[0].bytes;
+    out->max_bytes = (int64_t)out->points[out->n_points - 1].bytes;
+    return true;
+}
+
+static int32_t cards_of(const struct device_type *t)
+{
+    return t->tensor_parallel > 1 ? t->tensor_parallel : 1;
+}
+
+static bool curve_of_type(const struct profile *p, const struct device_type *t, bool same_node,
+                          struct link_model *out)
+{
+    if (!find_curve(p, same_node, t->catalogue, cards_of(t), out)) return false;
+    for (int32_t i = 0; i < out->n_points; i++) out->points[i].bytes *= cards_of(t);
+    return true;
+}
+
+bool measured_link(const struct profile *p, const struct device_type *from,
+                   const struct device_type *to, bool same_node, struct link_model *out)
+{
+    struct link_model other;
+    if (!curve_of_type(p, from, same_node, out) || !curve_of_type(p, to, same_node, &other))
+        return false;
+    for (int32_t i = 0; i < out->n_points; i++)
+        out->points[i].Bps = fmin(out->points[i].Bps, link_model_Bps(&other, out->points[i].bytes));
+    out->bandwidth_Bps = out->points[out->n_points - 1].Bps;
+    return true;
+}
+
+/* --- operators ------------------------------------------------------------------------------- */
+
+static enum status assemble_seconds(const struct profile *p, const struct device_type *t,
+                                    const struct op_shapes *shapes, enum dtype dtype, double *out,
+                                    struct error *err)
+{
+    double bytes = (double)(shape_elements(&shapes->input[0]) * dtype_bytes(dtype));
+    int32_t n = cards_of(t);
+    struct link_model m;
+    *out = 0;
+    for (size_t i = 0; i < p->n_fits; i++)
+        if (p->fits[i].kind == OP_assemble && !strcmp(p->fits[i].base, t->catalogue))
+            *out = p->fits[i].constant_s + p->fits[i].s_per_byte * bytes;
+    if (n < 2) return OK;
+    if (!find_curve(p, true, t->catalogue, n, &m))
+        return error_set(err, ERR_INPUT, "no curve of the links among the cards of a node of %s",
+                         t->catalogue);
+    *out += bytes * (n - 1) / n / link_model_Bps(&m, bytes);
+    return OK;
+}
+
+enum status measured_op_seconds(const struct profile *p, const struct device_type *t,
+                                enum op_kind kind, const struct op_attrs *attrs,
+                                const struct op_shapes *shapes, enum dtype dtype, double *out,
+                                enum source *source, struct error *err)
+{
+    char base[MEASURED_BASE_MAX];
+    *source = SOURCE_MEASURED;
+    if (kind == OP_assemble) return assemble_seconds(p, t, shapes, dtype, out, err);
+    if (kind == OP_message) BUG("a message is priced by its link");
+    measured_base(base, t->catalogue, cards_of(t));
+    if (layer_seconds(p, base, kind, attrs->row, attrs->sequences, out)) return OK;
+    return error_set(err, ERR_INPUT,
+                     "this layer was measured with no microbatch on %s; give a profile that has it "
+                     "(musher import)",
+                     base);
+}

@@ -1,0 +1,51 @@
+/* tools/validate_plans.h - plans that somebody ran and measured, predicted with what was imported.
+ *
+ * A CSV with a head; columns in any order, unknown ones are ignored:
+ *   model, else set       model whose table is MODEL.layers.json in the folder of models; a set names it somewhere ("clariden/OPT-350")
+ *   layers_per_stage      "5|7|7|7"
+ *   gpu_per_stage_replica GPU of each stage's replicas, "A100-40+V100-16|GH-96+GH-96", names of tools/sailor.h or of the catalogue
+ *   tp                    cards that share a stage: "4", "4|2" by stage, "4+2|4+2" by stage and replica
+ *   mbs, gbs              sequences of a microbatch, of a step; pp, dp, nodes: checked, where they are there
+ *   real_s_main, real_s_other, max_mem_bytes_main, max_mem_bytes_other: measured, optional; file: the row's name
+ * A row becomes a plan (1F1B, one node for each stage of each replica), is lowered and simulated like any other. Nothing is fitted to the
+ * rows. A row that cannot be predicted keeps its reason.
+ */
+#ifndef TOOLS_VALIDATE_PLANS_H
+#define TOOLS_VALIDATE_PLANS_H
+
+#include "core/error.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct arena;
+
+enum validated { VALIDATED_MAIN, VALIDATED_OTHER, VALIDATED_MEAN, VALIDATED_N };
+struct validated_row {
+    const char *name;
+    int line;
+    const char *why;                /* not predicted: the reason; else NULL */
+    const char *note;               /* extrapolated, or contradicted by the profile; else NULL */
+    double seconds;                 /* predicted */
+    int64_t bytes;                  /* predicted peak of the fullest card */
+    double measured_s[VALIDATED_N]; /* 0: not measured; the mean of what is there */
+    double measured_bytes[VALIDATED_N];
+    double profile_s; /* one replica of one stage: its layers' times alone, else 0 */
+};
+struct validated_summary { /* shares, not percent; of predicted rows that were measured */
+    int32_t rows, predicted, timed, weighed; /* timed, weighed: with measured time, memory */
+    double time[VALIDATED_N], time_bias, time_p90,
+        time_rank; /* mean abs error; against the mean run; Spearman's rho */
+    double memory[VALIDATED_N], memory_bias;
+    double noise; /* mean abs difference of the two runs, relative to the first */
+};
+
+/* models: the folder of *.layers.json. ERR_INPUT: an unreadable CSV or head, no profile. */
+MUST_CHECK enum status validate_plans(struct arena *a, const char *csv, const char *db,
+                                      const char *models, struct validated_row **rows,
+                                      struct validated_summary *out, struct error *err);
+/* Row errors as a share, NAN where nothing was measured. */
+double validated_error(const struct validated_row *r, enum validated which);
+double validated_memory_error(const struct validated_row *r, enum validated which);
+
+#endif
