@@ -110,7 +110,7 @@ static enum status read_head(struct table *t, char **text, int *n, struct error 
 
 struct spot { /* one stage of one replica */
     const char *gpu;
-    int32_t cards, type;
+    int32_t cards, type, node;
 };
 
 struct row_plan {
@@ -122,7 +122,8 @@ struct row_plan {
     int32_t n_stages, n_replicas;
     int64_t layers[STAGES_MOST];
     struct spot *spots; /* (n_replicas, n_stages) */
-    int64_t microbatch, batch;
+    int32_t *device;    /* (n_replicas, n_stages), of the cluster */
+    int64_t microbatch, batch, nodes; /* nodes: 0 where the row does not say */
     struct plan plan;
     const char *note;
 };
@@ -242,7 +243,7 @@ static enum status read_spots(struct row_plan *r, const struct table *t, char *c
     for (int32_t i = 0; i < n; i++) {
         int64_t cards;
         TRY(whole("tp", tp[i], 64, &cards, err));
-        r->spots[i] = (struct spot){gpu[i], (int32_t)cards, -1};
+        r->spots[i] = (struct spot){gpu[i], (int32_t)cards, -1, -1};
     }
     return same("pp", field(t, f, COLUMN_pp), r->n_stages, err);
 }
@@ -256,6 +257,9 @@ static enum status read_row(struct row_plan *r, const struct table *t, char *con
     TRY(read_spots(r, t, f, err));
     TRY(whole("mbs", field(t, f, COLUMN_mbs), MEASURED_SEQUENCES_MOST, &r->microbatch, err));
     TRY(whole("gbs", field(t, f, COLUMN_gbs), 1 << 24, &r->batch, err));
+    r->nodes = 0;
+    if (*field(t, f, COLUMN_nodes))
+        TRY(whole("nodes", field(t, f, COLUMN_nodes), 1 << 16, &r->nodes, err));
     if (r->batch % r->microbatch)
         return error_set(err, ERR_INPUT, "mbs %" PRId64 " does not divide gbs %" PRId64,
                          r->microbatch, r->batch);
@@ -287,39 +291,67 @@ static enum status add_type(struct row_plan *r, struct spot *s, struct error *er
     return OK;
 }
 
-static void add_link(struct row_plan *r, int32_t a, int32_t b)
+static void add_link(struct row_plan *r, int32_t from, int32_t to)
 {
     struct cluster *c = &r->plan.cluster;
-    int32_t direction;
-    if (a == b || cluster_link(c, a, b, &direction) >= 0) return;
+    int32_t direction, a = c->devices[from].node, b = c->devices[to].node;
+    if (from == to || cluster_link(c, from, to, &direction) >= 0) return;
     c->links[c->n_links++] =
         (struct link){.name = arena_printf(r->a, "%s-%s", c->nodes[a].name, c->nodes[b].name),
-                      .n_ends = 2,
+                      .n_ends = a == b ? 1 : 2,
                       .end = {a, b},
                       .blocking = true};
 }
 
-/* One node for each stage of each replica; links from stage to stage and around each stage's replicas. */
+/* Ranks fill nodes in the order of stages, then replicas (DeepSpeed's grid); as many nodes as stages of replicas leave
+ * each its own. */
+static int32_t place(struct row_plan *r)
+{
+    int32_t n = r->n_replicas * r->n_stages, nodes = 0, room = 0;
+    const char *kind = "";
+    for (int32_t k = 0; k < n; k++) {
+        struct spot *s = &r->spots[k % r->n_replicas * r->n_stages + k / r->n_replicas];
+        const struct sailor_gpu *gpu = sailor_gpu(s->gpu);
+        if (r->nodes == n || strcmp(kind, s->gpu) != 0 || room < s->cards) {
+            nodes++;
+            kind = s->gpu;
+            room = gpu ? gpu->node_cards : s->cards;
+        }
+        s->node = nodes - 1;
+        room -= s->cards;
+    }
+    return nodes;
+}
+
+/* Devices by node, and links from stage to stage and around each stage's replicas. */
 static enum status make_cluster(struct row_plan *r, struct error *err)
 {
     struct cluster *c = &r->plan.cluster;
     int32_t n = r->n_replicas * r->n_stages;
-    *c = (struct cluster){.name = SAILOR_CLUSTER};
+    *c = (struct cluster){.name = SAILOR_CLUSTER, .n_nodes = place(r)};
     c->types = ARENA_ARRAY(r->a, struct device_type, (size_t)n);
-    c->nodes = ARENA_ARRAY(r->a, struct node_spec, (size_t)n);
+    c->nodes = ARENA_ARRAY(r->a, struct node_spec, (size_t)c->n_nodes);
     c->devices = ARENA_ARRAY(r->a, struct device, (size_t)n);
     c->links = ARENA_ARRAY(r->a, struct link, 2 * (size_t)n);
-    for (int32_t i = 0; i < n; i++) {
-        TRY(add_type(r, &r->spots[i], err));
-        const char *name = arena_printf(r->a, "r%" PRId32 "s%" PRId32, i / r->n_stages,
-                                        i % r->n_stages);
-        c->nodes[i] = (struct node_spec){name, "localhost", i, 1};
-        c->devices[i] = (struct device){arena_printf(r->a, "%s.0", name), r->spots[i].type, i, 0};
+    r->device = ARENA_ARRAY(r->a, int32_t, (size_t)n);
+    for (int32_t k = 0; k < c->n_nodes; k++) {
+        struct node_spec *node = &c->nodes[k];
+        *node = (struct node_spec){.name = arena_printf(r->a, "n%" PRId32, k),
+                                   .host = "localhost",
+                                   .first_device = c->n_devices};
+        for (int32_t i = 0; i < n; i++) {
+            if (r->spots[i].node != k) continue;
+            TRY(add_type(r, &r->spots[i], err));
+            r->device[i] = c->n_devices;
+            c->devices[c->n_devices++] = (struct device){
+                arena_printf(r->a, "%s.%" PRId32, node->name, node->n_devices), r->spots[i].type,
+                k, node->n_devices};
+            node->n_devices++;
+        }
     }
-    c->n_nodes = c->n_devices = n;
     for (int32_t i = 0; i < n; i++) {
-        if (i % r->n_stages + 1 < r->n_stages) add_link(r, i, i + 1);
-        add_link(r, i, (i + r->n_stages) % n);
+        if (i % r->n_stages + 1 < r->n_stages) add_link(r, r->device[i], r->device[i + 1]);
+        add_link(r, r->device[i], r->device[(i + r->n_stages) % n]);
     }
     return team_complete(c, err);
 }
@@ -348,7 +380,7 @@ static void make_plan(struct row_plan *r, const char *name)
         for (int32_t s = 0; s < r->n_stages; s++) {
             x->stages[s] = (struct plan_stage){.first_layer = layer,
                                                .last_layer = layer + (int32_t)r->layers[s] - 1,
-                                               .device = i * r->n_stages + s,
+                                               .device = r->device[i * r->n_stages + s],
                                                .receive_ahead = 1};
             layer += (int32_t)r->layers[s];
         }

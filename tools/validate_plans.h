@@ -7,7 +7,7 @@
  *   tp                    cards that share a stage: "4", "4|2" by stage, "4+2|4+2" by stage and replica
  *   mbs, gbs              sequences of a microbatch, of a step; pp, dp, nodes: checked, where they are there
  *   real_s_main, real_s_other, max_mem_bytes_main, max_mem_bytes_other: measured, optional; file: the row's name
- * A row becomes a plan (1F1B, one node for each stage of each replica), is lowered and simulated like any other. Nothing is fitted to the
+ * A row becomes a plan (1F1B; nodes are filled in the order of stages, then replicas), is lowered and simulated like any other. Nothing is fitted to the
  * rows. A row that cannot be predicted keeps its reason.
  */
 #ifndef TOOLS_VALIDATE_PLANS_H
