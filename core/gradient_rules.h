@@ -12,8 +12,10 @@
 #define GRADIENT_RULES(X)                                                                          \
     X(matmul)                                                                                      \
     X(bias)                                                                                        \
-    X(add) X(multiply) X(activation) X(bias_gelu) X(swiglu) X(layer_norm) X(rms_norm) X(embedding) \
-        X(rotary) X(attention) X(cross_entropy) X(measured_forward)
+    X(add)                                                                                         \
+    X(multiply)                                                                                    \
+    X(activation) X(bias_gelu) X(swiglu) X(layer_norm) X(rms_norm) X(embedding) X(rotary)          \
+        X(attention) X(cross_entropy) X(measured_forward)
 #define X(name) op_gradient_rule gradient_rule_##name;
 GRADIENT_RULES(X)
 #undef X

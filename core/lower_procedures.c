@@ -123,7 +123,8 @@ static void add_carrying(struct writer *w, int32_t link, enum phase phase, int32
                             .phase = phase,
                             .attrs = {.link = link},
                             .name = name,
-                            .layer = received == (phase == PHASE_F) ? s->first_layer : s->last_layer,
+                            .layer =
+                                received == (phase == PHASE_F) ? s->first_layer : s->last_layer,
                             .n_inputs = 1,
                             .input = {slot}};
     add_op(w, op);

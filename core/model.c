@@ -28,8 +28,8 @@ enum {
 /* family  reader */
 #define FAMILIES(X)                                                                                \
     X(gpt2, read_gpt2)                                                                             \
-    X(llama, read_llama) X(mistral, read_llama) X(qwen2, read_llama) X(qwen3, read_llama)          \
-        X(measured_layers, NULL)
+    X(llama, read_llama)                                                                           \
+    X(mistral, read_llama) X(qwen2, read_llama) X(qwen3, read_llama) X(measured_layers, NULL)
 
 static bool is_family(const struct model *m, const char *family)
 {

@@ -18,8 +18,8 @@ static enum status list_of(const struct node *map, const char *key, size_t most,
     return node_error(*out, err, "must have 1 to %zu members, found %zu", most, (*out)->count);
 }
 
-static enum status read_cards(struct arena *a, const struct node *config,
-                              struct measured_model *m, struct error *err)
+static enum status read_cards(struct arena *a, const struct node *config, struct measured_model *m,
+                              struct error *err)
 {
     const struct node *list;
     TRY(list_of(config, "tensor_parallel", COUNTS_MOST, &list, err));
@@ -76,9 +76,9 @@ static enum status read_layer(struct arena *a, const struct node *n, bool last,
 enum status measured_model_read(struct arena *a, const struct node *config, struct model *out,
                                 struct error *err)
 {
-    static const char *const keys[] = {"model_type",      "version",         "_name_or_path",
-                                       "sequence_length", "tensor_parallel", "layers",
-                                       NULL};
+    static const char *const keys[] = {
+        "model_type", "version", "_name_or_path", "sequence_length", "tensor_parallel",
+        "layers",     NULL};
     struct measured_model *m = ARENA_ARRAY(a, struct measured_model, 1);
     const struct node *n;
     int64_t version;

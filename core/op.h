@@ -83,14 +83,15 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  */
 #define OP_KINDS(X) OP_KINDS_COMPUTED(X) OP_KINDS_MEASURED(X)
 #define OP_KINDS_MEASURED(X) X(measured_forward) X(measured_backward) X(message) X(assemble)
-#define OP_KINDS_COMPUTED(X)                                                                                \
+#define OP_KINDS_COMPUTED(X)                                                                       \
     X(matmul)                                                                                      \
-    X(bias) X(bias_grad) X(add) X(multiply) X(gelu) X(gelu_grad) X(silu) X(silu_grad) X(bias_gelu) \
-        X(bias_gelu_grad) X(swiglu) X(swiglu_grad) X(layer_norm) X(layer_norm_grad)                \
-            X(layer_norm_weight_grad) X(rms_norm) X(rms_norm_grad) X(rms_norm_weight_grad)         \
-                X(embedding) X(embedding_grad) X(rotary) X(attention) X(attention_grad)            \
-                    X(cross_entropy) X(cross_entropy_grad) X(accumulate) X(zero) X(adamw)          \
-                        X(flat_adamw) X(sgd) X(flat_sgd)
+    X(bias)                                                                                        \
+    X(bias_grad)                                                                                   \
+    X(add) X(multiply) X(gelu) X(gelu_grad) X(silu) X(silu_grad) X(bias_gelu) X(bias_gelu_grad)    \
+        X(swiglu) X(swiglu_grad) X(layer_norm) X(layer_norm_grad) X(layer_norm_weight_grad)        \
+            X(rms_norm) X(rms_norm_grad) X(rms_norm_weight_grad) X(embedding) X(embedding_grad)    \
+                X(rotary) X(attention) X(attention_grad) X(cross_entropy) X(cross_entropy_grad)    \
+                    X(accumulate) X(zero) X(adamw) X(flat_adamw) X(sgd) X(flat_sgd)
 enum op_kind {
 #define X(name) OP_##name,
     OP_KINDS(X)
@@ -118,8 +119,8 @@ struct op_attrs {
     double eps;         /* norms */
     double theta;       /* rotary base */
     struct rope_scaling rope;
-    double scale; /* cross_entropy_grad */
-    int64_t row; /* measured_*: which layer was measured, op_measured_row */
+    double scale;                 /* cross_entropy_grad */
+    int64_t row;                  /* measured_*: which layer was measured, op_measured_row */
     int64_t sequences, out, kept; /* measured_*: of the microbatch; elements of one sequence */
     bool first;                   /* measured_*: reads no activation */
     int32_t link;                 /* message: of the cluster */

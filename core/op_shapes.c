@@ -308,8 +308,8 @@ enum status shapes_measured_forward(enum op_kind kind, const struct op_attrs *at
 {
     if (s->n_inputs != (attrs->first ? 1 : 2))
         return error_set(err, ERR_INPUT, "%s: %d operands", op_kind_name(kind), s->n_inputs);
-    s->output[0] = attrs->out ? (struct shape){.rank = 2, .dim = {attrs->sequences, attrs->out}}
-                              : vector(1);
+    s->output[0] =
+        attrs->out ? (struct shape){.rank = 2, .dim = {attrs->sequences, attrs->out}} : vector(1);
     s->output[1] = (struct shape){.rank = 2, .dim = {attrs->sequences, attrs->kept}};
     return OK;
 }

@@ -154,7 +154,8 @@ struct program_stage {
     int32_t microbatches,
         first_microbatch; /* the replica's share and where it starts in the global batch */
     bool recompute;
-    int32_t cards; /* > 1: equal cards that share every operator and each hold their part of parameters, gradients,
+    int32_t
+        cards; /* > 1: equal cards that share every operator and each hold their part of parameters, gradients,
                     * state and collective buffers; rings and scratch are of one card */
     int64_t reserve_bytes; /* of one card, for others than tensors */
     int32_t n_slots, n_rings, n_ops, n_procedures, n_parameters;
@@ -263,8 +264,9 @@ int64_t group_staging_bytes(const struct group *g, const struct group_member *m,
                             const struct program_stage *s);
 /* Whether a call of f writes a slot of the ring (of s): where it has `sent`, the call waits for room first. */
 bool procedure_writes_ring(const struct program_stage *s, const struct procedure *f, int32_t ring);
-int64_t program_stage_bytes(
-    const struct program_stage *s); /* all regions, buffers and the reserve: what one card must hold */
+int64_t
+program_stage_bytes(const struct program_stage
+                        *s); /* all regions, buffers and the reserve: what one card must hold */
 
 void program_write(FILE *out, const struct program *p);
 /* ERR_INPUT with file:line. Checks every index, so that an interpreter may trust what it gets. */

@@ -83,7 +83,9 @@ enum measured_reach measured_reach(const struct profile *p, const char *catalogu
     measured_base(base, catalogue, cards);
     if (row_of(p, base, OP_measured_forward, row, sequences)) return MEASURED_THERE;
     neighbours(p, base, OP_measured_forward, row, sequences, below, &n_below, above, &n_above);
-    return n_below && n_above ? MEASURED_BETWEEN : n_below || n_above ? MEASURED_BEYOND : MEASURED_NOT;
+    return n_below && n_above   ? MEASURED_BETWEEN
+           : n_below || n_above ? MEASURED_BEYOND
+                                : MEASURED_NOT;
 }
 
 /* --- curves ---------------------------------------------------------------------------------- */

@@ -43,9 +43,12 @@ END_TEST
 static const char table[] =
     "{\"model_type\": \"measured_layers\", \"version\": 1, \"_name_or_path\": \"toy\","
     " \"sequence_length\": 8, \"tensor_parallel\": [1, 2], \"layers\": ["
-    "{\"name\": \"first\", \"cost\": \"e\", \"output\": 1000, \"parameters\": [4000, 2000], \"kept\": [0, 0]},"
-    "{\"name\": \"middle\", \"cost\": \"m\", \"output\": 1000, \"parameters\": [8000, 4400], \"kept\": [6000, 4000]},"
-    "{\"name\": \"last\", \"cost\": \"l\", \"output\": 0, \"parameters\": [2000, 1000], \"kept\": [3000, 2000]}]}";
+    "{\"name\": \"first\", \"cost\": \"e\", \"output\": 1000, \"parameters\": [4000, 2000], "
+    "\"kept\": [0, 0]},"
+    "{\"name\": \"middle\", \"cost\": \"m\", \"output\": 1000, \"parameters\": [8000, 4400], "
+    "\"kept\": [6000, 4000]},"
+    "{\"name\": \"last\", \"cost\": \"l\", \"output\": 0, \"parameters\": [2000, 1000], \"kept\": "
+    "[3000, 2000]}]}";
 
 static struct model toy(void)
 {
@@ -156,7 +159,8 @@ START_TEST(a_microbatch_between_two_measured_ones_lies_on_their_line)
     static const struct {
         int64_t sequences;
         double seconds;
-    } cases[] = {{2, 0.002}, {3, 0.0025}, {4, 0.003}, {6, 0.005}, {8, 0.007}, {16, 0.015}, {1, 0.0015}};
+    } cases[] = {{2, 0.002}, {3, 0.0025}, {4, 0.003}, {6, 0.005},
+                 {8, 0.007}, {16, 0.015}, {1, 0.0015}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         MUST(price(&t, cases[i].sequences, &s));
         ck_assert_double_eq_tol(s, cases[i].seconds, 1e-15);
@@ -215,7 +219,8 @@ START_TEST(two_types_meet_at_the_slower_ones_pace_whatever_the_size)
     for (int turn = 0; turn < 2; turn++) {
         ck_assert(measured_link(&rows, turn ? &v : &t, turn ? &t : &v, false, &m));
         ck_assert_double_eq_tol(link_model_Bps(&m, 1e6), 1e9, 1);
-        ck_assert_double_eq_tol(link_model_Bps(&m, 2e6), 2e9, 1); /* 2 GB/s on both: 1 MB a card of v */
+        ck_assert_double_eq_tol(link_model_Bps(&m, 2e6), 2e9,
+                                1); /* 2 GB/s on both: 1 MB a card of v */
         ck_assert_double_eq_tol(link_model_Bps(&m, 1e9), 3e9, 1);
     }
     ck_assert(measured_link(&rows, &v, &v, false, &m));
@@ -223,6 +228,25 @@ START_TEST(two_types_meet_at_the_slower_ones_pace_whatever_the_size)
     v.tensor_parallel = 8; /* the next fewer cards that were measured */
     ck_assert(measured_link(&rows, &v, &v, false, &m));
     ck_assert_double_eq_tol(link_model_Bps(&m, 16e6), 6e9, 1);
+}
+END_TEST
+
+START_TEST(a_message_reads_what_it_carries_and_is_told_apart_by_its_link)
+{
+    struct op_shapes s = {.n_inputs = 1, .input[0] = {2, {3, 5}}};
+    struct op_attrs first = {.link = 0}, second = {.link = 1};
+    char text[200];
+    MUST(op_infer(OP_message, &first, &s, &err));
+    ck_assert_int_eq(s.n_outputs, 0);
+    ck_assert_int_eq(op_bytes_read(OP_message, &first, &s, DTYPE_fp32), 60);
+    ck_assert_int_eq(op_bytes_written(OP_assemble, &first, &s, DTYPE_fp32), 0);
+    ck_assert_uint_ne(op_key(OP_message, &first, &s, DTYPE_fp32),
+                      op_key(OP_message, &second, &s, DTYPE_fp32));
+    ck_assert_uint_eq(op_key(OP_assemble, &first, &s, DTYPE_fp32),
+                      op_key(OP_assemble, &second, &s, DTYPE_fp32));
+    ck_assert_str_eq(op_key_text(text, sizeof text, OP_message, &second, &s, DTYPE_fp32),
+                     "message fp32 (15) link=1");
+    ck_assert(op_is_measured(OP_message) && !op_is_measured(OP_matmul));
 }
 END_TEST
 
@@ -324,7 +348,8 @@ START_TEST(blocking_messages_keep_both_compute_streams_busy)
     ck_assert_int_eq(r.devices[1].busy_ns, 5 * (8 + 1 + 14 + 8) * 1000000);
     p = two_stages(false, 1, 5);
     ck_assert_int_lt(simulated(&p, &program).iteration_ns, r.iteration_ns);
-    ck_assert_int_eq(program.stages[1].n_ops, 6); /* 2 forward, 2 backward, 2 updates: no messages */
+    ck_assert_int_eq(program.stages[1].n_ops,
+                     6); /* 2 forward, 2 backward, 2 updates: no messages */
 }
 END_TEST
 
@@ -404,6 +429,7 @@ Suite *measured_suite(void)
         a_microbatch_between_two_measured_ones_lies_on_their_line,
         prices_of_rising_rows_never_fall,
         two_types_meet_at_the_slower_ones_pace_whatever_the_size,
+        a_message_reads_what_it_carries_and_is_told_apart_by_its_link,
         a_message_takes_its_time_once_whether_it_overlaps_or_not,
         blocking_messages_keep_both_compute_streams_busy,
         memory_is_one_cards_with_the_reserve,

@@ -104,15 +104,14 @@ END_TEST
 
 START_TEST(slower_cards_and_fewer_cards_never_help)
 {
-    static const char *const lines[] = {
-        "a,OPT-350,4,4,64,12|14,GH-96|GH-96\n"
-        "b,OPT-350,4,4,64,12|14,A100-40|A100-40\n"
-        "c,OPT-350,4,4,64,12|14,A100-40|V100-16\n"
-        "d,OPT-350,4|2,4,64,12|14,A100-40|V100-16\n",
-        "a,OPT-350,4,4,64,26,GH-96+GH-96\n"
-        "b,OPT-350,4,4,64,26,A100-40+GH-96\n"
-        "c,OPT-350,4,4,64,26,A100-40+V100-16\n"
-        "d,OPT-350,4+2,4,64,26,A100-40+V100-16\n"};
+    static const char *const lines[] = {"a,OPT-350,4,4,64,12|14,GH-96|GH-96\n"
+                                        "b,OPT-350,4,4,64,12|14,A100-40|A100-40\n"
+                                        "c,OPT-350,4,4,64,12|14,A100-40|V100-16\n"
+                                        "d,OPT-350,4|2,4,64,12|14,A100-40|V100-16\n",
+                                        "a,OPT-350,4,4,64,26,GH-96+GH-96\n"
+                                        "b,OPT-350,4,4,64,26,A100-40+GH-96\n"
+                                        "c,OPT-350,4,4,64,26,A100-40+V100-16\n"
+                                        "d,OPT-350,4+2,4,64,26,A100-40+V100-16\n"};
     for (int k = 0; k < 2; k++) {
         struct validated_summary s;
         struct validated_row *rows = validate(csv_of(lines[k]), &s);
@@ -264,8 +263,10 @@ START_TEST(a_broken_list_of_plans_is_refused_as_a_whole)
                       cases[i].says);
     }
     const char *good = DATA "/measured_gh200_opt350.csv";
-    ck_assert_int_eq(validate_plans(a, in_folder("no.csv"), db, folder, &rows, &s, &err), ERR_INPUT);
-    ck_assert_int_eq(validate_plans(a, good, in_folder("no.db"), folder, &rows, &s, &err), ERR_INPUT);
+    ck_assert_int_eq(validate_plans(a, in_folder("no.csv"), db, folder, &rows, &s, &err),
+                     ERR_INPUT);
+    ck_assert_int_eq(validate_plans(a, good, in_folder("no.db"), folder, &rows, &s, &err),
+                     ERR_INPUT);
     ck_assert_int_eq(validate_plans(a, good, db, "tests/data/jobs", &rows, &s, &err), ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(err.text, "layers.json"));
 }

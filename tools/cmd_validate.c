@@ -93,8 +93,8 @@ static void print_rows(const struct validated_row *rows, int32_t n)
                percent(text[2], validated_error(r, VALIDATED_MEAN)),
                units_print_bytes(bytes, (double)r->bytes),
                percent(text[3], validated_memory_error(r, VALIDATED_MAIN)),
-               percent(text[4], validated_memory_error(r, VALIDATED_MEAN)),
-               r->note ? "  " : "", r->note ? r->note : "");
+               percent(text[4], validated_memory_error(r, VALIDATED_MEAN)), r->note ? "  " : "",
+               r->note ? r->note : "");
     }
 }
 
@@ -103,12 +103,13 @@ static void print_text(const struct validated_row *rows, const struct validated_
     print_rows(rows, s->rows);
     printf("%d rows, %d predicted\n", (int)s->rows, (int)s->predicted);
     if (s->timed)
-        printf("iteration time, %d rows: mean abs error %.1f %% against the mean of two runs (%.1f %% "
-               "main, %.1f %% other), bias %+.1f %%, P90 %.1f %%, rank correlation %.3f; the runs "
-               "differ by %.1f %%\n",
-               (int)s->timed, 100 * s->time[VALIDATED_MEAN], 100 * s->time[VALIDATED_MAIN],
-               100 * s->time[VALIDATED_OTHER], 100 * s->time_bias, 100 * s->time_p90, s->time_rank,
-               100 * s->noise);
+        printf(
+            "iteration time, %d rows: mean abs error %.1f %% against the mean of two runs (%.1f %% "
+            "main, %.1f %% other), bias %+.1f %%, P90 %.1f %%, rank correlation %.3f; the runs "
+            "differ by %.1f %%\n",
+            (int)s->timed, 100 * s->time[VALIDATED_MEAN], 100 * s->time[VALIDATED_MAIN],
+            100 * s->time[VALIDATED_OTHER], 100 * s->time_bias, 100 * s->time_p90, s->time_rank,
+            100 * s->noise);
     if (s->weighed)
         printf("peak memory, %d rows: mean abs error %.1f %% (%.1f %% main, %.1f %% other), bias "
                "%+.1f %%\n",

@@ -55,7 +55,8 @@ static enum status member(const struct node *map, size_t i, int64_t most, int64_
 static enum status gpu_of(const struct node *n, const struct sailor_gpu **out, struct error *err)
 {
     *out = sailor_gpu(n->key);
-    return *out ? OK : node_error(n, err, "unknown GPU '%s'; known are those of tools/sailor.h", n->key);
+    return *out ? OK
+                : node_error(n, err, "unknown GPU '%s'; known are those of tools/sailor.h", n->key);
 }
 
 static enum status number_of(const struct node *map, const char *key, int64_t *out,
@@ -199,9 +200,9 @@ static enum status read_sizes(struct taken *t, const struct node *info, struct m
             if (k == 0) l->output = i + 1 < x->n_layers ? output : 0;
             kept[k] = memory > l->output ? memory - l->output : 0; /* its output is counted there */
         }
-        l->name = i == 0                    ? "embedding"
+        l->name = i == 0                 ? "embedding"
                   : i + 1 == x->n_layers ? "head"
-                                            : arena_printf(t->a, "block %" PRId32, i);
+                                         : arena_printf(t->a, "block %" PRId32, i);
         l->parameters = (struct shares){x->n_cards, x->cards, parameters};
         l->kept = (struct shares){x->n_cards, x->cards, kept};
     }
@@ -233,8 +234,8 @@ static void add_layer_row(struct taken *t, const struct visit *v, const char *ba
                                .text = arena_strdup(t->a, text),
                                .seconds = seconds,
                                .samples = 1,
-                               .provenance = arena_printf(t->a, "sailor: %s layer %s", v->m->name,
-                                                          l->cost)});
+                               .provenance =
+                                   arena_printf(t->a, "sailor: %s layer %s", v->m->name, l->cost)});
 }
 
 /* One row a size: the short model of another microbatch has the same parameters. */
@@ -243,8 +244,8 @@ static void add_update_row(struct taken *t, const struct visit *v, const struct 
 {
     const struct measured_model *x = v->m->measured;
     int32_t last = x->n_layers - 1, blocks = last > 1 && v->like[2] != v->like[1] ? 2 : 1;
-    int64_t n = shares_at(&x->layers[0].parameters, cards) +
-                shares_at(&x->layers[last].parameters, cards);
+    int64_t n =
+        shares_at(&x->layers[0].parameters, cards) + shares_at(&x->layers[last].parameters, cards);
     for (int32_t i = 1; i <= blocks && i < last; i++)
         n += shares_at(&x->layers[i].parameters, cards);
     struct op_attrs attrs = {.decay = true};
@@ -329,10 +330,10 @@ static enum status take_curve(struct taken *t, bool same_node, const struct sail
                                .min_bytes = (int64_t)bytes,
                                .max_bytes = (int64_t)bytes,
                                .source = SOURCE_MEASURED};
-        profile_set_link(t->a, &t->p,
-                         measured_curve_row(t->a, same_node, gpu->catalogue, (int32_t)cards,
-                                            (int64_t)bytes),
-                         &m);
+        profile_set_link(
+            t->a, &t->p,
+            measured_curve_row(t->a, same_node, gpu->catalogue, (int32_t)cards, (int64_t)bytes),
+            &m);
         points++;
     }
     t->n_curves++;

@@ -13,7 +13,6 @@
 #include "profiles/team.h"
 #include "sim/sim.h"
 #include "tools/sailor.h"
-#include "traces/quantile.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -28,9 +27,10 @@ enum { FIELDS_MOST = 64, STAGES_MOST = 256, CSV_MOST = 1 << 26, REPLICAS_MOST = 
 /* --- the file -------------------------------------------------------------------------------- */
 
 #define COLUMNS(X)                                                                                 \
-    X(model) X(set) X(file) X(nodes) X(pp) X(dp) X(tp) X(mbs) X(gbs) X(layers_per_stage)           \
-        X(gpu_per_stage_replica) X(real_s_main) X(real_s_other) X(max_mem_bytes_main)              \
-            X(max_mem_bytes_other)
+    X(model)                                                                                       \
+    X(set)                                                                                         \
+    X(file) X(nodes) X(pp) X(dp) X(tp) X(mbs) X(gbs) X(layers_per_stage) X(gpu_per_stage_replica)  \
+        X(real_s_main) X(real_s_other) X(max_mem_bytes_main) X(max_mem_bytes_other)
 enum column {
 #define X(name) COLUMN_##name,
     COLUMNS(X)
@@ -121,8 +121,8 @@ struct row_plan {
     const struct model *model;
     int32_t n_stages, n_replicas;
     int64_t layers[STAGES_MOST];
-    struct spot *spots; /* (n_replicas, n_stages) */
-    int32_t *device;    /* (n_replicas, n_stages), of the cluster */
+    struct spot *spots;               /* (n_replicas, n_stages) */
+    int32_t *device;                  /* (n_replicas, n_stages), of the cluster */
     int64_t microbatch, batch, nodes; /* nodes: 0 where the row does not say */
     struct plan plan;
     const char *note;
@@ -198,12 +198,13 @@ static enum status spread(struct row_plan *r, const char *column, const char *te
     const char *stages[STAGES_MOST], *list[REPLICAS_MOST];
     int32_t n = pieces(r->a, text, '|', STAGES_MOST, stages), most = *n_replicas;
     if (n != 1 && n != r->n_stages)
-        return error_set(err, ERR_INPUT, "%s is of %" PRId32 " stages, layers_per_stage of %" PRId32,
-                         column, n, r->n_stages);
+        return error_set(err, ERR_INPUT,
+                         "%s is of %" PRId32 " stages, layers_per_stage of %" PRId32, column, n,
+                         r->n_stages);
     for (int32_t s = 0; s < r->n_stages; s++) {
         int32_t k = pieces(r->a, stages[n == 1 ? 0 : s], '+', REPLICAS_MOST, list);
-        if (k < 0) return error_set(err, ERR_INPUT, "%s has more than %d replicas", column,
-                                    REPLICAS_MOST);
+        if (k < 0)
+            return error_set(err, ERR_INPUT, "%s has more than %d replicas", column, REPLICAS_MOST);
         if (!most) most = k;
         if (k != most && k != 1)
             return error_set(err, ERR_INPUT,
@@ -230,8 +231,8 @@ static enum status read_spots(struct row_plan *r, const struct table *t, char *c
                               struct error *err)
 {
     const char *gpus = field(t, f, COLUMN_gpu_per_stage_replica);
-    const char **gpu = ARENA_ARRAY(r->a, const char *, (size_t)STAGES_MOST * REPLICAS_MOST),
-               **tp = ARENA_ARRAY(r->a, const char *, (size_t)STAGES_MOST * REPLICAS_MOST);
+    const char **gpu = ARENA_ARRAY(r->a, const char *, (size_t)STAGES_MOST *REPLICAS_MOST),
+               **tp = ARENA_ARRAY(r->a, const char *, (size_t)STAGES_MOST *REPLICAS_MOST);
     int64_t replicas = 0;
     if (*field(t, f, COLUMN_dp))
         TRY(whole("dp", field(t, f, COLUMN_dp), REPLICAS_MOST, &replicas, err));
@@ -343,9 +344,9 @@ static enum status make_cluster(struct row_plan *r, struct error *err)
             if (r->spots[i].node != k) continue;
             TRY(add_type(r, &r->spots[i], err));
             r->device[i] = c->n_devices;
-            c->devices[c->n_devices++] = (struct device){
-                arena_printf(r->a, "%s.%" PRId32, node->name, node->n_devices), r->spots[i].type,
-                k, node->n_devices};
+            c->devices[c->n_devices++] =
+                (struct device){arena_printf(r->a, "%s.%" PRId32, node->name, node->n_devices),
+                                r->spots[i].type, k, node->n_devices};
             node->n_devices++;
         }
     }
@@ -394,10 +395,9 @@ static void note_reach(struct row_plan *r)
     for (int32_t i = 0; i < c->n_types; i++) {
         const struct device_type *t = &c->types[i];
         for (int32_t k = 0; k < r->model->layers; k++) {
-            int64_t row =
-                op_measured_row(r->model->name, r->model->measured->layers[k].cost);
-            enum measured_reach reach = measured_reach(r->profile, t->catalogue,
-                                                       t->tensor_parallel, row, r->microbatch);
+            int64_t row = op_measured_row(r->model->name, r->model->measured->layers[k].cost);
+            enum measured_reach reach =
+                measured_reach(r->profile, t->catalogue, t->tensor_parallel, row, r->microbatch);
             if (reach != MEASURED_BEYOND && reach != MEASURED_BETWEEN) continue;
             r->note = arena_printf(r->a, "microbatch %" PRId64 " was not measured on %s: %s",
                                    r->microbatch, t->name,
@@ -408,8 +408,8 @@ static void note_reach(struct row_plan *r)
 }
 
 /* Times of the layers of one step of one microbatch, which a plan without messages cannot undercut or exceed by much. */
-static double layers_seconds(const struct row_plan *r, const struct program *p,
-                             struct cost *k, struct error *err)
+static double layers_seconds(const struct row_plan *r, const struct program *p, struct cost *k,
+                             struct error *err)
 {
     double sum = 0;
     for (int32_t i = 0; i < p->stages[0].n_ops; i++) {
@@ -479,8 +479,9 @@ static void note_contradiction(struct arena *a, struct validated_row *row)
     if (!(row->profile_s > 0) || !(measured > 0)) return;
     double main = row->profile_s / row->measured_s[VALIDATED_MAIN] - 1;
     if (fabs(off) < noticeable && !(fabs(main) >= noticeable)) return;
-    row->note = arena_printf(a, "contradicted by the profile: its layers alone take %.4g s, %+.1f %% of the mean run",
-                             row->profile_s, 100 * off);
+    row->note = arena_printf(
+        a, "contradicted by the profile: its layers alone take %.4g s, %+.1f %% of the mean run",
+        row->profile_s, 100 * off);
 }
 
 static enum status validate_row(struct arena *a, const struct row_plan *shared,
@@ -494,8 +495,8 @@ static enum status validate_row(struct arena *a, const struct row_plan *shared,
     for (int c = 0; c < COLUMN_COUNT; c++)
         if (t->at[c] >= n) {
             row->name = arena_printf(a, "line %d", line);
-            row->why = arena_printf(a, "has %d fields, column '%s' is not there", n,
-                                    column_names[c]);
+            row->why =
+                arena_printf(a, "has %d fields, column '%s' is not there", n, column_names[c]);
             return OK;
         }
     const char *name = field(t, f, COLUMN_file);
@@ -504,86 +505,8 @@ static enum status validate_row(struct arena *a, const struct row_plan *shared,
     enum status st = read_row(&r, t, f, &why);
     if (st == OK) st = predict(&r, row, &why);
     if (st == OK) note_contradiction(a, row);
-    if (st == ERR_INPUT || st == ERR_INFEASIBLE)
-        row->why = arena_strdup(a, why.text);
+    if (st == ERR_INPUT || st == ERR_INFEASIBLE) row->why = arena_strdup(a, why.text);
     return st == ERR_INPUT || st == ERR_INFEASIBLE ? OK : st;
-}
-
-double validated_error(const struct validated_row *r, enum validated which)
-{
-    return r->why || !(r->measured_s[which] > 0) ? NAN : r->seconds / r->measured_s[which] - 1;
-}
-
-double validated_memory_error(const struct validated_row *r, enum validated which)
-{
-    return r->why || !(r->measured_bytes[which] > 0)
-               ? NAN
-               : (double)r->bytes / r->measured_bytes[which] - 1;
-}
-
-/* Ranks from 1, ties share their mean. */
-static void ranks(const double *x, int32_t n, double *out)
-{
-    for (int32_t i = 0; i < n; i++) {
-        int32_t less = 0, equal = 0;
-        for (int32_t k = 0; k < n; k++) less += x[k] < x[i], equal += x[k] == x[i];
-        out[i] = less + (equal + 1) / 2.0;
-    }
-}
-
-/* Spearman: Pearson's correlation of the ranks; 0 of less than two. */
-static double rank_correlation(struct arena *a, const double *x, const double *y, int32_t n)
-{
-    double *p = ARENA_ARRAY(a, double, (size_t)n + 1), *q = ARENA_ARRAY(a, double, (size_t)n + 1);
-    double xy = 0, xx = 0, yy = 0, mean = (n + 1) / 2.0;
-    ranks(x, n, p), ranks(y, n, q);
-    for (int32_t i = 0; i < n; i++) {
-        xy += (p[i] - mean) * (q[i] - mean);
-        xx += (p[i] - mean) * (p[i] - mean);
-        yy += (q[i] - mean) * (q[i] - mean);
-    }
-    return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : 0;
-}
-
-static void sum_up(struct arena *a, const struct validated_row *rows, int32_t n,
-                   struct validated_summary *s)
-{
-    double *predicted = ARENA_ARRAY(a, double, (size_t)n + 1),
-           *measured = ARENA_ARRAY(a, double, (size_t)n + 1),
-           *errors = ARENA_ARRAY(a, double, (size_t)n + 1);
-    int32_t timed[VALIDATED_N] = {0}, weighed[VALIDATED_N] = {0}, pairs = 0;
-    *s = (struct validated_summary){.rows = n};
-    for (int32_t i = 0; i < n; i++) {
-        const struct validated_row *r = &rows[i];
-        if (r->why) continue;
-        s->predicted++;
-        for (int w = 0; w < VALIDATED_N; w++) {
-            double time = validated_error(r, (enum validated)w),
-                   memory = validated_memory_error(r, (enum validated)w);
-            if (!isnan(time)) s->time[w] += fabs(time), timed[w]++;
-            if (!isnan(memory)) s->memory[w] += fabs(memory), weighed[w]++;
-        }
-        double error = validated_error(r, VALIDATED_MEAN),
-               memory = validated_memory_error(r, VALIDATED_MEAN);
-        if (!isnan(memory)) s->memory_bias += memory, s->weighed++;
-        if (isnan(error)) continue;
-        if (r->measured_s[VALIDATED_MAIN] > 0 && r->measured_s[VALIDATED_OTHER] > 0)
-            s->noise += fabs(r->measured_s[VALIDATED_OTHER] / r->measured_s[VALIDATED_MAIN] - 1),
-                pairs++;
-        errors[s->timed] = fabs(error);
-        predicted[s->timed] = r->seconds, measured[s->timed] = r->measured_s[VALIDATED_MEAN];
-        s->time_bias += error, s->timed++;
-    }
-    for (int w = 0; w < VALIDATED_N; w++) {
-        if (timed[w]) s->time[w] /= timed[w];
-        if (weighed[w]) s->memory[w] /= weighed[w];
-    }
-    if (pairs) s->noise /= pairs;
-    if (s->weighed) s->memory_bias /= s->weighed;
-    if (!s->timed) return;
-    s->time_bias /= s->timed;
-    s->time_rank = rank_correlation(a, predicted, measured, s->timed);
-    s->time_p90 = quantile(errors, (size_t)s->timed, 0.9);
 }
 
 /* --- what it rests on ------------------------------------------------------------------------ */
@@ -662,14 +585,15 @@ enum status validate_plans(struct arena *a, const char *csv, const char *db, con
         line++;
         int found = split(&text, fields);
         if (found < 0)
-            return error_set(err, ERR_INPUT, "%s:%d: more than %d fields, or a quote that does not end",
-                             csv, line, FIELDS_MOST);
+            return error_set(err, ERR_INPUT,
+                             "%s:%d: more than %d fields, or a quote that does not end", csv, line,
+                             FIELDS_MOST);
         if (found == 1 && !*fields[0]) continue;
         rows = arena_grow(a, rows, n, &capacity, sizeof *rows);
         TRY(validate_row(a, &shared, &t, fields, found, line, &rows[n++]));
     }
     if (!n) return error_set(err, ERR_INPUT, "%s has no rows", csv);
-    sum_up(a, rows, (int32_t)n, summary);
+    validated_sum_up(a, rows, (int32_t)n, summary);
     *out = rows;
     return OK;
 }

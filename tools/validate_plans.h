@@ -24,17 +24,18 @@ enum validated { VALIDATED_MAIN, VALIDATED_OTHER, VALIDATED_MEAN, VALIDATED_N };
 struct validated_row {
     const char *name;
     int line;
-    const char *why;                  /* not predicted: the reason; else NULL */
-    const char *note;                 /* extrapolated, or contradicted by the profile; else NULL */
-    double seconds;                   /* predicted */
-    int64_t bytes;                    /* predicted peak of the fullest card */
-    double measured_s[VALIDATED_N];   /* 0: not measured; the mean of what is there */
+    const char *why;                /* not predicted: the reason; else NULL */
+    const char *note;               /* extrapolated, or contradicted by the profile; else NULL */
+    double seconds;                 /* predicted */
+    int64_t bytes;                  /* predicted peak of the fullest card */
+    double measured_s[VALIDATED_N]; /* 0: not measured; the mean of what is there */
     double measured_bytes[VALIDATED_N];
     double profile_s; /* one replica of one stage: its layers' times alone, else 0 */
 };
 struct validated_summary { /* shares, not percent; of predicted rows that were measured */
     int32_t rows, predicted, timed, weighed; /* timed, weighed: with measured time, memory */
-    double time[VALIDATED_N], time_bias, time_p90, time_rank; /* mean abs error; against the mean run; Spearman's rho */
+    double time[VALIDATED_N], time_bias, time_p90,
+        time_rank; /* mean abs error; against the mean run; Spearman's rho */
     double memory[VALIDATED_N], memory_bias;
     double noise; /* mean abs difference of the two runs, relative to the first */
 };
@@ -43,6 +44,9 @@ struct validated_summary { /* shares, not percent; of predicted rows that were m
 MUST_CHECK enum status validate_plans(struct arena *a, const char *csv, const char *db,
                                       const char *models, struct validated_row **rows,
                                       struct validated_summary *out, struct error *err);
+/* From rows that are predicted; rows without a reason and without measurements count as predicted only. */
+void validated_sum_up(struct arena *a, const struct validated_row *rows, int32_t n,
+                      struct validated_summary *s);
 /* Row errors as a share, NAN where nothing was measured. */
 double validated_error(const struct validated_row *r, enum validated which);
 double validated_memory_error(const struct validated_row *r, enum validated which);
