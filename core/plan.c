@@ -76,6 +76,7 @@ void plan_share(struct plan *p)
 {
     const struct cluster *c = &p->cluster;
     const struct device_type *t = &c->types[c->devices[p->replicas[0].stages[0].device].type];
+    if (p->job.model.measured) return; /* what cards share was measured, for each number of them */
     p->job.model.tensor_parallel = t->tensor_parallel;
     p->job.model.sequence_parallel = t->sequence_parallel;
 }
@@ -86,6 +87,7 @@ static enum status check_cards(const struct plan_place *at, int32_t device)
     const struct device_type *t = &at->p->cluster.types[at->p->cluster.devices[device].type];
     int32_t cards = t->tensor_parallel > 1 ? t->tensor_parallel : 1,
             want = m->tensor_parallel > 1 ? m->tensor_parallel : 1;
+    if (m->measured) return OK;
     if (cards == want && (cards == 1 || t->sequence_parallel == m->sequence_parallel)) return OK;
     return plan_complain(at,
                          "device: %s has tensor_parallel %" PRId32

@@ -15,7 +15,7 @@
 enum source { SOURCE_MEASURED, SOURCE_FITTED, SOURCE_STATED, SOURCE_CATALOGUE };
 const char *source_name(enum source s);
 
-enum { LINK_POINTS_MOST = 24 };
+enum { LINK_POINTS_MOST = 48 };
 struct link_point {
     double bytes, Bps;
 };

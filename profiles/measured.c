@@ -131,7 +131,7 @@ static bool find_curve(const struct profile *p, bool same_node, const char *cata
     *out = (struct link_model){.source = SOURCE_MEASURED};
     for (size_t i = 0; i < p->n_links && best; i++)
         if (cards_of_row(p->links[i].name, prefix, length, &bytes) == best &&
-            out->n_points < LINK_POINTS_MOST)
+            out->n_points < LINK_POINTS_MOST / 2)
             out->points[out->n_points++] =
                 (struct link_point){(double)bytes, p->links[i].model.bandwidth_Bps};
     if (!out->n_points) return false;
@@ -158,11 +158,19 @@ static bool curve_of_type(const struct profile *p, const struct device_type *t, 
 bool measured_link(const struct profile *p, const struct device_type *from,
                    const struct device_type *to, bool same_node, struct link_model *out)
 {
-    struct link_model other;
-    if (!curve_of_type(p, from, same_node, out) || !curve_of_type(p, to, same_node, &other))
+    struct link_model one, other;
+    if (!curve_of_type(p, from, same_node, &one) || !curve_of_type(p, to, same_node, &other))
         return false;
-    for (int32_t i = 0; i < out->n_points; i++)
-        out->points[i].Bps = fmin(out->points[i].Bps, link_model_Bps(&other, out->points[i].bytes));
+    *out = (struct link_model){.min_bytes = one.min_bytes, .max_bytes = one.max_bytes};
+    for (int32_t i = 0, k = 0; i < one.n_points || k < other.n_points;) {
+        double x = i < one.n_points ? one.points[i].bytes : INFINITY,
+               y = k < other.n_points ? other.points[k].bytes : INFINITY, bytes = fmin(x, y);
+        i += x <= y, k += y <= x;
+        if (out->n_points == LINK_POINTS_MOST) break;
+        out->points[out->n_points++] = (struct link_point){
+            bytes, fmin(link_model_Bps(&one, bytes), link_model_Bps(&other, bytes))};
+    }
+    out->source = SOURCE_MEASURED;
     out->bandwidth_Bps = out->points[out->n_points - 1].Bps;
     return true;
 }

@@ -213,7 +213,7 @@ bool profile_serves(const struct profile *p, const struct cluster *c)
         if (!found) return false;
     }
     for (size_t i = 0; i < p->n_ops; i++) {
-        bool found = !strncmp(p->ops[i].base, "type:", 5) || strcmp(p->ops[i].base, "host") != 0;
+        bool found = strcmp(p->ops[i].base, "host") != 0; /* what others have harms nobody */
         for (int32_t t = 0; t < c->n_types && !found; t++)
             found = !strcmp(p->ops[i].base, c->types[t].catalogue);
         if (!found) return false;
@@ -406,9 +406,11 @@ static bool curve_between(const struct profile *p, const struct cluster *c, cons
                           struct link_model *out)
 {
     int32_t first[2], n[2];
+    if (!p->n_links || !c->n_devices) return false;
     for (int k = 0; k < 2; k++) {
-        first[k] = l->of_devices ? l->end[k] : c->nodes[l->end[k]].first_device;
-        n[k] = l->of_devices ? 1 : c->nodes[l->end[k]].n_devices;
+        int32_t end = l->end[l->n_ends > 1 ? k : 0];
+        first[k] = l->of_devices ? end : c->nodes[end].first_device;
+        n[k] = l->of_devices ? 1 : c->nodes[end].n_devices;
     }
     bool any = false;
     for (int32_t i = 0; i < n[0]; i++)

@@ -58,6 +58,29 @@ static const struct row rows[] = {
      120},
     {OP_embedding_grad, {.vocabulary = 100}, "2,3 x 2,3,5", "100,5", 30, 24 + 120, 2000},
     {OP_rotary, {.heads = 2, .head_dim = 4}, "2,3,8", "2,3,8", 144, 192, 192},
+    {OP_measured_forward, {.sequences = 2, .out = 5, .kept = 3}, "4 x 2,7", "2,5 x 2,3", 0, 72, 64},
+    {OP_measured_forward, {.sequences = 2, .kept = 3, .first = true}, "4", "1 x 2,3", 0, 16, 28},
+    {OP_measured_backward,
+     {.sequences = 2, .out = 5, .kept = 3},
+     "4 x 2,3 x 2,7 x 2,5",
+     "4 x 2,3 x 2,7",
+     0,
+     136,
+     96},
+    {OP_measured_backward,
+     {.sequences = 2, .kept = 3},
+     "4 x 2,3 x 2,7",
+     "4 x 2,3 x 2,7",
+     0,
+     96,
+     96},
+    {OP_measured_backward,
+     {.sequences = 2, .out = 5, .kept = 3, .first = true},
+     "4 x 2,3 x 2,5",
+     "4 x 2,3",
+     0,
+     80,
+     40},
     /* 2 sequences x 2 heads x (1+2+3) pairs x 4 x 4 features; packed (2+2·2)·4 = 24 */
     {OP_attention,
      {.heads = 2, .kv_heads = 2, .head_dim = 4},
@@ -190,7 +213,8 @@ START_TEST(every_kind_has_a_row_here_and_a_name_that_reads_back)
 {
     for (int k = 0; k < OP_KIND_COUNT; k++) {
         enum op_kind kind = OP_KIND_COUNT;
-        bool seen = k == OP_zero; /* has its own test: it has no operand to infer from */
+        /* Tests of their own: no operand to infer from, no result. */
+        bool seen = k == OP_zero || k == OP_message || k == OP_assemble;
         for (int i = 0; i < N_ROWS; i++) seen = seen || (int)rows[i].kind == k;
         ck_assert_msg(seen, "%s has no row", op_kind_name((enum op_kind)k));
         ck_assert(op_kind_parse(op_kind_name((enum op_kind)k), &kind));

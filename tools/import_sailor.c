@@ -321,7 +321,7 @@ static enum status take_curve(struct taken *t, bool same_node, const struct sail
     for (int i = 0; i < 3; i++) TRY(node_double(n->members[0]->members[i], -1e6, 1e6, &c[i], err));
     TRY(node_double(n->members[1], 1, 1e15, &most, err));
     int points = 0;
-    for (int x = -6; x <= 12 && points < LINK_POINTS_MOST; x++) {
+    for (int x = -6; x <= 12 && points < LINK_POINTS_MOST / 2; x++) {
         double Bps = fmin((c[0] * x * x + c[1] * x + c[2]) * 1e9, most), bytes = ldexp(1e6, x);
         if (!(Bps > 0)) continue;
         /* Behind its top a curve that is fitted to what saturates would fall: it stays there. */

@@ -23,6 +23,7 @@ struct sailor_gpu {
     const char *name, *catalogue;
     int64_t reserve_bytes[2]; /* of a card on its own, of one that shares layers */
     double host_Bps;          /* zero-filling host memory and copying it to the card */
+    int32_t node_cards;       /* of one node (cluster_config.json) */
 };
 
 /* NULL where there is none of this name. */
@@ -30,13 +31,13 @@ static inline const struct sailor_gpu *sailor_gpu(const char *name)
 {
     enum { GB = 1000000000 };
     static const struct sailor_gpu table[] = {
-        {"GH-96", "GH200-96", {INT64_C(5060000000), INT64_C(5060000000)}, 12e9},
-        {"A100-40", "A100-SXM4-40", {INT64_C(2) * GB, INT64_C(3) * GB}, 4e9},
-        {"A100-80", "A100-SXM4-80", {INT64_C(2) * GB, INT64_C(3) * GB}, 4e9},
-        {"V100-16", "V100-SXM2-16", {INT64_C(2) * GB, INT64_C(3) * GB}, 4e9},
-        {"Titan-RTX", "Titan-RTX", {INT64_C(2) * GB, INT64_C(3) * GB}, 4e9},
-        {"RTX-2080", "RTX-2080-Ti", {INT64_C(2) * GB, INT64_C(3) * GB}, 4e9},
-        {"RTX-3090", "RTX-3090", {INT64_C(2) * GB, INT64_C(3) * GB}, 4e9},
+        {"GH-96", "GH200-96", {INT64_C(5060000000), INT64_C(5060000000)}, 12e9, 4},
+        {"A100-40", "A100-SXM4-40", {INT64_C(2) * GB, INT64_C(3) * GB}, 4e9, 4},
+        {"A100-80", "A100-SXM4-80", {INT64_C(2) * GB, INT64_C(3) * GB}, 4e9, 4},
+        {"V100-16", "V100-SXM2-16", {INT64_C(2) * GB, INT64_C(3) * GB}, 4e9, 4},
+        {"Titan-RTX", "Titan-RTX", {INT64_C(2) * GB, INT64_C(3) * GB}, 4e9, 8},
+        {"RTX-2080", "RTX-2080-Ti", {INT64_C(2) * GB, INT64_C(3) * GB}, 4e9, 8},
+        {"RTX-3090", "RTX-3090", {INT64_C(2) * GB, INT64_C(3) * GB}, 4e9, 8},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (!strcmp(table[i].name, name)) return &table[i];

@@ -7,15 +7,13 @@
 #include "core/model_measured.h"
 #include "core/rng.h"
 #include "core/units.h"
-#include "profiles/catalogue.h"
 #include "profiles/measured.h"
 #include "profiles/store.h"
 #include "profiles/team.h"
 #include "sim/sim.h"
 #include "tools/sailor.h"
-#include "traces/quantile.h"
+#include "tools/validate_row.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <inttypes.h>
 #include <math.h>
@@ -23,15 +21,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIELDS_MOST = 64, STAGES_MOST = 256, CSV_MOST = 1 << 26, REPLICAS_MOST = 512 };
+enum { FIELDS_MOST = 64, CSV_MOST = 1 << 26 };
 
 /* --- the file -------------------------------------------------------------------------------- */
 
 #define COLUMNS(X)                                                                                 \
     X(model)                                                                                       \
-    X(set) X(file) X(nodes) X(pp) X(dp) X(tp) X(mbs) X(gbs) X(layers_per_stage)                    \
-        X(gpu_per_stage_replica) X(real_s_main) X(real_s_other) X(max_mem_bytes_main)              \
-            X(max_mem_bytes_other)
+    X(set)                                                                                         \
+    X(file)                                                                                        \
+    X(nodes) X(pp) X(dp) X(tp) X(mbs) X(gbs) X(layers_per_stage) X(gpu_per_stage_replica)          \
+        X(real_s_main) X(real_s_other) X(max_mem_bytes_main) X(max_mem_bytes_other)
 enum column {
 #define X(name) COLUMN_##name,
     COLUMNS(X)
@@ -107,256 +106,6 @@ static enum status read_head(struct table *t, char **text, int *n, struct error 
     return OK;
 }
 
-/* --- one row --------------------------------------------------------------------------------- */
-
-struct spot { /* one stage of one replica */
-    const char *gpu;
-    int32_t cards, type;
-};
-
-struct row_plan {
-    struct arena *a;
-    const struct profile *profile;
-    const struct model *models;
-    int32_t n_models;
-    const struct model *model;
-    int32_t n_stages, n_replicas;
-    int64_t layers[STAGES_MOST];
-    struct spot *spots; /* (n_replicas, n_stages) */
-    int64_t microbatch, batch;
-    struct plan plan;
-    const char *note;
-};
-
-static enum status whole(const char *column, const char *text, int64_t most, int64_t *out,
-                         struct error *err)
-{
-    double value;
-    if (!units_parse_number(text, &value) || value < 1 || value > (double)most ||
-        value != floor(value))
-        return error_set(err, ERR_INPUT, "%s is '%.60s', not a whole number from 1 to %" PRId64,
-                         column, text, most);
-    *out = (int64_t)value;
-    return OK;
-}
-
-/* Pieces of text between separators; the arena's. */
-static int32_t pieces(struct arena *a, const char *text, char separator, int32_t most,
-                      const char **out)
-{
-    int32_t n = 0;
-    for (const char *at = text;; at++) {
-        const char *end = strchr(at, separator);
-        if (n == most) return -1;
-        while (isspace((unsigned char)*at)) at++;
-        out[n++] = end ? arena_strndup(a, at, (size_t)(end - at)) : at;
-        if (!end) return n;
-        at = end;
-    }
-}
-
-static bool contains(const char *text, const char *name)
-{
-    for (; *text; text++) {
-        size_t i = 0;
-        while (name[i] && tolower((unsigned char)text[i]) == tolower((unsigned char)name[i])) i++;
-        if (!name[i]) return true;
-    }
-    return false;
-}
-
-static enum status find_model(struct row_plan *r, const char *name, struct error *err)
-{
-    r->model = NULL;
-    for (int32_t i = 0; i < r->n_models; i++)
-        if (contains(name, r->models[i].name) &&
-            (!r->model || strlen(r->models[i].name) > strlen(r->model->name)))
-            r->model = &r->models[i];
-    if (r->model) return OK;
-    return error_set(err, ERR_INPUT, "no table of layers of a model named in '%.80s'", name);
-}
-
-static enum status read_layers(struct row_plan *r, const char *text, struct error *err)
-{
-    const char *list[STAGES_MOST];
-    int64_t sum = 0;
-    r->n_stages = pieces(r->a, text, '|', STAGES_MOST, list);
-    if (r->n_stages < 0) return error_set(err, ERR_INPUT, "more than %d stages", STAGES_MOST);
-    for (int32_t s = 0; s < r->n_stages; s++) {
-        TRY(whole("layers_per_stage", list[s], r->model->layers, &r->layers[s], err));
-        sum += r->layers[s];
-    }
-    if (sum == r->model->layers) return OK;
-    return error_set(err, ERR_INPUT, "layers_per_stage adds up to %" PRId64 ", %s has %" PRId64,
-                     sum, r->model->name, r->model->layers);
-}
-
-/* "x", "x|y", "x+y|z+w": one for all, one a stage, one a stage and replica. *n_replicas: 0 where it does not say. */
-static enum status spread(struct row_plan *r, const char *column, const char *text,
-                          int32_t *n_replicas, const char **out, struct error *err)
-{
-    const char *stages[STAGES_MOST], *list[REPLICAS_MOST];
-    int32_t n = pieces(r->a, text, '|', STAGES_MOST, stages), most = *n_replicas;
-    if (n != 1 && n != r->n_stages)
-        return error_set(err, ERR_INPUT,
-                         "%s is of %" PRId32 " stages, layers_per_stage of %" PRId32, column, n,
-                         r->n_stages);
-    for (int32_t s = 0; s < r->n_stages; s++) {
-        int32_t k = pieces(r->a, stages[n == 1 ? 0 : s], '+', REPLICAS_MOST, list);
-        if (k < 0)
-            return error_set(err, ERR_INPUT, "%s has more than %d replicas", column, REPLICAS_MOST);
-        if (!most) most = k;
-        if (k != most && k != 1)
-            return error_set(err, ERR_INPUT,
-                             "%s: stage %" PRId32 " has %" PRId32 " replicas, not %" PRId32
-                             " like the others",
-                             column, s, k, most);
-        for (int32_t i = 0; i < most; i++) out[i * r->n_stages + s] = list[k == 1 ? 0 : i];
-    }
-    *n_replicas = most;
-    return OK;
-}
-
-static enum status same(const char *column, const char *text, int64_t value, struct error *err)
-{
-    int64_t said;
-    if (!*text) return OK;
-    TRY(whole(column, text, INT32_MAX, &said, err));
-    return said == value ? OK
-                         : error_set(err, ERR_INPUT, "%s is %" PRId64 ", the plan's is %" PRId64,
-                                     column, said, value);
-}
-
-static enum status read_spots(struct row_plan *r, const struct table *t, char *const *f,
-                              struct error *err)
-{
-    const char *gpus = field(t, f, COLUMN_gpu_per_stage_replica);
-    const char **gpu = ARENA_ARRAY(r->a, const char *, (size_t)STAGES_MOST *REPLICAS_MOST),
-               **tp = ARENA_ARRAY(r->a, const char *, (size_t)STAGES_MOST *REPLICAS_MOST);
-    int64_t replicas = 0;
-    if (*field(t, f, COLUMN_dp))
-        TRY(whole("dp", field(t, f, COLUMN_dp), REPLICAS_MOST, &replicas, err));
-    r->n_replicas = (int32_t)replicas;
-    TRY(spread(r, "gpu_per_stage_replica", gpus, &r->n_replicas, gpu, err));
-    TRY(spread(r, "tp", field(t, f, COLUMN_tp), &r->n_replicas, tp, err));
-    int32_t n = r->n_replicas * r->n_stages;
-    r->spots = ARENA_ARRAY(r->a, struct spot, (size_t)n);
-    for (int32_t i = 0; i < n; i++) {
-        int64_t cards;
-        TRY(whole("tp", tp[i], 64, &cards, err));
-        r->spots[i] = (struct spot){gpu[i], (int32_t)cards, -1};
-    }
-    return same("pp", field(t, f, COLUMN_pp), r->n_stages, err);
-}
-
-static enum status read_row(struct row_plan *r, const struct table *t, char *const *f,
-                            struct error *err)
-{
-    const char *model = field(t, f, COLUMN_model);
-    TRY(find_model(r, *model ? model : field(t, f, COLUMN_set), err));
-    TRY(read_layers(r, field(t, f, COLUMN_layers_per_stage), err));
-    TRY(read_spots(r, t, f, err));
-    TRY(whole("mbs", field(t, f, COLUMN_mbs), MEASURED_SEQUENCES_MOST, &r->microbatch, err));
-    TRY(whole("gbs", field(t, f, COLUMN_gbs), 1 << 24, &r->batch, err));
-    if (r->batch % r->microbatch)
-        return error_set(err, ERR_INPUT, "mbs %" PRId64 " does not divide gbs %" PRId64,
-                         r->microbatch, r->batch);
-    if (r->batch / r->microbatch < r->n_replicas)
-        return error_set(err, ERR_INPUT, "%" PRId64 " microbatches for %" PRId32 " replicas",
-                         r->batch / r->microbatch, r->n_replicas);
-    return OK;
-}
-
-/* --- its cluster and plan -------------------------------------------------------------------- */
-
-static enum status add_type(struct row_plan *r, struct spot *s, struct error *err)
-{
-    struct cluster *c = &r->plan.cluster;
-    const struct sailor_gpu *gpu = sailor_gpu(s->gpu);
-    const struct catalogue_device *d = NULL;
-    const char *id = gpu ? gpu->catalogue : s->gpu;
-    if (catalogue_find(id, &d, NULL) != OK)
-        return error_set(err, ERR_INPUT, "unknown GPU '%.60s'", s->gpu);
-    for (s->type = 0; s->type < c->n_types; s->type++)
-        if (!strcmp(c->types[s->type].catalogue, id) &&
-            c->types[s->type].tensor_parallel == s->cards)
-            return OK;
-    c->types[c->n_types++] =
-        (struct device_type){.name = arena_printf(r->a, "%s-x%" PRId32, s->gpu, s->cards),
-                             .catalogue = id,
-                             .tensor_parallel = s->cards,
-                             .reserve_bytes = gpu ? gpu->reserve_bytes[s->cards > 1] : 0};
-    return OK;
-}
-
-static void add_link(struct row_plan *r, int32_t a, int32_t b)
-{
-    struct cluster *c = &r->plan.cluster;
-    int32_t direction;
-    if (a == b || cluster_link(c, a, b, &direction) >= 0) return;
-    c->links[c->n_links++] =
-        (struct link){.name = arena_printf(r->a, "%s-%s", c->nodes[a].name, c->nodes[b].name),
-                      .n_ends = 2,
-                      .end = {a, b},
-                      .blocking = true};
-}
-
-/* One node for each stage of each replica; links from stage to stage and around each stage's replicas. */
-static enum status make_cluster(struct row_plan *r, struct error *err)
-{
-    struct cluster *c = &r->plan.cluster;
-    int32_t n = r->n_replicas * r->n_stages;
-    *c = (struct cluster){.name = SAILOR_CLUSTER};
-    c->types = ARENA_ARRAY(r->a, struct device_type, (size_t)n);
-    c->nodes = ARENA_ARRAY(r->a, struct node_spec, (size_t)n);
-    c->devices = ARENA_ARRAY(r->a, struct device, (size_t)n);
-    c->links = ARENA_ARRAY(r->a, struct link, 2 * (size_t)n);
-    for (int32_t i = 0; i < n; i++) {
-        TRY(add_type(r, &r->spots[i], err));
-        const char *name =
-            arena_printf(r->a, "r%" PRId32 "s%" PRId32, i / r->n_stages, i % r->n_stages);
-        c->nodes[i] = (struct node_spec){name, "localhost", i, 1};
-        c->devices[i] = (struct device){arena_printf(r->a, "%s.0", name), r->spots[i].type, i, 0};
-    }
-    c->n_nodes = c->n_devices = n;
-    for (int32_t i = 0; i < n; i++) {
-        if (i % r->n_stages + 1 < r->n_stages) add_link(r, i, i + 1);
-        add_link(r, i, (i + r->n_stages) % n);
-    }
-    return team_complete(c, err);
-}
-
-static void make_plan(struct row_plan *r, const char *name)
-{
-    struct plan *p = &r->plan;
-    int64_t m = r->batch / r->microbatch;
-    p->name = name, p->microbatch = r->microbatch, p->steps = 1, p->seed = 1;
-    p->job = (struct job){.model = *r->model,
-                          .sequence_length = r->model->measured->sequence_length,
-                          .global_batch = r->batch,
-                          .n_microbatches_sizes = 1,
-                          .microbatch_sizes = {r->microbatch},
-                          .precision = DTYPE_fp32,
-                          .optimizer = {OPTIMIZER_ADAMW, 1e-3, 0.9, 0.999, 1e-8, 0.01},
-                          .seed = 1};
-    p->n_replicas = r->n_replicas;
-    p->replicas = ARENA_ARRAY(r->a, struct plan_replica, (size_t)r->n_replicas);
-    for (int32_t i = 0; i < r->n_replicas; i++) {
-        struct plan_replica *x = &p->replicas[i];
-        x->microbatches = (int32_t)(m * (i + 1) / r->n_replicas - m * i / r->n_replicas);
-        x->n_stages = r->n_stages;
-        x->stages = ARENA_ARRAY(r->a, struct plan_stage, (size_t)r->n_stages);
-        int32_t layer = 0;
-        for (int32_t s = 0; s < r->n_stages; s++) {
-            x->stages[s] = (struct plan_stage){.first_layer = layer,
-                                               .last_layer = layer + (int32_t)r->layers[s] - 1,
-                                               .device = i * r->n_stages + s,
-                                               .receive_ahead = 1};
-            layer += (int32_t)r->layers[s];
-        }
-    }
-}
-
 /* What the prediction rests on besides measured rows. */
 static void note_reach(struct row_plan *r)
 {
@@ -396,8 +145,6 @@ static enum status predict(struct row_plan *r, struct validated_row *out, struct
     struct lower_options o = {0};
     struct program program;
     struct sim_result result;
-    TRY(make_cluster(r, err));
-    make_plan(r, out->name);
     TRY(team_fused(r->a, &r->plan.cluster, &o, err));
     TRY(lower_plan(r->a, &r->plan, &o, &program, err));
     struct cost *k = cost_new(r->a, r->profile, &r->plan.cluster);
@@ -471,88 +218,23 @@ static enum status validate_row(struct arena *a, const struct row_plan *shared,
     const char *name = field(t, f, COLUMN_file);
     row->name = *name ? arena_strdup(a, name) : arena_printf(a, "line %d", line);
     read_measured(row, t, f);
-    enum status st = read_row(&r, t, f, &why);
+#define X(name) field(t, f, COLUMN_##name)
+    const struct row_text words = {X(model),
+                                   X(set),
+                                   X(nodes),
+                                   X(pp),
+                                   X(dp),
+                                   X(tp),
+                                   X(mbs),
+                                   X(gbs),
+                                   X(layers_per_stage),
+                                   X(gpu_per_stage_replica)};
+#undef X
+    enum status st = row_plan_make(&r, &words, row->name, &why);
     if (st == OK) st = predict(&r, row, &why);
     if (st == OK) note_contradiction(a, row);
     if (st == ERR_INPUT || st == ERR_INFEASIBLE) row->why = arena_strdup(a, why.text);
     return st == ERR_INPUT || st == ERR_INFEASIBLE ? OK : st;
-}
-
-double validated_error(const struct validated_row *r, enum validated which)
-{
-    return r->why || !(r->measured_s[which] > 0) ? NAN : r->seconds / r->measured_s[which] - 1;
-}
-
-double validated_memory_error(const struct validated_row *r, enum validated which)
-{
-    return r->why || !(r->measured_bytes[which] > 0)
-               ? NAN
-               : (double)r->bytes / r->measured_bytes[which] - 1;
-}
-
-/* Ranks from 1, ties share their mean. */
-static void ranks(const double *x, int32_t n, double *out)
-{
-    for (int32_t i = 0; i < n; i++) {
-        int32_t less = 0, equal = 0;
-        for (int32_t k = 0; k < n; k++) less += x[k] < x[i], equal += x[k] == x[i];
-        out[i] = less + (equal + 1) / 2.0;
-    }
-}
-
-/* Spearman: Pearson's correlation of the ranks; 0 of less than two. */
-static double rank_correlation(struct arena *a, const double *x, const double *y, int32_t n)
-{
-    double *p = ARENA_ARRAY(a, double, (size_t)n + 1), *q = ARENA_ARRAY(a, double, (size_t)n + 1);
-    double xy = 0, xx = 0, yy = 0, mean = (n + 1) / 2.0;
-    ranks(x, n, p), ranks(y, n, q);
-    for (int32_t i = 0; i < n; i++) {
-        xy += (p[i] - mean) * (q[i] - mean);
-        xx += (p[i] - mean) * (p[i] - mean);
-        yy += (q[i] - mean) * (q[i] - mean);
-    }
-    return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : 0;
-}
-
-static void sum_up(struct arena *a, const struct validated_row *rows, int32_t n,
-                   struct validated_summary *s)
-{
-    double *predicted = ARENA_ARRAY(a, double, (size_t)n + 1),
-           *measured = ARENA_ARRAY(a, double, (size_t)n + 1),
-           *errors = ARENA_ARRAY(a, double, (size_t)n + 1);
-    int32_t timed[VALIDATED_N] = {0}, weighed[VALIDATED_N] = {0}, pairs = 0;
-    *s = (struct validated_summary){.rows = n};
-    for (int32_t i = 0; i < n; i++) {
-        const struct validated_row *r = &rows[i];
-        if (r->why) continue;
-        s->predicted++;
-        for (int w = 0; w < VALIDATED_N; w++) {
-            double time = validated_error(r, (enum validated)w),
-                   memory = validated_memory_error(r, (enum validated)w);
-            if (!isnan(time)) s->time[w] += fabs(time), timed[w]++;
-            if (!isnan(memory)) s->memory[w] += fabs(memory), weighed[w]++;
-        }
-        double error = validated_error(r, VALIDATED_MEAN),
-               memory = validated_memory_error(r, VALIDATED_MEAN);
-        if (!isnan(memory)) s->memory_bias += memory, s->weighed++;
-        if (isnan(error)) continue;
-        if (r->measured_s[VALIDATED_MAIN] > 0 && r->measured_s[VALIDATED_OTHER] > 0)
-            s->noise += fabs(r->measured_s[VALIDATED_OTHER] / r->measured_s[VALIDATED_MAIN] - 1),
-                pairs++;
-        errors[s->timed] = fabs(error);
-        predicted[s->timed] = r->seconds, measured[s->timed] = r->measured_s[VALIDATED_MEAN];
-        s->time_bias += error, s->timed++;
-    }
-    for (int w = 0; w < VALIDATED_N; w++) {
-        if (timed[w]) s->time[w] /= timed[w];
-        if (weighed[w]) s->memory[w] /= weighed[w];
-    }
-    if (pairs) s->noise /= pairs;
-    if (s->weighed) s->memory_bias /= s->weighed;
-    if (!s->timed) return;
-    s->time_bias /= s->timed;
-    s->time_rank = rank_correlation(a, predicted, measured, s->timed);
-    s->time_p90 = quantile(errors, (size_t)s->timed, 0.9);
 }
 
 /* --- what it rests on ------------------------------------------------------------------------ */
@@ -639,7 +321,7 @@ enum status validate_plans(struct arena *a, const char *csv, const char *db, con
         TRY(validate_row(a, &shared, &t, fields, found, line, &rows[n++]));
     }
     if (!n) return error_set(err, ERR_INPUT, "%s has no rows", csv);
-    sum_up(a, rows, (int32_t)n, summary);
+    validated_sum_up(a, rows, (int32_t)n, summary);
     *out = rows;
     return OK;
 }

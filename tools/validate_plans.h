@@ -7,7 +7,7 @@
  *   tp                    cards that share a stage: "4", "4|2" by stage, "4+2|4+2" by stage and replica
  *   mbs, gbs              sequences of a microbatch, of a step; pp, dp, nodes: checked, where they are there
  *   real_s_main, real_s_other, max_mem_bytes_main, max_mem_bytes_other: measured, optional; file: the row's name
- * A row becomes a plan (1F1B, one node for each stage of each replica), is lowered and simulated like any other. Nothing is fitted to the
+ * A row becomes a plan (1F1B; nodes are filled in the order of stages, then replicas), is lowered and simulated like any other. Nothing is fitted to the
  * rows. A row that cannot be predicted keeps its reason.
  */
 #ifndef TOOLS_VALIDATE_PLANS_H
@@ -44,6 +44,9 @@ struct validated_summary { /* shares, not percent; of predicted rows that were m
 MUST_CHECK enum status validate_plans(struct arena *a, const char *csv, const char *db,
                                       const char *models, struct validated_row **rows,
                                       struct validated_summary *out, struct error *err);
+/* From rows that are predicted; rows without a reason and without measurements count as predicted only. */
+void validated_sum_up(struct arena *a, const struct validated_row *rows, int32_t n,
+                      struct validated_summary *s);
 /* Row errors as a share, NAN where nothing was measured. */
 double validated_error(const struct validated_row *r, enum validated which);
 double validated_memory_error(const struct validated_row *r, enum validated which);
