@@ -2,6 +2,7 @@
 #include "tools/validate_schedules.h"
 
 #include "core/arena.h"
+#include "sim/zero_bubble.h"
 #include "tools/common.h"
 
 #include <inttypes.h>
@@ -11,9 +12,9 @@
 static const struct {
     const char *name;
     enum schedule_kind kind;
-    bool fused;
+    enum validated_kind made;
 } tried[] = {
-#define X(name, kind, fused) {#name, SCHEDULE_##kind, fused},
+#define X(name, kind, made) {#name, SCHEDULE_##kind, made},
     VALIDATED(X)
 #undef X
 };
@@ -21,8 +22,9 @@ static const struct {
 static const struct {
     enum schedule_column column;
     enum validated ours;
-} exact[2] = {{COLUMN_one_f_one_b, VALIDATED_one_f_one_b},
-              {COLUMN_h1f1b_published, VALIDATED_h1f1b_published}};
+} exact[VALIDATED_EXACT] = {{COLUMN_one_f_one_b, VALIDATED_one_f_one_b},
+                            {COLUMN_h1f1b_published, VALIDATED_h1f1b_published},
+                            {COLUMN_zero_bubble_heuristic, VALIDATED_zero_bubble_heuristic}};
 
 /* Files write a double's first six figures: 4028523 stands there as 4028520. Half of the last figure that is there. */
 static int64_t half_figure(int64_t written)
@@ -38,12 +40,24 @@ static bool same_makespan(int64_t ours, int64_t written)
     return llabs(ours - written) <= half_figure(written);
 }
 
+static enum status try_zero_bubble(struct arena *a, const struct schedule_case *c, bool thorough,
+                                   int64_t *out, struct error *err)
+{
+    struct schedule s;
+    enum status st = zero_bubble_make(a, &c->pipeline, c->microbatches, thorough, &s, out, err);
+    if (st != ERR_INFEASIBLE) return st;
+    *out = -1;
+    return OK;
+}
+
 /* *out -1 where the schedule exceeds a stage's memory. */
 static enum status try_schedule(struct arena *a, const struct schedule_case *c, int which,
                                 int64_t *out, struct error *err)
 {
     const struct pipeline *p = &c->pipeline;
     size_t n = (size_t)c->n_stages;
+    if (tried[which].made >= BY_HEURISTIC)
+        return try_zero_bubble(a, c, tried[which].made == BY_ALL_HEURISTICS, out, err);
     double *time = ARENA_ARRAY(a, double, n), *transfer = ARENA_ARRAY(a, double, n);
     for (size_t s = 0; s < n; s++) {
         const struct pipeline_stage *x = &p->stages[s];
@@ -53,7 +67,7 @@ static enum status try_schedule(struct arena *a, const struct schedule_case *c, 
     struct schedule_spec spec = {.kind = tried[which].kind,
                                  .n_devices = c->n_stages,
                                  .n_microbatches = c->microbatches,
-                                 .split = !tried[which].fused,
+                                 .split = tried[which].made == BY_NAME_SPLIT,
                                  .time = time,
                                  .transfer = transfer};
     struct schedule s;
@@ -83,7 +97,7 @@ enum status validate_case(const struct schedule_cases *f, const struct schedule_
     }
     arena_free(scratch);
     if (st != OK) return error_wrap(err, st, "%s:%d: case %s", f->file, c->line, c->name);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < VALIDATED_EXACT; i++)
         out->agrees[i] = !f->has[exact[i].column] ||
                          same_makespan(out->makespan[exact[i].ours], c->makespan[exact[i].column]);
     return OK;
@@ -92,7 +106,8 @@ enum status validate_case(const struct schedule_cases *f, const struct schedule_
 /* --- what is printed --- */
 
 struct summary {
-    int32_t cases, compared[2], differ[2], unfit[2], beaten, optimal, as_best;
+    int32_t cases, compared[VALIDATED_EXACT], differ[VALIDATED_EXACT], unfit[VALIDATED_EXACT],
+        beaten, optimal, as_best;
     double gap_sum, known_sum; /* best of ours over lower bound, over best known */
     int32_t gaps, knowns;
     double gap_most;
@@ -103,15 +118,16 @@ static void add(struct summary *s, const struct schedule_cases *f, const struct 
                 const struct validated_case *v)
 {
     s->cases++;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < VALIDATED_EXACT; i++) {
         if (!f->has[exact[i].column]) continue;
         s->compared[i]++;
         if (c->makespan[exact[i].column] < 0) s->unfit[i]++;
         if (!v->agrees[i]) s->differ[i]++;
     }
     s->beaten += !v->bound_holds;
-    if (!s->first_wrong && (!v->agrees[0] || !v->agrees[1] || !v->bound_holds))
-        s->first_wrong = c->name;
+    bool right = v->bound_holds;
+    for (int i = 0; i < VALIDATED_EXACT; i++) right = right && v->agrees[i];
+    if (!s->first_wrong && !right) s->first_wrong = c->name;
     if (v->best < 0) return;
     double best = (double)v->makespan[v->best];
     int64_t bound = c->makespan[COLUMN_lower_bound], known = c->makespan[COLUMN_best_known];
@@ -146,9 +162,11 @@ static void put_case(struct json *j, const struct schedule_cases *f, const struc
         if (f->has[k])
             put_makespan(j, schedule_column_name((enum schedule_column)k), c->makespan[k]);
     json_close(j);
-    for (int i = 0; i < 2; i++)
+    json_put_object_line(j, "agrees");
+    for (int i = 0; i < VALIDATED_EXACT; i++)
         if (f->has[exact[i].column])
-            json_put_bool(j, i ? "h1f1b_published_agrees" : "one_f_one_b_agrees", v->agrees[i]);
+            json_put_bool(j, schedule_column_name(exact[i].column), v->agrees[i]);
+    json_close(j);
     if (f->has[COLUMN_lower_bound]) json_put_bool(j, "bound_holds", v->bound_holds);
     json_put_text(j, "best", v->best < 0 ? NULL : tried[v->best].name);
     json_close(j);
@@ -158,8 +176,8 @@ static void put_summary(struct json *j, const struct summary *s)
 {
     json_put_object(j, "summary");
     json_put_int(j, "cases", s->cases);
-    for (int i = 0; i < 2; i++) {
-        json_put_object_line(j, i ? "h1f1b_published" : "one_f_one_b");
+    for (int i = 0; i < VALIDATED_EXACT; i++) {
+        json_put_object_line(j, schedule_column_name(exact[i].column));
         json_put_int(j, "compared", s->compared[i]);
         json_put_int(j, "unfit", s->unfit[i]);
         json_put_int(j, "differ", s->differ[i]);
@@ -202,7 +220,7 @@ static void print_case(const struct schedule_cases *f, const struct schedule_cas
     printf(" |");
     for (int k = 0; k < SCHEDULE_COLUMN_COUNT; k++)
         if (f->has[k]) print_makespan(c->makespan[k]);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < VALIDATED_EXACT; i++)
         if (!v->agrees[i]) printf("  %s differs", schedule_column_name(exact[i].column));
     if (!v->bound_holds) printf("  bound beaten");
     printf("\n");
@@ -211,7 +229,7 @@ static void print_case(const struct schedule_cases *f, const struct schedule_cas
 static void print_summary(const struct summary *s)
 {
     printf("%" PRId32 " cases", s->cases);
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < VALIDATED_EXACT; i++)
         if (s->compared[i])
             printf("; %s: %" PRId32 " of %" PRId32 " exact (%" PRId32 " do not fit)",
                    schedule_column_name(exact[i].column), s->compared[i] - s->differ[i],
@@ -263,9 +281,11 @@ enum status validate_schedules(struct arena *a, const char *csv, bool json, stru
         print_summary(&sum);
     TRY(st);
     if (sum.first_wrong)
-        return error_set(err, ERR_TOLERANCE,
-                         "%s: one_f_one_b differs in %" PRId32 " cases, h1f1b_published in %" PRId32
-                         ", lower bounds are beaten in %" PRId32 "; first in case %s",
-                         csv, sum.differ[0], sum.differ[1], sum.beaten, sum.first_wrong);
+        return error_set(
+            err, ERR_TOLERANCE,
+            "%s: differs from one_f_one_b in %" PRId32 " cases, from h1f1b_published in %" PRId32
+            ", from zero_bubble_heuristic in %" PRId32 "; lower bounds beaten in %" PRId32
+            "; first in case %s",
+            csv, sum.differ[0], sum.differ[1], sum.differ[2], sum.beaten, sum.first_wrong);
     return OK;
 }
