@@ -301,7 +301,6 @@ START_TEST(updates_follow_the_last_operation)
     const int64_t update[] = {500, 5000};
     int64_t ns;
     ck_assert_int_eq(pipeline_program(arena, &s, &p, update, LINK_FIFO, &x, &err), OK);
-    ck_assert_msg(program_check(arena, &x.program, &err) == OK, "%s", err.text);
     ck_assert_int_eq(sim_run(arena, &x.program, x.cost, &o, &r, &err), OK);
     ck_assert(static_iteration(timer_of(&s), &p, 1, NULL, update, &ns));
     ck_assert_int_eq(r.makespan_ns, ns);
