@@ -129,7 +129,7 @@ static enum status read_joined_orders(struct reader *r, const struct node *n,
                                       struct plan_replica *out)
 {
     struct plan_lane *lanes;
-    int32_t n_lanes = plan_lanes(r->a, r->p, out, &lanes), given = 1;
+    int32_t n_lanes = plan_lanes(r->a, out, &lanes), given = 1;
     const char *text;
     TRY(node_text(n, &text, r->err));
     for (const char *t = text; *t; t++) given += *t == '|';
