@@ -19,6 +19,7 @@
     X(compare, "a predicted and a measured trace, span by span")                                   \
     X(calibrate, "the next profile, from traces of runs")                                          \
     X(import, "foreign profiles, tables and topologies")                                           \
+    X(collective, "what a collective takes, by algorithm")                                         \
     X(plot, "a timeline of one steady iteration")                                                  \
     X(devices, "the catalogue of device types")                                                    \
     X(check, "what this machine can run")                                                          \
