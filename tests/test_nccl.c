@@ -42,21 +42,53 @@ END_TEST
 START_TEST(trees_and_networks_by_hand)
 {
     struct nccl_system s = system_of("H100-SXM5", 32, 4, 400e9);
-    /* ring between nodes: min(18 · 20.6, 400) = 370.8; 62 steps, 6 of them over the network; 1 us of overhead, 3 of Simple */
+    /* ring: 370.8 holds 6 channels of 60 = 360, less than the network's 400; 62 steps, 6 of them over the network; 1 us of overhead, 3 of Simple */
     ck_assert_double_eq_tol(us(&s, COLLECTIVE_ALL_REDUCE, 1000000000, NCCL_RING, NCCL_SIMPLE),
-                            (8.4 + 56 * 3.4 + 6 * 14) * 1.4 + 1e6 / (370.8 * 32 / 62), 1e-6);
+                            (8.4 + 56 * 3.4 + 6 * 14) * 1.4 + 1e6 / (360. * 32 / 62), 1e-6);
     /* few bytes: no plateau; LL: intra .6 is less than the overhead of 1; cap 20.4 of an Intel host */
     ck_assert_double_eq_tol(us(&s, COLLECTIVE_ALL_REDUCE, 4096, NCCL_RING, NCCL_LL),
                             6.6 + 56 * 1 + 6 * 2.7 + 4.096 / (20.4 * 32 / 62), 1e-6);
-    /* tree of 1 GB (beyond the corrections): .92 · 370.8 against 18 · 36 */
+    /* tree of 1 GB (beyond the corrections): .92 · 360 against 12 · 36 */
     ck_assert_double_eq_tol(us(&s, COLLECTIVE_ALL_REDUCE, 1000000000, NCCL_TREE, NCCL_SIMPLE),
-                            8.4 + 2 * (7 * 4. + 2 * 14) + 1e6 / (.92 * 370.8 / 2), 1e-6);
-    /* 64 KiB = 64 B · 2^10: LL's bandwidth · .6; min(.92 · 370.8 / 3.8, 20.4) */
+                            8.4 + 2 * (7 * 4. + 2 * 14) + 1e6 / (.92 * 360 / 2), 1e-6);
+    /* 64 KiB = 64 B · 2^10: LL's bandwidth · .6; min(.92 · 360 / 3.8, 20.4) */
     ck_assert_double_eq_tol(us(&s, COLLECTIVE_ALL_REDUCE, 65536, NCCL_TREE, NCCL_LL),
                             6.8 + 2 * (7 * .6 + 2 * 5) + 65.536 / (20.4 / 2 * .6), 1e-6);
     s.amd_host = true;
     ck_assert_double_eq_tol(us(&s, COLLECTIVE_ALL_REDUCE, 4096, NCCL_RING, NCCL_LL),
                             6.6 + 56 * 2 + 6 * 2.7 + 4.096 / (19. * 32 / 62), 1e-6);
+}
+END_TEST
+
+/* A channel for each GPU at a listed speed: (n + 1) · speed fits in the card's links. */
+START_TEST(sums_in_the_switch_by_hand)
+{
+    static const struct {
+        const char *device;
+        int32_t n;
+        double speed, efficiency;
+    } cases[] = {{"H200-SXM", 4, 60, .85},
+                 {"H200-SXM", 6, 50, .85},
+                 {"H200-SXM", 8, 40, .85},
+                 {"B200-SXM", 6, 90, .74},
+                 {"B200-SXM", 8, 80, .74}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int32_t n = cases[i].n;
+        struct nccl_system s = system_of(cases[i].device, n, 1, 0);
+        double bus = 2 * cases[i].speed * (n - 1) * cases[i].efficiency;
+        ck_assert_int_eq(s.nvls_channels, n);
+        ck_assert_double_eq(s.nvls_Bps, cases[i].speed * 1e9);
+        ck_assert_double_eq_tol(us(&s, COLLECTIVE_ALL_REDUCE, 1000000000, NCCL_NVLS, NCCL_SIMPLE),
+                                25 + 1e6 / (bus * n / (2. * (n - 1))), 1e-6);
+        ck_assert_double_eq_tol(us(&s, COLLECTIVE_ALL_GATHER, 1000000000, NCCL_NVLS, NCCL_SIMPLE),
+                                25 + 1e6 / (bus / 2 * (n - 1) / n), 1e-6);
+        ck_assert(isnan(us(&s, COLLECTIVE_ALL_REDUCE, 1, NCCL_NVLS, NCCL_LL)));
+        ck_assert(isnan(us(&s, COLLECTIVE_BROADCAST, 1, NCCL_NVLS, NCCL_SIMPLE)));
+    }
+    ck_assert_int_eq(system_of("A100-SXM4-80", 8, 1, 0).nvls_channels, 0);
+    ck_assert_int_eq(system_of("H200-SXM", 16, 2, 4e11).nvls_channels, 0);
+    ck_assert_double_eq(system_of("H200-SXM", 8, 1, 0).near_Bps, 360e9); /* 6 · 60 of 370.8 */
+    ck_assert_double_eq(system_of("B200-SXM", 8, 1, 0).near_Bps, 720e9); /* 8 · 90 of 721.8 */
 }
 END_TEST
 
@@ -80,14 +112,15 @@ START_TEST(the_choice_is_the_least_and_few_bytes_leave_few_channels)
                         ck_assert(!(t < c.seconds));
                     }
                 ck_assert_double_gt(c.seconds, 0);
-                ck_assert(c.channels >= 1 && c.channels <= s.channels);
+                ck_assert(c.channels >= 1 &&
+                          c.channels <= (c.algorithm == NCCL_NVLS ? s.nvls_channels : s.channels));
                 if (bytes > 1 << 28) { /* all of NCCL's corrections are behind */
                     ck_assert_double_gt(c.seconds, before);
                     ck_assert_int_ge(c.channels, channels);
                 }
                 before = c.seconds, channels = c.channels;
             }
-            ck_assert_int_eq(channels, s.channels);
+            ck_assert(channels == s.channels || channels == s.nvls_channels);
         }
     struct nccl_system s = system_of("A100-SXM4-80", 8, 1, 0);
     struct nccl_choice c;
@@ -137,7 +170,7 @@ START_TEST(what_the_model_does_not_know_is_said)
 }
 END_TEST
 
-SUITE_OF(nccl, rings_of_one_node_by_hand, trees_and_networks_by_hand,
+SUITE_OF(nccl, rings_of_one_node_by_hand, trees_and_networks_by_hand, sums_in_the_switch_by_hand,
          the_choice_is_the_least_and_few_bytes_leave_few_channels,
          rings_of_the_cube_mesh_are_as_many_as_its_links_allow,
          what_the_model_does_not_know_is_said)

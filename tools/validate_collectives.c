@@ -72,6 +72,7 @@ static enum status predict(struct published_collective *r, struct error *err)
     for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
         if (strcmp(cards[i].gpu, r->gpu) != 0) continue;
         TRY(nccl_system_of(cards[i].catalogue, r->n_ranks, r->n_nodes, B200_NETWORK_BPS, &s, err));
+        if (strstr(r->algorithm, "NVLS off")) s.nvls_channels = 0;
         return nccl_choose(NCCL_VERSION_DEFAULT, &s, r->kind, r->bytes, &r->prior, err);
     }
     r->left_out = "no card of NVIDIA's that the row names";
@@ -118,7 +119,6 @@ static const char *why_not(const struct published_collective *r, bool kind_known
     if (!kind_known) return "not one of the five collectives";
     if (!(size > 0)) return "its size is not said";
     if (r->n_ranks < 2) return "its number of ranks is not said";
-    if (strstr(r->algorithm, "NVLS") == r->algorithm) return "NVLS, which the model has not";
     if (busbw < LEAST_BUSBW) return "too few digits";
     return NULL;
 }
@@ -252,6 +252,11 @@ static void fill(struct arena *a, const struct published_collective *rows, size_
         if (rows[i].bytes >= LARGE) large += fabs(error_of(&rows[i])), n_large++;
         x[g->n] = rows[i].seconds, y[g->n] = rows[i].prior.seconds;
         off[g->n] = fabs(error_of(&rows[i]));
+        if (rows[i].algorithm[0] != '?') {
+            const char *name = nccl_algorithm_names[rows[i].prior.algorithm];
+            g->n_known++;
+            g->n_chosen += !strncmp(rows[i].algorithm, name, strlen(name));
+        }
         g->bias += error_of(&rows[i]);
         g->mape += off[g->n++];
     }
@@ -324,6 +329,7 @@ static void print_groups(const struct published_group *g, size_t n)
                100 * g[i].bias);
         if (isfinite(g[i].large)) printf(", from 64 MiB %.1f %%", 100 * g[i].large);
         if (isfinite(g[i].rank)) printf(", rank correlation %.3f", g[i].rank);
+        if (g[i].n_known) printf(", the algorithm of %zu of %zu", g[i].n_chosen, g[i].n_known);
         if (isfinite(g[i].between)) printf("; table, row left out %.1f %%", 100 * g[i].between);
         printf("\n");
     }
@@ -348,6 +354,8 @@ static void put_json(const struct published_collective *rows, size_t n,
         json_put_double(&j, "mean_error_from_64MiB", g[i].large);
         json_put_double(&j, "rank_correlation", g[i].rank);
         json_put_double(&j, "left_out_error", g[i].between);
+        json_put_int(&j, "algorithm_known", (int64_t)g[i].n_known);
+        json_put_int(&j, "algorithm_right", (int64_t)g[i].n_chosen);
         json_close(&j);
     }
     json_close(&j);

@@ -2,7 +2,7 @@
  *
  * published/nccl_allreduce_vtrain_lut_pow2.csv (A100, V100, 2 to 8 GPUs, powers of two) and published/nccl_busbw_measured.csv (bus
  * bandwidths of several sources); each row keeps its source. Nothing in the model was fitted to them. Rows that the
- * model cannot speak of are listed with the reason: devices that are not said, NVLS (not modelled), sizes not said, bandwidths of
+ * model cannot speak of are listed with the reason: devices that are not said, sizes not said, bandwidths of
  * so few digits that they say nothing.
  */
 #ifndef TOOLS_VALIDATE_COLLECTIVES_H
@@ -37,6 +37,8 @@ struct
     double mape, p90, bias; /* of predicted ÷ measured − 1 */
     double large;           /* mean error of 64 MiB and more, where bandwidth is all; NaN of none */
     double rank; /* Spearman's correlation of predicted and measured seconds; NaN of fewer than 3 */
+    size_t n_known,
+        n_chosen; /* rows that name their algorithm; of these the model takes the same */
     double
         between; /* mean error of rows left out of a table of the others; NaN where there is no table */
 };
