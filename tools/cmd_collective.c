@@ -6,6 +6,7 @@
 #include "core/units.h"
 #include "profiles/team.h"
 #include "sim/collective_steps.h"
+#include "sim/collective_ways.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
@@ -32,6 +33,7 @@ struct question {
     struct cluster cluster;
     struct profile profile;
     struct cost *cost;
+    struct collective_ways *ways;
     struct collective c;
     int64_t bytes;
     int32_t *device; /* (n_members) */
@@ -138,9 +140,10 @@ static enum status take_words(struct question *q, const struct request *r, struc
 static struct cost_link hop(const void *of, int32_t from, int32_t to)
 {
     const struct question *q = of;
-    struct cost_link l = {.bandwidth_Bps = 1}; /* never used: the play has found every link */
-    int32_t direction, link = cluster_link(&q->cluster, q->device[from], q->device[to], &direction);
-    return link >= 0 && cost_link(q->cost, link, &l, NULL) == OK ? l : (struct cost_link){1, 0};
+    struct cost_link l;
+    /* a way that is not there is never used: the play has found all that are */
+    (void)!collective_way_cost(q->ways, q->cost, q->device[from], q->device[to], &l, NULL);
+    return l;
 }
 
 static enum status try_way(struct question *q, struct result *r, struct error *err)
@@ -182,19 +185,20 @@ static enum status try_ways(struct question *q, const char *word, struct error *
     return OK;
 }
 
-/* The least that a link between devices of two nodes that follow each other carries: what a ring over the nodes gets. */
-static double network_Bps(const struct question *q)
+/* What a node's network carries: the i-th member of every node sends to the i-th of the next, all at once. 0: they cannot. */
+static double network_Bps(struct question *q)
 {
-    double least = INFINITY;
-    for (int32_t i = 0; i < q->c.n_members; i++) {
-        int32_t from = q->device[i], to = q->device[(i + 1) % q->c.n_members], direction;
-        struct cost_link l;
-        if (q->cluster.devices[from].node == q->cluster.devices[to].node) continue;
-        int32_t link = cluster_link(&q->cluster, from, to, &direction);
-        if (link >= 0 && cost_link(q->cost, link, &l, NULL) == OK)
-            least = fmin(least, l.bandwidth_Bps);
-    }
-    return isfinite(least) ? least : 0;
+    const int64_t bytes = 1000000000000; /* latencies are nothing beside it */
+    int32_t n = q->c.n_members, g = n / q->n_nodes;
+    struct steps s = {.n_members = n};
+    if (q->n_nodes < 2 || n % q->n_nodes) return 0;
+    s.transfers = ARENA_ARRAY(q->arena, struct step_transfer, (size_t)n);
+    for (int32_t i = 0; i < n; i++)
+        s.transfers[s.n++] = (struct step_transfer){.from = i, .to = (i + g) % n, .bytes = bytes};
+    struct steps_play p = {
+        .steps = &s, .device = q->device, .end_ns = ARENA_ARRAY(q->arena, int64_t, (size_t)n)};
+    if (steps_run(&q->cluster, q->cost, &p, 1, NULL) != OK || p.makespan_ns <= 0) return 0;
+    return g * (double)bytes / s_from_ns(p.makespan_ns);
 }
 
 static void ask_nccl(struct question *q)
@@ -223,6 +227,7 @@ static enum status answer(struct question *q, const struct request *r, struct er
     TRY(take_shards(q, r->shards, err));
     TRY(common_profile(q->arena, &q->cluster, r->db, r->profile, &q->profile, err));
     q->cost = cost_new(q->arena, &q->profile, &q->cluster);
+    q->ways = collective_ways_new(q->arena, &q->cluster);
     q->nccl = r->nccl;
     TRY(try_ways(q, r->way, err));
     ask_nccl(q);
