@@ -72,6 +72,18 @@ START_TEST(prefixes_logs_per_iteration_columns_and_timestamps_are_taken_off)
 }
 END_TEST
 
+START_TEST(tables_of_vtrains_shape_are_read)
+{
+    struct nccl_tests t = read_good("AR_GPU4_sample_LUT.csv");
+    ck_assert_int_eq(t.kind, COLLECTIVE_ALL_REDUCE);
+    ck_assert_int_eq(t.n_ranks, 4);
+    ck_assert_int_eq(t.n_nodes, 1);
+    ck_assert_uint_eq(t.n, 8);
+    ck_assert_int_eq(t.samples[0].bytes, 1 << 20);
+    ck_assert_double_eq_tol(t.samples[0].seconds, 52864e-9, 1e-15);
+}
+END_TEST
+
 START_TEST(json_is_read_and_its_environment_is_not)
 {
     struct nccl_tests t = read_good("now.json");
@@ -90,6 +102,8 @@ END_TEST
 static const struct {
     const char *file, *says;
 } bad[] = {
+    {"AR_GPU4_cut.csv", "AR_GPU4_cut.csv:4: not the 7 fields"},
+    {"table_without_ranks.csv", "name tells its ranks"},
     {"another_test.txt", "another_test.txt:2: 'sendrecv_perf' is no test"},
     {"busbw_of_another_kind.txt", ":15: busbw 0.07 does not follow from 1024 bytes"},
     {"cpu_time.txt", "cpu_time.txt:12: CPU times (-C)"},
@@ -122,8 +136,8 @@ END_TEST
 START_TEST(damaged_files_are_refused_or_read_but_never_crash)
 {
     static const char *const files[] = {"now.txt", "per_iteration_mpi.txt", "now.json",
-                                        "all_gather_old.txt"};
-    char path[] = "/tmp/musher-all_reduce-XXXXXX";
+                                        "all_gather_old.txt", "AR_GPU4_sample_LUT.csv"};
+    char path[] = "/tmp/AR_GPU4_all_reduce-XXXXXX";
     int fd = mkstemp(path), refused = 0;
     ck_assert_int_ge(fd, 0);
     close(fd);
@@ -132,7 +146,7 @@ START_TEST(damaged_files_are_refused_or_read_but_never_crash)
         struct nccl_tests t;
         char *text = NULL;
         size_t n = 0;
-        ck_assert_int_eq(file_read(scratch, arena_printf(scratch, FOLDER "%s", files[i % 4]),
+        ck_assert_int_eq(file_read(scratch, arena_printf(scratch, FOLDER "%s", files[i % 5]),
                                    1 << 20, &text, &n, &err),
                          OK);
         size_t length = rng_below(1, 1, i, 3) ? n : rng_below(1, 2, i, n + 1);
@@ -164,6 +178,7 @@ Suite *import_nccl_tests_suite(void)
     tcase_add_test(c, text_of_today_is_read);
     tcase_add_loop_test(c, text_of_old_is_read, 0, 2);
     tcase_add_test(c, prefixes_logs_per_iteration_columns_and_timestamps_are_taken_off);
+    tcase_add_test(c, tables_of_vtrains_shape_are_read);
     tcase_add_test(c, json_is_read_and_its_environment_is_not);
     tcase_add_loop_test(c, traps_are_refused_with_their_place, 0, sizeof bad / sizeof *bad);
     tcase_add_test(c, damaged_files_are_refused_or_read_but_never_crash);

@@ -21,7 +21,7 @@ struct reader {
     const char *path;
     struct nccl_tests *out;
     size_t capacity;
-    bool has_kind;
+    bool has_kind, lut;
     int32_t group;      /* of the first rank: others are left out */
     const char **hosts; /* distinct */
     int32_t *on_host;   /* ranks on each */
@@ -328,6 +328,39 @@ static enum status text_line(struct reader *r, char *line, struct error *err)
     return data_line(r, word, n, err);
 }
 
+/* A look-up table of vTrain's: size(B),count,type,time(ns),busbw(GB/s),time(ns),busbw(GB/s); AR_GPU4_… is its file's name. */
+static enum status lut_line(struct reader *r, char *line, struct error *err)
+{
+    static const char *const columns[] = {"size", "count", "", "time", "busbw", "time", "busbw"};
+    double value[7] = {0};
+    char *at = line;
+    for (int i = 0; i < 7; i++) {
+        char *end = at + strcspn(at, ",\r");
+        bool last = !*end || *end == '\r';
+        if (last != (i == 6))
+            return error_set(err, ERR_INPUT, "%s: not the 7 fields of a table", here(r));
+        *end = 0;
+        if (*columns[i]) TRY(number(r, columns[i], at, &value[i], err));
+        at = end + 1;
+    }
+    TRY(add_sample(r, here(r), value[0], value[3] * 1e-3, value[4], false, err));
+    return add_sample(r, here(r), value[0], value[5] * 1e-3, value[6], true, err);
+}
+
+static enum status lut_name(struct reader *r, struct error *err)
+{
+    const char *slash = strrchr(r->path, '/'), *base = slash ? slash + 1 : r->path;
+    long ranks = strncmp(base, "AR_GPU", 6) ? 0 : strtol(base + 6, NULL, 10);
+    if (ranks < 2 || ranks > RANKS_MOST)
+        return error_set(err, ERR_INPUT,
+                         "%s: such a table's name tells its ranks: AR_GPU4_… is an all-reduce of 4",
+                         r->path);
+    r->out->n_ranks = (int32_t)ranks;
+    r->out->kind = COLLECTIVE_ALL_REDUCE;
+    r->has_kind = r->out->complete = r->lut = true;
+    return OK;
+}
+
 static enum status read_text(struct reader *r, char *text, size_t n, struct error *err)
 {
     if (strlen(text) != n) return error_set(err, ERR_INPUT, "%s: no text: a 0 byte in it", r->path);
@@ -335,7 +368,12 @@ static enum status read_text(struct reader *r, char *text, size_t n, struct erro
         char *end = strchr(at, '\n');
         if (end) *end++ = 0;
         r->line++;
-        TRY(text_line(r, at, err));
+        if (!strncmp(at, "size(B),", 8))
+            TRY(lut_name(r, err));
+        else if (!r->lut)
+            TRY(text_line(r, at, err));
+        else if (*at)
+            TRY(lut_line(r, at, err));
         at = end;
     }
     return OK;

@@ -6,6 +6,7 @@
  * Rows of no bytes are skipped (they are counted). Sizes are bytes, times microseconds, GB/s 1e9.
  * Which collective: the program's name in the file, else in the file's own name, else it must be an all-reduce by its bandwidths.
  * Every row's bus bandwidth must follow from its size, time and number of ranks.
+ * CSV: vTrain's tables of all-reduces, size(B),count,type,time(ns),busbw(GB/s),… twice, with the ranks in the file's name.
  * JSON: the same; `env` is the whole environment of whoever ran it and is never looked at.
  */
 #ifndef TRACES_IMPORT_NCCL_TESTS_H
