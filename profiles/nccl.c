@@ -8,17 +8,18 @@
 #include <math.h>
 #include <string.h>
 
-const char *const nccl_algorithm_names[] = {"Tree", "Ring", NULL};
+const char *const nccl_algorithm_names[] = {"Tree", "Ring", "NVLS", NULL};
 const char *const nccl_protocol_names[] = {"LL", "LL128", "Simple", NULL};
 
 static const char *const versions[] = {"2.28.9", "2.30", NULL}; /* the same constants */
 
 enum { ON_NVLINK, ON_PCIE, ON_NETWORK };
-static const double base_us[NCCL_ALGORITHMS][NCCL_PROTOCOLS] = {{6.8, 14, 8.4}, {6.6, 14, 8.4}};
+static const double base_us[NCCL_ALGORITHMS][NCCL_PROTOCOLS] = {
+    {6.8, 14, 8.4}, {6.6, 14, 8.4}, {0}};
 static const double hop_us[3][NCCL_ALGORITHMS][NCCL_PROTOCOLS] = {
-    {{.6, 1.25, 4}, {.6, 1.9, 3.4}},
-    {{1, 1.9, 4}, {1, 2.5, 5.7}},
-    {{5, 8.5, 14}, {2.7, 4, 14}},
+    {{.6, 1.25, 4}, {.6, 1.9, 3.4}, {0, 0, 25}},
+    {{1, 1.9, 4}, {1, 2.5, 5.7}, {0}},
+    {{5, 8.5, 14}, {2.7, 4, 14}, {0, 0, 18}},
 };
 static const double ll_GBps[4][3] = {
     {39, 39, 20.4}, {87.7, 22.5, 19}, {141, 45, 35}, {282, 90, 70}};
@@ -28,6 +29,8 @@ static const double tree_ll128_GBps[4][3] = {
     {20, 20, 20}, {20, 20, 20}, {36.7, 36.7, 29}, {55.6, 31.67, 20}};
 static const double tree_GBps[4][3] = {
     {26.5, 18.5, 10}, {24, 23.6, 17.8}, {38.7, 41.4, 36}, {70, 42.8, 24}};
+/* The share of its links that the sums in a switch reach. */
+static const double nvls_efficiency[4] = {0, 0, .85, .74};
 /* NCCL's own correction of trees by size: powers of two from 64 B. */
 enum { CORRECTIONS = 23 };
 static const double tree_correction[NCCL_PROTOCOLS][CORRECTIONS] = {
@@ -55,12 +58,23 @@ static int32_t ring_steps(enum collective_kind kind, int32_t n)
     return kind == COLLECTIVE_ALL_REDUCE ? 2 * (n - 1) : kind == COLLECTIVE_BROADCAST ? n : n - 1;
 }
 
+/* One channel does nothing but lead: hence channels - 1. Both ways of an all-reduce go at once. */
+static double nvls_bandwidth(const struct nccl_system *s, enum collective_kind kind)
+{
+    double n = s->n_ranks, channels = s->nvls_channels;
+    double bus =
+        s->nvls_Bps / 1e9 * nvls_efficiency[generation(s->compute_capability)] * (channels - 1);
+    if (kind != COLLECTIVE_ALL_REDUCE) return bus * (n - 1) / n;
+    return 2 * bus * n / ring_steps(kind, s->n_ranks);
+}
+
 /* GB/s of the algorithm: bytes of the user's vector per second. */
 static double bandwidth(const struct nccl_system *s, enum collective_kind kind,
                         enum nccl_algorithm a, enum nccl_protocol p)
 {
     int g = generation(s->compute_capability), column = s->n_nodes <= 2 ? s->n_nodes - 1 : 2;
     double bus = s->near_Bps, channels = s->channels;
+    if (a == NCCL_NVLS) return nvls_bandwidth(s, kind);
     if (s->n_nodes > 1) bus = fmin(bus, s->far_Bps);
     bus /= 1e9;
     double ll = ll_GBps[s->n_nodes == 1 ? g : s->amd_host][column];
@@ -97,6 +111,7 @@ static double latency_us(const struct nccl_system *s, enum collective_kind kind,
     double near = hop_us[s->nvlink ? ON_NVLINK : ON_PCIE][a][p];
     double far =
         hop_us[ON_NETWORK][alone ? NCCL_TREE : a][p] + s->far_s * 1e6 * (p == NCCL_SIMPLE ? 2 : 1);
+    if (a == NCCL_NVLS) return near;
     if (a == NCCL_RING) return base_us[a][p] + ring_latency_us(s, kind, p, near, far);
     return base_us[a][p] +
            2 * ((s->n_ranks / s->n_nodes - 1) * near + log2_floor(s->n_nodes) * far);
@@ -108,6 +123,9 @@ double nccl_seconds(const struct nccl_system *s, enum collective_kind kind, int6
     if (kind == COLLECTIVE_ALL_TO_ALL || s->n_ranks < 2 || bytes < 0) return NAN;
     if (a == NCCL_TREE && kind != COLLECTIVE_ALL_REDUCE) return NAN;
     if (p == NCCL_LL128 && (!s->nvlink || s->compute_capability < 70)) return NAN;
+    if (a == NCCL_NVLS && (p != NCCL_SIMPLE || kind == COLLECTIVE_BROADCAST ||
+                           s->nvls_channels < 2 || s->n_nodes > 1))
+        return NAN;
     double GBps = bandwidth(s, kind, a, p), us = latency_us(s, kind, a, p);
     int size = log2_floor(bytes / 64);
     if (a == NCCL_TREE && size >= 0 && size < CORRECTIONS) GBps *= tree_correction[p][size];
@@ -121,7 +139,8 @@ double nccl_seconds(const struct nccl_system *s, enum collective_kind kind, int6
 static int32_t channels_left(const struct nccl_system *s, const struct nccl_choice *c,
                              int64_t bytes)
 {
-    int64_t threads = c->protocol == NCCL_LL128 ? 640 : 512, channels = s->channels;
+    int64_t threads = c->protocol == NCCL_LL128 ? 640 : 512;
+    int64_t channels = c->algorithm == NCCL_NVLS ? s->nvls_channels : s->channels;
     int64_t each = c->protocol == NCCL_SIMPLE ? 64 : 8;
     if (c->protocol == NCCL_LL && c->algorithm == NCCL_RING) each *= s->n_ranks;
     while (channels > 1 && bytes < channels * threads * each) channels--;
@@ -160,6 +179,45 @@ static void links_of(int32_t capability, int32_t *links, double *GBps)
     *GBps = capability >= 100 ? 40.1 : capability >= 90 ? 20.6 : 20;
 }
 
+/* NCCL looks for channels at the speeds of a list (search.cc): the fastest first, and the most in all of them together. Rings
+ * have at most 16 channels, which are doubled at half the speed when they are found. */
+enum { SPEEDS = 12, RINGS_MOST = 16 };
+static const double speeds_GBps[3][SPEEDS] = {
+    {40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4},
+    {60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3},
+    {90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18},
+};
+
+static const double *speeds_of(int32_t capability)
+{
+    return speeds_GBps[capability >= 100 ? 2 : capability >= 90 ? 1 : 0];
+}
+
+static void find_rings(struct nccl_system *s, double GBps)
+{
+    const double *speed = speeds_of(s->compute_capability);
+    double best = 0;
+    for (int i = 0; i < SPEEDS && speed[i] > 0; i++) {
+        int32_t n = (int32_t)fmin(floor(GBps / speed[i]), RINGS_MOST);
+        if (n * speed[i] <= best) continue;
+        best = n * speed[i];
+        s->channels = 2 * n;
+    }
+    s->near_Bps = best * 1e9;
+}
+
+/* A channel for each GPU, which leads it and carries it twice, the others' once; Hopper and later behind a switch. */
+static void find_nvls(struct nccl_system *s, double GBps)
+{
+    const double *speed = speeds_of(s->compute_capability);
+    if (s->compute_capability < 90 || s->n_nodes > 1 || s->n_ranks < 2) return;
+    for (int i = 0; i < SPEEDS && speed[i] > 0 && !s->nvls_channels; i++)
+        if ((s->n_ranks + 1) * speed[i] <= GBps) {
+            s->nvls_channels = s->n_ranks;
+            s->nvls_Bps = speed[i] * 1e9;
+        }
+}
+
 /* 16 lanes: 12 GB/s of generation 3, twice as much of each that follows. */
 static double pcie_GBps(int32_t capability)
 {
@@ -184,15 +242,18 @@ enum status nccl_system_of(const char *catalogue, int32_t n_ranks, int32_t n_nod
     *out = (struct nccl_system){.n_ranks = n_ranks,
                                 .n_nodes = n_nodes,
                                 .compute_capability = cc,
-                                .channels = links,
                                 .far_Bps = network_Bps,
                                 .nvlink = d->nvlink_Bps.value > 0};
     if (out->nvlink && !strncmp(d->id, "V100-SXM2", 9) && per_node >= 2 && per_node <= 8) {
         out->channels = nccl_cube_mesh_rings(per_node);
-        out->nvlink = out->channels > 0;
+        out->near_Bps = out->channels * GBps * 1e9;
+    } else if (out->nvlink) {
+        find_rings(out, links * GBps);
+        find_nvls(out, links * GBps);
+    } else { /* one ring, each channel twice: NCCL's least */
+        out->channels = 2;
+        out->near_Bps = 1e9 * pcie_GBps(cc);
     }
-    out->near_Bps = 1e9 * (out->nvlink ? out->channels * GBps : pcie_GBps(cc));
-    if (!out->nvlink) out->channels = 2; /* one ring, each channel twice: NCCL's least */
     return OK;
 }
 

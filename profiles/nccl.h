@@ -5,8 +5,8 @@
  * nodes and kind of links; the least over (algorithm, protocol) is taken, then channels are dropped from small ones. The facts
  * are NCCL's, the words ours; nothing is fitted to measurements. What it is off by: docs, `musher validate`; others
  * saw 15 % (H800, two-level tree) and 19 to 23 % (GB200, ring taken where the tree wins).
- * Left out: NVLS, CollNet and PAT, the 0.85 for trees that are not split over two GPUs, delays of switches between
- * nodes where nobody says them. Ring and tree between nodes go at the lesser of what a node and its network carry.
+ * Left out: NVLS over several nodes, CollNet and PAT, the 0.85 for trees that are not split over two GPUs, delays of switches
+ * between nodes where nobody says them. Ring and tree between nodes go at the lesser of what a node and its network carry.
  */
 #ifndef PROFILES_NCCL_H
 #define PROFILES_NCCL_H
@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum nccl_algorithm { NCCL_TREE, NCCL_RING, NCCL_ALGORITHMS };
+enum nccl_algorithm { NCCL_TREE, NCCL_RING, NCCL_NVLS, NCCL_ALGORITHMS };
 enum nccl_protocol { NCCL_LL, NCCL_LL128, NCCL_SIMPLE, NCCL_PROTOCOLS };
 extern const char *const nccl_algorithm_names[],
     *const nccl_protocol_names[]; /* as NCCL writes them; NULL-ended */
@@ -27,6 +27,9 @@ struct nccl_system {
     int32_t compute_capability; /* of the least card: 70, 80, 90, 100 … */
     int32_t channels;
     double near_Bps; /* all channels of a ring inside a node, one direction */
+    int32_t
+        nvls_channels; /* sums in the switch (NVLink SHARP), each channel led by one GPU; 0: not there */
+    double nvls_Bps; /* of one of them */
     double far_Bps;  /* all channels between nodes: a node's network; not read of one node */
     double far_s;    /* delay of the network beyond NCCL's constant; 0 where nobody knows */
     bool nvlink, amd_host;

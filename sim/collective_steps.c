@@ -3,6 +3,7 @@
 #include "sim/collective_steps.h"
 
 #include "core/arena.h"
+#include "sim/collective_ways.h"
 #include "sim/event_queue.h"
 #include "sim/network.h"
 
@@ -311,21 +312,6 @@ static int64_t start_of(const struct steps_play *play, int32_t member)
     return play->start_ns ? play->start_ns[member] : 0;
 }
 
-/* The network knows a program's links; of the cluster's nothing else is needed. */
-static struct program *links_of(struct arena *a, const struct cluster *c)
-{
-    struct program *p = ARENA_ARRAY(a, struct program, 1);
-    p->n_links = c->n_links;
-    p->links = ARENA_ARRAY(a, struct program_link, (size_t)c->n_links);
-    for (int32_t i = 0; i < c->n_links; i++)
-        p->links[i] = (struct program_link){.name = c->links[i].name,
-                                            .bandwidth_Bps = c->links[i].bandwidth_Bps,
-                                            .latency_s = c->links[i].latency_s,
-                                            .half_duplex = c->links[i].half_duplex,
-                                            .sharing = (int32_t)c->links[i].sharing};
-    return p;
-}
-
 /* Who waits for whom, turned round. */
 static void turn_round(struct arena *a, struct player *p)
 {
@@ -355,6 +341,23 @@ static void turn_round(struct arena *a, struct player *p)
     }
 }
 
+/* The way of transfer `at` of a play, and when its members are there. */
+static enum status meet(struct player *p, struct collective_ways *ways, const struct cluster *c,
+                        int32_t play, int32_t at, int32_t *link, int32_t *direction,
+                        struct error *err)
+{
+    const struct steps_play *q = &p->plays[play];
+    struct waiting *w = &p->waiting[at];
+    w->play = play;
+    const struct step_transfer *s = step(p, at);
+    int32_t from = q->device[s->from], to = q->device[s->to];
+    int64_t begin = start_of(q, s->from), other = start_of(q, s->to);
+    w->ready_ns = begin > other ? begin : other;
+    if (collective_way(ways, from, to, link, direction)) return OK;
+    return error_set(err, ERR_INPUT, "there is no link between %s and %s", c->devices[from].name,
+                     c->devices[to].name);
+}
+
 static enum status set_up(struct arena *a, struct player *p, const struct cluster *c,
                           struct cost *k, int32_t n_plays, struct error *err)
 {
@@ -369,22 +372,19 @@ static enum status set_up(struct arena *a, struct player *p, const struct cluste
     p->n = (int32_t)n;
     p->waiting = ARENA_ARRAY(a, struct waiting, (size_t)n);
     p->queue = event_queue_new(a, 1024);
-    p->network = network_new(a, links_of(a, c), p->queue, EVENT_FLOW, NULL);
+    /* all ways are found before the network is made of them */
+    struct collective_ways *ways = collective_ways_new(a, c);
+    int32_t *link = ARENA_ARRAY(a, int32_t, (size_t)n),
+            *direction = ARENA_ARRAY(a, int32_t, (size_t)n);
     for (int32_t i = 0; i < n_plays; i++)
         for (int32_t t = 0; t < p->plays[i].steps->n; t++) {
-            const struct step_transfer *s = &p->plays[i].steps->transfers[t];
-            const struct steps_play *play = &p->plays[i];
-            int32_t from = play->device[s->from], to = play->device[s->to], direction = 0;
-            int32_t link = cluster_link(c, from, to, &direction);
-            struct waiting *w = &p->waiting[p->first[i] + t];
-            int64_t begin = start_of(play, s->from), other = start_of(play, s->to);
-            w->play = i;
-            w->ready_ns = begin > other ? begin : other;
-            if (link < 0 && from != to)
-                return error_set(err, ERR_INPUT, "there is no link between %s and %s",
-                                 c->devices[from].name, c->devices[to].name);
-            TRY(network_join(p->network, k, link, direction, s->bytes, &w->resource, err));
+            int32_t at = p->first[i] + t;
+            TRY(meet(p, ways, c, i, at, &link[at], &direction[at], err));
         }
+    p->network = network_new(a, collective_ways_program(ways), p->queue, EVENT_FLOW, NULL);
+    for (int32_t i = 0; i < p->n; i++)
+        TRY(network_join(p->network, k, link[i], direction[i], step(p, i)->bytes,
+                         &p->waiting[i].resource, err));
     network_start(p->network, a);
     turn_round(a, p);
     return OK;

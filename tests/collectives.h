@@ -9,6 +9,8 @@
 
 #include "tests/suites.h"
 
+#include <stdio.h>
+
 struct mesh {
     struct arena *arena;
     struct cluster cluster;
@@ -28,30 +30,40 @@ static inline struct link *mesh_pair(struct mesh *m, int32_t a, int32_t b)
     return &m->cluster.links[mesh_link(m->cluster.n_devices, a, b)];
 }
 
-/* n devices, each pair with a full-duplex FIFO link of this bandwidth and latency; links may be changed before use. */
+/* n devices, each on a node of its own, each pair with a full-duplex FIFO link of this bandwidth and latency; links may be
+ * changed before use. */
 static inline struct mesh *mesh_new(struct arena *a, int32_t n, double Bps, double latency_s)
 {
     struct mesh *m = ARENA_ARRAY(a, struct mesh, 1);
-    struct cluster *c = &m->cluster;
-    *c = (struct cluster){.name = "mesh", .n_devices = n, .n_nodes = n, .n_links = n * (n - 1) / 2};
+    struct node *root = NULL;
+    struct error err = {0};
+    char *text = NULL;
+    size_t length = 0;
+    FILE *out = open_memstream(&text, &length);
+    fputs("version: 1\nname: mesh\ndevice_types: [{name: t, device: host, slowdown: 1, memory: 1 "
+          "GiB}]\n"
+          "nodes:\n",
+          out);
+    for (int32_t i = 0; i < n; i++)
+        fprintf(out, "  - {name: n%d, host: localhost, devices: [{type: t}]}\n", i);
+    fputs(n > 1 ? "links:\n" : "links: []\n", out);
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t k = i + 1; k < n; k++)
+            fprintf(
+                out,
+                "  - {name: l%d-%d, between: [n%d.0, n%d.0], bandwidth: 1 GB/s, latency: 1 us}\n",
+                i, k, i, k);
+    fclose(out);
+    ck_assert_msg(document_parse(a, "mesh", text, length, &root, &err) == OK, "%s", err.text);
+    free(text); /* open_memstream's */
+    ck_assert_msg(cluster_parse(a, root, &m->cluster, &err) == OK, "%s", err.text);
     m->arena = a;
     m->profile = (struct profile){.pace = 1};
-    c->devices = ARENA_ARRAY(a, struct device, (size_t)n);
-    c->links = ARENA_ARRAY(a, struct link, (size_t)c->n_links);
     m->device = ARENA_ARRAY(a, int32_t, (size_t)n);
-    for (int32_t i = 0; i < n; i++) {
-        c->devices[i] = (struct device){.name = arena_printf(a, "n%d.0", i), .node = i};
-        m->device[i] = i;
-        for (int32_t k = i + 1; k < n; k++)
-            c->links[mesh_link(n, i, k)] = (struct link){.name = arena_printf(a, "l%d-%d", i, k),
-                                                         .bandwidth_Bps = Bps,
-                                                         .latency_s = latency_s,
-                                                         .stated = true,
-                                                         .n_ends = 2,
-                                                         .end = {i, k},
-                                                         .of_devices = true};
-    }
-    m->cost = cost_new(a, &m->profile, c);
+    for (int32_t i = 0; i < n; i++) m->device[i] = i;
+    for (int32_t i = 0; i < m->cluster.n_links; i++)
+        m->cluster.links[i].bandwidth_Bps = Bps, m->cluster.links[i].latency_s = latency_s;
+    m->cost = cost_new(a, &m->profile, &m->cluster);
     return m;
 }
 

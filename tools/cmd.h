@@ -21,6 +21,7 @@
     X(calibrate, "the next profile, from traces of runs")                                          \
     X(import, "foreign profiles, tables and topologies")                                           \
     X(validate, "predictions against measurements of others")                                      \
+    X(collective, "what a collective takes, by algorithm")                                         \
     X(plot, "a timeline of one steady iteration")                                                  \
     X(devices, "the catalogue of device types")                                                    \
     X(check, "what this machine can run")                                                          \

@@ -20,7 +20,9 @@ struct import_request {
     bool json;
 };
 
-#define IMPORTERS(X) X(sailor, "profiles, links and models of a Sailor folder")
+#define IMPORTERS(X)                                                                               \
+    X(sailor, "profiles, links and models of a Sailor folder")                                     \
+    X(nccl_tests, "times of collectives, from the text or JSON of nccl-tests")
 
 #define X(name, help)                                                                              \
     enum status import_##name(struct arena *a, const struct import_request *q, struct error *err);

@@ -1,0 +1,81 @@
+#!/bin/bash
+# tests/cli/collective.sh - collectives from outside: times by algorithm, tables of nccl-tests in and out of a profile.
+set -u
+root=$PWD
+data=$root/tests/data/nccl_tests
+bad=0
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch" || exit 6
+
+ok() { echo "ok $1"; }
+not_ok() {
+    echo "not ok $1: $2"
+    bad=1
+}
+# says NAME CODE TEXT COMMAND...: ends with CODE and says TEXT on stdout or stderr
+says() {
+    local name=$1 wanted=$2 text=$3
+    shift 3
+    timeout 60 "$@" > out 2>&1
+    local code=$?
+    if ((code != wanted)); then
+        not_ok "$name" "exit code $code, not $wanted: $(head -c 400 out)"
+    elif ! grep -qF -- "$text" out; then
+        not_ok "$name" "'$text' is not in: $(head -c 600 out)"
+    else
+        ok "$name"
+    fi
+}
+
+cat > pair.yaml <<'END'
+version: 1
+name: pair
+device_types: [{name: a100, device: A100-SXM4-80}]
+nodes:
+  - {name: a, host: sled1, devices: [{type: a100, count: 4}]}
+  - {name: b, host: sled2, devices: [{type: a100, count: 4}]}
+links:
+  - {name: nva, between: [a], bandwidth: 240 GB/s, latency: 5 us}
+  - {name: nvb, between: [b], bandwidth: 240 GB/s, latency: 5 us}
+  - {name: ib, between: [a, b], bandwidth: 25 GB/s, latency: 5 us}
+END
+
+# Two devices, one link: 2 · (5 us + 500 MB / 25 GB/s = 20 ms).
+says "a ring of two by hand" 0 '"closed_ns": 40010000, "simulated_ns": 40010000' \
+    "$MUSHER" collective all-reduce pair.yaml -b 1GB -a ring --devices a.0,b.0 --json
+says "NCCL's estimate is there for NVIDIA's devices" 0 "NCCL estimates" "$MUSHER" collective all-reduce pair.yaml
+says "no estimate of all-to-all" 0 "does not price all-to-all" "$MUSHER" collective all-to-all pair.yaml
+says "shards in proportion" 0 "grouped" "$MUSHER" collective all-gather pair.yaml --shards 4,1,1,1,1,1,1,1
+says "ways that are not possible say why" 0 "sharded needs as many members" \
+    "$MUSHER" collective all-reduce pair.yaml --devices a.0,a.1,b.0
+says "one that is named fails" 3 "sharded needs as many members" \
+    "$MUSHER" collective all-reduce pair.yaml --devices a.0,a.1,b.0 -a sharded
+says "an unknown kind" 2 "did you mean 'all-reduce'" "$MUSHER" collective allreduce pair.yaml
+says "an unknown algorithm" 2 "there are all, ring, tree" "$MUSHER" collective all-reduce pair.yaml -a rings
+says "an unknown device" 3 "no device 'c.0'" "$MUSHER" collective all-reduce pair.yaml --devices a.0,c.0
+says "a device twice" 2 "names a.0 twice" "$MUSHER" collective all-reduce pair.yaml --devices a.0,a.0
+says "no bytes" 2 "--bytes '0'" "$MUSHER" collective all-reduce pair.yaml --bytes 0
+says "shards of an all-reduce" 2 "--shards is for" "$MUSHER" collective all-reduce pair.yaml --shards 1,1
+says "an unknown NCCL" 2 "known are 2.28.9, 2.30" "$MUSHER" collective all-reduce pair.yaml --nccl 1.0
+
+says "nccl-tests text becomes a profile" 0 "profile 1 (parent 0): all-reduce of 4 ranks on 1 nodes, 7 sizes" \
+    "$MUSHER" import nccl-tests "$data/now.txt" --cluster pair.yaml --db p.db
+says "another table is added to it" 0 "profile 2 (parent 1): all-gather of 4 ranks on 2 nodes" \
+    "$MUSHER" import nccl-tests "$data/all_gather_old.txt" --cluster pair.yaml --db p.db
+says "JSON too" 0 '"profile_id": 3' "$MUSHER" import nccl-tests "$data/now.json" --cluster pair.yaml --db p.db --json
+says "the first table is still there, and goes before the prior" 0 "measured          32.4 us" \
+    "$MUSHER" collective all-reduce pair.yaml -b 1MiB --db p.db --devices a.0,a.1,a.2,a.3
+says "older profiles stay" 0 "no estimate" "$MUSHER" collective all-to-all pair.yaml --db p.db --profile 1
+says "no --cluster" 2 "needs --cluster and --db" "$MUSHER" import nccl-tests "$data/now.txt" --db p.db
+says "a broken file" 3 "cut_row.txt:16: the row ends" \
+    "$MUSHER" import nccl-tests "$data/bad/cut_row.txt" --cluster pair.yaml --db p.db
+if grep -qa "SECRET_TOKEN\|must-not-be-kept" p.db; then
+    not_ok "the environment is not kept" "it is in the database"
+else
+    ok "the environment is not kept"
+fi
+"$MUSHER" collective all-reduce pair.yaml --json > one.json 2> /dev/null
+"$MUSHER" collective all-reduce pair.yaml --json > two.json 2> /dev/null
+cmp -s one.json two.json && ok "same question, same bytes" || not_ok "same question, same bytes" "they differ"
+exit $bad

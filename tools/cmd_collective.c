@@ -1,0 +1,411 @@
+/* What a collective takes on a cluster: each way's closed form (every hop alone), the same played on the cluster's links, where
+ * hops that share a link take turns, NCCL's own estimate where the devices are NVIDIA's, and what was measured where the profile
+ * has a table. */
+#include "core/arena.h"
+#include "core/log.h"
+#include "core/units.h"
+#include "profiles/team.h"
+#include "sim/collective_steps.h"
+#include "sim/collective_ways.h"
+#include "tools/cmd.h"
+#include "tools/common.h"
+#include "tools/options.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct request {
+    const char *kind, *cluster, *bytes, *way, *devices, *shards, *db, *nccl;
+    int64_t profile;
+};
+
+struct result { /* of one way */
+    enum collective_way way;
+    int64_t closed_ns, played_ns;
+    int32_t transfers;
+    const char *why_not; /* NULL: it can be done */
+};
+
+struct question {
+    struct arena *arena;
+    struct cluster cluster;
+    struct profile profile;
+    struct cost *cost;
+    struct collective_ways *ways;
+    struct collective c;
+    int64_t bytes;
+    int32_t *device; /* (n_members) */
+    int32_t n_nodes;
+    struct result results[COLLECTIVE_WAY_COUNT];
+    int32_t n_results;
+    const char *nccl;     /* version */
+    const char *no_prior; /* why there is none; NULL: prior holds */
+    struct nccl_choice prior;
+    bool has_table;
+    struct collective_table table;
+};
+
+/* --- what is asked --------------------------------------------------------------------------- */
+
+/* Items between commas, the arena's. */
+static const char **items(struct arena *a, const char *list, int32_t *n)
+{
+    size_t capacity = 0;
+    const char **out = NULL;
+    *n = 0;
+    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        out = arena_grow(a, out, (size_t)*n, &capacity, sizeof *out);
+        out[(*n)++] = arena_strndup(a, at, strcspn(at, ","));
+    }
+    return out;
+}
+
+static enum status take_devices(struct question *q, const char *list, struct error *err)
+{
+    const struct cluster *c = &q->cluster;
+    int32_t n = c->n_devices;
+    const char **names = list ? items(q->arena, list, &n) : NULL;
+    q->device = ARENA_ARRAY(q->arena, int32_t, (size_t)n);
+    int32_t *node = ARENA_ARRAY(q->arena, int32_t, (size_t)n);
+    bool *seen = ARENA_ARRAY(q->arena, bool, (size_t)c->n_nodes);
+    for (int32_t i = 0; i < n; i++) {
+        q->device[i] = names ? cluster_device(c, names[i]) : i;
+        if (q->device[i] < 0)
+            return error_set(err, ERR_INPUT, "cluster %s has no device '%s'; its first is %s",
+                             c->name, names[i], c->devices[0].name);
+        for (int32_t k = 0; k < i; k++)
+            if (q->device[k] == q->device[i])
+                return error_set(err, ERR_USAGE, "--devices names %s twice", names[i]);
+        node[i] = c->devices[q->device[i]].node;
+        if (!seen[node[i]]) q->n_nodes++;
+        seen[node[i]] = true;
+    }
+    q->c.n_members = n;
+    q->c.node = node;
+    return OK;
+}
+
+/* Shares of the whole in proportion to the numbers. */
+static enum status take_shards(struct question *q, const char *list, struct error *err)
+{
+    int32_t n = 0;
+    if (!list) return OK;
+    if (q->c.kind != COLLECTIVE_ALL_GATHER && q->c.kind != COLLECTIVE_REDUCE_SCATTER)
+        return error_set(err, ERR_USAGE, "--shards is for all-gather and reduce-scatter");
+    const char **words = items(q->arena, list, &n);
+    if (n != q->c.n_members)
+        return error_set(err, ERR_USAGE, "--shards has %" PRId32 " numbers for %" PRId32 " devices",
+                         n, q->c.n_members);
+    double *share = ARENA_ARRAY(q->arena, double, (size_t)n), sum = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (!units_parse_number(words[i], &share[i]) || share[i] < 0)
+            return error_set(err, ERR_USAGE, "--shards: '%s' is no share, a number from 0 on",
+                             words[i]);
+        sum += share[i];
+    }
+    if (!(sum > 0)) return error_set(err, ERR_USAGE, "--shards are all 0");
+    int64_t *shards = ARENA_ARRAY(q->arena, int64_t, (size_t)n);
+    collective_split(n, share, q->c.elements, shards);
+    q->c.shards = shards;
+    return OK;
+}
+
+static enum status take_words(struct question *q, const struct request *r, struct error *err)
+{
+    double bytes = 0;
+    const struct nccl_system nobody = {.n_ranks = 1, .n_nodes = 1};
+    if (nccl_choose(r->nccl, &nobody, COLLECTIVE_ALL_REDUCE, 1, &q->prior, err) != OK)
+        return ERR_USAGE;
+    if (!collective_kind_parse(r->kind, &q->c.kind)) {
+        const char *near = options_nearest(r->kind, collective_kind_names);
+        return error_set(err, ERR_USAGE,
+                         "unknown collective '%s'%s%s%s; there are all-reduce, all-gather, "
+                         "reduce-scatter, broadcast, all-to-all",
+                         r->kind, near ? "; did you mean '" : "", near ? near : "",
+                         near ? "'" : "");
+    }
+    if (!units_parse_bytes(r->bytes, &bytes) || !(bytes >= 1 && bytes <= 1e15))
+        return error_set(err, ERR_USAGE, "--bytes '%s': a size such as '1 GB', at most 1 PB",
+                         r->bytes);
+    q->bytes = (int64_t)bytes;
+    q->c.element_bytes = q->bytes % 4 ? 1 : 4;
+    q->c.elements = q->bytes / q->c.element_bytes;
+    return OK;
+}
+
+/* --- answers --------------------------------------------------------------------------------- */
+
+static struct cost_link hop(const void *of, int32_t from, int32_t to)
+{
+    const struct question *q = of;
+    struct cost_link l;
+    /* a way that is not there is never used: the play has found all that are */
+    (void)!collective_way_cost(q->ways, q->cost, q->device[from], q->device[to], &l, NULL);
+    return l;
+}
+
+static enum status try_way(struct question *q, struct result *r, struct error *err)
+{
+    struct steps steps;
+    struct collective c = q->c;
+    struct collective_hops hops = {hop, q};
+    c.way = r->way;
+    if (c.way != WAY_LEADER && c.way != WAY_SHARDED) c.node = NULL;
+    TRY(steps_make(q->arena, &c, &steps, err));
+    struct steps_play p = {.steps = &steps,
+                           .device = q->device,
+                           .end_ns = ARENA_ARRAY(q->arena, int64_t, (size_t)c.n_members)};
+    TRY(steps_run(&q->cluster, q->cost, &p, 1, err));
+    r->transfers = steps.n;
+    r->played_ns = p.makespan_ns;
+    return collective_ns(&c, &hops, NULL, NULL, &r->closed_ns, err);
+}
+
+static enum status try_ways(struct question *q, const char *word, struct error *err)
+{
+    bool all = !strcmp(word, "all");
+    enum collective_way only = WAY_RING;
+    if (!all && !collective_way_parse(word, &only))
+        return error_set(err, ERR_USAGE,
+                         "--algorithm '%s'; there are all, ring, tree, leader, sharded, chain, "
+                         "padded, grouped, pairwise",
+                         word);
+    for (int w = 0; w < COLLECTIVE_WAY_COUNT; w++) {
+        struct result *r = &q->results[q->n_results];
+        struct error why;
+        if (all ? !collective_can(q->c.kind, (enum collective_way)w) : w != (int)only) continue;
+        r->way = (enum collective_way)w;
+        enum status st = try_way(q, r, all ? &why : err);
+        if (st != OK && !all) return st;
+        if (st != OK) r->why_not = arena_strdup(q->arena, why.text);
+        q->n_results++;
+    }
+    return OK;
+}
+
+/* What a node's network carries: the i-th member of every node sends to the i-th of the next, all at once. 0: they cannot. */
+static double network_Bps(struct question *q)
+{
+    const int64_t bytes = 1000000000000; /* latencies are nothing beside it */
+    int32_t n = q->c.n_members, g = n / q->n_nodes;
+    struct steps s = {.n_members = n};
+    if (q->n_nodes < 2 || n % q->n_nodes) return 0;
+    s.transfers = ARENA_ARRAY(q->arena, struct step_transfer, (size_t)n);
+    for (int32_t i = 0; i < n; i++)
+        s.transfers[s.n++] = (struct step_transfer){.from = i, .to = (i + g) % n, .bytes = bytes};
+    struct steps_play p = {
+        .steps = &s, .device = q->device, .end_ns = ARENA_ARRAY(q->arena, int64_t, (size_t)n)};
+    if (steps_run(&q->cluster, q->cost, &p, 1, NULL) != OK || p.makespan_ns <= 0) return 0;
+    return g * (double)bytes / s_from_ns(p.makespan_ns);
+}
+
+static void ask_nccl(struct question *q)
+{
+    struct nccl_system s;
+    struct error why;
+    const struct cluster *c = &q->cluster;
+    int32_t type = c->devices[q->device[0]].type;
+    for (int32_t i = 1; i < q->c.n_members; i++)
+        if (strcmp(c->types[c->devices[q->device[i]].type].catalogue, c->types[type].catalogue) !=
+            0)
+            q->no_prior = "devices of several types";
+    if (q->no_prior) return;
+    enum status st = nccl_system_of(c->types[type].catalogue, q->c.n_members, q->n_nodes,
+                                    network_Bps(q), &s, &why);
+    if (st == OK) st = nccl_choose(q->nccl, &s, q->c.kind, q->bytes, &q->prior, &why);
+    if (st != OK) q->no_prior = arena_strdup(q->arena, why.text);
+}
+
+static enum status answer(struct question *q, const struct request *r, struct error *err)
+{
+    TRY(take_words(q, r, err));
+    TRY(cluster_read(q->arena, r->cluster, &q->cluster, err));
+    TRY(team_complete(&q->cluster, err));
+    TRY(take_devices(q, r->devices, err));
+    TRY(take_shards(q, r->shards, err));
+    TRY(common_profile(q->arena, &q->cluster, r->db, r->profile, &q->profile, err));
+    q->cost = cost_new(q->arena, &q->profile, &q->cluster);
+    q->ways = collective_ways_new(q->arena, &q->cluster);
+    q->nccl = r->nccl;
+    TRY(try_ways(q, r->way, err));
+    ask_nccl(q);
+    q->has_table =
+        collective_table_find(q->profile.collectives, q->profile.n_collectives, q->c.kind,
+                              q->c.n_members, q->n_nodes, NULL, q->bytes, &q->table);
+    return OK;
+}
+
+/* --- printing -------------------------------------------------------------------------------- */
+
+static double bus_Bps(const struct question *q, double seconds)
+{
+    return seconds > 0
+               ? collective_bus_factor(q->c.kind, q->c.n_members) * (double)q->bytes / seconds
+               : NAN;
+}
+
+static void print_time(const struct question *q, const char *name, double seconds)
+{
+    char time[32], rate[32] = "-";
+    if (isfinite(bus_Bps(q, seconds))) units_print_bytes_per_s(rate, bus_Bps(q, seconds));
+    printf("%s %10s, bus bandwidth %10s", name, units_print_ns(time, ns_from_s(seconds)), rate);
+}
+
+static void print(const struct question *q)
+{
+    char size[32], closed[32], played[32], rate[32];
+    printf("%s of %s over %" PRId32 " devices on %" PRId32 " nodes of %s (%s)\n",
+           collective_kind_name(q->c.kind), units_print_bytes(size, (double)q->bytes),
+           q->c.n_members, q->n_nodes, q->cluster.name,
+           common_profile_label(q->arena, &q->profile));
+    printf("  %-9s %12s %15s %14s\n", "algorithm", "hops alone", "on these links", "bus bandwidth");
+    for (int32_t i = 0; i < q->n_results; i++) {
+        const struct result *r = &q->results[i];
+        double bus = bus_Bps(q, s_from_ns(r->played_ns));
+        if (r->why_not)
+            printf("  %-9s %s\n", collective_way_name(r->way), r->why_not);
+        else
+            printf("  %-9s %12s %15s %14s\n", collective_way_name(r->way),
+                   units_print_ns(closed, r->closed_ns), units_print_ns(played, r->played_ns),
+                   isfinite(bus) ? units_print_bytes_per_s(rate, bus) : "-");
+    }
+    if (q->no_prior) {
+        printf("  NCCL %s: no estimate: %s\n", q->nccl, q->no_prior);
+    } else {
+        print_time(q, "  NCCL estimates", q->prior.seconds);
+        printf(": %s, %s, %" PRId32 " channels (%s, a prior)\n",
+               nccl_algorithm_names[q->prior.algorithm], nccl_protocol_names[q->prior.protocol],
+               q->prior.channels, q->nccl);
+    }
+    if (!q->has_table) return;
+    print_time(q, "  measured      ", collective_table_seconds(&q->table, q->bytes));
+    printf(": %zu sizes, %s\n", q->table.n, q->table.rows->provenance);
+}
+
+static void put_json(const struct question *q)
+{
+    struct json j;
+    common_json_begin(&j);
+    json_put_text(&j, "kind", collective_kind_name(q->c.kind));
+    json_put_int(&j, "bytes", q->bytes);
+    json_put_text(&j, "cluster", q->cluster.name);
+    json_put_int(&j, "profile_id", q->profile.id);
+    json_put_int(&j, "nodes", q->n_nodes);
+    json_put_list_line(&j, "devices");
+    for (int32_t i = 0; i < q->c.n_members; i++)
+        json_put_text(&j, NULL, q->cluster.devices[q->device[i]].name);
+    json_close(&j);
+    json_put_list(&j, "algorithms");
+    for (int32_t i = 0; i < q->n_results; i++) {
+        const struct result *r = &q->results[i];
+        json_put_object_line(&j, NULL);
+        json_put_text(&j, "name", collective_way_name(r->way));
+        if (r->why_not) {
+            json_put_text(&j, "not_possible", r->why_not);
+        } else {
+            json_put_int(&j, "closed_ns", r->closed_ns);
+            json_put_int(&j, "simulated_ns", r->played_ns);
+            json_put_double(&j, "bus_Bps", bus_Bps(q, s_from_ns(r->played_ns)));
+            json_put_int(&j, "transfers", r->transfers);
+        }
+        json_close(&j);
+    }
+    json_close(&j);
+    json_put_object_line(&j, "nccl");
+    json_put_text(&j, "version", q->nccl);
+    if (q->no_prior) {
+        json_put_text(&j, "no_estimate", q->no_prior);
+    } else {
+        json_put_double(&j, "seconds", q->prior.seconds);
+        json_put_double(&j, "bus_Bps", bus_Bps(q, q->prior.seconds));
+        json_put_text(&j, "algorithm", nccl_algorithm_names[q->prior.algorithm]);
+        json_put_text(&j, "protocol", nccl_protocol_names[q->prior.protocol]);
+        json_put_int(&j, "channels", q->prior.channels);
+    }
+    json_close(&j);
+    if (q->has_table) {
+        double seconds = collective_table_seconds(&q->table, q->bytes);
+        json_put_object_line(&j, "measured");
+        json_put_double(&j, "seconds", seconds);
+        json_put_double(&j, "bus_Bps", bus_Bps(q, seconds));
+        json_put_int(&j, "sizes", (int64_t)q->table.n);
+        json_put_int(&j, "least_bytes", q->table.rows[0].bytes);
+        json_put_int(&j, "most_bytes", q->table.rows[q->table.n - 1].bytes);
+        json_put_text(&j, "provenance", q->table.rows->provenance);
+        json_close(&j);
+    }
+    common_json_end(&j);
+}
+
+enum status cmd_collective(int argc, char **argv, struct error *err)
+{
+    struct common common = COMMON_DEFAULTS;
+    struct request r = {.bytes = "1 GB", .way = "all", .nccl = NCCL_VERSION_DEFAULT};
+    const struct option options[] = {
+        {.name = "KIND",
+         .type = OPTION_ARGUMENT,
+         .value = &r.kind,
+         .help = "all-reduce, all-gather, reduce-scatter, broadcast or all-to-all"},
+        {.name = "CLUSTER", .type = OPTION_ARGUMENT, .value = &r.cluster, .help = "cluster.yaml"},
+        {.name = "bytes",
+         .letter = 'b',
+         .type = OPTION_TEXT,
+         .value = &r.bytes,
+         .unit = "SIZE",
+         .help = "as nccl-tests counts: of a member's vector; all-gather, reduce-scatter: of the "
+                 "whole"},
+        {.name = "algorithm",
+         .letter = 'a',
+         .type = OPTION_TEXT,
+         .value = &r.way,
+         .unit = "NAME",
+         .help = "ring, tree, leader, sharded, chain, padded, grouped, pairwise; all"},
+        {.name = "devices",
+         .type = OPTION_TEXT,
+         .value = &r.devices,
+         .unit = "a.0,b.1,…",
+         .help = "members in order; otherwise all of the cluster"},
+        {.name = "shards",
+         .type = OPTION_TEXT,
+         .value = &r.shards,
+         .unit = "3,1,…",
+         .help = "of all-gather and reduce-scatter, in proportion; otherwise even"},
+        {.name = "db",
+         .type = OPTION_TEXT,
+         .value = &r.db,
+         .unit = "DB",
+         .help = "profile database, for links and measured collectives"},
+        {.name = "profile",
+         .type = OPTION_INT,
+         .value = &r.profile,
+         .unit = "N",
+         .min = 0,
+         .max = 9e15,
+         .help = "profile of the database; 0: the newest of the cluster"},
+        {.name = "nccl",
+         .type = OPTION_TEXT,
+         .value = &r.nccl,
+         .unit = "VERSION",
+         .help = "whose model: 2.28.9 or 2.30"},
+        {0}};
+    const struct command command = {
+        "collective",
+        "what a collective takes, by algorithm",
+        options,
+        {"musher collective all-reduce cluster.yaml --bytes 1GB",
+         "musher collective all-gather cluster.yaml --shards 4,2,2,1 --algorithm all"}};
+    struct arena *a = arena_new();
+    struct question q = {.arena = a};
+    enum status st = options_parse(a, &command, &common, argc, argv, err);
+    if (st == OK && !common.help) {
+        st = answer(&q, &r, err);
+        if (st == OK && common.json)
+            put_json(&q);
+        else if (st == OK)
+            print(&q);
+    }
+    arena_free(a);
+    return st;
+}
