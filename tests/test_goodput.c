@@ -191,8 +191,23 @@ START_TEST(what_comes_too_late_to_pay_is_left_alone)
     j.changes = early; /* 121 s: 61 > 60.5 */
     ck_assert_double_eq(walk(&j, 100 * S, 1).reconfigurations, 1);
     j.changes = there_and_back;
-    j.outlook_ns = 119 * S; /* as if it were to change again so soon */
+    j.outlook_ns = 99 * S; /* as if it were to change again so soon */
     ck_assert_double_eq(walk(&j, 100 * S, 1).reconfigurations, 0);
+}
+END_TEST
+
+/* Back during the write of 455 … 465 s, when nothing is at risk: no second write, and on with four from 515 s. */
+START_TEST(devices_that_come_during_a_checkpoint_are_taken_after_it)
+{
+    struct goodput_cause cause;
+    struct goodput_job j = by_hand(&cause);
+    const struct goodput_change during[] = {{300 * S, two}, {460 * S, four}};
+    j.changes = during;
+    struct goodput_tally t = walk(&j, 100 * S, 1);
+    ck_assert_double_eq(t.reconfigurations, 1);
+    ck_assert_double_eq(seconds(&t, GOODPUT_slow), 50);
+    /* 200 + 50, then 515 … 615, 625 … 725, 735 … 835, 845 … 945, 955 … 1000 */
+    ck_assert_double_eq(seconds(&t, GOODPUT_useful), 695);
 }
 END_TEST
 
@@ -418,6 +433,7 @@ Suite *goodput_suite(void)
     tcase_add_test(c, without_failures_only_checkpoints_cost);
     tcase_add_test(c, devices_go_and_come_back);
     tcase_add_test(c, what_comes_too_late_to_pay_is_left_alone);
+    tcase_add_test(c, devices_that_come_during_a_checkpoint_are_taken_after_it);
     tcase_add_test(c, a_warning_saves_the_work);
     tcase_add_test(c, without_devices_it_waits);
     tcase_add_test(c, a_copy_in_the_background_is_safe_only_when_it_is_done);
