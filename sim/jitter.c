@@ -35,6 +35,7 @@ struct jitter {
     uint64_t seed;
     uint32_t key[2];
     bool sampled;
+    double all;              /* sampled: factor of every operator, for the model's own error */
     struct lane_laws *lanes; /* (n_devices) */
     float *message_cv;       /* (n_channels) */
 };
@@ -44,7 +45,12 @@ double jitter_factor(double cv, double normal)
     const double widest = Z_SD / Z_MEAN;
     if (!(cv > 0)) return 1;
     if (cv <= widest) return 1 + cv * (exp(JITTER_SHAPE * normal) - Z_MEAN) / Z_SD;
-    double variance = log1p(cv * cv);
+    return jitter_even_factor(cv, normal);
+}
+
+double jitter_even_factor(double cv, double normal)
+{
+    double variance = cv > 0 ? log1p(cv * cv) : 0;
     return exp(sqrt(variance) * normal - variance / 2);
 }
 
@@ -87,16 +93,22 @@ static double without(double total, double part)
     return total > part ? sqrt(total * total - part * part) : 0;
 }
 
-/* A row's spread holds all levels together; what a call has in common is taken out of it. A team whose operators vary by less
- * than the published calls do is quieter than those. */
+/* A row's spread holds all levels together. What is typical of the type is taken for what its operators have in common, what
+ * a kind or a row has beyond it for its own. */
 static void type_defaults(struct arena *scratch, const struct profile *p,
                           const struct device_type *t, struct jitter_type *out)
 {
     double all = typical(scratch, p, t, -1);
-    out->call_cv = isnan(all) || all > JITTER_CALL_CV ? JITTER_CALL_CV : all;
+    if (isnan(all)) {
+        out->call_cv = JITTER_CALL_CV;
+        return;
+    }
+    out->common_cv = all;
+    out->step_cv = all * sqrt(JITTER_STEP_SHARE);
+    out->call_cv = all * sqrt(1 - JITTER_STEP_SHARE);
     for (int32_t k = 0; k < OP_KIND_COUNT; k++) {
         double kind = typical(scratch, p, t, k);
-        out->own_cv[k] = without(isnan(kind) ? (isnan(all) ? 0 : all) : kind, out->call_cv);
+        out->own_cv[k] = isnan(kind) ? 0 : without(kind, all);
     }
 }
 
@@ -132,7 +144,7 @@ static double own_cv(const struct jitter *j, const struct profile *f, int32_t ty
 {
     const struct jitter_type *t = &j->model->types[type];
     const struct op_row *row = t->fitted ? NULL : row_of(f, &j->cluster->types[type], op->key);
-    if (row && row->samples > 1) return without(jitter_cv_of_spread(row->spread), t->call_cv);
+    if (row && row->samples > 1) return without(jitter_cv_of_spread(row->spread), t->common_cv);
     return t->own_cv[op->kind];
 }
 
@@ -218,7 +230,7 @@ enum status jitter_new(struct arena *a, const struct program *p, const struct pr
                        struct jitter **out, struct error *err)
 {
     struct jitter *j = *out = ARENA_ARRAY(a, struct jitter, 1);
-    *j = (struct jitter){.program = p, .cluster = c, .model = m, .seed = seed};
+    *j = (struct jitter){.program = p, .cluster = c, .model = m, .seed = seed, .all = 1};
     j->lanes = ARENA_ARRAY(a, struct lane_laws, (size_t)p->n_devices);
     j->message_cv = ARENA_ARRAY(a, float, (size_t)p->n_channels);
     for (int32_t i = 0; i < p->n_devices; i++) TRY(bind_lane(a, j, f, i, err));
@@ -238,7 +250,7 @@ static const float *draw_known(struct arena *a, const struct jitter *j, int32_t 
         uint64_t what = error[i] < 0 ? 0 : s->ops[i].key;
         uint64_t stream = hash_bytes(base, &what, sizeof what);
         double normal = error[i] != 0 ? rng_normal(j->seed, stream, (uint64_t)sample) : 0;
-        x[i] = (float)jitter_factor(fabs((double)error[i]), normal);
+        x[i] = (float)jitter_even_factor(fabs((double)error[i]), normal);
     }
     return x;
 }
@@ -250,6 +262,7 @@ const struct jitter *jitter_sample(struct arena *a, const struct jitter *j, int6
     uint64_t key = rng_u64(j->seed, 0, (uint64_t)sample);
     *out = *j;
     out->sampled = true;
+    out->all = jitter_even_factor(j->model->model_error, rng_normal(j->seed, 1, (uint64_t)sample));
     out->key[0] = (uint32_t)key, out->key[1] = (uint32_t)(key >> 32);
     if (!j->model->cost_error) return out;
     out->lanes = ARENA_ARRAY(a, struct lane_laws, (size_t)p->n_devices);
@@ -296,15 +309,18 @@ static double factor(const struct jitter *j, double cv, uint32_t x, uint32_t y, 
 static double step_factor(const struct jitter *j, int32_t lane, int32_t step)
 {
     const struct jitter_model *m = j->model;
-    double f =
-        factor(j, j->lanes[lane].type->step_cv, (uint32_t)lane, (uint32_t)step, 0, 0, DOMAIN_STEP);
+    double f = 1, cv = j->lanes[lane].type->step_cv, uniform, normal;
+    const uint32_t x = (uint32_t)lane, y = (uint32_t)step;
+    if (cv > 0) {
+        draw(j, (const uint32_t[4]){x, y, 0, (uint32_t)DOMAIN_STEP << 29}, &uniform, &normal);
+        f = jitter_even_factor(cv, normal);
+    }
     if (step < m->start_steps) f *= m->start_factor;
     if (m->straggler_share > 0) {
-        double uniform;
         uint32_t length = m->straggler_steps > 1 ? (uint32_t)m->straggler_steps : 1;
-        uint32_t stretch = ((uint32_t)step + (uint32_t)lane * 7919u % length) / length;
-        draw(j, (const uint32_t[4]){(uint32_t)lane, stretch, 0, (uint32_t)DOMAIN_STRAGGLER << 29},
-             &uniform, NULL);
+        uint32_t stretch = (y + x * 7919u % length) / length;
+        draw(j, (const uint32_t[4]){x, stretch, 0, (uint32_t)DOMAIN_STRAGGLER << 29}, &uniform,
+             NULL);
         if (uniform < m->straggler_share) f *= m->straggler_factor;
     }
     return f;
@@ -323,7 +339,7 @@ int64_t jitter_op_ns(const struct jitter *j, int32_t lane, int32_t step, int32_t
     int32_t k = chunk >= 0 && chunk < l->n_chunks ? chunk : 0;
     bool known = l->n_chunks > 0 && instr >= 0 && instr < l->n_ops[k];
     uint32_t call = ((uint32_t)chunk & 63) << 23 | ((uint32_t)procedure & 127) << 16;
-    double f = step_factor(j, lane, step);
+    double f = step_factor(j, lane, step) * j->all;
     f *= factor(j, l->type->call_cv, (uint32_t)lane, (uint32_t)step, (uint32_t)(microbatch + 1),
                 call, DOMAIN_CALL);
     if (known) {

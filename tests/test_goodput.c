@@ -425,7 +425,7 @@ Suite *goodput_suite(void)
     Suite *s = suite_create("goodput");
     TCase *c = tcase_create("goodput");
     tcase_add_checked_fixture(c, begin, end);
-    tcase_set_timeout(c, test_long() ? 300 : 30);
+    tcase_set_timeout(c, test_long() ? 600 : 120);
     tcase_add_test(c, the_formulas_give_the_worked_example);
     tcase_add_test(c, walks_take_what_the_closed_form_says_at_seven_intervals);
     tcase_add_test(c, and_where_restarts_fail_too);

@@ -12,6 +12,7 @@
 struct request {
     const char *plan, *db, *trace;
     int64_t profile, steps, samples, threads;
+    double model_error;
     bool deterministic, jitter_alone;
     int64_t seed;
     struct texts runs; /* traces that tell the jitter */
@@ -39,8 +40,30 @@ static void put_confidence(struct json *j, const char *key, const struct monteca
     json_close(j);
 }
 
-static void put_samples(struct json *j, const struct montecarlo_result *m)
+static void put_jitter(struct json *j, const struct cluster *c, const struct jitter_model *m)
 {
+    json_put_list(j, "jitter");
+    for (int32_t t = 0; t < m->n_types; t++) {
+        double own = 0;
+        for (int32_t k = 0; k < OP_KIND_COUNT; k++)
+            if (m->types[t].own_cv[k] > own) own = m->types[t].own_cv[k];
+        json_put_object_line(j, NULL);
+        json_put_text(j, "type", c->types[t].name);
+        json_put_bool(j, "from_runs", m->types[t].fitted);
+        json_put_double(j, "step_cv", m->types[t].step_cv);
+        json_put_double(j, "call_cv", m->types[t].call_cv);
+        json_put_double(j, "most_operator_cv", own);
+        json_close(j);
+    }
+    json_close(j);
+    json_put_double(j, "straggler_share", m->straggler_share);
+    json_put_double(j, "straggler_factor", m->straggler_factor);
+}
+
+static void put_samples(struct json *j, const struct cluster *c, const struct montecarlo_result *m,
+                        const struct jitter_model *x)
+{
+    put_jitter(j, c, x);
     json_put_int(j, "samples", m->samples);
     put_interval(j, "interval_ns", &m->iteration);
     put_confidence(j, "p5_confidence_ns", &m->iteration.p5);
@@ -51,7 +74,7 @@ static void put_samples(struct json *j, const struct montecarlo_result *m)
 
 static void print_json(const struct plan *plan, const struct program *p,
                        const struct profile *profile, const struct sim_result *r,
-                       const struct montecarlo_result *m)
+                       const struct montecarlo_result *m, const struct jitter_model *x)
 {
     struct json j;
     common_json_begin(&j);
@@ -60,7 +83,7 @@ static void print_json(const struct plan *plan, const struct program *p,
     json_put_bool(&j, "emulated", plan->cluster.emulated);
     json_put_int(&j, "iteration_ns", r->iteration_ns);
     json_put_int(&j, "events", r->events);
-    if (m->samples) put_samples(&j, m);
+    if (m->samples) put_samples(&j, &plan->cluster, m, x);
     json_put_list(&j, "devices");
     for (int32_t i = 0; i < p->n_devices; i++) {
         json_put_object_line(&j, NULL);
@@ -110,22 +133,24 @@ static void print_text(struct arena *a, const struct plan *plan, const struct pr
 
 static enum status sample(struct arena *a, const struct request *q, const struct plan *plan,
                           const struct program *program, const struct profile *profile,
-                          struct montecarlo_result *out, struct error *err)
+                          struct jitter_model *model, struct montecarlo_result *out,
+                          struct error *err)
 {
     const struct montecarlo_options o = {
         .samples = (int32_t)q->samples, .threads = (int32_t)q->threads, .steps = (int32_t)q->steps};
-    struct jitter_model model;
     struct trace **runs = ARENA_ARRAY(a, struct trace *, q->runs.count);
-    jitter_defaults(a, profile, &plan->cluster, &model);
+    jitter_defaults(a, profile, &plan->cluster, model);
     for (size_t i = 0; i < q->runs.count; i++) {
         TRY(trace_read(a, q->runs.items[i], &runs[i], err));
         if (runs[i]->source == TRACE_SIM)
             return error_set(err, ERR_INPUT, "%s: a simulated trace knows no jitter of devices",
                              q->runs.items[i]);
     }
-    if (q->runs.count) TRY(jitter_fit(&plan->cluster, runs, q->runs.count, &model, err));
-    model.cost_error = !q->jitter_alone;
-    return montecarlo_run(a, program, profile, &plan->cluster, &model, plan->seed, &o, out, err);
+    if (q->runs.count) TRY(jitter_fit(&plan->cluster, runs, q->runs.count, model, err));
+    /* half of all errors of a normal law lie within 1 ÷ 1.4826 of its deviation */
+    model->model_error = 1.4826 * q->model_error / 100;
+    model->cost_error = !q->jitter_alone;
+    return montecarlo_run(a, program, profile, &plan->cluster, model, plan->seed, &o, out, err);
 }
 
 static enum status simulate(struct arena *a, const struct request *q, bool as_json,
@@ -136,8 +161,10 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     struct program program;
     struct sim_result r;
     struct montecarlo_result m = {0};
-    if (!q->samples && (q->runs.count || q->jitter_alone))
-        return error_set(err, ERR_USAGE, "--jitter and --jitter-alone need --samples");
+    struct jitter_model model = {0};
+    if (!q->samples && (q->runs.count || q->jitter_alone || q->model_error > 0))
+        return error_set(err, ERR_USAGE,
+                         "--jitter, --jitter-alone and --model-error need --samples");
     TRY(common_not_stdout(as_json, "--trace", q->trace, err));
     TRY(common_plan(a, q->plan, &plan, err));
     if (plan.profile_id && !q->db)
@@ -149,10 +176,10 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     TRY(common_profile(a, &plan.cluster, q->db, q->profile, &profile, err));
     TRY(common_simulate(a, &plan, &profile, (int32_t)q->steps, q->trace != NULL, &r, &program,
                         err));
-    if (q->samples) TRY(sample(a, q, &plan, &program, &profile, &m, err));
+    if (q->samples) TRY(sample(a, q, &plan, &program, &profile, &model, &m, err));
     if (q->trace) TRY(trace_write(r.trace, q->trace, err));
     if (as_json)
-        print_json(&plan, &program, &profile, &r, &m);
+        print_json(&plan, &program, &profile, &r, &m, &model);
     else
         print_text(a, &plan, &program, &profile, &r, &m);
     return OK;
@@ -202,6 +229,13 @@ enum status cmd_simulate(int argc, char **argv, struct error *err)
          .value = &q.runs,
          .unit = "RUN",
          .help = "trace of a run to learn the jitter from; may be given again"},
+        {.name = "model-error",
+         .type = OPTION_DOUBLE,
+         .value = &q.model_error,
+         .unit = "PERCENT",
+         .min = 0,
+         .max = 100,
+         .help = "median error on plans not calibrated on, as calibrate tells; 0: leave it out"},
         {.name = "jitter-alone",
          .type = OPTION_FLAG,
          .value = &q.jitter_alone,
