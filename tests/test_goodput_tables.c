@@ -105,8 +105,8 @@ END_TEST
 
 static const char *file_of(const char *text)
 {
-    static char path[] = "/tmp/musher-goodput-XXXXXX";
-    strcpy(path + strlen(path) - 6, "XXXXXX");
+    static char path[64];
+    snprintf(path, sizeof path, "/tmp/musher-goodput-XXXXXX");
     int fd = mkstemp(path);
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
