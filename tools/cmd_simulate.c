@@ -12,7 +12,8 @@
 struct request {
     const char *plan, *db, *trace;
     int64_t profile, steps, samples, threads;
-    double model_error;
+    double model_error, straggler_share, straggler_factor;
+    int64_t straggler_steps;
     bool deterministic, jitter_alone;
     int64_t seed;
     struct texts runs; /* traces that tell the jitter */
@@ -149,6 +150,11 @@ static enum status sample(struct arena *a, const struct request *q, const struct
     if (q->runs.count) TRY(jitter_fit(&plan->cluster, runs, q->runs.count, model, err));
     /* half of all errors of a normal law lie within 1 ÷ 1.4826 of its deviation */
     model->model_error = 1.4826 * q->model_error / 100;
+    if (q->straggler_share > 0) {
+        model->straggler_share = q->straggler_share / 100;
+        model->straggler_factor = q->straggler_factor;
+        model->straggler_steps = (int32_t)q->straggler_steps;
+    }
     model->cost_error = !q->jitter_alone;
     return montecarlo_run(a, program, profile, &plan->cluster, model, plan->seed, &o, out, err);
 }
@@ -162,9 +168,10 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     struct sim_result r;
     struct montecarlo_result m = {0};
     struct jitter_model model = {0};
-    if (!q->samples && (q->runs.count || q->jitter_alone || q->model_error > 0))
+    if (!q->samples &&
+        (q->runs.count || q->jitter_alone || q->model_error > 0 || q->straggler_share > 0))
         return error_set(err, ERR_USAGE,
-                         "--jitter, --jitter-alone and --model-error need --samples");
+                         "what is said of jitter, errors and stragglers needs --samples");
     TRY(common_not_stdout(as_json, "--trace", q->trace, err));
     TRY(common_plan(a, q->plan, &plan, err));
     if (plan.profile_id && !q->db)
@@ -188,7 +195,7 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
 enum status cmd_simulate(int argc, char **argv, struct error *err)
 {
     struct common common = COMMON_DEFAULTS;
-    struct request q = {.threads = 1};
+    struct request q = {.threads = 1, .straggler_factor = 1.5, .straggler_steps = 10};
     const struct option options[] = {
         {.name = "PLAN", .type = OPTION_ARGUMENT, .value = &q.plan, .help = "plan.yaml"},
         {.name = "db",
@@ -236,6 +243,27 @@ enum status cmd_simulate(int argc, char **argv, struct error *err)
          .min = 0,
          .max = 100,
          .help = "median error on plans not calibrated on, as calibrate tells; 0: leave it out"},
+        {.name = "straggler-share",
+         .type = OPTION_DOUBLE,
+         .value = &q.straggler_share,
+         .unit = "PERCENT",
+         .min = 0,
+         .max = 100,
+         .help = "of a device's steps that are slow; 0: as --jitter tells"},
+        {.name = "straggler-factor",
+         .type = OPTION_DOUBLE,
+         .value = &q.straggler_factor,
+         .unit = "F",
+         .min = 1,
+         .max = 1000,
+         .help = "that a slow step takes longer by"},
+        {.name = "straggler-steps",
+         .type = OPTION_INT,
+         .value = &q.straggler_steps,
+         .unit = "N",
+         .min = 1,
+         .max = 1e6,
+         .help = "slow steps in a row"},
         {.name = "jitter-alone",
          .type = OPTION_FLAG,
          .value = &q.jitter_alone,
