@@ -291,6 +291,26 @@ START_TEST(lost_devices_slow_the_job_until_they_are_repaired_or_spared)
 }
 END_TEST
 
+/* Where stopping costs nothing, Little's law: devices down = rate · (up ÷ n) · repair, so their share is x ÷ (1 + x) with x =
+ * repair ÷ (n · mean time between failures), for any law of the repair (Engset). */
+START_TEST(the_share_of_devices_down_is_little_s_law)
+{
+    struct goodput_cause cause;
+    struct goodput_job j = job_of(&cause, 2000);
+    const double repairs[] = {500, 5000, 20000};
+    cause.devices = 1;
+    j.horizon_ns = 10000000 * S, j.checkpoint_ns = j.restart_ns = 0;
+    for (int i = 0; i < 3; i++) {
+        j.repair_ns = llround(repairs[i]) * S;
+        struct goodput_result r = study(&j, 10000000 * S, 20);
+        double x = repairs[i] / (4 * 2000);
+        double down =
+            (r.mean.part_ns[GOODPUT_slow] + r.mean.part_ns[GOODPUT_waiting]) / r.mean.elapsed_ns;
+        ck_assert_double_eq_tol(down / (x / (1 + x)), 1, 0.02);
+    }
+}
+END_TEST
+
 START_TEST(failures_come_as_often_as_their_mean_says_for_any_shape)
 {
     const double shapes[] = {0.5, 0.7, 1, 2};
@@ -438,6 +458,7 @@ Suite *goodput_suite(void)
     tcase_add_test(c, without_devices_it_waits);
     tcase_add_test(c, a_copy_in_the_background_is_safe_only_when_it_is_done);
     tcase_add_test(c, lost_devices_slow_the_job_until_they_are_repaired_or_spared);
+    tcase_add_test(c, the_share_of_devices_down_is_little_s_law);
     tcase_add_test(c, failures_come_as_often_as_their_mean_says_for_any_shape);
     tcase_add_test(c, a_job_that_fails_faster_than_it_restarts_does_nothing);
     tcase_add_test(c, the_parts_of_any_run_add_up_to_the_whole);
