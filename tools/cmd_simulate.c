@@ -1,6 +1,7 @@
 #include "core/arena.h"
 #include "core/log.h"
 #include "core/units.h"
+#include "sim/loading.h"
 #include "sim/montecarlo.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
@@ -13,10 +14,21 @@ struct request {
     const char *plan, *db, *trace;
     int64_t profile, steps, samples, threads;
     double model_error, straggler_share, straggler_factor;
-    int64_t straggler_steps;
+    int64_t straggler_steps, loaders, prefetch;
+    const char *load;
+    double load_cv;
     bool deterministic, jitter_alone;
     int64_t seed;
     struct texts runs; /* traces that tell the jitter */
+};
+
+enum { LOADED_STEPS = 20000, LOADERS_MOST = 256 };
+
+/* Steps that wait for data: what the loaders of a run make of the prediction. */
+struct fed {
+    struct loading loading; /* loaders 0: nobody asked */
+    struct loading_result result;
+    int32_t enough;
 };
 
 static void put_interval(struct json *j, const char *key, const struct montecarlo_summary *s)
@@ -73,9 +85,21 @@ static void put_samples(struct json *j, const struct cluster *c, const struct mo
     json_put_double(j, "standard_error_ns", m->iteration.error);
 }
 
+static void put_fed(struct json *j, const struct fed *f)
+{
+    json_put_object_line(j, "loading");
+    json_put_int(j, "loaders", f->loading.loaders);
+    json_put_double(j, "step_ns", f->result.step_ns);
+    json_put_double(j, "waiting", f->result.waiting);
+    json_put_int(j, "first_ns", f->result.first_ns);
+    json_put_int(j, "enough_loaders", f->enough);
+    json_close(j);
+}
+
 static void print_json(const struct plan *plan, const struct program *p,
                        const struct profile *profile, const struct sim_result *r,
-                       const struct montecarlo_result *m, const struct jitter_model *x)
+                       const struct montecarlo_result *m, const struct jitter_model *x,
+                       const struct fed *f)
 {
     struct json j;
     common_json_begin(&j);
@@ -85,6 +109,7 @@ static void print_json(const struct plan *plan, const struct program *p,
     json_put_int(&j, "iteration_ns", r->iteration_ns);
     json_put_int(&j, "events", r->events);
     if (m->samples) put_samples(&j, &plan->cluster, m, x);
+    if (f->loading.loaders) put_fed(&j, f);
     json_put_list(&j, "devices");
     for (int32_t i = 0; i < p->n_devices; i++) {
         json_put_object_line(&j, NULL);
@@ -114,15 +139,28 @@ static void print_samples(const struct montecarlo_result *m)
                  (int)m->samples);
 }
 
+static void print_fed(const struct fed *f)
+{
+    char step[32];
+    printf("with %d loaders %s a step, devices wait %.1f %% of it for data",
+           (int)f->loading.loaders, units_print_ns(step, llround(f->result.step_ns)),
+           100 * f->result.waiting);
+    if (f->enough)
+        printf("; %d loaders would be enough for 1 %%\n", (int)f->enough);
+    else
+        printf("; not even %d loaders would be enough for 1 %%\n", LOADERS_MOST);
+}
+
 static void print_text(struct arena *a, const struct plan *plan, const struct program *p,
                        const struct profile *profile, const struct sim_result *r,
-                       const struct montecarlo_result *m)
+                       const struct montecarlo_result *m, const struct fed *f)
 {
     char text[32], peak[32];
     printf("%s: %s an iteration%s (predicted with %s)\n", plan->name,
            units_print_ns(text, r->iteration_ns),
            plan->cluster.emulated ? " of emulated devices" : "", common_profile_label(a, profile));
     if (m->samples) print_samples(m);
+    if (f->loading.loaders) print_fed(f);
     for (int32_t i = 0; i < p->n_devices; i++) {
         const struct sim_device *d = &r->devices[i];
         int64_t whole = d->busy_ns + d->idle_ns;
@@ -159,6 +197,27 @@ static enum status sample(struct arena *a, const struct request *q, const struct
     return montecarlo_run(a, program, profile, &plan->cluster, model, plan->seed, &o, out, err);
 }
 
+/* Steps as sampled, or all as predicted. */
+static enum status feed(const struct request *q, const struct plan *plan,
+                        const struct sim_result *r, const struct montecarlo_result *m,
+                        struct fed *out, struct error *err)
+{
+    const double predicted = (double)r->iteration_ns,
+                 *steps = m->samples ? m->iteration_ns : &predicted;
+    int64_t n = m->samples ? m->samples : 1;
+    double load_s = 0;
+    if (!q->load || !units_parse_seconds(q->load, &load_s) || !(load_s >= 0 && load_s <= 1e6))
+        return error_set(err, ERR_USAGE, "--loaders needs --load TIME, such as 30ms, up to 1e6 s");
+    out->loading =
+        (struct loading){.loaders = (int32_t)q->loaders,
+                         .prefetch = (int32_t)(q->prefetch ? q->prefetch : 2 * q->loaders),
+                         .load_ns = ns_from_s(load_s),
+                         .cv = q->load_cv};
+    TRY(loading_walk(&out->loading, steps, n, LOADED_STEPS, plan->seed, &out->result, err));
+    return loading_enough(&out->loading, steps, n, LOADED_STEPS, plan->seed, 0.01, LOADERS_MOST,
+                          &out->enough, err);
+}
+
 static enum status simulate(struct arena *a, const struct request *q, bool as_json,
                             struct error *err)
 {
@@ -168,6 +227,7 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     struct sim_result r;
     struct montecarlo_result m = {0};
     struct jitter_model model = {0};
+    struct fed f = {0};
     if (!q->samples &&
         (q->runs.count || q->jitter_alone || q->model_error > 0 || q->straggler_share > 0))
         return error_set(err, ERR_USAGE,
@@ -184,11 +244,12 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     TRY(common_simulate(a, &plan, &profile, (int32_t)q->steps, q->trace != NULL, &r, &program,
                         err));
     if (q->samples) TRY(sample(a, q, &plan, &program, &profile, &model, &m, err));
+    if (q->loaders) TRY(feed(q, &plan, &r, &m, &f, err));
     if (q->trace) TRY(trace_write(r.trace, q->trace, err));
     if (as_json)
-        print_json(&plan, &program, &profile, &r, &m, &model);
+        print_json(&plan, &program, &profile, &r, &m, &model, &f);
     else
-        print_text(a, &plan, &program, &profile, &r, &m);
+        print_text(a, &plan, &program, &profile, &r, &m, &f);
     return OK;
 }
 
@@ -264,6 +325,32 @@ enum status cmd_simulate(int argc, char **argv, struct error *err)
          .min = 1,
          .max = 1e6,
          .help = "slow steps in a row"},
+        {.name = "loaders",
+         .type = OPTION_INT,
+         .value = &q.loaders,
+         .unit = "N",
+         .min = 0,
+         .max = LOADERS_MOST,
+         .help = "threads that load data; 0: it is always there"},
+        {.name = "load",
+         .type = OPTION_TEXT,
+         .value = &q.load,
+         .unit = "TIME",
+         .help = "that one of them takes for a step's data"},
+        {.name = "load-cv",
+         .type = OPTION_DOUBLE,
+         .value = &q.load_cv,
+         .unit = "CV",
+         .min = 0,
+         .max = 10,
+         .help = "how uneven it is: deviation over mean"},
+        {.name = "prefetch",
+         .type = OPTION_INT,
+         .value = &q.prefetch,
+         .unit = "N",
+         .min = 0,
+         .max = 1e6,
+         .help = "batches ahead; 0: two a loader"},
         {.name = "jitter-alone",
          .type = OPTION_FLAG,
          .value = &q.jitter_alone,

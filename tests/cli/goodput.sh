@@ -69,6 +69,10 @@ refused "jitter without samples" 2 "--samples" "$MUSHER" simulate "$plan" --jitt
 "$MUSHER" run "$plan" --steps 4 --data LICENSE --trace "$scratch/run.trace" > /dev/null 2> "$scratch/err" || not_ok "a run" "$(cat "$scratch/err")"
 says "jitter is learned from a run" "90 % interval" "$MUSHER" simulate "$plan" --samples 100 --jitter "$scratch/run.trace"
 
+says "stragglers" "90 % interval" "$MUSHER" simulate "$plan" --samples 20 --straggler-share 10
+says "loaders that are too slow" "devices wait" "$MUSHER" simulate "$plan" --loaders 1 --load 10min
+refused "loaders without a time" 2 "--load TIME" "$MUSHER" simulate "$plan" --loaders 1
+
 # Long runs.
 few=(--samples 8 --days 5)
 same "goodput does not depend on threads" "$MUSHER" goodput "${few[@]}" --json
