@@ -49,8 +49,8 @@ double jitter_cv_of_spread(double spread);
 /* ByteDance "SE": compute of a microbatch 1.7–3 % in healthy jobs (middle taken); point-to-point 12.4–13.3 %. */
 #define JITTER_CALL_CV 0.024
 #define JITTER_LINK_CV 0.13
-/* Of what all operators of a type vary by, so much of the variance is common to a step, the rest to a call: 0.15–0.53 by
- * jitter_fit on three runs of the host executor (two types, 25 steps of 64 tokens × 8, a machine under load), median 0.26. */
+/* Of what all operators of a type vary by, so much of the variance is common to a step, the rest to a call: 0.13–0.53 by
+ * jitter_fit on three runs of the host executor (two types, 25 steps of 64 tokens × 8, a machine under load), median 0.27. */
 #define JITTER_STEP_SHARE 0.25
 /* Of a time that only the catalogue states: analytical models of others miss by 13 % (Calculon on Megatron's SC'21
  * table) to 43 % (Calculon on vTrain's single nodes). */
@@ -98,7 +98,7 @@ struct jitter; /* opaque */
 MUST_CHECK enum status jitter_new(struct arena *a, const struct program *p, const struct profile *f,
                                   const struct cluster *c, const struct jitter_model *m,
                                   uint64_t seed, struct jitter **out, struct error *err);
-/* The same with the draws of sample `sample`. O(operators of the program). */
+/* The same with the draws of sample `sample`. O(unique operators). */
 const struct jitter *jitter_sample(struct arena *a, const struct jitter *j, int64_t sample);
 
 /* --- what the engine asks --- */
