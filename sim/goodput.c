@@ -133,7 +133,8 @@ static void maybe_grow(struct walk *w)
     double faster = speed_of_wanted(w, wanted);
     if (w->state == WAIT && faster > 0) choose(w);
     if (w->state != RUN || faster <= w->speed) return;
-    int64_t write = j->checkpoint_ns + j->background_ns, left = j->horizon_ns - w->now_ns;
+    int64_t write = w->work > w->safe ? j->checkpoint_ns + j->background_ns : 0;
+    int64_t left = j->horizon_ns - w->now_ns;
     double outlook = (double)(j->outlook_ns > 0 && j->outlook_ns < left ? j->outlook_ns : left);
     double cost = (double)(write + j->replan_ns + j->restart_ns);
     if (faster * (outlook - cost) <= w->speed * outlook) return;
@@ -239,6 +240,7 @@ static void written(struct walk *w)
     if (!w->job->background_ns) w->safe = w->work, w->durable_ns = NEVER;
     enter(w, RUN, 0);
     w->due_ns = w->now_ns + w->interval_ns;
+    maybe_grow(w); /* devices may have come meanwhile, and now the work is safe */
 }
 
 static void phase_over(struct walk *w)

@@ -9,8 +9,8 @@
  *     DETECT ──no speed from what is left──▶ WAIT ──devices come back──▶ REPLAN …
  *     RUN ──more devices, and worth it──▶ WRITE ──▶ REPLAN ──▶ RESTART ──▶ RUN
  *
- * More devices are worth a stop where  faster · (outlook − cost) > present speed · outlook  with cost = write + re-planning
- * + restart and outlook the shorter of what is left of the run and outlook_ns.
+ * More devices are worth a stop where  faster · (outlook − cost) > present speed · outlook  with cost = write (none where
+ * all work is safe already) + re-planning + restart and outlook the shorter of what is left of the run and outlook_ns.
  * Every nanosecond lands in one part (goodput_part): their sum is the whole. Goodput is useful ÷ elapsed.
  * A cause's failures form a renewal process (exponential or Weibull) in exposure, which passes in proportion to the devices
  * in use and, unless `calm`, also while the job restarts. Draws are functions of (seed, sample, cause, number): every interval

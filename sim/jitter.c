@@ -21,20 +21,31 @@
 
 enum domain { DOMAIN_OP, DOMAIN_CALL, DOMAIN_STEP, DOMAIN_STRAGGLER, DOMAIN_MESSAGE, DOMAIN_HOP };
 
+struct unique { /* operators of one key on one type */
+    uint64_t key;
+    int32_t type;
+    double own_cv,
+        error; /* error: of the cost; negative: of the prior, shared by all operators of the base device */
+};
 struct lane_laws {
     int32_t n_chunks;
     const struct jitter_type *type;
-    const int32_t *n_ops;      /* (n_chunks) */
-    const float *const *own;   /* (n_chunks, n_ops) coefficients of variation */
-    const float *const *known; /* (n_chunks, n_ops) error of the cost; sampled: its factor */
+    const int32_t *n_ops;        /* (n_chunks) */
+    const int32_t *const *which; /* (n_chunks, n_ops) into uniques */
 };
 struct jitter {
     const struct program *program;
+    const struct profile *profile;
     const struct cluster *cluster;
     const struct jitter_model *model;
     uint64_t seed;
     uint32_t key[2];
-    bool sampled;
+    double all; /* factor of every operator, for the model's own error */
+    size_t n_uniques, unique_capacity;
+    struct unique *uniques;
+    const double *known;     /* (n_uniques) factors of their costs; NULL before a sample is drawn */
+    size_t n_slots;          /* a power of two */
+    int32_t *slots;          /* open hash: index into uniques + 1 */
     struct lane_laws *lanes; /* (n_devices) */
     float *message_cv;       /* (n_channels) */
 };
@@ -44,7 +55,12 @@ double jitter_factor(double cv, double normal)
     const double widest = Z_SD / Z_MEAN;
     if (!(cv > 0)) return 1;
     if (cv <= widest) return 1 + cv * (exp(JITTER_SHAPE * normal) - Z_MEAN) / Z_SD;
-    double variance = log1p(cv * cv);
+    return jitter_even_factor(cv, normal);
+}
+
+double jitter_even_factor(double cv, double normal)
+{
+    double variance = cv > 0 ? log1p(cv * cv) : 0;
     return exp(sqrt(variance) * normal - variance / 2);
 }
 
@@ -87,16 +103,22 @@ static double without(double total, double part)
     return total > part ? sqrt(total * total - part * part) : 0;
 }
 
-/* A row's spread holds all levels together; what a call has in common is taken out of it. A team whose operators vary by less
- * than the published calls do is quieter than those. */
+/* A row's spread holds all levels together. What is typical of the type is taken for what its operators have in common, what
+ * a kind or a row has beyond it for its own. */
 static void type_defaults(struct arena *scratch, const struct profile *p,
                           const struct device_type *t, struct jitter_type *out)
 {
     double all = typical(scratch, p, t, -1);
-    out->call_cv = isnan(all) || all > JITTER_CALL_CV ? JITTER_CALL_CV : all;
+    if (isnan(all)) {
+        out->call_cv = JITTER_CALL_CV;
+        return;
+    }
+    out->common_cv = all;
+    out->step_cv = all * sqrt(JITTER_STEP_SHARE);
+    out->call_cv = all * sqrt(1 - JITTER_STEP_SHARE);
     for (int32_t k = 0; k < OP_KIND_COUNT; k++) {
         double kind = typical(scratch, p, t, k);
-        out->own_cv[k] = without(isnan(kind) ? (isnan(all) ? 0 : all) : kind, out->call_cv);
+        out->own_cv[k] = isnan(kind) ? 0 : without(kind, all);
     }
 }
 
@@ -127,12 +149,12 @@ void jitter_defaults(struct arena *a, const struct profile *p, const struct clus
 
 /* --- binding ---------------------------------------------------------------------------------- */
 
-static double own_cv(const struct jitter *j, const struct profile *f, int32_t type,
-                     const struct program_op *op)
+static double own_cv(const struct jitter *j, int32_t type, const struct program_op *op)
 {
     const struct jitter_type *t = &j->model->types[type];
-    const struct op_row *row = t->fitted ? NULL : row_of(f, &j->cluster->types[type], op->key);
-    if (row && row->samples > 1) return without(jitter_cv_of_spread(row->spread), t->call_cv);
+    const struct op_row *row =
+        t->fitted ? NULL : row_of(j->profile, &j->cluster->types[type], op->key);
+    if (row && row->samples > 1) return without(jitter_cv_of_spread(row->spread), t->common_cv);
     return t->own_cv[op->kind];
 }
 
@@ -146,44 +168,60 @@ static double fit_residual(const struct profile *f, const struct device_type *t,
     return JITTER_PRIOR_ERROR;
 }
 
-/* Relative error of the cost itself; negative: the type's prior, one draw for all operators. */
-static enum status cost_error(const struct jitter *j, const struct profile *f, int32_t type,
-                              const struct program_op *op, double *out, struct error *err)
+static enum status cost_error(const struct jitter *j, int32_t type, const struct program_op *op,
+                              double *out, struct error *err)
 {
     double seconds;
     enum source source;
     const struct device_type *t = &j->cluster->types[type];
-    TRY(profile_op_seconds(f, j->cluster, type, op->kind, &op->attrs, &op->shapes, op->dtype,
-                           op->key, &seconds, &source, err));
-    const struct op_row *row = row_of(f, t, op->key);
+    TRY(profile_op_seconds(j->profile, j->cluster, type, op->kind, &op->attrs, &op->shapes,
+                           op->dtype, op->key, &seconds, &source, err));
+    const struct op_row *row = row_of(j->profile, t, op->key);
     if (row && row->samples > 0)
         *out = MEDIAN_ERROR * jitter_cv_of_spread(row->spread) / sqrt(row->samples);
     else if (source == SOURCE_FITTED)
-        *out = fit_residual(f, t, op);
+        *out = fit_residual(j->profile, t, op);
     else
         *out = source == SOURCE_MEASURED ? 0 : -JITTER_PRIOR_ERROR;
     return OK;
 }
 
-static enum status bind_stage(struct arena *a, const struct jitter *j, const struct profile *f,
-                              int32_t type, const struct program_stage *s, const float **own,
-                              const float **known, struct error *err)
+static int32_t *slot_of(const struct jitter *j, int32_t type, uint64_t key)
 {
-    float *x = ARENA_ARRAY(a, float, (size_t)s->n_ops),
-          *y = ARENA_ARRAY(a, float, (size_t)s->n_ops);
-    for (int32_t i = 0; i < s->n_ops; i++) {
-        double error = 0;
-        if (j->model->cost_error) TRY(cost_error(j, f, type, &s->ops[i], &error, err));
-        x[i] = (float)own_cv(j, f, type, &s->ops[i]);
-        y[i] = (float)error;
+    size_t at = (size_t)((key + (uint64_t)type) * UINT64_C(0x9E3779B97F4A7C15) >> 32);
+    for (;; at++) {
+        int32_t *slot = &j->slots[at & (j->n_slots - 1)];
+        const struct unique *u = *slot ? &j->uniques[*slot - 1] : NULL;
+        if (!u || (u->type == type && u->key == key)) return slot;
     }
-    *own = x;
-    *known = y;
+}
+
+static void more_slots(struct arena *a, struct jitter *j)
+{
+    j->n_slots = j->n_slots ? 2 * j->n_slots : 256;
+    j->slots = ARENA_ARRAY(a, int32_t, j->n_slots);
+    for (size_t i = 0; i < j->n_uniques; i++)
+        *slot_of(j, j->uniques[i].type, j->uniques[i].key) = (int32_t)i + 1;
+}
+
+static enum status find_unique(struct arena *a, struct jitter *j, int32_t type,
+                               const struct program_op *op, int32_t *out, struct error *err)
+{
+    if (2 * (j->n_uniques + 1) > j->n_slots) more_slots(a, j);
+    int32_t *slot = slot_of(j, type, op->key);
+    if (!*slot) {
+        struct unique u = {.key = op->key, .type = type, .own_cv = own_cv(j, type, op)};
+        if (j->model->cost_error) TRY(cost_error(j, type, op, &u.error, err));
+        j->uniques =
+            arena_grow(a, j->uniques, j->n_uniques, &j->unique_capacity, sizeof *j->uniques);
+        j->uniques[j->n_uniques++] = u;
+        *slot = (int32_t)j->n_uniques;
+    }
+    *out = *slot - 1;
     return OK;
 }
 
-static enum status bind_lane(struct arena *a, struct jitter *j, const struct profile *f,
-                             int32_t lane, struct error *err)
+static enum status bind_lane(struct arena *a, struct jitter *j, int32_t lane, struct error *err)
 {
     const struct program *p = j->program;
     int32_t type = p->devices[lane].type_index, n = 0;
@@ -191,15 +229,17 @@ static enum status bind_lane(struct arena *a, struct jitter *j, const struct pro
         return error_set(err, ERR_INPUT, "device %s is of unknown type %d", p->devices[lane].name,
                          (int)type);
     for (int32_t s = 0; s < p->n_stages; s++) n += p->stages[s].device == lane;
-    const float **own = ARENA_ARRAY(a, const float *, (size_t)n),
-                **known = ARENA_ARRAY(a, const float *, (size_t)n);
+    const int32_t **which = ARENA_ARRAY(a, const int32_t *, (size_t)n);
     int32_t *n_ops = ARENA_ARRAY(a, int32_t, (size_t)n);
-    j->lanes[lane] = (struct lane_laws){n, &j->model->types[type], n_ops, own, known};
+    j->lanes[lane] = (struct lane_laws){n, &j->model->types[type], n_ops, which};
     n = 0;
-    for (int32_t s = 0; s < p->n_stages; s++) {
-        if (p->stages[s].device != lane) continue;
-        TRY(bind_stage(a, j, f, type, &p->stages[s], &own[n], &known[n], err));
-        n_ops[n++] = p->stages[s].n_ops;
+    for (int32_t k = 0; k < p->n_stages; k++) {
+        const struct program_stage *s = &p->stages[k];
+        if (s->device != lane) continue;
+        int32_t *x = ARENA_ARRAY(a, int32_t, (size_t)s->n_ops);
+        for (int32_t i = 0; i < s->n_ops; i++) TRY(find_unique(a, j, type, &s->ops[i], &x[i], err));
+        n_ops[n] = s->n_ops;
+        which[n++] = x;
     }
     return OK;
 }
@@ -218,54 +258,37 @@ enum status jitter_new(struct arena *a, const struct program *p, const struct pr
                        struct jitter **out, struct error *err)
 {
     struct jitter *j = *out = ARENA_ARRAY(a, struct jitter, 1);
-    *j = (struct jitter){.program = p, .cluster = c, .model = m, .seed = seed};
+    *j = (struct jitter){
+        .program = p, .profile = f, .cluster = c, .model = m, .seed = seed, .all = 1};
     j->lanes = ARENA_ARRAY(a, struct lane_laws, (size_t)p->n_devices);
     j->message_cv = ARENA_ARRAY(a, float, (size_t)p->n_channels);
-    for (int32_t i = 0; i < p->n_devices; i++) TRY(bind_lane(a, j, f, i, err));
+    for (int32_t i = 0; i < p->n_devices; i++) TRY(bind_lane(a, j, i, err));
     for (int32_t i = 0; i < p->n_channels; i++)
         j->message_cv[i] = (float)channel_cv(j, &p->channels[i]);
     return OK;
 }
 
-/* The factors of this sample in place of the errors. Operators of one key on one base device are wrong
- * together: emulated types share the rows of what they emulate. */
-static const float *draw_known(struct arena *a, const struct jitter *j, int32_t type,
-                               const struct program_stage *s, const float *error, int64_t sample)
+/* Operators of one key on one base device are wrong together: emulated types share the rows of what they emulate. */
+static double draw_known(const struct jitter *j, const struct unique *u, int64_t sample)
 {
-    float *x = ARENA_ARRAY(a, float, (size_t)s->n_ops);
-    uint64_t base = hash_text(1, j->cluster->types[type].catalogue);
-    for (int32_t i = 0; i < s->n_ops; i++) {
-        uint64_t what = error[i] < 0 ? 0 : s->ops[i].key;
-        uint64_t stream = hash_bytes(base, &what, sizeof what);
-        double normal = error[i] != 0 ? rng_normal(j->seed, stream, (uint64_t)sample) : 0;
-        x[i] = (float)jitter_factor(fabs((double)error[i]), normal);
-    }
-    return x;
+    uint64_t what = u->error < 0 ? 0 : u->key;
+    uint64_t stream =
+        hash_bytes(hash_text(1, j->cluster->types[u->type].catalogue), &what, sizeof what);
+    double normal = u->error != 0 ? rng_normal(j->seed, stream, (uint64_t)sample) : 0;
+    return jitter_even_factor(fabs(u->error), normal);
 }
 
 const struct jitter *jitter_sample(struct arena *a, const struct jitter *j, int64_t sample)
 {
-    const struct program *p = j->program;
     struct jitter *out = ARENA_ARRAY(a, struct jitter, 1);
     uint64_t key = rng_u64(j->seed, 0, (uint64_t)sample);
+    double normal = rng_normal(j->seed, 1, (uint64_t)sample);
+    double *known = ARENA_ARRAY(a, double, j->n_uniques);
+    for (size_t i = 0; i < j->n_uniques; i++) known[i] = draw_known(j, &j->uniques[i], sample);
     *out = *j;
-    out->sampled = true;
     out->key[0] = (uint32_t)key, out->key[1] = (uint32_t)(key >> 32);
-    if (!j->model->cost_error) return out;
-    out->lanes = ARENA_ARRAY(a, struct lane_laws, (size_t)p->n_devices);
-    for (int32_t lane = 0; lane < p->n_devices; lane++) {
-        struct lane_laws *l = &out->lanes[lane];
-        const float **known = ARENA_ARRAY(a, const float *, (size_t)j->lanes[lane].n_chunks);
-        int32_t n = 0;
-        *l = j->lanes[lane];
-        for (int32_t s = 0; s < p->n_stages; s++) {
-            if (p->stages[s].device != lane) continue;
-            known[n] =
-                draw_known(a, j, p->devices[lane].type_index, &p->stages[s], l->known[n], sample);
-            n++;
-        }
-        l->known = known;
-    }
+    out->all = jitter_even_factor(j->model->model_error, normal);
+    out->known = known;
     return out;
 }
 
@@ -296,15 +319,18 @@ static double factor(const struct jitter *j, double cv, uint32_t x, uint32_t y, 
 static double step_factor(const struct jitter *j, int32_t lane, int32_t step)
 {
     const struct jitter_model *m = j->model;
-    double f =
-        factor(j, j->lanes[lane].type->step_cv, (uint32_t)lane, (uint32_t)step, 0, 0, DOMAIN_STEP);
+    double f = 1, cv = j->lanes[lane].type->step_cv, uniform, normal;
+    const uint32_t x = (uint32_t)lane, y = (uint32_t)step;
+    if (cv > 0) {
+        draw(j, (const uint32_t[4]){x, y, 0, (uint32_t)DOMAIN_STEP << 29}, &uniform, &normal);
+        f = jitter_even_factor(cv, normal);
+    }
     if (step < m->start_steps) f *= m->start_factor;
     if (m->straggler_share > 0) {
-        double uniform;
         uint32_t length = m->straggler_steps > 1 ? (uint32_t)m->straggler_steps : 1;
-        uint32_t stretch = ((uint32_t)step + (uint32_t)lane * 7919u % length) / length;
-        draw(j, (const uint32_t[4]){(uint32_t)lane, stretch, 0, (uint32_t)DOMAIN_STRAGGLER << 29},
-             &uniform, NULL);
+        uint32_t stretch = (y + x * 7919u % length) / length;
+        draw(j, (const uint32_t[4]){x, stretch, 0, (uint32_t)DOMAIN_STRAGGLER << 29}, &uniform,
+             NULL);
         if (uniform < m->straggler_share) f *= m->straggler_factor;
     }
     return f;
@@ -323,13 +349,14 @@ int64_t jitter_op_ns(const struct jitter *j, int32_t lane, int32_t step, int32_t
     int32_t k = chunk >= 0 && chunk < l->n_chunks ? chunk : 0;
     bool known = l->n_chunks > 0 && instr >= 0 && instr < l->n_ops[k];
     uint32_t call = ((uint32_t)chunk & 63) << 23 | ((uint32_t)procedure & 127) << 16;
-    double f = step_factor(j, lane, step);
+    double f = step_factor(j, lane, step) * j->all;
     f *= factor(j, l->type->call_cv, (uint32_t)lane, (uint32_t)step, (uint32_t)(microbatch + 1),
                 call, DOMAIN_CALL);
     if (known) {
-        f *= factor(j, l->own[k][instr], (uint32_t)lane, (uint32_t)step, (uint32_t)(microbatch + 1),
-                    call | ((uint32_t)instr & 65535), DOMAIN_OP);
-        if (j->sampled && j->model->cost_error) f *= l->known[k][instr];
+        int32_t which = l->which[k][instr];
+        f *= factor(j, j->uniques[which].own_cv, (uint32_t)lane, (uint32_t)step,
+                    (uint32_t)(microbatch + 1), call | ((uint32_t)instr & 65535), DOMAIN_OP);
+        if (j->known) f *= j->known[which];
     }
     return scaled(ns, f);
 }

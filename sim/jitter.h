@@ -14,7 +14,7 @@
  * time), tail to the right. Why 0.6: (p99 − p50) / (p95 − p50), which knows neither place nor scale, is 1.86, 2.11 and
  * 1.62 for the parameter gather, optimizer and embedding reduction of ByteDance's healthy job "SE" (StragglerAnalysis
  * traces, thousands of samples each), 1.81 for shape 0.6, but 1.41–1.44 for a normal or a log-normal of the same small CV. Above
- * CV 0.66 the floor is zero and the law is the plain log-normal.
+ * CV 0.66 the floor is zero and the law is the plain log-normal. Steps and errors of costs have the plain log-normal.
  *
  * Draws are functions of (seed, sample; what is executed): Philox with the coordinates as its counter. No order of events,
  * no number of threads and no trace changes them.
@@ -37,6 +37,9 @@
 #define JITTER_SHAPE 0.6
 /* A standard normal number as a factor of mean 1 and coefficient of variation cv >= 0. */
 double jitter_factor(double cv, double normal);
+/* The same for a plain log-normal, nearly even for small cv: for steps, which on our own runs had no tail to one side, and for
+ * errors of costs. */
+double jitter_even_factor(double cv, double normal);
 /* cv of the law whose 1.4826 · MAD / median is `spread` (profiles/fit.h): 1.373 × for small spreads, because that median
  * misses the tail. */
 double jitter_cv_of_spread(double spread);
@@ -46,12 +49,16 @@ double jitter_cv_of_spread(double spread);
 /* ByteDance "SE": compute of a microbatch 1.7–3 % in healthy jobs (middle taken); point-to-point 12.4–13.3 %. */
 #define JITTER_CALL_CV 0.024
 #define JITTER_LINK_CV 0.13
+/* Of what all operators of a type vary by, so much of the variance is common to a step, the rest to a call: 0.13–0.53 by
+ * jitter_fit on three runs of the host executor (two types, 25 steps of 64 tokens × 8, a machine under load), median 0.27. */
+#define JITTER_STEP_SHARE 0.25
 /* Of a time that only the catalogue states: analytical models of others miss by 13 % (Calculon on Megatron's SC'21
  * table) to 43 % (Calculon on vTrain's single nodes). */
 #define JITTER_PRIOR_ERROR 0.25
 
 struct jitter_type {
     double step_cv, call_cv;
+    double common_cv; /* of the defaults: both together, as far as rows tell */
     double own_cv[OP_KIND_COUNT];
     bool
         fitted; /* from traces: then own_cv rules; else an operator's own row in the profile goes first */
@@ -68,6 +75,8 @@ struct jitter_model {
         start_factor; /* the first start_steps steps of a run take so many times as long; 1: no more */
     int32_t start_steps;
     bool cost_error; /* draw how well the costs themselves are known */
+    double
+        model_error; /* CV of one factor of all operators in a sample: how far off predictions of plans never run are */
 };
 
 /* Profile rows' spread, links' residuals; the constants above where nothing was measured. No stragglers, no slow start.
@@ -89,7 +98,7 @@ struct jitter; /* opaque */
 MUST_CHECK enum status jitter_new(struct arena *a, const struct program *p, const struct profile *f,
                                   const struct cluster *c, const struct jitter_model *m,
                                   uint64_t seed, struct jitter **out, struct error *err);
-/* The same with the draws of sample `sample`. O(operators of the program). */
+/* The same with the draws of sample `sample`. O(unique operators). */
 const struct jitter *jitter_sample(struct arena *a, const struct jitter *j, int64_t sample);
 
 /* --- what the engine asks --- */

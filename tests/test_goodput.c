@@ -191,8 +191,23 @@ START_TEST(what_comes_too_late_to_pay_is_left_alone)
     j.changes = early; /* 121 s: 61 > 60.5 */
     ck_assert_double_eq(walk(&j, 100 * S, 1).reconfigurations, 1);
     j.changes = there_and_back;
-    j.outlook_ns = 119 * S; /* as if it were to change again so soon */
+    j.outlook_ns = 99 * S; /* as if it were to change again so soon */
     ck_assert_double_eq(walk(&j, 100 * S, 1).reconfigurations, 0);
+}
+END_TEST
+
+/* Back during the write of 455 … 465 s, when nothing is at risk: no second write, and on with four from 515 s. */
+START_TEST(devices_that_come_during_a_checkpoint_are_taken_after_it)
+{
+    struct goodput_cause cause;
+    struct goodput_job j = by_hand(&cause);
+    const struct goodput_change during[] = {{300 * S, two}, {460 * S, four}};
+    j.changes = during;
+    struct goodput_tally t = walk(&j, 100 * S, 1);
+    ck_assert_double_eq(t.reconfigurations, 1);
+    ck_assert_double_eq(seconds(&t, GOODPUT_slow), 50);
+    /* 200 + 50, then 515 … 615, 625 … 725, 735 … 835, 845 … 945, 955 … 1000 */
+    ck_assert_double_eq(seconds(&t, GOODPUT_useful), 695);
 }
 END_TEST
 
@@ -273,6 +288,26 @@ START_TEST(lost_devices_slow_the_job_until_they_are_repaired_or_spared)
     ck_assert_double_gt(spared.goodput.mean, one.goodput.mean);
     j.repair_ns = 0, j.spares = NULL; /* replaced in the time of the restart */
     ck_assert_double_eq(study(&j, 1000 * S, 50).mean.part_ns[GOODPUT_slow], 0);
+}
+END_TEST
+
+/* Where stopping costs nothing, Little's law: devices down = rate · (up ÷ n) · repair, so their share is x ÷ (1 + x) with x =
+ * repair ÷ (n · mean time between failures), for any law of the repair (Engset). */
+START_TEST(the_share_of_devices_down_is_little_s_law)
+{
+    struct goodput_cause cause;
+    struct goodput_job j = job_of(&cause, 2000);
+    const double repairs[] = {500, 5000, 20000};
+    cause.devices = 1;
+    j.horizon_ns = 10000000 * S, j.checkpoint_ns = j.restart_ns = 0;
+    for (int i = 0; i < 3; i++) {
+        j.repair_ns = llround(repairs[i]) * S;
+        struct goodput_result r = study(&j, 10000000 * S, 20);
+        double x = repairs[i] / (4 * 2000);
+        double down =
+            (r.mean.part_ns[GOODPUT_slow] + r.mean.part_ns[GOODPUT_waiting]) / r.mean.elapsed_ns;
+        ck_assert_double_eq_tol(down / (x / (1 + x)), 1, 0.02);
+    }
 }
 END_TEST
 
@@ -410,7 +445,7 @@ Suite *goodput_suite(void)
     Suite *s = suite_create("goodput");
     TCase *c = tcase_create("goodput");
     tcase_add_checked_fixture(c, begin, end);
-    tcase_set_timeout(c, test_long() ? 300 : 30);
+    tcase_set_timeout(c, test_long() ? 600 : 120);
     tcase_add_test(c, the_formulas_give_the_worked_example);
     tcase_add_test(c, walks_take_what_the_closed_form_says_at_seven_intervals);
     tcase_add_test(c, and_where_restarts_fail_too);
@@ -418,10 +453,12 @@ Suite *goodput_suite(void)
     tcase_add_test(c, without_failures_only_checkpoints_cost);
     tcase_add_test(c, devices_go_and_come_back);
     tcase_add_test(c, what_comes_too_late_to_pay_is_left_alone);
+    tcase_add_test(c, devices_that_come_during_a_checkpoint_are_taken_after_it);
     tcase_add_test(c, a_warning_saves_the_work);
     tcase_add_test(c, without_devices_it_waits);
     tcase_add_test(c, a_copy_in_the_background_is_safe_only_when_it_is_done);
     tcase_add_test(c, lost_devices_slow_the_job_until_they_are_repaired_or_spared);
+    tcase_add_test(c, the_share_of_devices_down_is_little_s_law);
     tcase_add_test(c, failures_come_as_often_as_their_mean_says_for_any_shape);
     tcase_add_test(c, a_job_that_fails_faster_than_it_restarts_does_nothing);
     tcase_add_test(c, the_parts_of_any_run_add_up_to_the_whole);

@@ -105,8 +105,8 @@ END_TEST
 
 static const char *file_of(const char *text)
 {
-    static char path[] = "/tmp/musher-goodput-XXXXXX";
-    strcpy(path + strlen(path) - 6, "XXXXXX");
+    static char path[64];
+    snprintf(path, sizeof path, "/tmp/musher-goodput-XXXXXX");
     int fd = mkstemp(path);
     ck_assert_int_ge(fd, 0);
     ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
@@ -160,6 +160,7 @@ Suite *goodput_tables_suite(void)
     Suite *s = suite_create("goodput_tables");
     TCase *c = tcase_create("goodput_tables");
     tcase_add_checked_fixture(c, begin, end);
+    tcase_set_timeout(c, 120);
     tcase_add_test(c, llama_3_s_table_scales_with_the_devices);
     tcase_add_test(c, the_file_of_llama_3_s_table_says_what_the_typed_one_says);
     tcase_add_test(c, llama_3_s_run_is_told_as_it_went);

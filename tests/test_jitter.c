@@ -31,6 +31,16 @@ static double second(double cv, double z, double mean)
     return pow(jitter_factor(cv, z) - mean, 2);
 }
 
+static double even(double cv, double z, double mean)
+{
+    (void)mean;
+    return jitter_even_factor(cv, z);
+}
+static double even_square(double cv, double z, double mean)
+{
+    return pow(jitter_even_factor(cv, z) - mean, 2);
+}
+
 START_TEST(every_cv_keeps_the_mean_and_is_the_cv)
 {
     const double cvs[] = {0.001, 0.024, 0.13, 0.4, 0.658, 0.66, 1, 1.5};
@@ -39,7 +49,13 @@ START_TEST(every_cv_keeps_the_mean_and_is_the_cv)
         ck_assert_double_eq_tol(mean, 1, 1e-9);
         ck_assert_double_eq_tol(sqrt(expect(second, cvs[i], mean)), cvs[i], 1e-6);
     }
+    for (double cv = 0.01; cv < 2; cv *= 2) {
+        double mean = expect(even, cv, 0);
+        ck_assert_double_eq_tol(mean, 1, 1e-9);
+        ck_assert_double_eq_tol(sqrt(expect(even_square, cv, mean)), cv, 1e-5);
+    }
     ck_assert_double_eq(jitter_factor(0, 3), 1);
+    ck_assert_double_eq(jitter_even_factor(0, 3), 1);
 }
 END_TEST
 
@@ -195,6 +211,11 @@ START_TEST(an_unknown_cost_is_wrong_alike_all_through_a_sample)
     ck_assert_int_eq(jitter_op_ns(j, 0, 3, 0, 0, 5, 0, ns), a);
     ck_assert_int_ne(jitter_op_ns(next, 0, 0, 0, 0, 0, 0, ns), a);
     x.cost_error = false;
+    x.model_error = 0.1;
+    j = sample_of(m, &x, 1, 0);
+    ck_assert_int_eq(jitter_op_ns(j, 0, 3, 0, 0, 5, 0, ns), jitter_op_ns(j, 2, 0, 0, 1, 0, 7, ns));
+    ck_assert_int_ne(jitter_op_ns(j, 0, 3, 0, 0, 5, 0, ns), ns);
+    x.model_error = 0;
     ck_assert_int_eq(jitter_op_ns(sample_of(m, &x, 1, 0), 0, 0, 0, 0, 0, 0, ns), ns);
 }
 END_TEST
@@ -347,14 +368,18 @@ START_TEST(defaults_come_from_rows_and_residuals_where_there_are_some)
     m->profile.n_links = 1;
     m->profile.links[0] = (struct link_row){"l1", {.bandwidth_Bps = 1e9, .residual = 0.07}};
     jitter_defaults(arena, &m->profile, &m->cluster, &x);
-    double own = x.types[0].own_cv[OP_add], cv = jitter_cv_of_spread(0.1);
-    ck_assert_double_eq_tol(own * own + JITTER_CALL_CV * JITTER_CALL_CV, cv * cv, 1e-12);
+    double cv = jitter_cv_of_spread(0.1);
+    ck_assert_double_eq_tol(x.types[0].step_cv, cv / 2, 1e-12);
+    ck_assert_double_eq_tol(x.types[0].call_cv, cv * sqrt(0.75), 1e-12);
+    ck_assert_double_eq(x.types[0].own_cv[OP_add], 0);
     ck_assert_double_eq(x.link_cv[1], 0.07);
     ck_assert_double_eq(x.link_cv[2], JITTER_LINK_CV);
-    for (size_t i = 0; i < m->profile.n_ops; i++) m->profile.ops[i].spread = 0.001;
+    for (size_t i = 0; i < m->profile.n_ops; i++)
+        if (i % 3 == 0) m->profile.ops[i].spread = 0.2, m->profile.ops[i].kind = OP_matmul;
     m->cluster.emulated = true;
     jitter_defaults(arena, &m->profile, &m->cluster, &x);
-    ck_assert_double_eq_tol(x.types[0].call_cv, jitter_cv_of_spread(0.001), 1e-12);
+    double own = x.types[0].own_cv[OP_matmul];
+    ck_assert_double_eq_tol(own * own + cv * cv, 4 * cv * cv, 1e-12);
     ck_assert_double_eq(x.types[0].own_cv[OP_add], 0);
     ck_assert_double_eq(x.link_cv[0], 0);
 }
@@ -365,6 +390,7 @@ Suite *jitter_suite(void)
     Suite *s = suite_create("jitter");
     TCase *c = tcase_create("jitter");
     tcase_add_checked_fixture(c, begin, end);
+    tcase_set_timeout(c, 120);
     tcase_add_test(c, every_cv_keeps_the_mean_and_is_the_cv);
     tcase_add_test(c, no_operator_is_faster_than_the_floor);
     tcase_add_test(c, the_tail_is_nearer_to_published_ones_than_a_normal_law_s);

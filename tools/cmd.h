@@ -16,6 +16,7 @@
     X(lower, "the program of a plan: procedures and lanes")                                        \
     X(schedule, "the order of a pipeline, by name or from a file, timed")                          \
     X(simulate, "run a plan in predicted time")                                                    \
+    X(goodput, "days to months: failures, checkpoints, spot devices")                              \
     X(run, "train: the plan on real devices")                                                      \
     X(compare, "a predicted and a measured trace, span by span")                                   \
     X(calibrate, "the next profile, from traces of runs")                                          \

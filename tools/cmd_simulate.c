@@ -1,6 +1,7 @@
 #include "core/arena.h"
 #include "core/log.h"
 #include "core/units.h"
+#include "sim/loading.h"
 #include "sim/montecarlo.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
@@ -13,9 +14,22 @@
 struct request {
     const char *plan, *db, *trace;
     int64_t profile, steps, what_if, samples, threads;
+    double model_error, straggler_share, straggler_factor;
+    int64_t straggler_steps, loaders, prefetch;
+    const char *load;
+    double load_cv;
     bool deterministic, explain, jitter_alone;
     int64_t seed;
     struct texts runs; /* traces that tell the jitter */
+};
+
+enum { LOADED_STEPS = 20000, LOADERS_MOST = 256 };
+
+/* Steps that wait for data: what the loaders of a run make of the prediction. */
+struct fed {
+    struct loading loading; /* loaders 0: nobody asked */
+    struct loading_result result;
+    int32_t enough;
 };
 
 static void put_interval(struct json *j, const char *key, const struct montecarlo_summary *s)
@@ -40,8 +54,30 @@ static void put_confidence(struct json *j, const char *key, const struct monteca
     json_close(j);
 }
 
-static void put_samples(struct json *j, const struct montecarlo_result *m)
+static void put_jitter(struct json *j, const struct cluster *c, const struct jitter_model *m)
 {
+    json_put_list(j, "jitter");
+    for (int32_t t = 0; t < m->n_types; t++) {
+        double own = 0;
+        for (int32_t k = 0; k < OP_KIND_COUNT; k++)
+            if (m->types[t].own_cv[k] > own) own = m->types[t].own_cv[k];
+        json_put_object_line(j, NULL);
+        json_put_text(j, "type", c->types[t].name);
+        json_put_bool(j, "from_runs", m->types[t].fitted);
+        json_put_double(j, "step_cv", m->types[t].step_cv);
+        json_put_double(j, "call_cv", m->types[t].call_cv);
+        json_put_double(j, "most_operator_cv", own);
+        json_close(j);
+    }
+    json_close(j);
+    json_put_double(j, "straggler_share", m->straggler_share);
+    json_put_double(j, "straggler_factor", m->straggler_factor);
+}
+
+static void put_samples(struct json *j, const struct cluster *c, const struct montecarlo_result *m,
+                        const struct jitter_model *x)
+{
+    put_jitter(j, c, x);
     json_put_int(j, "samples", m->samples);
     put_interval(j, "interval_ns", &m->iteration);
     put_confidence(j, "p5_confidence_ns", &m->iteration.p5);
@@ -50,9 +86,21 @@ static void put_samples(struct json *j, const struct montecarlo_result *m)
     json_put_double(j, "standard_error_ns", m->iteration.error);
 }
 
+static void put_fed(struct json *j, const struct fed *f)
+{
+    json_put_object_line(j, "loading");
+    json_put_int(j, "loaders", f->loading.loaders);
+    json_put_double(j, "step_ns", f->result.step_ns);
+    json_put_double(j, "waiting", f->result.waiting);
+    json_put_int(j, "first_ns", f->result.first_ns);
+    json_put_int(j, "enough_loaders", f->enough);
+    json_close(j);
+}
+
 static void print_json(const struct plan *plan, const struct program *p,
                        const struct profile *profile, const struct sim_result *r,
-                       const struct explain *x, const struct montecarlo_result *m)
+                       const struct explain *why, const struct montecarlo_result *m,
+                       const struct jitter_model *x, const struct fed *f)
 {
     struct json j;
     common_json_begin(&j);
@@ -61,7 +109,8 @@ static void print_json(const struct plan *plan, const struct program *p,
     json_put_bool(&j, "emulated", plan->cluster.emulated);
     json_put_int(&j, "iteration_ns", r->iteration_ns);
     json_put_int(&j, "events", r->events);
-    if (m->samples) put_samples(&j, m);
+    if (m->samples) put_samples(&j, &plan->cluster, m, x);
+    if (f->loading.loaders) put_fed(&j, f);
     json_put_list(&j, "devices");
     for (int32_t i = 0; i < p->n_devices; i++) {
         json_put_object_line(&j, NULL);
@@ -75,7 +124,7 @@ static void print_json(const struct plan *plan, const struct program *p,
         json_close(&j);
     }
     json_close(&j);
-    if (x) print_explain_json(&j, p, r, x);
+    if (why) print_explain_json(&j, p, r, why);
     common_json_end(&j);
 }
 
@@ -92,15 +141,28 @@ static void print_samples(const struct montecarlo_result *m)
                  (int)m->samples);
 }
 
+static void print_fed(const struct fed *f)
+{
+    char step[32];
+    printf("with %d loaders %s a step, devices wait %.1f %% of it for data",
+           (int)f->loading.loaders, units_print_ns(step, llround(f->result.step_ns)),
+           100 * f->result.waiting);
+    if (f->enough)
+        printf("; %d loaders would be enough for 1 %%\n", (int)f->enough);
+    else
+        printf("; not even %d loaders would be enough for 1 %%\n", LOADERS_MOST);
+}
+
 static void print_text(struct arena *a, const struct plan *plan, const struct program *p,
                        const struct profile *profile, const struct sim_result *r,
-                       const struct montecarlo_result *m)
+                       const struct montecarlo_result *m, const struct fed *f)
 {
     char text[32], peak[32];
     printf("%s: %s an iteration%s (predicted with %s)\n", plan->name,
            units_print_ns(text, r->iteration_ns),
            plan->cluster.emulated ? " of emulated devices" : "", common_profile_label(a, profile));
     if (m->samples) print_samples(m);
+    if (f->loading.loaders) print_fed(f);
     for (int32_t i = 0; i < p->n_devices; i++) {
         const struct sim_device *d = &r->devices[i];
         int64_t whole = d->busy_ns + d->idle_ns;
@@ -122,22 +184,50 @@ static enum status explain(struct arena *a, const struct request *q, const struc
 
 static enum status sample(struct arena *a, const struct request *q, const struct plan *plan,
                           const struct program *program, const struct profile *profile,
-                          struct montecarlo_result *out, struct error *err)
+                          struct jitter_model *model, struct montecarlo_result *out,
+                          struct error *err)
 {
     const struct montecarlo_options o = {
         .samples = (int32_t)q->samples, .threads = (int32_t)q->threads, .steps = (int32_t)q->steps};
-    struct jitter_model model;
     struct trace **runs = ARENA_ARRAY(a, struct trace *, q->runs.count);
-    jitter_defaults(a, profile, &plan->cluster, &model);
+    jitter_defaults(a, profile, &plan->cluster, model);
     for (size_t i = 0; i < q->runs.count; i++) {
         TRY(trace_read(a, q->runs.items[i], &runs[i], err));
         if (runs[i]->source == TRACE_SIM)
             return error_set(err, ERR_INPUT, "%s: a simulated trace knows no jitter of devices",
                              q->runs.items[i]);
     }
-    if (q->runs.count) TRY(jitter_fit(&plan->cluster, runs, q->runs.count, &model, err));
-    model.cost_error = !q->jitter_alone;
-    return montecarlo_run(a, program, profile, &plan->cluster, &model, plan->seed, &o, out, err);
+    if (q->runs.count) TRY(jitter_fit(&plan->cluster, runs, q->runs.count, model, err));
+    /* half of all errors of a normal law lie within 1 ÷ 1.4826 of its deviation */
+    model->model_error = 1.4826 * q->model_error / 100;
+    if (q->straggler_share > 0) {
+        model->straggler_share = q->straggler_share / 100;
+        model->straggler_factor = q->straggler_factor;
+        model->straggler_steps = (int32_t)q->straggler_steps;
+    }
+    model->cost_error = !q->jitter_alone;
+    return montecarlo_run(a, program, profile, &plan->cluster, model, plan->seed, &o, out, err);
+}
+
+/* Steps as sampled, or all as predicted. */
+static enum status feed(const struct request *q, const struct plan *plan,
+                        const struct sim_result *r, const struct montecarlo_result *m,
+                        struct fed *out, struct error *err)
+{
+    const double predicted = (double)r->iteration_ns,
+                 *steps = m->samples ? m->iteration_ns : &predicted;
+    int64_t n = m->samples ? m->samples : 1;
+    double load_s = 0;
+    if (!q->load || !units_parse_seconds(q->load, &load_s) || !(load_s >= 0 && load_s <= 1e6))
+        return error_set(err, ERR_USAGE, "--loaders needs --load TIME, such as 30ms, up to 1e6 s");
+    out->loading =
+        (struct loading){.loaders = (int32_t)q->loaders,
+                         .prefetch = (int32_t)(q->prefetch ? q->prefetch : 2 * q->loaders),
+                         .load_ns = ns_from_s(load_s),
+                         .cv = q->load_cv};
+    TRY(loading_walk(&out->loading, steps, n, LOADED_STEPS, plan->seed, &out->result, err));
+    return loading_enough(&out->loading, steps, n, LOADED_STEPS, plan->seed, 0.01, LOADERS_MOST,
+                          &out->enough, err);
 }
 
 static enum status simulate(struct arena *a, const struct request *q, bool as_json,
@@ -149,8 +239,12 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     struct sim_result r;
     struct explain x;
     struct montecarlo_result m = {0};
-    if (!q->samples && (q->runs.count || q->jitter_alone))
-        return error_set(err, ERR_USAGE, "--jitter and --jitter-alone need --samples");
+    struct jitter_model model = {0};
+    struct fed f = {0};
+    if (!q->samples &&
+        (q->runs.count || q->jitter_alone || q->model_error > 0 || q->straggler_share > 0))
+        return error_set(err, ERR_USAGE,
+                         "what is said of jitter, errors and stragglers needs --samples");
     TRY(common_not_stdout(as_json, "--trace", q->trace, err));
     TRY(common_plan(a, q->plan, &plan, err));
     if (plan.profile_id && !q->db)
@@ -162,14 +256,15 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     TRY(common_profile(a, &plan.cluster, q->db, q->profile, &profile, err));
     TRY(common_simulate(a, &plan, &profile, (int32_t)q->steps, q->trace || q->explain, &r, &program,
                         err));
-    if (q->samples) TRY(sample(a, q, &plan, &program, &profile, &m, err));
+    if (q->samples) TRY(sample(a, q, &plan, &program, &profile, &model, &m, err));
+    if (q->loaders) TRY(feed(q, &plan, &r, &m, &f, err));
     if (q->trace) TRY(trace_write(r.trace, q->trace, err));
     if (q->explain) TRY(explain(a, q, &plan, &program, &profile, &r, &x, err));
     if (as_json) {
-        print_json(&plan, &program, &profile, &r, q->explain ? &x : NULL, &m);
+        print_json(&plan, &program, &profile, &r, q->explain ? &x : NULL, &m, &model, &f);
         return OK;
     }
-    print_text(a, &plan, &program, &profile, &r, &m);
+    print_text(a, &plan, &program, &profile, &r, &m, &f);
     if (q->explain) print_explain(a, &program, &r, &x);
     return OK;
 }
@@ -177,7 +272,8 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
 enum status cmd_simulate(int argc, char **argv, struct error *err)
 {
     struct common common = COMMON_DEFAULTS;
-    struct request q = {.what_if = 32, .threads = 1};
+    struct request q = {
+        .what_if = 32, .threads = 1, .straggler_factor = 1.5, .straggler_steps = 10};
     const struct option options[] = {
         {.name = "PLAN", .type = OPTION_ARGUMENT, .value = &q.plan, .help = "plan.yaml"},
         {.name = "db",
@@ -218,6 +314,60 @@ enum status cmd_simulate(int argc, char **argv, struct error *err)
          .value = &q.runs,
          .unit = "RUN",
          .help = "trace of a run to learn the jitter from; may be given again"},
+        {.name = "model-error",
+         .type = OPTION_DOUBLE,
+         .value = &q.model_error,
+         .unit = "PERCENT",
+         .min = 0,
+         .max = 100,
+         .help = "median error on plans not calibrated on, as calibrate tells; 0: leave it out"},
+        {.name = "straggler-share",
+         .type = OPTION_DOUBLE,
+         .value = &q.straggler_share,
+         .unit = "PERCENT",
+         .min = 0,
+         .max = 100,
+         .help = "of a device's steps that are slow; 0: as --jitter tells"},
+        {.name = "straggler-factor",
+         .type = OPTION_DOUBLE,
+         .value = &q.straggler_factor,
+         .unit = "F",
+         .min = 1,
+         .max = 1000,
+         .help = "that a slow step takes longer by"},
+        {.name = "straggler-steps",
+         .type = OPTION_INT,
+         .value = &q.straggler_steps,
+         .unit = "N",
+         .min = 1,
+         .max = 1e6,
+         .help = "slow steps in a row"},
+        {.name = "loaders",
+         .type = OPTION_INT,
+         .value = &q.loaders,
+         .unit = "N",
+         .min = 0,
+         .max = LOADERS_MOST,
+         .help = "threads that load data; 0: it is always there"},
+        {.name = "load",
+         .type = OPTION_TEXT,
+         .value = &q.load,
+         .unit = "TIME",
+         .help = "that one of them takes for a step's data"},
+        {.name = "load-cv",
+         .type = OPTION_DOUBLE,
+         .value = &q.load_cv,
+         .unit = "CV",
+         .min = 0,
+         .max = 10,
+         .help = "how uneven it is: deviation over mean"},
+        {.name = "prefetch",
+         .type = OPTION_INT,
+         .value = &q.prefetch,
+         .unit = "N",
+         .min = 0,
+         .max = 1e6,
+         .help = "batches ahead; 0: two a loader"},
         {.name = "jitter-alone",
          .type = OPTION_FLAG,
          .value = &q.jitter_alone,

@@ -1,0 +1,97 @@
+#!/bin/bash
+# tests/cli/goodput.sh - predictions with an interval, and long runs: the same bytes for any number of threads, JSON that keeps its
+# promises, bad input refused in words.
+set -u
+bad=0
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+ok() { echo "ok $1"; }
+not_ok() {
+    echo "not ok $1: $2"
+    bad=1
+}
+# says NAME TEXT COMMAND...: succeeds and prints TEXT.
+says() {
+    local name=$1 text=$2
+    shift 2
+    if timeout 60 "$@" > "$scratch/out" 2> "$scratch/err" && grep -qF -- "$text" "$scratch/out"; then
+        ok "$name"
+    else
+        not_ok "$name" "'$text' is not in: $(head -c 300 "$scratch/out" "$scratch/err")"
+    fi
+}
+# refused NAME CODE TEXT COMMAND...
+refused() {
+    local name=$1 wanted=$2 text=$3
+    shift 3
+    timeout 60 "$@" > "$scratch/out" 2> "$scratch/err"
+    local code=$?
+    ((code == wanted)) && grep -qF -- "$text" "$scratch/err" && ok "$name" || not_ok "$name" "exit $code: $(head -c 300 "$scratch/err")"
+}
+# same NAME COMMAND...: the same bytes on one, two and three threads.
+same() {
+    local name=$1
+    shift
+    for t in 1 2 3; do timeout 60 "$@" --threads $t > "$scratch/t$t" 2>> "$scratch/err" || not_ok "$name" "exit $?"; done
+    [[ -s $scratch/t1 ]] && cmp -s "$scratch/t1" "$scratch/t2" && cmp -s "$scratch/t1" "$scratch/t3" && ok "$name" || not_ok "$name" "differs"
+}
+
+cat > "$scratch/job.yaml" <<'END'
+version: 1
+model: {model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 4, n_positions: 32, vocab_size: 256}
+sequence_length: 24
+global_batch: 6
+microbatch: 1
+END
+cat > "$scratch/team.yaml" <<'END'
+version: 1
+name: team
+device_types: [{name: fast, device: host, slowdown: 2, memory: 64 MiB}, {name: slow, device: host, slowdown: 5, memory: 64 MiB}]
+nodes: [{name: a, host: localhost, devices: [{type: fast}, {type: slow}]}]
+links: [{name: bus, between: [a], bandwidth: 1 GB/s, latency: 20 us}]
+END
+plan=$scratch/plan.yaml
+"$MUSHER" plan "$scratch/job.yaml" "$scratch/team.yaml" -o "$plan" > /dev/null 2> "$scratch/err" && ok "a plan" || not_ok "a plan" "$(cat "$scratch/err")"
+
+# Intervals around predictions.
+same "simulate --samples does not depend on threads" "$MUSHER" simulate "$plan" --samples 100 --json
+for key in samples interval_ns p5_confidence_ns mean_ns standard_error_ns; do
+    grep -q "\"$key\"" "$scratch/t1" && ok "simulate --json has $key" || not_ok "simulate --json has $key" "$(head -c 300 "$scratch/t1")"
+done
+says "an interval for people" "90 % interval" "$MUSHER" simulate "$plan" --samples 100
+wide=$(sed -n 's/.*"standard_error_ns": \([0-9]*\).*/\1/p' "$scratch/t1")
+"$MUSHER" simulate "$plan" --samples 100 --jitter-alone --json > "$scratch/alone"
+narrow=$(sed -n 's/.*"standard_error_ns": \([0-9]*\).*/\1/p' "$scratch/alone")
+((wide > narrow && narrow > 0)) && ok "costs that nobody measured widen it" || not_ok "costs that nobody measured widen it" "$wide, $narrow"
+"$MUSHER" simulate "$plan" --trace "$scratch/sim.trace" > /dev/null
+refused "jitter is not learned from a prediction" 3 "knows no jitter" "$MUSHER" simulate "$plan" --samples 10 --jitter "$scratch/sim.trace"
+refused "jitter without samples" 2 "--samples" "$MUSHER" simulate "$plan" --jitter-alone
+"$MUSHER" run "$plan" --steps 4 --data LICENSE --trace "$scratch/run.trace" > /dev/null 2> "$scratch/err" || not_ok "a run" "$(cat "$scratch/err")"
+says "jitter is learned from a run" "90 % interval" "$MUSHER" simulate "$plan" --samples 100 --jitter "$scratch/run.trace"
+
+says "stragglers" "90 % interval" "$MUSHER" simulate "$plan" --samples 20 --straggler-share 10
+says "loaders that are too slow" "devices wait" "$MUSHER" simulate "$plan" --loaders 1 --load 10min
+refused "loaders without a time" 2 "--load TIME" "$MUSHER" simulate "$plan" --loaders 1
+
+# Long runs.
+few=(--samples 8 --days 5)
+same "goodput does not depend on threads" "$MUSHER" goodput "${few[@]}" --json
+for key in young_s daly_s optimum_s intervals best parts causes; do
+    grep -q "\"$key\"" "$scratch/t1" && ok "goodput --json has $key" || not_ok "goodput --json has $key" "$(head -c 300 "$scratch/t1")"
+done
+says "goodput for people" "Daly 18.6 min" "$MUSHER" goodput "${few[@]}"
+says "the table of a file" "Faulty GPU" "$MUSHER" goodput "${few[@]}" --failures tests/data/goodput/llama3_interruptions.csv
+says "nothing fails" "goodput 100.00 %" "$MUSHER" goodput --mtbf never
+says "fails faster than it restarts" "goodput 0: " "$MUSHER" goodput "${few[@]}" --mtbf 5s
+says "devices that come and go" "running with fewer devices" "$MUSHER" goodput --samples 1 --mtbf never --spot tests/data/goodput/spot.csv --speed V100-16_us-central1-a=0.4
+says "a plan's devices, planned again where some are lost" "planning for other devices" "$MUSHER" goodput "$plan" "${few[@]}" --mtbf 2h --repair 1h --replan 1min --replan-speeds --storage 1MB/s
+refused "no devices" 3 "0 devices" "$MUSHER" goodput --gpus 0
+refused "too many failures to walk through" 3 "failures in" "$MUSHER" goodput --mtbf 1ns
+refused "too many checkpoints" 3 "checkpoints in" "$MUSHER" goodput --checkpoint 0s --interval 1us
+refused "an interval of nothing" 3 "every 0 s" "$MUSHER" goodput --interval 0s
+refused "a time that is none" 2 "--restart soon" "$MUSHER" goodput --restart soon
+refused "an unknown type" 2 "--speed x=1" "$MUSHER" goodput --speed x=1
+refused "replanning without a plan" 2 "need a PLAN" "$MUSHER" goodput --replan-speeds
+refused "a table that is none" 3 "no column 'component'" "$MUSHER" goodput --failures tests/data/goodput/spot.csv
+refused "two sources of failures" 2 "exclude each other" "$MUSHER" goodput --mtbf 1h --failures x.csv
+exit $bad

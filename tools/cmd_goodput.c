@@ -1,0 +1,399 @@
+#include "core/arena.h"
+#include "core/log.h"
+#include "core/lower.h"
+#include "core/units.h"
+#include "sim/goodput.h"
+#include "tools/cmd.h"
+#include "tools/common.h"
+#include "tools/goodput_report.h"
+#include "tools/options.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { INTERVALS_MOST = 64 };
+
+struct request {
+    const char *plan, *db, *failures, *spot, *interval, *storage;
+    const char *mtbf, *checkpoint, *background, *detect, *restart, *replan, *repair, *outlook,
+        *notice;
+    double days, shape, background_slow;
+    int64_t profile, gpus, per_node, spares, unit, samples, threads, seed;
+    bool replan_speeds;
+    struct texts speeds;
+};
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+/* Seconds with any unit of core/units, or days as "3 d". */
+static enum status duration(const char *option, const char *text, int64_t *out_ns,
+                            struct error *err)
+{
+    double s = 0;
+    size_t n = strlen(text);
+    char days[32];
+    bool ok = units_parse_seconds(text, &s);
+    if (!ok && n > 1 && n < sizeof days && text[n - 1] == 'd') {
+        memcpy(days, text, n - 1);
+        for (n--; n && days[n - 1] == ' ';) n--;
+        days[n] = 0;
+        ok = units_parse_number(days, &s);
+        s *= 86400;
+    }
+    if (!ok || !(s >= 0 && s <= 1e9))
+        return error_set(err, ERR_USAGE,
+                         "--%s %s: not a time between 0 and 1e9 s, such as 60s, 5min, 3h or 2d",
+                         option, text);
+    *out_ns = ns_from_s(s);
+    return OK;
+}
+
+static enum status durations(const struct request *q, struct goodput_job *j, struct error *err)
+{
+    const struct {
+        const char *name, *text;
+        int64_t *ns;
+    } all[] = {{"checkpoint", q->checkpoint, &j->checkpoint_ns},
+               {"background", q->background, &j->background_ns},
+               {"detect", q->detect, &j->detect_ns},
+               {"restart", q->restart, &j->restart_ns},
+               {"replan", q->replan, &j->replan_ns},
+               {"repair", q->repair, &j->repair_ns},
+               {"outlook", q->outlook, &j->outlook_ns},
+               {"notice", q->notice, &j->notice_ns}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].text) TRY(duration(all[i].name, all[i].text, all[i].ns, err));
+    return OK;
+}
+
+/* Parameters and optimizer state of one replica, each once, as a checkpoint holds them. */
+static enum status checkpoint_of_plan(struct arena *a, const struct plan *p, const char *storage,
+                                      int64_t *out_ns, struct error *err)
+{
+    struct program program;
+    double rate = 0, bytes = 0;
+    if (!units_parse_bytes_per_s(storage, &rate) || !(rate > 0))
+        return error_set(err, ERR_USAGE, "--storage %s: not a rate such as 2 GB/s", storage);
+    TRY(common_lower(a, p, false, &program, err));
+    for (int32_t s = 0; s < program.n_stages; s++) {
+        const struct program_stage *x = &program.stages[s];
+        if (x->replica == 0)
+            bytes += (double)(x->class_bytes[SLOT_PARAMETER] + x->class_bytes[SLOT_STATE]);
+    }
+    if (bytes / rate > 1e9) return error_set(err, ERR_USAGE, "--storage %s: too slow", storage);
+    *out_ns = ns_from_s(bytes / rate);
+    return OK;
+}
+
+static enum status make_fleet(struct arena *a, const struct request *q, struct goodput_report *s,
+                              struct error *err)
+{
+    struct fleet *f = &s->fleet;
+    struct plan plan;
+    struct profile profile;
+    if (q->plan) {
+        TRY(common_plan(a, q->plan, &plan, err));
+        TRY(common_profile(a, &plan.cluster, q->db, q->profile, &profile, err));
+        TRY(fleet_of_plan(a, &plan, f, err));
+        if (q->replan_speeds) TRY(fleet_plan_all(a, &plan, &profile, 200, f, err));
+        if (q->storage) TRY(checkpoint_of_plan(a, &plan, q->storage, &s->job.checkpoint_ns, err));
+    } else {
+        int32_t n = q->spot ? s->spot.n_types : 1;
+        *f = (struct fleet){.n_types = n,
+                            .types = ARENA_ARRAY(a, const char *, (size_t)n),
+                            .devices = ARENA_ARRAY(a, int64_t, (size_t)n),
+                            .spares = ARENA_ARRAY(a, int64_t, (size_t)n),
+                            .weights = ARENA_ARRAY(a, double, (size_t)n),
+                            .unit = q->unit};
+        for (int32_t t = 0; t < n; t++) {
+            f->types[t] = q->spot ? s->spot.types[t] : "gpu";
+            f->devices[t] = q->spot ? s->spot.most[t] : q->gpus;
+            f->weights[t] = 1;
+        }
+        f->spares[0] = q->spares;
+    }
+    f->unit = q->unit;
+    return OK;
+}
+
+/* --speed TYPE=WEIGHT */
+static enum status set_speeds(const struct request *q, struct fleet *f, struct error *err)
+{
+    for (size_t i = 0; i < q->speeds.count; i++) {
+        const char *text = q->speeds.items[i], *equals = strrchr(text, '=');
+        double weight = 0;
+        int32_t t = 0;
+        while (equals && t < f->n_types &&
+               (strlen(f->types[t]) != (size_t)(equals - text) ||
+                strncmp(f->types[t], text, (size_t)(equals - text)) != 0))
+            t++;
+        if (!equals || t == f->n_types || !units_parse_number(equals + 1, &weight) ||
+            !(weight >= 0 && weight <= 1e9))
+            return error_set(err, ERR_USAGE,
+                             "--speed %s: TYPE=WEIGHT with a type such as %s and a weight >= 0",
+                             text, f->types[0]);
+        f->weights[t] = weight;
+    }
+    if (q->speeds.count && f->table)
+        return error_set(err, ERR_USAGE, "--speed and --replan-speeds exclude each other");
+    return OK;
+}
+
+/* The trace's columns in the order of the fleet's types. */
+static enum status match_spot(struct arena *a, struct goodput_report *s, struct error *err)
+{
+    const struct fleet *f = &s->fleet;
+    int32_t column[GOODPUT_TYPES_MOST];
+    for (int32_t t = 0; t < f->n_types; t++) {
+        for (column[t] = s->spot.n_types - 1; column[t] >= 0; column[t]--)
+            if (!strcmp(s->spot.types[column[t]], f->types[t])) break;
+        if (column[t] < 0 && f->devices[t])
+            return error_set(err, ERR_INPUT,
+                             "the availability trace has no column %s for that device type",
+                             f->types[t]);
+    }
+    for (size_t i = 0; i < s->spot.n_changes; i++) {
+        int64_t *devices = ARENA_ARRAY(a, int64_t, (size_t)f->n_types);
+        for (int32_t t = 0; t < f->n_types; t++)
+            devices[t] = column[t] < 0 ? 0 : s->spot.changes[i].devices[column[t]];
+        s->spot.changes[i].devices = devices;
+    }
+    s->job.n_changes = s->spot.n_changes;
+    s->job.changes = s->spot.changes;
+    return OK;
+}
+
+static enum status make_causes(struct arena *a, const struct request *q, struct goodput_report *s,
+                               struct error *err)
+{
+    struct goodput_cause *causes = NULL;
+    int64_t devices = 0, mtbf_ns = 0;
+    for (int32_t t = 0; t < s->fleet.n_types; t++) devices += s->fleet.devices[t];
+    if (q->mtbf && q->failures)
+        return error_set(err, ERR_USAGE, "--mtbf and --failures exclude each other");
+    if (!devices) return OK; /* the walk says what is wrong */
+    if (q->failures) {
+        TRY(goodput_read_failures(a, q->failures, devices, q->per_node, &s->job.n_causes, &causes,
+                                  err));
+    } else if (q->mtbf) {
+        if (strcmp(q->mtbf, "never") != 0) {
+            TRY(duration("mtbf", q->mtbf, &mtbf_ns, err));
+            if (!mtbf_ns) return error_set(err, ERR_USAGE, "--mtbf %s: not above 0", q->mtbf);
+        }
+        causes = ARENA_ARRAY(a, struct goodput_cause, 1);
+        s->job.n_causes = 1;
+        *causes =
+            (struct goodput_cause){"failure", "", mtbf_ns ? s_from_ns(mtbf_ns) : INFINITY, 1, 1};
+    } else {
+        s->job.n_causes = goodput_llama3(a, devices, q->per_node, &causes);
+    }
+    for (size_t i = 0; i < s->job.n_causes; i++) causes[i].shape = q->shape;
+    s->job.causes = causes;
+    return OK;
+}
+
+/* How often the trace takes away devices, as often as failures would. */
+static double stops_of_trace(const struct goodput_job *j)
+{
+    double stops = 0;
+    for (size_t i = 1; i < j->n_changes; i++) {
+        bool fewer = false;
+        for (int32_t t = 0; t < j->n_types; t++)
+            fewer |= j->changes[i].devices[t] < j->changes[i - 1].devices[t] &&
+                     j->changes[i].devices[t] < j->devices[t];
+        stops += fewer && j->changes[i].time_ns < j->horizon_ns;
+    }
+    return stops;
+}
+
+static enum status make_job(struct arena *a, const struct request *q, struct goodput_report *s,
+                            struct error *err)
+{
+    struct goodput_job *j = &s->job;
+    if (!q->plan && (q->db || q->storage || q->replan_speeds))
+        return error_set(err, ERR_USAGE, "--db, --storage and --replan-speeds need a PLAN");
+    if (q->storage && q->checkpoint)
+        return error_set(err, ERR_USAGE, "--storage and --checkpoint exclude each other");
+    j->checkpoint_ns = ns_from_s(60);
+    j->restart_ns = ns_from_s(300);
+    if (q->spot) TRY(goodput_read_spot(a, q->spot, &s->spot, err));
+    TRY(make_fleet(a, q, s, err));
+    TRY(durations(q, j, err));
+    TRY(set_speeds(q, &s->fleet, err));
+    if (q->spot) TRY(match_spot(a, s, err));
+    TRY(make_causes(a, q, s, err));
+    j->n_types = s->fleet.n_types;
+    j->types = s->fleet.types;
+    j->devices = s->fleet.devices;
+    j->spares = s->fleet.spares;
+    j->speed = fleet_speed;
+    j->user = &s->fleet;
+    j->background_slow = q->background_slow / 100;
+    j->horizon_ns = ns_from_s((q->days > 0 ? q->days : q->spot ? 0 : 54) * 86400);
+    if (!j->horizon_ns) j->horizon_ns = s->spot.end_ns;
+    if (!j->horizon_ns)
+        return error_set(err, ERR_USAGE, "an availability trace of one moment needs --days");
+    double M = goodput_mtbf(j), stops = stops_of_trace(j);
+    s->C = s_from_ns(j->checkpoint_ns);
+    s->M = 1 / (1 / M + stops / s_from_ns(j->horizon_ns));
+    return OK;
+}
+
+/* --- intervals -------------------------------------------------------------------------------- */
+
+/* Around Daly's; where nothing stops the job or a checkpoint costs nothing there is no such middle. */
+static size_t automatic_intervals(const struct goodput_report *s, int64_t *out)
+{
+    const double share[] = {0.25, 0.5, 0.75, 1, 4.0 / 3, 2, 4};
+    double middle = isfinite(s->M) ? goodput_daly(s->C, s->M) : INFINITY;
+    size_t n = 0;
+    if (middle < 1) middle = 1;
+    for (size_t i = 0; i < sizeof share / sizeof *share; i++) {
+        double t = share[i] * middle;
+        if (t < s_from_ns(s->job.horizon_ns)) out[n++] = ns_from_s(t);
+    }
+    if (n < sizeof share / sizeof *share) out[n++] = s->job.horizon_ns;
+    return n;
+}
+
+static enum status intervals(struct arena *a, const struct request *q, struct goodput_report *s,
+                             int64_t *out, struct error *err)
+{
+    s->automatic = !strcmp(q->interval, "auto");
+    if (s->automatic) {
+        s->n = automatic_intervals(s, out);
+        return OK;
+    }
+    char *text = arena_strdup(a, q->interval);
+    for (char *next = text; next; s->n++) {
+        char *comma = strchr(text, ',');
+        next = comma ? comma + 1 : NULL;
+        if (comma) *comma = 0;
+        if (s->n == INTERVALS_MOST)
+            return error_set(err, ERR_USAGE, "--interval: at most %d of them", INTERVALS_MOST);
+        TRY(duration("interval", text, &out[s->n], err));
+        text = next;
+    }
+    return OK;
+}
+
+static enum status run_studies(struct arena *a, const struct request *q, struct goodput_report *s,
+                               struct error *err)
+{
+    int64_t t[INTERVALS_MOST];
+    TRY(intervals(a, q, s, t, err));
+    s->results = ARENA_ARRAY(a, struct goodput_result, s->n);
+    size_t best = 0;
+    for (size_t i = 0; i < s->n; i++) {
+        TRY(goodput_study(a, &s->job, t[i], (uint64_t)q->seed, (int32_t)q->samples,
+                          (int32_t)q->threads, &s->results[i], err));
+        if (s->results[i].goodput.mean > s->results[best].goodput.mean) best = i;
+    }
+    s->best = s->results[best];
+    if (!s->automatic || s->n < 2 || !(s->best.goodput.mean > 0)) return OK;
+    struct goodput_result finer;
+    TRY(goodput_best(a, &s->job, t[best ? best - 1 : 0], t[best + 1 < s->n ? best + 1 : best],
+                     (uint64_t)q->seed, (int32_t)q->samples, (int32_t)q->threads, &finer, err));
+    if (finer.goodput.mean > s->best.goodput.mean) s->best = finer;
+    return OK;
+}
+
+static enum status goodput(struct arena *a, const struct request *q, bool as_json,
+                           struct error *err)
+{
+    struct goodput_report s = {.samples = (int32_t)q->samples};
+    TRY(make_job(a, q, &s, err));
+    TRY(run_studies(a, q, &s, err));
+    if (as_json)
+        goodput_report_json(&s);
+    else
+        goodput_report_text(a, &s);
+    return OK;
+}
+
+enum status cmd_goodput(int argc, char **argv, struct error *err)
+{
+    struct common common = COMMON_DEFAULTS;
+    struct request q = {.interval = "auto",
+                        .gpus = 16384,
+                        .per_node = 8,
+                        .unit = 1,
+                        .shape = 1,
+                        .samples = 100,
+                        .threads = 1};
+#define TIME(name_, value_, help_)                                                                 \
+    {                                                                                              \
+        .name = name_, .type = OPTION_TEXT, .value = &q.value_, .unit = "TIME", .help = help_      \
+    }
+#define COUNT(name_, value_, least, most, help_)                                                   \
+    {                                                                                              \
+        .name = name_, .type = OPTION_INT, .value = &q.value_, .unit = "N", .min = least,          \
+        .max = most, .help = help_                                                                 \
+    }
+#define NUMBER(name_, value_, unit_, least, most, help_)                                           \
+    {                                                                                              \
+        .name = name_, .type = OPTION_DOUBLE, .value = &q.value_, .unit = unit_, .min = least,     \
+        .max = most, .help = help_                                                                 \
+    }
+#define TEXT(name_, value_, unit_, help_)                                                          \
+    {                                                                                              \
+        .name = name_, .type = OPTION_TEXT, .value = &q.value_, .unit = unit_, .help = help_       \
+    }
+    const struct option options[] = {
+        {.name = "PLAN",
+         .type = OPTION_ARGUMENT,
+         .value = &q.plan,
+         .min = -1,
+         .help = "plan.yaml, whose devices run the job; others of its cluster stand by"},
+        NUMBER("days", days, "D", 0, 10000, "length of the run; 0: 54, or the --spot trace's"),
+        COUNT("gpus", gpus, 0, 1e8, "devices of the job, without PLAN and --spot"),
+        COUNT("spares", spares, 0, 1e8, "devices that stand by, without PLAN"),
+        COUNT("node", per_node, 1, 1e6, "devices that a failing node takes with it"),
+        COUNT("unit", unit, 1, 1e8, "devices that only count together, such as a replica's"),
+        {.name = "speed",
+         .type = OPTION_TEXTS,
+         .value = &q.speeds,
+         .unit = "TYPE=WEIGHT",
+         .help = "speed of one device of a type; may be given again"},
+        {.name = "replan-speeds",
+         .type = OPTION_FLAG,
+         .value = &q.replan_speeds,
+         .help = "PLAN of up to 8 devices: plan for every set of devices that may be left"},
+        TEXT("db", db, "DB", "profile database for PLAN; without it the catalogue's prior"),
+        COUNT("profile", profile, 0, 1e15, "profile of the database; 0: the cluster's newest"),
+        TEXT("failures", failures, "CSV",
+             "failures counted elsewhere; without it Llama 3's (419 in 54 days of 16384 GPUs)"),
+        TIME("mtbf", mtbf, "one failure of the whole job in so long instead; or never"),
+        NUMBER("shape", shape, "K", 0.1, 100, "of a Weibull law of the failures; 1: exponential"),
+        TEXT("spot", spot, "CSV", "availability over time: time_s or Timestamp, then counts"),
+        TIME("notice", notice, "warning before devices are withdrawn"),
+        TIME("outlook", outlook, "how long new devices are expected to stay; 0: to the end"),
+        TIME("checkpoint", checkpoint, "that a checkpoint stops the job (60s)"),
+        TEXT("storage", storage, "RATE", "instead: write PLAN's weights and state at this rate"),
+        TIME("background", background, "that it is then copied until it is safe"),
+        NUMBER("background-slow", background_slow, "PERCENT", 0, 99,
+               "of the speed that the copy takes"),
+        TIME("detect", detect, "until a failure is noticed"),
+        TIME("restart", restart, "to start and load again (5min)"),
+        TIME("replan", replan, "more where the devices are others than before"),
+        TIME("repair", repair, "until lost devices are back; 0: replaced during the restart"),
+        TEXT("interval", interval, "LIST", "times between checkpoints, or auto"),
+        COUNT("samples", samples, 1, 1e6, "runs to draw"),
+        COUNT("threads", threads, 1, 1024, "threads; the result does not depend on them"),
+        {0}};
+    const struct command command = {
+        "goodput",
+        "days to months: failures, checkpoints, spot devices",
+        options,
+        {"musher goodput --days 54 --gpus 16384 --checkpoint 5s --restart 5min",
+         "musher goodput plan.yaml --mtbf 12h --repair 2h --replan-speeds --storage 1GB/s",
+         "musher goodput --spot spot.csv --speed V100=0.4 --mtbf never --notice 30s"}};
+    struct arena *a = arena_new();
+    enum status st = options_parse(a, &command, &common, argc, argv, err);
+    q.seed = common.seed;
+    if (st == OK && !common.help) st = goodput(a, &q, common.json, err);
+    arena_free(a);
+    return st;
+}

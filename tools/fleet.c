@@ -1,0 +1,173 @@
+#include "tools/fleet.h"
+
+#include "core/arena.h"
+#include "core/log.h"
+#include "planner/search.h"
+#include "sim/goodput.h"
+#include "tools/common.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { COMBINATIONS_MOST = 256 };
+
+static int64_t index_of(const struct fleet *f, const int64_t *devices)
+{
+    int64_t index = 0;
+    for (int32_t t = f->n_types; t-- > 0;) index = index * (f->devices[t] + 1) + devices[t];
+    return index;
+}
+
+static double weight_of(const struct fleet *f, const int64_t *devices)
+{
+    double sum = 0;
+    for (int32_t t = 0; t < f->n_types; t++)
+        sum += f->weights[t] * (double)(devices[t] / f->unit * f->unit);
+    return sum;
+}
+
+double fleet_speed(const void *fleet, const int64_t *devices)
+{
+    const struct fleet *f = fleet;
+    if (f->table) return f->table[index_of(f, devices)];
+    double all = weight_of(f, f->devices);
+    return all > 0 ? weight_of(f, devices) / all : 0;
+}
+
+static bool in_plan(const struct plan *p, int32_t device)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t s = 0; s < p->replicas[r].n_stages; s++)
+            if (p->replicas[r].stages[s].device == device) return true;
+    return false;
+}
+
+enum status fleet_of_plan(struct arena *a, const struct plan *p, struct fleet *out,
+                          struct error *err)
+{
+    const struct cluster *c = &p->cluster;
+    size_t n = (size_t)c->n_types;
+    if (c->n_types > GOODPUT_TYPES_MOST)
+        return error_set(err, ERR_INPUT, "%" PRId32 " device types: at most %d can be told apart",
+                         c->n_types, GOODPUT_TYPES_MOST);
+    *out = (struct fleet){.n_types = c->n_types,
+                          .types = ARENA_ARRAY(a, const char *, n),
+                          .devices = ARENA_ARRAY(a, int64_t, n),
+                          .spares = ARENA_ARRAY(a, int64_t, n),
+                          .weights = ARENA_ARRAY(a, double, n),
+                          .unit = 1};
+    for (int32_t t = 0; t < c->n_types; t++) {
+        out->types[t] = c->types[t].name;
+        out->weights[t] = 1;
+    }
+    for (int32_t d = 0; d < c->n_devices; d++)
+        (in_plan(p, d) ? out->devices : out->spares)[c->devices[d].type]++;
+    return OK;
+}
+
+/* The cluster with the first keep[t] of the plan's devices of type t, and the links that still have both ends. */
+static struct cluster part_of(struct arena *a, const struct plan *p, const int64_t *keep)
+{
+    const struct cluster *c = &p->cluster;
+    struct cluster out = *c;
+    int32_t *now = ARENA_ARRAY(a, int32_t, (size_t)c->n_devices);
+    int64_t *left = ARENA_ARRAY(a, int64_t, (size_t)c->n_types);
+    memcpy(left, keep, (size_t)c->n_types * sizeof *left);
+    out.devices = ARENA_ARRAY(a, struct device, (size_t)c->n_devices);
+    out.nodes = ARENA_ARRAY(a, struct node_spec, (size_t)c->n_nodes);
+    out.links = ARENA_ARRAY(a, struct link, (size_t)c->n_links);
+    out.n_devices = out.n_links = 0;
+    for (int32_t n = 0; n < c->n_nodes; n++) {
+        struct node_spec *node = &out.nodes[n];
+        *node = c->nodes[n];
+        node->first_device = out.n_devices;
+        for (int32_t i = 0; i < c->nodes[n].n_devices; i++) {
+            int32_t d = c->nodes[n].first_device + i;
+            now[d] = in_plan(p, d) && left[c->devices[d].type]-- > 0 ? out.n_devices : -1;
+            if (now[d] >= 0) out.devices[out.n_devices++] = c->devices[d];
+        }
+        node->n_devices = out.n_devices - node->first_device;
+    }
+    for (int32_t i = 0; i < c->n_links; i++) {
+        struct link l = c->links[i];
+        if (l.of_devices) {
+            l.end[0] = now[l.end[0]], l.end[1] = now[l.end[1]];
+            if (l.end[0] < 0 || l.end[1] < 0) continue;
+        }
+        out.links[out.n_links++] = l;
+    }
+    return out;
+}
+
+/* Iteration of the best plan of these devices; 0 where none fits. */
+static enum status best_ns(const struct plan *p, const struct profile *profile,
+                           const int64_t *devices, int64_t evaluations, int64_t *out,
+                           struct error *err)
+{
+    struct arena *scratch = arena_new();
+    struct cluster c = part_of(scratch, p, devices);
+    struct search_options o = {.top = 1, .evaluations = evaluations};
+    struct search_result r;
+    enum status st = ERR_INFEASIBLE;
+    *out = 0;
+    if (c.n_devices) st = search_plans(scratch, &p->job, &c, profile, &o, &r, err);
+    if (st == OK) *out = r.plans[0].iteration_ns;
+    arena_free(scratch);
+    return st == ERR_INFEASIBLE ? OK : st;
+}
+
+static double best_with_fewer(const struct fleet *f, int64_t *devices)
+{
+    double best = 0;
+    for (int32_t t = 0; t < f->n_types; t++) {
+        if (!devices[t]) continue;
+        devices[t]--;
+        double speed = f->table[index_of(f, devices)];
+        devices[t]++;
+        if (speed > best) best = speed;
+    }
+    return best;
+}
+
+static bool next_counts(const struct fleet *f, int64_t *devices)
+{
+    for (int32_t t = 0; t < f->n_types; t++) {
+        if (devices[t]++ < f->devices[t]) return true;
+        devices[t] = 0;
+    }
+    return false;
+}
+
+enum status fleet_plan_all(struct arena *a, const struct plan *p, const struct profile *profile,
+                           int64_t evaluations, struct fleet *f, struct error *err)
+{
+    struct sim_result whole;
+    struct program program;
+    int64_t combinations = 1, n = 0, at = 0;
+    for (int32_t t = 0; t < f->n_types; t++) n += f->devices[t];
+    for (int32_t t = 0; t < f->n_types && combinations <= COMBINATIONS_MOST; t++)
+        combinations *= f->devices[t] + 1;
+    if (n > SEARCH_DEVICES_MAX || combinations > COMBINATIONS_MOST)
+        return error_set(err, ERR_USAGE,
+                         "%" PRId64 " devices: --replan-speeds plans for up to %d; give --unit and "
+                         "--speed instead",
+                         n, SEARCH_DEVICES_MAX);
+    TRY(common_simulate(a, p, profile, 0, false, &whole, &program, err));
+    f->table = ARENA_ARRAY(a, double, (size_t)combinations);
+    int64_t *devices = ARENA_ARRAY(a, int64_t, (size_t)f->n_types);
+    do { /* fewer devices of a type come before more */
+        int64_t ns = 0;
+        if (at + 1 == combinations)
+            ns = whole.iteration_ns;
+        else
+            TRY(best_ns(p, profile, devices, evaluations, &ns, err));
+        double speed = ns ? (double)whole.iteration_ns / (double)ns : 0,
+               fewer = best_with_fewer(f, devices);
+        if (speed < fewer) speed = fewer;
+        f->table[at++] = speed < 1 ? speed : 1;
+        f->n_plans += ns != 0;
+        log_progress("%" PRId64 " of %" PRId64 " sets of devices planned", at, combinations);
+    } while (next_counts(f, devices));
+    log_progress_end();
+    return OK;
+}

@@ -1,0 +1,23 @@
+/* tools/goodput_report.h - what `musher goodput` found, and how it is told. */
+#ifndef TOOLS_GOODPUT_REPORT_H
+#define TOOLS_GOODPUT_REPORT_H
+
+#include "sim/goodput.h"
+#include "tools/fleet.h"
+
+struct goodput_report {
+    struct goodput_job job;
+    struct fleet fleet;
+    struct goodput_spot spot;
+    double C, M; /* seconds: blocking write; mean between stops of any kind */
+    int32_t samples;
+    bool automatic; /* the intervals were chosen here */
+    size_t n;
+    struct goodput_result *results; /* (n), by interval */
+    struct goodput_result best;
+};
+
+void goodput_report_text(struct arena *a, const struct goodput_report *s);
+void goodput_report_json(const struct goodput_report *s);
+
+#endif
