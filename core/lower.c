@@ -362,7 +362,7 @@ enum status lower_plan_graph(struct arena *a, const struct plan *p, const struct
 enum status lower_plan(struct arena *a, const struct plan *p, const struct lower_options *o,
                        struct program *out, struct error *err)
 {
-    struct graph *g;
+    struct graph *g = NULL;
     TRY(lower_training_graph(a, &p->job, p->microbatch, o, &g, err));
     return lower_plan_graph(a, p, g, o, out, err);
 }
