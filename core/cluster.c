@@ -340,8 +340,7 @@ static enum status read_ends(struct reader *r, const struct node *n, struct link
                    ? OK
                    : node_error(n, r->err, "one end must be a node; two devices make a link");
     }
-    if (l->kind[0] == l->kind[1])
-        return l->end[0] == l->end[1] ? same_end(r, n, l) : OK;
+    if (l->kind[0] == l->kind[1]) return l->end[0] == l->end[1] ? same_end(r, n, l) : OK;
     if (l->kind[0] != END_SWITCH && l->kind[1] != END_SWITCH)
         return node_error(n, r->err,
                           "must be two nodes or two devices, not one of each; a switch may join "
@@ -427,8 +426,8 @@ static enum status read_links(struct reader *r, const struct node *root)
 enum status cluster_parse(struct arena *a, const struct node *root, struct cluster *out,
                           struct error *err)
 {
-    static const char *const keys[] = {"version", "name",  "device_types",
-                                       "nodes",   "links", "switches",     NULL};
+    static const char *const keys[] = {"version",  "name", "device_types", "nodes", "links",
+                                       "switches", NULL};
     const struct node *name;
     struct cluster c = {0};
     struct reader r = {.a = a, .c = &c, .err = err};

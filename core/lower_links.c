@@ -13,7 +13,8 @@
 struct lower_routes {
     struct topology *topology;
     size_t capacity; /* of the program's links */
-    int32_t n, *slots; /* link of each pair met so far, or -1: open hash of a power of two, at most half full */
+    int32_t n,
+        *slots; /* link of each pair met so far, or -1: open hash of a power of two, at most half full */
     int32_t n_slots;
     int32_t (*pair)[2]; /* (n) devices; the k-th pair's route is link c->n_links + k */
     size_t pair_capacity;
@@ -35,8 +36,8 @@ void lower_links(struct lowering *l)
                                             .sharing = (int32_t)k->sharing};
     }
     l->routes = ARENA_ARRAY(l->a, struct lower_routes, 1);
-    *l->routes = (struct lower_routes){.topology = topology_new(l->a, c),
-                                       .capacity = (size_t)c->n_links};
+    *l->routes =
+        (struct lower_routes){.topology = topology_new(l->a, c), .capacity = (size_t)c->n_links};
 }
 
 static int32_t *slot_of(const struct lower_routes *r, int32_t low, int32_t high)
@@ -63,7 +64,8 @@ static const char *name_of(struct lowering *l, const struct route *way)
     const struct link *links = l->plan->cluster.links;
     const char *name = links[way->link[0]].name;
     for (int32_t i = 1; i < way->n_hops; i++)
-        name = strlen(name) > 80 ? name : arena_printf(l->a, "%s+%s", name, links[way->link[i]].name);
+        name =
+            strlen(name) > 80 ? name : arena_printf(l->a, "%s+%s", name, links[way->link[i]].name);
     return name;
 }
 
@@ -102,6 +104,7 @@ enum status lower_link(struct lowering *l, const struct stage_build *from,
     if (*link >= 0) return OK;
     *direction = a > b;
     if (c->n_switches && a != b && route_link(l, a, b, link)) return OK;
-    return lower_error(l, from, err, ERR_INPUT, c->n_switches ? "no way from %s to %s" : "no link from %s to %s",
+    return lower_error(l, from, err, ERR_INPUT,
+                       c->n_switches ? "no way from %s to %s" : "no link from %s to %s",
                        c->devices[a].name, c->devices[b].name);
 }

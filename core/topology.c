@@ -4,8 +4,9 @@
 #include "core/arena.h"
 
 struct stop { /* what is known of a switch in one search */
-    int64_t search;
+    int32_t search;
     int32_t hops, from, link; /* from: switch before it, -1: the device; link that led here */
+    int32_t rank;             /* of the switch in the order of discovery */
     double latency_s;
 };
 
@@ -15,9 +16,10 @@ struct topology {
     /* Links that end at a switch, by each of their ends, in the order of the file: of vertex v
      * links[first[v]] … links[first[v + 1] - 1]. Vertices: switches, then devices, then nodes. */
     int32_t *first, *links;
-    int64_t searches;
+    int32_t searches,
+        source; /* source: device of the last search, which stands until another is asked for */
     struct stop *stops; /* (n_switches) */
-    int32_t *queue;
+    int32_t *queue, count;
 };
 
 static int32_t vertex(const struct cluster *c, enum link_end kind, int32_t index)
@@ -34,7 +36,7 @@ static bool is_switched(const struct link *l)
 struct topology *topology_new(struct arena *a, const struct cluster *c)
 {
     struct topology *t = ARENA_ARRAY(a, struct topology, 1);
-    *t = (struct topology){.arena = a, .cluster = c};
+    *t = (struct topology){.arena = a, .cluster = c, .source = -1};
     if (!c->n_switches) return t;
     size_t n = (size_t)c->n_switches + (size_t)c->n_devices + (size_t)c->n_nodes;
     t->first = ARENA_ARRAY(a, int32_t, n + 2);
@@ -52,13 +54,6 @@ struct topology *topology_new(struct arena *a, const struct cluster *c)
     return t;
 }
 
-struct search {
-    struct topology *t;
-    int32_t count;            /* of the queue */
-    int32_t vertex[2]; /* where to: the device, and its node */
-    struct stop best;         /* the end; hops 0: not reached */
-};
-
 /* The end of a link that is not this vertex. */
 static int other_end(const struct cluster *c, const struct link *l, int32_t v)
 {
@@ -67,83 +62,99 @@ static int other_end(const struct cluster *c, const struct link *l, int32_t v)
 
 static bool better(const struct stop *s, int32_t hops, double latency_s)
 {
-    return !s->hops || hops < s->hops || (hops == s->hops && latency_s < s->latency_s);
+    return hops < s->hops || (hops == s->hops && latency_s < s->latency_s);
 }
 
-/* Over one link from switch `from` (-1: the device it begins at, or its node), which is vertex v. */
-static void cross(struct search *x, int32_t link, int32_t v, int32_t from)
+/* Over one link from switch `from` (-1: the device it begins at, or its node), which is vertex v, to another switch. */
+static void cross(struct topology *t, int32_t link, int32_t v, int32_t from)
 {
-    struct topology *t = x->t;
     const struct cluster *c = t->cluster;
     const struct link *l = &c->links[link];
     int e = other_end(c, l, v);
-    int32_t to = vertex(c, l->kind[e], l->end[e]), hops = 1;
-    double latency_s = l->latency_s;
-    if (from >= 0) hops += t->stops[from].hops, latency_s += t->stops[from].latency_s;
-    struct stop next = {t->searches, hops, from, link, latency_s};
-    if (l->kind[e] != END_SWITCH) {
-        if ((to == x->vertex[0] || to == x->vertex[1]) && better(&x->best, hops, latency_s))
-            x->best = next;
-        return;
+    if (l->kind[e] != END_SWITCH) return;
+    struct stop *s = &t->stops[l->end[e]],
+                next = {t->searches, 1, from, link, t->count, l->latency_s};
+    if (from >= 0) next.hops += t->stops[from].hops, next.latency_s += t->stops[from].latency_s;
+    if (s->search != t->searches) {
+        t->queue[t->count++] = l->end[e];
+    } else {
+        if (!better(s, next.hops, next.latency_s)) return;
+        next.rank = s->rank;
     }
-    struct stop *s = &t->stops[to];
-    if (s->search != t->searches)
-        t->queue[x->count++] = to;
-    else if (!better(s, hops, latency_s))
-        return;
     *s = next;
 }
 
-/* The links of the first device and of its node, in the order of the file. */
-static void leave(struct search *x, int32_t device)
+static int32_t node_vertex(const struct cluster *c, int32_t device)
 {
-    const struct topology *t = x->t;
+    return vertex(c, END_NODE, c->devices[device].node);
+}
+
+/* Every switch that the device reaches. Its own links and those of its node are tried in the order of the file. */
+static void search(struct topology *t, int32_t device)
+{
     const struct cluster *c = t->cluster;
-    int32_t own = vertex(c, END_DEVICE, device), node = vertex(c, END_NODE, c->devices[device].node);
-    int32_t i = t->first[own], j = t->first[node];
-    while (i < t->first[own + 1] || j < t->first[node + 1]) {
-        bool of_own = j == t->first[node + 1] ||
-                      (i < t->first[own + 1] && t->links[i] < t->links[j]);
+    int32_t own = vertex(c, END_DEVICE, device), node = node_vertex(c, device);
+    int32_t i = t->first[own], j = t->first[node], end = t->first[own + 1],
+            node_end = t->first[node + 1];
+    if (t->source == device) return;
+    t->source = device;
+    t->searches++;
+    t->count = 0;
+    while (i < end || j < node_end) {
+        bool of_own = j == node_end || (i < end && t->links[i] < t->links[j]);
         if (of_own)
-            cross(x, t->links[i++], own, -1);
+            cross(t, t->links[i++], own, -1);
         else
-            cross(x, t->links[j++], node, -1);
+            cross(t, t->links[j++], node, -1);
+    }
+    for (int32_t q = 0; q < t->count; q++) {
+        int32_t s = t->queue[q];
+        for (int32_t k = t->first[s]; k < t->first[s + 1]; k++) cross(t, t->links[k], s, s);
     }
 }
 
-static void trace_back(const struct search *x, struct route *out)
+/* The best of the last links, those that end at vertex v. */
+static void arrive(const struct topology *t, int32_t v, struct stop *best)
 {
-    const struct topology *t = x->t;
     const struct cluster *c = t->cluster;
-    const struct stop *s = &x->best;
+    for (int32_t k = t->first[v]; k < t->first[v + 1]; k++) {
+        const struct link *l = &c->links[t->links[k]];
+        int32_t from = l->end[other_end(c, l, v)];
+        const struct stop *s = &t->stops[from];
+        if (s->search != t->searches) continue;
+        struct stop next = {t->searches, s->hops + 1, from,
+                            t->links[k], s->rank,     s->latency_s + l->latency_s};
+        bool first = next.rank < best->rank || (next.rank == best->rank && next.link < best->link);
+        if (!best->hops || better(best, next.hops, next.latency_s) ||
+            (next.hops == best->hops && !(next.latency_s > best->latency_s) && first))
+            *best = next;
+    }
+}
+
+static void trace_back(const struct topology *t, const struct stop *s, struct route *out)
+{
     out->n_hops = s->hops;
     out->link = ARENA_ARRAY(t->arena, int32_t, (size_t)s->hops);
     out->towards = ARENA_ARRAY(t->arena, int32_t, (size_t)s->hops);
     for (int32_t i = s->hops; i-- > 0; s = &t->stops[s->from]) {
-        const struct link *l = &c->links[s->link];
+        const struct link *l = &t->cluster->links[s->link];
         out->link[i] = s->link;
-        /* Into the switch before it where the way begins: from -1 means that end 1 or 0 is the device. */
-        int32_t before = s->from;
-        out->towards[i] = before >= 0 ? other_end(c, l, before) == 0 : l->kind[0] == END_SWITCH;
-        if (before < 0) break;
+        if (s->from < 0) { /* its other end is the device or the node */
+            out->towards[i] = l->kind[0] == END_SWITCH;
+            return;
+        }
+        out->towards[i] = other_end(t->cluster, l, s->from) == 0;
     }
 }
 
 static bool through_switches(struct topology *t, int32_t from, int32_t to, struct route *out)
 {
-    const struct cluster *c = t->cluster;
-    struct search x = {.t = t,
-                       .vertex = {vertex(c, END_DEVICE, to),
-                                  vertex(c, END_NODE, c->devices[to].node)}};
-    t->searches++;
-    leave(&x, from);
-    for (int32_t i = 0; i < x.count; i++) {
-        int32_t s = t->queue[i];
-        if (x.best.hops && t->stops[s].hops >= x.best.hops) break;
-        for (int32_t k = t->first[s]; k < t->first[s + 1]; k++) cross(&x, t->links[k], s, s);
-    }
-    if (!x.best.hops) return false;
-    trace_back(&x, out);
+    struct stop best = {0};
+    search(t, from);
+    arrive(t, vertex(t->cluster, END_DEVICE, to), &best);
+    arrive(t, node_vertex(t->cluster, to), &best);
+    if (!best.hops) return false;
+    trace_back(t, &best, out);
     return true;
 }
 
@@ -160,7 +171,8 @@ bool topology_route(struct topology *t, int32_t from, int32_t to, struct route *
 {
     int32_t direction, link = cluster_link(t->cluster, from, to, &direction);
     if (link >= 0) {
-        *out = (struct route){1, ARENA_ARRAY(t->arena, int32_t, 1), ARENA_ARRAY(t->arena, int32_t, 1)};
+        *out =
+            (struct route){1, ARENA_ARRAY(t->arena, int32_t, 1), ARENA_ARRAY(t->arena, int32_t, 1)};
         *out->link = link;
         *out->towards = direction;
         return true;

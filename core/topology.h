@@ -7,7 +7,8 @@
  * The way is the one of fewest links; among those the one of least latency (as stated; 0 where it is measured), summed;
  * among those the one whose links are met first when links are tried in the order of the file. It is found from the
  * device that stands first, and the way back is the same turned round, so messages both ways meet the same links.
- * Cost: topology_new O(links), topology_route O(links).
+ * Cost: topology_new O(links); topology_route O(links) where its first device is another than the last time, O(links of
+ * the second one) where it is the same.
  */
 #ifndef CORE_TOPOLOGY_H
 #define CORE_TOPOLOGY_H
@@ -21,9 +22,10 @@ struct arena;
 struct topology; /* opaque; keeps pointers to the cluster */
 
 struct route {
-    int32_t n_hops;   /* >= 1 */
-    int32_t *link;    /* (n_hops) of the cluster, in order of passage */
-    int32_t *towards; /* (n_hops): 0 from end[0] of the link to end[1], 1 back; one link: as cluster_link has it */
+    int32_t n_hops; /* >= 1 */
+    int32_t *link;  /* (n_hops) of the cluster, in order of passage */
+    int32_t *
+        towards; /* (n_hops): 0 from end[0] of the link to end[1], 1 back; one link: as cluster_link has it */
 };
 
 struct topology *topology_new(struct arena *a, const struct cluster *c);

@@ -15,8 +15,8 @@ struct resource {
     struct cost_link cost; /* of a route: the least bandwidth, the sum of latencies */
     int32_t n_owners;
     bool fair, priced;
-    int64_t free_ns;    /* FIFO: when all that were ready before have left */
-    int64_t longest_ns; /* occupancy of one message */
+    int64_t free_ns;                   /* FIFO: when all that were ready before have left */
+    int64_t longest_ns;                /* occupancy of one message */
     int32_t flow_resource, flow_route; /* fair: of the flows; -1 where there is none */
 };
 
@@ -87,7 +87,8 @@ static enum status not_too_long(const struct network *n, int32_t link, struct er
     int64_t longest = r[0].longest_ns > r[1].longest_ns ? r[0].longest_ns : r[1].longest_ns;
     if (!r->fair || longest <= FAIR_MOST_NS) return OK;
     return error_set(err, ERR_INPUT,
-                     "link %s: a message takes %" PRId64 " s, more than twelve days: that cannot be "
+                     "link %s: a message takes %" PRId64
+                     " s, more than twelve days: that cannot be "
                      "shared fairly",
                      n->program->links[link].name, longest / 1000000000);
 }
@@ -108,8 +109,8 @@ static enum status price_route(struct network *n, struct cost *k, int32_t link, 
             all.bandwidth_Bps = hop->cost.bandwidth_Bps;
         all.latency_ns += hop->cost.latency_ns;
         if (all.latency_ns > COST_MOST_NS)
-            return error_set(err, ERR_INPUT, "route %s: its latencies add up to more than ten years",
-                             l->name);
+            return error_set(err, ERR_INPUT,
+                             "route %s: its latencies add up to more than ten years", l->name);
     }
     for (int32_t d = 0; d < 2; d++) way[d].cost = all, way[d].priced = way[d].fair = true;
     return OK;
@@ -172,8 +173,8 @@ static void look_at(struct network *n, int64_t when_ns)
 {
     if (n->looked_ns == when_ns) return;
     n->looked_ns = when_ns;
-    event_queue_push(n->queue, (struct event){
-                                   .time_ns = when_ns, .kind = n->flow_event, .stamp = ++n->stamp});
+    event_queue_push(
+        n->queue, (struct event){.time_ns = when_ns, .kind = n->flow_event, .stamp = ++n->stamp});
 }
 
 static void leave_until(struct network *n, int64_t now_ns, double until)
