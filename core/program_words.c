@@ -170,6 +170,14 @@ enum status words_shape(struct reader *r, struct shape *s)
     return OK;
 }
 
+bool words_next_is(const struct reader *r, const char *word)
+{
+    const char *at = r->at + (r->line > 0);
+    size_t n = strlen(word);
+    return at < r->end && (size_t)(r->end - at) > n && !strncmp(at, word, n) &&
+           (at[n] == ' ' || at[n] == '\n');
+}
+
 enum status words_start(struct reader *r, const char *word)
 {
     char text[32];

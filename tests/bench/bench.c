@@ -17,6 +17,8 @@
 #include <string.h>
 #include <time.h>
 
+void bench_flows(void); /* bench_flows.c */
+
 static double cpu_seconds(void)
 {
     struct timespec t;
@@ -191,6 +193,7 @@ int main(void)
 {
     bench_p2p();
     bench_operators();
+    bench_flows();
     bench_planner();
     bench_fit();
     bench_exec();
