@@ -63,7 +63,7 @@ enum status words_int64(struct reader *r, int64_t min, int64_t max, int64_t *out
 
 enum status words_int(struct reader *r, int64_t min, int64_t max, int32_t *out)
 {
-    int64_t x;
+    int64_t x = 0;
     TRY(words_int64(r, min, max, &x));
     *out = (int32_t)x;
     return OK;
@@ -71,7 +71,7 @@ enum status words_int(struct reader *r, int64_t min, int64_t max, int32_t *out)
 
 enum status words_bool(struct reader *r, bool *out)
 {
-    int32_t x;
+    int32_t x = 0;
     TRY(words_int(r, 0, 1, &x));
     *out = x;
     return OK;
