@@ -1,6 +1,7 @@
-/* Very many events at one instant, very many steps, and factors that are none: it ends, within a second of CPU time. */
+/* Very long pipelines, very many events at one instant, very many steps, and factors that are none: it ends, within a second of CPU time. */
 #include "tests/cpu_limit.h"
 #include "tests/pipelines.h"
+#include "tests/w1.h"
 
 #include <math.h>
 
@@ -113,6 +114,14 @@ START_TEST(more_steps_than_anybody_wants_end_where_they_repeat)
 }
 END_TEST
 
+START_TEST(long_pipelines_end_when_they_are_known_to)
+{
+    struct pipes_made *m =
+        w1_make(arena, w1_known[_i].stages, w1_known[_i].microbatches, w1_known[_i].mixed);
+    ck_assert_int_eq(pipes_run(m, 1, false).makespan_ns, w1_known[_i].makespan_ns);
+}
+END_TEST
+
 Suite *sim_instants_suite(void)
 {
     Suite *s = suite_create("sim/sim, many at once");
@@ -124,6 +133,7 @@ Suite *sim_instants_suite(void)
     tcase_add_test(t, the_last_of_half_a_million_that_is_missing_is_named);
     tcase_add_test(t, a_program_without_calls_takes_no_time);
     tcase_add_test(t, more_steps_than_anybody_wants_end_where_they_repeat);
+    tcase_add_loop_test(t, long_pipelines_end_when_they_are_known_to, 0, W1_KNOWN);
     suite_add_tcase(s, t);
     return s;
 }

@@ -17,7 +17,9 @@
 #include <string.h>
 #include <time.h>
 
-void bench_flows(void); /* bench_flows.c */
+void bench_flows(void);   /* bench_flows.c */
+void bench_scaling(void); /* bench_simgrid.c */
+void bench_simgrid(void); /* the same */
 
 static double cpu_seconds(void)
 {
@@ -197,5 +199,7 @@ int main(void)
     bench_planner();
     bench_fit();
     bench_exec();
+    bench_scaling();
+    bench_simgrid();
     return 0;
 }
