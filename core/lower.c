@@ -61,10 +61,9 @@ static void copy_cluster(struct lowering *l)
 {
     const struct cluster *c = &l->plan->cluster;
     struct program *p = l->p;
-    p->devices = ARENA_ARRAY(l->a, struct program_device, (size_t)p->n_stages);
-    p->lanes = ARENA_ARRAY(l->a, struct lane, (size_t)p->n_stages);
-    for (int32_t i = 0; i < p->n_stages; i++) {
-        const struct device *d = &c->devices[l->stages[i].plan->device];
+    p->devices = ARENA_ARRAY(l->a, struct program_device, (size_t)p->n_devices);
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        const struct device *d = &c->devices[l->lanes[i].device];
         const struct device_type *t = &c->types[d->type];
         bool host = t->slowdown > 0 || !strcmp(t->catalogue, "host");
         p->devices[i] = (struct program_device){.name = d->name,
@@ -87,7 +86,6 @@ static void make_stage(struct lowering *l, int32_t index, int32_t replica, int32
     struct program_stage *s = &l->p->stages[index];
     *s = (struct program_stage){.replica = replica,
                                 .stage = stage,
-                                .device = index,
                                 .first_layer = plan->first_layer,
                                 .last_layer = plan->last_layer,
                                 .microbatches = r->microbatches,
@@ -106,20 +104,42 @@ static void make_stage(struct lowering *l, int32_t index, int32_t replica, int32
         l->stage_of_layer[replica * l->g->n_layers + k] = index;
 }
 
+/* Devices in the order in which the plan first names them. */
+static void make_lanes(struct lowering *l, int32_t replica, int32_t first_stage)
+{
+    struct plan_lane *found;
+    int32_t n = plan_lanes(l->a, &l->plan->replicas[replica], &found);
+    for (int32_t i = 0; i < n; i++) {
+        struct lane_build *lane = &l->lanes[l->p->n_devices];
+        *lane = (struct lane_build){.device = found[i].device,
+                                    .replica = replica,
+                                    .n_stages = found[i].n_stages,
+                                    .stages = found[i].stages};
+        for (int32_t c = 0; c < lane->n_stages; c++) {
+            struct stage_build *b = &l->stages[lane->stages[c] += first_stage];
+            b->chunk = c;
+            b->s->device = l->p->n_devices;
+        }
+        l->p->n_devices++;
+    }
+}
+
 static void make_stages(struct lowering *l)
 {
     const struct plan *plan = l->plan;
     struct program *p = l->p;
     for (int32_t r = 0; r < plan->n_replicas; r++) p->n_stages += plan->replicas[r].n_stages;
-    p->n_devices = p->n_stages;
     p->stages = ARENA_ARRAY(l->a, struct program_stage, (size_t)p->n_stages);
     l->stages = ARENA_ARRAY(l->a, struct stage_build, (size_t)p->n_stages);
+    l->lanes = ARENA_ARRAY(l->a, struct lane_build, (size_t)p->n_stages);
     l->stage_of_layer =
         ARENA_ARRAY(l->a, int32_t, (size_t)plan->n_replicas * (size_t)l->g->n_layers);
     int32_t index = 0;
     for (int32_t r = 0; r < plan->n_replicas; r++) {
+        int32_t first = index;
         for (int32_t s = 0; s < plan->replicas[r].n_stages; s++)
             make_stage(l, index++, r, s, p->microbatches);
+        make_lanes(l, r, first);
         p->microbatches += plan->replicas[r].microbatches;
     }
 }
@@ -171,7 +191,10 @@ static enum status make_channel(struct lowering *l, const struct stage_build *fr
                         .gradient = gradient,
                         .bytes = shape_elements(&t->shape) * dtype_bytes(t->dtype),
                         .receive_ahead = to->plan->receive_ahead > 0 ? to->plan->receive_ahead : 1};
-    TRY(lower_link(l, from, to, &c.link, &c.direction, err));
+    if (from->s->device == to->s->device)
+        c.link = -1;
+    else
+        TRY(lower_link(l, from, to, &c.link, &c.direction, err));
     l->p->channels[ *index = l->p->n_channels++] = c;
     return OK;
 }
@@ -221,51 +244,63 @@ struct holder {
     int64_t bytes;
 };
 
-static enum status too_big(const struct lowering *l, const struct stage_build *b, struct error *err)
+/* What a device's stages hold together, the largest first. */
+static const char *holders_text(const struct lowering *l, const struct lane_build *lane)
 {
-    const struct program_stage *s = b->s;
+    int64_t bytes[SLOT_CLASS_COUNT + 1] = {0};
     int32_t most = 0;
-    for (int32_t i = 0; i < s->n_rings; i++)
-        most = s->rings[i].count > most ? s->rings[i].count : most;
+    for (int32_t c = 0; c < lane->n_stages; c++) {
+        const struct program_stage *s = &l->p->stages[lane->stages[c]];
+        for (int i = 0; i < SLOT_CLASS_COUNT; i++) bytes[i] += s->class_bytes[i];
+        bytes[SLOT_CLASS_COUNT] += s->buffer_bytes;
+        for (int32_t i = 0; i < s->n_rings; i++)
+            most = s->rings[i].count > most ? s->rings[i].count : most;
+    }
     struct holder h[] = {
-        {arena_printf(l->a, "activations (%" PRId32 " buffers)", most), s->class_bytes[SLOT_RING]},
-        {"parameters", s->class_bytes[SLOT_PARAMETER]},
-        {"gradients", s->class_bytes[SLOT_GRADIENT]},
-        {"optimizer state", s->class_bytes[SLOT_STATE]},
-        {"scratch", s->class_bytes[SLOT_SCRATCH]},
-        {"collective buffers", s->buffer_bytes}};
+        {arena_printf(l->a, "activations (%" PRId32 " buffers)", most), bytes[SLOT_RING]},
+        {"parameters", bytes[SLOT_PARAMETER]},
+        {"gradients", bytes[SLOT_GRADIENT]},
+        {"optimizer state", bytes[SLOT_STATE]},
+        {"scratch", bytes[SLOT_SCRATCH]},
+        {"collective buffers", bytes[SLOT_CLASS_COUNT]}};
     enum { N = sizeof h / sizeof *h };
     for (int i = 1; i < N; i++)
         for (int k = i; k > 0 && h[k].bytes > h[k - 1].bytes; k--) {
             struct holder t = h[k];
             h[k] = h[k - 1], h[k - 1] = t;
         }
-    char needs[32], has[32], text[256] = "", one[32];
-    for (int i = 0; i < N && h[i].bytes > 0; i++) {
-        size_t n = strlen(text);
-        snprintf(text + n, sizeof text - n, "%s%s %s", i ? ", " : "", h[i].name,
-                 units_print_bytes(one, (double)h[i].bytes));
-    }
-    int64_t need = program_stage_bytes(s), have = l->p->devices[b->index].memory_bytes;
+    const char *text = "";
+    char one[32];
+    for (int i = 0; i < N && h[i].bytes > 0; i++)
+        text = arena_printf(l->a, "%s%s%s %s", text, i ? ", " : "", h[i].name,
+                            units_print_bytes(one, (double)h[i].bytes));
+    return text;
+}
+
+static enum status too_big(const struct lowering *l, int32_t device, struct error *err)
+{
+    const struct lane_build *lane = &l->lanes[device];
+    char needs[32], has[32], one[32];
+    int64_t need = program_lane_bytes(l->p, device), have = l->p->devices[device].memory_bytes;
     units_print_bytes(needs, (double)need), units_print_bytes(has, (double)have);
     if (!strcmp(needs, has)) {
         snprintf(needs, sizeof needs, "%" PRId64 " B", need);
         snprintf(has, sizeof has, "%" PRId64 " B", have);
     }
-    return lower_error(l, b, err, ERR_INFEASIBLE, "%s: needs %s of %s, lacks %s: %s",
-                       l->p->devices[b->index].name, needs, has,
-                       units_print_bytes(one, (double)(need - have)), text);
+    return lower_error(l, &l->stages[lane->stages[0]], err, ERR_INFEASIBLE,
+                       "%s: needs %s of %s, lacks %s: %.256s", l->p->devices[device].name, needs,
+                       has, units_print_bytes(one, (double)(need - have)), holders_text(l, lane));
 }
 
 static enum status check_memory(const struct lowering *l, struct error *err)
 {
     int64_t most = 0; /* the device that lacks most is named */
     int32_t fullest = -1;
-    for (int32_t i = 0; i < l->p->n_stages; i++) {
-        int64_t lacks = program_stage_bytes(&l->p->stages[i]) - l->p->devices[i].memory_bytes;
+    for (int32_t i = 0; i < l->p->n_devices; i++) {
+        int64_t lacks = program_lane_bytes(l->p, i) - l->p->devices[i].memory_bytes;
         if (lacks > most) most = lacks, fullest = i;
     }
-    return fullest < 0 ? OK : too_big(l, &l->stages[fullest], err);
+    return fullest < 0 ? OK : too_big(l, fullest, err);
 }
 
 /* --- the proof --- */
@@ -321,8 +356,9 @@ enum status lower_plan_graph(struct arena *a, const struct plan *p, const struct
     TRY(lower_units(&l, err));
     make_arrays(&l);
     TRY(make_channels(&l, err));
-    for (int32_t i = 0; i < out->n_stages; i++) lower_order(&l, &l.stages[i]);
+    TRY(lower_orders(&l, err));
     TRY(lower_groups(&l, err));
+    lower_launches(&l);
     for (int32_t i = 0; i < out->n_stages; i++) {
         struct stage_build *b = &l.stages[i];
         lower_slots(&l, b);

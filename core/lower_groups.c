@@ -4,10 +4,10 @@
  * use, parameter, use). Where neighbours are owned by the same stages in every replica they form an
  * interval: the common refinement of the replicas' cuts. Intervals are cut into buckets from the
  * back, as backward completes them. Groups are numbered in that order, tied exchanges last, and
- * every stage launches its groups by ascending number: so no two stages can meet them in different
+ * every device launches its groups by ascending number: so no two can meet them in different
  * orders. Tied parameters: each use is summed over the replicas first; then, inside each replica,
- * the two owners add theirs up (two addends: the order does not matter) or the one owner does so
- * alone.
+ * the two owners add theirs up (two addends: the order does not matter), across a link or within their common device, or
+ * the one owner does so alone.
  */
 #include "core/lower_internal.h"
 
@@ -114,10 +114,11 @@ static struct group *new_group(struct group_maker *m, const char *name,
 static enum status link_members(struct lowering *l, struct group *g, struct error *err)
 {
     int32_t n = g->n_members;
+    for (int32_t i = 0; i < n; i++) g->link[i] = -1;
+    if (g->algorithm == GROUP_LOCAL) return OK;
     for (int32_t i = 0; i < n; i++) {
         const struct stage_build *self = &l->stages[g->members[i].stage];
         bool chain = g->algorithm == GROUP_CHAIN;
-        g->link[i] = -1;
         if (n > 1 && !(chain && i == n - 1))
             TRY(lower_link(l, self, &l->stages[g->members[(i + 1) % n].stage], &g->link[i],
                            &g->direction[i], err));
@@ -169,8 +170,10 @@ static enum status make_exchange(struct group_maker *m, int32_t replica, int32_t
             b = owner(l, replica, l->units[second].layer);
     if (a == b) return OK;
     const struct tensor *t = &l->g->tensors[l->units[first].parameter];
+    bool local = l->stages[a].s->device == l->stages[b].s->device;
     struct group *g = new_group(m, arena_printf(l->a, "tied[%s]@%" PRId32, t->name, replica),
-                                GROUP_RING, 2, (struct group_plan){first, second, false, true});
+                                local ? GROUP_LOCAL : GROUP_RING, 2,
+                                (struct group_plan){first, second, false, true});
     g->members[0] = (struct group_member){.stage = a, .apart = -1};
     g->members[1] = (struct group_member){.stage = b, .apart = -1};
     g->elements = shape_elements(&t->shape);
@@ -207,6 +210,66 @@ enum status lower_groups(struct lowering *l, struct error *err)
                 TRY(make_exchange(&m, r, l->use_unit[2 * l->units[u].parameter], u));
     tell_members(l);
     return OK;
+}
+
+/* --- who launches them --- */
+
+/* The stage of a device that is a member of the group. */
+static const struct stage_build *member_on(const struct lowering *l, const struct group *g,
+                                           int32_t device)
+{
+    for (int32_t k = 0; k < g->n_members; k++)
+        if (l->stages[g->members[k].stage].s->device == device)
+            return &l->stages[g->members[k].stage];
+    return NULL;
+}
+
+static int by_number(const void *x, const void *y)
+{
+    int32_t a = *(const int32_t *)x, b = *(const int32_t *)y;
+    return (a > b) - (a < b);
+}
+
+/* Groups of a device, without the tied ones, by ascending number. */
+static int32_t lane_groups(const struct lowering *l, const struct lane_build *lane, int32_t **out)
+{
+    int32_t n = 0;
+    for (int32_t c = 0; c < lane->n_stages; c++) n += l->stages[lane->stages[c]].n_groups;
+    *out = ARENA_ARRAY(l->a, int32_t, (size_t)n);
+    n = 0;
+    for (int32_t c = 0; c < lane->n_stages; c++) {
+        const struct stage_build *b = &l->stages[lane->stages[c]];
+        for (int32_t i = 0; i < b->n_groups; i++)
+            if (!l->group_plans[b->groups[i]].tied) (*out)[n++] = b->groups[i];
+    }
+    qsort(*out, (size_t)n, sizeof **out, by_number);
+    return n;
+}
+
+/* Each chunk's last weight gradients may launch its groups, but never one before a group of lower number: a chunk that
+ * is ready too early leaves its launch to the chunk that is ready next. */
+void lower_launches(struct lowering *l)
+{
+    for (int32_t k = 0; k < l->p->n_devices; k++) {
+        const struct lane_build *lane = &l->lanes[k];
+        int32_t *groups, n = lane_groups(l, lane, &groups);
+        struct stage_build *at = NULL;
+        for (int32_t i = 0; i < n; i++) {
+            const struct stage_build *b = member_on(l, &l->p->groups[groups[i]], k);
+            if (!at || b->last_weight > at->last_weight) at = &l->stages[b->index];
+            if (!at->launches) at->launches = ARENA_ARRAY(l->a, int32_t, (size_t)n);
+            at->launches[at->n_launches++] = groups[i];
+        }
+    }
+}
+
+/* Updates come by descending chunk. */
+bool lower_exchanged_before(const struct lowering *l, const struct stage_build *b, int32_t group)
+{
+    const struct group *g = &l->p->groups[group];
+    for (int32_t k = 0; g->algorithm == GROUP_LOCAL && k < g->n_members; k++)
+        if (l->stages[g->members[k].stage].chunk > b->chunk) return true;
+    return false;
 }
 
 int32_t lower_group_of_unit(const struct lowering *l, const struct stage_build *b, int32_t unit)

@@ -10,6 +10,7 @@
 
 #include "core/arena.h"
 #include "core/lower.h"
+#include "core/plan_internal.h"
 
 #include <stddef.h>
 
@@ -37,13 +38,15 @@ struct stage_build {
     struct program_stage *s;
     const struct plan_stage *plan;
     int32_t index, replica, stage; /* in the program; in the plan */
+    int32_t chunk;                 /* of its device */
     bool split, ascending, apart; /* I and W; W in ascending order; gradients kept per microbatch */
     int32_t in_flight;            /* forwards before the first backward */
 
-    int64_t n_calls;         /* of one step, the update (last) included */
+    int64_t n_calls;         /* of the stage in one step, the update (last) included */
     char *letter;            /* (n_calls) */
     int32_t *microbatch;     /* (n_calls) */
     int32_t *at[PART_COUNT]; /* (microbatches): position of the call of each part */
+    int64_t last_weight; /* position in the lane of the call that completes the step's gradients */
 
     int32_t activation_in, activation_out, gradient_in, gradient_out; /* tensors or -1 */
     int32_t channel_activation_in, channel_activation_out, channel_gradient_in,
@@ -55,7 +58,18 @@ struct stage_build {
     int32_t gradient_copy;     /* slot that a passed-on gradient is copied to, else -1 */
     int32_t run_slot[2][4];    /* flat runs, decayed and not: p, g, m, v; -1 */
     int32_t n_groups, *groups; /* ascending; tied ones last */
+    int32_t n_launches,
+        *launches; /* groups of the device that its last weight gradients launch, ascending */
     int32_t procedure_f, procedure_back, procedure_w, procedure_last, procedure_u; /* -1: none */
+};
+
+/* A device: its chunks, and their calls of one step in turn, without the updates. */
+struct lane_build {
+    int32_t device;            /* of the cluster */
+    int32_t replica, n_stages; /* n_stages: chunks */
+    int32_t *stages;           /* (n_stages) in the program, ascending */
+    int64_t n_calls;
+    struct schedule_op *calls; /* (n_calls) */
 };
 
 struct lowering {
@@ -65,7 +79,7 @@ struct lowering {
     const struct lower_options *o;
     struct program *p;
     struct stage_build *stages; /* (p->n_stages) */
-    int32_t *first_stage;       /* (n_replicas + 1) */
+    struct lane_build *lanes;   /* (p->n_devices) */
     int32_t *stage_of_layer;    /* (n_replicas, n_layers), index into stages */
     int32_t n_units;
     struct unit *units;
@@ -110,13 +124,16 @@ MUST_CHECK enum status lower_link(struct lowering *l, const struct stage_build *
                                   struct error *err);
 
 /* lower_orders.c */
-void lower_order(struct lowering *l, struct stage_build *b);
+MUST_CHECK enum status lower_orders(struct lowering *l, struct error *err);
 void lower_ring_counts(struct lowering *l, struct stage_build *b);
 void lower_share_orders(struct lowering *l);
 
 /* lower_groups.c */
 MUST_CHECK enum status lower_units(struct lowering *l, struct error *err);
 MUST_CHECK enum status lower_groups(struct lowering *l, struct error *err);
+void lower_launches(struct lowering *l); /* once groups and orders stand */
+/* Is this exchange between two chunks of one device awaited in an update before that of b? */
+bool lower_exchanged_before(const struct lowering *l, const struct stage_build *b, int32_t group);
 void lower_group_segments(struct lowering *l,
                           struct stage_build *b); /* once the stage's slots stand */
 

@@ -1,7 +1,8 @@
-/* core/lower_orders.c - who is called when on a stage, and how many buffers that asks for.
+/* core/lower_orders.c - who is called when on a device, and how many buffers that asks for.
  *
- * From a warm-up count w: w-1 forwards, then forward and backward in turn, then w-1 backwards, then
- * the update. Or the order that the plan spells out. The number of buffers of a ring is the
+ * From a warm-up count w: w-1 forwards, then forward and backward in turn, then w-1 backwards. Or the
+ * order that the plan spells out, or names as a schedule. Then the updates, that of the last layers first: its sums
+ * were launched first. A stage sees of its device's order only its own calls. The number of buffers of a ring is the
  * smallest one for which no buffer is born while its last holder lives, over endlessly many steps:
  * positions of calls are periodic, so checking one step's microbatches suffices.
  * A ring that only holds a message until it has left has no such number (when it leaves is a
@@ -13,36 +14,49 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void append(struct stage_build *b, char letter, int32_t microbatch)
+/* --- calls --- */
+
+static void append(struct lane_build *lane, char letter, int32_t chunk, int32_t microbatch)
 {
-    b->letter[b->n_calls] = letter;
-    b->microbatch[b->n_calls++] = microbatch;
+    lane->calls[lane->n_calls++] = (struct schedule_op){letter, chunk, microbatch};
 }
 
-static void order_from_warmup(struct stage_build *b, int32_t stages_behind)
+static void order_from_warmup(struct lane_build *lane, const struct stage_build *b,
+                              int32_t stages_behind)
 {
     int32_t m = b->s->microbatches, w = b->plan->warmup ? b->plan->warmup : stages_behind + 1;
     if (w > m) w = m;
-    for (int32_t i = 0; i < w - 1; i++) append(b, 'F', i);
-    for (int32_t i = w - 1; i < m; i++) append(b, 'F', i), append(b, 'B', i - (w - 1));
-    for (int32_t i = m - (w - 1); i < m; i++) append(b, 'B', i);
+    for (int32_t i = 0; i < w - 1; i++) append(lane, 'F', 0, i);
+    for (int32_t i = w - 1; i < m; i++) append(lane, 'F', 0, i), append(lane, 'B', 0, i - (w - 1));
+    for (int32_t i = m - (w - 1); i < m; i++) append(lane, 'B', 0, i);
 }
 
 /* "F0 F1 B0 …"; plan_check has seen that every call is there once and in its place. */
-static void order_from_text(struct stage_build *b)
+static void order_from_text(struct lane_build *lane, const char *text, int64_t most)
 {
-    for (const char *t = b->plan->order + strspn(b->plan->order, " \t\r\n"); *t;
-         t += strspn(t, " \t\r\n")) {
-        char *end;
-        long m = strtol(t + 1, &end, 10);
-        if (!strchr("FBIW", *t) || m < 0 || m >= b->s->microbatches ||
-            b->n_calls == 3 * (int64_t)b->s->microbatches)
-            BUG("order '%s' has not been checked", b->plan->order);
-        if (*t == 'I' || *t == 'W') b->split = true;
-        append(b, *t, (int32_t)m);
-        t = end;
+    struct schedule_op x;
+    enum plan_word w;
+    for (const char *t = text; (w = plan_next_call(&t, &x)) != PLAN_WORD_END;) {
+        if (w == PLAN_WORD_BAD || x.chunk >= lane->n_stages || lane->n_calls == most)
+            BUG("order '%s' has not been checked", text);
+        append(lane, x.letter, x.chunk < 0 ? 0 : x.chunk, x.microbatch);
     }
 }
+
+static void lane_calls(struct lowering *l, struct lane_build *lane)
+{
+    const struct plan_replica *r = &l->plan->replicas[lane->replica];
+    const struct stage_build *first = &l->stages[lane->stages[0]];
+    int64_t most = 3 * (int64_t)r->microbatches * lane->n_stages;
+    const char *text = r->orders ? r->orders[first->stage] : first->plan->order;
+    lane->calls = ARENA_ARRAY(l->a, struct schedule_op, (size_t)most);
+    if (text)
+        order_from_text(lane, text, most);
+    else
+        order_from_warmup(lane, first, r->n_stages - 1 - first->stage);
+}
+
+/* --- a stage's part of them --- */
 
 static void note_positions(struct lowering *l, struct stage_build *b)
 {
@@ -56,15 +70,18 @@ static void note_positions(struct lowering *l, struct stage_build *b)
     }
 }
 
-void lower_order(struct lowering *l, struct stage_build *b)
+static void stage_part(struct lowering *l, const struct lane_build *lane, struct stage_build *b)
 {
     size_t most = 3 * (size_t)b->s->microbatches + 1;
     b->letter = ARENA_ARRAY(l->a, char, most);
     b->microbatch = ARENA_ARRAY(l->a, int32_t, most);
-    if (b->plan->order) {
-        order_from_text(b);
-    } else {
-        order_from_warmup(b, l->plan->replicas[b->replica].n_stages - 1 - b->stage);
+    for (int64_t i = 0; i < lane->n_calls; i++) {
+        const struct schedule_op *x = &lane->calls[i];
+        if (x->chunk != b->chunk) continue;
+        b->letter[b->n_calls] = x->letter;
+        b->microbatch[b->n_calls++] = x->microbatch;
+        if (x->letter == 'I' || x->letter == 'W') b->split = true;
+        if (x->letter == 'B' || x->letter == 'W') b->last_weight = i;
     }
     note_positions(l, b);
     for (b->in_flight = 0; b->in_flight < b->n_calls && b->letter[b->in_flight] == 'F';)
@@ -73,7 +90,30 @@ void lower_order(struct lowering *l, struct stage_build *b)
     for (int32_t i = 1; i < b->s->microbatches; i++)
         if (b->at[PART_WEIGHT][i] < b->at[PART_WEIGHT][i - 1]) b->ascending = false;
     b->apart = l->plan->deterministic && (b->replica > 0 || !b->ascending);
-    append(b, 'U', -1);
+    b->letter[b->n_calls] = 'U';
+    b->microbatch[b->n_calls++] = -1;
+}
+
+enum status lower_orders(struct lowering *l, struct error *err)
+{
+    struct schedule schedule;
+    for (int32_t i = 0, first = 0; i < l->p->n_devices; i++) {
+        struct lane_build *lane = &l->lanes[i];
+        if (!i || lane->replica != l->lanes[i - 1].replica) {
+            struct plan_place at = {l->plan, lane->replica, -1, err};
+            first = i;
+            if (l->plan->replicas[lane->replica].schedule) TRY(plan_schedule(l->a, &at, &schedule));
+        }
+        if (l->plan->replicas[lane->replica].schedule) {
+            lane->n_calls = schedule.lanes[i - first].n_ops;
+            lane->calls = schedule.lanes[i - first].ops;
+        } else {
+            lane_calls(l, lane);
+        }
+        for (int32_t c = 0; c < lane->n_stages; c++)
+            stage_part(l, lane, &l->stages[lane->stages[c]]);
+    }
+    return OK;
 }
 
 /* --- rings --- */
@@ -139,15 +179,19 @@ static int32_t procedure_of(const struct stage_build *b, char letter)
                            : b->procedure_back;
 }
 
-static struct call *stage_calls(struct arena *a, const struct stage_build *b)
+static struct call *coded_calls(const struct lowering *l, const struct lane_build *lane)
 {
-    struct call *calls = ARENA_ARRAY(a, struct call, (size_t)b->n_calls);
-    int64_t last = 0; /* call that completes the gradients of the step */
-    for (int64_t i = 0; i < b->n_calls; i++) {
-        calls[i] = (struct call){procedure_of(b, b->letter[i]), b->microbatch[i], 0};
-        if (b->letter[i] == part_letter(b, PART_WEIGHT)) last = i;
+    struct call *calls =
+        ARENA_ARRAY(l->a, struct call, (size_t)lane->n_calls + (size_t)lane->n_stages);
+    int64_t n = 0;
+    for (; n < lane->n_calls; n++) {
+        const struct schedule_op *x = &lane->calls[n];
+        const struct stage_build *b = &l->stages[lane->stages[x->chunk]];
+        calls[n] = (struct call){procedure_of(b, x->letter), x->microbatch, x->chunk};
+        if (n == b->last_weight && b->procedure_last >= 0) calls[n].procedure = b->procedure_last;
     }
-    if (b->procedure_last >= 0) calls[last].procedure = b->procedure_last;
+    for (int32_t c = lane->n_stages - 1; c >= 0; c--)
+        calls[n++] = (struct call){l->stages[lane->stages[c]].procedure_u, -1, c};
     return calls;
 }
 
@@ -165,15 +209,15 @@ static bool same_order(const struct order *a, const struct order *b)
 void lower_share_orders(struct lowering *l)
 {
     struct program *p = l->p;
-    p->orders = ARENA_ARRAY(l->a, struct order, (size_t)p->n_stages);
-    for (int32_t k = 0; k < p->n_stages; k++) {
-        struct stage_build *b = &l->stages[k];
+    p->orders = ARENA_ARRAY(l->a, struct order, (size_t)p->n_devices);
+    p->lanes = ARENA_ARRAY(l->a, struct lane, (size_t)p->n_devices);
+    for (int32_t k = 0; k < p->n_devices; k++) {
+        const struct lane_build *lane = &l->lanes[k];
         struct order *fresh = &p->orders[p->n_orders];
-        order_code(l->a, stage_calls(l->a, b), b->n_calls, fresh);
+        order_code(l->a, coded_calls(l, lane), lane->n_calls + lane->n_stages, fresh);
         int32_t same = 0;
         while (!same_order(&p->orders[same], fresh)) same++;
         if (same == p->n_orders) p->n_orders++;
-        p->lanes[b->index] = (struct lane){same, 1, ARENA_ARRAY(l->a, int32_t, 1)};
-        p->lanes[b->index].stages[0] = b->index;
+        p->lanes[k] = (struct lane){same, lane->n_stages, lane->stages};
     }
 }

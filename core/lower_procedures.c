@@ -174,9 +174,14 @@ static void backward_procedures(struct writer *w)
     b->procedure_w = finish(w, 'W', "");
 }
 
-/* Instruction after which a group may be launched. */
-static int32_t complete_at(const struct lowering *l, const struct group_plan *g, int32_t end)
+/* Instruction after which a group may be launched; another chunk's has long been complete. */
+static int32_t complete_at(const struct lowering *l, const struct stage_build *b, int32_t group,
+                           int32_t end)
 {
+    const struct group_plan *g = &l->group_plans[group];
+    bool own = false;
+    for (int32_t i = 0; i < b->n_groups; i++) own |= b->groups[i] == group;
+    if (!own) return 0;
     if (!g->bucketed) return end;
     int32_t at = 0;
     for (int32_t u = g->first_unit; u <= g->last_unit; u++)
@@ -191,28 +196,40 @@ static void last_procedure(struct writer *w)
     struct procedure base = b->s->procedures[b->procedure_w];
     int32_t next = 0;
     b->procedure_last = -1;
-    if (!b->n_groups || l->group_plans[b->groups[0]].tied) return;
+    if (!b->n_launches) return;
     for (int32_t i = 0; i < base.n_instrs || i == 0; i++) {
         if (i < base.n_instrs) emit(w, base.instrs[i].kind, base.instrs[i].arg);
-        while (next < b->n_groups && !l->group_plans[b->groups[next]].tied &&
-               complete_at(l, &l->group_plans[b->groups[next]], base.n_instrs - 1) <= i)
-            emit(w, INSTR_REDUCE, b->groups[next++]);
+        while (next < b->n_launches && complete_at(l, b, b->launches[next], base.n_instrs - 1) <= i)
+            emit(w, INSTR_REDUCE, b->launches[next++]);
     }
     b->procedure_last = finish(w, part_letter(b, PART_WEIGHT), "last");
 }
 
 /* --- update --- */
 
+static void await_sums(struct writer *w, const struct stage_build *b)
+{
+    for (int32_t i = 0; i < b->n_groups; i++)
+        if (!w->l->group_plans[b->groups[i]].tied) emit(w, INSTR_AWAIT, b->groups[i]);
+}
+
+/* The first update of a device exchanges for both chunks, so the other one's sums must be there too. */
 static void wait_for_sums(struct writer *w)
 {
+    const struct lowering *l = w->l;
     const struct stage_build *b = w->b;
-    const struct group_plan *plans = w->l->group_plans;
-    for (int32_t i = 0; i < b->n_groups; i++)
-        if (!plans[b->groups[i]].tied) emit(w, INSTR_AWAIT, b->groups[i]);
-    for (int32_t i = 0; i < b->n_groups; i++)
-        if (plans[b->groups[i]].tied) emit(w, INSTR_REDUCE, b->groups[i]);
-    for (int32_t i = 0; i < b->n_groups; i++)
-        if (plans[b->groups[i]].tied) emit(w, INSTR_AWAIT, b->groups[i]);
+    int32_t n = 0, *tied = ARENA_ARRAY(l->a, int32_t, (size_t)b->n_groups);
+    await_sums(w, b);
+    for (int32_t i = 0; i < b->n_groups; i++) {
+        if (!l->group_plans[b->groups[i]].tied || lower_exchanged_before(l, b, b->groups[i]))
+            continue;
+        const struct group *g = &l->p->groups[b->groups[i]];
+        for (int32_t k = 0; g->algorithm == GROUP_LOCAL && k < g->n_members; k++)
+            if (g->members[k].stage != b->index) await_sums(w, &l->stages[g->members[k].stage]);
+        tied[n++] = b->groups[i];
+    }
+    for (int32_t i = 0; i < n; i++) emit(w, INSTR_REDUCE, tied[i]);
+    for (int32_t i = 0; i < n; i++) emit(w, INSTR_AWAIT, tied[i]);
 }
 
 static struct program_op update_op(const struct writer *w, bool flat, const char *name, bool decay,

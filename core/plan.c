@@ -2,6 +2,7 @@
  *
  * plan_read.c has the file's grammar, this file what a plan means; a plan made by the planner goes
  * through the same checks as one edited by hand. Both name the place in the file where there is one.
+ * plan_orders.c has what orders and schedules mean.
  */
 #include "core/plan.h"
 
@@ -10,21 +11,12 @@
 #include "core/rng.h"
 #include "core/units.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Where a complaint stands: stage -1 the replica, replica -1 the plan. */
-struct place {
-    const struct plan *p;
-    int32_t replica, stage;
-    struct error *err;
-};
-
-static enum status complain(const struct place *at, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static enum status complain(const struct place *at, const char *fmt, ...)
+enum status plan_complain(const struct plan_place *at, const char *fmt, ...)
 {
     char text[sizeof at->err->text], where[300] = "";
     const struct plan *p = at->p;
@@ -52,36 +44,36 @@ static enum status complain(const struct place *at, const char *fmt, ...)
 
 /* --- layers, devices, shares --- */
 
-static enum status check_layers(struct place *at, int32_t n_layers)
+static enum status check_layers(struct plan_place *at, int32_t n_layers)
 {
     const struct plan_replica *r = &at->p->replicas[at->replica];
     for (int32_t i = 0, expected = 0; i < r->n_stages; i++) {
         const struct plan_stage *s = &r->stages[i];
         at->stage = i;
         if (s->first_layer != expected && i)
-            return complain(at,
-                            "layers: starts at %" PRId32 ", expected %" PRId32 " (stage %" PRId32
-                            " ends at %" PRId32 ")",
-                            s->first_layer, expected, i - 1, expected - 1);
+            return plan_complain(at,
+                                 "layers: starts at %" PRId32 ", expected %" PRId32
+                                 " (stage %" PRId32 " ends at %" PRId32 ")",
+                                 s->first_layer, expected, i - 1, expected - 1);
         if (s->first_layer != expected)
-            return complain(at, "layers: starts at %" PRId32 ", expected 0", s->first_layer);
+            return plan_complain(at, "layers: starts at %" PRId32 ", expected 0", s->first_layer);
         if (s->last_layer < s->first_layer)
-            return complain(at, "layers: ends at %" PRId32 ", before it starts at %" PRId32,
-                            s->last_layer, s->first_layer);
+            return plan_complain(at, "layers: ends at %" PRId32 ", before it starts at %" PRId32,
+                                 s->last_layer, s->first_layer);
         if (s->last_layer >= n_layers)
-            return complain(at,
-                            "layers: ends at %" PRId32 ", but the model has %" PRId32
-                            " layers, 0 to %" PRId32,
-                            s->last_layer, n_layers, n_layers - 1);
+            return plan_complain(at,
+                                 "layers: ends at %" PRId32 ", but the model has %" PRId32
+                                 " layers, 0 to %" PRId32,
+                                 s->last_layer, n_layers, n_layers - 1);
         expected = s->last_layer + 1;
     }
     if (r->stages[r->n_stages - 1].last_layer == n_layers - 1) return OK;
-    return complain(at, "layers: the last stage ends at %" PRId32 ", expected %" PRId32,
-                    r->stages[r->n_stages - 1].last_layer, n_layers - 1);
+    return plan_complain(at, "layers: the last stage ends at %" PRId32 ", expected %" PRId32,
+                         r->stages[r->n_stages - 1].last_layer, n_layers - 1);
 }
 
 /* owner: (n_devices), 1 + index of the stage over all replicas that stands on the device; 0 none. */
-static enum status check_devices(struct place *at, int32_t *owner, const int32_t *first_stage)
+static enum status check_devices(struct plan_place *at, int32_t *owner, const int32_t *first_stage)
 {
     const struct plan *p = at->p;
     const struct plan_replica *r = &p->replicas[at->replica];
@@ -89,140 +81,69 @@ static enum status check_devices(struct place *at, int32_t *owner, const int32_t
         int32_t device = r->stages[i].device;
         at->stage = i;
         if (device < 0 || device >= p->cluster.n_devices)
-            return complain(at, "device: there is no device %" PRId32 "; the cluster has %" PRId32,
-                            device, p->cluster.n_devices);
+            return plan_complain(at,
+                                 "device: there is no device %" PRId32 "; the cluster has %" PRId32,
+                                 device, p->cluster.n_devices);
         if (!owner[device]) {
             owner[device] = 1 + first_stage[at->replica] + i;
             continue;
         }
+        if (owner[device] > first_stage[at->replica]) {
+            if (r->schedule || r->orders) continue;
+            return plan_complain(at,
+                                 "device: %s already has stages[%" PRId32
+                                 "]; where a device has several, the replica says `schedule:` or "
+                                 "`orders:`",
+                                 p->cluster.devices[device].name,
+                                 owner[device] - 1 - first_stage[at->replica]);
+        }
         int32_t other = at->replica;
         while (first_stage[other] > owner[device] - 1) other--;
-        return complain(at,
-                        "device: %s already has replicas[%" PRId32 "].stages[%" PRId32
-                        "]; a device has one stage",
-                        p->cluster.devices[device].name, other,
-                        owner[device] - 1 - first_stage[other]);
+        return plan_complain(at,
+                             "device: %s already has replicas[%" PRId32 "].stages[%" PRId32
+                             "]; a device belongs to one replica",
+                             p->cluster.devices[device].name, other,
+                             owner[device] - 1 - first_stage[other]);
     }
     return OK;
 }
 
-static enum status check_shares(const struct place *at)
+static enum status check_shares(const struct plan_place *at)
 {
     const struct plan *p = at->p;
     int64_t batch = p->job.global_batch, sum = 0;
     if (p->microbatch < 1 || batch % p->microbatch)
-        return complain(at, "microbatch: %" PRId64 " does not divide global_batch %" PRId64,
-                        p->microbatch, batch);
+        return plan_complain(at, "microbatch: %" PRId64 " does not divide global_batch %" PRId64,
+                             p->microbatch, batch);
     for (int32_t r = 0; r < p->n_replicas; r++) {
-        struct place here = {p, r, -1, at->err};
+        struct plan_place here = {p, r, -1, at->err};
         if (p->replicas[r].microbatches < 1)
-            return complain(&here, "microbatches: must be at least 1, found %" PRId32,
-                            p->replicas[r].microbatches);
-        if (p->replicas[r].n_stages < 1) return complain(&here, "stages: must be at least 1");
+            return plan_complain(&here, "microbatches: must be at least 1, found %" PRId32,
+                                 p->replicas[r].microbatches);
+        if (p->replicas[r].n_stages < 1) return plan_complain(&here, "stages: must be at least 1");
         sum += p->replicas[r].microbatches;
     }
     if (sum == batch / p->microbatch) return OK;
-    return complain(at,
-                    "replicas: have %" PRId64 " microbatches together, but global_batch %" PRId64
-                    " / microbatch %" PRId64 " is %" PRId64,
-                    sum, batch, p->microbatch, batch / p->microbatch);
-}
-
-/* --- orders --- */
-
-/* One letter and number; *next behind it. */
-static enum status read_call(const struct place *at, const char *t, int32_t n, char *letter,
-                             int32_t *microbatch, const char **next)
-{
-    size_t length = strcspn(t, " \t\r\n");
-    char *end = NULL;
-    long m = isdigit((unsigned char)t[1]) ? strtol(t + 1, &end, 10) : -1;
-    if (!strchr("FBIW", *t) || m < 0 || end != t + length)
-        return complain(at, "order: '%.*s' is not F, B, I or W and the number of a microbatch",
-                        (int)(length > 20 ? 20 : length), t);
-    if (m >= n)
-        return complain(at, "order: '%.*s': this replica has microbatches 0 to %" PRId32,
-                        (int)(length > 20 ? 20 : length), t, n - 1);
-    *letter = *t;
-    *microbatch = (int32_t)m;
-    *next = t + length;
-    return OK;
-}
-
-/* Letters as bits: what has been called for a microbatch. */
-enum { CALL_F = 1, CALL_B = 2, CALL_I = 4, CALL_W = 8 };
-
-static enum status note_call(const struct place *at, uint8_t *called, char letter, int32_t m,
-                             char *backward)
-{
-    int bit = letter == 'F' ? CALL_F : letter == 'B' ? CALL_B : letter == 'I' ? CALL_I : CALL_W;
-    char needs = letter == 'W' ? 'I' : 'F';
-    if (called[m] & bit) return complain(at, "order: %c%" PRId32 " stands twice", letter, m);
-    if (letter != 'F') {
-        if (!*backward) *backward = letter;
-        if ((letter == 'B') != (*backward == 'B'))
-            return complain(
-                at, "order: %c%" PRId32 " in an order with %c: a stage has either B or I and W",
-                letter, m, *backward);
-        if (!(called[m] & (needs == 'F' ? CALL_F : CALL_I)))
-            return complain(at,
-                            "order: %c%" PRId32 " stands before %c%" PRId32 "; it needs %c%" PRId32
-                            " before %c%" PRId32,
-                            letter, m, needs, m, needs, m, letter, m);
-    }
-    called[m] |= (uint8_t)bit;
-    return OK;
-}
-
-static enum status check_order(struct arena *a, const struct place *at, const char *order,
-                               int32_t n)
-{
-    uint8_t *called = ARENA_ARRAY(a, uint8_t, (size_t)n);
-    char letter = 0, backward = 0;
-    int32_t m = 0;
-    for (const char *t = order + strspn(order, " \t\r\n"); *t; t += strspn(t, " \t\r\n")) {
-        TRY(read_call(at, t, n, &letter, &m, &t));
-        TRY(note_call(at, called, letter, m, &backward));
-    }
-    bool split = backward == 'I' || backward == 'W';
-    for (m = 0; m < n; m++) {
-        letter = !(called[m] & CALL_F)             ? 'F'
-                 : !split && !(called[m] & CALL_B) ? 'B'
-                 : split && !(called[m] & CALL_I)  ? 'I'
-                 : split && !(called[m] & CALL_W)  ? 'W'
-                                                   : 0;
-        if (letter) return complain(at, "order: %c%" PRId32 " is missing", letter, m);
-    }
-    return OK;
-}
-
-static enum status check_calls(struct arena *a, struct place *at)
-{
-    const struct plan_replica *r = &at->p->replicas[at->replica];
-    for (int32_t i = 0; i < r->n_stages; i++) {
-        const struct plan_stage *s = &r->stages[i];
-        at->stage = i;
-        if (s->warmup < 0 || s->warmup > r->microbatches)
-            return complain(at, "warmup: %" PRId32 ", but the replica has %" PRId32 " microbatches",
-                            s->warmup, r->microbatches);
-        if (s->order) TRY(check_order(a, at, s->order, r->microbatches));
-    }
-    return OK;
+    return plan_complain(at,
+                         "replicas: have %" PRId64
+                         " microbatches together, but global_batch %" PRId64
+                         " / microbatch %" PRId64 " is %" PRId64,
+                         sum, batch, p->microbatch, batch / p->microbatch);
 }
 
 static enum status check(struct arena *a, const struct plan *p, int32_t n_layers, struct error *err)
 {
-    struct place whole = {p, -1, -1, err};
-    if (p->n_replicas < 1) return complain(&whole, "replicas: must be at least 1");
+    struct plan_place whole = {p, -1, -1, err};
+    if (p->n_replicas < 1) return plan_complain(&whole, "replicas: must be at least 1");
     TRY(check_shares(&whole));
     int32_t *owner = ARENA_ARRAY(a, int32_t, (size_t)p->cluster.n_devices);
     int32_t *first_stage = ARENA_ARRAY(a, int32_t, (size_t)p->n_replicas + 1);
     for (int32_t r = 0; r < p->n_replicas; r++) {
-        struct place at = {p, r, -1, err};
+        struct plan_place at = {p, r, -1, err};
         first_stage[r + 1] = first_stage[r] + p->replicas[r].n_stages;
         TRY(check_layers(&at, n_layers));
         TRY(check_devices(&at, owner, first_stage));
-        TRY(check_calls(a, &at));
+        TRY(plan_check_orders(a, &at));
     }
     return OK;
 }
@@ -236,6 +157,13 @@ enum status plan_check(const struct plan *p, int32_t n_layers, struct error *err
 }
 
 /* --- in short --- */
+
+/* How the replica's devices take their turns, where the stages do not say. */
+static void describe_order(FILE *out, const struct plan_replica *r)
+{
+    if (r->schedule) fprintf(out, "%s%s ", r->schedule, r->split ? " split" : "");
+    if (r->orders) fputs("ordered ", out);
+}
 
 /* warmup: the default, which goes without saying. */
 static void describe_stage(FILE *out, const struct plan *p, const struct plan_stage *s,
@@ -260,7 +188,9 @@ const char *plan_describe(struct arena *a, const struct plan *p)
     if (!out) arena_exhausted(sizeof *out);
     fprintf(out, "%" PRId32 " replica%s: ", p->n_replicas, p->n_replicas == 1 ? "" : "s");
     for (int32_t r = 0; r < p->n_replicas; r++) {
-        fprintf(out, "%s%" PRId32 " × [", r ? ", " : "", p->replicas[r].microbatches);
+        fprintf(out, "%s%" PRId32 " × ", r ? ", " : "", p->replicas[r].microbatches);
+        describe_order(out, &p->replicas[r]);
+        fputc('[', out);
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
             if (i) fputs(" | ", out);
             int32_t behind = p->replicas[r].n_stages - i, most = p->replicas[r].microbatches;

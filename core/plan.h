@@ -13,13 +13,20 @@
  *         - {layers: [0, 9], device: a.0, warmup: 3}           # layers first … last, inclusive
  *         - {layers: [10, 14], device: b.0, recompute: true, bucket: 1 MiB, receive_ahead: 2}
  *         - {layers: …, device: …, order: "F0 F1 B0 F2 B1 B2"}   # instead of warmup; F, B or I and W
+ *     - microbatches: 4
+ *       schedule: zb-v               # a name of core/schedule.h, instead of warmup and order; split: true splits B
+ *       orders: {c.0: "0F0 1F0 1I0 1W0 0I0 …", …}     # or: the order of each device, a chunk before each letter; also as one
+ *                                    # text, devices in the order of their first stages, '|' between them
+ *       stages: [{layers: …, device: c.0}, {layers: …, device: d.0}, {layers: …, device: d.0}, {layers: …, device: c.0}]
  *   job: {…}
  *   cluster: {…}
  * warmup: forwards in flight, the first backward included (1F1B: stages behind it + 1, the default);
  * microbatches means GPipe. bucket: gradients of a data-parallel group are reduced in buckets of
  * about so many bytes as the last backward yields them; absent: all at once after it.
  * Replica r owns global microbatches [first_r, first_r + microbatches), first_r = sum of the earlier ones.
- * Every stage stands on one device here, and a device owns one stage.
+ * A device may own several stages of one replica, its chunks: chunk 0 is the first of them in the list. The replica then
+ * says who takes turns how, by schedule or orders. The list is the order of the layers and of a schedule's virtual
+ * stages: round robin over the devices for interleaved, there and back for zb-v, v-half, v-min.
  * Ownership: the arena's.
  */
 #ifndef CORE_PLAN_H
@@ -43,6 +50,10 @@ struct plan_stage {
 struct plan_replica {
     int32_t microbatches, n_stages;
     struct plan_stage *stages;
+    const char *schedule; /* NULL: the stages' warmup or order, or orders */
+    bool split;           /* schedule: I and W where it leaves that open */
+    const char **
+        orders; /* NULL, or (n_stages): of its device at the first stage of each device, NULL elsewhere */
     int32_t line, column; /* as a stage's */
 };
 
@@ -67,7 +78,8 @@ MUST_CHECK enum status plan_parse(struct arena *a, const struct node *root, cons
                                   struct plan *out, struct error *err);
 void plan_write(FILE *out, struct arena *a, const struct plan *p);
 /* Structure against the model's n_layers: layers of each replica contiguous from 0 to n_layers-1, shares
- * add up to global_batch / microbatch, devices exist and are used once, warmup in 1 … microbatches. ERR_INPUT. */
+ * add up to global_batch / microbatch, devices exist and belong to one replica, warmup in 1 … microbatches, orders complete,
+ * stages where the schedule wants them. ERR_INPUT. */
 MUST_CHECK enum status plan_check(const struct plan *p, int32_t n_layers, struct error *err);
 /* Short for people: "2 replicas: 5 × [0-9 a.0 w3 | 10-14 b.0 recompute], 3 × [0-14 c.0 bucket 1 MiB]"; what is
  * not the default is said. */

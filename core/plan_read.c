@@ -110,9 +110,66 @@ static enum status read_stage(struct reader *r, const struct node *n, struct pla
     return get_count(n, "receive_ahead", 1, RECEIVE_AHEAD_MAX, &s->receive_ahead, r->err);
 }
 
+/* --- how devices take turns --- */
+
+static enum status read_schedule(struct reader *r, const struct node *n, struct plan_replica *out)
+{
+    const struct node *name = given(n, "schedule");
+    enum schedule_kind kind;
+    struct error why = {0};
+    TRY(node_get_text(n, "schedule", &out->schedule, r->err));
+    TRY(node_get_bool(n, "split", &out->split, r->err));
+    if (out->schedule && schedule_kind_parse(out->schedule, &kind, &why) != OK)
+        return node_error(name, r->err, "%.300s", why.text);
+    return OK;
+}
+
+/* "0F0 1F0 … | 0F0 …": the devices in order of their first stages. */
+static enum status read_joined_orders(struct reader *r, const struct node *n,
+                                      struct plan_replica *out)
+{
+    struct plan_lane *lanes;
+    int32_t n_lanes = plan_lanes(r->a, out, &lanes), given = 1;
+    const char *text;
+    TRY(node_text(n, &text, r->err));
+    for (const char *t = text; *t; t++) given += *t == '|';
+    if (given != n_lanes)
+        return node_error(n, r->err,
+                          "has %" PRId32 " orders between '|', the stages stand on %" PRId32
+                          " devices",
+                          given, n_lanes);
+    for (int32_t i = 0; i < n_lanes; i++) {
+        size_t length = strcspn(text, "|");
+        out->orders[lanes[i].stages[0]] = arena_strndup(r->a, text, length);
+        text += length + (text[length] == '|');
+    }
+    return OK;
+}
+
+/* The order of a device stands at its first stage. */
+static enum status read_orders(struct reader *r, const struct node *n, struct plan_replica *out)
+{
+    const struct node *map = given(n, "orders");
+    if (!map) return OK;
+    out->orders = ARENA_ARRAY(r->a, const char *, (size_t)out->n_stages);
+    if (map->kind == NODE_SCALAR) return read_joined_orders(r, map, out);
+    TRY(node_is(map, NODE_MAP, r->err));
+    for (size_t i = 0; i < map->count; i++) {
+        const struct node *one = map->members[i];
+        int32_t device = cluster_device(&r->p->cluster, one->key), stage = 0;
+        while (stage < out->n_stages && out->stages[stage].device != device) stage++;
+        if (device < 0 || stage == out->n_stages)
+            return node_error(one, r->err, "no stage of this replica is on a device '%.100s'",
+                              one->key);
+        TRY(node_text(one, &out->orders[stage], r->err));
+    }
+    return OK;
+}
+
 static enum status read_replica(struct reader *r, const struct node *n, struct plan_replica *out)
 {
-    static const char *const keys[] = {"microbatches", "stages", NULL};
+    static const char *const keys[] = {"microbatches", "schedule", "split",
+                                       "orders",       "stages",   NULL};
     const struct node *microbatches, *stages;
     int64_t count;
     *out = (struct plan_replica){.line = n->line, .column = n->column};
@@ -121,14 +178,15 @@ static enum status read_replica(struct reader *r, const struct node *n, struct p
     TRY(node_int(microbatches, 1, MICROBATCHES_MAX, &count, r->err));
     out->microbatches = (int32_t)count;
     TRY(need_list(n, "stages", &stages, r->err));
-    if (stages->count > (size_t)r->p->cluster.n_devices)
-        return node_error(stages, r->err, "%zu stages, but the cluster has %" PRId32 " devices",
-                          stages->count, r->p->cluster.n_devices);
+    if (stages->count > LAYER_MAX)
+        return node_error(stages, r->err, "%zu stages, but a model has at most %d layers",
+                          stages->count, LAYER_MAX);
     out->n_stages = (int32_t)stages->count;
     out->stages = ARENA_ARRAY(r->a, struct plan_stage, stages->count);
     for (size_t i = 0; i < stages->count; i++)
         TRY(read_stage(r, stages->members[i], &out->stages[i]));
-    return OK;
+    TRY(read_schedule(r, n, out));
+    return read_orders(r, n, out);
 }
 
 static enum status read_replicas(struct reader *r, const struct node *root)
@@ -216,8 +274,8 @@ enum status plan_read(struct arena *a, const char *path, struct plan *out, struc
 /* The calls with one space between. */
 static void write_order(FILE *out, const char *order)
 {
-    static const char spaces[] = " \t\r\n";
-    fputs(", order: \"", out);
+    static const char spaces[] = " \t\r\n,";
+    fputc('"', out);
     for (const char *t = order + strspn(order, spaces); *t; t += strspn(t, spaces)) {
         size_t length = strcspn(t, spaces);
         for (size_t i = 0; i < length; i++) {
@@ -240,7 +298,7 @@ static void write_stage(FILE *out, const struct plan *p, const struct plan_stage
     else
         fprintf(out, "%" PRId32, s->device);
     if (s->order)
-        write_order(out, s->order);
+        fputs(", order: ", out), write_order(out, s->order);
     else if (s->warmup)
         fprintf(out, ", warmup: %" PRId32, s->warmup);
     if (s->recompute) fputs(", recompute: true", out);
@@ -252,15 +310,33 @@ static void write_stage(FILE *out, const struct plan *p, const struct plan_stage
     fputs("}\n", out);
 }
 
+static void write_replica(FILE *out, const struct plan *p, const struct plan_replica *r)
+{
+    fprintf(out, "  - microbatches: %" PRId32 "\n", r->microbatches);
+    if (r->schedule) {
+        fputs("    schedule: ", out);
+        canonical_text(out, r->schedule);
+        fputc('\n', out);
+    }
+    if (r->split) fputs("    split: true\n", out);
+    if (r->orders) fputs("    orders:\n", out);
+    for (int32_t i = 0; r->orders && i < r->n_stages; i++) {
+        if (!r->orders[i]) continue;
+        fputs("      ", out);
+        canonical_text(out, p->cluster.devices[r->stages[i].device].name);
+        fputs(": ", out);
+        write_order(out, r->orders[i]);
+        fputc('\n', out);
+    }
+    fputs("    stages:\n", out);
+    for (int32_t i = 0; i < r->n_stages; i++) write_stage(out, p, &r->stages[i]);
+}
+
 void plan_write_executed(FILE *out, struct arena *a, const struct plan *p)
 {
     fprintf(out, "microbatch: %" PRId64 "\ndeterministic: %s\nsteps: %" PRId32 "\nreplicas:\n",
             p->microbatch, p->deterministic ? "true" : "false", p->steps > 0 ? p->steps : 1);
-    for (int32_t r = 0; r < p->n_replicas; r++) {
-        fprintf(out, "  - microbatches: %" PRId32 "\n    stages:\n", p->replicas[r].microbatches);
-        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
-            write_stage(out, p, &p->replicas[r].stages[i]);
-    }
+    for (int32_t r = 0; r < p->n_replicas; r++) write_replica(out, p, &p->replicas[r]);
     fputs("job:\n", out);
     job_write(out, a, &p->job, 2);
     fputs("cluster:\n", out);

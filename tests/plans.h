@@ -191,4 +191,103 @@ static inline struct plan plans_random_plan(struct arena *a, uint64_t seed)
     return p;
 }
 
+/* --- several stages on a device --- */
+
+/* The stages of a replica stand on these devices, counted from its first. */
+static inline void plans_place(struct plan_replica *x, const int32_t *device)
+{
+    int32_t base = x->stages[0].device;
+    for (int32_t s = 0; s < x->n_stages; s++) {
+        x->stages[s].device = base + device[s];
+        x->stages[s].warmup = 0, x->stages[s].order = NULL;
+    }
+}
+
+/* Stages split the layers as evenly as they can, placed as the schedule wants them on n_devices. */
+static inline struct plan_replica *plans_scheduled(struct arena *a, struct plan *p,
+                                                   const char *schedule, int32_t n_devices,
+                                                   int32_t n_chunks, int32_t microbatches)
+{
+    int32_t n = n_devices * n_chunks, layers = plans_layers(a, p), last[64], device[64];
+    bool v = strstr(schedule, "v-") == schedule || strstr(schedule, "-v");
+    for (int32_t s = 0; s < n; s++) {
+        int32_t d = s % n_devices;
+        last[s] = (s + 1) * layers / n - 1;
+        device[s] = v && s / n_devices % 2 ? n_devices - 1 - d : d;
+    }
+    struct plan_replica *x = plans_replica(a, p, microbatches, n, last);
+    x->stages[0].device = 0;
+    for (int32_t r = 0; r + 1 < p->n_replicas; r++)
+        for (int32_t k = 0; k < p->replicas[r].n_stages; k++)
+            if (p->replicas[r].stages[k].device >= x->stages[0].device)
+                x->stages[0].device = p->replicas[r].stages[k].device + 1;
+    plans_place(x, device);
+    x->schedule = schedule;
+    return x;
+}
+
+struct plans_progress { /* of a stage: forwards, backwards and weight gradients taken */
+    int32_t f, b, w;
+    bool split, done[64]; /* done: of weight gradients */
+};
+
+/* May the stage take this call now, after all that others have taken? Activations and gradients go in order. */
+static inline bool plans_may(const struct plans_progress *q, int32_t n, int32_t m, int32_t s,
+                             char letter)
+{
+    if (letter == 'F') return q[s].f < m && (s == 0 || q[s - 1].f > q[s].f);
+    if (letter == 'B') return q[s].b < q[s].f && (s + 1 == n || q[s + 1].b > q[s].b);
+    return q[s].split && q[s].w < q[s].b;
+}
+
+/* Orders in which somebody once took all calls, so that they cannot block; weight gradients in any order. */
+static inline void plans_random_orders(struct arena *a, struct plans_random *r,
+                                       struct plan_replica *x)
+{
+    int32_t n = x->n_stages, m = x->microbatches, *first = ARENA_ARRAY(a, int32_t, (size_t)n),
+            *chunk = ARENA_ARRAY(a, int32_t, (size_t)n),
+            *chunks = ARENA_ARRAY(a, int32_t, (size_t)n);
+    struct plans_progress *q = ARENA_ARRAY(a, struct plans_progress, (size_t)n);
+    x->orders = ARENA_ARRAY(a, const char *, (size_t)n);
+    for (int32_t s = 0; s < n; s++) {
+        while (x->stages[first[s]].device != x->stages[s].device) first[s]++;
+        chunk[s] = chunks[first[s]]++;
+        q[s].split = plans_below(r, 2);
+        x->orders[first[s]] = "";
+    }
+    for (int64_t left = 3 * (int64_t)n * m; left > 0;) {
+        int32_t s = plans_below(r, n), k = 0;
+        char letter = "FFBBW"[plans_below(r, 5)];
+        if (!plans_may(q, n, m, s, letter)) continue;
+        if (letter == 'F') k = q[s].f++;
+        if (letter == 'B') k = q[s].b++;
+        if (letter == 'W') {
+            do k = plans_below(r, q[s].b);
+            while (q[s].done[k]);
+            q[s].done[k] = true, q[s].w++;
+        }
+        left -= letter == 'B' && !q[s].split ? 2 : 1;
+        if (letter == 'B' && q[s].split) letter = 'I';
+        const char **text = &x->orders[first[s]];
+        *text = chunks[first[s]] > 1
+                    ? arena_printf(a, "%s%d%c%d ", *text, (int)chunk[s], letter, (int)k)
+                    : arena_printf(a, "%s%c%d ", *text, letter, (int)k);
+    }
+}
+
+/* A random plan whose replicas stand on fewer devices than they have stages. */
+static inline struct plan plans_random_chunks(struct arena *a, uint64_t seed)
+{
+    struct plan p = plans_random_plan(a, seed);
+    struct plans_random r = {seed, 1000};
+    for (int32_t k = 0; k < p.n_replicas; k++) {
+        struct plan_replica *x = &p.replicas[k];
+        int32_t device[5] = {0}, n = 1 + plans_below(&r, x->n_stages);
+        for (int32_t s = 1; s < x->n_stages; s++) device[s] = plans_below(&r, n);
+        plans_place(x, device);
+        plans_random_orders(a, &r, x);
+    }
+    return p;
+}
+
 #endif

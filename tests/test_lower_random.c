@@ -71,24 +71,33 @@ static void follow_apart(const struct program *p, const struct follower *f, int3
         }
 }
 
-static void follow_lane(const struct program *p, int32_t device)
+static struct follower follower_of(const struct program_stage *s)
 {
-    const struct program_stage *s = &p->stages[p->lanes[device].stages[0]];
     struct follower f = {s,
                          ARENA_ARRAY(arena, int64_t, (size_t)s->class_bytes[SLOT_SCRATCH] / 64 + 1),
                          ARENA_ARRAY(arena, int64_t *, (size_t)s->n_rings)};
     for (int32_t i = 0; i < s->n_rings; i++)
         f.rings[i] = ARENA_ARRAY(arena, int64_t,
                                  (size_t)(s->rings[i].count * s->rings[i].stride_bytes) / 64 + 1);
+    return f;
+}
+
+static void follow_lane(const struct program *p, int32_t device)
+{
+    const struct lane *lane = &p->lanes[device];
+    struct follower *f = ARENA_ARRAY(arena, struct follower, (size_t)lane->n_stages);
+    for (int32_t c = 0; c < lane->n_stages; c++) f[c] = follower_of(&p->stages[lane->stages[c]]);
     for (int32_t step = 0; step < 3; step++) {
         struct cursor c;
         struct call x;
-        cursor_start(&c, &p->orders[p->lanes[device].order]);
+        cursor_start(&c, &p->orders[lane->order]);
         while (cursor_next(&c, &x)) {
+            const struct program_stage *s = f[x.chunk].s;
             const struct procedure *q = &s->procedures[x.procedure];
-            if (q->letter == 'U') follow_apart(p, &f, p->lanes[device].stages[0], step);
+            if (q->letter == 'U') follow_apart(p, &f[x.chunk], lane->stages[x.chunk], step);
             int64_t seq = x.microbatch < 0 ? -1 : (int64_t)step * s->microbatches + x.microbatch;
-            for (int32_t i = 0; i < q->n_instrs; i++) follow_instr(p, &f, &q->instrs[i], seq);
+            for (int32_t i = 0; i < q->n_instrs; i++)
+                follow_instr(p, &f[x.chunk], &q->instrs[i], seq);
         }
     }
 }
@@ -98,7 +107,8 @@ START_TEST(random_plans_lower_check_and_read_what_was_written)
     int n = test_long() ? 400 : 40; /* times ten */
     for (int k = 0; k < n; k++) {
         uint64_t seed = (uint64_t)(_i * n + k);
-        struct plan plan = plans_random_plan(arena, seed);
+        struct plan plan =
+            seed % 3 ? plans_random_plan(arena, seed) : plans_random_chunks(arena, seed);
         const struct program *p = plans_lower(arena, &plan, seed % 2);
         struct error err = {0};
         ck_assert_msg(program_check(arena, p, &err) == OK, "seed %lu: %s", (unsigned long)seed,
@@ -123,7 +133,8 @@ END_TEST
 START_TEST(random_plans_sum_every_gradient_once)
 {
     for (uint64_t seed = 5000; seed < 5060; seed++) {
-        struct plan plan = plans_random_plan(arena, seed);
+        struct plan plan =
+            seed % 2 ? plans_random_plan(arena, seed) : plans_random_chunks(arena, seed);
         const struct program *p = plans_lower(arena, &plan, true);
         for (int32_t s = 0; s < p->n_stages && plan.n_replicas > 1; s++)
             for (int32_t i = 0; i < p->stages[s].n_slots; i++) {

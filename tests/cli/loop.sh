@@ -45,7 +45,16 @@ cmp -s "$scratch/found.yaml" "$scratch/again.yaml" && ok "the same plan again, t
 "$MUSHER" plan "$job" "$team" --db "$db" -o "$scratch/even-pipeline.yaml" --baseline even-pipeline > /dev/null
 "$MUSHER" plan "$job" "$team" --db "$db" -o "$scratch/data-parallel.yaml" --baseline data-parallel > /dev/null
 
-for p in found even-pipeline data-parallel; do
+# Devices with several stages: a V by name beside a device that takes turns by hand; round robin with a bucket.
+chunked() { # NAME REPLICAS
+    printf 'version: 1\nname: %s\nmicrobatch: 1\nsteps: 1\nreplicas:\n%s\n' "$1" "$2" > "$scratch/$1.yaml"
+    sed -n '/^job:/,$p' "$scratch/even-pipeline.yaml" >> "$scratch/$1.yaml"
+}
+chunked v '  - {microbatches: 4, schedule: zb-v, stages: [{layers: [0, 1], device: a.0}, {layers: [2, 3], device: a.1}, {layers: [4, 4], device: a.1}, {layers: [5, 7], device: a.0}]}
+  - {microbatches: 2, orders: {b.0: "0F0 1F0 0F1 1B0 1F1 0B0 1B1 0B1"}, stages: [{layers: [0, 3], device: b.0}, {layers: [4, 7], device: b.0}]}'
+chunked turns '  - {microbatches: 6, schedule: interleaved, stages: [{layers: [0, 0], device: a.0}, {layers: [1, 1], device: a.1}, {layers: [2, 2], device: b.0}, {layers: [3, 4], device: a.0, recompute: true}, {layers: [5, 6], device: a.1}, {layers: [7, 7], device: b.0}]}'
+
+for p in found even-pipeline data-parallel v turns; do
     for i in 1 2; do "$MUSHER" simulate "$scratch/$p.yaml" --db "$db" --trace "$scratch/$p.$i" > "$scratch/$p.text.$i"; done
     cmp -s "$scratch/$p.1" "$scratch/$p.2" && cmp -s "$scratch/$p.text.1" "$scratch/$p.text.2" && ok "$p: two simulations, the same bytes" ||
         not_ok "$p: two simulations, the same bytes" "differ"
@@ -91,4 +100,6 @@ for ending in png svg json gp; do
     "$MUSHER" plot "$scratch/found.1" -o "$scratch/t.$ending" 2> "$scratch/err" && [[ -s $scratch/t.$ending ]] && ok "plot .$ending" || not_ok "plot .$ending" "$(cat "$scratch/err")"
 done
 "$MUSHER" plot "$scratch/found.1" "$scratch/found.run" -o "$scratch/two.svg" && grep -q '<svg' "$scratch/two.svg" && ok "simulated above measured" || not_ok "simulated above measured" ""
+[[ $(for p in found v; do "$MUSHER" plot "$scratch/$p.1" -o "$scratch/$p.gp" && grep -c '#2F6FB0' "$scratch/$p.gp"; done) == $'0\n1' ]] &&
+    ok "a device's second stage is darker" || not_ok "a device's second stage is darker" "found has some or v has none"
 exit $bad

@@ -56,6 +56,10 @@ plans[both]='  - {microbatches: 2, stages: [{layers: [0, 3], device: n.0}, {laye
 plans[unequal-replicas]='  - {microbatches: 4, stages: [{layers: [0, 1], device: n.3}, {layers: [2, 5], device: n.1, recompute: true}, {layers: [6, 7], device: n.2}]}
   - {microbatches: 2, stages: [{layers: [0, 7], device: n.0, recompute: true}]}'
 plans[explicit-order]='  - {microbatches: 6, stages: [{layers: [0, 2], device: n.0, order: "F0 F1 F2 I0 F3 I1 W0 F4 I2 W1 F5 I3 W2 I4 W3 I5 W4 W5"}, {layers: [3, 7], device: n.1, order: "F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 F4 I4 W2 F5 I5 W5 W3 W4"}]}'
+plans[interleaved]='  - {microbatches: 6, schedule: interleaved, stages: [{layers: [0, 1], device: n.0}, {layers: [2, 3], device: n.1}, {layers: [4, 5], device: n.0, recompute: true}, {layers: [6, 7], device: n.1}]}'
+plans[zb-v]='  - {microbatches: 6, schedule: zb-v, stages: [{layers: [0, 0], device: n.0}, {layers: [1, 3], device: n.1}, {layers: [4, 5], device: n.1}, {layers: [6, 7], device: n.0}]}'
+plans[chunks-and-data]='  - {microbatches: 3, schedule: zb-v, stages: [{layers: [0, 1], device: n.0, bucket: 4 KiB}, {layers: [2, 2], device: n.3}, {layers: [3, 5], device: n.3}, {layers: [6, 7], device: n.0}]}
+  - {microbatches: 3, orders: {n.1: "0F0 0F1 1F0 1B0 0F2 1F1 1B1 0B0 1F2 1B2 0B1 0B2", n.2: "F0 F1 I0 F2 I1 W0 W1 I2 W2"}, stages: [{layers: [0, 2], device: n.1}, {layers: [3, 3], device: n.2}, {layers: [4, 7], device: n.1}]}'
 
 run() { # NAME ARGUMENTS...: losses to NAME.losses, one a line
     local name=$1
@@ -121,6 +125,19 @@ resumes() {
         not_ok "another plan goes on where one stopped" "$(distance "$scratch/whole.losses" "$scratch/joined.losses")"
     cmp -s <(weights "$scratch/whole") <(weights "$scratch/rest") && ok "and ends with the same bits" ||
         not_ok "and ends with the same bits" "weights differ"
+    plan chunks-and-data fp32 adamw "${plans[chunks-and-data]}" gpt2
+    run chunks-and-data --steps 12 --deterministic --save "$scratch/pieces" || return
+    cp "$scratch/chunks-and-data.losses" "$scratch/joined.losses"
+    run single --steps 8 --deterministic --resume "$scratch/pieces" --save "$scratch/one" || return
+    cat "$scratch/single.losses" >> "$scratch/joined.losses"
+    cmp -s "$scratch/whole.losses" "$scratch/joined.losses" && cmp -s <(weights "$scratch/whole") <(weights "$scratch/one") &&
+        ok "one stage goes on where devices with several stopped" ||
+        not_ok "one stage goes on where devices with several stopped" "$(distance "$scratch/whole.losses" "$scratch/joined.losses")"
+    run single --steps 12 --deterministic --save "$scratch/first" || return
+    rm -rf "$scratch/pieces"
+    run chunks-and-data --steps 8 --deterministic --resume "$scratch/first" --save "$scratch/pieces" || return
+    cmp -s <(weights "$scratch/whole") <(weights "$scratch/pieces") && ok "and the other way round" ||
+        not_ok "and the other way round" "weights differ"
 }
 
 model=$gpt
