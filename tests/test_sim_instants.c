@@ -6,7 +6,8 @@
 #include <math.h>
 
 static struct arena *arena;
-static void setup(void) { arena = arena_new(), cpu_limit(); }
+static void setup(void) { arena = arena_new(); }
+static void setup_limited(void) { setup(), cpu_limit(); }
 static void teardown(void) { arena_free(arena); }
 
 static const struct {
@@ -126,13 +127,16 @@ Suite *sim_instants_suite(void)
 {
     Suite *s = suite_create("sim/sim, many at once");
     TCase *t = tcase_create("all");
-    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_checked_fixture(t, setup_limited, teardown);
     tcase_add_loop_test(t, a_factor_that_is_none_is_refused, 0, N_SCALES);
     tcase_add_test(t, a_million_messages_at_one_instant_are_simulated);
     tcase_add_test(t, a_million_operators_of_no_length_are_simulated);
     tcase_add_test(t, the_last_of_half_a_million_that_is_missing_is_named);
     tcase_add_test(t, a_program_without_calls_takes_no_time);
     tcase_add_test(t, more_steps_than_anybody_wants_end_where_they_repeat);
+    suite_add_tcase(s, t);
+    t = tcase_create("long");
+    tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_loop_test(t, long_pipelines_end_when_they_are_known_to, 0, W1_KNOWN);
     suite_add_tcase(s, t);
     return s;
