@@ -1,7 +1,7 @@
 # make              build/musher, everything that needs no GPU
 # make check        install what is missing, then tests and lint    (make check-long: the heavy counts too)
 # make demo         a tour of the program in a few minutes
-# make bench        speed of the simulator, the planner and the executor
+# make bench        speed of the simulator, the planner and the executor; beside SimGrid where libsimgrid-dev is (a minute)
 # make lint         layers, walls, bans, headers that stand alone
 # make format       clang-format over the tree
 # make install      PREFIX=/usr/local DESTDIR=                      (make uninstall takes it away again)
@@ -107,8 +107,16 @@ demo:
 	@$(MAKE) --no-print-directory all
 	@MUSHER=$(BUILD)/musher tools/demo.sh
 
-bench: $(if $(BENCH),$(BUILD)/musher-bench)
-	@$(if $(BENCH),$(BUILD)/musher-bench,echo "no benches in tests/bench" >&2; exit 1)
+# SimGrid is timed as a program of its own, in C++; nothing of ours is linked with it.
+SIMGRID := $(shell pkg-config --exists simgrid 2>/dev/null && command -v $(CXX) >/dev/null && echo $(BUILD)/simgrid-bench)
+
+bench: $(if $(BENCH),$(BUILD)/musher-bench) $(SIMGRID)
+	@$(if $(BENCH),SIMGRID_BENCH=$(SIMGRID) $(BUILD)/musher-bench,echo "no benches in tests/bench" >&2; exit 1)
+
+$(BUILD)/simgrid-bench: tests/bench/simgrid/workloads.cpp
+	@mkdir -p $(@D)
+	@echo "  CXX $<"; $(CXX) -O2 -Wall -Wextra $$(pkg-config --cflags simgrid) $< -o $@ $$(pkg-config --libs simgrid)
+
 
 lint: headers
 	@tests/lint.sh

@@ -14,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { DEVICES_MAX = 65536 };
+enum { DEVICES_MAX = 65536, SWITCHES_MAX = 65536 };
 #define MEMORY_MAX_BYTES 0x1p50
 #define BANDWIDTH_MAX_BPS 1e15
 #define LATENCY_MIN_S 1e-9 /* the grain of simulated time */
@@ -245,6 +245,33 @@ static enum status read_nodes(struct reader *r, const struct node *root)
     return unique_names(r, list, "node");
 }
 
+/* --- switches --- */
+
+static enum status read_switches(struct reader *r, const struct node *root)
+{
+    static const char *const keys[] = {"name", NULL};
+    const struct node *list = given(root, "switches"), *nodes = node_get(root, "nodes");
+    struct cluster *c = r->c;
+    if (!list) return OK;
+    TRY(node_is(list, NODE_LIST, r->err));
+    if (list->count > SWITCHES_MAX)
+        return node_error(list, r->err, "%zu switches; at most %d are accepted", list->count,
+                          SWITCHES_MAX);
+    size_t n = list->count, n_nodes = nodes->count;
+    struct canonical_entry *e = ARENA_ARRAY(r->a, struct canonical_entry, n + n_nodes);
+    c->switches = ARENA_ARRAY(r->a, const char *, n);
+    for (size_t i = 0; i < n; i++) {
+        TRY(node_keys(list->members[i], keys, r->err));
+        TRY(need_name(list->members[i], &c->switches[c->n_switches++], r->err));
+        e[n_nodes + i] = (struct canonical_entry){
+            c->switches[i], node_get(list->members[i], "name"), (int32_t)(n_nodes + i)};
+    }
+    for (size_t i = 0; i < n_nodes; i++)
+        e[i] = (struct canonical_entry){c->nodes[i].name, node_get(nodes->members[i], "name"),
+                                        (int32_t)i};
+    return canonical_unique(e, n + n_nodes, "the name of a node or switch,", r->err);
+}
+
 /* --- links --- */
 
 static int32_t find_node(const struct cluster *c, const char *name, size_t length)
@@ -254,15 +281,35 @@ static int32_t find_node(const struct cluster *c, const char *name, size_t lengt
     return -1;
 }
 
-static enum status find_end(struct reader *r, const struct node *n, int32_t *out, bool *of_device)
+static int32_t find_switch(const struct cluster *c, const char *name)
+{
+    for (int32_t i = 0; i < c->n_switches; i++)
+        if (!strcmp(c->switches[i], name)) return i;
+    return -1;
+}
+
+static enum status unknown_end(const struct reader *r, const struct node *n, const char *name)
+{
+    const char *list = node_names(r);
+    if (!r->c->n_switches)
+        return node_error(n, r->err, "unknown node '%.100s'; known are: %s", name, list);
+    for (int32_t i = 0; i < r->c->n_switches; i++) list = join(r->a, list, r->c->switches[i]);
+    return node_error(n, r->err, "unknown node or switch '%.100s'; known are: %s", name, list);
+}
+
+static enum status find_end(struct reader *r, const struct node *n, int32_t *out,
+                            enum link_end *kind)
 {
     const char *name;
     TRY(node_text(n, &name, r->err));
-    *of_device = strchr(name, '.') != NULL;
-    *out = *of_device ? cluster_device(r->c, name) : find_node(r->c, name, strlen(name));
+    *kind = strchr(name, '.') ? END_DEVICE : END_NODE;
+    *out = *kind == END_DEVICE ? cluster_device(r->c, name) : find_node(r->c, name, strlen(name));
     if (*out >= 0) return OK;
-    if (!*of_device)
-        return node_error(n, r->err, "unknown node '%.100s'; known are: %s", name, node_names(r));
+    if (*kind == END_NODE) {
+        *kind = END_SWITCH;
+        *out = find_switch(r->c, name);
+        return *out >= 0 ? OK : unknown_end(r, n, name);
+    }
     int32_t node = find_node(r->c, name, strcspn(name, "."));
     if (node < 0)
         return node_error(n, r->err, "unknown device '%.100s': no such node; known are: %s", name,
@@ -273,28 +320,35 @@ static enum status find_end(struct reader *r, const struct node *n, int32_t *out
                       r->c->devices[at->first_device + at->n_devices - 1].name);
 }
 
+static enum status same_end(const struct reader *r, const struct node *n, const struct link *l)
+{
+    const char *name = n->members[0]->text;
+    if (l->kind[0] == END_SWITCH) return node_error(n, r->err, "names switch %s twice", name);
+    int32_t node = l->kind[0] == END_DEVICE ? r->c->devices[l->end[0]].node : l->end[0];
+    return node_error(n, r->err, "names %s twice; [%s] is the link inside a node", name,
+                      r->c->nodes[node].name);
+}
+
 static enum status read_ends(struct reader *r, const struct node *n, struct link *l)
 {
-    bool of_device[2] = {false, false};
     TRY(node_is(n, NODE_LIST, r->err));
     if (n->count < 1 || n->count > 2)
         return node_error(n, r->err, "must name one node or two ends, found %zu", n->count);
     l->n_ends = (int32_t)n->count;
     for (int32_t i = 0; i < l->n_ends; i++)
-        TRY(find_end(r, n->members[i], &l->end[i], &of_device[i]));
-    l->of_devices = of_device[0];
+        TRY(find_end(r, n->members[i], &l->end[i], &l->kind[i]));
     if (l->n_ends == 1) {
         l->end[1] = l->end[0];
-        return l->of_devices
-                   ? node_error(n, r->err, "one end must be a node; two devices make a link")
-                   : OK;
+        l->kind[1] = l->kind[0];
+        return l->kind[0] == END_NODE
+                   ? OK
+                   : node_error(n, r->err, "one end must be a node; two devices make a link");
     }
-    if (of_device[0] != of_device[1])
-        return node_error(n, r->err, "must be two nodes or two devices, not one of each");
-    if (l->end[0] == l->end[1])
-        return node_error(
-            n, r->err, "names %s twice; [%s] is the link inside a node", n->members[0]->text,
-            r->c->nodes[l->of_devices ? r->c->devices[l->end[0]].node : l->end[0]].name);
+    if (l->kind[0] == l->kind[1]) return l->end[0] == l->end[1] ? same_end(r, n, l) : OK;
+    if (l->kind[0] != END_SWITCH && l->kind[1] != END_SWITCH)
+        return node_error(n, r->err,
+                          "must be two nodes or two devices, not one of each; a switch may join "
+                          "any two");
     return OK;
 }
 
@@ -346,7 +400,9 @@ static enum status read_link(struct reader *r, const struct node *n, struct link
 
 const char *cluster_link_end(const struct cluster *c, const struct link *l, int i)
 {
-    return l->of_devices ? c->devices[l->end[i]].name : c->nodes[l->end[i]].name;
+    return l->kind[i] == END_DEVICE   ? c->devices[l->end[i]].name
+           : l->kind[i] == END_SWITCH ? c->switches[l->end[i]]
+                                      : c->nodes[l->end[i]].name;
 }
 
 /* Each pair of ends has one link at most, whichever end is named first. */
@@ -355,7 +411,7 @@ static enum status unique_pairs(struct reader *r, const struct node *list)
     struct canonical_entry *e = ARENA_ARRAY(r->a, struct canonical_entry, list->count);
     for (size_t i = 0; i < list->count; i++) {
         const struct link *l = &r->c->links[i];
-        int low = l->end[0] > l->end[1];
+        int low = l->kind[0] != l->kind[1] ? l->kind[0] > l->kind[1] : l->end[0] > l->end[1];
         const char *key =
             l->n_ends == 1 ? arena_printf(r->a, "inside %s", cluster_link_end(r->c, l, 0))
                            : arena_printf(r->a, "between %s and %s", cluster_link_end(r->c, l, low),
@@ -380,7 +436,8 @@ static enum status read_links(struct reader *r, const struct node *root)
 enum status cluster_parse(struct arena *a, const struct node *root, struct cluster *out,
                           struct error *err)
 {
-    static const char *const keys[] = {"version", "name", "device_types", "nodes", "links", NULL};
+    static const char *const keys[] = {"version",  "name", "device_types", "nodes", "links",
+                                       "switches", NULL};
     const struct node *name;
     struct cluster c = {0};
     struct reader r = {.a = a, .c = &c, .err = err};
@@ -390,6 +447,7 @@ enum status cluster_parse(struct arena *a, const struct node *root, struct clust
     TRY(canonical_label(name, &c.name, err));
     TRY(read_types(&r, root));
     TRY(read_nodes(&r, root));
+    TRY(read_switches(&r, root));
     TRY(read_links(&r, root));
     *out = c;
     return OK;
@@ -401,8 +459,6 @@ enum status cluster_read(struct arena *a, const char *path, struct cluster *out,
     TRY(document_read(a, path, &root, err));
     return cluster_parse(a, root, out, err);
 }
-
-/* --- writing --- */
 
 /* --- questions --- */
 
@@ -421,14 +477,15 @@ static int fit(const struct cluster *c, const struct link *l, int32_t from, int3
                int32_t *direction)
 {
     int32_t a = c->devices[from].node, b = c->devices[to].node;
+    if (l->kind[0] == END_SWITCH || l->kind[1] == END_SWITCH) return 0;
     if (l->n_ends == 1) {
         *direction = from > to;
         return a == b && a == l->end[0] ? 1 : 0;
     }
-    if (l->of_devices) a = from, b = to;
+    if (l->kind[0] == END_DEVICE) a = from, b = to;
     *direction = a != l->end[0];
     bool joins = (a == l->end[0] && b == l->end[1]) || (a == l->end[1] && b == l->end[0]);
-    return !joins ? 0 : l->of_devices ? 3 : 2;
+    return !joins ? 0 : l->kind[0] == END_DEVICE ? 3 : 2;
 }
 
 int32_t cluster_link(const struct cluster *c, int32_t from, int32_t to, int32_t *direction)

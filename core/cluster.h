@@ -11,10 +11,20 @@
  *     - {name: bus, between: [a], bandwidth: 8 GB/s, latency: 5 us}          # among the devices of one node
  *     - {name: lan, between: [a, b], bandwidth: 1 GB/s, latency: 50 us, duplex: half, sharing: fifo}
  *     - {name: pair, between: [a.0, b.1], …}                                # exactly these two devices
+ *   switches:                                                               # for networks of more than one hop
+ *     - {name: nvs}
+ *     - {name: core}
+ *   links:                                                                  # … and links that end at a switch
+ *     - {name: up, between: [a.0, nvs], …}                                  # one device
+ *     - {name: out, between: [b, core], …}                                  # any device of the node
+ *     - {name: trunk, between: [nvs, core], …}                              # two switches
  * Devices are named node.index in order of appearance. The link of two devices is the most specific
  * one: their own pair, then their nodes, then `between: [one node]`. A link is one resource per
  * direction (full duplex) or one in all (half); whoever's messages cross it share it: fifo, one
  * message after the other in order of readiness, or fair, equal shares of the bandwidth.
+ * Devices that no link joins directly are joined through switches (core/topology.h); such a cluster is planned and
+ * simulated only where it is emulated. PCIe switches, NVLink switches and network cards are all switches here. Devices and
+ * nodes pass nothing on.
  * A type with a slowdown is emulated on the host; links between emulated devices are emulated too:
  * a cluster is emulated as a whole or not at all (mixing is an error). A link without bandwidth is
  * measured by `musher profile` on a real cluster (real links only).
@@ -60,6 +70,8 @@ struct node_spec {
 
 enum link_sharing { LINK_FIFO, LINK_FAIR };
 
+enum link_end { END_NODE, END_DEVICE, END_SWITCH };
+
 struct link {
     const char *name;
     double bandwidth_Bps; /* one direction; 0 = not stated */
@@ -68,18 +80,19 @@ struct link {
     bool blocking;            /* `overlap: false` */
     enum link_sharing sharing;
     int32_t n_ends;
-    int32_t end[2]; /* nodes, or devices where of_devices; n_ends 1: inside node end[0] */
-    bool of_devices;
+    enum link_end kind[2]; /* without a switch both are alike */
+    int32_t end[2];        /* nodes, devices or switches by kind; n_ends 1: inside node end[0] */
 };
 
 struct cluster {
     const char *name;
     bool emulated;
-    int32_t n_types, n_nodes, n_devices, n_links;
+    int32_t n_types, n_nodes, n_devices, n_links, n_switches;
     struct device_type *types;
     struct node_spec *nodes;
     struct device *devices;
     struct link *links;
+    const char **switches; /* (n_switches) names */
 };
 
 MUST_CHECK enum status cluster_parse(struct arena *a, const struct node *root, struct cluster *out,
@@ -88,10 +101,10 @@ MUST_CHECK enum status cluster_read(struct arena *a, const char *path, struct cl
                                     struct error *err);
 /* YAML in canonical form, each line indented by indent spaces; cluster_parse reads it back. */
 void cluster_write(FILE *out, const struct cluster *c, int indent);
-/* Name of a link's end, 0 or 1: a node or a device. */
+/* Name of a link's end, 0 or 1: a node, a device or a switch. */
 const char *cluster_link_end(const struct cluster *c, const struct link *l, int i);
 int32_t cluster_device(const struct cluster *c, const char *name); /* -1 where unknown */
-/* Link from one device to another and its direction (0: end[0] → end[1] or lower → higher device; 1: back). -1 where none. */
+/* The one link from one device to another, no switch between, and its direction (0: end[0] → end[1] or lower → higher device; 1: back). -1 where none. */
 int32_t cluster_link(const struct cluster *c, int32_t from, int32_t to, int32_t *direction);
 
 #endif

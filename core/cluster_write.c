@@ -95,6 +95,12 @@ void cluster_write(FILE *out, const struct cluster *c, int indent)
         write_key(out, indent, "  - ");
         write_node(out, c, &c->nodes[i]);
     }
+    if (c->n_switches) write_key(out, indent, "switches:\n");
+    for (int32_t i = 0; i < c->n_switches; i++) {
+        write_key(out, indent, "  - {name: ");
+        canonical_text(out, c->switches[i]);
+        fputs("}\n", out);
+    }
     if (c->n_links) write_key(out, indent, "links:\n");
     for (int32_t i = 0; i < c->n_links; i++) {
         write_key(out, indent, "  - ");

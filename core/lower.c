@@ -32,17 +32,6 @@ enum status lower_error(const struct lowering *l, const struct stage_build *b, s
                      b->replica, b->stage, message);
 }
 
-enum status lower_link(const struct lowering *l, const struct stage_build *from,
-                       const struct stage_build *to, int32_t *link, int32_t *direction,
-                       struct error *err)
-{
-    const struct cluster *c = &l->plan->cluster;
-    *link = cluster_link(c, from->plan->device, to->plan->device, direction);
-    if (*link >= 0) return OK;
-    return lower_error(l, from, err, ERR_INPUT, "no link from %s to %s",
-                       c->devices[from->plan->device].name, c->devices[to->plan->device].name);
-}
-
 enum status lower_graph(struct arena *a, const struct job *j, int64_t microbatch,
                         struct graph **out, struct error *err)
 {
@@ -86,17 +75,7 @@ static void copy_cluster(struct lowering *l)
                                                 .slowdown = t->slowdown,
                                                 .memory_bytes = t->memory_bytes};
     }
-    p->n_links = c->n_links;
-    p->links = ARENA_ARRAY(l->a, struct program_link, (size_t)c->n_links);
-    for (int32_t i = 0; i < c->n_links; i++) {
-        const struct link *k = &c->links[i];
-        p->links[i] = (struct program_link){.name = k->name,
-                                            .bandwidth_Bps = k->bandwidth_Bps,
-                                            .latency_s = k->latency_s,
-                                            .half_duplex = k->half_duplex,
-                                            .emulated = c->emulated,
-                                            .sharing = (int32_t)k->sharing};
-    }
+    lower_links(l);
 }
 
 static const struct device_type *type_of(const struct lowering *l, int32_t device)
@@ -446,7 +425,7 @@ enum status lower_plan_graph(struct arena *a, const struct plan *p, const struct
 enum status lower_plan(struct arena *a, const struct plan *p, const struct lower_options *o,
                        struct program *out, struct error *err)
 {
-    struct graph *g;
+    struct graph *g = NULL;
     TRY(lower_training_graph(a, &p->job, p->microbatch, o, &g, err));
     return lower_plan_graph(a, p, g, o, out, err);
 }

@@ -88,6 +88,7 @@ struct lowering {
     int32_t *unit_of;  /* (n_tensors): unit of a parameter gradient, else -1 */
     int32_t *use_unit; /* (n_tensors, 2): units of a parameter's uses, -1 */
     struct group_plan *group_plans;
+    struct lower_routes *routes;
     int32_t *gradient_cut; /* (n_layers): gradient that crosses back after layer k, -1 none */
 
     /* Of the stage at hand, reset by lower_slots. (n_tensors) each. */
@@ -117,8 +118,10 @@ static inline enum part op_part(const struct stage_build *b, const struct graph_
            : b->split && op->phase == PHASE_W ? PART_WEIGHT
                                               : PART_BACK;
 }
-/* The link that carries from one device to another, ERR_INPUT naming both where none does. */
-MUST_CHECK enum status lower_link(const struct lowering *l, const struct stage_build *from,
+/* lower_links.c: the cluster's links; then the link that carries from one stage's device to another's, or the route,
+ * which is added where it is new. ERR_INPUT naming both devices where neither is. */
+void lower_links(struct lowering *l);
+MUST_CHECK enum status lower_link(struct lowering *l, const struct stage_build *from,
                                   const struct stage_build *to, int32_t *link, int32_t *direction,
                                   struct error *err);
 

@@ -84,6 +84,13 @@ struct program_link {
     int32_t sharing; /* enum link_sharing */
     double
         compute_slowdown; /* operators at both ends take 1 + this times as long while a message moves; infinite: they stop */
+    /* A route: n_hops >= 2 links of this list that are no routes, in order of passage in direction 0, and each one's own
+     * direction then; 0: a link. It has no bandwidth and no latency of its own. Its hops are behind one another in space,
+     * not in time: a message moves on all of them at once, at the rate of the one that gives it least, and arrives the
+     * sum of their latencies after it has left. All its hops are shared fairly, by whoever crosses them, even where the
+     * cluster says fifo: no order of messages on one hop could be kept on all. */
+    int32_t n_hops;
+    int32_t *hop, *hop_direction;
 };
 
 enum slot_class {

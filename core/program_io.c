@@ -67,9 +67,22 @@ static enum status read_device(struct reader *r, struct program *p, int32_t i)
     return words_list(r, p->lanes[i].n_stages, p->n_stages - 1, p->lanes[i].stages);
 }
 
+static enum status read_route(struct reader *r, const struct program *p, struct program_link *k)
+{
+    *k = (struct program_link){.emulated = p->emulated, .sharing = LINK_FAIR};
+    TRY(words_start(r, "route"));
+    TRY(words_name(r, &k->name));
+    TRY(words_count(r, &k->n_hops));
+    k->hop = ARENA_ARRAY(r->a, int32_t, (size_t)k->n_hops);
+    k->hop_direction = ARENA_ARRAY(r->a, int32_t, (size_t)k->n_hops);
+    TRY(words_list(r, k->n_hops, INT32_MAX, k->hop));
+    return words_list(r, k->n_hops, 1, k->hop_direction);
+}
+
 static enum status read_link(struct reader *r, struct program *p, int32_t i)
 {
     struct program_link *k = &p->links[i];
+    if (words_next_is(r, "route")) return read_route(r, p, k);
     TRY(words_start(r, "link"));
     TRY(words_name(r, &k->name));
     TRY(words_double(r, &k->bandwidth_Bps));

@@ -315,6 +315,20 @@ static enum status check_channel(struct check *c, int32_t index, int64_t *messag
     return OK;
 }
 
+static enum status check_link(struct check *c, int32_t index)
+{
+    const struct program *p = c->p;
+    const struct program_link *k = &p->links[index];
+    c->where = (struct program_place){SECTION_LINK, index, 0};
+    NEED(k->bandwidth_Bps >= 0 && k->latency_s >= 0 && in(k->sharing, LINK_FAIR + 1),
+         "link %s: out of range", k->name);
+    NEED(k->n_hops == 0 || k->n_hops > 1, "route %s: of %" PRId32 " links", k->name, k->n_hops);
+    for (int32_t i = 0; i < k->n_hops; i++)
+        NEED(in(k->hop[i], p->n_links) && !p->links[k->hop[i]].n_hops && in(k->hop_direction[i], 2),
+             "route %s: its link %" PRId32 " is none", k->name, i);
+    return OK;
+}
+
 static enum status check_links(const struct check *c, const struct group *g, int32_t i)
 {
     bool chain = g->algorithm == GROUP_CHAIN,
@@ -476,12 +490,7 @@ static enum status check_all(struct check *c)
              p->devices[i].name);
         TRY(check_stages_of(c, i));
     }
-    for (int32_t i = 0; i < p->n_links; i++) {
-        c->where = (struct program_place){SECTION_LINK, i, 0};
-        NEED(p->links[i].bandwidth_Bps >= 0 && p->links[i].latency_s >= 0 &&
-                 in(p->links[i].sharing, LINK_FAIR + 1),
-             "link %s: out of range", p->links[i].name);
-    }
+    for (int32_t i = 0; i < p->n_links; i++) TRY(check_link(c, i));
     int64_t buffers = 0, messages = 0;
     for (int32_t i = 0; i < p->n_channels; i++) TRY(check_channel(c, i, &messages));
     for (int32_t i = 0; i < p->n_stages; i++) TRY(check_stage(c, i, &buffers));

@@ -63,7 +63,7 @@ enum status words_int64(struct reader *r, int64_t min, int64_t max, int64_t *out
 
 enum status words_int(struct reader *r, int64_t min, int64_t max, int32_t *out)
 {
-    int64_t x;
+    int64_t x = 0;
     TRY(words_int64(r, min, max, &x));
     *out = (int32_t)x;
     return OK;
@@ -71,7 +71,7 @@ enum status words_int(struct reader *r, int64_t min, int64_t max, int32_t *out)
 
 enum status words_bool(struct reader *r, bool *out)
 {
-    int32_t x;
+    int32_t x = 0;
     TRY(words_int(r, 0, 1, &x));
     *out = x;
     return OK;
@@ -168,6 +168,14 @@ enum status words_shape(struct reader *r, struct shape *s)
     TRY(words_int(r, 0, SHAPE_RANK_MAX, &s->rank));
     for (int32_t i = 0; i < s->rank; i++) TRY(words_int64(r, 0, INT64_C(1) << 40, &s->dim[i]));
     return OK;
+}
+
+bool words_next_is(const struct reader *r, const char *word)
+{
+    const char *at = r->at + (r->line > 0);
+    size_t n = strlen(word);
+    return at < r->end && (size_t)(r->end - at) > n && !strncmp(at, word, n) &&
+           (at[n] == ' ' || at[n] == '\n');
 }
 
 enum status words_start(struct reader *r, const char *word)

@@ -22,6 +22,7 @@ struct reader {
 enum status words_broken(const struct reader *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
 /* The next line begins with this word. */
 MUST_CHECK enum status words_start(struct reader *r, const char *word);
+bool words_next_is(const struct reader *r, const char *word); /* whether it does */
 MUST_CHECK enum status words_short(struct reader *r, char *buffer, size_t size);
 MUST_CHECK enum status words_int64(struct reader *r, int64_t min, int64_t max, int64_t *out);
 MUST_CHECK enum status words_int(struct reader *r, int64_t min, int64_t max, int32_t *out);

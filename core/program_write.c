@@ -68,6 +68,13 @@ static void write_devices(FILE *out, const struct program *p)
     }
     for (int32_t i = 0; i < p->n_links; i++) {
         const struct program_link *k = &p->links[i];
+        if (k->n_hops) {
+            fprintf(out, "route");
+            put_name(out, k->name), put(out, k->n_hops);
+            put_list(out, k->hop, k->n_hops), put_list(out, k->hop_direction, k->n_hops);
+            fputc('\n', out);
+            continue;
+        }
         fprintf(out, "link");
         put_name(out, k->name), put_double(out, k->bandwidth_Bps), put_double(out, k->latency_s);
         put(out, k->half_duplex), put(out, k->emulated), put(out, k->sharing);

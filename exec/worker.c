@@ -113,6 +113,12 @@ static enum status check_program(const struct worker *w, struct error *err)
 {
     for (int32_t i = 0; i < w->n_chunks; i++) TRY(check_inputs(w, w->chunks[i].stage, err));
     for (int32_t i = 0; i < w->n_chunks; i++) TRY(check_kernels(w->chunks[i].stage, err));
+    for (int32_t i = 0; w->p->emulated && i < w->p->n_links; i++)
+        if (w->p->links[i].n_hops)
+            return error_set(err, ERR_INPUT,
+                             "route %s goes through switches; those of an emulated cluster are "
+                             "simulated only",
+                             w->p->links[i].name);
     for (int32_t i = 0; i < w->p->n_channels; i++)
         if (w->p->channels[i].bytes > INT32_MAX)
             return error_set(err, ERR_INPUT,

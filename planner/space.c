@@ -2,6 +2,7 @@
 
 #include "core/arena.h"
 #include "core/gradient.h"
+#include "core/topology.h"
 
 /* i and j are interchangeable where exchanging them changes nothing the search can see: same type,
  * and the same time of any message to and from every third device, and between them both ways. */
@@ -16,51 +17,95 @@ static bool same_link(const struct space *s, int32_t a, int32_t b, int32_t c, in
 /* Links are shared resources: two devices whose messages queue on different links are only alike
  * where nobody else shares them, so the identity of the link must agree too, unless both have it to
  * themselves. */
-static bool same_resource(const struct space *s, int32_t i, int32_t j, int32_t other)
+static bool owns(const struct cluster *c, int32_t device, int32_t link)
 {
-    int32_t direction = 0;
-    int32_t a = cluster_link(s->cluster, i, other, &direction),
-            b = cluster_link(s->cluster, j, other, &direction);
-    return a == b;
+    const struct link *l = &c->links[link];
+    return (l->kind[0] == END_DEVICE && l->end[0] == device) ||
+           (l->kind[1] == END_DEVICE && l->end[1] == device);
 }
 
-static bool interchangeable(const struct space *s, int32_t i, int32_t j)
+/* Two links that nobody crosses but i, and nobody but j, and that cost alike. */
+static bool own_links(const struct cluster *c, int32_t i, int32_t a, int32_t j, int32_t b)
+{
+    const struct link *x = &c->links[a], *y = &c->links[b];
+    return owns(c, i, a) && owns(c, j, b) && x->bandwidth_Bps == y->bandwidth_Bps &&
+           x->latency_s == y->latency_s && x->half_duplex == y->half_duplex && x->stated &&
+           y->stated;
+}
+
+static bool same_resource(const struct space *s, struct topology *t, int32_t i, int32_t j,
+                          int32_t other)
+{
+    const struct cluster *c = s->cluster;
+    struct route a, b;
+    bool linked = topology_route(t, i, other, &a);
+    if (linked != topology_route(t, j, other, &b)) return false;
+    if (!linked) return true;
+    if (a.n_hops != b.n_hops) return false;
+    for (int32_t k = 0; k < a.n_hops; k++)
+        if (a.link[k] != b.link[k] && (a.n_hops == 1 || !own_links(c, i, a.link[k], j, b.link[k])))
+            return false;
+    return true;
+}
+
+static bool interchangeable(const struct space *s, struct topology *t, int32_t i, int32_t j)
 {
     const struct device *d = s->cluster->devices;
     if (d[i].type != d[j].type || !same_link(s, i, j, j, i)) return false;
     for (int32_t k = 0; k < s->n_devices; k++) {
         if (k == i || k == j) continue;
-        if (!same_link(s, i, k, j, k) || !same_link(s, k, i, k, j) || !same_resource(s, i, j, k))
+        if (!same_link(s, i, k, j, k) || !same_link(s, k, i, k, j) || !same_resource(s, t, i, j, k))
             return false;
     }
     return true;
 }
 
-static void find_classes(struct space *s)
+static void find_classes(struct space *s, struct topology *t)
 {
     for (int32_t i = 0; i < s->n_devices; i++) {
         s->class_of[i] = i;
         for (int32_t j = 0; j < i; j++)
-            if (interchangeable(s, i, j)) {
+            if (interchangeable(s, t, i, j)) {
                 s->class_of[i] = s->class_of[j];
                 break;
             }
     }
 }
 
+/* A message on several links goes at the pace of the slowest and arrives after all their latencies (sim/network.h). */
+static enum status route_cost(const struct space *s, const struct route *r, struct cost_link *out,
+                              struct error *err)
+{
+    TRY(cost_link(s->cost, r->link[0], out, err));
+    for (int32_t i = 1; i < r->n_hops; i++) {
+        struct cost_link hop;
+        TRY(cost_link(s->cost, r->link[i], &hop, err));
+        if (hop.bandwidth_Bps < out->bandwidth_Bps) out->bandwidth_Bps = hop.bandwidth_Bps;
+        out->latency_ns += hop.latency_ns;
+    }
+    return OK;
+}
+
 static enum status find_links(struct arena *a, struct space *s, struct error *err)
 {
     size_t n = (size_t)s->n_devices * (size_t)s->n_devices;
+    struct arena *own = arena_new();
+    struct topology *t = topology_new(own, s->cluster);
+    enum status st = OK;
     s->linked = ARENA_ARRAY(a, bool, n);
     s->link = ARENA_ARRAY(a, struct cost_link, n);
     for (int32_t i = 0; i < s->n_devices; i++)
-        for (int32_t j = 0; j < s->n_devices; j++) {
-            int32_t direction = 0, link = i == j ? -1 : cluster_link(s->cluster, i, j, &direction);
-            int64_t at = (int64_t)i * s->n_devices + j;
-            s->linked[at] = link >= 0;
-            if (link >= 0) TRY(cost_link(s->cost, link, &s->link[at], err));
+        for (int32_t j = i + 1; j < s->n_devices && st == OK; j++) {
+            struct route r;
+            size_t at = (size_t)i * (size_t)s->n_devices + (size_t)j,
+                   back = (size_t)j * (size_t)s->n_devices + (size_t)i;
+            s->linked[at] = s->linked[back] = topology_route(t, i, j, &r);
+            if (s->linked[at]) st = route_cost(s, &r, &s->link[at], err);
+            s->link[back] = s->link[at];
         }
-    return OK;
+    if (st == OK && s->n_devices <= SPACE_DEVICES_MAX) find_classes(s, t);
+    arena_free(own);
+    return st;
 }
 
 /* Behind the operator that makes the gradient which crosses to the layer before, a layer computes
@@ -118,9 +163,7 @@ enum status space_make(struct arena *a, const struct job *j, const struct cluste
             for (int32_t last = first; last < n; last++)
                 TRY(sim_stage(table, first, last, t,
                               &out->stage[((int64_t)t * n + first) * n + last], err));
-    TRY(find_links(a, out, err));
-    if (c->n_devices <= SPACE_DEVICES_MAX) find_classes(out);
-    return OK;
+    return find_links(a, out, err);
 }
 
 int64_t space_transfer_ns(const struct space *s, int32_t from, int32_t to, int32_t cut)

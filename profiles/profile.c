@@ -408,9 +408,10 @@ static bool curve_between(const struct profile *p, const struct cluster *c, cons
     int32_t first[2], n[2];
     if (!p->n_links || !c->n_devices) return false;
     for (int k = 0; k < 2; k++) {
-        int32_t end = l->end[l->n_ends > 1 ? k : 0];
-        first[k] = l->of_devices ? end : c->nodes[end].first_device;
-        n[k] = l->of_devices ? 1 : c->nodes[end].n_devices;
+        int32_t side = l->n_ends > 1 ? k : 0, end = l->end[side];
+        if (l->kind[side] == END_SWITCH) return false;
+        first[k] = l->kind[side] == END_DEVICE ? end : c->nodes[end].first_device;
+        n[k] = l->kind[side] == END_DEVICE ? 1 : c->nodes[end].n_devices;
     }
     bool any = false;
     for (int32_t i = 0; i < n[0]; i++)

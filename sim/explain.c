@@ -155,6 +155,8 @@ static enum status try_factor(struct arena *scratch, const struct program *p, st
     struct sim_result r;
     for (int32_t i = 0; i < counts[w->kind]; i++) f[i] = 1;
     f[w->index] = factor;
+    for (int32_t i = 0; w->kind == EXPLAIN_WHAT_LINK && i < p->links[w->index].n_hops; i++)
+        f[p->links[w->index].hop[i]] = factor; /* a route is its links */
     TRY(sim_run(scratch, p, k, &tried, &r, err));
     *out_ns = r.iteration_ns;
     return OK;

@@ -4,6 +4,7 @@
 #include "core/arena.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 struct told_part *told_part_at(const struct told *t, int32_t group, int32_t step, int32_t member,
@@ -31,8 +32,18 @@ int32_t told_member(const struct told *t, int32_t group, int32_t lane)
 static enum status use_link(struct told *t, int32_t link, struct error *err)
 {
     if (link < 0 || t->links[link].bandwidth_Bps > 0) return OK;
-    int32_t found = cost_link_index(t->cost, link, t->program->links[link].name);
-    return cost_link(t->cost, found, &t->links[link], err);
+    const struct program_link *l = &t->program->links[link];
+    if (!l->n_hops)
+        return cost_link(t->cost, cost_link_index(t->cost, link, l->name), &t->links[link], err);
+    /* A route: as fast as its slowest link, as late as all of them together. */
+    struct cost_link all = {.bandwidth_Bps = INFINITY};
+    for (int32_t i = 0; i < l->n_hops; i++) {
+        TRY(use_link(t, l->hop[i], err));
+        all.bandwidth_Bps = fmin(all.bandwidth_Bps, t->links[l->hop[i]].bandwidth_Bps);
+        all.latency_ns += t->links[l->hop[i]].latency_ns;
+    }
+    t->links[link] = all;
+    return OK;
 }
 
 static enum status use_links(struct told *t, struct error *err)

@@ -99,15 +99,24 @@ static int32_t *users_of(const struct folding *f, int32_t link, int32_t directio
     return &f->users[2 * link + (f->p->links[link].half_duplex ? 0 : direction)];
 }
 
+static void use(struct folding *f, int32_t link, int32_t direction)
+{
+    const struct program_link *l = &f->p->links[link];
+    ++*users_of(f, link, direction);
+    /* A route shares its hops fairly: they are nobody's own. */
+    for (int32_t i = 0; i < l->n_hops; i++)
+        for (int32_t d = 0; d < 2; d++) *users_of(f, l->hop[i], d) += 2;
+}
+
 static void count_users(struct folding *f)
 {
     const struct program *p = f->p;
     for (int32_t i = 0; i < p->n_channels; i++)
-        if (p->channels[i].link >= 0) ++*users_of(f, p->channels[i].link, p->channels[i].direction);
+        if (p->channels[i].link >= 0) use(f, p->channels[i].link, p->channels[i].direction);
     for (int32_t i = 0; i < p->n_groups; i++) {
         const struct group *g = &p->groups[i];
         for (int32_t m = 0; !g->each_call && g->link && m < g->n_members; m++)
-            if (g->link[m] >= 0) ++*users_of(f, g->link[m], g->direction[m]);
+            if (g->link[m] >= 0) use(f, g->link[m], g->direction[m]);
     }
 }
 
@@ -115,7 +124,7 @@ static bool alone(const struct folding *f, int32_t link, int32_t direction)
 {
     if (link < 0) return true;
     const struct program_link *l = &f->p->links[link];
-    return *users_of(f, link, direction) == 1 && l->sharing == LINK_FIFO &&
+    return *users_of(f, link, direction) == 1 && l->sharing == LINK_FIFO && !l->n_hops &&
            !(l->compute_slowdown > 0);
 }
 

@@ -4,11 +4,13 @@
  * bytes ÷ bandwidth and arrives `latency` after that.
  * FIFO: messages become ready in order of time (the event queue's), so the passage of a message is known as soon as it
  * is ready: it starts when the link is free of all that were ready before. No event marks its end.
- * Fair: the messages on the resource share it equally. What is left of each is kept in 1/5040 ns of the whole link: 5040
- * is divided by 1 … 10, so up to ten messages at once are shared without any rounding and more lose less than a
- * nanosecond at a change. Each start and end moves the ends of all others; overtaken end events are told by their stamp.
+ * Fair: the messages on the resource share it equally, as a fluid (sim/flows.h).
+ * Routes: a message occupies all links of its route at once; it has the same rate on all of them, max-min fair beside all
+ * others, and arrives the sum of their latencies after it has left. A link that a route of the program crosses is fair for
+ * everybody. Its occupancy is that of the slowest link, in whole nanoseconds: alone, it takes exactly so long.
+ * A fair message's end is rounded once, to the nearest nanosecond, when it is told.
  * Latency is a property of the way, not of the queue: it never delays the next message.
- * Cost: FIFO O(1) a message, fair O(messages on the resource) a start or end.
+ * Cost: FIFO O(1) a message, fair as sim/flows.h.
  */
 #ifndef SIM_NETWORK_H
 #define SIM_NETWORK_H

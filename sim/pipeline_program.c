@@ -51,8 +51,8 @@ static enum status find_link(struct builder *b, int32_t from, int32_t to, int64_
                                            .latency_s = latency_s,
                                            .stated = true,
                                            .sharing = b->sharing};
-    p->links[p->n_links++] =
-        (struct program_link){name, 1e9, latency_s, false, false, (int32_t)b->sharing, 0};
+    p->links[p->n_links++] = (struct program_link){
+        .name = name, .bandwidth_Bps = 1e9, .latency_s = latency_s, .sharing = (int32_t)b->sharing};
     return OK;
 }
 

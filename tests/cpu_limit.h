@@ -1,4 +1,5 @@
-/* tests/cpu_limit.h - a test's process may use one second of CPU time, whatever else the machine does meanwhile. */
+/* tests/cpu_limit.h - a test's process may use one second of CPU time, whatever else the machine does meanwhile
+ * (more where it is built without optimization or with sanitizers). */
 #ifndef TESTS_CPU_LIMIT_H
 #define TESTS_CPU_LIMIT_H
 
@@ -6,7 +7,7 @@
 
 #include <sys/resource.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
 #define CPU_SECONDS 8
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)

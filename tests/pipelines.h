@@ -202,13 +202,12 @@ static inline void pipes_links(struct pipes_made *m, const struct pipes *in)
                                             .stated = true,
                                             .half_duplex = in->half_duplex[i],
                                             .sharing = in->sharing};
-        p->links[i] = (struct program_link){name,
-                                            1e9,
-                                            latency_s,
-                                            in->half_duplex[i],
-                                            false,
-                                            (int32_t)in->sharing,
-                                            in->compute_slowdown};
+        p->links[i] = (struct program_link){.name = name,
+                                            .bandwidth_Bps = 1e9,
+                                            .latency_s = latency_s,
+                                            .half_duplex = in->half_duplex[i],
+                                            .sharing = (int32_t)in->sharing,
+                                            .compute_slowdown = in->compute_slowdown};
     }
 }
 

@@ -170,8 +170,9 @@ static inline struct plan plans_random_plan(struct arena *a, uint64_t seed)
 {
     struct plans_random r = {seed, 0};
     int32_t n_replicas = 1 + plans_below(&r, 3);
-    struct plan p =
-        plans_new(a, plans_below(&r, 2) ? "gpt2" : "llama", 1 + plans_below(&r, 3), 5 * n_replicas);
+    int32_t blocks = 1 + plans_below(&r, 3); /* one draw a statement: a compiler may order others */
+    const char *model = plans_below(&r, 2) ? "gpt2" : "llama";
+    struct plan p = plans_new(a, model, blocks, 5 * n_replicas);
     int32_t layers = plans_layers(a, &p);
     if (plans_below(&r, 3) == 0) p.job.optimizer.kind = OPTIMIZER_SGD;
     p.deterministic = plans_below(&r, 3) == 0;

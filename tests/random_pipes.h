@@ -16,8 +16,8 @@ static inline int64_t pipes_draw(struct pipes_random *r, int64_t low, int64_t hi
 static inline struct pipes random_pipes(uint64_t seed)
 {
     struct pipes_random r = {seed, 0};
-    struct pipes in = {.n_stages = (int32_t)pipes_draw(&r, 1, 6),
-                       .microbatches = (int32_t)pipes_draw(&r, 1, 12)};
+    struct pipes in = {.n_stages = (int32_t)pipes_draw(&r, 1, 6)};
+    in.microbatches = (int32_t)pipes_draw(&r, 1, 12);
     int32_t w = 1;
     for (int32_t s = in.n_stages - 1; s >= 0; s--) {
         in.forward_ns[s] = pipes_draw(&r, 0, 50), in.backward_ns[s] = pipes_draw(&r, 0, 100),

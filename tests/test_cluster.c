@@ -229,7 +229,7 @@ START_TEST(awkward_numbers_and_names_survive_writing)
     ck_assert_double_eq(again.types[0].slowdown, c.types[0].slowdown);
     ck_assert_double_eq(again.links[0].bandwidth_Bps, 333333333.3);
     ck_assert_double_eq(again.links[0].latency_s, 1.7e-7);
-    ck_assert(again.links[0].of_devices && again.links[0].sharing == LINK_FAIR);
+    ck_assert(again.links[0].kind[0] == END_DEVICE && again.links[0].sharing == LINK_FAIR);
     ck_assert_int_eq(cluster_device(&again, "1.2"), 2);
 }
 END_TEST

@@ -145,6 +145,47 @@ START_TEST(a_chain_is_followed_to_the_member_that_bound_it)
 }
 END_TEST
 
+START_TEST(what_a_shared_link_gives_to_others_is_contention)
+{
+    /* tests/test_sim.c tells this one: the second activation moves 20 (ready), 70 (the first has left) … 189; alone it
+     * would take 60. */
+    struct pipes in = uniform(3, 2, 10, 1);
+    in.forward_ns[1] = 1, in.forward_ns[2] = 1, in.transfer_ns[0] = in.transfer_ns[1] = 60;
+    in.one_link = true, in.sharing = LINK_FAIR;
+    for (int32_t s = 0; s < 3; s++) in.warmup[s] = 2;
+    struct explain x = explained(pipes_make(arena, &in), 1);
+    piece_is(&x, 0, EXPLAIN_compute, 0, 10);
+    piece_is(&x, 1, EXPLAIN_transfer, 10, 20);
+    piece_is(&x, 2, EXPLAIN_contention, 20, 70);
+    piece_is(&x, 3, EXPLAIN_contention, 70, 129);
+    piece_is(&x, 4, EXPLAIN_transfer, 129, 189);
+    piece_is(&x, 5, EXPLAIN_compute, 189, 190);
+    piece_is(&x, 6, EXPLAIN_transfer, 190, 250);
+}
+END_TEST
+
+START_TEST(a_route_is_as_late_as_its_links_and_is_freed_with_them)
+{
+    struct pipes in = uniform(3, 1, 10, 20);
+    in.transfer_ns[0] = 4, in.latency_ns[0] = 3, in.latency_ns[1] = 2;
+    struct pipes_made *m = pipes_make(arena, &in);
+    int32_t hop[2] = {0, 1}, direction[2] = {0, 0};
+    struct program_link *route = &m->program.links[2];
+    route->n_hops = 2, route->hop = hop, route->hop_direction = direction;
+    m->program.channels[0].link = m->program.channels[1].link = 2;
+    struct explain x = explained(m, 1);
+    struct sim_options o = {.steps = 1};
+    /* d0 and d1: 4 and 5 each way; d1 and d2: 0 and 2 each way. */
+    ck_assert_int_eq(x.iteration_ns, 3 * 30 + 2 * 9 + 2 * 2);
+    ck_assert_int_eq(x.links[2].path_ns, 18);
+    ck_assert_int_eq(x.kind_ns[EXPLAIN_latency], 2 * 5 + 2 * 2);
+    ck_assert_int_eq(explain_what_if(&m->program, m->cost, &o, 100, &x, NULL), OK);
+    for (size_t i = 0; i < x.n_what; i++)
+        if (x.what[i].kind == EXPLAIN_WHAT_LINK && x.what[i].index == 2)
+            ck_assert_int_eq(x.what[i].free_ns, 3 * 30); /* its second link is d1's and d2's too */
+}
+END_TEST
+
 /* What must hold of any explanation. */
 static void sound(const struct program *p, const struct sim_result *r, const struct explain *x)
 {
@@ -193,7 +234,8 @@ END_TEST
 START_TEST(the_pieces_tile_the_iteration_of_any_plan)
 {
     for (uint64_t seed = 0; seed < (test_long() ? 3000 : 150); seed++) {
-        struct plan plan = plans_random_plan(arena, seed);
+        struct plan plan =
+            seed % 3 ? plans_random_plan(arena, seed) : plans_random_chunks(arena, seed);
         struct program *p = plans_lower(arena, &plan, seed % 2);
         struct profile profile;
         struct sim_result r;
@@ -278,6 +320,8 @@ Suite *explain_suite(void)
     tcase_add_test(t, a_buffer_that_is_not_free_and_a_receive_that_is_not_posted_are_causes);
     tcase_add_test(t, a_collective_waits_for_its_slowest_member);
     tcase_add_test(t, a_chain_is_followed_to_the_member_that_bound_it);
+    tcase_add_test(t, what_a_shared_link_gives_to_others_is_contention);
+    tcase_add_test(t, a_route_is_as_late_as_its_links_and_is_freed_with_them);
     tcase_add_test(t, the_pieces_tile_the_iteration_of_any_pipeline);
     tcase_add_test(t, the_pieces_tile_the_iteration_of_any_plan);
     tcase_add_test(t, what_if_is_simulated_and_sorted_by_gain);

@@ -1,11 +1,13 @@
-/* Very many events at one instant, very many steps, and factors that are none: it ends, within a second of CPU time. */
+/* Very long pipelines, very many events at one instant, very many steps, and factors that are none: it ends, within a second of CPU time. */
 #include "tests/cpu_limit.h"
 #include "tests/pipelines.h"
+#include "tests/w1.h"
 
 #include <math.h>
 
 static struct arena *arena;
-static void setup(void) { arena = arena_new(), cpu_limit(); }
+static void setup(void) { arena = arena_new(); }
+static void setup_limited(void) { setup(), cpu_limit(); }
 static void teardown(void) { arena_free(arena); }
 
 static const struct {
@@ -113,17 +115,29 @@ START_TEST(more_steps_than_anybody_wants_end_where_they_repeat)
 }
 END_TEST
 
+START_TEST(long_pipelines_end_when_they_are_known_to)
+{
+    struct pipes_made *m =
+        w1_make(arena, w1_known[_i].stages, w1_known[_i].microbatches, w1_known[_i].mixed);
+    ck_assert_int_eq(pipes_run(m, 1, false).makespan_ns, w1_known[_i].makespan_ns);
+}
+END_TEST
+
 Suite *sim_instants_suite(void)
 {
     Suite *s = suite_create("sim/sim, many at once");
     TCase *t = tcase_create("all");
-    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_checked_fixture(t, setup_limited, teardown);
     tcase_add_loop_test(t, a_factor_that_is_none_is_refused, 0, N_SCALES);
     tcase_add_test(t, a_million_messages_at_one_instant_are_simulated);
     tcase_add_test(t, a_million_operators_of_no_length_are_simulated);
     tcase_add_test(t, the_last_of_half_a_million_that_is_missing_is_named);
     tcase_add_test(t, a_program_without_calls_takes_no_time);
     tcase_add_test(t, more_steps_than_anybody_wants_end_where_they_repeat);
+    suite_add_tcase(s, t);
+    t = tcase_create("long");
+    tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_loop_test(t, long_pipelines_end_when_they_are_known_to, 0, W1_KNOWN);
     suite_add_tcase(s, t);
     return s;
 }

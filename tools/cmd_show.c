@@ -99,6 +99,10 @@ static void show_cluster(const struct cluster *c, bool as_json)
             const struct link *l = &c->links[i];
             json_put_object_line(&out, NULL);
             json_put_text(&out, "name", l->name);
+            json_put_list_line(&out, "between");
+            for (int32_t e = 0; e < l->n_ends; e++)
+                json_put_text(&out, NULL, cluster_link_end(c, l, e));
+            json_close(&out);
             if (l->stated)
                 json_put_double(&out, "bandwidth_Bps", l->bandwidth_Bps);
             else
@@ -108,6 +112,9 @@ static void show_cluster(const struct cluster *c, bool as_json)
             json_put_text(&out, "sharing", l->sharing == LINK_FAIR ? "fair" : "fifo");
             json_close(&out);
         }
+        json_close(&out);
+        json_put_list(&out, "switches");
+        for (int32_t i = 0; i < c->n_switches; i++) json_put_text(&out, NULL, c->switches[i]);
         json_close(&out);
         common_json_end(&out);
         return;
@@ -123,7 +130,8 @@ static void show_cluster(const struct cluster *c, bool as_json)
     for (int32_t i = 0; i < c->n_links; i++) {
         const struct link *l = &c->links[i];
         char rate[32], latency[32];
-        printf("  %-10s %s, %s, %s duplex, %s\n", l->name,
+        printf("  %-10s %s%s%s: %s, %s, %s duplex, %s\n", l->name, cluster_link_end(c, l, 0),
+               l->n_ends > 1 ? " - " : "", l->n_ends > 1 ? cluster_link_end(c, l, 1) : "",
                l->stated ? units_print_bytes_per_s(rate, l->bandwidth_Bps)
                          : "not stated: to be measured",
                units_print_ns(latency, ns_from_s(l->latency_s)), l->half_duplex ? "half" : "full",

@@ -90,10 +90,12 @@ static struct cluster part_of(struct arena *a, const struct plan *p, const int64
     }
     for (int32_t i = 0; i < c->n_links; i++) {
         struct link l = c->links[i];
-        if (l.of_devices) {
-            l.end[0] = now[l.end[0]], l.end[1] = now[l.end[1]];
-            if (l.end[0] < 0 || l.end[1] < 0) continue;
+        bool there = true;
+        for (int k = 0; k < l.n_ends; k++) {
+            if (l.kind[k] == END_DEVICE) l.end[k] = now[l.end[k]];
+            there &= l.end[k] >= 0;
         }
+        if (!there) continue;
         out.links[out.n_links++] = l;
     }
     return out;

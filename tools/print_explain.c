@@ -8,6 +8,8 @@
 
 enum { MOST_ROWS = 12, MOST_HOLDERS = 5, MOST_WHAT = 12 };
 
+#define STRAGGLES 1.05 /* times the median of its peers: a healthy device's steps differ by less */
+
 static double percent(int64_t part, int64_t whole)
 {
     return whole > 0 ? 100.0 * (double)part / (double)whole : 0;
@@ -76,7 +78,11 @@ static void text_devices(struct arena *a, const struct program *p, const struct 
                    percent(d->idle_ns[k], x->iteration_ns));
             any = true;
         }
-        printf("%s\n", any ? "" : " never");
+        printf("%s", any ? "" : " never");
+        if (d->replica_peers && (double)d->busy_ns > STRAGGLES * (double)d->peers_ns && d->peers_ns)
+            printf("; computes %.2f times as long as its peers in other replicas",
+                   (double)d->busy_ns / (double)d->peers_ns);
+        printf("\n");
     }
     const struct explain_device *b = &x->devices[x->busiest];
     printf("busiest: %s computes %s", p->devices[x->busiest].name, ns(a, b->busy_ns));

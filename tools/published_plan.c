@@ -129,7 +129,7 @@ static void add_link(struct layout *l, int32_t from, int32_t to, int64_t ports, 
         .stated = true,
         .n_ends = 2,
         .end = {low, high},
-        .of_devices = true};
+        .kind = {END_DEVICE, END_DEVICE}};
 }
 
 static void make_links(struct layout *l)

@@ -1,0 +1,110 @@
+/* core/lower_links.c - links of the cluster, and routes over several of them, as links of the program.
+ *
+ * Links keep their places; each pair of devices that meets through switches has one route behind them, direction 0 from
+ * the device that stands first in the cluster.
+ */
+#include "core/lower_internal.h"
+
+#include "core/arena.h"
+#include "core/topology.h"
+
+#include <string.h>
+
+struct lower_routes {
+    struct topology *topology;
+    size_t capacity; /* of the program's links */
+    int32_t n,
+        *slots; /* link of each pair met so far, or -1: open hash of a power of two, at most half full */
+    int32_t n_slots;
+    int32_t (*pair)[2]; /* (n) devices; the k-th pair's route is link c->n_links + k */
+    size_t pair_capacity;
+};
+
+void lower_links(struct lowering *l)
+{
+    const struct cluster *c = &l->plan->cluster;
+    struct program *p = l->p;
+    p->n_links = c->n_links;
+    p->links = ARENA_ARRAY(l->a, struct program_link, (size_t)c->n_links);
+    for (int32_t i = 0; i < c->n_links; i++) {
+        const struct link *k = &c->links[i];
+        p->links[i] = (struct program_link){.name = k->name,
+                                            .bandwidth_Bps = k->bandwidth_Bps,
+                                            .latency_s = k->latency_s,
+                                            .half_duplex = k->half_duplex,
+                                            .emulated = c->emulated,
+                                            .sharing = (int32_t)k->sharing};
+    }
+    l->routes = ARENA_ARRAY(l->a, struct lower_routes, 1);
+    *l->routes =
+        (struct lower_routes){.topology = topology_new(l->a, c), .capacity = (size_t)c->n_links};
+}
+
+static int32_t *slot_of(const struct lower_routes *r, int32_t low, int32_t high)
+{
+    uint64_t at = ((uint64_t)low << 32 | (uint32_t)high) * UINT64_C(0x9E3779B97F4A7C15) >> 32;
+    for (;; at++) {
+        int32_t *slot = &r->slots[at & (uint64_t)(r->n_slots - 1)];
+        if (*slot < 0 || (r->pair[*slot][0] == low && r->pair[*slot][1] == high)) return slot;
+    }
+}
+
+static void grow(struct lowering *l)
+{
+    struct lower_routes *r = l->routes;
+    r->n_slots = r->n_slots ? 2 * r->n_slots : 64;
+    r->slots = ARENA_ARRAY(l->a, int32_t, (size_t)r->n_slots);
+    memset(r->slots, -1, sizeof *r->slots * (size_t)r->n_slots);
+    for (int32_t i = 0; i < r->n; i++) *slot_of(r, r->pair[i][0], r->pair[i][1]) = i;
+}
+
+/* "up+core+down", as much as stays readable. */
+static const char *name_of(struct lowering *l, const struct route *way)
+{
+    const struct link *links = l->plan->cluster.links;
+    const char *name = links[way->link[0]].name;
+    for (int32_t i = 1; i < way->n_hops; i++)
+        name =
+            strlen(name) > 80 ? name : arena_printf(l->a, "%s+%s", name, links[way->link[i]].name);
+    return name;
+}
+
+static bool route_link(struct lowering *l, int32_t from, int32_t to, int32_t *link)
+{
+    struct lower_routes *r = l->routes;
+    struct program *p = l->p;
+    struct route way;
+    if (2 * r->n >= r->n_slots) grow(l);
+    int32_t low = from < to ? from : to, high = from < to ? to : from;
+    int32_t *slot = slot_of(r, low, high), known = *slot;
+    *link = l->plan->cluster.n_links + known;
+    if (known >= 0) return true;
+    if (!topology_route(r->topology, low, high, &way)) return false;
+    r->pair = arena_grow(l->a, r->pair, (size_t)r->n, &r->pair_capacity, sizeof *r->pair);
+    r->pair[r->n][0] = low, r->pair[r->n][1] = high;
+    *slot = r->n++;
+    p->links = arena_grow(l->a, p->links, (size_t)p->n_links, &r->capacity, sizeof *p->links);
+    *link = p->n_links++;
+    p->links[*link] = (struct program_link){.name = name_of(l, &way),
+                                            .emulated = l->plan->cluster.emulated,
+                                            .sharing = LINK_FAIR,
+                                            .n_hops = way.n_hops,
+                                            .hop = way.link,
+                                            .hop_direction = way.towards};
+    return true;
+}
+
+enum status lower_link(struct lowering *l, const struct stage_build *from,
+                       const struct stage_build *to, int32_t *link, int32_t *direction,
+                       struct error *err)
+{
+    const struct cluster *c = &l->plan->cluster;
+    int32_t a = from->plan->device, b = to->plan->device;
+    *link = cluster_link(c, a, b, direction);
+    if (*link >= 0) return OK;
+    *direction = a > b;
+    if (c->n_switches && a != b && route_link(l, a, b, link)) return OK;
+    return lower_error(l, from, err, ERR_INPUT,
+                       c->n_switches ? "no way from %s to %s" : "no link from %s to %s",
+                       c->devices[a].name, c->devices[b].name);
+}

@@ -1,0 +1,64 @@
+#!/bin/bash
+# tests/cli/explain.sh - why an iteration takes so long: the pieces add up, the same question has the same answer.
+set -u
+bad=0
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+ok() { echo "ok $1"; }
+not_ok() {
+    echo "not ok $1: $2"
+    bad=1
+}
+has() { # NAME FILE TEXT
+    grep -qF -- "$3" "$scratch/$2" && ok "$1" || not_ok "$1" "'$3' is not in $(cat "$scratch/$2")"
+}
+job=$scratch/job.yaml team=$scratch/team.yaml plan=$scratch/plan.yaml
+cat > "$job" <<'END'
+version: 1
+model: {model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 4, n_positions: 32, vocab_size: 256}
+sequence_length: 24
+global_batch: 6
+microbatch: 1
+END
+cat > "$team" <<'END'
+version: 1
+name: team
+device_types: [{name: fast, device: host, slowdown: 2, memory: 64 MiB}, {name: slow, device: host, slowdown: 5, memory: 64 MiB}]
+nodes: [{name: a, host: localhost, devices: [{type: fast}, {type: slow}]}, {name: b, host: localhost, devices: [{type: slow}]}]
+links:
+  - {name: bus, between: [a], bandwidth: 1 GB/s, latency: 20 us}
+  - {name: lan, between: [a, b], bandwidth: 20 MB/s, latency: 300 us, duplex: half}
+END
+"$MUSHER" plan "$job" "$team" -o "$plan" >/dev/null 2>"$scratch/err" && ok "plan" || not_ok "plan" "$(cat "$scratch/err")"
+
+"$MUSHER" simulate "$plan" --explain >"$scratch/text" 2>"$scratch/err" && ok "explain" || not_ok "explain" "$(cat "$scratch/err")"
+has "the path is told" text "critical path of step 2, "
+has "its kinds" text "  compute  "
+has "what is longest on it" text "longest on it:"
+has "the devices and why they stand still" text "on the path"
+has "the busiest device" text "busiest: "
+has "whose memory is fullest and who holds it" text "fullest memory: "
+has "what if" text "what if it took no time (a lower bound for any speed-up of it alone)"
+"$MUSHER" simulate "$plan" >"$scratch/plain" 2>/dev/null
+head -n "$(wc -l <"$scratch/plain")" "$scratch/text" | cmp -s - "$scratch/plain" && ok "the prediction stands above it, unchanged" || not_ok "the prediction stands above it, unchanged" "$(cat "$scratch/plain")"
+
+for i in 1 2; do "$MUSHER" simulate "$plan" --explain --json >"$scratch/json.$i" 2>/dev/null; done
+cmp -s "$scratch/json.1" "$scratch/json.2" && ok "twice the same bytes" || not_ok "twice the same bytes" ""
+iteration=$(grep -m 1 -o '"iteration_ns": [0-9]*' "$scratch/json.1" | grep -o '[0-9]*')
+sum=$(sed -n '/"path": \[/,/^    \]/p' "$scratch/json.1" | grep -o '"ns": *[0-9]*' | awk -F: '{s += $2} END {printf "%d", s}')
+[[ -n $iteration && $sum == "$iteration" ]] && ok "the pieces of the path add up to the iteration" || not_ok "the pieces of the path add up to the iteration" "$sum and $iteration"
+kinds=$(grep -o '"kinds": {[^}]*}' "$scratch/json.1" | grep -o '[0-9][0-9]*' | awk '{s += $1} END {printf "%d", s}')
+[[ $kinds == "$iteration" ]] && ok "and so do its kinds" || not_ok "and so do its kinds" "$kinds and $iteration"
+has "the list of what if is there" json.1 '"what_if": ['
+has "and says that nothing was left out" json.1 '"what_if_left_out": 0'
+
+"$MUSHER" simulate "$plan" --explain --what-if 0 >"$scratch/text" 2>/dev/null
+grep -q "what if" "$scratch/text" && not_ok "--what-if 0 tries nothing" "$(cat "$scratch/text")" || ok "--what-if 0 tries nothing"
+"$MUSHER" simulate "$plan" --explain --what-if 1 >"$scratch/text" 2>/dev/null
+has "--what-if 1 says how many it left out" text "more are on the path and were not tried"
+"$MUSHER" simulate "$plan" --explain --what-if -1 >"$scratch/text" 2>"$scratch/err"
+code=$?
+((code == 2)) && ok "a negative number of tries is refused" || not_ok "a negative number of tries is refused" "exit code $code"
+"$MUSHER" simulate "$plan" --explain --trace "$scratch/t" >/dev/null 2>&1 && "$MUSHER" simulate "$plan" --trace "$scratch/u" >/dev/null 2>&1
+cmp -s "$scratch/t" "$scratch/u" && ok "explaining does not change the trace" || not_ok "explaining does not change the trace" ""
+exit $bad
