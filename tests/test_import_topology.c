@@ -98,8 +98,8 @@ static void way(const struct cluster *c, const char *from, const char *to, const
 {
     struct route r;
     const char *text = "";
-    ck_assert(topology_route(topology_new(arena, c), cluster_device(c, from),
-                             cluster_device(c, to), &r));
+    ck_assert(
+        topology_route(topology_new(arena, c), cluster_device(c, from), cluster_device(c, to), &r));
     for (int32_t i = 0; i < r.n_hops; i++)
         text = arena_printf(arena, "%s%s ", text, c->links[r.link[i]].name);
     ck_assert_str_eq(text, expected);
@@ -116,11 +116,11 @@ START_TEST(eight_devices_behind_switches)
     ck_assert_int_eq(c.n_switches, 12);
     /* 8 NVLink, 4 PCIe switches up, 8 devices, 4 cards up and 4 out, 1 between the sockets */
     ck_assert_int_eq(c.n_links, 29);
-    speed(&c, "n0-3_nvswitch", 18 * 20.6, 0.3);                    /* 370.8 */
-    speed(&c, "n0-3_pci-0000-30-00-0", 16 * 240 / 80.0, 0.5);      /* 48: fifth generation */
-    speed(&c, "nic-mlx5_2_network", 50, 1.35);                     /* 400 Gb/s */
+    speed(&c, "n0-3_nvswitch", 18 * 20.6, 0.3);               /* 370.8 */
+    speed(&c, "n0-3_pci-0000-30-00-0", 16 * 240 / 80.0, 0.5); /* 48: fifth generation */
+    speed(&c, "nic-mlx5_2_network", 50, 1.35);                /* 400 Gb/s */
     speed(&c, "nic-mlx5_2_pci-0000-50-00-0", 48, 0.5);
-    speed(&c, "cpu0_cpu1", 22, 0.5);                               /* model 143 */
+    speed(&c, "cpu0_cpu1", 22, 0.5); /* model 143 */
     way(&c, "n0.1", "n0.6", "n0-1_nvswitch n0-6_nvswitch ");
 }
 END_TEST
@@ -171,7 +171,8 @@ START_TEST(what_no_topology_says_is_refused)
     refused(x, "<machine version='1'/>", NULL, "begins with <system>");
     refused(x, "<system version='1'/>", NULL, "no <gpu>");
     refused(x, ONE("class='0x030200' link_width='16'", ""), NULL, "no <gpu>");
-    refused(x, ONE("device='0x2330'", "<gpu dev='0' gcn='942' arch='x'/>"), NULL, "topologies of RCCL");
+    refused(x, ONE("device='0x2330'", "<gpu dev='0' gcn='942' arch='x'/>"), NULL,
+            "topologies of RCCL");
     refused(x, ONE("device='0x2330'", "<gpu sm='90'/>"), NULL, "attribute 'dev' is missing");
     refused(x, ONE("device='0x2330'", GPU("-1", "90")), NULL, "dev=\"-1\": must be a whole number");
     refused(x, ONE("device='0x2330'", GPU("0", "90x")), NULL, "sm=\"90x\"");
@@ -183,11 +184,14 @@ START_TEST(what_no_topology_says_is_refused)
             ONE("device='0x2330'",
                 "<gpu dev='0' sm='90'><nvlink target='1' count='2' tclass='0x030200'/></gpu>"),
             NULL, "joined to itself");
-    refused(x, "<system version='1'><cpu><pci device='0x2330'>" GPU("0", "90") "</pci></cpu></system>", NULL,
-            "attribute 'numaid' is missing");
+    refused(x,
+            "<system version='1'><cpu><pci device='0x2330'>" GPU("0", "90") "</pci></cpu></system>",
+            NULL, "attribute 'numaid' is missing");
     refused(x, "<system version='1'><cpu numaid='0'>" GPU("0", "90") "</cpu></system>", NULL,
             "a device outside any <pci>");
-    refused(x, "<system version='1'><cpu numaid='0'><pci device='0x2330'>" GPU("0", "90") "</pci></cpu><cpu numaid='0'/></system>",
+    refused(x,
+            "<system version='1'><cpu numaid='0'><pci device='0x2330'>" GPU(
+                "0", "90") "</pci></cpu><cpu numaid='0'/></system>",
             NULL, "numaid 0 is given twice");
 }
 END_TEST
@@ -207,7 +211,7 @@ START_TEST(a_matrix_of_eight_devices_with_colours_and_cards)
     struct cluster c = taken(import_topo, DATA "eight-h100.txt", DATA "eight-h100.yaml");
     ck_assert_str_eq(c.name, "box");
     ck_assert(c.n_devices == 8 && c.n_switches == 4 + 1 + 4 + 2);
-    speed(&c, "n-7_nvswitch", 370.8, 0.3);  /* NV18 to each of seven: more than it has links */
+    speed(&c, "n-7_nvswitch", 370.8, 0.3);    /* NV18 to each of seven: more than it has links */
     speed(&c, "nic-mlx5_1_bridge1", 48, 0.5); /* named in the legend; PXB */
     speed(&c, "bridge3_cpu1", 48, 0.5);
     speed(&c, "cpu0_cpu1", 10, 0.5);
@@ -238,7 +242,8 @@ START_TEST(what_no_matrix_says_is_refused)
     refused(x, "", two, "no line of columns");
     refused(x, "GPU[0] : 1\n", two, "no line of columns");
     refused(x, "\tGPU0\tGPU1\nGPU0\t X \tPIX\n", two, ":2: the row of GPU1 is missing");
-    refused(x, "\tGPU0\tGPU1\nGPU0\t X \n", two, ":2: fewer cells than columns in the row of 'GPU0'");
+    refused(x, "\tGPU0\tGPU1\nGPU0\t X \n", two,
+            ":2: fewer cells than columns in the row of 'GPU0'");
     refused(x, "\tGPU0\tGPU1\nGPU0\t X \tABC\n", two, ":2: unknown relation");
     refused(x, "\tGPU0\tGPU1\nGPU0\t X \tNV\n", two, "unknown relation");
     refused(x, "\tGPU0\tGPU1\nGPU0\t X \tNV2x\n", two, "unknown relation");

@@ -25,8 +25,9 @@ static struct xml *good(const char *text)
 
 START_TEST(elements_attributes_and_lines_are_kept)
 {
-    struct xml *r = good("\xef\xbb\xbf<?xml version=\"1.0\"?>\n<!-- <no/> -->\n<a x='1'\n   y = \"two "
-                         "words\" >\n  <b/><c-1 z=''></c-1>\n  <b n=\"2\"/>\n</a>\n<!-- end -->\n");
+    struct xml *r =
+        good("\xef\xbb\xbf<?xml version=\"1.0\"?>\n<!-- <no/> -->\n<a x='1'\n   y = \"two "
+             "words\" >\n  <b/><c-1 z=''></c-1>\n  <b n=\"2\"/>\n</a>\n<!-- end -->\n");
     ck_assert(!strcmp(r->name, "a") && r->line == 3 && r->n_attributes == 2 && !r->parent);
     ck_assert_str_eq(xml_get(r, "y"), "two words");
     ck_assert(!xml_get(r, "z"));
@@ -101,7 +102,8 @@ END_TEST
 /* Cut anywhere, changed anywhere: an answer, and never beyond the end (the text has no 0 behind it). */
 START_TEST(broken_files_are_answered)
 {
-    static const char text[] = "<?xml?><!-- c --><s v=\"1\"><c a='b' d=\"e\"><p/><g x=\"2\"></g></c></s>";
+    static const char text[] =
+        "<?xml?><!-- c --><s v=\"1\"><c a='b' d=\"e\"><p/><g x=\"2\"></g></c></s>";
     size_t n = sizeof text - 1;
     for (uint64_t i = 0; i < (test_long() ? 200000u : 20000u); i++) {
         struct xml *root;

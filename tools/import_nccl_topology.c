@@ -104,8 +104,7 @@ static enum status host_of(struct importer *m, const struct xml *cpu, int32_t *o
     const char *hash = xml_get(cpu, "host_hash");
     for (*out = 0; *out < m->n_hosts; ++*out)
         if (!strcmp(m->hosts[*out], hash ? hash : "")) return OK;
-    if (m->n_hosts == HOSTS_MAX)
-        return xml_error(cpu, m->err, "more than %d hosts", HOSTS_MAX);
+    if (m->n_hosts == HOSTS_MAX) return xml_error(cpu, m->err, "more than %d hosts", HOSTS_MAX);
     m->hosts[m->n_hosts++] = hash ? hash : "";
     return OK;
 }
@@ -194,11 +193,10 @@ static enum status make_devices(struct importer *m)
             return xml_error(g->e, m->err, "dev %" PRId32 " is given twice (line %d)", g->index,
                              g[-1].e->line < g->e->line ? g[-1].e->line : g->e->line);
         if (first)
-            c->nodes[c->n_nodes++] =
-                (struct node_spec){.name = arena_printf(a, "n%" PRId32, g->host),
-                                   .host = m->n_hosts > 1 ? arena_printf(a, "n%" PRId32, g->host)
-                                                          : "localhost",
-                                   .first_device = i};
+            c->nodes[c->n_nodes++] = (struct node_spec){
+                .name = arena_printf(a, "n%" PRId32, g->host),
+                .host = m->n_hosts > 1 ? arena_printf(a, "n%" PRId32, g->host) : "localhost",
+                .first_device = i};
         c->nodes[c->n_nodes - 1].n_devices++;
         c->devices[c->n_devices++] = (struct device){
             .name = arena_printf(a, "%s.%" PRId32, c->nodes[c->n_nodes - 1].name, g->index),
@@ -251,7 +249,7 @@ static enum status link_nvlinks(struct importer *m, double *cpu_Bps)
 {
     struct topology_builder *b = &m->b;
     size_t n = (size_t)m->n_gpus;
-    int64_t *to = ARENA_ARRAY(b->a, int64_t, n *n), *up = ARENA_ARRAY(b->a, int64_t, n);
+    int64_t *to = ARENA_ARRAY(b->a, int64_t, n * n), *up = ARENA_ARRAY(b->a, int64_t, n);
     int32_t nvswitch = -1;
     for (int32_t i = 0; i < m->n_gpus; i++) {
         int64_t cpu = 0;
@@ -357,8 +355,7 @@ static void link_gpu(struct importer *m, const struct xml *e, int32_t above, int
         topology_link(&m->b, END_DEVICE, device, END_SWITCH, cpu, chip_Bps, TOPOLOGY_NVLINK_S / 2);
         if (above == cpu) return;
     }
-    topology_link(&m->b, END_DEVICE, device, END_SWITCH, above, bandwidth_Bps,
-                  TOPOLOGY_PCIE_S / 2);
+    topology_link(&m->b, END_DEVICE, device, END_SWITCH, above, bandwidth_Bps, TOPOLOGY_PCIE_S / 2);
 }
 
 static enum status link_below(struct importer *m, const struct xml *e, int32_t host, int32_t above,
@@ -378,8 +375,8 @@ static enum status link_below(struct importer *m, const struct xml *e, int32_t h
         if (bridge) {
             const char *bus = xml_get(child, "busid");
             if (!bus) return xml_error(child, m->err, "attribute 'busid' is missing");
-            under = topology_switch(
-                &m->b, of_host(m, host, arena_printf(m->b.a, "pci-%s", safe(m, bus))));
+            under = topology_switch(&m->b,
+                                    of_host(m, host, arena_printf(m->b.a, "pci-%s", safe(m, bus))));
             topology_link(&m->b, END_SWITCH, under, END_SWITCH, above, pci_Bps(child),
                           TOPOLOGY_PCIE_S / 2);
         }
@@ -459,8 +456,7 @@ static enum status check_root(const struct xml *root, struct error *err)
     return OK;
 }
 
-enum status import_nccl_topology(struct arena *a, const struct import_request *q,
-                                 struct error *err)
+enum status import_nccl_topology(struct arena *a, const struct import_request *q, struct error *err)
 {
     struct importer *m = ARENA_ARRAY(a, struct importer, 1);
     struct xml *root;

@@ -61,7 +61,8 @@ static void make_plain(char *line)
     char *to = line;
     for (const char *at = line; *at; at++) {
         if (*at == '\x1b' && at[1] == '[') {
-            for (at += 2; *at && !isalpha((unsigned char)*at); at++) {}
+            for (at += 2; *at && !isalpha((unsigned char)*at); at++) {
+            }
             if (!*at) break;
         } else if (*at != '\r') {
             *to++ = *at;
@@ -107,10 +108,12 @@ static bool is_gpu(const char *word, int32_t index)
 static enum status read_header(struct matrix *m, char **words, int32_t n)
 {
     int32_t i = 0;
-    for (; i < n && is_gpu(words[i], i); i++) {}
+    for (; i < n && is_gpu(words[i], i); i++) {
+    }
     m->n_gpus = i;
     for (; i < n && strcmp(words[i], "CPU") != 0; i++)
-        if (!strncmp(words[i], "GPU", 3)) return broken(m, "the columns do not count up at", words[i]);
+        if (!strncmp(words[i], "GPU", 3))
+            return broken(m, "the columns do not count up at", words[i]);
     if (i > ITEMS_MAX)
         return error_set(m->err, ERR_INPUT, "%s:%d: more than %d columns", m->path, m->line,
                          ITEMS_MAX);
@@ -125,7 +128,7 @@ static enum status read_relation(struct matrix *m, const char *word, int32_t fro
     static const struct {
         const char *word;
         enum near near;
-    } known[] = {{"X", NEAR_SELF},  {"PIX", NEAR_PIX},   {"PXB", NEAR_PXB}, {"PHB", NEAR_PHB},
+    } known[] = {{"X", NEAR_SELF},    {"PIX", NEAR_PIX}, {"PXB", NEAR_PXB}, {"PHB", NEAR_PHB},
                  {"NODE", NEAR_NODE}, {"SYS", NEAR_SYS}, {"SOC", NEAR_SYS}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(word, known[i].word) != 0) continue;
@@ -184,10 +187,9 @@ static enum status check_matrix(struct matrix *m)
                              m->name[i]);
         for (int32_t j = 0; j < i; j++)
             if (m->nvlinks[i][j] != m->nvlinks[j][i] || m->near[i][j] != m->near[j][i])
-                return error_set(m->err, ERR_INPUT,
-                                 "%s:%d: %s to %s is not what %s to %s is in line %d", m->path,
-                                 m->row[i], m->name[i], m->name[j], m->name[j], m->name[i],
-                                 m->row[j]);
+                return error_set(
+                    m->err, ERR_INPUT, "%s:%d: %s to %s is not what %s to %s is in line %d",
+                    m->path, m->row[i], m->name[i], m->name[j], m->name[j], m->name[i], m->row[j]);
     }
     return OK;
 }
@@ -288,15 +290,14 @@ static void join_sockets(struct maker *k)
     for (int32_t s = 0; s < n; s++) {
         int32_t i = sockets[s];
         if (k->kind[i] == END_SWITCH && !strncmp(k->b.c.switches[k->index[i]], "cpu", 3)) continue;
-        int32_t to =
-            topology_switch(&k->b, arena_printf(k->b.a, "socket%" PRId32, named++));
+        int32_t to = topology_switch(&k->b, arena_printf(k->b.a, "socket%" PRId32, named++));
         attach(k, i, to);
         k->kind[i] = END_SWITCH, k->index[i] = to;
     }
     for (int32_t s = 0; s < n; s++)
         for (int32_t t = s + 1; t < n; t++)
-            topology_link(&k->b, END_SWITCH, k->index[sockets[s]], END_SWITCH,
-                          k->index[sockets[t]], SOCKETS_BPS, TOPOLOGY_PCIE_S / 2);
+            topology_link(&k->b, END_SWITCH, k->index[sockets[s]], END_SWITCH, k->index[sockets[t]],
+                          SOCKETS_BPS, TOPOLOGY_PCIE_S / 2);
 }
 
 static enum status link_nvlinks(struct maker *k, struct error *err)
@@ -364,8 +365,8 @@ static enum status devices_of(struct maker *k, const struct import_request *q, s
     TRY(cluster_read(k->b.a, q->cluster, c, err));
     if (c->n_nodes != 1 || c->n_devices != k->m->n_gpus)
         return error_set(err, ERR_INPUT,
-                         "%s: one node with the %" PRId32 " devices of %s is needed; it has %" PRId32
-                         " on %" PRId32 " node%s",
+                         "%s: one node with the %" PRId32
+                         " devices of %s is needed; it has %" PRId32 " on %" PRId32 " node%s",
                          q->cluster, k->m->n_gpus, q->path, c->n_devices, c->n_nodes,
                          c->n_nodes == 1 ? "" : "s");
     c->n_links = c->n_switches = 0;

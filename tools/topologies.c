@@ -16,7 +16,7 @@ static const struct {
     int32_t capability;
     double GBps;
     int32_t links;
-} nvlinks[] = {{60, 18, 4},    {70, 20, 6},    {80, 20, 12},  {86, 12, 4},
+} nvlinks[] = {{60, 18, 4},    {70, 20, 6},     {80, 20, 12},   {86, 12, 4},
                {90, 20.6, 18}, {100, 40.1, 18}, {103, 40.1, 18}};
 
 /* A generation that is not in the table has what the one before it has; GA102 and its like stand alone. */
@@ -40,8 +40,8 @@ int32_t topology_nvlinks(int32_t capability)
 int32_t topology_switch(struct topology_builder *b, const char *name)
 {
     struct cluster *c = &b->c;
-    c->switches = arena_grow(b->a, c->switches, (size_t)c->n_switches, &b->switches,
-                             sizeof *c->switches);
+    c->switches =
+        arena_grow(b->a, c->switches, (size_t)c->n_switches, &b->switches, sizeof *c->switches);
     c->switches[c->n_switches] = name;
     return c->n_switches++;
 }
@@ -59,8 +59,7 @@ void topology_link(struct topology_builder *b, enum link_end kind, int32_t from,
                    enum link_end to_kind, int32_t to, double bandwidth_Bps, double latency_s)
 {
     struct cluster *c = &b->c;
-    c->links =
-        arena_grow(b->a, c->links, (size_t)c->n_links, &b->links, sizeof *c->links);
+    c->links = arena_grow(b->a, c->links, (size_t)c->n_links, &b->links, sizeof *c->links);
     struct link *l = &c->links[c->n_links++];
     *l = (struct link){.bandwidth_Bps = bandwidth_Bps,
                        .latency_s = latency_s,

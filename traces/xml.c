@@ -86,7 +86,8 @@ static enum status read_name(struct reader *r, const char **out)
         return r->at == r->end ? broken(r, "the file ends where a name is expected")
                                : broken(r, "a name is expected, found byte 0x%02x",
                                         (unsigned)(unsigned char)*r->at);
-    if (r->at - start > XML_TEXT_MAX) return broken(r, "a name of more than %d bytes", XML_TEXT_MAX);
+    if (r->at - start > XML_TEXT_MAX)
+        return broken(r, "a name of more than %d bytes", XML_TEXT_MAX);
     *out = arena_strndup(r->a, start, (size_t)(r->at - start));
     return OK;
 }
@@ -201,8 +202,7 @@ static enum status read_item(struct reader *r)
 enum status xml_parse(struct arena *a, const char *name, const char *text, size_t n,
                       struct xml **out, struct error *err)
 {
-    struct reader r = {
-        .a = a, .file = name, .at = text, .end = text + n, .line = 1, .err = err};
+    struct reader r = {.a = a, .file = name, .at = text, .end = text + n, .line = 1, .err = err};
     if (starts(&r, "\xef\xbb\xbf")) r.at += 3;
     for (skip_space(&r); r.at < r.end; skip_space(&r)) TRY(read_item(&r));
     if (r.open)
