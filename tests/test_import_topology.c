@@ -24,7 +24,7 @@ static void setup(void)
 {
     arena = arena_new();
     err = (struct error){0};
-    strcpy(folder, "/tmp/musher-test-XXXXXX");
+    snprintf(folder, sizeof folder, "/tmp/musher-test-XXXXXX");
     ck_assert(mkdtemp(folder));
     /* An importer tells what it took in. */
     fflush(stdout);
