@@ -27,7 +27,7 @@
  * nodes pass nothing on.
  * A type with a slowdown is emulated on the host; links between emulated devices are emulated too:
  * a cluster is emulated as a whole or not at all (mixing is an error). A link without bandwidth is
- * measured by `musher profile` on a real cluster (real links only).
+ * measured by `musher profile` on a real cluster (real links only, and none that ends at a switch).
  * A type with `tensor_parallel: N` (1 where absent) stands for N equal cards of one node that share every operator
  * (Megatron-LM): one device of the cluster, memory is one card's. Such devices are planned and simulated only.
  * Ownership: the arena's.
