@@ -133,10 +133,11 @@ START_TEST(rings_of_switches_end)
                                                                                        "between: "
                                                                                        "[b, "
                                                                                        "core"
-                                                                                       "]" SPEED("1"
-                                                                                                 " "
-                                                                                                 "u"
-                                                                                                 "s")));
+                                                                                       "]" SPEED(
+                                                                                           "1"
+                                                                                           " "
+                                                                                           "u"
+                                                                                           "s")));
     struct topology *t = topology_new(arena, &c);
     ck_assert_str_eq(way(&c, t, "a.2", "b.1"), "in>cp<out<");
     ck_assert_str_eq(way(&c, t, "a.0", "a.1"), "in>in<");

@@ -3,7 +3,7 @@
 #include "core/arena.h"
 #include "core/document.h"
 #include "core/file.h"
-#include "core/log.h"
+#include "core/units.h"
 #include "tools/common.h"
 
 #include <stdio.h>
@@ -62,7 +62,7 @@ void topology_link(struct topology_builder *b, enum link_end kind, int32_t from,
     c->links = arena_grow(b->a, c->links, (size_t)c->n_links, &b->links, sizeof *c->links);
     struct link *l = &c->links[c->n_links++];
     *l = (struct link){.bandwidth_Bps = bandwidth_Bps,
-                       .latency_s = latency_s,
+                       .latency_s = s_from_ns(ns_from_s(latency_s)), /* whole, and short to read */
                        .stated = true,
                        .sharing = LINK_FAIR,
                        .n_ends = 2,
