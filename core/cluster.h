@@ -23,7 +23,7 @@
  * direction (full duplex) or one in all (half); whoever's messages cross it share it: fifo, one
  * message after the other in order of readiness, or fair, equal shares of the bandwidth.
  * Devices that no link joins directly are joined through switches (core/topology.h); such a cluster is planned and
- * simulated only where it is emulated. PCIe switches, NVLink switches and network cards are all switches here. Devices and
+ * simulated only where it is emulated. Links that messages cross together with others are shared fairly, fifo or not. PCIe switches, NVLink switches and network cards are all switches here. Devices and
  * nodes pass nothing on.
  * A type with a slowdown is emulated on the host; links between emulated devices are emulated too:
  * a cluster is emulated as a whole or not at all (mixing is an error). A link without bandwidth is
