@@ -355,11 +355,10 @@ static enum status read_ends(struct reader *r, const struct node *n, struct link
 static enum status read_speed(struct reader *r, const struct node *n, struct link *l)
 {
     const struct node *bandwidth = given(n, "bandwidth"), *latency = given(n, "latency");
-    if (r->c->emulated && !bandwidth)
-        return node_error(
-            n, r->err,
-            "link '%s' needs a bandwidth: links of an emulated cluster cannot be measured",
-            l->name);
+    bool at_switch = l->kind[0] == END_SWITCH || l->kind[1] == END_SWITCH;
+    if ((r->c->emulated || at_switch) && !bandwidth)
+        return node_error(n, r->err, "link '%s' needs a bandwidth: links %s cannot be measured",
+                          l->name, r->c->emulated ? "of an emulated cluster" : "at a switch");
     if (!bandwidth != !latency)
         return node_error(
             n, r->err, "link '%s' has a %s and no %s; both are stated or both are measured",

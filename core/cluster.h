@@ -22,12 +22,13 @@
  * one: their own pair, then their nodes, then `between: [one node]`. A link is one resource per
  * direction (full duplex) or one in all (half); whoever's messages cross it share it: fifo, one
  * message after the other in order of readiness, or fair, equal shares of the bandwidth.
- * Devices that no link joins directly are joined through switches (core/topology.h); such a cluster is planned and
- * simulated only where it is emulated. PCIe switches, NVLink switches and network cards are all switches here. Devices and
- * nodes pass nothing on.
+ * Devices that no link joins directly are joined through switches (core/topology.h): PCIe switches, NVLink switches and
+ * network cards are all switches here. Devices and nodes pass nothing on. Links that a message crosses together with
+ * others are shared fairly, whatever `sharing` says. A cluster with switches is planned and simulated; one that is
+ * emulated cannot be run.
  * A type with a slowdown is emulated on the host; links between emulated devices are emulated too:
  * a cluster is emulated as a whole or not at all (mixing is an error). A link without bandwidth is
- * measured by `musher profile` on a real cluster (real links only).
+ * measured by `musher profile` on a real cluster (real links only, and none that ends at a switch).
  * A type with `tensor_parallel: N` (1 where absent) stands for N equal cards of one node that share every operator
  * (Megatron-LM): one device of the cluster, memory is one card's. Such devices are planned and simulated only.
  * With `sequence_parallel: true` they also share the positions of what is whole on each (Korthikanti et al. 2023).

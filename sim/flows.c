@@ -55,6 +55,7 @@ int32_t flows_route(struct flows *f, const int32_t *resources, int32_t n)
     *r = (struct flow_route){.group = -1, .at = -1, .narrow = resources[0]};
     r->resources = ARENA_ARRAY(f->arena, int32_t, (size_t)n);
     r->place = ARENA_ARRAY(f->arena, int32_t, (size_t)n);
+    r->bounding = ARENA_ARRAY(f->arena, int32_t, (size_t)n);
     f->search++;
     for (int32_t i = 0; i < n; i++) {
         struct flow_resource *x = &f->resources[resources[i]];
@@ -242,7 +243,10 @@ static void first_flow(struct flows *f, int32_t route)
                                   sizeof *x->users);
         r->place[i] = x->n_users;
         x->users[x->n_users++] = (struct flow_user){route, i};
+        x->n_flows++;
+        bool before = flows_contended(x);
         x->demand_Bpns += r->cap_Bpns;
+        if (!before && flows_contended(x)) flows_load(f, r->resources[i]);
         if (r->resources[i] == r->narrow) x->n_narrow++;
         if (f->many) flows_track(f, r->resources[i]);
     }
@@ -260,12 +264,15 @@ static void last_flow(struct flows *f, int32_t route)
         x->users[r->place[i]] = last;
         f->routes[last.route].place[last.index] = r->place[i];
         x->demand_Bpns = x->n_users ? x->demand_Bpns - r->cap_Bpns : 0;
+        x->load_Bpns -= r->carried_Bpns;
+        x->n_flows--;
         if (r->resources[i] == r->narrow) x->n_narrow--;
         if (f->many) flows_track(f, r->resources[i]);
         if (x->listed || !x->n_members) continue;
         x->listed = true;
         f->dirty[f->n_dirty++] = r->resources[i];
     }
+    r->carried_Bpns = 0;
     f->stale = true;
 }
 
@@ -278,9 +285,11 @@ void flows_start(struct flows *f, double now_ns, int32_t route, double bytes, in
     struct flow_route *r = &f->routes[route];
     double count =
         r->group < 0 ? 0 : flows_served(&f->resources[r->group], f->now_ns) + r->offset_bytes;
-    if (!r->n_flows) first_flow(f, route);
+    if (!r->n_flows)
+        first_flow(f, route);
+    else
+        for (int32_t i = 0; i < r->n_resources; i++) f->resources[r->resources[i]].n_flows++;
     push_flow(f, r, (struct flow){count + bytes, f->now_ns, ++f->starts, owner});
-    for (int32_t i = 0; i < r->n_resources; i++) f->resources[r->resources[i]].n_flows++;
     f->alive++;
     if (f->many && r->group >= 0) flows_cross(f, route, 1);
     if (r->group >= 0 && r->flows[0].seq == f->starts) flows_new_key(f, route);
@@ -292,13 +301,15 @@ static void take_first(struct flows *f, struct flow_end *out)
     int32_t route = f->resources[f->ends[0]].members[0];
     struct flow_route *r = &f->routes[route];
     struct flow x = pop_flow(r);
-    for (int32_t i = 0; i < r->n_resources; i++) f->resources[r->resources[i]].n_flows--;
     f->alive--;
     if (f->many) flows_cross(f, route, -1);
-    if (r->n_flows)
-        flows_new_key(f, route), list_fresh(f, route);
-    else
+    if (r->n_flows) {
+        for (int32_t i = 0; i < r->n_resources; i++) f->resources[r->resources[i]].n_flows--;
+        flows_new_key(f, route);
+        list_fresh(f, route);
+    } else {
         last_flow(f, route);
+    }
     *out = (struct flow_end){x.owner, x.start_ns, f->now_ns};
 }
 

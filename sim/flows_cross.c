@@ -64,5 +64,10 @@ void flows_track_all(struct flows *f)
     bool many = f->alive > (f->many ? FEW : MANY);
     if (many == f->many) return;
     f->many = many;
+    for (int32_t i = 0; i < f->n_routes && !many; i++) {
+        struct flow_route *r = &f->routes[i];
+        if (r->group >= 0) r->carried_Bpns = f->resources[r->group].level_Bpns * (double)r->n_flows;
+    }
+    for (int32_t i = 0; i < f->n_resources && !many; i++) flows_load(f, i);
     for (int32_t i = 0; i < f->n_resources; i++) flows_track(f, i);
 }

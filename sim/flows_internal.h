@@ -31,9 +31,12 @@ struct flow_route {
     struct flow *flows;
     int32_t group, at; /* -1: no level yet; its place in the group's heap */
     double offset_bytes, key_bytes;
+    double carried_Bpns; /* all its flows together, as of the last search */
     /* of one search */
-    uint64_t taken; /* = flows.search: its rate is looked for */
-    bool listed;    /* in flows.fresh */
+    int32_t n_bounding;
+    int32_t *bounding; /* (n_bounding <= n_resources): those of its resources that are contended */
+    uint64_t taken;    /* = flows.search: its rate is looked for */
+    bool listed;       /* in flows.fresh */
     int32_t new_group;
     double new_level;
 };
@@ -56,6 +59,7 @@ struct flow_reach { /* the same seen from the group */
 struct flow_resource {
     double capacity_Bpns;
     int64_t n_flows;
+    double load_Bpns;   /* where it is contended: sum of what its routes carried */
     double demand_Bpns; /* sum of the caps of its routes with flows: the most they can ask for */
     int32_t n_users, n_narrow; /* n_narrow: users whose narrowest resource it is */
     size_t user_capacity;
@@ -124,6 +128,9 @@ static inline double flows_served(const struct flow_resource *r, double now_ns)
 void flows_cross(struct flows *f, int32_t route, int64_t n_flows); /* more, or less, in its group */
 void flows_track(struct flows *f, int32_t resource); /* begins or ends, as its users ask for it */
 void flows_track_all(struct flows *f);               /* as the number of flows asks for it */
+
+/* flows_share.c: the load of one resource, added up anew. */
+void flows_load(struct flows *f, int32_t resource);
 
 /* flows.c: groups */
 void flows_join_group(struct flows *f, int32_t route, int32_t resource);

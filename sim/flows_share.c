@@ -19,7 +19,10 @@
  */
 #include "sim/flows_internal.h"
 
-enum { SCAN_MOST = 24 }; /* so many bounds are scanned, more are kept as a heap */
+enum {
+    SCAN_MOST = 24,   /* so many bounds are scanned, more are kept as a heap */
+    LOAD_EVERY = 1024 /* searches: loads are added up anew, so that no noise gathers in them */
+};
 #define SAME (1 + 1e-12) /* levels that differ by less are one: noise of the sums */
 
 static void take_route(struct flows *f, int32_t route)
@@ -43,13 +46,17 @@ static void open_group(struct flows *f, struct flow_resource *g)
 static void spread(struct flows *f, int32_t first)
 {
     for (int32_t i = first; i < f->n_taken; i++) {
-        const struct flow_route *r = &f->routes[f->taken[i]];
+        struct flow_route *r = &f->routes[f->taken[i]];
+        r->n_bounding = 0;
         for (int32_t k = 0; k < r->n_resources; k++) {
-            struct flow_resource *x = &f->resources[r->resources[k]];
+            int32_t resource = r->resources[k];
+            struct flow_resource *x = &f->resources[resource];
             if (x->n_members) open_group(f, x);
-            if (x->touched == f->search || !flows_contended(x)) continue;
+            if (!flows_contended(x)) continue;
+            r->bounding[r->n_bounding++] = resource;
+            if (x->touched == f->search) continue;
             x->touched = f->search;
-            f->touched[f->n_touched++] = r->resources[k];
+            f->touched[f->n_touched++] = resource;
         }
     }
 }
@@ -144,22 +151,50 @@ static double left_by_others(const struct flows *f, const struct flow_resource *
     return left;
 }
 
+void flows_load(struct flows *f, int32_t resource)
+{
+    struct flow_resource *x = &f->resources[resource];
+    x->load_Bpns = 0;
+    for (int32_t i = 0; i < x->n_users; i++)
+        x->load_Bpns += f->routes[x->users[i].route].carried_Bpns;
+}
+
+/* left_Bpns has what the taken routes carried so far; less than all that it carries where others cross it too. With many
+ * flows levels change without anybody looking at routes, and what they carried is not known. */
+static void find_left(struct flows *f, int32_t resource)
+{
+    struct flow_resource *x = &f->resources[resource];
+    if (x->count == x->n_flows) {
+        x->left_Bpns = x->capacity_Bpns;
+    } else if (f->many) {
+        x->left_Bpns = left_by_others(f, x);
+    } else {
+        if (f->search % LOAD_EVERY == 0) flows_load(f, resource);
+        x->left_Bpns += x->capacity_Bpns - x->load_Bpns;
+    }
+}
+
 static double prepare(struct flows *f)
 {
     double least_cap = INFINITY;
-    for (int32_t i = 0; i < f->n_touched; i++) f->resources[f->touched[i]].count = 0;
+    for (int32_t i = 0; i < f->n_touched; i++) {
+        f->resources[f->touched[i]].count = 0;
+        f->resources[f->touched[i]].left_Bpns = 0;
+    }
     for (int32_t i = 0; i < f->n_taken; i++) {
         struct flow_route *r = &f->routes[f->taken[i]];
         r->new_group = -1;
         r->new_level = r->cap_Bpns / (double)r->n_flows;
         if (r->new_level < least_cap) least_cap = r->new_level;
-        for (int32_t k = 0; k < r->n_resources; k++)
-            f->resources[r->resources[k]].count += r->n_flows;
+        for (int32_t k = 0; k < r->n_bounding; k++) {
+            f->resources[r->bounding[k]].count += r->n_flows;
+            f->resources[r->bounding[k]].left_Bpns += r->carried_Bpns;
+        }
     }
     f->n_bounds = f->n_touched;
     for (int32_t i = 0; i < f->n_touched; i++) {
         struct flow_resource *x = &f->resources[f->touched[i]];
-        x->left_Bpns = x->count == x->n_flows ? x->capacity_Bpns : left_by_others(f, x);
+        find_left(f, f->touched[i]);
         new_share(x);
         f->bounds[i] = (struct flow_bound){x->share_Bpns, f->touched[i]};
     }
@@ -173,9 +208,8 @@ static void settle(struct flows *f, struct flow_route *r, double level, int32_t 
     r->new_group = group;
     r->new_level = level;
     double all = level * (double)r->n_flows;
-    for (int32_t k = 0; k < r->n_resources; k++) {
-        struct flow_resource *x = &f->resources[r->resources[k]];
-        if (x->touched != f->search) continue;
+    for (int32_t k = 0; k < r->n_bounding; k++) {
+        struct flow_resource *x = &f->resources[r->bounding[k]];
         x->count -= r->n_flows;
         x->left_Bpns -= all;
         new_share(x);
@@ -234,11 +268,19 @@ static bool fill(struct flows *f)
     return true;
 }
 
+static void carry(struct flows *f, struct flow_route *r)
+{
+    double carried = r->new_level * (double)r->n_flows, more = carried - r->carried_Bpns;
+    r->carried_Bpns = carried;
+    for (int32_t k = 0; k < r->n_bounding; k++) f->resources[r->bounding[k]].load_Bpns += more;
+}
+
 static void commit(struct flows *f)
 {
     for (int32_t i = 0; i < f->n_taken; i++) {
-        const struct flow_route *r = &f->routes[f->taken[i]];
+        struct flow_route *r = &f->routes[f->taken[i]];
         struct flow_resource *g = &f->resources[r->new_group];
+        if (!f->many) carry(f, r);
         if (r->group != r->new_group) flows_join_group(f, f->taken[i], r->new_group);
         g->level_Bpns = g->new_level = r->new_level;
         g->changed = true;

@@ -376,7 +376,6 @@ START_TEST(names_and_numbers_change_nothing)
         struct sim_result x = simulate(m, 3, false, NULL), y = simulate(other, 3, false, NULL);
         ck_assert_int_eq(x.makespan_ns, y.makespan_ns);
         ck_assert_int_eq(x.iteration_ns, y.iteration_ns);
-        ck_assert_int_eq(x.events, y.events);
         for (int32_t i = 0; i < m.program->n_devices; i++) {
             const struct sim_device *a = &x.devices[i], *b = &y.devices[device[i]];
             ck_assert_int_eq(a->busy_ns, b->busy_ns);

@@ -133,10 +133,11 @@ START_TEST(rings_of_switches_end)
                                                                                        "between: "
                                                                                        "[b, "
                                                                                        "core"
-                                                                                       "]" SPEED("1"
-                                                                                                 " "
-                                                                                                 "u"
-                                                                                                 "s")));
+                                                                                       "]" SPEED(
+                                                                                           "1"
+                                                                                           " "
+                                                                                           "u"
+                                                                                           "s")));
     struct topology *t = topology_new(arena, &c);
     ck_assert_str_eq(way(&c, t, "a.2", "b.1"), "in>cp<out<");
     ck_assert_str_eq(way(&c, t, "a.0", "a.1"), "in>in<");
@@ -158,6 +159,7 @@ START_TEST(what_contradicts_itself_is_refused_at_its_place)
     refused(HEAD "switches: [{name: x.y}]\n", "must not contain dots");
     refused(HEAD "switches: [{size: 3}]\n", "unknown key");
     refused(HEAD "switches: 3\n", "must be a list");
+    refused(LINKS("{name: x, between: [p, a]}"), "links at a switch cannot be measured");
     refused(LINKS("{name: x, between: [p, q], bandwidth: 0 B/s, latency: 1 us}"),
             "bandwidth: must be");
 }

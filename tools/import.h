@@ -22,7 +22,9 @@ struct import_request {
 
 #define IMPORTERS(X)                                                                               \
     X(sailor, "profiles, links and models of a Sailor folder")                                     \
-    X(nccl_tests, "times of collectives, from the text or JSON of nccl-tests")
+    X(nccl_tests, "times of collectives, from the text or JSON of nccl-tests")                     \
+    X(nccl_topology, "NCCL's XML (NCCL_TOPO_DUMP_FILE); becomes cluster.yaml (-o)")                \
+    X(topo, "nvidia-smi topo -m; adds switches and links to the devices of --cluster (-o)")
 
 #define X(name, help)                                                                              \
     enum status import_##name(struct arena *a, const struct import_request *q, struct error *err);

@@ -1,8 +1,9 @@
 /* Speed of max-min sharing: starts and ends of flows in a three-tier tree, and W2 (tests/w2.h).
  *
- * The tree: 64 hosts with links of 12.5 GB/s, 8 in a rack; racks with uplinks of 50 GB/s, 4 in a pod; pods with uplinks of
- * 100 GB/s: half of what is below, at either tier. Full duplex: up and down are resources of their own. 32 flows of
- * 1 … 10 MB are alive at any time between hosts drawn at random; when one ends the next one starts. */
+ * The tree: 64 hosts with links of 12.5 GB/s, 8 in a rack, 4 racks in a pod, 2 pods. Full duplex: up and down are
+ * resources of their own. 32 flows of 1 … 10 MB are alive at any time between hosts drawn at random; when one ends the
+ * next one starts. sim_flow_events: uplinks of racks and pods as wide as what is below them, as in a fat tree; then flows
+ * meet at hosts alone. sim_flow_events_thin: half as wide at either tier; then most flows meet somewhere above. */
 #include "core/arena.h"
 #include "core/rng.h"
 #include "sim/flows.h"
@@ -25,13 +26,15 @@ static double cpu_seconds(void)
 
 static int32_t pair(int32_t from, int32_t to) { return from * HOSTS + to; }
 
-static void make_tree(struct flows *f, int32_t route[HOSTS * HOSTS])
+static void make_tree(struct flows *f, double width, int32_t route[HOSTS * HOSTS])
 {
     int32_t host[HOSTS][2], rack[HOSTS / IN_RACK][2], pod[HOSTS / IN_POD][2];
     for (int32_t way = 0; way < 2; way++) {
         for (int32_t i = 0; i < HOSTS; i++) host[i][way] = w2_resource(f, 12.5e9);
-        for (int32_t i = 0; i < HOSTS / IN_RACK; i++) rack[i][way] = w2_resource(f, 50e9);
-        for (int32_t i = 0; i < HOSTS / IN_POD; i++) pod[i][way] = w2_resource(f, 100e9);
+        for (int32_t i = 0; i < HOSTS / IN_RACK; i++)
+            rack[i][way] = w2_resource(f, width * IN_RACK * 12.5e9);
+        for (int32_t i = 0; i < HOSTS / IN_POD; i++)
+            pod[i][way] = w2_resource(f, width * width * IN_POD * 12.5e9);
     }
     for (int32_t from = 0; from < HOSTS; from++)
         for (int32_t to = 0; to < HOSTS; to++) {
@@ -46,13 +49,13 @@ static void make_tree(struct flows *f, int32_t route[HOSTS * HOSTS])
         }
 }
 
-static double time_tree(struct arena *a, const int32_t *pairs, const double *bytes)
+static double time_tree(struct arena *a, double width, const int32_t *pairs, const double *bytes)
 {
     int32_t *route = ARENA_ARRAY(a, int32_t, HOSTS * HOSTS);
     struct flows *f = flows_new(a);
     struct flow_end e = {0};
     int64_t events = 0;
-    make_tree(f, route);
+    make_tree(f, width, route);
     double start = cpu_seconds();
     for (int32_t i = 0; i < FLOWS + LIVE; i++) {
         if (i >= LIVE) events += flows_end(f, INFINITY, &e);
@@ -71,7 +74,7 @@ void bench_flows(void)
 {
     struct arena *a = arena_new(), *all = arena_new();
     int32_t *pairs = ARENA_ARRAY(all, int32_t, DRAWS);
-    double *bytes = ARENA_ARRAY(all, double, DRAWS), best = 0, least = INFINITY;
+    double *bytes = ARENA_ARRAY(all, double, DRAWS), best[2] = {0, 0}, least = INFINITY;
     for (uint64_t i = 0; i < DRAWS; i++) {
         int32_t from = (int32_t)rng_below(5, 0, i, HOSTS),
                 to = (int32_t)rng_below(5, 1, i, HOSTS - 1);
@@ -79,9 +82,11 @@ void bench_flows(void)
         bytes[i] = (double)(1000000 + rng_below(5, 2, i, 9000000));
     }
     for (int round = 0; round < 3; round++) {
-        double rate = time_tree(a, pairs, bytes);
-        if (rate > best) best = rate;
-        arena_reset(a);
+        for (int thin = 0; thin < 2; thin++) {
+            double rate = time_tree(a, thin ? 0.5 : 1, pairs, bytes);
+            if (rate > best[thin]) best[thin] = rate;
+            arena_reset(a);
+        }
         double start = cpu_seconds();
         struct w2_result r = w2_run(a, 10000, 1e5);
         double took = cpu_seconds() - start;
@@ -92,7 +97,8 @@ void bench_flows(void)
         }
         arena_reset(a);
     }
-    printf("bench sim_flow_events %.6g events/cpu_s\n", best);
+    printf("bench sim_flow_events %.6g events/cpu_s\n", best[0]);
+    printf("bench sim_flow_events_thin %.6g events/cpu_s\n", best[1]);
     printf("bench sim_w2_seconds %.6g cpu_s\n", least);
     arena_free(a), arena_free(all);
 }

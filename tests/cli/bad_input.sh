@@ -54,6 +54,27 @@ seq 1 4000 > text.txt
 # edit FILE SED OUT
 edit() { sed "$2" "$1" > "$3"; }
 
+# Networks: emulated ones are simulated only.
+cat > net.yaml <<'END'
+version: 1
+name: net
+device_types: [{name: cpu, device: host, slowdown: 1.5, memory: 64 MiB}]
+nodes: [{name: n, host: localhost, devices: [{type: cpu}, {type: cpu}]}]
+switches: [{name: s}]
+links: [{name: u0, between: [n.0, s], bandwidth: 1 GB/s, latency: 10 us}, {name: u1, between: [s, n.1], bandwidth: 1 GB/s, latency: 10 us}]
+END
+"$MUSHER" plan job.yaml net.yaml -o net-plan.yaml > /dev/null 2> err.keep && ok "a network plans" || not_ok "a network plans" "$(cat err.keep)"
+"$MUSHER" simulate net-plan.yaml > out.keep 2> err.keep && ok "and simulates" || not_ok "and simulates" "$(cat err.keep)"
+refused "an emulated network is not run" 3 "simulated only" "$MUSHER" run net-plan.yaml --data text.txt
+edit net.yaml 's/, s\], /, r], /' bad.yaml
+refused "an unknown switch" 3 "unknown node or switch 'r'" "$MUSHER" show bad.yaml
+edit net.yaml 's/\[s, n.1\]/[s, n.0]/' bad.yaml
+refused "two links of one pair" 3 "is given twice" "$MUSHER" show bad.yaml
+edit net.yaml 's/{name: u1, .*}\]/{name: u1, between: [n.1], bandwidth: 1 GB\/s, latency: 1 us}]/' bad.yaml
+refused "a link with one end" 3 "one end must be a node" "$MUSHER" show bad.yaml
+edit net-plan.yaml 's/\[s, n.1\]/[s, n]/' wide.yaml
+"$MUSHER" simulate wide.yaml > out.keep 2> err.keep && ok "a node at a switch" || not_ok "a node at a switch" "$(cat err.keep)"
+
 # Jobs.
 refused "a missing file" 3 "nowhere.yaml" "$MUSHER" show nowhere.yaml
 refused "a folder" 3 "." "$MUSHER" show .

@@ -49,12 +49,11 @@ static struct program circle(struct arena *a, int32_t n, bool emulated, int32_t 
     p.stages = ARENA_ARRAY(a, struct program_stage, (size_t)n);
     for (int32_t i = 0; i < n; i++) {
         p.devices[i] = (struct program_device){.name = arena_printf(a, "a.%d", (int)i)};
-        p.links[i] =
-            (struct program_link){.name = "link",
-                                  .bandwidth_Bps = bandwidth_Bps,
-                                  .latency_s = latency_s,
-                                  .emulated = emulated,
-                                  .sharing = sharing};
+        p.links[i] = (struct program_link){.name = "link",
+                                           .bandwidth_Bps = bandwidth_Bps,
+                                           .latency_s = latency_s,
+                                           .emulated = emulated,
+                                           .sharing = sharing};
         p.stages[i] = (struct program_stage){
             .replica = i, .device = i, .microbatches = 2, .first_microbatch = i};
     }
