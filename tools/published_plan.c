@@ -122,7 +122,7 @@ static void add_link(struct layout *l, int32_t from, int32_t to, int64_t ports, 
     c->links[c->n_links++] = (struct link){
         .name = arena_printf(l->a, "%s-%s", c->devices[low].name, c->devices[high].name),
         .bandwidth_Bps = inside ? d->nvlink_Bps.value * l->fit->prior.wire_efficiency
-                                : port_Bps * l->fit->wires.network_efficiency * (double)ports,
+                                : port_Bps * (double)ports,
         .latency_s = latency_s,
         .stated = true,
         .n_ends = 2,
@@ -139,10 +139,10 @@ static void make_links(struct layout *l)
     for (int64_t k = 0; k < r->replicas; k++) {
         for (int64_t s = 0; s + 1 < r->stages; s++)
             add_link(l, device_of(l, k, s), device_of(l, k, s + 1), r->cards,
-                     l->fit->wires.message_s);
+                     l->fit->message_s);
         /* chunks go around; the embedding's two uses meet here too */
         add_link(l, device_of(l, k, r->stages - 1), device_of(l, k, 0), r->cards,
-                 r->chunks > 1 ? l->fit->wires.message_s : hop_s);
+                 r->chunks > 1 ? l->fit->message_s : hop_s);
         for (int64_t s = 0; s < r->stages; s++)
             add_link(l, device_of(l, k, s), device_of(l, (k + 1) % r->replicas, s), same, hop_s);
     }
