@@ -76,48 +76,77 @@ static enum status check_counts(struct check *k)
     return OK;
 }
 
+static bool is_part(char letter, int part)
+{
+    return letter == (part == FORWARD ? 'F'
+                      : part == BACK  ? 'I'
+                                      : 'W') ||
+           (letter == 'B' && part != FORWARD);
+}
+
+static enum status refuse_twice(struct check *k, int32_t d, const struct schedule_op *first,
+                                const struct schedule_op *o)
+{
+    char one[32], other[32];
+    schedule_op_text(one, k->s, first), schedule_op_text(other, k->s, o);
+    if (first->letter == o->letter)
+        return error_set(k->err, ERR_INPUT, "device %" PRId32 ": %s is there twice", d, one);
+    return error_set(k->err, ERR_INPUT, "device %" PRId32 ": %s and %s: B is I and W in one", d,
+                     one, other);
+}
+
 static enum status note_op(struct check *k, int32_t d, int64_t i)
 {
     const struct schedule *s = k->s;
     const struct schedule_op *o = &s->lanes[d].ops[i];
-    char text[32];
     if (!o->letter || !strchr("FBIW", o->letter))
         return error_set(k->err, ERR_INPUT,
                          "device %" PRId32 ", operation %" PRId64
                          ": letter %d: expected F, B, I or W",
                          d, i, o->letter);
-    schedule_op_text(text, s, o);
     if (o->chunk < 0 || o->chunk >= s->n_chunks || o->microbatch < 0 ||
-        o->microbatch >= s->n_microbatches)
+        o->microbatch >= s->n_microbatches) {
+        char text[32];
         return error_set(k->err, ERR_INPUT,
                          "device %" PRId32 ": %s: expected chunks below %" PRId32
                          " and microbatches below %" PRId32,
-                         d, text, s->n_chunks, s->n_microbatches);
+                         d, schedule_op_text(text, s, o), s->n_chunks, s->n_microbatches);
+    }
     int64_t at = place(k, s->stage[d * s->n_chunks + o->chunk], o->microbatch);
     for (int part = 0; part < PARTS; part++) {
-        bool is = part == FORWARD ? o->letter == 'F'
-                  : part == BACK  ? o->letter == 'B' || o->letter == 'I'
-                                  : o->letter == 'B' || o->letter == 'W';
-        if (!is) continue;
-        if (k->at[part][at]) {
-            const struct schedule_op *first = &s->lanes[d].ops[k->at[part][at] - 1];
-            char other[32];
-            if (first->letter == o->letter)
-                return error_set(k->err, ERR_INPUT, "device %" PRId32 ": %s is there twice", d,
-                                 text);
-            return error_set(k->err, ERR_INPUT,
-                             "device %" PRId32 ": %s and %s: B is I and W in one", d,
-                             schedule_op_text(other, s, first), text);
-        }
+        if (!is_part(o->letter, part)) continue;
+        if (k->at[part][at]) return refuse_twice(k, d, &s->lanes[d].ops[k->at[part][at] - 1], o);
         k->at[part][at] = (int32_t)i + 1;
     }
+    return OK;
+}
+
+/* F, then I, then W of one microbatch on its stage, none missing. */
+static enum status check_microbatch(struct check *k, int32_t v, int32_t m)
+{
+    static const char *const missing[PARTS] = {"F", "B or I", "W"};
+    const struct schedule *s = k->s;
+    struct schedule_op o = {'?', k->chunk_of[v], m};
+    int32_t d = k->device_of[v];
+    int64_t at = place(k, v, m);
+    char text[32], later[32];
+    for (int part = 0; part < PARTS; part++)
+        if (!k->at[part][at])
+            return error_set(k->err, ERR_INPUT,
+                             "device %" PRId32 ": %s is missing: no %s of microbatch %" PRId32 "%s",
+                             d, schedule_op_text(text, s, &o), missing[part], m,
+                             s->n_chunks > 1 ? " for this chunk" : "");
+    for (int part = 1; part < PARTS; part++)
+        if (k->at[part][at] < k->at[part - 1][at])
+            return error_set(k->err, ERR_INPUT, "device %" PRId32 ": %s stands before %s", d,
+                             schedule_op_text(later, s, &s->lanes[d].ops[k->at[part][at] - 1]),
+                             schedule_op_text(text, s, &s->lanes[d].ops[k->at[part - 1][at] - 1]));
     return OK;
 }
 
 static enum status check_complete(struct check *k)
 {
     const struct schedule *s = k->s;
-    static const char *const missing[PARTS] = {"F", "B or I", "W"};
     size_t n = (size_t)k->n_stages * (size_t)s->n_microbatches;
     for (int part = 0; part < PARTS; part++) k->at[part] = ARENA_ARRAY(k->a, int32_t, n);
     for (int32_t d = 0; d < s->n_devices; d++) {
@@ -126,25 +155,7 @@ static enum status check_complete(struct check *k)
         for (int64_t i = 0; i < s->lanes[d].n_ops; i++) TRY(note_op(k, d, i));
     }
     for (int32_t v = 0; v < k->n_stages; v++)
-        for (int32_t m = 0; m < s->n_microbatches; m++) {
-            struct schedule_op o = {'?', k->chunk_of[v], m};
-            int32_t d = k->device_of[v];
-            char text[32], later[32];
-            for (int part = 0; part < PARTS; part++)
-                if (!k->at[part][place(k, v, m)])
-                    return error_set(k->err, ERR_INPUT,
-                                     "device %" PRId32
-                                     ": %s is missing: no %s of microbatch %" PRId32 "%s",
-                                     d, schedule_op_text(text, s, &o), missing[part], m,
-                                     s->n_chunks > 1 ? " for this chunk" : "");
-            for (int part = 1; part < PARTS; part++) {
-                int32_t before = k->at[part - 1][place(k, v, m)], at = k->at[part][place(k, v, m)];
-                if (at < before)
-                    return error_set(k->err, ERR_INPUT, "device %" PRId32 ": %s stands before %s",
-                                     d, schedule_op_text(later, s, &s->lanes[d].ops[at - 1]),
-                                     schedule_op_text(text, s, &s->lanes[d].ops[before - 1]));
-            }
-        }
+        for (int32_t m = 0; m < s->n_microbatches; m++) TRY(check_microbatch(k, v, m));
     return OK;
 }
 

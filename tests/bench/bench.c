@@ -10,6 +10,7 @@
 #include "profiles/fit.h"
 #include "profiles/team.h"
 #include "sim/sim.h"
+#include "tests/bench/bench_static.h"
 #include "tests/pipelines.h"
 
 #include <stdio.h>
@@ -189,6 +190,7 @@ static void bench_exec(void)
 
 int main(void)
 {
+    bench_static();
     bench_p2p();
     bench_operators();
     bench_planner();
