@@ -85,6 +85,7 @@ enum { PUBLISHED_FITTED_MAX = 12 };
 struct published_fit {
     struct op_prior prior;
     double message_s;       /* what a message from stage to stage takes beside its bytes: the framework's handshake */
+    double overhead_ratio;  /* of a real iteration to its schedule's; 1 where the parts are predicted themselves */
     const char *trained_on; /* file name of the table */
     int32_t every;          /* trained on its rows 1, 1 + every … (from 1, the header not counted); 0: nothing fitted */
     int32_t n_fitted;

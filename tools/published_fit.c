@@ -19,6 +19,7 @@ static const struct {
     OP_PRIOR_CONSTANTS(X)
 #undef X
         {"message_s", offsetof(struct published_fit, message_s)},
+        {"overhead_ratio", offsetof(struct published_fit, overhead_ratio)},
 };
 enum { N_CONSTANTS = sizeof constants / sizeof *constants };
 
@@ -67,6 +68,7 @@ enum status published_fit_read(struct arena *a, const char *path, const char *id
         if (!found) {
             *out = (struct published_fit){.prior = op_prior_default(csv_text(&c, i, "base"))};
             out->prior.fit = id;
+            out->overhead_ratio = 1;
         }
         const char *name = csv_text(&c, i, "constant");
         double *value = published_constant(out, name);
