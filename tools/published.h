@@ -84,8 +84,9 @@ struct published_wires {
 enum { PUBLISHED_FITTED_MAX = 12 };
 struct published_fit {
     struct op_prior prior;
-    double message_s;       /* what a message from stage to stage takes beside its bytes: the framework's handshake */
-    double overhead_ratio;  /* of a real iteration to its schedule's; 1 where the parts are predicted themselves */
+    double message_s;   /* what a message from stage to stage takes beside its bytes: the framework's handshake. A step that
+                         * is given by its parts has it in every F and B, on the device */
+    double parts_ratio; /* parts of a step in a real iteration to the profiled ones; 1 for plans, that nobody profiled */
     const char *trained_on; /* file name of the table */
     int32_t every;          /* trained on its rows 1, 1 + every … (from 1, the header not counted); 0: nothing fitted */
     int32_t n_fitted;
@@ -98,12 +99,15 @@ MUST_CHECK enum status published_fit_read(struct arena *a, const char *path, con
 MUST_CHECK enum status published_plan(struct arena *a, const struct published_row *row,
                                       const struct published_fit *fit, struct plan *out,
                                       struct error *err);
-/* A row lowered once, to be simulated with other constants again and again. Made in a; points to row. */
+/* What is to be predicted, made once, to be timed with other constants again and again. Made in an arena. */
 struct published_case {
-    const struct published_row *row;
+    double measured_s;
+    const struct published_row *row; /* a plan, lowered; NULL: parts of a step in some schedule (tools/published_bubbles.c) */
     struct plan plan;
     struct program program;
+    struct published_parts *parts;
 };
+/* Points to row. */
 MUST_CHECK enum status published_case(struct arena *a, const struct published_row *row,
                                       const struct published_fit *fit, struct published_case *out,
                                       struct error *err);

@@ -2,7 +2,8 @@
  *
  * Each schedule is built by name or by the zero-bubble authors' scheduler (core/schedule, sim/zero_bubble) and timed by
  * sim/static: an iteration is what the busiest device takes from its first operation to its last. Real iterations are longer:
- * optimizer, sums of embeddings' gradients, kernels that wait; fit zero-bubble-1 has that ratio, from every second row's 1F1B.
+ * kernels run slower than they were profiled alone, and every F and B waits for the host's handshake with its neighbours, so
+ * that interleaving pays most. Fit zero-bubble-1 has these two constants. The order is the authors': made from profiled times.
  * Memory is the closed form of sim/footprint on the schedule's own order, 16 bytes a parameter: Megatron-LM's fp16 with
  * gradients summed in half precision (2 + 2 + 4 + 4 + 4). First and last stage have one layer fewer, and the embedding.
  */
@@ -33,13 +34,17 @@ static const char *const suffixes[] = {
 #undef X
 };
 
-struct bubbles {
+struct published_parts {
     struct arena *a;
+    enum measured kind;
+    int32_t chunks;
+    struct schedule schedule;
+    struct static_timer *timer;
     int64_t layers, heads, hidden, sequence, stages, gpus, microbatch, microbatches;
     double ns[4]; /* F, I, W, transfer */
 };
 
-static enum status read_row(const struct csv *c, int32_t row, struct bubbles *b, struct error *err)
+static enum status read_row(const struct csv *c, int32_t row, struct published_parts *b, struct error *err)
 {
     const struct {
         const char *name;
@@ -66,25 +71,27 @@ static enum status read_row(const struct csv *c, int32_t row, struct bubbles *b,
 }
 
 /* Times and bytes of each virtual stage. */
-static struct pipeline pipeline_of(const struct bubbles *b, int32_t chunks)
+static struct pipeline pipeline_of(const struct published_parts *b, struct arena *a,
+                                   int32_t chunks, const struct published_fit *fit)
 {
     int32_t d = (int32_t)b->stages, n = d * chunks;
     struct pipeline p = {.n_devices = d, .n_stages = n};
     struct footprint_block block = {
         .sequence = b->sequence, .microbatch = b->microbatch, .hidden = b->hidden, .heads = b->heads};
     int64_t blocks = (b->layers + 2) / b->stages / chunks;
-    p.stages = ARENA_ARRAY(b->a, struct pipeline_stage, (size_t)n);
-    p.links = ARENA_ARRAY(b->a, struct pipeline_link, (size_t)n);
-    p.devices = ARENA_ARRAY(b->a, struct pipeline_device, (size_t)d);
+    double ratio = fit ? fit->parts_ratio : 1, message = fit ? fit->message_s * 1e9 : 0;
+    p.stages = ARENA_ARRAY(a, struct pipeline_stage, (size_t)n);
+    p.links = ARENA_ARRAY(a, struct pipeline_link, (size_t)n);
+    p.devices = ARENA_ARRAY(a, struct pipeline_device, (size_t)d);
     for (int32_t v = 0; v < n; v++) {
         bool end = v == 0 || v == n - 1;
         double kept = (double)(blocks - end) * footprint_block(&block),
                weights = (double)(blocks - end) * footprint_block_weights(&block),
                parameters = (double)(blocks - end) * 12 * (double)b->hidden * (double)b->hidden +
                             (end ? WORDS * (double)b->hidden : 0);
-        p.stages[v] = (struct pipeline_stage){.forward_ns = (int64_t)(b->ns[0] / chunks),
-                                              .input_ns = (int64_t)(b->ns[1] / chunks),
-                                              .weight_ns = (int64_t)(b->ns[2] / chunks),
+        p.stages[v] = (struct pipeline_stage){.forward_ns = (int64_t)(b->ns[0] / chunks * ratio + message),
+                                              .input_ns = (int64_t)(b->ns[1] / chunks * ratio + message),
+                                              .weight_ns = (int64_t)(b->ns[2] / chunks * ratio),
                                               .forward_bytes = (int64_t)kept,
                                               .input_bytes = -(int64_t)(kept - weights),
                                               .weight_bytes = -(int64_t)weights};
@@ -96,10 +103,10 @@ static struct pipeline pipeline_of(const struct bubbles *b, int32_t chunks)
 }
 
 /* The authors' scheduler with room for `most` microbatches of activations on every device. */
-static enum status automatic(const struct bubbles *b, int32_t most, struct schedule *out,
+static enum status automatic(const struct published_parts *b, int32_t most, struct schedule *out,
                              struct error *err)
 {
-    struct pipeline p = pipeline_of(b, 1);
+    struct pipeline p = pipeline_of(b, b->a, 1, NULL);
     int64_t makespan;
     for (int32_t v = 0; v < p.n_stages; v++) {
         p.stages[v].forward_bytes = 2;
@@ -110,83 +117,84 @@ static enum status automatic(const struct bubbles *b, int32_t most, struct sched
     return zero_bubble_make(b->a, &p, (int32_t)b->microbatches, false, out, &makespan, err);
 }
 
-static enum status schedule_of(const struct bubbles *b, enum measured kind, int32_t chunks,
-                               struct schedule *out, struct error *err)
+static enum status make_schedule(struct published_parts *b, struct error *err)
 {
-    struct schedule_spec spec = {.kind = chunks > 1 ? SCHEDULE_INTERLEAVED : SCHEDULE_1F1B,
+    struct schedule_spec spec = {.kind = b->chunks > 1 ? SCHEDULE_INTERLEAVED : SCHEDULE_1F1B,
                                  .n_devices = (int32_t)b->stages,
-                                 .n_chunks = chunks,
+                                 .n_chunks = b->chunks,
                                  .n_microbatches = (int32_t)b->microbatches};
-    if (kind == MEASURED_ZB1 || kind == MEASURED_ZB2)
-        return automatic(b, (int32_t)b->stages * (kind == MEASURED_ZB2 ? 2 : 1), out, err);
-    return schedule_make(b->a, &spec, out, err);
+    if (b->kind == MEASURED_ZB1 || b->kind == MEASURED_ZB2)
+        return automatic(b, (int32_t)b->stages * (b->kind == MEASURED_ZB2 ? 2 : 1), &b->schedule,
+                         err);
+    return schedule_make(b->a, &spec, &b->schedule, err);
 }
 
-static enum status predict(const struct bubbles *b, enum measured kind, double *seconds,
-                           double *bytes, struct error *err)
+static enum status report_of(struct published_parts *b, struct arena *a,
+                             const struct published_fit *fit, struct static_report *out,
+                             struct error *err)
 {
-    int32_t chunks =
-        kind == MEASURED_INTERLEAVED ? (int32_t)((b->layers + 2) / b->stages) : 1; /* a layer each */
-    struct schedule s;
-    struct static_timer *t;
-    struct static_report r;
-    struct pipeline p = pipeline_of(b, chunks);
-    int64_t longest = 0, most = 0;
-    TRY(schedule_of(b, kind, chunks, &s, err));
-    TRY(pipeline_check(&p, &s, err));
-    TRY(static_new(b->a, &s, &t, err));
-    if (!static_report(t, &p, b->a, &r)) BUG("latency alone contends");
-    for (int32_t d = 0; d < s.n_devices; d++) {
-        int64_t ns = r.devices[d].end_ns - r.devices[d].begin_ns;
-        if (ns > longest) longest = ns;
-        if (r.devices[d].peak_bytes > most) most = r.devices[d].peak_bytes;
-    }
-    *seconds = (double)longest / 1e9;
-    *bytes = (double)most;
+    struct pipeline p = pipeline_of(b, a, b->chunks, fit);
+    TRY(pipeline_check(&p, &b->schedule, err));
+    if (!static_report(b->timer, &p, a, out)) BUG("latency alone contends");
     return OK;
 }
 
-static enum status add_cell(struct bubbles *b, const struct csv *c, int32_t row, enum measured kind,
-                            const struct published_fit *fit, struct published_report *out,
-                            struct error *err)
+enum status published_parts_seconds(struct published_parts *b, const struct published_fit *fit,
+                                    double *out_s, struct error *err)
 {
-    double rate, memory, seconds, bytes;
-    const char *suffix = suffixes[kind];
-    TRY(csv_number(c, row, arena_printf(b->a, "measured_samples_per_gpu_s_%s", suffix), &rate, err));
-    TRY(csv_number(c, row, arena_printf(b->a, "memory_GB_%s", suffix), &memory, err));
+    struct arena *scratch = arena_new();
+    struct static_report r;
+    int64_t longest = 0;
+    enum status status = report_of(b, scratch, fit, &r, err);
+    for (int32_t d = 0; status == OK && d < b->schedule.n_devices; d++)
+        if (r.devices[d].end_ns - r.devices[d].begin_ns > longest)
+            longest = r.devices[d].end_ns - r.devices[d].begin_ns;
+    *out_s = (double)longest / 1e9;
+    arena_free(scratch);
+    return status;
+}
+
+static enum status peak_of(struct published_parts *b, double *out, struct error *err)
+{
+    struct static_report r;
+    TRY(report_of(b, b->a, NULL, &r, err));
+    *out = 0;
+    for (int32_t d = 0; d < b->schedule.n_devices; d++)
+        *out = fmax(*out, (double)r.devices[d].peak_bytes);
+    return OK;
+}
+
+int32_t published_parts_schedules(void) { return MEASURED_COUNT; }
+
+enum status published_parts_case(struct arena *a, const struct csv *c, int32_t row,
+                                 int32_t schedule, struct published_case *out,
+                                 struct published_line *line, struct published_line *memory,
+                                 bool *measured, struct error *err)
+{
+    const char *suffix = suffixes[schedule];
+    struct published_parts *b = ARENA_ARRAY(a, struct published_parts, 1);
+    double rate, gigabytes;
+    TRY(csv_number(c, row, arena_printf(a, "measured_samples_per_gpu_s_%s", suffix), &rate, err));
+    TRY(csv_number(c, row, arena_printf(a, "memory_GB_%s", suffix), &gigabytes, err));
+    *measured = !isnan(rate);
     if (isnan(rate)) return OK;
     if (!(rate > 0))
         return error_set(err, ERR_INPUT, "%s:%" PRId32 ": %s: throughput must be positive", c->file,
                          c->line[row], suffix);
-    TRY(predict(b, kind, &seconds, &bytes, err));
-    struct published_line line = {
+    *b = (struct published_parts){.a = a, .kind = (enum measured)schedule, .chunks = 1};
+    TRY(read_row(c, row, b, err));
+    if (b->kind == MEASURED_INTERLEAVED)
+        b->chunks = (int32_t)((b->layers + 2) / b->stages); /* a layer each */
+    TRY(make_schedule(b, err));
+    TRY(static_new(a, &b->schedule, &b->timer, err));
+    *out = (struct published_case){
+        .parts = b, .measured_s = (double)(b->microbatch * b->microbatches) / (rate * (double)b->gpus)};
+    *line = *memory = (struct published_line){
         .line = c->line[row],
-        .name = arena_printf(b->a, "%s m%" PRId64 " %s", csv_text(c, row, "model"), b->microbatches,
+        .name = arena_printf(a, "%s m%" PRId64 " %s", csv_text(c, row, "model"), b->microbatches,
                              suffix),
         .part = suffix,
-        .measured = (double)(b->microbatch * b->microbatches) / (rate * (double)b->gpus),
-        .predicted = seconds * fit->overhead_ratio,
-        .trained = kind == MEASURED_ONE && published_trains(out, fit, row)};
-    out->lines[out->n++] = line;
-    if (!(memory > 0)) return OK;
-    line.measured = memory * GB;
-    line.predicted = bytes;
-    line.trained = false;
-    out->memory[out->n_memory++] = line;
-    return OK;
-}
-
-enum status published_bubbles(struct arena *a, const struct csv *c, const struct published_fit *fit,
-                              int32_t every, struct published_report *out, struct error *err)
-{
-    size_t cells = MEASURED_COUNT * (size_t)c->n_rows;
-    out->lines = ARENA_ARRAY(a, struct published_line, cells);
-    out->memory = ARENA_ARRAY(a, struct published_line, cells);
-    for (int32_t row = 0; row < c->n_rows; row += every) {
-        struct bubbles b = {.a = a};
-        TRY(read_row(c, row, &b, err));
-        for (int kind = 0; kind < MEASURED_COUNT; kind++)
-            TRY(add_cell(&b, c, row, (enum measured)kind, fit, out, err));
-    }
-    return OK;
+        .measured = out->measured_s};
+    memory->measured = gigabytes * GB;
+    return peak_of(b, &memory->predicted, err);
 }

@@ -19,7 +19,7 @@ static const struct {
     OP_PRIOR_CONSTANTS(X)
 #undef X
         {"message_s", offsetof(struct published_fit, message_s)},
-        {"overhead_ratio", offsetof(struct published_fit, overhead_ratio)},
+        {"parts_ratio", offsetof(struct published_fit, parts_ratio)},
 };
 enum { N_CONSTANTS = sizeof constants / sizeof *constants };
 
@@ -68,7 +68,7 @@ enum status published_fit_read(struct arena *a, const char *path, const char *id
         if (!found) {
             *out = (struct published_fit){.prior = op_prior_default(csv_text(&c, i, "base"))};
             out->prior.fit = id;
-            out->overhead_ratio = 1;
+            out->parts_ratio = 1;
         }
         const char *name = csv_text(&c, i, "constant");
         double *value = published_constant(out, name);
@@ -100,7 +100,7 @@ static enum status residuals(const struct search *s, double *out, double *sum, s
     for (int32_t i = 0; i < s->n; i++) {
         double seconds;
         TRY(published_seconds(&s->cases[i], s->fit, &seconds, err));
-        out[i] = log(seconds / s->cases[i].row->measured_s);
+        out[i] = log(seconds / s->cases[i].measured_s);
         *sum += out[i] * out[i];
     }
     return OK;

@@ -11,9 +11,16 @@ static inline bool published_trains(const struct published_report *r,
     return r->trains && row % fit->every == 0;
 }
 
-/* Rows of PUBLISHED_ZERO_BUBBLE: fills lines and memory of the report. */
-MUST_CHECK enum status published_bubbles(struct arena *a, const struct csv *c,
-                                         const struct published_fit *fit, int32_t every,
-                                         struct published_report *out, struct error *err);
+/* A cell of a row of PUBLISHED_ZERO_BUBBLE: one of its schedules, from 0; n of them. */
+int32_t published_parts_schedules(void);
+/* *measured: whether the table has this cell. memory_bytes: measured, NAN where there is none. */
+MUST_CHECK enum status published_parts_case(struct arena *a, const struct csv *c, int32_t row,
+                                            int32_t schedule, struct published_case *out,
+                                            struct published_line *line,
+                                            struct published_line *memory, bool *measured,
+                                            struct error *err);
+MUST_CHECK enum status published_parts_seconds(struct published_parts *p,
+                                               const struct published_fit *fit, double *out_s,
+                                               struct error *err);
 
 #endif

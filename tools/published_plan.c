@@ -12,7 +12,7 @@
 #include "profiles/team.h"
 #include "sim/cost.h"
 #include "sim/sim.h"
-#include "tools/published.h"
+#include "tools/published_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -209,7 +209,7 @@ enum status published_case(struct arena *a, const struct published_row *row,
                            struct error *err)
 {
     struct lower_options o = {.check_memory = false};
-    out->row = row;
+    *out = (struct published_case){.row = row, .measured_s = row->measured_s};
     TRY(published_plan(a, row, fit, &out->plan, err));
     TRY(team_fused(a, &out->plan.cluster, &o, err));
     return lower_plan(a, &out->plan, &o, &out->program, err);
@@ -238,6 +238,7 @@ static enum status simulate(struct arena *a, struct published_case *c,
 enum status published_seconds(struct published_case *c, const struct published_fit *fit,
                               double *out_s, struct error *err)
 {
+    if (c->parts) return published_parts_seconds(c->parts, fit, out_s, err);
     struct arena *scratch = arena_new();
     enum status status = simulate(scratch, c, fit, out_s, err);
     arena_free(scratch);

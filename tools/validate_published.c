@@ -112,20 +112,66 @@ static enum status predict_rows(struct arena *a, const struct csv *c, enum publi
     return status;
 }
 
-/* What the rows of training would have shown each had it been left out. */
-static enum status leave_out(struct arena *a, const struct csv *c, enum published_format f,
-                             const struct published_fit *fit, double *out, struct error *err)
+static enum status predict_parts(struct arena *a, const struct csv *c,
+                                 const struct published_fit *fit, int32_t every,
+                                 struct published_report *out, struct error *err)
 {
-    int32_t n = 0;
-    size_t room = (size_t)(c->n_rows / fit->every + 1);
-    struct published_case *cases = ARENA_ARRAY(a, struct published_case, room);
-    double *ratio = ARENA_ARRAY(a, double, room);
-    struct published_fit copy = *fit;
+    int32_t schedules = published_parts_schedules();
+    size_t cells = (size_t)schedules * (size_t)c->n_rows;
+    out->lines = ARENA_ARRAY(a, struct published_line, cells);
+    out->memory = ARENA_ARRAY(a, struct published_line, cells);
+    for (int32_t row = 0; row < c->n_rows; row += every)
+        for (int32_t s = 0; s < schedules; s++) {
+            struct published_case one;
+            struct published_line *line = &out->lines[out->n],
+                                  *memory = &out->memory[out->n_memory];
+            bool measured;
+            TRY(published_parts_case(a, c, row, s, &one, line, memory, &measured, err));
+            if (!measured) continue;
+            TRY(published_seconds(&one, fit, &line->predicted, err));
+            line->trained = published_trains(out, fit, row);
+            out->n++;
+            out->n_memory += memory->measured > 0;
+        }
+    return OK;
+}
+
+enum status published_training(struct arena *a, const char *table, const struct published_fit *fit,
+                               struct published_case **out, int32_t *n, struct error *err)
+{
+    struct csv *c = ARENA_ARRAY(a, struct csv, 1);
+    enum published_format f;
+    TRY(csv_read(a, table, c, err));
+    TRY(published_recognise(c, &f, err));
+    bool parts = f == PUBLISHED_ZERO_BUBBLE;
+    int32_t cells = parts ? published_parts_schedules() : 1;
+    *out = ARENA_ARRAY(a, struct published_case, (size_t)cells * (size_t)c->n_rows);
+    *n = 0;
     for (int32_t i = 0; i < c->n_rows; i += fit->every) {
         struct published_row *row = ARENA_ARRAY(a, struct published_row, 1);
-        TRY(published_row(a, c, f, i, row, err));
-        TRY(published_case(a, row, fit, &cases[n++], err));
+        struct published_line line, memory;
+        if (!parts) {
+            TRY(published_row(a, c, f, i, row, err));
+            TRY(published_case(a, row, fit, &(*out)[(*n)++], err));
+        }
+        for (int32_t s = 0; s < cells && parts; s++) {
+            bool measured;
+            TRY(published_parts_case(a, c, i, s, &(*out)[*n], &line, &memory, &measured, err));
+            *n += measured;
+        }
     }
+    return OK;
+}
+
+/* What the rows of training would have shown, each left out. */
+static enum status leave_out(struct arena *a, const char *table, const struct published_fit *fit,
+                             double *out, struct error *err)
+{
+    struct published_case *cases;
+    struct published_fit copy = *fit;
+    int32_t n;
+    TRY(published_training(a, table, fit, &cases, &n, err));
+    double *ratio = ARENA_ARRAY(a, double, (size_t)n);
     TRY(published_fit(cases, n, &copy, 0, ratio, err));
     *out = 0;
     for (int32_t i = 0; i < n; i++) *out += fabs(exp(ratio[i]) - 1) / n;
@@ -182,11 +228,10 @@ enum status published_evaluate(struct arena *a, const char *table, const char *f
                                      .every = every,
                                      .left_out = NAN};
     if (f == PUBLISHED_ZERO_BUBBLE)
-        TRY(published_bubbles(a, &c, &fit, every, out, err));
+        TRY(predict_parts(a, &c, &fit, every, out, err));
     else
         TRY(predict_rows(a, &c, f, &fit, every, out, err));
-    if (out->trains && f != PUBLISHED_ZERO_BUBBLE && every == 1)
-        TRY(leave_out(a, &c, f, &fit, &out->left_out, err));
+    if (out->trains && every == 1) TRY(leave_out(a, table, &fit, &out->left_out, err));
     score(a, out);
     return OK;
 }
