@@ -50,9 +50,32 @@ static const char *letter_name(char letter)
     return letter == 'R' ? "arrival" : letter == 'S' ? "departure" : NULL;
 }
 
+/* The first call, as "F3", after whose begin as many of the ring's buffers as ever are alive; NULL where calls alone do not
+ * say so: what comes or leaves by messages keeps its own time. O(calls of the lane). */
+static const char *fullest_at(struct arena *a, const struct program *p, int32_t device,
+                              const struct program_stage *s, const struct ring *r)
+{
+    const struct lane *l = &p->lanes[device];
+    struct cursor c;
+    struct call call;
+    int32_t alive = 0, most = 0;
+    const char *at = NULL;
+    if (!strchr("FBI", r->birth) || !strchr("FBIW", r->death)) return NULL;
+    for (cursor_start(&c, &p->orders[l->order]); cursor_next(&c, &call);) {
+        if (&p->stages[l->stages[call.chunk]] != s) continue;
+        char letter = s->procedures[call.procedure].letter;
+        if (letter == r->birth && ++alive > most) {
+            most = alive;
+            at = arena_printf(a, "%c%" PRId32, letter, call.microbatch);
+        }
+        alive -= letter == r->death;
+    }
+    return at;
+}
+
 /* Who keeps a ring's buffers, and between which calls. */
-static void hold_ring(struct arena *a, const struct program_stage *s, const struct ring *r,
-                      struct footprint *f)
+static void hold_ring(struct arena *a, const struct program *p, int32_t device,
+                      const struct program_stage *s, const struct ring *r, struct footprint *f)
 {
     const char *birth = letter_name(r->birth), *death = letter_name(r->death);
     const char *name = r->received >= 0 ? "received"
@@ -60,16 +83,20 @@ static void hold_ring(struct arena *a, const struct program_stage *s, const stru
                        : r->birth == 'F' ? "activations"
                                          : "gradients of activations";
     if (r->death == 'U') name = "gradients kept apart";
+    const char *at = fullest_at(a, p, device, s, r);
     hold(f, name, (int64_t)r->count * r->stride_bytes,
-         arena_printf(a, "%" PRId32 " of %" PRId32 " microbatches in flight on stage %" PRId32
-                         ", from %s to %s",
+         arena_printf(a,
+                      "%" PRId32 " of %" PRId32 " microbatches in flight on stage %" PRId32
+                      ", from %s to %s%s%s",
                       r->count, s->microbatches, s->stage,
                       birth ? birth : arena_printf(a, "%c", r->birth),
-                      death ? death : arena_printf(a, "%c", r->death)));
+                      death ? death : arena_printf(a, "%c", r->death), at ? ", all first at " : "",
+                      at ? at : ""));
 }
 
-static void hold_stage(struct arena *a, const struct program_stage *s,
-                       const struct footprint_options *o, struct footprint *f)
+static void hold_stage(struct arena *a, const struct program *p, int32_t device,
+                       const struct program_stage *s, const struct footprint_options *o,
+                       struct footprint *f)
 {
     static const int32_t from[SLOT_CLASS_COUNT] = {
         [SLOT_PARAMETER] = 3, [SLOT_GRADIENT] = 2, [SLOT_STATE] = 1};
@@ -84,7 +111,7 @@ static void hold_stage(struct arena *a, const struct program_stage *s,
         }
         hold(f, class_names[class], bytes, why);
     }
-    for (int32_t r = 0; r < s->n_rings; r++) hold_ring(a, s, &s->rings[r], f);
+    for (int32_t r = 0; r < s->n_rings; r++) hold_ring(a, p, device, s, &s->rings[r], f);
     hold(f, "collective buffers", s->buffer_bytes, "the largest sum's part on its way");
     if (o->zero >= 3 && o->shards > 1)
         hold(f, "gathered parameters", 2 * largest_parameters(s),
@@ -109,7 +136,7 @@ enum status footprint_stages(struct arena *a, const struct program *p,
             if (p->stages[s].device == d) room += SLOT_CLASS_COUNT + 3 + (size_t)p->stages[s].n_rings;
         f->holders = ARENA_ARRAY(a, struct footprint_holder, room);
         for (int32_t s = 0; s < p->n_stages; s++)
-            if (p->stages[s].device == d) hold_stage(a, &p->stages[s], o, f);
+            if (p->stages[s].device == d) hold_stage(a, p, d, &p->stages[s], o, f);
         hold(f, "framework", o->reserve_bytes, "stated");
     }
     return OK;

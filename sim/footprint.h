@@ -31,7 +31,8 @@ struct footprint_options {
 struct footprint_holder {
     const char *name;
     int64_t bytes;
-    const char *why; /* "4 of 8 microbatches in flight on stage 0, from F to B"; "" where the name says all */
+    /* "4 of 8 microbatches in flight on stage 0, from F to B, all first at F3"; "" where the name says all */
+    const char *why;
 };
 struct footprint { /* of one device, all its stages together */
     const char *device;
@@ -40,7 +41,7 @@ struct footprint { /* of one device, all its stages together */
     int64_t total_bytes, memory_bytes;
 };
 /* Of every device of the program, out: (n_devices). ERR_INPUT: options out of range. ZeRO 3 adds the parameters of the
- * largest operator twice: the one that computes and the one that is gathered meanwhile. O(slots + rings). */
+ * largest operator twice: the one that computes and the one that is gathered meanwhile. O(slots + rings · calls). */
 MUST_CHECK enum status footprint_stages(struct arena *a, const struct program *p,
                                         const struct footprint_options *o, struct footprint *out,
                                         struct error *err);

@@ -15,6 +15,7 @@
     X(plan, "find a plan for a job on a cluster")                                                  \
     X(lower, "the program of a plan: procedures and lanes")                                        \
     X(simulate, "run a plan in predicted time")                                                    \
+    X(memory, "what each device of a plan holds, and why")                                         \
     X(run, "train: the plan on real devices")                                                      \
     X(compare, "a predicted and a measured trace, span by span")                                   \
     X(calibrate, "the next profile, from traces of runs")                                          \

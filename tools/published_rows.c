@@ -68,6 +68,11 @@ static enum status read_megatron(const struct csv *c, int32_t row, struct publis
     if (*csv_text(c, row, "layers_per_virtual_stage")) {
         TRY(csv_count(c, row, "layers_per_virtual_stage", COUNT_MAX, &per_chunk, err));
         r->chunks = r->layers / r->stages / per_chunk;
+        if (r->chunks < 1 || r->chunks * per_chunk * r->stages != r->layers)
+            return error_set(err, ERR_INPUT,
+                             "%s:%" PRId32 ": layers_per_virtual_stage: %" PRId64
+                             " do not divide the %" PRId64 " layers of %" PRId64 " stages",
+                             c->file, c->line[row], per_chunk, r->layers, r->stages);
     }
     return csv_number(c, row, "iter_time_s_derived", &r->measured_s, err);
 }

@@ -90,21 +90,21 @@ static enum status predict_rows(struct arena *a, const struct csv *c, enum publi
     for (int32_t i = 0; i < c->n_rows && status == OK; i += every) {
         struct published_row *row = ARENA_ARRAY(a, struct published_row, 1);
         struct published_case one;
+        struct error why = {0};
         double seconds = NAN;
         status = published_row(a, c, f, i, row, err);
-        if (status == OK) status = published_case(scratch, row, fit, &one, err);
-        if (status == OK) status = published_seconds(&one, fit, &seconds, err);
-        if (status != OK) {
-            if (c->file && err && !strstr(err->text, c->file))
-                status = error_wrap(err, status, "%s:%" PRId32, c->file, c->line[i]);
-            break;
-        }
+        if (status != OK) break;
+        enum status laid = published_case(scratch, row, fit, &one, &why);
+        if (laid == OK) laid = published_seconds(&one, fit, &seconds, &why);
+        out->n_without += laid != OK;
         out->lines[out->n++] = (struct published_line){.line = c->line[i],
                                                        .name = label_of(a, row),
                                                        .part = part_of(a, f, row),
                                                        .measured = row->measured_s,
                                                        .predicted = seconds,
-                                                       .trained = published_trains(out, fit, i)};
+                                                       .trained = published_trains(out, fit, i),
+                                                       .why = laid != OK ? arena_strdup(a, why.text)
+                                                                         : NULL};
         add_memory(a, row, c->line[i], out);
         arena_reset(scratch);
     }
@@ -188,7 +188,8 @@ static struct published_score score_of(struct arena *a, const struct published_l
            *measured = ARENA_ARRAY(a, double, (size_t)n);
     int32_t used = 0;
     for (int32_t i = 0; i < n; i++) {
-        if ((part && strcmp(part, lines[i].part) != 0) || (held && lines[i].trained)) continue;
+        if ((part && strcmp(part, lines[i].part) != 0) || (held && lines[i].trained) || lines[i].why)
+            continue;
         predicted[used] = lines[i].predicted;
         measured[used++] = lines[i].measured;
     }
@@ -264,6 +265,10 @@ static void print_report(const struct published_report *r)
            r->trains ? ", * trained on" : ", trained on none of these rows");
     for (int32_t i = 0; i < r->n; i++) {
         const struct published_line *l = &r->lines[i];
+        if (l->why) {
+            printf("  %4" PRId32 "   %-40s not predicted: %s\n", l->line, l->name, l->why);
+            continue;
+        }
         printf("  %4" PRId32 " %c %-40s measured %10.4f s, predicted %10.4f s, %+6.2f %%\n", l->line,
                l->trained ? '*' : ' ', l->name, l->measured, l->predicted,
                percent(l->predicted / l->measured - 1));
@@ -274,6 +279,7 @@ static void print_report(const struct published_report *r)
                l->name, l->measured / 1073741824.0, l->predicted / 1073741824.0,
                percent(l->predicted / l->measured - 1));
     }
+    if (r->n_without) printf("  %" PRId32 " rows not predicted, in no figure\n", r->n_without);
     print_score(r->trains ? "all, training included" : "all", &r->all);
     if (r->trains) print_score("held out", &r->held);
     if (!isnan(r->left_out))
@@ -306,6 +312,7 @@ static void put_lines(struct json *j, const char *key, const struct published_li
         json_put_double(j, "predicted", lines[i].predicted);
         json_put_double(j, "error", lines[i].predicted / lines[i].measured - 1);
         json_put_bool(j, "trained", lines[i].trained);
+        if (lines[i].why) json_put_text(j, "not_predicted", lines[i].why);
         json_close(j);
     }
     json_close(j);
@@ -318,6 +325,7 @@ static void put_report(struct json *j, const struct published_report *r)
     json_put_text(j, "format", r->format);
     json_put_text(j, "fit", r->fit);
     json_put_bool(j, "trained_on_some", r->trains);
+    json_put_int(j, "not_predicted", r->n_without);
     put_score(j, "all", &r->all);
     put_score(j, "held_out", &r->held);
     json_put_double(j, "left_out_mape", r->left_out);

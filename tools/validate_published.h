@@ -26,8 +26,9 @@ struct published_score published_score(struct arena *a, const double *predicted,
 struct published_line { /* one prediction */
     int32_t line;       /* of the file */
     const char *name, *part;
-    double measured, predicted;
+    double measured, predicted; /* seconds of an iteration, or bytes; predicted NAN: see why */
     bool trained;
+    const char *why; /* what stood in the way of a prediction, else NULL */
 };
 struct published_part {
     const char *name;
@@ -35,11 +36,12 @@ struct published_part {
 };
 enum { PUBLISHED_PARTS_MAX = 16 };
 struct published_report {
-    const char *file, *format, *unit, *fit;
+    const char *file, *format, *fit;
     bool trains; /* the fit was trained on some of these rows */
     int32_t every; /* only rows 1, 1 + every … were predicted */
     int32_t n;
     struct published_line *lines;
+    int32_t n_without; /* lines without a prediction, in no score */
     struct published_score all, held;
     double left_out; /* NAN where it was not asked for */
     int32_t n_parts;
