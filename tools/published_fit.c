@@ -218,7 +218,7 @@ enum status published_fit(struct published_case *cases, int32_t n, struct publis
     enum status status = residuals(&s, s.residual, &sum, err);
     for (int r = 0; r < rounds && status == OK && better; r++) {
         status = step(&s, &sum, scratch, &better, err);
-        log_info("fit: round %d, root mean square %.4f", r + 1, sqrt(sum / n));
+        log_debug("fit: round %d, root mean square %.4f", r + 1, sqrt(sum / n));
     }
     if (status == OK && left_out) status = leave_out(&s, scratch, left_out, err);
     arena_free(a);
