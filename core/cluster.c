@@ -99,9 +99,8 @@ static enum status read_memory(struct reader *r, const struct node *n, struct de
 
 static enum status read_type(struct reader *r, const struct node *n, struct device_type *t)
 {
-    static const char *const keys[] = {"name",   "device",          "slowdown",
-                                       "memory", "tensor_parallel", "sequence_parallel",
-                                       NULL};
+    static const char *const keys[] = {
+        "name", "device", "slowdown", "memory", "tensor_parallel", "sequence_parallel", NULL};
     const struct node *device, *slowdown, *cards;
     int64_t n_cards = 1;
     TRY(node_keys(n, keys, r->err));

@@ -64,7 +64,8 @@ struct graph_op {
 
 struct graph {
     struct arena *arena;
-    enum dtype dtype; /* of activations, their gradients and parameters; a parameter's gradient is dtype_master of it */
+    enum dtype
+        dtype; /* of activations, their gradients and parameters; a parameter's gradient is dtype_master of it */
     int64_t microbatch, sequence_length;
     int32_t n_tensors, n_ops, n_forward; /* ops[0 … n_forward-1] are the forward ones */
     struct tensor *tensors;

@@ -92,7 +92,8 @@ static int32_t made_slot(struct lowering *l, struct stage_build *b, int32_t tens
 static size_t block_name(const char *op)
 {
     const char *number = strchr(op, '.');
-    const char *end = number && number[1] >= '0' && number[1] <= '9' ? strchr(number + 1, '.') : NULL;
+    const char *end =
+        number && number[1] >= '0' && number[1] <= '9' ? strchr(number + 1, '.') : NULL;
     return end ? (size_t)(end - op) : 0;
 }
 

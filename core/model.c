@@ -273,8 +273,7 @@ static enum status read_name(const struct node *c, const char *name, struct mode
 static enum status read_attention(const struct node *c, struct model *m, struct error *err)
 {
     const char *text = "";
-    if (given(c, "attn_implementation"))
-        TRY(node_get_text(c, "attn_implementation", &text, err));
+    if (given(c, "attn_implementation")) TRY(node_get_text(c, "attn_implementation", &text, err));
     m->eager = !strcmp(text, "eager");
     return OK;
 }

@@ -23,7 +23,15 @@
 #include <string.h>
 
 /* Attributes that change the work of a kind and so belong to its key; accumulate always does. */
-enum { A_TRANS = 1, A_ERF = 2, A_HEADS = 4, A_HEAD_DIM = 8, A_VOCABULARY = 16, A_DECAY = 32, A_RANKS = 64 };
+enum {
+    A_TRANS = 1,
+    A_ERF = 2,
+    A_HEADS = 4,
+    A_HEAD_DIM = 8,
+    A_VOCABULARY = 16,
+    A_DECAY = 32,
+    A_RANKS = 64
+};
 
 /* How much of an operand's shape matters to the cost: all of it, (rows, last), or its elements. */
 enum layout { WHOLE, ROWS, FLAT };

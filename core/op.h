@@ -83,7 +83,8 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  */
 #define OP_KINDS(X)                                                                                \
     X(matmul)                                                                                      \
-    X(bias) X(bias_grad) X(add) X(multiply) X(gelu) X(gelu_grad) X(silu) X(silu_grad) X(bias_gelu) \
+    X(bias)                                                                                        \
+    X(bias_grad) X(add) X(multiply) X(gelu) X(gelu_grad) X(silu) X(silu_grad) X(bias_gelu)         \
         X(bias_gelu_grad) X(swiglu) X(swiglu_grad) X(layer_norm) X(layer_norm_grad)                \
             X(layer_norm_weight_grad) X(rms_norm) X(rms_norm_grad) X(rms_norm_weight_grad)         \
                 X(embedding) X(embedding_grad) X(rotary) X(attention) X(attention_grad)            \
@@ -112,9 +113,11 @@ struct op_attrs {
     bool inverse;                      /* rotary */
     bool decay;                        /* adamw, sgd */
     int32_t heads, kv_heads, head_dim; /* attention, rotary (heads of its x, head_dim) */
-    int32_t window;     /* attention: positions seen, itself included; 0 = all before */
-    bool eager;         /* attention: masked scores and probabilities are written and read again, with dropout between */
-    int32_t ranks;      /* cards of one device that all_reduce, all_gather, reduce_scatter join; of a norm: > 1 where
+    int32_t window; /* attention: positions seen, itself included; 0 = all before */
+    bool
+        eager; /* attention: masked scores and probabilities are written and read again, with dropout between */
+    int32_t
+        ranks; /* cards of one device that all_reduce, all_gather, reduce_scatter join; of a norm: > 1 where
                          * every card has a term of its output's gradient, to be summed first */
     int64_t vocabulary; /* embedding_grad */
     double eps;         /* norms */
@@ -143,8 +146,8 @@ int64_t op_bytes_written(enum op_kind kind, const struct op_attrs *attrs,
                          const struct op_shapes *shapes, enum dtype t);
 /* Bytes that one card sends to its neighbour in a ring: all_reduce 2(n-1)/n of its operand, all_gather and
  * reduce_scatter (n-1)/n of the whole; 0 for every other kind. */
-double op_wire_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes,
-                     enum dtype t);
+double op_wire_bytes(enum op_kind kind, const struct op_attrs *attrs,
+                     const struct op_shapes *shapes, enum dtype t);
 bool op_input_is_int32(enum op_kind kind, int32_t input);
 /* The kinds that this kind fuses, in order; count 0 for plain kinds. */
 int32_t op_fuses(enum op_kind kind, enum op_kind out[2]);

@@ -305,8 +305,8 @@ enum status shapes_cross_entropy_grad(enum op_kind kind, const struct op_attrs *
 }
 
 /* Cards share the positions, dimension 1 of (b, T, d). */
-static enum status need_positions(enum op_kind kind, const struct op_attrs *a, const struct shape *x,
-                                  int64_t divisor, struct error *err)
+static enum status need_positions(enum op_kind kind, const struct op_attrs *a,
+                                  const struct shape *x, int64_t divisor, struct error *err)
 {
     if (x->rank == 3 && a->ranks >= 1 && x->dim[1] % divisor == 0) return OK;
     char text[SHAPE_TEXT_MAX];

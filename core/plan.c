@@ -88,11 +88,12 @@ static enum status check_cards(const struct plan_place *at, int32_t device)
             want = m->tensor_parallel > 1 ? m->tensor_parallel : 1;
     if (cards == want && (cards == 1 || t->sequence_parallel == m->sequence_parallel)) return OK;
     return plan_complain(at,
-                    "device: %s has tensor_parallel %" PRId32 "%s, other devices of the plan %" PRId32
-                    "%s; all must share operators alike",
-                    at->p->cluster.devices[device].name, cards,
-                    t->sequence_parallel ? " with sequence_parallel" : "", want,
-                    m->sequence_parallel ? " with sequence_parallel" : "");
+                         "device: %s has tensor_parallel %" PRId32
+                         "%s, other devices of the plan %" PRId32
+                         "%s; all must share operators alike",
+                         at->p->cluster.devices[device].name, cards,
+                         t->sequence_parallel ? " with sequence_parallel" : "", want,
+                         m->sequence_parallel ? " with sequence_parallel" : "");
 }
 
 /* owner: (n_devices), 1 + index of the stage over all replicas that stands on the device; 0 none. */

@@ -94,10 +94,9 @@ static const char *const recomputes[] = {
 #define X(name, text) text,
     RECOMPUTES(X)
 #undef X
-    NULL};
+        NULL};
 
-static enum status read_recompute(const struct node *stage, struct plan_stage *s,
-                                  struct error *err)
+static enum status read_recompute(const struct node *stage, struct plan_stage *s, struct error *err)
 {
     const struct node *n = given(stage, "recompute");
     int choice = 0;

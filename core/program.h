@@ -198,8 +198,8 @@ struct group {
     struct group_member *members;
     int32_t *link, *direction;           /* (n_members): from member i to i+1 (mod n) */
     int32_t *back_link, *back_direction; /* CHAIN: from member i to i-1; NULL otherwise */
-    enum dtype dtype; /* on the wire; segments are dtype_master of it */
-    int64_t elements; /* summed over segments */
+    enum dtype dtype;                    /* on the wire; segments are dtype_master of it */
+    int64_t elements;                    /* summed over segments */
 };
 
 /* A lane's order: runs of a repeated body. The k-th repetition of a body calls each entry with microbatch + k. */

@@ -106,7 +106,8 @@ static enum status check_ring(const struct check *c, int32_t index, int64_t *byt
 /* Half precision mixes with the fp32 of gradients and updates. */
 static bool fits(const struct check *c, enum dtype slot, enum dtype op)
 {
-    return slot == op || (dtype_is_half(c->p->dtype) && (slot == c->p->dtype || slot == DTYPE_fp32));
+    return slot == op ||
+           (dtype_is_half(c->p->dtype) && (slot == c->p->dtype || slot == DTYPE_fp32));
 }
 
 /* The operands' shapes are the slots'; the outputs must be what the kind makes of the inputs. */
@@ -122,7 +123,8 @@ static enum status check_op(const struct check *c, const struct program_op *op)
         NEED(in(op->input[i], c->s->n_slots), "operator %s: no slot %" PRId32, op->name,
              op->input[i]);
         const struct slot *x = &c->s->slots[op->input[i]];
-        NEED(op_input_is_int32(op->kind, i) ? x->dtype == DTYPE_int32 : fits(c, x->dtype, op->dtype),
+        NEED(op_input_is_int32(op->kind, i) ? x->dtype == DTYPE_int32
+                                            : fits(c, x->dtype, op->dtype),
              "operator %s: input %s is %s", op->name, x->name, dtype_name(x->dtype));
         shapes.input[i] = x->shape;
     }

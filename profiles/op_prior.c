@@ -65,9 +65,9 @@ static int32_t softmax_steps(const struct op_attrs *attrs, const struct op_shape
 double op_prior_issue_seconds(const struct op_prior *p, enum op_kind kind,
                               const struct op_attrs *attrs, const struct op_shapes *shapes)
 {
-    if (kind == OP_attention && attrs->eager) 
+    if (kind == OP_attention && attrs->eager)
         return (EAGER_KERNELS + softmax_steps(attrs, shapes)) * p->issue_s;
-    if (kind == OP_attention_grad && attrs->eager) 
+    if (kind == OP_attention_grad && attrs->eager)
         return (EAGER_GRAD_KERNELS + softmax_steps(attrs, shapes)) * p->issue_s;
     return p->issue_s;
 }

@@ -22,7 +22,7 @@
     X(flops_efficiency)  /* share of peak that large matrix products reach */                      \
     X(half_rows)         /* rows */                                                                \
     X(memory_efficiency) /* share of bandwidth */                                                  \
-    X(operator_s)        /* of every operator */                                                     \
+    X(operator_s)        /* of every operator */                                                   \
     X(wire_efficiency)   /* share of NVLink or PCIe */                                             \
     X(wire_s)            /* of every collective */                                                 \
     X(wire_rank_s)       /* and for every rank but the first */                                    \

@@ -128,9 +128,10 @@ double profile_issue(const struct profile *p, const struct cluster *c, int32_t t
     return op_prior_issue_seconds(&prior, kind, attrs, shapes);
 }
 
-static enum status prior_seconds(const struct profile *p, const struct device_type *type, enum op_kind kind,
-                                 const struct op_attrs *attrs, const struct op_shapes *shapes,
-                                 enum dtype t, double *out, struct error *err)
+static enum status prior_seconds(const struct profile *p, const struct device_type *type,
+                                 enum op_kind kind, const struct op_attrs *attrs,
+                                 const struct op_shapes *shapes, enum dtype t, double *out,
+                                 struct error *err)
 {
     const struct catalogue_device *d = NULL;
     TRY(catalogue_find(type->catalogue, &d, err));

@@ -9,9 +9,8 @@
 
 /* --- of a program --- */
 
-static const char *const class_names[SLOT_CLASS_COUNT] = {"parameters", "gradients",
-                                                          "optimizer state", "activations",
-                                                          "scratch"};
+static const char *const class_names[SLOT_CLASS_COUNT] = {
+    "parameters", "gradients", "optimizer state", "activations", "scratch"};
 
 static void hold(struct footprint *f, const char *name, int64_t bytes, const char *why)
 {
@@ -78,8 +77,8 @@ static void hold_ring(struct arena *a, const struct program *p, int32_t device,
                       const struct program_stage *s, const struct ring *r, struct footprint *f)
 {
     const char *birth = letter_name(r->birth), *death = letter_name(r->death);
-    const char *name = r->received >= 0 ? "received"
-                       : r->sent >= 0   ? "to be sent"
+    const char *name = r->received >= 0  ? "received"
+                       : r->sent >= 0    ? "to be sent"
                        : r->birth == 'F' ? "activations"
                                          : "gradients of activations";
     if (r->death == 'U') name = "gradients kept apart";
@@ -100,7 +99,7 @@ static void hold_stage(struct arena *a, const struct program *p, int32_t device,
 {
     static const int32_t from[SLOT_CLASS_COUNT] = {
         [SLOT_PARAMETER] = 3, [SLOT_GRADIENT] = 2, [SLOT_STATE] = 1};
-    for (int class = 0; class < SLOT_CLASS_COUNT; class++) {
+    for (int class = 0; class < SLOT_CLASS_COUNT; class ++) {
         const char *why = "";
         int64_t bytes = s->class_bytes[class];
         if (class == SLOT_RING) continue;
@@ -133,7 +132,8 @@ enum status footprint_stages(struct arena *a, const struct program *p,
         *f = (struct footprint){.device = p->devices[d].name,
                                 .memory_bytes = p->devices[d].memory_bytes};
         for (int32_t s = 0; s < p->n_stages; s++)
-            if (p->stages[s].device == d) room += SLOT_CLASS_COUNT + 3 + (size_t)p->stages[s].n_rings;
+            if (p->stages[s].device == d)
+                room += SLOT_CLASS_COUNT + 3 + (size_t)p->stages[s].n_rings;
         f->holders = ARENA_ARRAY(a, struct footprint_holder, room);
         for (int32_t s = 0; s < p->n_stages; s++)
             if (p->stages[s].device == d) hold_stage(a, p, d, &p->stages[s], o, f);
@@ -150,9 +150,8 @@ const char *footprint_verdict(struct arena *a, const struct footprint *f)
     units_print_bytes(has, (double)f->memory_bytes);
     const char *line = arena_printf(a, "needs %s of %s", needs, has);
     if (!fits)
-        line = arena_printf(
-            a, "%s, lacks %s", line,
-            units_print_bytes(text, (double)(f->total_bytes - f->memory_bytes)));
+        line = arena_printf(a, "%s, lacks %s", line,
+                            units_print_bytes(text, (double)(f->total_bytes - f->memory_bytes)));
     for (int32_t i = 0; i < f->n && i < 3; i++) {
         const struct footprint_holder *h = &f->holders[i];
         line = arena_printf(a, "%s%s%s %s%s%s%s", line, i ? ", " : ": ", h->name,
@@ -172,8 +171,7 @@ static double block_unit(const struct footprint_block *b)
 double footprint_block(const struct footprint_block *b)
 {
     double t = b->cards > 1 ? b->cards : 1;
-    double scores =
-        5.0 * (double)b->heads * (double)b->sequence / ((double)b->hidden * t);
+    double scores = 5.0 * (double)b->heads * (double)b->sequence / ((double)b->hidden * t);
     if (b->recompute == RECOMPUTE_BLOCKS) return block_unit(b) * (b->sequence_parallel ? 2 / t : 2);
     if (b->recompute == RECOMPUTE_SELECTIVE) scores = 0;
     return block_unit(b) * ((b->sequence_parallel ? 34 / t : 10 + 24 / t) + scores);

@@ -291,11 +291,8 @@ static enum status price_update(struct stage_table *t, int32_t type, bool flat, 
 static enum status price_tie(struct stage_table *t, int32_t type, const struct shape *shape,
                              int64_t *out, struct error *err)
 {
-    struct program_op add = {.kind = OP_accumulate,
-                             .phase = PHASE_U,
-                             .name = "tie",
-                             .n_inputs = 1,
-                             .n_outputs = 1};
+    struct program_op add = {
+        .kind = OP_accumulate, .phase = PHASE_U, .name = "tie", .n_inputs = 1, .n_outputs = 1};
     struct program_op zero = {
         .kind = OP_zero, .phase = PHASE_U, .name = "tie.zero", .n_outputs = 1};
     int64_t zero_ns;

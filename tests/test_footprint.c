@@ -20,12 +20,11 @@ static const struct {
 
 START_TEST(closed_forms_give_the_papers_figures_to_the_last_digit)
 {
-    struct footprint_step s = {
-        .block = {2048, printed[_i].microbatch, printed[_i].hidden, printed[_i].heads, 8, false,
-                  RECOMPUTE_NONE},
-        .layers = printed[_i].layers,
-        .stages = printed[_i].stages,
-        .chunks = printed[_i].chunks};
+    struct footprint_step s = {.block = {2048, printed[_i].microbatch, printed[_i].hidden,
+                                         printed[_i].heads, 8, false, RECOMPUTE_NONE},
+                               .layers = printed[_i].layers,
+                               .stages = printed[_i].stages,
+                               .chunks = printed[_i].chunks};
     ck_assert_double_eq_tol(footprint_parameters(&s, 18) / GIB, printed[_i].parameters, 1e-12);
     ck_assert_double_eq_tol(footprint_activations(&s) / GIB, printed[_i].activations, 1e-12);
     s.block.recompute = RECOMPUTE_SELECTIVE, s.block.sequence_parallel = true;
@@ -117,8 +116,8 @@ START_TEST(zero_divides_state_then_gradients_then_parameters)
     const struct program_stage *s = p->stages;
     for (int32_t z = 0; z < 4; z++)
         ck_assert_int_eq(footprint_stages(arena, p,
-                                          &(struct footprint_options){.zero = z, .shards = 4},
-                                          f[z], NULL),
+                                          &(struct footprint_options){.zero = z, .shards = 4}, f[z],
+                                          NULL),
                          OK);
     int64_t state = s->class_bytes[SLOT_STATE], gradient = s->class_bytes[SLOT_GRADIENT],
             parameter = s->class_bytes[SLOT_PARAMETER];

@@ -45,7 +45,8 @@ START_TEST(fields_may_stand_in_quotes)
     struct error err = {0};
     double x;
     int64_t n;
-    ck_assert_int_eq(parse("a,b,\"c,\"\"d\"\"\"\r\n1.5,,\"two\nlines\"\n\n\"3\",x,4", &c, &err), OK);
+    ck_assert_int_eq(parse("a,b,\"c,\"\"d\"\"\"\r\n1.5,,\"two\nlines\"\n\n\"3\",x,4", &c, &err),
+                     OK);
     ck_assert_int_eq(c.n_columns, 3);
     ck_assert_int_eq(c.n_rows, 2);
     ck_assert_str_eq(c.header[2], "c,\"d\"");
@@ -97,13 +98,14 @@ START_TEST(rows_that_make_no_sense_are_refused)
 {
     const struct {
         const char *text, *says;
-    } cases[] = {{"x,y\n1,2\n", "of no table that is known"},
-                 {VTRAIN_HEADER "4,16,4,1024,16,12,1024,1,1,2,300,here\n", "are not tensor x data"},
-                 {VTRAIN_HEADER "2,16,4,1024,16,12,1024,1,1,2,0,here\n", "not positive"},
-                 {VTRAIN_HEADER "5,16,4,1024,16,12,1024,1,1,5,300,here\n", "layers do not divide"},
-                 {VTRAIN_HEADER "2,16,5,1024,16,12,1024,1,1,2,300,here\n", "global batch does not"},
-                 {VTRAIN_HEADER "2,16,four,1024,16,12,1024,1,1,2,300,here\n", "micro batch: 'four'"},
-                 {VTRAIN_HEADER "2,16,4,1024,15,12,1024,1,1,2,300,here\n", "heads do not divide"}};
+    } cases[] = {
+        {"x,y\n1,2\n", "of no table that is known"},
+        {VTRAIN_HEADER "4,16,4,1024,16,12,1024,1,1,2,300,here\n", "are not tensor x data"},
+        {VTRAIN_HEADER "2,16,4,1024,16,12,1024,1,1,2,0,here\n", "not positive"},
+        {VTRAIN_HEADER "5,16,4,1024,16,12,1024,1,1,5,300,here\n", "layers do not divide"},
+        {VTRAIN_HEADER "2,16,5,1024,16,12,1024,1,1,2,300,here\n", "global batch does not"},
+        {VTRAIN_HEADER "2,16,four,1024,16,12,1024,1,1,2,300,here\n", "micro batch: 'four'"},
+        {VTRAIN_HEADER "2,16,4,1024,15,12,1024,1,1,2,300,here\n", "heads do not divide"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct published_report r;
         struct error err = {0};
@@ -217,12 +219,13 @@ START_TEST(errors_get_no_worse)
                       OK,
                   "%s", err.text);
     ck_assert_int_eq(r.n_without, 0);
-    ck_assert_msg(r.held.mape <= 1.05 * t->held, "%s: %.5f, was %.5f", t->table, r.held.mape, t->held);
+    ck_assert_msg(r.held.mape <= 1.05 * t->held, "%s: %.5f, was %.5f", t->table, r.held.mape,
+                  t->held);
     ck_assert_double_ge(r.held.spearman, 0.98);
     ck_assert_int_eq(r.n_memory > 0, !isnan(t->memory));
     if (r.n_memory)
-        ck_assert_msg(r.memory_score.mape <= 1.05 * t->memory, "%s: memory %.5f, was %.5f", t->table,
-                      r.memory_score.mape, t->memory);
+        ck_assert_msg(r.memory_score.mape <= 1.05 * t->memory, "%s: memory %.5f, was %.5f",
+                      t->table, r.memory_score.mape, t->memory);
 }
 END_TEST
 

@@ -123,7 +123,8 @@ START_TEST(cards_must_divide_what_they_share)
     struct graph *g;
     struct error err = {0};
     ck_assert_int_eq(lower_graph(arena, &p.job, 2, &g, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "tensor_parallel 4 does not divide its 2 heads"), "%s", err.text);
+    ck_assert_msg(strstr(err.text, "tensor_parallel 4 does not divide its 2 heads"), "%s",
+                  err.text);
     p = shared(TINY_GPT2, 2, true);
     p.job.sequence_length = 7;
     ck_assert_int_eq(lower_graph(arena, &p.job, 2, &g, &err), ERR_INPUT);
@@ -182,7 +183,8 @@ START_TEST(selective_recomputation_keeps_all_but_the_scores)
     ck_assert_int_eq(again(selective, 'B', OP_attention), LAYERS);
     ck_assert_int_eq(again(selective, 'B', OP_KIND_COUNT), LAYERS);
     /* 2 sequences, 2 heads, 8 x 8 scores of 4 bytes, a block */
-    int64_t kept = none->stages[0].class_bytes[SLOT_RING], now = selective->stages[0].class_bytes[SLOT_RING];
+    int64_t kept = none->stages[0].class_bytes[SLOT_RING],
+            now = selective->stages[0].class_bytes[SLOT_RING];
     int64_t buffers = none->stages[0].rings[0].count;
     ck_assert_int_eq(kept - now, buffers * LAYERS * 2 * 2 * 8 * 8 * 4);
 }
@@ -205,7 +207,8 @@ START_TEST(blocks_run_again_each_before_its_own_gradients)
         block = mine, blocks++;
     }
     ck_assert_int_eq(blocks, LAYERS);
-    ck_assert_int_eq(again(p, 'B', OP_matmul), 3 * LAYERS); /* mlp's last product is read by nobody */
+    ck_assert_int_eq(again(p, 'B', OP_matmul),
+                     3 * LAYERS); /* mlp's last product is read by nobody */
 }
 END_TEST
 
@@ -285,25 +288,25 @@ START_TEST(a_slow_host_sets_the_pace_and_a_fast_one_none)
             calls += times * (f->instrs[k].kind == INSTR_COMPUTE);
     }
     int64_t host = iteration(&p, &prior, false);
-    ck_assert_int_le(llabs(host - calls * INT64_C(1000000000)), 100); /* roundings of scaled times */
+    ck_assert_int_le(llabs(host - calls * INT64_C(1000000000)),
+                     100); /* roundings of scaled times */
     ck_assert_int_eq(iteration(&p, &prior, true), host);
 }
 END_TEST
 
 static Suite *suite(void)
 {
-    static const TTest *const *tests[] = {
-        &a_card_does_its_part_of_every_product,
-        &cards_meet_twice_a_block_each_way,
-        &norms_and_residuals_are_whole_or_divided_by_positions,
-        &a_cards_parameters_add_up,
-        &cards_must_divide_what_they_share,
-        &devices_of_one_plan_share_alike,
-        &selective_recomputation_keeps_all_but_the_scores,
-        &blocks_run_again_each_before_its_own_gradients,
-        &less_is_kept_the_more_runs_again,
-        &half_precision_keeps_eighteen_bytes_a_parameter,
-        &a_slow_host_sets_the_pace_and_a_fast_one_none};
+    static const TTest *const *tests[] = {&a_card_does_its_part_of_every_product,
+                                          &cards_meet_twice_a_block_each_way,
+                                          &norms_and_residuals_are_whole_or_divided_by_positions,
+                                          &a_cards_parameters_add_up,
+                                          &cards_must_divide_what_they_share,
+                                          &devices_of_one_plan_share_alike,
+                                          &selective_recomputation_keeps_all_but_the_scores,
+                                          &blocks_run_again_each_before_its_own_gradients,
+                                          &less_is_kept_the_more_runs_again,
+                                          &half_precision_keeps_eighteen_bytes_a_parameter,
+                                          &a_slow_host_sets_the_pace_and_a_fast_one_none};
     Suite *s = suite_create("share");
     TCase *t = tcase_create("share");
     tcase_add_checked_fixture(t, setup, teardown);

@@ -111,7 +111,8 @@ enum status cmd_memory(int argc, char **argv, struct error *err)
         "memory",
         "what each device of a plan holds, and why",
         options,
-        {"musher memory plan.yaml", "musher memory plan.yaml --zero 1 --shards 8 --reserve '3.5 GB'"}};
+        {"musher memory plan.yaml",
+         "musher memory plan.yaml --zero 1 --shards 8 --reserve '3.5 GB'"}};
     struct arena *a = arena_new();
     enum status st = options_parse(a, &command, &common, argc, argv, err);
     if (st == OK && !common.help) st = memory(a, &q, common.json, err);

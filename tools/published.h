@@ -52,7 +52,7 @@ int32_t csv_column(const struct csv *c, const char *name); /* -1 */
 MUST_CHECK enum status csv_number(const struct csv *c, int32_t row, const char *column, double *out,
                                   struct error *err);
 MUST_CHECK enum status csv_count(const struct csv *c, int32_t row, const char *column, int64_t most,
-                                 int64_t *out, struct error *err); /* >= 1 */
+                                 int64_t *out, struct error *err);          /* >= 1 */
 const char *csv_text(const struct csv *c, int32_t row, const char *column); /* "" where absent */
 
 /* By its header. ERR_INPUT that lists the formats. */
@@ -62,7 +62,8 @@ MUST_CHECK enum status published_recognise(const struct csv *c, enum published_f
 struct published_row { /* a step as the table lays it out */
     const char *name;
     int64_t hidden, heads, layers, sequence, vocabulary;
-    int64_t cards, stages, replicas, chunks; /* tensor, pipeline, data parallel; chunks of layers a stage */
+    int64_t cards, stages, replicas,
+        chunks; /* tensor, pipeline, data parallel; chunks of layers a stage */
     int64_t global_batch, microbatch;
     enum recompute recompute;
     bool sequence_parallel;
@@ -71,24 +72,26 @@ struct published_row { /* a step as the table lays it out */
     double parameters_bytes, activations_none_bytes, activations_selective_bytes;
 };
 /* Not for PUBLISHED_ZERO_BUBBLE, whose rows give parts of a step. ERR_INPUT with file:line and column. */
-MUST_CHECK enum status published_row(struct arena *a, const struct csv *c,
-                                     enum published_format f, int32_t row,
-                                     struct published_row *out, struct error *err);
+MUST_CHECK enum status published_row(struct arena *a, const struct csv *c, enum published_format f,
+                                     int32_t row, struct published_row *out, struct error *err);
 
 /* What a message takes beside its bytes, in seconds: set where nodes and ports are laid out; part of a fit. */
 struct published_wires {
-    double message_s;         /* from stage to stage: handshake and waiting of the framework */
+    double message_s;          /* from stage to stage: handshake and waiting of the framework */
     double network_efficiency; /* share of a port's rate */
 };
 /* A fit: constants of one base, some of them sought on every n-th row of a table. */
 enum { PUBLISHED_FITTED_MAX = 12 };
 struct published_fit {
     struct op_prior prior;
-    double message_s;   /* what a message from stage to stage takes beside its bytes: the framework's handshake. A step that
+    double
+        message_s; /* what a message from stage to stage takes beside its bytes: the framework's handshake. A step that
                          * is given by its parts has it in every F and B, on the device */
-    double parts_ratio; /* parts of a step in a real iteration to the profiled ones; 1 for plans, that nobody profiled */
+    double
+        parts_ratio; /* parts of a step in a real iteration to the profiled ones; 1 for plans, that nobody profiled */
     const char *trained_on; /* file name of the table */
-    int32_t every;          /* trained on its rows 1, 1 + every … (from 1, the header not counted); 0: nothing fitted */
+    int32_t
+        every; /* trained on its rows 1, 1 + every … (from 1, the header not counted); 0: nothing fitted */
     int32_t n_fitted;
     const char *fitted[PUBLISHED_FITTED_MAX]; /* names of constants */
 };
@@ -102,7 +105,8 @@ MUST_CHECK enum status published_plan(struct arena *a, const struct published_ro
 /* What is to be predicted, made once, to be timed with other constants again and again. Made in an arena. */
 struct published_case {
     double measured_s;
-    const struct published_row *row; /* a plan, lowered; NULL: parts of a step in some schedule (tools/published_bubbles.c) */
+    const struct published_row *
+        row; /* a plan, lowered; NULL: parts of a step in some schedule (tools/published_bubbles.c) */
     struct plan plan;
     struct program program;
     struct published_parts *parts;

@@ -44,15 +44,20 @@ struct published_parts {
     double ns[4]; /* F, I, W, transfer */
 };
 
-static enum status read_row(const struct csv *c, int32_t row, struct published_parts *b, struct error *err)
+static enum status read_row(const struct csv *c, int32_t row, struct published_parts *b,
+                            struct error *err)
 {
     const struct {
         const char *name;
         int64_t *out;
-    } counts[] = {{"layers", &b->layers}, {"heads", &b->heads},
-                  {"hidden", &b->hidden}, {"seq", &b->sequence},
-                  {"stages", &b->stages}, {"gpus", &b->gpus},
-                  {"microbatch_size", &b->microbatch}, {"microbatches", &b->microbatches}};
+    } counts[] = {{"layers", &b->layers},
+                  {"heads", &b->heads},
+                  {"hidden", &b->hidden},
+                  {"seq", &b->sequence},
+                  {"stages", &b->stages},
+                  {"gpus", &b->gpus},
+                  {"microbatch_size", &b->microbatch},
+                  {"microbatches", &b->microbatches}};
     static const char *const times[] = {"T_F_ms", "T_B_ms", "T_W_ms", "T_comm_ms"};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         TRY(csv_count(c, row, counts[i].name, BLOCKS_MAX, counts[i].out, err));
@@ -71,13 +76,15 @@ static enum status read_row(const struct csv *c, int32_t row, struct published_p
 }
 
 /* Times and bytes of each virtual stage. */
-static struct pipeline pipeline_of(const struct published_parts *b, struct arena *a,
-                                   int32_t chunks, const struct published_fit *fit)
+static struct pipeline pipeline_of(const struct published_parts *b, struct arena *a, int32_t chunks,
+                                   const struct published_fit *fit)
 {
     int32_t d = (int32_t)b->stages, n = d * chunks;
     struct pipeline p = {.n_devices = d, .n_stages = n};
-    struct footprint_block block = {
-        .sequence = b->sequence, .microbatch = b->microbatch, .hidden = b->hidden, .heads = b->heads};
+    struct footprint_block block = {.sequence = b->sequence,
+                                    .microbatch = b->microbatch,
+                                    .hidden = b->hidden,
+                                    .heads = b->heads};
     int64_t blocks = (b->layers + 2) / b->stages / chunks;
     double ratio = fit ? fit->parts_ratio : 1, message = fit ? fit->message_s * 1e9 : 0;
     p.stages = ARENA_ARRAY(a, struct pipeline_stage, (size_t)n);
@@ -89,12 +96,13 @@ static struct pipeline pipeline_of(const struct published_parts *b, struct arena
                weights = (double)(blocks - end) * footprint_block_weights(&block),
                parameters = (double)(blocks - end) * 12 * (double)b->hidden * (double)b->hidden +
                             (end ? WORDS * (double)b->hidden : 0);
-        p.stages[v] = (struct pipeline_stage){.forward_ns = (int64_t)(b->ns[0] / chunks * ratio + message),
-                                              .input_ns = (int64_t)(b->ns[1] / chunks * ratio + message),
-                                              .weight_ns = (int64_t)(b->ns[2] / chunks * ratio),
-                                              .forward_bytes = (int64_t)kept,
-                                              .input_bytes = -(int64_t)(kept - weights),
-                                              .weight_bytes = -(int64_t)weights};
+        p.stages[v] =
+            (struct pipeline_stage){.forward_ns = (int64_t)(b->ns[0] / chunks * ratio + message),
+                                    .input_ns = (int64_t)(b->ns[1] / chunks * ratio + message),
+                                    .weight_ns = (int64_t)(b->ns[2] / chunks * ratio),
+                                    .forward_bytes = (int64_t)kept,
+                                    .input_bytes = -(int64_t)(kept - weights),
+                                    .weight_bytes = -(int64_t)weights};
         p.links[v].latency_ns[0] = p.links[v].latency_ns[1] = (int64_t)b->ns[3];
         p.devices[v % d].resident_bytes += (int64_t)(parameters * PARAMETER_BYTES);
         p.devices[v % d].limit_bytes = PIPELINE_NO_LIMIT;
@@ -187,14 +195,15 @@ enum status published_parts_case(struct arena *a, const struct csv *c, int32_t r
         b->chunks = (int32_t)((b->layers + 2) / b->stages); /* a layer each */
     TRY(make_schedule(b, err));
     TRY(static_new(a, &b->schedule, &b->timer, err));
-    *out = (struct published_case){
-        .parts = b, .measured_s = (double)(b->microbatch * b->microbatches) / (rate * (double)b->gpus)};
-    *line = *memory = (struct published_line){
-        .line = c->line[row],
-        .name = arena_printf(a, "%s m%" PRId64 " %s", csv_text(c, row, "model"), b->microbatches,
-                             suffix),
-        .part = suffix,
-        .measured = out->measured_s};
+    *out = (struct published_case){.parts = b,
+                                   .measured_s = (double)(b->microbatch * b->microbatches) /
+                                                 (rate * (double)b->gpus)};
+    *line = *memory = (struct published_line){.line = c->line[row],
+                                              .name = arena_printf(a, "%s m%" PRId64 " %s",
+                                                                   csv_text(c, row, "model"),
+                                                                   b->microbatches, suffix),
+                                              .part = suffix,
+                                              .measured = out->measured_s};
     memory->measured = gigabytes * GB;
     return peak_of(b, &memory->predicted, err);
 }

@@ -64,8 +64,9 @@ static enum status read_line(struct reader *r, int32_t n, const char ***out, int
         TRY(read_field(r, &fields[(*count)++], &stop));
     }
     if (!n || *count == n) return OK;
-    return error_set(r->err, ERR_INPUT, "%s:%" PRId32 ": %" PRId32 " fields, the header has %" PRId32,
-                     r->file, line, *count, n);
+    return error_set(r->err, ERR_INPUT,
+                     "%s:%" PRId32 ": %" PRId32 " fields, the header has %" PRId32, r->file, line,
+                     *count, n);
 }
 
 enum status csv_read(struct arena *a, const char *path, struct csv *out, struct error *err)

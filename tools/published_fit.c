@@ -19,7 +19,7 @@ static const struct {
     OP_PRIOR_CONSTANTS(X)
 #undef X
         {"message_s", offsetof(struct published_fit, message_s)},
-        {"parts_ratio", offsetof(struct published_fit, parts_ratio)},
+    {"parts_ratio", offsetof(struct published_fit, parts_ratio)},
 };
 enum { N_CONSTANTS = sizeof constants / sizeof *constants };
 
@@ -33,21 +33,22 @@ double *published_constant(struct published_fit *f, const char *name)
 const char *published_constants(struct arena *a)
 {
     const char *list = constants[0].name;
-    for (int i = 1; i < N_CONSTANTS; i++)
-        list = arena_printf(a, "%s, %s", list, constants[i].name);
+    for (int i = 1; i < N_CONSTANTS; i++) list = arena_printf(a, "%s, %s", list, constants[i].name);
     return list;
 }
 
 /* Rows with an `every` were fitted, and on the same rows; the others are facts from elsewhere. */
-static enum status read_training(const struct csv *c, int32_t row,
-                                 struct published_fit *out, struct error *err)
+static enum status read_training(const struct csv *c, int32_t row, struct published_fit *out,
+                                 struct error *err)
 {
     int64_t every;
     if (!*csv_text(c, row, "every")) return OK;
     TRY(csv_count(c, row, "every", 1 << 20, &every, err));
-    if (out->n_fitted && (strcmp(out->trained_on, csv_text(c, row, "source")) || out->every != every))
-        return error_set(err, ERR_INPUT, "%s:%" PRId32 ": fit '%s' was trained on several sets of rows",
-                         c->file, c->line[row], out->prior.fit);
+    if (out->n_fitted &&
+        (strcmp(out->trained_on, csv_text(c, row, "source")) || out->every != every))
+        return error_set(err, ERR_INPUT,
+                         "%s:%" PRId32 ": fit '%s' was trained on several sets of rows", c->file,
+                         c->line[row], out->prior.fit);
     if (out->n_fitted == PUBLISHED_FITTED_MAX)
         return error_set(err, ERR_INPUT, "%s:%" PRId32 ": more than %d constants fitted", c->file,
                          c->line[row], PUBLISHED_FITTED_MAX);
@@ -89,8 +90,8 @@ struct search {
     struct published_fit *fit;
     int32_t n, n_constants;
     double *value[CONSTANTS_MAX];
-    double *residual;           /* (n) */
-    double *slope;              /* (n, n_constants) */
+    double *residual;                                /* (n) */
+    double *slope;                                   /* (n, n_constants) */
     double normal[CONSTANTS_MAX][CONSTANTS_MAX + 1]; /* slopeᵀ·slope | slopeᵀ·residual */
 };
 
@@ -186,8 +187,7 @@ static enum status step(struct search *s, double *sum, double *scratch, bool *be
     return OK;
 }
 
-static enum status leave_out(struct search *s, double *scratch, double *left_out,
-                             struct error *err)
+static enum status leave_out(struct search *s, double *scratch, double *left_out, struct error *err)
 {
     int32_t p = s->n_constants;
     TRY(slopes(s, scratch, err));
@@ -210,7 +210,7 @@ enum status published_fit(struct published_case *cases, int32_t n, struct publis
     double *scratch = ARENA_ARRAY(a, double, (size_t)n), sum;
     bool better = true;
     s.residual = ARENA_ARRAY(a, double, (size_t)n);
-    s.slope = ARENA_ARRAY(a, double, (size_t)n * (size_t)n_names);
+    s.slope = ARENA_ARRAY(a, double, (size_t)n *(size_t)n_names);
     for (int32_t k = 0; k < n_names; k++) {
         s.value[k] = published_constant(fit, names[k]);
         if (!s.value[k] || !(*s.value[k] > 0)) BUG("constant %s cannot be sought", names[k]);

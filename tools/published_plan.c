@@ -20,8 +20,10 @@
 
 enum { NODE_CARDS = 8, SEQUENCE_MAX = 1 << 20 };
 static const char *const card = "A100-SXM4-80";
-static const double port_Bps = 25e9;  /* 200 Gb/s HDR InfiniBand, one port a card (Narayanan et al. 2021, section 5) */
-static const double hop_s = 8e-6;     /* of a ring's step: between NVLink's 4 and the network's 14 (NCCL's own figures) */
+static const double port_Bps =
+    25e9; /* 200 Gb/s HDR InfiniBand, one port a card (Narayanan et al. 2021, section 5) */
+static const double hop_s =
+    8e-6; /* of a ring's step: between NVLink's 4 and the network's 14 (NCCL's own figures) */
 
 struct layout {
     struct arena *a;
@@ -34,8 +36,8 @@ struct layout {
 static struct layout layout_of(struct arena *a, const struct published_row *row,
                                const struct published_fit *fit, struct plan *p)
 {
-    return (struct layout){
-        a, row, fit, p, row->cards < NODE_CARDS ? (int32_t)(NODE_CARDS / row->cards) : 1};
+    return (struct layout){a, row, fit, p,
+                           row->cards < NODE_CARDS ? (int32_t)(NODE_CARDS / row->cards) : 1};
 }
 
 static int32_t device_of(const struct layout *l, int64_t replica, int64_t stage)
@@ -121,8 +123,8 @@ static void add_link(struct layout *l, int32_t from, int32_t to, int64_t ports, 
     if (catalogue_find(card, &d, NULL) != OK) BUG("no %s in the catalogue", card);
     c->links[c->n_links++] = (struct link){
         .name = arena_printf(l->a, "%s-%s", c->devices[low].name, c->devices[high].name),
-        .bandwidth_Bps = inside ? d->nvlink_Bps.value * l->fit->prior.wire_efficiency
-                                : port_Bps * (double)ports,
+        .bandwidth_Bps =
+            inside ? d->nvlink_Bps.value * l->fit->prior.wire_efficiency : port_Bps * (double)ports,
         .latency_s = latency_s,
         .stated = true,
         .n_ends = 2,
@@ -138,8 +140,7 @@ static void make_links(struct layout *l)
     c->links = ARENA_ARRAY(l->a, struct link, 3 * (size_t)c->n_devices);
     for (int64_t k = 0; k < r->replicas; k++) {
         for (int64_t s = 0; s + 1 < r->stages; s++)
-            add_link(l, device_of(l, k, s), device_of(l, k, s + 1), r->cards,
-                     l->fit->message_s);
+            add_link(l, device_of(l, k, s), device_of(l, k, s + 1), r->cards, l->fit->message_s);
         /* chunks go around; the embedding's two uses meet here too */
         add_link(l, device_of(l, k, r->stages - 1), device_of(l, k, 0), r->cards,
                  r->chunks > 1 ? l->fit->message_s : hop_s);
@@ -182,12 +183,12 @@ static enum status make_replicas(struct layout *l, struct error *err)
         q->stages = ARENA_ARRAY(l->a, struct plan_stage, (size_t)n);
         q->schedule = r->chunks > 1 ? schedule_name(SCHEDULE_INTERLEAVED) : NULL;
         for (int64_t s = 0; s < n; s++)
-            q->stages[s] = (struct plan_stage){
-                .first_layer = s ? last[s * blocks - 1] + 1 : 0,
-                .last_layer = s + 1 < n ? last[(s + 1) * blocks - 1] : n_layers - 1,
-                .device = device_of(l, k, s % r->stages),
-                .recompute = r->recompute,
-                .receive_ahead = 2};
+            q->stages[s] = (struct plan_stage){.first_layer = s ? last[s * blocks - 1] + 1 : 0,
+                                               .last_layer = s + 1 < n ? last[(s + 1) * blocks - 1]
+                                                                       : n_layers - 1,
+                                               .device = device_of(l, k, s % r->stages),
+                                               .recompute = r->recompute,
+                                               .receive_ahead = 2};
     }
     return OK;
 }

@@ -30,11 +30,12 @@ enum status published_recognise(const struct csv *c, enum published_format *out,
         for (int i = 0; i < 3; i++) all = all && csv_column(c, marks[f][i]) >= 0;
         if (all) return *out = (enum published_format)f, OK;
     }
-    return error_set(err, ERR_INPUT,
-                     "%s:1: the header is of no table that is known: megatron_sc21 "
-                     "(layers_per_virtual_stage …), korthikanti (interleave, mode …), vtrain_single "
-                     "(# GPUs …), zero_bubble (T_F_ms …)",
-                     c->file);
+    return error_set(
+        err, ERR_INPUT,
+        "%s:1: the header is of no table that is known: megatron_sc21 "
+        "(layers_per_virtual_stage …), korthikanti (interleave, mode …), vtrain_single "
+        "(# GPUs …), zero_bubble (T_F_ms …)",
+        c->file);
 }
 
 struct column {
@@ -104,11 +105,12 @@ static enum status read_korthikanti(const struct csv *c, int32_t row, struct pub
     else if (!strcmp(mode, "sequence parallel"))
         r->sequence_parallel = true;
     else if (strcmp(mode, "no recompute") != 0)
-        return error_set(err, ERR_INPUT,
-                         "%s:%" PRId32 ": mode: '%.40s' is none of full recompute, selective "
-                         "recompute, sequence parallel, sequence parallel + selective recompute, no "
-                         "recompute",
-                         c->file, c->line[row], mode);
+        return error_set(
+            err, ERR_INPUT,
+            "%s:%" PRId32 ": mode: '%.40s' is none of full recompute, selective "
+            "recompute, sequence parallel, sequence parallel + selective recompute, no "
+            "recompute",
+            c->file, c->line[row], mode);
     for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
         TRY(csv_number(c, row, bytes[i].column, bytes[i].out, err));
         *bytes[i].out *= GIB;
@@ -121,14 +123,13 @@ static enum status read_vtrain(struct arena *a, const struct csv *c, int32_t row
 {
     int64_t cards;
     r->vocabulary = WORDS;
-    TRY(read_counts(
-        c, row,
-        COUNTS({"# GPUs", &cards}, {"hidden size", &r->hidden}, {"attention heads", &r->heads},
-               {"# layers", &r->layers}, {"sequence length", &r->sequence},
-               {"tensor parallelism", &r->cards}, {"pipeline parallelism", &r->stages},
-               {"data parallelism", &r->replicas}, {"global batch", &r->global_batch},
-               {"micro batch", &r->microbatch}),
-        err));
+    TRY(read_counts(c, row,
+                    COUNTS({"# GPUs", &cards}, {"hidden size", &r->hidden},
+                           {"attention heads", &r->heads}, {"# layers", &r->layers},
+                           {"sequence length", &r->sequence}, {"tensor parallelism", &r->cards},
+                           {"pipeline parallelism", &r->stages}, {"data parallelism", &r->replicas},
+                           {"global batch", &r->global_batch}, {"micro batch", &r->microbatch}),
+                    err));
     r->name = arena_printf(a, "h%" PRId64 " l%" PRId64, r->hidden, r->layers);
     if (cards != r->cards * r->stages * r->replicas)
         return error_set(err, ERR_INPUT,

@@ -36,14 +36,12 @@ static const char *part_of(struct arena *a, enum published_format f, const struc
 
 static const char *label_of(struct arena *a, const struct published_row *r)
 {
-    return arena_printf(a,
-                        "%s t%" PRId64 " p%" PRId64 "x%" PRId64 " d%" PRId64 " b%" PRId64
-                        "/%" PRId64 "%s",
-                        r->name, r->cards, r->stages, r->chunks, r->replicas, r->microbatch,
-                        r->global_batch,
-                        r->recompute == RECOMPUTE_BLOCKS      ? " full"
-                        : r->recompute == RECOMPUTE_SELECTIVE ? " selective"
-                                                              : "");
+    return arena_printf(
+        a, "%s t%" PRId64 " p%" PRId64 "x%" PRId64 " d%" PRId64 " b%" PRId64 "/%" PRId64 "%s",
+        r->name, r->cards, r->stages, r->chunks, r->replicas, r->microbatch, r->global_batch,
+        r->recompute == RECOMPUTE_BLOCKS      ? " full"
+        : r->recompute == RECOMPUTE_SELECTIVE ? " selective"
+                                              : "");
 }
 
 /* The paper's own figures of one card beside the closed forms. */
@@ -71,12 +69,12 @@ static void add_memory(struct arena *a, const struct published_row *r, int32_t l
          footprint_activations(&selective)}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].measured > 0)
-            out->memory[out->n_memory++] = (struct published_line){
-                .line = line,
-                .name = arena_printf(a, "%s %s", r->name, rows[i].name),
-                .part = rows[i].name,
-                .measured = rows[i].measured,
-                .predicted = rows[i].predicted};
+            out->memory[out->n_memory++] =
+                (struct published_line){.line = line,
+                                        .name = arena_printf(a, "%s %s", r->name, rows[i].name),
+                                        .part = rows[i].name,
+                                        .measured = rows[i].measured,
+                                        .predicted = rows[i].predicted};
 }
 
 static enum status predict_rows(struct arena *a, const struct csv *c, enum published_format f,
@@ -97,14 +95,14 @@ static enum status predict_rows(struct arena *a, const struct csv *c, enum publi
         enum status laid = published_case(scratch, row, fit, &one, &why);
         if (laid == OK) laid = published_seconds(&one, fit, &seconds, &why);
         out->n_without += laid != OK;
-        out->lines[out->n++] = (struct published_line){.line = c->line[i],
-                                                       .name = label_of(a, row),
-                                                       .part = part_of(a, f, row),
-                                                       .measured = row->measured_s,
-                                                       .predicted = seconds,
-                                                       .trained = published_trains(out, fit, i),
-                                                       .why = laid != OK ? arena_strdup(a, why.text)
-                                                                         : NULL};
+        out->lines[out->n++] =
+            (struct published_line){.line = c->line[i],
+                                    .name = label_of(a, row),
+                                    .part = part_of(a, f, row),
+                                    .measured = row->measured_s,
+                                    .predicted = seconds,
+                                    .trained = published_trains(out, fit, i),
+                                    .why = laid != OK ? arena_strdup(a, why.text) : NULL};
         add_memory(a, row, c->line[i], out);
         arena_reset(scratch);
     }
@@ -188,7 +186,8 @@ static struct published_score score_of(struct arena *a, const struct published_l
            *measured = ARENA_ARRAY(a, double, (size_t)n);
     int32_t used = 0;
     for (int32_t i = 0; i < n; i++) {
-        if ((part && strcmp(part, lines[i].part) != 0) || (held && lines[i].trained) || lines[i].why)
+        if ((part && strcmp(part, lines[i].part) != 0) || (held && lines[i].trained) ||
+            lines[i].why)
             continue;
         predicted[used] = lines[i].predicted;
         measured[used++] = lines[i].measured;
@@ -221,13 +220,13 @@ enum status published_evaluate(struct arena *a, const char *table, const char *f
     TRY(published_recognise(&c, &f, err));
     TRY(published_fit_read(a, fits, f == PUBLISHED_ZERO_BUBBLE ? "zero-bubble-1" : "a100-1", &fit,
                            err));
-    *out = (struct published_report){.file = table,
-                                     .format = published_format_name(f),
-                                     .fit = fit.prior.fit,
-                                     .trains = fit.every &&
-                                               !strcmp(base_name(table), fit.trained_on),
-                                     .every = every,
-                                     .left_out = NAN};
+    *out =
+        (struct published_report){.file = table,
+                                  .format = published_format_name(f),
+                                  .fit = fit.prior.fit,
+                                  .trains = fit.every && !strcmp(base_name(table), fit.trained_on),
+                                  .every = every,
+                                  .left_out = NAN};
     if (f == PUBLISHED_ZERO_BUBBLE)
         TRY(predict_parts(a, &c, &fit, every, out, err));
     else
@@ -244,8 +243,8 @@ static double percent(double ratio) { return 100 * ratio; }
 static void print_score(const char *what, const struct published_score *s)
 {
     if (!s->n) return;
-    printf("  %-28s %4" PRId32 " rows: MAPE %5.2f %%, bias %+6.2f %%, P90 %5.2f %%, most %5.2f %%", what,
-           s->n, percent(s->mape), percent(s->bias), percent(s->p90), percent(s->most));
+    printf("  %-28s %4" PRId32 " rows: MAPE %5.2f %%, bias %+6.2f %%, P90 %5.2f %%, most %5.2f %%",
+           what, s->n, percent(s->mape), percent(s->bias), percent(s->p90), percent(s->most));
     if (!isnan(s->spearman)) printf(", rank correlation %.4f", s->spearman);
     putchar('\n');
 }
@@ -269,14 +268,14 @@ static void print_report(const struct published_report *r)
             printf("  %4" PRId32 "   %-40s not predicted: %s\n", l->line, l->name, l->why);
             continue;
         }
-        printf("  %4" PRId32 " %c %-40s measured %10.4f s, predicted %10.4f s, %+6.2f %%\n", l->line,
-               l->trained ? '*' : ' ', l->name, l->measured, l->predicted,
+        printf("  %4" PRId32 " %c %-40s measured %10.4f s, predicted %10.4f s, %+6.2f %%\n",
+               l->line, l->trained ? '*' : ' ', l->name, l->measured, l->predicted,
                percent(l->predicted / l->measured - 1));
     }
     for (int32_t i = 0; i < r->n_memory; i++) {
         const struct published_line *l = &r->memory[i];
-        printf("  %4" PRId32 "   %-40s published %8.4f GiB, computed %8.4f GiB, %+6.2f %%\n", l->line,
-               l->name, l->measured / 1073741824.0, l->predicted / 1073741824.0,
+        printf("  %4" PRId32 "   %-40s published %8.4f GiB, computed %8.4f GiB, %+6.2f %%\n",
+               l->line, l->name, l->measured / 1073741824.0, l->predicted / 1073741824.0,
                percent(l->predicted / l->measured - 1));
     }
     if (r->n_without) printf("  %" PRId32 " rows not predicted, in no figure\n", r->n_without);
@@ -300,7 +299,8 @@ static void put_score(struct json *j, const char *key, const struct published_sc
     json_close(j);
 }
 
-static void put_lines(struct json *j, const char *key, const struct published_line *lines, int32_t n)
+static void put_lines(struct json *j, const char *key, const struct published_line *lines,
+                      int32_t n)
 {
     json_put_list(j, key);
     for (int32_t i = 0; i < n; i++) {
@@ -365,10 +365,9 @@ enum status validate_published(struct arena *a, const char *folder_or_table, boo
     struct stat s;
     int32_t n = 0;
     bool folder = stat(folder_or_table, &s) == 0 && S_ISDIR(s.st_mode);
-    const char *fits = folder ? arena_printf(a, "%s/fits.csv", folder_or_table)
-                              : fits_path(a, folder_or_table);
-    if (!folder)
-        TRY(published_evaluate(a, folder_or_table, fits, 1, &reports[n++], err));
+    const char *fits =
+        folder ? arena_printf(a, "%s/fits.csv", folder_or_table) : fits_path(a, folder_or_table);
+    if (!folder) TRY(published_evaluate(a, folder_or_table, fits, 1, &reports[n++], err));
     for (size_t i = 0; folder && i < sizeof tables / sizeof *tables; i++)
         TRY(published_evaluate(a, arena_printf(a, "%s/%s", folder_or_table, tables[i]), fits, 1,
                                &reports[n++], err));

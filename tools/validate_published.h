@@ -37,7 +37,7 @@ struct published_part {
 enum { PUBLISHED_PARTS_MAX = 16 };
 struct published_report {
     const char *file, *format, *fit;
-    bool trains; /* the fit was trained on some of these rows */
+    bool trains;   /* the fit was trained on some of these rows */
     int32_t every; /* only rows 1, 1 + every … were predicted */
     int32_t n;
     struct published_line *lines;
