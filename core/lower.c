@@ -129,7 +129,7 @@ static void make_stage(struct lowering *l, int32_t index, int32_t replica, int32
 static void make_lanes(struct lowering *l, int32_t replica, int32_t first_stage)
 {
     struct plan_lane *found;
-    int32_t n = plan_lanes(l->a, l->plan, &l->plan->replicas[replica], &found);
+    int32_t n = plan_lanes(l->a, &l->plan->replicas[replica], &found);
     for (int32_t i = 0; i < n; i++) {
         struct lane_build *lane = &l->lanes[l->p->n_devices];
         *lane = (struct lane_build){.device = found[i].device,

@@ -15,7 +15,8 @@
  *         - {layers: …, device: …, order: "F0 F1 B0 F2 B1 B2"}   # instead of warmup; F, B or I and W
  *     - microbatches: 4
  *       schedule: zb-v               # a name of core/schedule.h, instead of warmup and order; split: true splits B
- *       orders: {c.0: "0F0 1F0 1I0 1W0 0I0 …", …}     # or: the order of each device, a chunk before each letter
+ *       orders: {c.0: "0F0 1F0 1I0 1W0 0I0 …", …}     # or: the order of each device, a chunk before each letter; also as one
+ *                                    # text, devices in the order of their first stages, '|' between them
  *       stages: [{layers: …, device: c.0}, {layers: …, device: d.0}, {layers: …, device: d.0}, {layers: …, device: c.0}]
  *   job: {…}
  *   cluster: {…}

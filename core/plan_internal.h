@@ -22,9 +22,8 @@ struct plan_lane {
     int32_t device, n_stages;
     int32_t *stages; /* (n_stages) of the replica, ascending: chunk c is stages[c] */
 };
-/* In order of first appearance; devices are known to exist. Returns their number. O(stages + devices of the cluster). */
-int32_t plan_lanes(struct arena *a, const struct plan *p, const struct plan_replica *r,
-                   struct plan_lane **out);
+/* In order of first appearance. Returns their number. O(stages · devices of the replica). */
+int32_t plan_lanes(struct arena *a, const struct plan_replica *r, struct plan_lane **out);
 
 /* The next call of an order's text, which moves on behind it. chunk: -1 where none is written. */
 enum plan_word { PLAN_WORD_CALL, PLAN_WORD_END, PLAN_WORD_BAD };

@@ -17,25 +17,22 @@
 
 static const char separators[] = " \t\r\n,";
 
-int32_t plan_lanes(struct arena *a, const struct plan *p, const struct plan_replica *r,
-                   struct plan_lane **out)
+/* Pipelines are short; a table over the cluster for each of thousands of replicas would cost more than it finds. */
+int32_t plan_lanes(struct arena *a, const struct plan_replica *r, struct plan_lane **out)
 {
-    int32_t n = 0, *lane = ARENA_ARRAY(a, int32_t, (size_t)p->cluster.n_devices); /* index + 1 */
+    int32_t n = 0, *lane = ARENA_ARRAY(a, int32_t, (size_t)r->n_stages);
     *out = ARENA_ARRAY(a, struct plan_lane, (size_t)r->n_stages);
     for (int32_t i = 0; i < r->n_stages; i++) {
-        int32_t *at = &lane[r->stages[i].device];
-        if (!*at) {
-            (*out)[n].device = r->stages[i].device;
-            *at = ++n;
-        }
-        (*out)[*at - 1].n_stages++;
+        while (lane[i] < n && (*out)[lane[i]].device != r->stages[i].device) lane[i]++;
+        if (lane[i] == n) (*out)[n++].device = r->stages[i].device;
+        (*out)[lane[i]].n_stages++;
     }
     for (int32_t k = 0; k < n; k++) {
         (*out)[k].stages = ARENA_ARRAY(a, int32_t, (size_t)(*out)[k].n_stages);
         (*out)[k].n_stages = 0;
     }
     for (int32_t i = 0; i < r->n_stages; i++) {
-        struct plan_lane *l = &(*out)[lane[r->stages[i].device] - 1];
+        struct plan_lane *l = &(*out)[lane[i]];
         l->stages[l->n_stages++] = i;
     }
     return n;
@@ -196,7 +193,7 @@ static enum status check_devices_orders(struct arena *a, const struct plan_place
                                         const struct plan_replica *r)
 {
     struct plan_lane *lanes;
-    int32_t n = plan_lanes(a, at->p, r, &lanes);
+    int32_t n = plan_lanes(a, r, &lanes);
     for (int32_t i = 0; i < n; i++) {
         const char *name = at->p->cluster.devices[lanes[i].device].name;
         const char *order = r->orders[lanes[i].stages[0]];
@@ -226,7 +223,7 @@ enum status plan_schedule(struct arena *a, const struct plan_place *at, struct s
     const struct plan_replica *r = &at->p->replicas[at->replica];
     struct plan_lane *lanes;
     struct error why = {0};
-    struct schedule_spec spec = {.n_devices = plan_lanes(a, at->p, r, &lanes),
+    struct schedule_spec spec = {.n_devices = plan_lanes(a, r, &lanes),
                                  .n_microbatches = r->microbatches,
                                  .split = r->split};
     spec.n_chunks = lanes[0].n_stages;

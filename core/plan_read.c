@@ -139,13 +139,36 @@ static enum status read_schedule(struct reader *r, const struct node *n, struct 
     return OK;
 }
 
+/* "0F0 1F0 … | 0F0 …": the devices in order of their first stages. */
+static enum status read_joined_orders(struct reader *r, const struct node *n,
+                                      struct plan_replica *out)
+{
+    struct plan_lane *lanes;
+    int32_t n_lanes = plan_lanes(r->a, out, &lanes), given = 1;
+    const char *text;
+    TRY(node_text(n, &text, r->err));
+    for (const char *t = text; *t; t++) given += *t == '|';
+    if (given != n_lanes)
+        return node_error(n, r->err,
+                          "has %" PRId32 " orders between '|', the stages stand on %" PRId32
+                          " devices",
+                          given, n_lanes);
+    for (int32_t i = 0; i < n_lanes; i++) {
+        size_t length = strcspn(text, "|");
+        out->orders[lanes[i].stages[0]] = arena_strndup(r->a, text, length);
+        text += length + (text[length] == '|');
+    }
+    return OK;
+}
+
 /* The order of a device stands at its first stage. */
 static enum status read_orders(struct reader *r, const struct node *n, struct plan_replica *out)
 {
     const struct node *map = given(n, "orders");
     if (!map) return OK;
-    TRY(node_is(map, NODE_MAP, r->err));
     out->orders = ARENA_ARRAY(r->a, const char *, (size_t)out->n_stages);
+    if (map->kind == NODE_SCALAR) return read_joined_orders(r, map, out);
+    TRY(node_is(map, NODE_MAP, r->err));
     for (size_t i = 0; i < map->count; i++) {
         const struct node *one = map->members[i];
         int32_t device = cluster_device(&r->p->cluster, one->key), stage = 0;

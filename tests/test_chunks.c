@@ -332,9 +332,46 @@ START_TEST(a_plan_with_chunks_is_written_as_it_is_read)
 }
 END_TEST
 
+START_TEST(orders_may_stand_in_one_text)
+{
+    struct plan plan = four_stages("zb-v", 1);
+    const char *text = written(&plan), *at = strstr(text, "schedule: zb-v");
+    text = arena_printf(arena, "%.*s%s%s", (int)(at - text), text,
+                        "orders: 0F0 1F0 1B0 0B0 | 0F0,1F0,1B0,0B0", at + strlen("schedule: zb-v"));
+    struct plan again = read_back(text);
+    ck_assert_ptr_nonnull(strstr(written(&again), "    orders:\n      a.0: \"0F0 1F0 1B0 0B0\"\n"
+                                                  "      a.1: \"0F0 1F0 1B0 0B0\"\n"));
+    ck_assert_str_eq(calls(plans_lower(arena, &again, true), 1), "0F0 1F0 1B0 0B0 1U 0U");
+}
+END_TEST
+
+/* Bytes changed in the program of a V: refused or read, never a crash; what is read may be checked. */
+START_TEST(a_changed_byte_of_a_program_with_chunks_never_crashes)
+{
+    struct plans_random r = {12, 0};
+    struct plan plan = four_stages("zb-v", 2);
+    size_t n;
+    char *text = plans_text(plans_lower(arena, &plan, true), &n), *copy = malloc(n);
+    int good = 0, cases = test_long() ? 20000 : 700;
+    for (int i = 0; i < cases; i++) {
+        memcpy(copy, text, n);
+        for (int k = plans_below(&r, 3); k >= 0; k--)
+            copy[plans_below(&r, (int32_t)n)] = "0123456789 -\nFIWRSUA"[plans_below(&r, 20)];
+        struct program p;
+        if (program_parse(arena, "x", copy, n, &p, NULL) == OK)
+            good += program_check(arena, &p, NULL) == OK;
+        arena_reset(arena);
+    }
+    ck_assert_int_lt(good, cases);
+    free(text), free(copy);
+}
+END_TEST
+
 static const struct {
     const char *what, *by, *says;
 } bad_files[] = {
+    {"schedule: zb-v", "orders: 0F0|1F0|0B0",
+     "orders: has 3 orders between '|', the stages stand on 2 devices"},
     {"schedule: zb-v", "schedule: zb-x",
      "x:9:15: replicas[0].schedule: unknown schedule 'zb-x'; there are: gpipe"},
     {"schedule: zb-v", "split: maybe", "x:9:12: replicas[0].split: "},
@@ -380,6 +417,8 @@ Suite *chunks_suite(void)
                         (int)(sizeof refused / sizeof *refused));
     tcase_add_test(t, a_device_whose_chunks_do_not_fit_says_what_they_hold_together);
     tcase_add_test(t, a_plan_with_chunks_is_written_as_it_is_read);
+    tcase_add_test(t, orders_may_stand_in_one_text);
+    tcase_add_test(t, a_changed_byte_of_a_program_with_chunks_never_crashes);
     tcase_add_loop_test(t, a_file_with_bad_chunks_is_refused_at_its_place, 0,
                         (int)(sizeof bad_files / sizeof *bad_files));
     suite_add_tcase(s, t);

@@ -18,18 +18,19 @@
 #include <unistd.h>
 
 enum { COLOURS = 7 };
+/* dark: of a device's every second stage, so that its chunks can be told apart. */
 static const struct {
     char letter;
-    const char *title, *rgb;
+    const char *title, *rgb, *dark;
 } colours[COLOURS] = {
-    {'F', "forward", "#4C9BE8"},        {'B', "backward", "#2CA87F"},
-    {'I', "input gradient", "#2CA87F"}, {'W', "weight gradient", "#9BD770"},
-    {'U', "update", "#8E6BBF"},         {'s', "message", "#F2A93B"},
-    {'r', "all-reduce", "#E4572E"},
+    {'F', "forward", "#4C9BE8", "#2F6FB0"},        {'B', "backward", "#2CA87F", "#1B7557"},
+    {'I', "input gradient", "#2CA87F", "#1B7557"}, {'W', "weight gradient", "#9BD770", "#6FA84B"},
+    {'U', "update", "#8E6BBF", "#644691"},         {'s', "message", "#F2A93B", "#F2A93B"},
+    {'r', "all-reduce", "#E4572E", "#E4572E"},
 };
 
 struct box {
-    int32_t row, colour;
+    int32_t row, colour; /* colour: colour_of, + COLOURS where dark */
     int64_t begin_ns, end_ns;
     double height;
 };
@@ -72,6 +73,35 @@ static void steady_window(const struct trace *t, int64_t *begin_ns, int64_t *end
     }
 }
 
+/* The stages that a device computes, ascending; spans[0] is its first. */
+struct stages {
+    size_t n, capacity;
+    int32_t *items;
+};
+
+static void find_stages(struct arena *a, struct stages *x, const struct span *spans, size_t n)
+{
+    x->n = 0;
+    for (size_t i = 0; i < n && spans[i].device == spans->device; i++) {
+        size_t at = 0;
+        if (spans[i].kind != SPAN_COMPUTE) continue;
+        while (at < x->n && x->items[at] < spans[i].stage) at++;
+        if (at < x->n && x->items[at] == spans[i].stage) continue;
+        x->items = arena_grow(a, x->items, x->n, &x->capacity, sizeof *x->items);
+        memmove(&x->items[at + 1], &x->items[at], (x->n - at) * sizeof *x->items);
+        x->items[at] = spans[i].stage;
+        x->n++;
+    }
+}
+
+/* A device's second stage, its fourth, … */
+static bool is_dark(const struct stages *x, int32_t stage)
+{
+    size_t at = 0;
+    while (at < x->n && x->items[at] != stage) at++;
+    return at % 2;
+}
+
 static void add(struct boxes *b, struct box x)
 {
     b->items = arena_grow(b->arena, b->items, b->n, &b->capacity, sizeof *b->items);
@@ -84,23 +114,26 @@ static void collect(struct boxes *b, const struct trace *t, int32_t first_row, i
                     int64_t to_ns)
 {
     const struct span *open = NULL;
+    struct stages stages = {0};
     for (size_t i = 0; i < t->n_spans; i++) {
         const struct span *s = &t->spans[i];
+        if (!i || s[-1].device != s->device) find_stages(b->arena, &stages, s, t->n_spans - i);
         if (s->end_ns <= from_ns || s->begin_ns >= to_ns || s->kind == SPAN_STEP ||
             s->kind == SPAN_RECEIVE)
             continue;
         int64_t begin = (s->begin_ns > from_ns ? s->begin_ns : from_ns) - from_ns;
         int64_t end = (s->end_ns < to_ns ? s->end_ns : to_ns) - from_ns;
         bool compute = s->kind == SPAN_COMPUTE;
-        if (compute && open && open->device == s->device && open->letter == s->letter &&
-            open->step == s->step && open->microbatch == s->microbatch) {
+        if (compute && open && open->device == s->device && open->stage == s->stage &&
+            open->letter == s->letter && open->step == s->step &&
+            open->microbatch == s->microbatch) {
             b->items[b->n - 1].end_ns = end;
             continue;
         }
         open = compute ? s : NULL;
         char letter = compute ? s->letter : s->kind == SPAN_SEND ? 's' : 'r';
-        add(b, (struct box){first_row + s->device, colour_of(letter), begin, end,
-                            compute ? 0.4 : 0.08});
+        int32_t colour = colour_of(letter) + (compute && is_dark(&stages, s->stage) ? COLOURS : 0);
+        add(b, (struct box){first_row + s->device, colour, begin, end, compute ? 0.4 : 0.08});
     }
 }
 
@@ -160,35 +193,37 @@ static void write_titles(FILE *out, struct arena *a, struct trace *const *traces
     }
 }
 
+static void write_box(FILE *out, const struct box *x, int32_t rows)
+{
+    double y = rows - 1 - x->row,
+           middle = x->height > 0.2 ? y : y - 0.4; /* messages below their device's row */
+    double low = x->height > 0.2 ? middle - 0.28 : middle,
+           high = x->height > 0.2 ? middle + 0.4 : middle + 0.1;
+    fprintf(out, "%.6f %.3f %.6f %.6f %.3f %.3f\n", 0.5e-6 * (double)(x->begin_ns + x->end_ns),
+            middle, 1e-6 * (double)x->begin_ns, 1e-6 * (double)x->end_ns, low, high);
+}
+
 static void write_boxes(FILE *out, const struct boxes *b, int32_t rows)
 {
-    bool used[COLOURS] = {0}, first = true;
+    bool used[2 * COLOURS] = {0}, first = true;
     for (size_t i = 0; i < b->n; i++) used[b->items[i].colour] = true;
-    for (int32_t k = 0; k < COLOURS; k++) {
+    for (int32_t k = 0; k < 2 * COLOURS; k++) {
         if (!used[k]) continue;
         fprintf(out, "$c%d << END\n", (int)k);
-        for (size_t i = 0; i < b->n; i++) {
-            const struct box *x = &b->items[i];
-            if (x->colour != k) continue;
-            double y = rows - 1 - x->row,
-                   middle = x->height > 0.2 ? y : y - 0.4; /* messages below their device's row */
-            if (x->height > 0.2)
-                fprintf(out, "%.6f %.3f %.6f %.6f %.3f %.3f\n",
-                        0.5e-6 * (double)(x->begin_ns + x->end_ns), middle,
-                        1e-6 * (double)x->begin_ns, 1e-6 * (double)x->end_ns, middle - 0.28,
-                        middle + 0.4);
-            else
-                fprintf(out, "%.6f %.3f %.6f %.6f %.3f %.3f\n",
-                        0.5e-6 * (double)(x->begin_ns + x->end_ns), middle,
-                        1e-6 * (double)x->begin_ns, 1e-6 * (double)x->end_ns, middle, middle + 0.1);
-        }
+        for (size_t i = 0; i < b->n; i++)
+            if (b->items[i].colour == k) write_box(out, &b->items[i], rows);
         fprintf(out, "END\n");
     }
     fprintf(out, "plot ");
-    for (int32_t k = 0; k < COLOURS; k++) {
+    for (int32_t k = 0; k < 2 * COLOURS; k++) {
         if (!used[k]) continue;
-        fprintf(out, "%s$c%d using 1:2:3:4:5:6 with boxxyerror lc rgb '%s' title '%s'",
-                first ? "" : ", ", (int)k, colours[k].rgb, colours[k].title);
+        bool dark = k >= COLOURS;
+        fprintf(out, "%s$c%d using 1:2:3:4:5:6 with boxxyerror lc rgb '%s' ", first ? "" : ", ",
+                (int)k, dark ? colours[k - COLOURS].dark : colours[k].rgb);
+        if (dark)
+            fprintf(out, "notitle"); /* the hue says it */
+        else
+            fprintf(out, "title '%s'", colours[k].title);
         first = false;
     }
     fprintf(out, "%s\n", first ? "NaN notitle" : "");
