@@ -151,6 +151,56 @@ START_TEST(devices_of_one_plan_share_alike)
 }
 END_TEST
 
+static const char written[] =
+    "version: 1\nname: x\nmicrobatch: 2\nreplicas:\n"
+    "  - {microbatches: 4, stages: [{layers: [0, 3], device: a.0, recompute: selective}, "
+    "{layers: [4, 9], device: b.0, recompute: blocks}]}\n"
+    "  - {microbatches: 4, stages: [{layers: [0, 9], device: c.0, recompute: %s}]}\n"
+    "job: {version: 1, sequence_length: 8, global_batch: 16, model: {model_type: gpt2, n_embd: 32,"
+    " n_layer: 3, n_head: 2, n_positions: 64, vocab_size: 64, attn_implementation: eager}}\n"
+    "cluster: {version: 1, name: c, device_types: [{name: t, device: A100-SXM4-80, "
+    "tensor_parallel: "
+    "2, sequence_parallel: true}], nodes: [{name: a, host: h, devices: [{type: t}]}, {name: b, "
+    "host: i, devices: [{type: t}]}, {name: c, host: j, devices: [{type: t}]}], links: [{name: l, "
+    "between: [a, b], bandwidth: 1 GB/s, latency: 1 us}]}\n";
+
+static enum status read_written(const char *recompute, struct plan *p, struct error *err)
+{
+    char text[2000];
+    struct node *root;
+    int n = snprintf(text, sizeof text, written, recompute);
+    ck_assert_int_eq(document_parse(arena, "plan", text, (size_t)n, &root, err), OK);
+    return plan_parse(arena, root, ".", p, err);
+}
+
+START_TEST(files_say_how_cards_share_and_what_runs_again)
+{
+    struct plan p, again;
+    struct node *root;
+    struct error err = {0};
+    char *text = NULL;
+    size_t n = 0;
+    ck_assert_msg(read_written("true", &p, &err) == OK, "%s", err.text);
+    ck_assert_int_eq(p.replicas[0].stages[0].recompute, RECOMPUTE_SELECTIVE);
+    ck_assert_int_eq(p.replicas[0].stages[1].recompute, RECOMPUTE_BLOCKS);
+    ck_assert_int_eq(p.replicas[1].stages[0].recompute, RECOMPUTE_STAGE);
+    ck_assert_int_eq(p.job.model.tensor_parallel, 2);
+    ck_assert(p.job.model.sequence_parallel && p.job.model.eager);
+    FILE *f = open_memstream(&text, &n);
+    plan_write(f, arena, &p);
+    fclose(f);
+    ck_assert_int_eq(document_parse(arena, "again", text, n, &root, &err), OK);
+    ck_assert_msg(plan_parse(arena, root, ".", &again, &err) == OK, "%s\n%s", err.text, text);
+    free(text);
+    ck_assert_uint_eq(plan_hash(arena, &again), plan_hash(arena, &p));
+    ck_assert_int_eq(again.replicas[0].stages[1].recompute, RECOMPUTE_BLOCKS);
+    ck_assert(again.job.model.sequence_parallel && again.job.model.eager);
+    ck_assert_int_eq(read_written("some", &p, &err), ERR_INPUT);
+    ck_assert_msg(strstr(err.text, "must be one of false, true, blocks, selective"), "%s",
+                  err.text);
+}
+END_TEST
+
 /* --- what runs again --- */
 
 static struct program *recomputing(enum recompute r, bool eager)
@@ -302,6 +352,7 @@ static Suite *suite(void)
                                           &a_cards_parameters_add_up,
                                           &cards_must_divide_what_they_share,
                                           &devices_of_one_plan_share_alike,
+                                          &files_say_how_cards_share_and_what_runs_again,
                                           &selective_recomputation_keeps_all_but_the_scores,
                                           &blocks_run_again_each_before_its_own_gradients,
                                           &less_is_kept_the_more_runs_again,
