@@ -267,6 +267,31 @@ START_TEST(fits_are_what_their_rows_say)
 }
 END_TEST
 
+/* Facts of other kinds than steps, one of which a fit rests on. */
+START_TEST(every_table_names_its_source)
+{
+    static const char *const tables[] = {MEGATRON,
+                                         KORTHIKANTI,
+                                         VTRAIN,
+                                         ZERO_BUBBLE,
+                                         "published/gpu_matmul_mamf.csv",
+                                         "published/bytedance_optype_stats.csv",
+                                         "published/llama3_interruptions_table5.csv"};
+    struct csv c;
+    struct error err = {0};
+    double share = NAN;
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        ck_assert_msg(csv_read(arena, tables[i], &c, &err) == OK, "%s", err.text);
+        for (int32_t r = 0; r < c.n_rows; r++) ck_assert(*csv_text(&c, r, "provenance"));
+    }
+    ck_assert_int_eq(csv_read(arena, tables[4], &c, &err), OK);
+    for (int32_t r = 0; r < c.n_rows; r++)
+        if (!strcmp(csv_text(&c, r, "accelerator"), "NVIDIA A100 SXM"))
+            ck_assert_int_eq(csv_number(&c, r, "efficiency_pct", &share, &err), OK);
+    ck_assert_double_eq_tol(fit_of("a100-1").prior.flops_efficiency, share / 100, 1e-12);
+}
+END_TEST
+
 START_TEST(the_same_case_gives_the_same_bits)
 {
     struct csv c;
@@ -316,6 +341,7 @@ Suite *published_suite(void)
     tcase_add_loop_test(t, errors_get_no_worse, 0, sizeof todays / sizeof *todays);
     tcase_add_test(t, rows_of_training_are_told_from_the_others);
     tcase_add_test(t, fits_are_what_their_rows_say);
+    tcase_add_test(t, every_table_names_its_source);
     tcase_add_test(t, the_same_case_gives_the_same_bits);
     tcase_add_test(t, fits_with_unknown_constants_are_refused);
     suite_add_tcase(s, t);
