@@ -21,6 +21,8 @@
  * A type with `tensor_parallel: N` (1 where absent) stands for N equal cards of one node that share every operator
  * (Megatron-LM): one device of the cluster, memory is one card's. Such devices are planned and simulated only.
  * With `sequence_parallel: true` they also share the positions of what is whole on each (Korthikanti et al. 2023).
+ * A message between two such devices counts its bytes once, whole, and a sum of gradients one card's share: links of both
+ * kinds between the same devices differ by what their cards' ports carry together.
  * Ownership: the arena's.
  */
 #ifndef CORE_CLUSTER_H

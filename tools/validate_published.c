@@ -6,10 +6,12 @@
 #include "tools/published_internal.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const double HALF_WITH_SUMS = 18; /* bytes a parameter, footprint_parameters */
 
@@ -338,13 +340,39 @@ static void put_report(struct json *j, const struct published_report *r)
     json_close(j);
 }
 
-/* Fits stand beside the tables, or where the program is started for a table from elsewhere. */
-static const char *fits_path(struct arena *a, const char *table)
+static bool is_file(const char *path)
 {
-    const char *base = base_name(table);
-    const char *beside = arena_printf(a, "%.*sfits.csv", (int)(base - table), table);
     struct stat s;
-    return stat(beside, &s) == 0 ? beside : "published/fits.csv";
+    return stat(path, &s) == 0 && S_ISREG(s.st_mode);
+}
+
+enum status published_folder(struct arena *a, const char **out, struct error *err)
+{
+    char self[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[length > 0 ? length : 0] = '\0';
+    char *slash = strrchr(self, '/');
+    if (slash) *slash = '\0';
+    const char *const folders[] = {"published", arena_printf(a, "%s/../published", self),
+                                   arena_printf(a, "%s/../share/musher/published", self)};
+    for (int i = 0; i < 3; i++) {
+        *out = folders[i];
+        if (is_file(arena_printf(a, "%s/fits.csv", folders[i]))) return OK;
+    }
+    return error_set(err, ERR_INPUT, "no fits.csv in %s, %.120s or %.120s", folders[0], folders[1],
+                     folders[2]);
+}
+
+/* Fits stand beside the tables; for a table from elsewhere, with the published ones. */
+static enum status find_fits(struct arena *a, const char *table, const char **out,
+                             struct error *err)
+{
+    const char *base = base_name(table), *folder;
+    *out = arena_printf(a, "%.*sfits.csv", (int)(base - table), table);
+    if (is_file(*out)) return OK;
+    TRY(published_folder(a, &folder, err));
+    *out = arena_printf(a, "%s/fits.csv", folder);
+    return OK;
 }
 
 static enum status print_fits(struct arena *a, const char *fits, struct error *err)
@@ -365,8 +393,8 @@ enum status validate_published(struct arena *a, const char *folder_or_table, boo
     struct stat s;
     int32_t n = 0;
     bool folder = stat(folder_or_table, &s) == 0 && S_ISDIR(s.st_mode);
-    const char *fits =
-        folder ? arena_printf(a, "%s/fits.csv", folder_or_table) : fits_path(a, folder_or_table);
+    const char *fits = arena_printf(a, "%s/fits.csv", folder_or_table);
+    if (!folder) TRY(find_fits(a, folder_or_table, &fits, err));
     if (!folder) TRY(published_evaluate(a, folder_or_table, fits, 1, &reports[n++], err));
     for (size_t i = 0; folder && i < sizeof tables / sizeof *tables; i++)
         TRY(published_evaluate(a, arena_printf(a, "%s/%s", folder_or_table, tables[i]), fits, 1,

@@ -59,6 +59,9 @@ MUST_CHECK enum status published_training(struct arena *a, const char *table,
 MUST_CHECK enum status published_evaluate(struct arena *a, const char *table, const char *fits,
                                           int32_t every, struct published_report *out,
                                           struct error *err);
+/* Where the tables and fits.csv are: published/ in the folder the program was started in, else in the one above the program's
+ * own (build/musher), else where `make install` puts it. ERR_INPUT that names all three. */
+MUST_CHECK enum status published_folder(struct arena *a, const char **out, struct error *err);
 /* Prints the reports of all tables of a folder that are predicted, or of one table; to stdout. */
 MUST_CHECK enum status validate_published(struct arena *a, const char *folder_or_table, bool json,
                                           struct error *err);
