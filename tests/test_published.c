@@ -240,6 +240,17 @@ START_TEST(rows_of_training_are_told_from_the_others)
     ck_assert_int_eq(published_evaluate(arena, MEGATRON, FITS, 1, &r, NULL), OK);
     ck_assert(!r.trains);
     ck_assert_int_eq(r.held.n, r.all.n);
+    /* The second row of the table is of no training, the first is, wherever they stand. */
+    struct csv c;
+    struct error err = {0};
+    ck_assert_int_eq(csv_read(arena, VTRAIN, &c, NULL), OK);
+    const char *text = VTRAIN_HEADER;
+    for (int32_t i = 1; i >= 0; i--)
+        for (int32_t k = 0; k < c.n_columns; k++)
+            text = arena_printf(arena, "%s\"%s\"%c", text, c.field[i * c.n_columns + k],
+                                k + 1 < c.n_columns ? ',' : '\n');
+    ck_assert_msg(evaluate(text, &r, &err) == OK, "%s", err.text);
+    ck_assert(r.trains && !r.lines[0].trained && r.lines[1].trained);
 }
 END_TEST
 

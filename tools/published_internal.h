@@ -4,13 +4,6 @@
 
 #include "tools/validate_published.h"
 
-/* Whether the fit was trained on a row (from 0) of the report's table. */
-static inline bool published_trains(const struct published_report *r,
-                                    const struct published_fit *fit, int32_t row)
-{
-    return r->trains && row % fit->every == 0;
-}
-
 /* A cell of a row of PUBLISHED_ZERO_BUBBLE: one of its schedules, from 0; n of them. */
 int32_t published_parts_schedules(void);
 /* *measured: whether the table has this cell. memory_bytes: measured, NAN where there is none. */

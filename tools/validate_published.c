@@ -26,6 +26,28 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
+/* Rows are told by what they say, not by their file's name: (n_rows of c), true where a row of training says the same. */
+static enum status find_trained(struct arena *a, const struct csv *c,
+                                const struct published_fit *fit, const char *trained_on,
+                                const bool **out, int32_t *n, struct error *err)
+{
+    struct csv t;
+    bool *trained = ARENA_ARRAY(a, bool, (size_t)c->n_rows + 1);
+    *out = trained, *n = 0;
+    if (!fit->every) return OK;
+    TRY(csv_read(a, trained_on, &t, err));
+    for (int32_t i = 0; i < c->n_rows && t.n_columns == c->n_columns; i++)
+        for (int32_t k = 0; k < t.n_rows && !trained[i]; k += fit->every) {
+            int32_t same = 0;
+            while (same < c->n_columns &&
+                   !strcmp(c->field[i * c->n_columns + same], t.field[k * t.n_columns + same]))
+                same++;
+            trained[i] = same == c->n_columns;
+            *n += trained[i];
+        }
+    return OK;
+}
+
 /* --- rows that are plans --- */
 
 /* Parts in which a mean would hide what goes wrong. */
@@ -80,7 +102,7 @@ static void add_memory(struct arena *a, const struct published_row *r, int32_t l
 }
 
 static enum status predict_rows(struct arena *a, const struct csv *c, enum published_format f,
-                                const struct published_fit *fit, int32_t every,
+                                const struct published_fit *fit, const bool *trained, int32_t every,
                                 struct published_report *out, struct error *err)
 {
     struct arena *scratch = arena_new();
@@ -103,7 +125,7 @@ static enum status predict_rows(struct arena *a, const struct csv *c, enum publi
                                     .part = part_of(a, f, row),
                                     .measured = row->measured_s,
                                     .predicted = seconds,
-                                    .trained = published_trains(out, fit, i),
+                                    .trained = trained[i],
                                     .why = laid != OK ? arena_strdup(a, why.text) : NULL};
         add_memory(a, row, c->line[i], out);
         arena_reset(scratch);
@@ -113,8 +135,8 @@ static enum status predict_rows(struct arena *a, const struct csv *c, enum publi
 }
 
 static enum status predict_parts(struct arena *a, const struct csv *c,
-                                 const struct published_fit *fit, int32_t every,
-                                 struct published_report *out, struct error *err)
+                                 const struct published_fit *fit, const bool *trained,
+                                 int32_t every, struct published_report *out, struct error *err)
 {
     int32_t schedules = published_parts_schedules();
     size_t cells = (size_t)schedules * (size_t)c->n_rows;
@@ -129,7 +151,7 @@ static enum status predict_parts(struct arena *a, const struct csv *c,
             TRY(published_parts_case(a, c, row, s, &one, line, memory, &measured, err));
             if (!measured) continue;
             TRY(published_seconds(&one, fit, &line->predicted, err));
-            line->trained = published_trains(out, fit, row);
+            line->trained = trained[row];
             out->n++;
             out->n_memory += memory->measured > 0;
         }
@@ -222,18 +244,22 @@ enum status published_evaluate(struct arena *a, const char *table, const char *f
     TRY(published_recognise(&c, &f, err));
     TRY(published_fit_read(a, fits, f == PUBLISHED_ZERO_BUBBLE ? "zero-bubble-1" : "a100-1", &fit,
                            err));
-    *out =
-        (struct published_report){.file = table,
-                                  .format = published_format_name(f),
-                                  .fit = fit.prior.fit,
-                                  .trains = fit.every && !strcmp(base_name(table), fit.trained_on),
-                                  .every = every,
-                                  .left_out = NAN};
+    const char *trained_on = arena_printf(a, "%.*s%s", (int)(base_name(fits) - fits), fits,
+                                          fit.every ? fit.trained_on : "");
+    const bool *trained;
+    int32_t n_trained;
+    TRY(find_trained(a, &c, &fit, trained_on, &trained, &n_trained, err));
+    *out = (struct published_report){.file = table,
+                                     .format = published_format_name(f),
+                                     .fit = fit.prior.fit,
+                                     .trains = n_trained > 0,
+                                     .every = every,
+                                     .left_out = NAN};
     if (f == PUBLISHED_ZERO_BUBBLE)
-        TRY(predict_parts(a, &c, &fit, every, out, err));
+        TRY(predict_parts(a, &c, &fit, trained, every, out, err));
     else
-        TRY(predict_rows(a, &c, f, &fit, every, out, err));
-    if (out->trains && every == 1) TRY(leave_out(a, table, &fit, &out->left_out, err));
+        TRY(predict_rows(a, &c, f, &fit, trained, every, out, err));
+    if (out->trains && every == 1) TRY(leave_out(a, trained_on, &fit, &out->left_out, err));
     score(a, out);
     return OK;
 }
