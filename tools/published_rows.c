@@ -6,7 +6,13 @@
 #include <math.h>
 #include <string.h>
 
-enum { CARDS_MAX = 1024, COUNT_MAX = 1 << 20, WORDS = 51200 };
+enum {
+    CARDS_MAX = 1024,
+    DEVICES_MAX = 1 << 14,
+    LAYERS_MAX = 1 << 12,
+    COUNT_MAX = 1 << 20,
+    WORDS = 51200
+};
 static const double GIB = 1073741824.0;
 
 static const char *const names[] = {
@@ -150,8 +156,8 @@ static enum status check_row(const struct csv *c, int32_t row, const struct publ
     if (r->global_batch % (r->microbatch * r->replicas))
         why = "the global batch does not divide over replicas and microbatches";
     if (r->heads < 1 || r->hidden % r->heads) why = "heads do not divide hidden";
-    if (r->cards * r->stages * r->replicas > COUNT_MAX || r->cards > CARDS_MAX)
-        why = "too many cards";
+    if (r->stages * r->replicas > DEVICES_MAX || r->cards > CARDS_MAX) why = "too many cards";
+    if (r->layers > LAYERS_MAX) why = "more than 4096 layers";
     return why ? error_set(err, ERR_INPUT, "%s:%" PRId32 ": %s", c->file, c->line[row], why) : OK;
 }
 
