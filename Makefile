@@ -134,10 +134,12 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/doc/musher
 	install -m 755 $(BUILD)/musher $(DESTDIR)$(PREFIX)/bin/musher
 	install -m 644 LICENSE $(wildcard README.md) $(DESTDIR)$(PREFIX)/share/doc/musher
+	install -d $(DESTDIR)$(PREFIX)/share/musher/published
+	install -m 644 published/* $(DESTDIR)$(PREFIX)/share/musher/published
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/musher
-	rm -rf $(DESTDIR)$(PREFIX)/share/doc/musher
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/musher $(DESTDIR)$(PREFIX)/share/musher
 
 clean:
 	rm -rf build build-san build-tsan build-clang

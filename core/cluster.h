@@ -35,6 +35,8 @@
  * `reserve: 3 GB` of a type is memory of each card that no tensor may have: the driver's context, kernels, buffers of the
  * collectives' library. A link with `overlap: false` has a transport that the compute stream waits for: both ends' streams are
  * busy while a message of the pipeline passes (collectives are awaited anyway).
+ * A message between two such devices counts its bytes once, whole, and a sum of gradients one card's share: links of both
+ * kinds between the same devices differ by what their cards' ports carry together.
  * Ownership: the arena's.
  */
 #ifndef CORE_CLUSTER_H

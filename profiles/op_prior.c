@@ -9,6 +9,9 @@ static const double wire_efficiency = 0.7, wire_s = 45e-6, wire_rank_s = 4e-6;
 /* Kernels of eager attention in Megatron-LM: q·k, masked softmax, dropout, p·v and two that transpose; backwards four
  * products, dropout, softmax and three. */
 enum { EAGER_KERNELS = 6, EAGER_GRAD_KERNELS = 9 };
+/* Its fused softmax takes sequences x heads in fours (fused_softmax.py, is_kernel_available); others go step by step: to fp32,
+ * scale, mask, softmax, back, and as many backwards. */
+enum { SOFTMAX_BATCH = 4, SOFTMAX_STEPS = 5 };
 
 struct op_prior op_prior_default(const char *base)
 {
@@ -19,8 +22,7 @@ struct op_prior op_prior_default(const char *base)
                              .operator_s = CATALOGUE_OPERATOR_S,
                              .wire_efficiency = wire_efficiency,
                              .wire_s = wire_s,
-                             .wire_rank_s = wire_rank_s,
-                             .join = 1};
+                             .wire_rank_s = wire_rank_s};
 }
 
 static bool is_collective(enum op_kind kind)
@@ -51,16 +53,21 @@ double op_prior_seconds(const struct op_prior *p, const struct catalogue_device 
     if (kind == OP_matmul)
         efficiency /= 1 + p->half_rows / (double)shape_rows(&shapes->output[0]) +
                       p->half_rows / (double)shape_last(&shapes->output[0]);
-    if (kind == OP_flat_adamw || kind == OP_flat_sgd) seconds += p->update_s;
     return seconds + fmax(op_flops(kind, attrs, shapes) / (peak * efficiency),
                           bytes / (rate * p->memory_efficiency));
 }
 
-double op_prior_issue_seconds(const struct op_prior *p, enum op_kind kind,
-                              const struct op_attrs *attrs)
+static int32_t softmax_steps(const struct op_attrs *attrs, const struct op_shapes *s)
 {
-    if (is_collective(kind)) return p->issue_s + p->issue_rank_s * (attrs->ranks - 1);
-    if (kind == OP_attention && attrs->eager) return EAGER_KERNELS * p->issue_s;
-    if (kind == OP_attention_grad && attrs->eager) return EAGER_GRAD_KERNELS * p->issue_s;
+    return s->input[0].dim[0] * attrs->heads % SOFTMAX_BATCH ? SOFTMAX_STEPS : 0;
+}
+
+double op_prior_issue_seconds(const struct op_prior *p, enum op_kind kind,
+                              const struct op_attrs *attrs, const struct op_shapes *shapes)
+{
+    if (kind == OP_attention && attrs->eager)
+        return (EAGER_KERNELS + softmax_steps(attrs, shapes)) * p->issue_s;
+    if (kind == OP_attention_grad && attrs->eager)
+        return (EAGER_GRAD_KERNELS + softmax_steps(attrs, shapes)) * p->issue_s;
     return p->issue_s;
 }

@@ -4,12 +4,10 @@
  *                                     bytes / (bandwidth · memory_efficiency))
  *                    M, N: rows and columns of the result; small products leave multiprocessors idle in their last wave
  *   others           operator_s + max(FLOPs / (peak · flops_efficiency), bytes / (bandwidth · memory_efficiency))
- *   update           the same + update_s: overflow check, norm of the gradients, the host's own work of a step
  *   collectives      wire_s + wire_rank_s · (ranks - 1) + op_wire_bytes / (NVLink or PCIe · wire_efficiency)   (ring)
  * (Williams et al. 2009 for the roofline.) A host that issues kernels one by one takes issue_s for each; where it is
- * slower than the card, it sets the pace. Over a stretch without waiting K seconds of kernels and L of issuing take
- *   (K^join + L^join)^(1/join)
- * the longer of both for a large exponent; a small one says that each waits for the other now and then. issue_s 0: none.
+ * slower than the card, it sets the pace: a stretch without waiting takes the longer of its kernels and of their issuing.
+ * issue_s 0: no host in the way.
  *
  * The defaults are the catalogue's. A row with another `fit` was fitted on published measurements: the rows that it was
  * trained on are named in it (published/fits.csv). Ownership: the caller's; plain data.
@@ -24,14 +22,11 @@
     X(flops_efficiency)  /* share of peak that large matrix products reach */                      \
     X(half_rows)         /* rows */                                                                \
     X(memory_efficiency) /* share of bandwidth */                                                  \
-    X(operator_s)        /* of every kernel */                                                     \
-    X(update_s)          /* of every flat update */                                                \
+    X(operator_s)        /* of every operator */                                                   \
     X(wire_efficiency)   /* share of NVLink or PCIe */                                             \
     X(wire_s)            /* of every collective */                                                 \
     X(wire_rank_s)       /* and for every rank but the first */                                    \
-    X(issue_s)           /* of the host, for every kernel */                                       \
-    X(issue_rank_s)      /* and of a collective for every rank but the first: all come together */ \
-    X(join)              /* exponent, >= 1 */
+    X(issue_s)           /* of the host, for every kernel */
 
 struct op_prior {
     const char *base; /* catalogue id */
@@ -49,6 +44,6 @@ double op_prior_seconds(const struct op_prior *p, const struct catalogue_device 
                         const struct op_shapes *shapes, enum dtype t);
 /* What the host takes to issue the kernels of one operator: eager attention has several. */
 double op_prior_issue_seconds(const struct op_prior *p, enum op_kind kind,
-                              const struct op_attrs *attrs);
+                              const struct op_attrs *attrs, const struct op_shapes *shapes);
 
 #endif

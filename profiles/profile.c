@@ -120,14 +120,13 @@ static struct op_prior prior_of(const struct profile *p, const char *base)
     return op_prior_default(base);
 }
 
-void profile_issue(const struct profile *p, const struct cluster *c, int32_t type,
-                   enum op_kind kind, const struct op_attrs *attrs, double *issue_s, double *join)
+double profile_issue(const struct profile *p, const struct cluster *c, int32_t type,
+                     enum op_kind kind, const struct op_attrs *attrs,
+                     const struct op_shapes *shapes)
 {
-    *issue_s = 0, *join = 1;
-    if (!p->n_priors) return;
+    if (!p->n_priors) return 0;
     struct op_prior prior = prior_of(p, c->types[type].catalogue);
-    *issue_s = op_prior_issue_seconds(&prior, kind, attrs);
-    *join = prior.join;
+    return op_prior_issue_seconds(&prior, kind, attrs, shapes);
 }
 
 static enum status prior_seconds(const struct profile *p, const struct device_type *type,

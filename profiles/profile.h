@@ -109,10 +109,11 @@ MUST_CHECK enum status
 profile_op_seconds(const struct profile *p, const struct cluster *c, int32_t type,
                    enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *shapes,
                    enum dtype t, uint64_t key, double *out, enum source *source, struct error *err);
-/* Host seconds to issue an operator's kernels on a device type, and the exponent that joins them to the kernels' own
- * (profiles/op_prior.h); *issue_s 0 where nobody said that the host is in the way. */
-void profile_issue(const struct profile *p, const struct cluster *c, int32_t type,
-                   enum op_kind kind, const struct op_attrs *attrs, double *issue_s, double *join);
+/* Host seconds to issue an operator's kernels on a device type (profiles/op_prior.h); 0 where nobody said that the host is
+ * in the way. */
+double profile_issue(const struct profile *p, const struct cluster *c, int32_t type,
+                     enum op_kind kind, const struct op_attrs *attrs,
+                     const struct op_shapes *shapes);
 /* Model of link `link` of the cluster: profile's where it was measured, else as the cluster states it. */
 MUST_CHECK enum status profile_link(const struct profile *p, const struct cluster *c, int32_t link,
                                     struct link_model *out, struct error *err);

@@ -18,7 +18,6 @@ struct writer {
     /* The stretch since the host and the card last waited for one another. */
     int32_t stretch;
     int64_t kernels_ns, issue_ns;
-    double join;
 };
 
 static void put(struct writer *w, enum code_kind kind, int32_t arg, int64_t amount)
@@ -88,8 +87,7 @@ static enum status put_operator(struct writer *w, struct code_procedure *out, in
     out->n_operators++;
     out->busy_ns += ns;
     w->kernels_ns += ns;
-    w->issue_ns +=
-        cost_issue(w->by->cost, w->p->devices[w->device].type_index, &w->s->ops[index], &w->join);
+    w->issue_ns += cost_issue(w->by->cost, w->p->devices[w->device].type_index, &w->s->ops[index]);
     if (out->busy_ns > COST_MOST_NS)
         return error_set(err, ERR_INPUT,
                          "the operators of one procedure of stage %d take more than ten years",
@@ -102,13 +100,12 @@ static enum status put_operator(struct writer *w, struct code_procedure *out, in
     return OK;
 }
 
-/* What a stretch takes with its host (profiles/op_prior.h), laid over its operators in proportion. Where each operator
- * stands by what came before it alone, so that operators together and apart end alike. */
+/* Where the host is slower than the card over a stretch, operators stand further apart, in proportion, so that those that
+ * are priced together and apart end alike (profiles/op_prior.h). */
 static void end_stretch(struct writer *w, struct code_procedure *out)
 {
-    if (w->issue_ns > 0 && w->kernels_ns > 0) {
-        double ratio = (double)w->issue_ns / (double)w->kernels_ns;
-        double slower = pow(1 + pow(ratio, w->join), 1 / w->join);
+    if (w->issue_ns > w->kernels_ns && w->kernels_ns > 0) {
+        double slower = (double)w->issue_ns / (double)w->kernels_ns;
         int64_t before = 0, ended = 0;
         for (int32_t i = w->stretch; i < w->n; i++) {
             if (w->code[i].kind != CODE_COMPUTE) continue;

@@ -91,11 +91,10 @@ enum status cost_op(struct cost *k, int32_t type, const struct program_op *op, i
     return OK;
 }
 
-int64_t cost_issue(const struct cost *k, int32_t type, const struct program_op *op, double *join)
+int64_t cost_issue(const struct cost *k, int32_t type, const struct program_op *op)
 {
-    double seconds;
-    profile_issue(k->profile, k->cluster, type, op->kind, &op->attrs, &seconds, join);
-    return ns_from_s(seconds);
+    return ns_from_s(
+        profile_issue(k->profile, k->cluster, type, op->kind, &op->attrs, &op->shapes));
 }
 
 enum status cost_link(struct cost *k, int32_t link, struct cost_link *out, struct error *err)

@@ -14,9 +14,8 @@ struct cost *cost_new(struct arena *a, const struct profile *p, const struct clu
  * COST_MOST_NS. O(1) when cached. */
 MUST_CHECK enum status cost_op(struct cost *k, int32_t type, const struct program_op *op,
                                int64_t *out_ns, struct error *err);
-/* Nanoseconds that the host takes to issue the operator's kernels, 0 where it is never in the way, and the exponent that
- * joins them to the kernels' own (profiles/op_prior.h). O(1). */
-int64_t cost_issue(const struct cost *k, int32_t type, const struct program_op *op, double *join);
+/* Nanoseconds that the host takes to issue the operator's kernels (profiles/op_prior.h), 0 where it is never in the way. */
+int64_t cost_issue(const struct cost *k, int32_t type, const struct program_op *op);
 struct cost_link {
     double bandwidth_Bps;
     int64_t latency_ns;

@@ -247,7 +247,8 @@ START_TEST(every_kind_has_a_kernel_and_a_test)
         ck_assert_msg(kernels_host_fp32[k] && kernels_host_fp64[k], "no kernel for %s", name);
         ck_assert_msg(tested[k], "no test of %s", name);
         bool joins = k == OP_all_reduce || k == OP_all_gather || k == OP_reduce_scatter;
-        ck_assert_msg(forward[k] || joins || !op_gradient((enum op_kind)k), "no gradient test of %s", name);
+        ck_assert_msg(forward[k] || joins || !op_gradient((enum op_kind)k),
+                      "no gradient test of %s", name);
     }
 }
 END_TEST

@@ -17,6 +17,7 @@
     X(schedule, "the order of a pipeline, by name or from a file, timed")                          \
     X(simulate, "run a plan in predicted time")                                                    \
     X(goodput, "days to months: failures, checkpoints, spot devices")                              \
+    X(memory, "what each device of a plan holds, and why")                                         \
     X(run, "train: the plan on real devices")                                                      \
     X(compare, "a predicted and a measured trace, span by span")                                   \
     X(calibrate, "the next profile, from traces of runs")                                          \

@@ -80,24 +80,38 @@ struct published_wires {
     double message_s;          /* from stage to stage: handshake and waiting of the framework */
     double network_efficiency; /* share of a port's rate */
 };
-/* A fit: constants of one base, and of wires, with their id and the rows they were trained on. */
+/* A fit: constants of one base, some of them sought on every n-th row of a table. */
+enum { PUBLISHED_FITTED_MAX = 12 };
 struct published_fit {
     struct op_prior prior;
-    struct published_wires wires;
-    const char *trained_on;
+    double
+        message_s; /* what a message from stage to stage takes beside its bytes: the framework's handshake. A step that
+                         * is given by its parts has it in every F and B, on the device */
+    double
+        parts_ratio; /* parts of a step in a real iteration to the profiled ones; 1 for plans, that nobody profiled */
+    const char *trained_on; /* file name of the table */
+    int32_t
+        every; /* trained on its rows 1, 1 + every … (from 1, the header not counted); 0: nothing fitted */
+    int32_t n_fitted;
+    const char *fitted[PUBLISHED_FITTED_MAX]; /* names of constants */
 };
-/* From published/fits.csv: fit,base,constant,value,trained_on. ERR_INPUT: an unknown constant (lists them), none of this id. */
+/* From published/fits.csv: fit, base, constant, value, every, source; a constant with an `every` was fitted on those rows of
+ * the table `source`, one without was taken from it. ERR_INPUT: an unknown constant (lists them), none of this id. */
 MUST_CHECK enum status published_fit_read(struct arena *a, const char *path, const char *id,
                                           struct published_fit *out, struct error *err);
 MUST_CHECK enum status published_plan(struct arena *a, const struct published_row *row,
                                       const struct published_fit *fit, struct plan *out,
                                       struct error *err);
-/* A row lowered once, to be simulated with other constants again and again. Made in a; points to row. */
+/* What is to be predicted, made once, to be timed with other constants again and again. Made in an arena. */
 struct published_case {
-    const struct published_row *row;
+    double measured_s;
+    const struct published_row *
+        row; /* a plan, lowered; NULL: parts of a step in some schedule (tools/published_bubbles.c) */
     struct plan plan;
     struct program program;
+    struct published_parts *parts;
 };
+/* Points to row. */
 MUST_CHECK enum status published_case(struct arena *a, const struct published_row *row,
                                       const struct published_fit *fit, struct published_case *out,
                                       struct error *err);
@@ -107,19 +121,15 @@ MUST_CHECK enum status published_seconds(struct published_case *c, const struct 
 
 /* --- fitting (tools/published_fit.c) --- */
 
-struct published_constant { /* one that is sought */
-    const char *name;
-    double *value; /* in the fit */
-};
 /* The constant of this name in a fit, NULL where there is none. */
 double *published_constant(struct published_fit *f, const char *name);
 const char *published_constants(struct arena *a); /* all names, for messages */
-/* Least squares of log(predicted / measured) over the cases, in the logarithms of the constants, which must start above 0:
+/* Least squares of log(predicted / measured) over the cases, in the logarithms of fit's fitted constants, which start above 0:
  * Gauss-Newton steps on forward differences, halved until they help (Nocedal and Wright 2006, chapter 10). left_out
- * (n, may be NULL): each case's log ratio had it not been trained on, to first order: r / (1 - leverage) (Allen 1974, PRESS).
- * O(rounds · constants · cases) simulations. */
+ * (n, may be NULL): each case's log ratio had it not been trained on, to first order: r / (1 - leverage) (Allen 1974, PRESS); rounds 0
+ * seeks nothing and says that alone. O(rounds · constants · cases) simulations. */
 MUST_CHECK enum status published_fit(struct published_case *cases, int32_t n,
-                                     struct published_fit *fit, const char *const *names,
-                                     int32_t n_names, double *left_out, struct error *err);
+                                     struct published_fit *fit, int32_t rounds, double *left_out,
+                                     struct error *err);
 
 #endif

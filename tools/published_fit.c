@@ -8,10 +8,9 @@
 #include <stddef.h>
 #include <string.h>
 
-enum { CONSTANTS_MAX = 12, ROUNDS = 12, HALVINGS = 6 };
+enum { CONSTANTS_MAX = PUBLISHED_FITTED_MAX, HALVINGS = 6 };
 static const double difference = 0.02; /* of a logarithm, for derivatives */
 
-#define WIRE_CONSTANTS(X) X(message_s) X(network_efficiency)
 static const struct {
     const char *name;
     size_t offset;
@@ -19,9 +18,8 @@ static const struct {
 #define X(name) {#name, offsetof(struct published_fit, prior.name)},
     OP_PRIOR_CONSTANTS(X)
 #undef X
-#define X(name) {#name, offsetof(struct published_fit, wires.name)},
-        WIRE_CONSTANTS(X)
-#undef X
+        {"message_s", offsetof(struct published_fit, message_s)},
+    {"parts_ratio", offsetof(struct published_fit, parts_ratio)},
 };
 enum { N_CONSTANTS = sizeof constants / sizeof *constants };
 
@@ -39,6 +37,27 @@ const char *published_constants(struct arena *a)
     return list;
 }
 
+/* Rows with an `every` were fitted, and on the same rows; the others are facts from elsewhere. */
+static enum status read_training(const struct csv *c, int32_t row, struct published_fit *out,
+                                 struct error *err)
+{
+    int64_t every;
+    if (!*csv_text(c, row, "every")) return OK;
+    TRY(csv_count(c, row, "every", 1 << 20, &every, err));
+    if (out->n_fitted &&
+        (strcmp(out->trained_on, csv_text(c, row, "source")) || out->every != every))
+        return error_set(err, ERR_INPUT,
+                         "%s:%" PRId32 ": fit '%s' was trained on several sets of rows", c->file,
+                         c->line[row], out->prior.fit);
+    if (out->n_fitted == PUBLISHED_FITTED_MAX)
+        return error_set(err, ERR_INPUT, "%s:%" PRId32 ": more than %d constants fitted", c->file,
+                         c->line[row], PUBLISHED_FITTED_MAX);
+    out->trained_on = csv_text(c, row, "source");
+    out->every = (int32_t)every;
+    out->fitted[out->n_fitted++] = csv_text(c, row, "constant");
+    return OK;
+}
+
 enum status published_fit_read(struct arena *a, const char *path, const char *id,
                                struct published_fit *out, struct error *err)
 {
@@ -50,8 +69,7 @@ enum status published_fit_read(struct arena *a, const char *path, const char *id
         if (!found) {
             *out = (struct published_fit){.prior = op_prior_default(csv_text(&c, i, "base"))};
             out->prior.fit = id;
-            out->wires = (struct published_wires){.network_efficiency = 1};
-            out->trained_on = csv_text(&c, i, "trained_on");
+            out->parts_ratio = 1;
         }
         const char *name = csv_text(&c, i, "constant");
         double *value = published_constant(out, name);
@@ -59,6 +77,7 @@ enum status published_fit_read(struct arena *a, const char *path, const char *id
             return error_set(err, ERR_INPUT, "%s:%" PRId32 ": no constant '%.40s'; there are %s",
                              path, c.line[i], name, published_constants(a));
         TRY(csv_number(&c, i, "value", value, err));
+        TRY(read_training(&c, i, out, err));
         found = true;
     }
     return found ? OK : error_set(err, ERR_INPUT, "%s: no fit '%s'", path, id);
@@ -82,7 +101,7 @@ static enum status residuals(const struct search *s, double *out, double *sum, s
     for (int32_t i = 0; i < s->n; i++) {
         double seconds;
         TRY(published_seconds(&s->cases[i], s->fit, &seconds, err));
-        out[i] = log(seconds / s->cases[i].row->measured_s);
+        out[i] = log(seconds / s->cases[i].measured_s);
         *sum += out[i] * out[i];
     }
     return OK;
@@ -156,7 +175,6 @@ static enum status step(struct search *s, double *sum, double *scratch, bool *be
     for (int h = 0; h < HALVINGS && !*better; h++, share /= 2) {
         for (int32_t k = 0; k < s->n_constants; k++)
             *s->value[k] = start[k] * exp(-fmax(-1, fmin(1, share * x[k])));
-        if (s->fit->prior.join < 1) s->fit->prior.join = 1;
         TRY(residuals(s, scratch, &now, err));
         *better = now < *sum * (1 - 1e-5);
     }
@@ -183,24 +201,24 @@ static enum status leave_out(struct search *s, double *scratch, double *left_out
 }
 
 enum status published_fit(struct published_case *cases, int32_t n, struct published_fit *fit,
-                          const char *const *names, int32_t n_names, double *left_out,
-                          struct error *err)
+                          int32_t rounds, double *left_out, struct error *err)
 {
+    int32_t n_names = fit->n_fitted;
+    const char *const *names = fit->fitted;
     struct arena *a = arena_new();
     struct search s = {.cases = cases, .fit = fit, .n = n, .n_constants = n_names};
     double *scratch = ARENA_ARRAY(a, double, (size_t)n), sum;
     bool better = true;
     s.residual = ARENA_ARRAY(a, double, (size_t)n);
     s.slope = ARENA_ARRAY(a, double, (size_t)n *(size_t)n_names);
-    if (n_names > CONSTANTS_MAX) BUG("%d constants sought", (int)n_names);
     for (int32_t k = 0; k < n_names; k++) {
         s.value[k] = published_constant(fit, names[k]);
         if (!s.value[k] || !(*s.value[k] > 0)) BUG("constant %s cannot be sought", names[k]);
     }
     enum status status = residuals(&s, s.residual, &sum, err);
-    for (int r = 0; r < ROUNDS && status == OK && better; r++) {
+    for (int r = 0; r < rounds && status == OK && better; r++) {
         status = step(&s, &sum, scratch, &better, err);
-        log_info("fit: round %d, root mean square %.4f", r + 1, sqrt(sum / n));
+        log_debug("fit: round %d, root mean square %.4f", r + 1, sqrt(sum / n));
     }
     if (status == OK && left_out) status = leave_out(&s, scratch, left_out, err);
     arena_free(a);

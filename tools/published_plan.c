@@ -12,7 +12,7 @@
 #include "profiles/team.h"
 #include "sim/cost.h"
 #include "sim/sim.h"
-#include "tools/published.h"
+#include "tools/published_internal.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -123,8 +123,8 @@ static void add_link(struct layout *l, int32_t from, int32_t to, int64_t ports, 
     if (catalogue_find(card, &d, NULL) != OK) BUG("no %s in the catalogue", card);
     c->links[c->n_links++] = (struct link){
         .name = arena_printf(l->a, "%s-%s", c->devices[low].name, c->devices[high].name),
-        .bandwidth_Bps = inside ? d->nvlink_Bps.value * l->fit->prior.wire_efficiency
-                                : port_Bps * l->fit->wires.network_efficiency * (double)ports,
+        .bandwidth_Bps =
+            inside ? d->nvlink_Bps.value * l->fit->prior.wire_efficiency : port_Bps * (double)ports,
         .latency_s = latency_s,
         .stated = true,
         .n_ends = 2,
@@ -140,11 +140,10 @@ static void make_links(struct layout *l)
     c->links = ARENA_ARRAY(l->a, struct link, 3 * (size_t)c->n_devices);
     for (int64_t k = 0; k < r->replicas; k++) {
         for (int64_t s = 0; s + 1 < r->stages; s++)
-            add_link(l, device_of(l, k, s), device_of(l, k, s + 1), r->cards,
-                     l->fit->wires.message_s);
+            add_link(l, device_of(l, k, s), device_of(l, k, s + 1), r->cards, l->fit->message_s);
         /* chunks go around; the embedding's two uses meet here too */
         add_link(l, device_of(l, k, r->stages - 1), device_of(l, k, 0), r->cards,
-                 r->chunks > 1 ? l->fit->wires.message_s : hop_s);
+                 r->chunks > 1 ? l->fit->message_s : hop_s);
         for (int64_t s = 0; s < r->stages; s++)
             add_link(l, device_of(l, k, s), device_of(l, (k + 1) % r->replicas, s), same, hop_s);
     }
@@ -211,7 +210,7 @@ enum status published_case(struct arena *a, const struct published_row *row,
                            struct error *err)
 {
     struct lower_options o = {.check_memory = false};
-    out->row = row;
+    *out = (struct published_case){.row = row, .measured_s = row->measured_s};
     TRY(published_plan(a, row, fit, &out->plan, err));
     TRY(team_fused(a, &out->plan.cluster, &o, err));
     return lower_plan(a, &out->plan, &o, &out->program, err);
@@ -240,6 +239,7 @@ static enum status simulate(struct arena *a, struct published_case *c,
 enum status published_seconds(struct published_case *c, const struct published_fit *fit,
                               double *out_s, struct error *err)
 {
+    if (c->parts) return published_parts_seconds(c->parts, fit, out_s, err);
     struct arena *scratch = arena_new();
     enum status status = simulate(scratch, c, fit, out_s, err);
     arena_free(scratch);

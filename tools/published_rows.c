@@ -6,7 +6,13 @@
 #include <math.h>
 #include <string.h>
 
-enum { CARDS_MAX = 1024, COUNT_MAX = 1 << 20, WORDS = 51200 };
+enum {
+    CARDS_MAX = 1024,
+    DEVICES_MAX = 1 << 14,
+    LAYERS_MAX = 1 << 12,
+    COUNT_MAX = 1 << 20,
+    WORDS = 51200
+};
 static const double GIB = 1073741824.0;
 
 static const char *const names[] = {
@@ -69,6 +75,11 @@ static enum status read_megatron(const struct csv *c, int32_t row, struct publis
     if (*csv_text(c, row, "layers_per_virtual_stage")) {
         TRY(csv_count(c, row, "layers_per_virtual_stage", COUNT_MAX, &per_chunk, err));
         r->chunks = r->layers / r->stages / per_chunk;
+        if (r->chunks < 1 || r->chunks * per_chunk * r->stages != r->layers)
+            return error_set(err, ERR_INPUT,
+                             "%s:%" PRId32 ": layers_per_virtual_stage: %" PRId64
+                             " do not divide the %" PRId64 " layers of %" PRId64 " stages",
+                             c->file, c->line[row], per_chunk, r->layers, r->stages);
     }
     return csv_number(c, row, "iter_time_s_derived", &r->measured_s, err);
 }
@@ -145,8 +156,8 @@ static enum status check_row(const struct csv *c, int32_t row, const struct publ
     if (r->global_batch % (r->microbatch * r->replicas))
         why = "the global batch does not divide over replicas and microbatches";
     if (r->heads < 1 || r->hidden % r->heads) why = "heads do not divide hidden";
-    if (r->cards * r->stages * r->replicas > COUNT_MAX || r->cards > CARDS_MAX)
-        why = "too many cards";
+    if (r->stages * r->replicas > DEVICES_MAX || r->cards > CARDS_MAX) why = "too many cards";
+    if (r->layers > LAYERS_MAX) why = "more than 4096 layers";
     return why ? error_set(err, ERR_INPUT, "%s:%" PRId32 ": %s", c->file, c->line[row], why) : OK;
 }
 

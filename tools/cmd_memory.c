@@ -1,0 +1,121 @@
+#include "core/arena.h"
+#include "core/units.h"
+#include "sim/footprint.h"
+#include "tools/cmd.h"
+#include "tools/common.h"
+#include "tools/options.h"
+
+#include <stdio.h>
+
+struct request {
+    const char *plan, *reserve;
+    int64_t zero, shards;
+    double share;
+};
+
+static void print_text(struct arena *a, const struct footprint *f, int32_t n)
+{
+    char text[32];
+    for (int32_t d = 0; d < n; d++) {
+        printf("%s %s\n", f[d].device, footprint_verdict(a, &f[d]));
+        for (int32_t i = 0; i < f[d].n; i++)
+            printf("  %-26s %12s%s%s\n", f[d].holders[i].name,
+                   units_print_bytes(text, (double)f[d].holders[i].bytes),
+                   *f[d].holders[i].why ? "  " : "", f[d].holders[i].why);
+    }
+}
+
+static void print_json(const struct footprint *f, int32_t n)
+{
+    struct json j;
+    common_json_begin(&j);
+    json_put_list(&j, "devices");
+    for (int32_t d = 0; d < n; d++) {
+        json_put_object(&j, NULL);
+        json_put_text(&j, "id", f[d].device);
+        json_put_int(&j, "total_bytes", f[d].total_bytes);
+        json_put_int(&j, "memory_bytes", f[d].memory_bytes);
+        json_put_bool(&j, "fits", f[d].total_bytes <= f[d].memory_bytes);
+        json_put_list(&j, "holders");
+        for (int32_t i = 0; i < f[d].n; i++) {
+            json_put_object_line(&j, NULL);
+            json_put_text(&j, "name", f[d].holders[i].name);
+            json_put_int(&j, "bytes", f[d].holders[i].bytes);
+            json_put_text(&j, "why", f[d].holders[i].why);
+            json_close(&j);
+        }
+        json_close(&j);
+        json_close(&j);
+    }
+    json_close(&j);
+    common_json_end(&j);
+}
+
+static enum status memory(struct arena *a, const struct request *q, bool as_json, struct error *err)
+{
+    struct plan plan;
+    struct program program;
+    struct footprint_options o = {
+        .zero = (int32_t)q->zero, .shards = (int32_t)q->shards, .share = q->share};
+    double reserve = 0;
+    if (q->reserve && !units_parse_bytes(q->reserve, &reserve))
+        return error_set(err, ERR_USAGE, "--reserve: '%s' is no size such as 3.5 GB", q->reserve);
+    if (!(reserve >= 0 && reserve < 1e18))
+        return error_set(err, ERR_USAGE, "--reserve: '%s' is out of range", q->reserve);
+    o.reserve_bytes = (int64_t)reserve;
+    TRY(common_plan(a, q->plan, &plan, err));
+    TRY(common_lower(a, &plan, false, &program, err));
+    struct footprint *f = ARENA_ARRAY(a, struct footprint, (size_t)program.n_devices);
+    TRY(footprint_stages(a, &program, &o, f, err));
+    if (as_json)
+        print_json(f, program.n_devices);
+    else
+        print_text(a, f, program.n_devices);
+    return OK;
+}
+
+enum status cmd_memory(int argc, char **argv, struct error *err)
+{
+    struct common common = COMMON_DEFAULTS;
+    struct request q = {.shards = 1};
+    const struct option options[] = {
+        {.name = "PLAN", .type = OPTION_ARGUMENT, .value = &q.plan, .help = "plan.yaml"},
+        {.name = "zero",
+         .type = OPTION_INT,
+         .value = &q.zero,
+         .unit = "N",
+         .min = 0,
+         .max = 3,
+         .help = "as if divided: 1 optimizer state, 2 and gradients, 3 and parameters"},
+        {.name = "shards",
+         .type = OPTION_INT,
+         .value = &q.shards,
+         .unit = "N",
+         .min = 1,
+         .max = 1e6,
+         .help = "cards that divide"},
+        {.name = "share",
+         .type = OPTION_DOUBLE,
+         .value = &q.share,
+         .unit = "X",
+         .min = 0,
+         .max = 1,
+         .help = "this card's part where they divide unevenly; 0: 1 / shards"},
+        {.name = "reserve",
+         .type = OPTION_TEXT,
+         .value = &q.reserve,
+         .unit = "SIZE",
+         .help = "what a framework keeps beside tensors"},
+        {0}};
+    const struct command command = {
+        "memory",
+        "what each device of a plan holds, and why",
+        options,
+        {"musher memory plan.yaml",
+         "musher memory plan.yaml --zero 1 --shards 8 --reserve '3.5 GB'"}};
+    struct arena *a = arena_new();
+    enum status st = options_parse(a, &command, &common, argc, argv, err);
+    if (st == OK && !common.help) st = memory(a, &q, common.json, err);
+    arena_free(a);
+    return st;
+}
