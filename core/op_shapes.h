@@ -21,8 +21,9 @@ typedef enum status op_shape_rule(enum op_kind kind, const struct op_attrs *attr
     X(bias_grad)                                                                                   \
     X(norm)                                                                                        \
     X(norm_grad)                                                                                   \
-    X(norm_weight_grad) X(embedding) X(embedding_grad) X(rotary) X(attention) X(attention_grad)    \
-        X(cross_entropy) X(cross_entropy_grad) X(none) X(measured_forward) X(measured_backward)
+    X(norm_weight_grad)                                                                            \
+    X(embedding) X(embedding_grad) X(rotary) X(attention) X(attention_grad) X(cross_entropy)       \
+        X(cross_entropy_grad) X(none) X(measured_forward) X(measured_backward)
 #define X(name) op_shape_rule shapes_##name;
 SHAPE_RULES(X)
 #undef X

@@ -401,7 +401,9 @@ START_TEST(the_planner_sees_what_one_card_holds)
     /* Rings hold up to three messages more: the gradient that leaves, twice, and what comes next. */
     ck_assert_int_ge(s->class_bytes[SLOT_RING], of.activation_bytes);
     ck_assert_int_le(s->class_bytes[SLOT_RING], of.activation_bytes + 3 * 8000 + 256);
-    ck_assert_int_eq(of.scratch_bytes, s->class_bytes[SLOT_SCRATCH] + 1000000);
+    /* First fit: the last layer's gradient stands between its working memory and the middle one's. */
+    ck_assert_int_eq(of.scratch_bytes, 1000000 + (4000 * 2 + 2 * 2000) * 4);
+    ck_assert_int_eq(s->class_bytes[SLOT_SCRATCH], (2000 * 2 + 2000 + 4000 * 2) * 4);
 }
 END_TEST
 
