@@ -17,8 +17,8 @@
     X(activation)                                                                                  \
     X(bias_gelu)                                                                                   \
     X(swiglu)                                                                                      \
-    X(layer_norm) X(rms_norm) X(embedding) X(rotary) X(attention) X(cross_entropy)                 \
-        X(measured_forward)
+    X(layer_norm)                                                                                  \
+    X(rms_norm) X(embedding) X(rotary) X(attention) X(cross_entropy) X(measured_forward)
 #define X(name) op_gradient_rule gradient_rule_##name;
 GRADIENT_RULES(X)
 #undef X

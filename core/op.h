@@ -90,8 +90,9 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
     X(add)                                                                                         \
     X(multiply)                                                                                    \
     X(gelu)                                                                                        \
-    X(gelu_grad) X(silu) X(silu_grad) X(bias_gelu) X(bias_gelu_grad) X(swiglu) X(swiglu_grad)      \
-        X(layer_norm) X(layer_norm_grad) X(layer_norm_weight_grad) X(rms_norm) X(rms_norm_grad)    \
+    X(gelu_grad)                                                                                   \
+    X(silu) X(silu_grad) X(bias_gelu) X(bias_gelu_grad) X(swiglu) X(swiglu_grad) X(layer_norm)     \
+        X(layer_norm_grad) X(layer_norm_weight_grad) X(rms_norm) X(rms_norm_grad)                  \
             X(rms_norm_weight_grad) X(embedding) X(embedding_grad) X(rotary) X(attention)          \
                 X(attention_grad) X(cross_entropy) X(cross_entropy_grad) X(accumulate) X(zero)     \
                     X(adamw) X(flat_adamw) X(sgd) X(flat_sgd)

@@ -22,7 +22,8 @@ typedef enum status op_shape_rule(enum op_kind kind, const struct op_attrs *attr
     X(norm)                                                                                        \
     X(norm_grad)                                                                                   \
     X(norm_weight_grad)                                                                            \
-    X(embedding) X(embedding_grad) X(rotary) X(attention) X(attention_grad) X(cross_entropy)       \
+    X(embedding)                                                                                   \
+    X(embedding_grad) X(rotary) X(attention) X(attention_grad) X(cross_entropy)                    \
         X(cross_entropy_grad) X(none) X(measured_forward) X(measured_backward)
 #define X(name) op_shape_rule shapes_##name;
 SHAPE_RULES(X)
