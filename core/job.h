@@ -2,7 +2,7 @@
  *
  * job.yaml:
  *   version: 1
- *   model: models/tiny-gpt2.json      # path of a config.json beside this file, or the map itself
+ *   model: models/tiny-gpt2.json      # path of a config.json beside this file, or the map itself; X.layers.json: measured layers
  *   sequence_length: 128
  *   global_batch: 32                  # sequences a step
  *   microbatch: 4                     # sequences; a number, a list, or absent: the planner chooses

@@ -133,4 +133,8 @@ int64_t cost_occupancy_ns(const struct cost_link *l, int64_t bytes)
 }
 
 int64_t cost_profile_id(const struct cost *k) { return k->profile->id; }
+const struct device_type *cost_type(const struct cost *k, int32_t type)
+{
+    return &k->cluster->types[type];
+}
 int32_t cost_types(const struct cost *k) { return k->cluster->n_types; }

@@ -28,6 +28,7 @@ int32_t cost_link_index(const struct cost *k, int32_t hint, const char *name);
 int64_t cost_occupancy_ns(const struct cost_link *l,
                           int64_t bytes); /* bytes ÷ bandwidth; at most COST_MOST_NS */
 int64_t cost_profile_id(const struct cost *k);
+const struct device_type *cost_type(const struct cost *k, int32_t type); /* of the cluster */
 int32_t cost_types(const struct cost *k); /* device types of the cluster */
 
 /* Ten years: no operator and no message takes longer, and sums of some stay far inside int64. */

@@ -61,11 +61,18 @@ struct stage_table {
         *reads; /* (n_layers): the same: does what runs again or back read the activation before? */
     struct sizes **sizes;      /* (n_layers) rows of (n_layers), made when asked for */
     struct type_times **times; /* (n_types) */
+    int32_t cards;             /* that share a stage; sizes are of one of them */
+    struct stage_table *
+        *other; /* (n_types): the table of a type with other cards, NULL until asked for */
 };
 
-static int64_t tensor_bytes(const struct tensor *t)
+/* What one of the table's cards holds of a tensor that they do not share alike. */
+static int64_t tensor_bytes(const struct stage_table *t, const struct tensor *x)
 {
-    return (shape_elements(&t->shape) * dtype_bytes(t->dtype) + 63) / 64 * 64;
+    struct shape shape = x->shape;
+    int64_t shared = x->shares ? shares_at(x->shares, t->cards) : -1;
+    if (shared >= 0) shape.dim[shape.rank - 1] = shared;
+    return (shape_elements(&shape) * dtype_bytes(x->dtype) + 63) / 64 * 64;
 }
 
 static bool reads_between(const struct readers *r, int32_t first, int32_t last)
@@ -107,7 +114,7 @@ static void find_kept(struct stage_table *t)
         bool forward = x->producer >= 0 && x->producer < g->n_forward;
         if (!back[i].n || (!forward && x->role != TENSOR_INPUT)) continue;
         t->kept[t->n_kept++] =
-            (struct kept){i, forward ? g->ops[x->producer].layer : -1, tensor_bytes(x), back[i]};
+            (struct kept){i, forward ? g->ops[x->producer].layer : -1, tensor_bytes(t, x), back[i]};
     }
 }
 
@@ -121,7 +128,7 @@ static void find_parameters(struct stage_table *t)
         if (g->tensors[i].role != TENSOR_PARAMETER) continue;
         index[i] = t->n_parameters;
         t->parameters[t->n_parameters++] =
-            (struct stage_parameter){i, tensor_bytes(&g->tensors[i]), all[i], {0, NULL}};
+            (struct stage_parameter){i, tensor_bytes(t, &g->tensors[i]), all[i], {0, NULL}};
     }
     for (int32_t i = 0; i < g->n_tensors; i++)
         if (g->tensors[i].role == TENSOR_PARAMETER_GRADIENT && g->tensors[i].producer >= 0)
@@ -157,8 +164,8 @@ static void find_scratch(struct stage_table *t)
             if (g->tensors[x].role == TENSOR_PARAMETER_GRADIENT || g->tensors[x].producer != i ||
                 !one_part)
                 continue;
-            live += tensor_bytes(&g->tensors[x]);
-            ends[last[x]] += tensor_bytes(&g->tensors[x]);
+            live += tensor_bytes(t, &g->tensors[x]);
+            ends[last[x]] += tensor_bytes(t, &g->tensors[x]);
         }
         if (live > *most) *most = live;
         live -= ends[i];
@@ -190,7 +197,7 @@ static struct sizes count_sizes(const struct stage_table *t, int32_t first, int3
         if (x->made_in < 0 || x->tensor == received || (x->made_in >= first && x->made_in <= last))
             s.kept += x->bytes;
     }
-    if (received >= 0) s.input += tensor_bytes(&g->tensors[received]);
+    if (received >= 0) s.input += tensor_bytes(t, &g->tensors[received]);
     for (int32_t l = first; l <= last; l++)
         if (t->scratch[l] > s.scratch) s.scratch = t->scratch[l];
     return s;
@@ -388,18 +395,25 @@ static int64_t recompute_time(const struct stage_table *t, const struct type_tim
 
 /* --- the table --- */
 
-struct stage_table *stage_table_new(struct arena *a, const struct graph *g, struct cost *k,
-                                    const struct optimizer *o)
+static struct stage_table *table_for(struct arena *a, const struct graph *g, struct cost *k,
+                                     const struct optimizer *o, int32_t cards)
 {
     struct stage_table *t = ARENA_ARRAY(a, struct stage_table, 1);
-    *t = (struct stage_table){.arena = a, .g = g, .cost = k, .optimizer = o};
+    *t = (struct stage_table){.arena = a, .g = g, .cost = k, .optimizer = o, .cards = cards};
     t->sizes = ARENA_ARRAY(a, struct sizes *, (size_t)g->n_layers);
     t->times = ARENA_ARRAY(a, struct type_times *, (size_t)cost_types(k));
+    t->other = ARENA_ARRAY(a, struct stage_table *, (size_t)cost_types(k));
     find_kept(t);
     find_parameters(t);
     find_scratch(t);
     find_reruns(t);
     return t;
+}
+
+struct stage_table *stage_table_new(struct arena *a, const struct graph *g, struct cost *k,
+                                    const struct optimizer *o)
+{
+    return table_for(a, g, k, o, 1);
 }
 
 void stage_table_fused(struct stage_table *t, const enum op_kind *fused, int32_t n)
@@ -426,6 +440,16 @@ enum status sim_stage(struct stage_table *t, int32_t first_layer, int32_t last_l
                          "no stage of layers %" PRId32 " to %" PRId32 " of %" PRId32
                          " on type %" PRId32,
                          first_layer, last_layer, t->g->n_layers, type);
+    const struct device_type *d = cost_type(t->cost, type);
+    /* A graph of measured layers is whole; any other is one card's share already (core/model). */
+    bool whole = t->g->n_ops && op_is_measured(t->g->ops[0].kind);
+    int32_t cards = whole && d->tensor_parallel > 1 ? d->tensor_parallel : 1;
+    if (cards != t->cards) {
+        if (!t->other[type])
+            t->other[type] = table_for(t->arena, t->g, t->cost, t->optimizer, cards);
+        t->other[type]->flat = t->flat;
+        return sim_stage(t->other[type], first_layer, last_layer, type, out, err);
+    }
     if (!t->times[type]) TRY(make_times(t, type, err));
     const struct type_times *x = t->times[type];
     const struct sizes *s = sizes_of(t, first_layer, last_layer);
@@ -434,13 +458,13 @@ enum status sim_stage(struct stage_table *t, int32_t first_layer, int32_t last_l
         .input_ns = x->input_ns[last_layer + 1] - x->input_ns[first_layer],
         .weight_ns = x->weight_ns[last_layer + 1] - x->weight_ns[first_layer],
         .recompute_ns = recompute_time(t, x, first_layer, last_layer),
-        .parameter_bytes = s->parameter,
-        .gradient_bytes = s->gradient,
+        .parameter_bytes = s->parameter / cards,
+        .gradient_bytes = s->gradient / cards,
         .state_bytes = (optimizer_state_tensors(t->optimizer) + dtype_is_half(t->g->dtype)) *
-                       s->parameter / dtype_bytes(t->g->dtype) * master_bytes(t->g),
+                       s->parameter / dtype_bytes(t->g->dtype) * master_bytes(t->g) / cards,
         .activation_bytes = s->kept,
         .input_bytes = s->input,
-        .scratch_bytes = s->scratch,
+        .scratch_bytes = s->scratch + d->reserve_bytes,
     };
     return update_time(t, first_layer, last_layer, type, s, &out->update_ns, err);
 }

@@ -7,10 +7,12 @@
 #include "core/rng.h"
 #include "profiles/measured.h"
 #include "sim/sim.h"
+#include "sim/stage.h"
 #include "tests/suites.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static struct arena *a;
 static struct error err;
@@ -378,6 +380,33 @@ START_TEST(memory_is_one_cards_with_the_reserve)
 }
 END_TEST
 
+START_TEST(the_planner_sees_what_one_card_holds)
+{
+    struct program program;
+    struct lower_options o = {0};
+    struct graph *g;
+    struct stage_cost of;
+    price_all(2);
+    struct plan p = two_stages(true, 2, 1);
+    simulated(&p, &program);
+    const struct program_stage *s = &program.stages[1];
+    MUST(lower_training_graph(a, &p.job, 2, &o, &g, &err));
+    struct cost *k = cost_new(a, &rows, &p.cluster);
+    struct stage_table *t = stage_table_new(a, g, k, &p.job.optimizer);
+    MUST(sim_stage(t, 1, 2, 0, &of, &err));
+    ck_assert_int_eq(of.forward_ns, 5000000);
+    ck_assert_int_eq(of.input_ns, 9000000);
+    ck_assert_int_eq(of.parameter_bytes, 20000);
+    ck_assert_int_eq(of.gradient_bytes, 20000);
+    /* Rings hold up to three messages more: the gradient that leaves, twice, and what comes next. */
+    ck_assert_int_ge(s->class_bytes[SLOT_RING], of.activation_bytes);
+    ck_assert_int_le(s->class_bytes[SLOT_RING], of.activation_bytes + 3 * 8000 + 256);
+    /* First fit: the last layer's gradient stands between its working memory and the middle one's. */
+    ck_assert_int_eq(of.scratch_bytes, 1000000 + (4000 * 2 + 2 * 2000) * 4);
+    ck_assert_int_eq(s->class_bytes[SLOT_SCRATCH], (2000 * 2 + 2000 + 4000 * 2) * 4);
+}
+END_TEST
+
 START_TEST(a_program_of_measured_layers_is_written_and_read_back)
 {
     struct program p, q;
@@ -433,6 +462,7 @@ Suite *measured_suite(void)
         a_message_takes_its_time_once_whether_it_overlaps_or_not,
         blocking_messages_keep_both_compute_streams_busy,
         memory_is_one_cards_with_the_reserve,
+        the_planner_sees_what_one_card_holds,
         a_program_of_measured_layers_is_written_and_read_back,
         what_a_measured_layer_cannot_do_is_refused};
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);

@@ -29,8 +29,11 @@ enum { FIELDS_MOST = 64, CSV_MOST = 1 << 26 };
     X(model)                                                                                       \
     X(set)                                                                                         \
     X(file)                                                                                        \
-    X(nodes) X(pp) X(dp) X(tp) X(mbs) X(gbs) X(layers_per_stage) X(gpu_per_stage_replica)          \
-        X(real_s_main) X(real_s_other) X(max_mem_bytes_main) X(max_mem_bytes_other)
+    X(nodes)                                                                                       \
+    X(pp)                                                                                          \
+    X(dp)                                                                                          \
+    X(tp) X(mbs) X(gbs) X(layers_per_stage) X(gpu_per_stage_replica) X(real_s_main)                \
+        X(real_s_other) X(max_mem_bytes_main) X(max_mem_bytes_other)
 enum column {
 #define X(name) COLUMN_##name,
     COLUMNS(X)
@@ -156,6 +159,10 @@ static enum status predict(struct row_plan *r, struct validated_row *out, struct
     if (r->n_stages == 1 && r->n_replicas == 1)
         out->profile_s = layers_seconds(r, &program, k, err);
     note_reach(r);
+    for (int32_t i = 0; i < program.n_devices && !r->note; i++)
+        if (result.devices[i].peak_bytes > program.devices[i].memory_bytes)
+            r->note =
+                arena_printf(r->a, "needs more memory than a %s has", program.devices[i].type);
     out->note = r->note;
     return OK;
 }
