@@ -131,6 +131,35 @@ START_TEST(a_collective_waits_for_its_slowest_member)
 }
 END_TEST
 
+START_TEST(replicas_are_compared_with_each_other_and_routes_of_a_ring_have_their_latency)
+{
+    /* Two replicas of one stage, 10 and 25 of compute, a ring of 8 bytes over a route of 3 + 2 both ways. */
+    struct pipes in = uniform(2, 1, 0, 0);
+    in.parallel = true, in.elements = 2;
+    in.forward_ns[0] = 10, in.forward_ns[1] = 25, in.latency_ns[0] = 3, in.latency_ns[1] = 2;
+    struct pipes_made *m = pipes_make(arena, &in);
+    int32_t hop[2] = {0, 1}, direction[2] = {0, 0};
+    m->program.links = ARENA_ARRAY(arena, struct program_link, 3);
+    m->cluster.links[2] = m->cluster.links[0], m->cluster.links[2].name = "route";
+    m->program.links[0] = (struct program_link){.name = "l0", .bandwidth_Bps = 1e9};
+    m->program.links[1] = (struct program_link){.name = "l1", .bandwidth_Bps = 1e9};
+    m->program.links[2] =
+        (struct program_link){.name = "route", .n_hops = 2, .hop = hop, .hop_direction = direction};
+    m->program.n_links = m->cluster.n_links = 3;
+    for (int32_t i = 0; i < 2; i++) {
+        m->program.stages[i].replica = i, m->program.stages[i].stage = 0;
+        m->program.groups[0].link[i] = 2, m->program.groups[0].direction[i] = i;
+    }
+    struct explain x = explained(m, 1);
+    ck_assert_int_eq(x.iteration_ns, 25 + 2 * (4 + 5));
+    ck_assert_int_eq(x.kind_ns[EXPLAIN_collective], 2 * (4 + 5));
+    ck_assert_int_eq(x.kind_ns[EXPLAIN_contention], 0);
+    ck_assert(x.devices[1].replica_peers);
+    ck_assert_int_eq(x.devices[1].n_peers, 1);
+    ck_assert_int_eq(x.devices[1].peers_ns, 10);
+}
+END_TEST
+
 START_TEST(a_chain_is_followed_to_the_member_that_bound_it)
 {
     /* Member 3 of 4 comes at 150, when the sum (from 0, 1100 a hop) is still on its way: member 0 binds, not member 3. */
@@ -319,6 +348,8 @@ Suite *explain_suite(void)
     tcase_add_test(t, a_link_that_is_the_slowest_is_named_with_its_queue);
     tcase_add_test(t, a_buffer_that_is_not_free_and_a_receive_that_is_not_posted_are_causes);
     tcase_add_test(t, a_collective_waits_for_its_slowest_member);
+    tcase_add_test(t,
+                   replicas_are_compared_with_each_other_and_routes_of_a_ring_have_their_latency);
     tcase_add_test(t, a_chain_is_followed_to_the_member_that_bound_it);
     tcase_add_test(t, what_a_shared_link_gives_to_others_is_contention);
     tcase_add_test(t, a_route_is_as_late_as_its_links_and_is_freed_with_them);

@@ -65,16 +65,21 @@ static void make_w1()
 {
     auto *zone = sg::create_full_zone("pipeline");
     std::vector<sg::Host *> hosts;
-    for (int i = 0; i < stages; i++) hosts.push_back(zone->create_host("d" + std::to_string(i), 1e9));
+    for (int i = 0; i < stages; i++)
+        hosts.push_back(zone->create_host("d" + std::to_string(i), 1e9));
     for (int i = 0; i + 1 < stages; i++)
         for (int back = 0; back < 2; back++) {
-            auto *link = zone->create_link("l" + std::to_string(2 * i + back), 25e9)->set_latency(10e-6)->seal();
-            zone->add_route(hosts[i + back]->get_netpoint(), hosts[i + 1 - back]->get_netpoint(), nullptr, nullptr,
-                            {sg::LinkInRoute(link)}, false);
+            auto *link = zone->create_link("l" + std::to_string(2 * i + back), 25e9)
+                             ->set_latency(10e-6)
+                             ->seal();
+            zone->add_route(hosts[i + back]->get_netpoint(), hosts[i + 1 - back]->get_netpoint(),
+                            nullptr, nullptr, {sg::LinkInRoute(link)}, false);
         }
     zone->seal();
     for (int i = 0; i < stages; i++) {
-        auto box = [](const char *what, int n) { return sg::Mailbox::by_name(what + std::to_string(n)); };
+        auto box = [](const char *what, int n) {
+            return sg::Mailbox::by_name(what + std::to_string(n));
+        };
         stage s{i, i > 0 ? box("a", i) : nullptr, i + 1 < stages ? box("a", i + 1) : nullptr,
                 i + 1 < stages ? box("g", i) : nullptr, i > 0 ? box("g", i - 1) : nullptr};
         sg::Actor::create("stage", hosts[i], s);
@@ -92,20 +97,25 @@ static void make_w2()
     for (int i = 0; i < 64; i++) {
         hosts.push_back(zone->create_host("h" + std::to_string(i), 1e9));
         up.push_back(zone->create_link("up" + std::to_string(i), 12.5e9)->set_latency(0)->seal());
-        down.push_back(zone->create_link("down" + std::to_string(i), 12.5e9)->set_latency(0)->seal());
+        down.push_back(
+            zone->create_link("down" + std::to_string(i), 12.5e9)->set_latency(0)->seal());
     }
     for (int i = 0; i < 64; i++)
         for (int k = 0; k < 64; k++)
             if (i != k)
-                zone->add_route(hosts[i]->get_netpoint(), hosts[k]->get_netpoint(), nullptr, nullptr,
-                                {sg::LinkInRoute(up[i]), sg::LinkInRoute(backbone), sg::LinkInRoute(down[k])}, false);
+                zone->add_route(
+                    hosts[i]->get_netpoint(), hosts[k]->get_netpoint(), nullptr, nullptr,
+                    {sg::LinkInRoute(up[i]), sg::LinkInRoute(backbone), sg::LinkInRoute(down[k])},
+                    false);
     zone->seal();
     sg::Actor::create("starter", hosts[0], [hosts] {
         for (int i = 0; i < flows; i++) {
             int src = i % 64, dst = (37 * i + 13 * (i / 64) + 11) % 64;
             if (dst == src) dst = (dst + 1) % 64;
             sg::this_actor::sleep_until(i * 1e-4);
-            sg::Comm::sendto_init(hosts[src], hosts[dst])->set_payload_size((1 + i % 7) * 100000000ULL)->detach();
+            sg::Comm::sendto_init(hosts[src], hosts[dst])
+                ->set_payload_size((1 + i % 7) * 100000000ULL)
+                ->detach();
         }
     });
 }
