@@ -199,6 +199,16 @@ static void find_gradient_cuts(struct lowering *l)
         }
 }
 
+/* A route blocks where one of its hops does. */
+static bool is_blocking(const struct lowering *l, int32_t link)
+{
+    const struct cluster *c = &l->plan->cluster;
+    const struct program_link *k = &l->p->links[link];
+    bool any = link < c->n_links && c->links[link].blocking;
+    for (int32_t i = 0; i < k->n_hops; i++) any |= c->links[k->hop[i]].blocking;
+    return any;
+}
+
 static enum status make_channel(struct lowering *l, const struct stage_build *from,
                                 const struct stage_build *to, int32_t tensor, bool gradient,
                                 int32_t *index, int32_t *blocking, struct error *err)
@@ -214,7 +224,7 @@ static enum status make_channel(struct lowering *l, const struct stage_build *fr
         c.link = -1;
     else
         TRY(lower_link(l, from, to, &c.link, &c.direction, err));
-    if (c.link >= 0 && l->plan->cluster.links[c.link].blocking) *blocking = c.link, c.link = -1;
+    if (c.link >= 0 && is_blocking(l, c.link)) *blocking = c.link, c.link = -1;
     l->p->channels[ *index = l->p->n_channels++] = c;
     return OK;
 }

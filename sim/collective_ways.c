@@ -1,16 +1,35 @@
+/* The cluster's links keep their places; the way of two devices that meet through switches is a route behind them, found
+ * once: an open hash by (lower, higher device), at most half full. */
 #include "sim/collective_ways.h"
 
 #include "core/arena.h"
+#include "core/topology.h"
+
+#include <string.h>
+
+struct pair { /* of devices; low < high */
+    int32_t low, high, link;
+};
 
 struct collective_ways {
+    struct arena *arena;
     const struct cluster *cluster;
+    struct topology *topology;
     struct program program;
+    size_t capacity; /* of its links */
+    size_t n, n_slots;
+    struct pair *slots; /* (n_slots), a power of two; high 0: empty */
 };
 
 struct collective_ways *collective_ways_new(struct arena *a, const struct cluster *c)
 {
     struct collective_ways *w = ARENA_ARRAY(a, struct collective_ways, 1);
-    w->cluster = c;
+    *w = (struct collective_ways){.arena = a,
+                                  .cluster = c,
+                                  .topology = c->n_switches ? topology_new(a, c) : NULL,
+                                  .capacity = (size_t)c->n_links,
+                                  .n_slots = 64};
+    w->slots = ARENA_ARRAY(a, struct pair, w->n_slots);
     w->program.n_links = c->n_links;
     w->program.links = ARENA_ARRAY(a, struct program_link, (size_t)c->n_links);
     for (int32_t i = 0; i < c->n_links; i++)
@@ -23,12 +42,62 @@ struct collective_ways *collective_ways_new(struct arena *a, const struct cluste
     return w;
 }
 
+static struct pair *slot_of(const struct collective_ways *w, int32_t low, int32_t high)
+{
+    size_t at =
+        (size_t)(((uint64_t)low << 32 | (uint32_t)high) * UINT64_C(0x9E3779B97F4A7C15) >> 32);
+    for (;; at++) {
+        struct pair *p = &w->slots[at & (w->n_slots - 1)];
+        if (!p->high || (p->low == low && p->high == high)) return p;
+    }
+}
+
+static void grow(struct collective_ways *w)
+{
+    struct pair *old = w->slots;
+    size_t n = w->n_slots;
+    w->n_slots *= 2;
+    w->slots = ARENA_ARRAY(w->arena, struct pair, w->n_slots);
+    for (size_t i = 0; i < n; i++)
+        if (old[i].high) *slot_of(w, old[i].low, old[i].high) = old[i];
+}
+
+/* The route of two devices, as one more link; -1 where there is none. */
+static int32_t new_route(struct collective_ways *w, int32_t low, int32_t high)
+{
+    struct route way;
+    struct program *p = &w->program;
+    if (!topology_route(w->topology, low, high, &way)) return -1;
+    p->links = arena_grow(w->arena, p->links, (size_t)p->n_links, &w->capacity, sizeof *p->links);
+    p->links[p->n_links] = (struct program_link){
+        .name = arena_printf(w->arena, "%s to %s", w->cluster->devices[low].name,
+                             w->cluster->devices[high].name),
+        .emulated = w->cluster->emulated,
+        .sharing = LINK_FAIR,
+        .n_hops = way.n_hops,
+        .hop = way.link,
+        .hop_direction = way.towards};
+    return p->n_links++;
+}
+
 bool collective_way(struct collective_ways *w, int32_t from, int32_t to, int32_t *link,
                     int32_t *direction)
 {
     *link = -1, *direction = 0;
     if (from == to) return true;
     *link = cluster_link(w->cluster, from, to, direction);
+    if (*link >= 0 || !w->topology) return *link >= 0;
+    int32_t low = from < to ? from : to, high = from < to ? to : from;
+    struct pair *p = slot_of(w, low, high);
+    if (!p->high) {
+        if (2 * ++w->n > w->n_slots) {
+            grow(w);
+            p = slot_of(w, low, high);
+        }
+        *p = (struct pair){low, high, new_route(w, low, high)};
+    }
+    *direction = from > to;
+    *link = p->link;
     return *link >= 0;
 }
 
@@ -45,5 +114,15 @@ enum status collective_way_cost(struct collective_ways *w, struct cost *k, int32
     if (!collective_way(w, from, to, &link, &direction))
         return error_set(err, ERR_INPUT, "there is no link between %s and %s",
                          w->cluster->devices[from].name, w->cluster->devices[to].name);
-    return link < 0 ? OK : cost_link(k, link, out, err);
+    if (link < 0) return OK;
+    const struct program_link *l = &w->program.links[link];
+    if (!l->n_hops) return cost_link(k, link, out, err);
+    *out = (struct cost_link){0};
+    for (int32_t i = 0; i < l->n_hops; i++) {
+        struct cost_link hop;
+        TRY(cost_link(k, l->hop[i], &hop, err));
+        if (!i || hop.bandwidth_Bps < out->bandwidth_Bps) out->bandwidth_Bps = hop.bandwidth_Bps;
+        out->latency_ns += hop.latency_ns;
+    }
+    return OK;
 }

@@ -1,4 +1,5 @@
 /* Played on links of their own, collectives take what the closed forms say; on shared links, what the links can carry. */
+#include "sim/collective_ways.h"
 #include "tests/collectives.h"
 #include "tests/pipelines.h"
 
@@ -294,6 +295,41 @@ START_TEST(devices_without_a_link_are_named)
 }
 END_TEST
 
+/* Through a switch a ring meets nobody; of a tree's inner members two children and a parent share the port. */
+START_TEST(ways_through_a_switch_share_its_ports)
+{
+    struct mesh *m = mesh_new(arena, 8, 1, 1e-6);
+    struct error err = {0};
+    ck_assert_msg(cluster_read(arena, "tests/data/clusters/switch8.yaml", &m->cluster, &err) == OK,
+                  "%s", err.text);
+    struct collective c = gigabyte(WAY_RING, 8);
+    ck_assert_int_eq(mesh_played(m, &c, NULL).makespan_ns, 14 * INT64_C(421667)); /* 5.9033 ms */
+    m->cluster.links[3].bandwidth_Bps = 25e9;
+    ck_assert_int_eq(mesh_played(m, &c, NULL).makespan_ns, 14 * INT64_C(5005000)); /* 70.07 ms */
+    m->cluster.links[3].bandwidth_Bps = 300e9;
+    c.way = WAY_TREE;
+    int64_t tree = mesh_played(m, &c, NULL).makespan_ns;
+    ck_assert_int_ge(tree, 3 * INT64_C(3333333)); /* 3 GB come in */
+    ck_assert_int_le(tree, 4 * INT64_C(3333333));
+    struct collective_ways *w = collective_ways_new(arena, &m->cluster);
+    for (int32_t from = 0; from < 8; from++)
+        for (int32_t to = 0; to < 8; to++) {
+            struct cost_link l;
+            int32_t link, direction, back, turned;
+            ck_assert(collective_way(w, from, to, &link, &direction));
+            ck_assert(collective_way(w, to, from, &back, &turned));
+            ck_assert_int_eq(link, back);
+            if (from == to) continue;
+            ck_assert_int_eq(direction, !turned);
+            ck_assert_int_ge(link, m->cluster.n_links);
+            ck_assert_int_eq(collective_way_cost(w, m->cost, from, to, &l, &err), OK);
+            ck_assert_double_eq(l.bandwidth_Bps, 300e9);
+            ck_assert_int_eq(l.latency_ns, 5000);
+        }
+    ck_assert_int_eq(collective_ways_program(w)->n_links, 8 + 28);
+}
+END_TEST
+
 START_TEST(the_same_steps_play_the_same_again)
 {
     struct dice d = {99, 0};
@@ -322,6 +358,7 @@ Suite *collective_steps_suite(void)
     tcase_add_test(c, collectives_that_share_no_link_do_not_meet);
     tcase_add_test(c, shares_by_bandwidth_end_together);
     tcase_add_test(c, devices_without_a_link_are_named);
+    tcase_add_test(c, ways_through_a_switch_share_its_ports);
     tcase_add_test(c, the_same_steps_play_the_same_again);
     suite_add_tcase(s, c);
     return s;
