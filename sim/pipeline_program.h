@@ -36,4 +36,11 @@ MUST_CHECK enum status pipeline_simulate(struct arena *a, const struct schedule 
                                          const struct pipeline *p, enum link_sharing sharing,
                                          int64_t *makespan_ns, struct error *err);
 
+/* static_report by whatever applies: sim/static where links are FIFO and nothing contends (*events false), else the event
+ * loop (*events true), whose trace of one step is kept where trace is not NULL (then it runs in any case). */
+MUST_CHECK enum status pipeline_report(struct arena *a, const struct schedule *s,
+                                       const struct pipeline *p, enum link_sharing sharing,
+                                       struct static_report *out, bool *events,
+                                       struct trace **trace, struct error *err);
+
 #endif

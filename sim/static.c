@@ -79,7 +79,6 @@ static void flatten(struct static_timer *t, struct sorting *z)
             if (from >= 0)
                 z->op[k].needs =
                     maker[o->letter != 'F'][(int64_t)from * s->n_microbatches + o->microbatch];
-            t->count[z->op[k].class]++;
         }
 }
 
@@ -143,7 +142,6 @@ static void allocate(struct static_timer *t, struct arena *a)
     size_t n = t->n_ops, classes = (size_t)t->n_stages * CLASSES, p = (size_t)t->s->n_devices;
     t->ops = ARENA_ARRAY(a, struct static_op, n), t->place_of = ARENA_ARRAY(a, uint32_t, n);
     t->last = ARENA_ARRAY(a, uint32_t, (size_t)t->n_stages);
-    t->count = ARENA_ARRAY(a, int64_t, classes);
     t->cost = ARENA_ARRAY(a, struct class_cost, classes);
     t->device_of = ARENA_ARRAY(a, int32_t, (size_t)t->n_stages);
     for (int i = 0; i < 2; i++) t->shared[i] = ARENA_ARRAY(a, bool, (size_t)t->n_stages);

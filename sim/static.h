@@ -88,6 +88,9 @@ struct static_report {
 /* static_time with all that is known besides. false like static_time. Memory of the arena. O(operations). */
 MUST_CHECK bool static_report(struct static_timer *t, const struct pipeline *p, struct arena *a,
                               struct static_report *out);
+/* The same from spans that somebody else has found (the event loop). */
+void static_summarize(const struct static_timer *t, const struct pipeline *p, struct arena *a,
+                      int64_t makespan_ns, struct static_span *spans, struct static_report *out);
 /* What lives on each device, without times: fills peak_bytes (n_devices), and returns whether all fit. O(operations). */
 bool static_memory(const struct static_timer *t, const struct pipeline *p, int64_t *peak_bytes);
 

@@ -23,7 +23,6 @@ struct static_timer {
     struct static_op *ops; /* (n_ops) sorted by level */
     uint32_t *place_of;    /* (n_ops) device-major index → place in ops */
     uint32_t *last;        /* (n_stages) place of the last operation that makes a weight gradient */
-    int64_t *count;        /* (n_stages · CLASSES) operations of a class */
     int32_t *device_of;    /* (n_stages) */
     bool *shared
         [2]; /* (n_stages) does what the stage sends, forward or back, share its way with another stage? */

@@ -73,21 +73,18 @@ static double room(const struct pipeline_device *x, int64_t peak)
     return limit > 0 ? (limit - (double)peak) / limit : limit - (double)peak;
 }
 
-bool static_report(struct static_timer *t, const struct pipeline *p, struct arena *a,
-                   struct static_report *out)
+void static_summarize(const struct static_timer *t, const struct pipeline *p, struct arena *a,
+                      int64_t makespan_ns, struct static_span *spans, struct static_report *out)
 {
-    struct static_report r = {.fits = true, .tightest = -1};
     const struct schedule *s = t->s;
-    if (!static_time(t, p, &r.makespan_ns)) return false;
+    struct static_report r = {
+        .makespan_ns = makespan_ns, .fits = true, .tightest = -1, .spans = spans};
     r.devices = ARENA_ARRAY(a, struct static_device, (size_t)s->n_devices);
-    r.spans = ARENA_ARRAY(a, struct static_span, t->n_ops);
-    fill_spans(t, r.spans);
     double idle = 0, least = 0;
-    const struct static_span *of_device = r.spans;
     for (int32_t d = 0; d < s->n_devices; d++) {
         struct static_device *x = &r.devices[d];
-        fill_device(t, p, d, of_device, r.makespan_ns, x);
-        of_device += s->lanes[d].n_ops;
+        fill_device(t, p, d, spans, makespan_ns, x);
+        spans += s->lanes[d].n_ops;
         int64_t inside = x->end_ns - x->begin_ns - x->busy_ns;
         if (inside > r.bubble_ns) r.bubble_ns = inside;
         idle += (double)x->idle_ns;
@@ -96,8 +93,18 @@ bool static_report(struct static_timer *t, const struct pipeline *p, struct aren
         double left = room(&p->devices[d], x->peak_bytes);
         if (r.tightest < 0 || left < least) r.tightest = d, least = left;
     }
-    if (r.makespan_ns) r.bubble_rate = idle / s->n_devices / (double)r.makespan_ns;
+    if (makespan_ns) r.bubble_rate = idle / s->n_devices / (double)makespan_ns;
     *out = r;
+}
+
+bool static_report(struct static_timer *t, const struct pipeline *p, struct arena *a,
+                   struct static_report *out)
+{
+    int64_t makespan_ns;
+    if (!static_time(t, p, &makespan_ns)) return false;
+    struct static_span *spans = ARENA_ARRAY(a, struct static_span, t->n_ops);
+    fill_spans(t, spans);
+    static_summarize(t, p, a, makespan_ns, spans, out);
     return true;
 }
 

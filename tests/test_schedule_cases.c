@@ -6,6 +6,7 @@
  * and the bubble rates that the authors calculate from them: idle share of the device that takes the longest.
  */
 #include "core/arena.h"
+#include "core/document.h"
 #include "core/file.h"
 #include "core/rng.h"
 #include "sim/zero_bubble.h"
@@ -45,8 +46,7 @@ START_TEST(every_stated_makespan_is_met_and_no_bound_is_beaten)
         ck_assert_msg(v.bound_holds, "%s: bound beaten", c->name);
         ck_assert_int_ge(v.best, 0); /* the zero-bubble orders fit everywhere */
         /* All orders timed are never worse than the four that reckoning keeps. */
-        ck_assert_int_le(v.makespan[VALIDATED_zero_bubble_all],
-                         v.makespan[VALIDATED_zero_bubble_heuristic]);
+        ck_assert_int_le(v.makespan[VALIDATED_zb_all], v.makespan[VALIDATED_zero_bubble_heuristic]);
         unfit += v.makespan[VALIDATED_one_f_one_b] < 0;
         optimal += v.makespan[v.best] == c->makespan[COLUMN_lower_bound];
         tried++;
@@ -295,6 +295,61 @@ START_TEST(a_difference_and_a_beaten_bound_are_seen)
 }
 END_TEST
 
+/* What validate_schedules prints, as text. */
+static enum status printed(const char *path, bool json, char **out, size_t *n, struct error *err)
+{
+    char *name = arena_printf(arena, "/tmp/musher-printed-%d", (int)getpid());
+    fflush(stdout);
+    int keep = dup(STDOUT_FILENO);
+    ck_assert(keep >= 0 && freopen(name, "w", stdout) != NULL);
+    enum status st = validate_schedules(arena, path, json, err);
+    fflush(stdout);
+    ck_assert(dup2(keep, STDOUT_FILENO) >= 0);
+    close(keep);
+    struct error reading = {0};
+    ck_assert_int_eq(file_read(arena, name, 100000, out, n, &reading), OK);
+    remove(name);
+    return st;
+}
+
+START_TEST(a_validation_prints_rows_and_a_summary_and_says_what_differs)
+{
+    const char *path = written(HEAD "right,2,2,1|1,1|1,1|1,0,2|2,-1|-1,-1|-1,inf|4.0,8,7\n"
+                                    "wrong,2,2,1|1,1|1,1|1,0,2|2,-1|-1,-1|-1,4|4,7,9\n");
+    char *text;
+    size_t n;
+    struct error err = {0};
+    ck_assert_int_eq(printed(path, false, &text, &n, &err), ERR_TOLERANCE);
+    ck_assert_msg(
+        strstr(err.text, "differs from one_f_one_b in 1 cases, from h1f1b_published in 0") &&
+            strstr(err.text, "lower bounds beaten in 1; first in case wrong"),
+        "%s", err.text);
+    ck_assert_msg(strstr(text, "one_f_one_b differs  bound beaten\n") &&
+                      strstr(text, "2 cases; one_f_one_b: 1 of 2 exact (0 do not fit); 1 bounds"),
+                  "%s", text);
+    ck_assert_int_eq(printed(path, true, &text, &n, &err), ERR_TOLERANCE);
+    struct node *root;
+    struct error why = {0};
+    ck_assert_msg(document_parse(arena, "printed", text, n, &root, &why) == OK, "%s", why.text);
+    const struct node *list = node_get(root, "cases");
+    ck_assert_int_eq((int)list->count, 2);
+    bool agrees = true;
+    ck_assert_int_eq(
+        node_get_bool(node_get(list->members[1], "agrees"), "one_f_one_b", &agrees, &why), OK);
+    ck_assert(!agrees);
+    int64_t differ = 0;
+    const struct node *summary = node_get(root, "summary");
+    ck_assert_int_eq(node_get_int(node_get(summary, "one_f_one_b"), "differ", 0, 10, &differ, &why),
+                     OK);
+    ck_assert_int_eq(differ, 1);
+    remove(path);
+    path = written(HEAD "right,2,2,1|1,1|1,1|1,0,2|2,-1|-1,-1|-1,inf|4,8,7\n");
+    ck_assert_int_eq(printed(path, false, &text, &n, &err), OK);
+    ck_assert(strstr(text, "equal in 1 of 1"));
+    remove(path);
+}
+END_TEST
+
 Suite *schedule_cases_suite(void)
 {
     Suite *s = suite_create("tools/schedule_cases");
@@ -307,6 +362,7 @@ Suite *schedule_cases_suite(void)
     tcase_add_test(t, memory_for_not_even_one_microbatch_is_infeasible);
     tcase_add_test(t, a_wrong_file_is_refused_with_its_line_and_column);
     tcase_add_test(t, a_difference_and_a_beaten_bound_are_seen);
+    tcase_add_test(t, a_validation_prints_rows_and_a_summary_and_says_what_differs);
     suite_add_tcase(s, t);
     return s;
 }

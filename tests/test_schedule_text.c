@@ -235,7 +235,7 @@ START_TEST(a_specification_out_of_range_is_refused)
     REFUSED("zb-v: 1 chunks a device: expected 2", ZB_V, 4, 1, 4, );
     REFUSED("interleaved: 1 chunks a device: expected 2 … 1000", INTERLEAVED, 4, 1, 4, );
     REFUSED("interleaved: 6 microbatches are no multiple of 4 devices", INTERLEAVED, 4, 2, 6, );
-    REFUSED("are more than 1000000000 operations", 1F1B, 100000, 0, 10000000, );
+    REFUSED("are more than 100000000 operations", 1F1B, 100000, 0, 10000000, );
     REFUSED("device 1: time 0: expected more than 0", H1F1B, 2, 0, 4, .time = zero);
     REFUSED("link 0: transfer -1: expected 0 or more", H1F1B, 2, 0, 4, .transfer = negative);
     REFUSED("device 1: warm-up 0: expected 1 or more", 1F1B, 2, 0, 4, .warmup = none);

@@ -248,6 +248,89 @@ START_TEST(several_chunks_on_one_occupied_way_are_left_to_the_event_loop)
 }
 END_TEST
 
+START_TEST(a_report_of_the_event_loop_has_the_same_form)
+{
+    for (int k = 0; k < SCHEDULE_KIND_COUNT; k++)
+        for (int fair = 0; fair < 2; fair++, arena_reset(arena)) {
+            struct schedule s = schedule_of(arena, k, 4, 0, 8, true);
+            int32_t n = 4 * s.n_chunks;
+            struct pipeline p = equal(n, 10, 0);
+            struct static_report r;
+            struct trace *trace;
+            struct error err = {0};
+            bool events;
+            enum link_sharing how = fair ? LINK_FAIR : LINK_FIFO;
+            p.n_devices = 4;
+            for (int32_t v = 0; v < n; v++) {
+                p.stages[v] = (struct pipeline_stage){10, 11, 9, 0, 5, -2, -3};
+                occupy(&p, v, 4 + v, 3);
+            }
+            ck_assert_msg(pipeline_report(arena, &s, &p, how, &r, &events, NULL, &err) == OK, "%s",
+                          err.text);
+            ck_assert_int_eq(events, fair || s.n_chunks > 1);
+            ck_assert_int_eq(r.makespan_ns, simulated(&s, &p, how));
+            const struct static_span *x = r.spans;
+            for (int32_t d = 0; d < 4; d++) {
+                ck_assert_int_eq(r.devices[d].busy_ns, 8 * s.n_chunks * 30);
+                ck_assert_int_ge(r.devices[d].peak_bytes, 5);
+                for (int64_t i = 0; i < s.lanes[d].n_ops; i++, x++) {
+                    char letter = s.lanes[d].ops[i].letter;
+                    ck_assert_int_eq(x->end_ns - x->begin_ns, letter == 'F'   ? 10
+                                                              : letter == 'I' ? 11
+                                                                              : 9);
+                    if (i) ck_assert_int_ge(x->begin_ns, x[-1].end_ns);
+                }
+            }
+            struct static_report again;
+            ck_assert_int_eq(pipeline_report(arena, &s, &p, how, &again, &events, &trace, &err),
+                             OK);
+            ck_assert(trace != NULL && trace->n_spans > 0);
+            ck_assert_int_eq(again.makespan_ns, r.makespan_ns);
+        }
+}
+END_TEST
+
+START_TEST(updates_follow_the_last_operation)
+{
+    struct schedule s = schedule_of(arena, SCHEDULE_1F1B, 2, 0, 3, false);
+    struct pipeline p = equal(2, 1000, 2000);
+    struct pipeline_program x;
+    struct sim_options o = {.steps = 1};
+    struct sim_result r;
+    struct error err = {0};
+    const int64_t update[] = {500, 5000};
+    int64_t ns;
+    ck_assert_int_eq(pipeline_program(arena, &s, &p, update, LINK_FIFO, &x, &err), OK);
+    ck_assert_int_eq(sim_run(arena, &x.program, x.cost, &o, &r, &err), OK);
+    ck_assert(static_iteration(timer_of(&s), &p, 1, NULL, update, &ns));
+    ck_assert_int_eq(r.makespan_ns, ns);
+    ck_assert_int_eq(ns, 10000 + 5000); /* stage 1 ends at 10,000, stage 0 at 12,000 */
+}
+END_TEST
+
+START_TEST(two_latencies_on_one_occupied_way_have_no_program)
+{
+    struct schedule s = schedule_of(arena, SCHEDULE_INTERLEAVED, 2, 2, 2, false);
+    struct pipeline p = equal(4, 1, 2);
+    struct error err = {0};
+    int64_t ns;
+    p.n_devices = 2;
+    occupy(&p, 0, 5, 1), occupy(&p, 2, 5, 2);
+    ck_assert_int_eq(pipeline_simulate(arena, &s, &p, LINK_FIFO, &ns, &err), ERR_INPUT);
+    ck_assert_msg(strstr(err.text, "share a way with two latencies: 1 ns and 2 ns") != NULL, "%s",
+                  err.text);
+    struct schedule mixed = schedule_of(arena, SCHEDULE_1F1B, 1, 0, 2, true);
+    struct schedule_lane *l = &mixed.lanes[0];
+    struct pipeline one = equal(1, 1, 2);
+    l->ops[1].letter = 'B';
+    memmove(l->ops + 2, l->ops + 3, 3 * sizeof *l->ops), l->n_ops--;
+    ck_assert(static_time(timer_of(&mixed), &one, &ns));
+    ck_assert_int_eq(ns, 1 + 2 + 1);
+    ck_assert_int_eq(pipeline_simulate(arena, &mixed, &one, LINK_FIFO, &ns, &err), ERR_INPUT);
+    ck_assert(strstr(err.text, "B for 1 of 2 microbatches"));
+}
+END_TEST
+
 START_TEST(the_turn_of_a_v_is_free_whatever_its_link_says)
 {
     struct schedule s = schedule_of(arena, SCHEDULE_ZB_V, 1, 0, 4, true);
@@ -348,6 +431,9 @@ Suite *static_suite(void)
     tcase_add_test(t, a_report_adds_up);
     tcase_add_test(t, memory_may_peak_at_the_end_of_an_input_gradient);
     tcase_add_test(t, several_chunks_on_one_occupied_way_are_left_to_the_event_loop);
+    tcase_add_test(t, a_report_of_the_event_loop_has_the_same_form);
+    tcase_add_test(t, updates_follow_the_last_operation);
+    tcase_add_test(t, two_latencies_on_one_occupied_way_have_no_program);
     tcase_add_test(t, the_turn_of_a_v_is_free_whatever_its_link_says);
     tcase_add_test(t, replicas_meet_before_they_update);
     tcase_add_test(t, chunks_of_a_device_update_one_after_the_other);

@@ -14,6 +14,7 @@
     X(profile, "measure the job's operators and the cluster's links")                              \
     X(plan, "find a plan for a job on a cluster")                                                  \
     X(lower, "the program of a plan: procedures and lanes")                                        \
+    X(schedule, "the order of a pipeline, by name or from a file, timed")                          \
     X(simulate, "run a plan in predicted time")                                                    \
     X(memory, "what each device of a plan holds, and why")                                         \
     X(run, "train: the plan on real devices")                                                      \

@@ -7,7 +7,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_COLUMNS = 64 };
@@ -67,22 +66,22 @@ static enum status read_header(struct reader *r, char *line, bool *has)
     return OK;
 }
 
-/* A whole number of 15 digits at most; inf where that is allowed. */
+/* A whole number of 15 digits at most, however it is written ("10", "10.0"); inf where that is allowed. */
 static enum status whole(struct reader *r, const char *column, const char *text, int64_t least,
                          bool inf, int64_t *out)
 {
-    char *end;
+    double v;
     if (inf && !strcmp(text, "inf")) {
         *out = PIPELINE_NO_LIMIT;
         return OK;
     }
-    long long v = strtoll(text, &end, 10);
-    if (end == text || *end || v < least || v > PIPELINE_MOST_NS)
+    if (!units_parse_number(text, &v) || v != floor(v) || v < (double)least ||
+        v > (double)PIPELINE_MOST_NS)
         return error_set(r->err, ERR_INPUT,
                          "%s:%d: %s: '%s': expected a whole number, %" PRId64 " … %" PRId64 "%s",
                          r->file, r->line, column, text, least, PIPELINE_MOST_NS,
                          inf ? ", or inf" : "");
-    *out = v;
+    *out = (int64_t)v;
     return OK;
 }
 

@@ -21,7 +21,7 @@ enum validated_kind { BY_NAME_SPLIT, BY_NAME_FUSED, BY_HEURISTIC, BY_ALL_HEURIST
     X(zb_h1, ZB_H1, BY_NAME_SPLIT)                                                                 \
     X(zb_h2, ZB_H2, BY_NAME_SPLIT)                                                                 \
     X(zero_bubble_heuristic, ZB_H2, BY_HEURISTIC)                                                  \
-    X(zero_bubble_all, ZB_H2, BY_ALL_HEURISTICS)
+    X(zb_all, ZB_H2, BY_ALL_HEURISTICS)
 enum validated {
 #define X(name, kind, made) VALIDATED_##name,
     VALIDATED(X)

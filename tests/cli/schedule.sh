@@ -1,0 +1,73 @@
+#!/bin/bash
+# tests/cli/schedule.sh - musher schedule: by name, from a file, in text, CSV and JSON, and what it refuses.
+set -u
+bad=0
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch" || exit 6
+
+ok() { echo "ok $1"; }
+not_ok() {
+    echo "not ok $1: $2"
+    bad=1
+}
+# says NAME CODE TEXT COMMAND...: ends with CODE and has TEXT on stdout or stderr.
+says() {
+    local name=$1 wanted=$2 text=$3
+    shift 3
+    timeout 60 "$@" > out 2> err
+    local code=$?
+    if ((code != wanted)); then
+        not_ok "$name" "exit code $code, not $wanted: $(head -c 300 err)"
+    elif ! cat out err | grep -qF -- "$text"; then
+        not_ok "$name" "'$text' is not in: $(cat out err | head -c 400)"
+    else
+        ok "$name"
+    fi
+}
+# HARP's golden: three stages, f = 1, b = 2, the second link occupied for 2: 46 with five forwards in flight.
+harp=(--devices 3 --microbatches 12 --forward "1 ms" --backward "2 ms" --transfer "0 ms|2 ms")
+says "1F1B" 0 "makespan 33 ms (33000000 ns, by the static pass)" "$MUSHER" schedule 1f1b --devices 4 --microbatches 8
+says "a slow link" 0 "(66000000 ns" "$MUSHER" schedule 1f1b "${harp[@]}"
+says "H-1F1B hides it" 0 "(46000000 ns" "$MUSHER" schedule h-1f1b "${harp[@]}"
+says "warm-up counts by hand" 0 "(46000000 ns" "$MUSHER" schedule 1f1b "${harp[@]}" --warmup "5|4|1"
+says "a timeline" 0 "     1  ...FFF" "$MUSHER" schedule 1f1b --devices 4 --microbatches 8 --timeline
+says "ZB-V idles nowhere" 0 "last operation 0 ns" "$MUSHER" schedule zb-v --devices 4 --microbatches 8
+says "occupied links of chunks" 0 "by the event loop" "$MUSHER" schedule zb-v --devices 4 --microbatches 8 --transfer "1 ms"
+says "the automatic one" 0 "zero-bubble: 4 devices" "$MUSHER" schedule zero-bubble --devices 4 --microbatches 8 --activation "2 B" --released "1 B" --limit "8 B"
+says "too little memory" 4 "1f1b does not fit: device 0 needs 4 B, its limit is 3 B" "$MUSHER" schedule 1f1b --devices 4 --microbatches 4 --activation "1 B" --limit "3 B"
+says "no automatic order for it" 4 "no zero-bubble order" "$MUSHER" schedule zero-bubble --devices 4 --microbatches 4 --activation "2 B" --limit "1 B"
+
+for name in gpipe 1f1b eager-1f1b h-1f1b h-1f1b-published interleaved zb-h1 zb-h2 zb-v v-half v-min zero-bubble; do
+    shape=() && [[ $name == zb-v || $name == v-* ]] && shape=(--v-shaped)
+    if "$MUSHER" schedule $name --devices 3 --microbatches 6 --csv cell.csv --json > one.json 2> err &&
+        "$MUSHER" schedule cell.csv "${shape[@]}" --json > two.json 2>> err &&
+        diff <(grep -v '"schedule"' one.json) <(grep -v '"schedule"' two.json) > difference; then
+        ok "$name is written and read again"
+    else
+        not_ok "$name is written and read again" "$(cat err difference | head -c 300)"
+    fi
+done
+"$MUSHER" schedule zb-h1 --devices 2 --microbatches 3 --csv - > out 2> err
+[[ $(cat out) == "F0,F1,I0,W0,F2,I1,W1,I2,W2|F0,I0,F1,I1,W0,F2,I2,W1,W2" ]] && ok "the cell alone" || not_ok "the cell alone" "$(cat out)"
+"$MUSHER" schedule 1f1b --devices 2 --microbatches 3 --trace s.trace > out 2> err && "$MUSHER" plot s.trace -o s.json 2>> err && [[ -s s.json ]] &&
+    ok "a trace is drawn" || not_ok "a trace is drawn" "$(cat err)"
+
+printf 'F0 F1 B0 B1\nF0 B0 F1 B1 # the last\n' > lines.txt
+says "a file of lines" 0 "lines.txt: 2 devices, 2 microbatches" "$MUSHER" schedule lines.txt
+printf 'F0 B0 F1 B1|F0 F1 B0 B1\n' > stuck.txt
+says "a deadlock is named" 3 "no progress: blocked set: device 0 at B0 (waits for B0 of device 1), device 1 at F1" "$MUSHER" schedule stuck.txt
+printf 'F0 X0\n' > letter.txt
+says "a wrong letter has its place" 3 "letter.txt:1:4: 'X': expected F, B" "$MUSHER" schedule letter.txt
+says "a missing file" 3 "nowhere.csv" "$MUSHER" schedule nowhere.csv
+says "an unknown name" 3 "unknown schedule '1f2b'; there are: gpipe, 1f1b" "$MUSHER" schedule 1f2b
+says "no counts" 2 "wants --devices P and --microbatches M" "$MUSHER" schedule 1f1b
+says "a list of another length" 2 "--forward: 2 values: expected 1 or 3" "$MUSHER" schedule 1f1b --devices 3 --microbatches 4 --forward "1 ms|2 ms"
+says "a time without sense" 2 "--latency: 'soon': expected a time" "$MUSHER" schedule 1f1b --devices 3 --microbatches 4 --latency soon
+says "a size without sense" 2 "--limit: 'much': expected a size" "$MUSHER" schedule 1f1b --devices 3 --microbatches 4 --limit much
+says "interleaved in whole groups" 3 "6 microbatches are no multiple of 4 devices" "$MUSHER" schedule interleaved --devices 4 --microbatches 6
+says "counts unlike the file" 3 "unlike what the options say" "$MUSHER" schedule lines.txt --devices 3
+says "too much" 3 "operations" "$MUSHER" schedule 1f1b --devices 100000 --microbatches 10000000
+says "too many stages" 3 "stages: expected at most" "$MUSHER" schedule interleaved --devices 100000 --microbatches 100000 --chunks 1000
+says "two outputs on stdout" 2 "--csv -: with --json" "$MUSHER" schedule 1f1b --devices 2 --microbatches 2 --json --csv -
+exit $bad

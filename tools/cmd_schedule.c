@@ -1,0 +1,295 @@
+/* tools/cmd_schedule.c - a schedule by name or from a file, with times per stage: its order, makespan, bubble and memory. */
+#include "core/arena.h"
+#include "core/file.h"
+#include "core/units.h"
+#include "sim/pipeline_program.h"
+#include "sim/zero_bubble.h"
+#include "tools/cmd.h"
+#include "tools/common.h"
+#include "tools/options.h"
+#include "tools/schedule_print.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+struct asked {
+    const char *what, *forward, *input, *weight, *backward, *latency, *transfer;
+    const char *activation, *released, *resident, *limit, *warmup;
+    const char *csv, *trace;
+    int64_t devices, microbatches, chunks;
+    bool split, v_shaped, fair, timeline;
+};
+static const char automatic[] = "zero-bubble";
+enum { MOST_STAGES = 1000000 };
+
+/* --- lists: "1 ms | 2 ms", or one for all --- */
+
+enum unit { UNIT_NS, UNIT_BYTES, UNIT_COUNT };
+
+static enum status one_value(const char *option, const char *text, enum unit u, int64_t *out,
+                             struct error *err)
+{
+    double v = -1;
+    bool ok = u == UNIT_NS      ? units_parse_seconds(text, &v)
+              : u == UNIT_BYTES ? units_parse_bytes(text, &v)
+                                : units_parse_number(text, &v);
+    if (u == UNIT_BYTES && !strcmp(text, "inf")) {
+        *out = PIPELINE_NO_LIMIT;
+        return OK;
+    }
+    if (!ok || !(v >= 0) || v > 1e15 || (u == UNIT_NS && v > 1e6) ||
+        (u == UNIT_COUNT && (v < 1 || v != (double)(int32_t)v)))
+        return error_set(err, ERR_USAGE, "--%s: '%s': expected %s", option, text,
+                         u == UNIT_NS      ? "a time of 0 s … 1e6 s, such as 1.5 ms"
+                         : u == UNIT_BYTES ? "a size such as 1.5 GiB, or inf"
+                                           : "a whole number, 1 or more");
+    *out = u == UNIT_NS ? ns_from_s(v) : (int64_t)v;
+    return OK;
+}
+
+/* n values between bars; one value stands for all. NULL text: the default for all. */
+static enum status values(struct arena *a, const char *option, const char *text, enum unit u,
+                          int64_t n, int64_t otherwise, int64_t **out, struct error *err)
+{
+    int64_t *list = ARENA_ARRAY(a, int64_t, (size_t)n + 1), found = 0;
+    char *at = arena_strdup(a, text ? text : "");
+    for (int64_t i = 0; i < n; i++) list[i] = otherwise;
+    while (text && at) {
+        char *bar = strchr(at, '|');
+        if (bar) *bar++ = 0;
+        at += strspn(at, " \t");
+        for (size_t end = strlen(at); end && strchr(" \t", at[end - 1]);) at[--end] = 0;
+        int64_t value = 0;
+        TRY(one_value(option, at, u, &value, err));
+        if (found < n) list[found] = value;
+        found++;
+        at = bar;
+    }
+    if (found > 1 && found != n)
+        return error_set(err, ERR_USAGE,
+                         "--%s: %" PRId64 " values: expected 1 or %" PRId64 ", between bars",
+                         option, found, n);
+    for (int64_t i = 1; found == 1 && i < n; i++) list[i] = list[0];
+    *out = list;
+    return OK;
+}
+
+/* --- prices --- */
+
+static enum status read_pipeline(struct arena *a, const struct asked *q, int32_t devices,
+                                 int32_t stages, struct pipeline *p, struct error *err)
+{
+    int64_t *f, *i, *w, *b, *latency, *transfer, *taken, *released, *resident, *limit;
+    TRY(values(a, "forward", q->forward, UNIT_NS, stages, 1000000, &f, err));
+    TRY(values(a, "input", q->input, UNIT_NS, stages, 1000000, &i, err));
+    TRY(values(a, "weight", q->weight, UNIT_NS, stages, 1000000, &w, err));
+    TRY(values(a, "backward", q->backward, UNIT_NS, stages, 0, &b, err));
+    TRY(values(a, "latency", q->latency, UNIT_NS, stages - 1, 0, &latency, err));
+    TRY(values(a, "transfer", q->transfer, UNIT_NS, stages - 1, 0, &transfer, err));
+    TRY(values(a, "activation", q->activation, UNIT_BYTES, stages, 0, &taken, err));
+    TRY(values(a, "released", q->released, UNIT_BYTES, stages, 0, &released, err));
+    TRY(values(a, "resident", q->resident, UNIT_BYTES, devices, 0, &resident, err));
+    TRY(values(a, "limit", q->limit, UNIT_BYTES, devices, PIPELINE_NO_LIMIT, &limit, err));
+    *p = (struct pipeline){.n_devices = devices, .n_stages = stages};
+    p->stages = ARENA_ARRAY(a, struct pipeline_stage, (size_t)stages);
+    p->links = ARENA_ARRAY(a, struct pipeline_link, (size_t)stages);
+    p->devices = ARENA_ARRAY(a, struct pipeline_device, (size_t)devices);
+    for (int32_t v = 0; v < stages; v++) {
+        if (taken[v] > (int64_t)1e15 || released[v] > taken[v])
+            return error_set(
+                err, ERR_USAGE,
+                "stage %" PRId32 ": --released gives back more than --activation takes", v);
+        p->stages[v] = (struct pipeline_stage){
+            f[v], i[v], w[v], b[v], taken[v], -released[v], released[v] - taken[v]};
+        for (int k = 0; k < 2 && v + 1 < stages; k++)
+            p->links[v].occupancy_ns[k] = transfer[v], p->links[v].latency_ns[k] = latency[v];
+    }
+    for (int32_t d = 0; d < devices; d++)
+        p->devices[d] = (struct pipeline_device){resident[d], limit[d]};
+    return OK;
+}
+
+/* --- the order --- */
+
+/* H-1F1B wants times and transfers of devices; one chunk each, so stages are devices. */
+static enum status make_named(struct arena *a, const struct asked *q, enum schedule_kind kind,
+                              const struct pipeline *p, struct schedule *s, struct error *err)
+{
+    size_t n = (size_t)q->devices;
+    double *time = ARENA_ARRAY(a, double, n), *transfer = ARENA_ARRAY(a, double, n);
+    struct schedule_spec spec = {.kind = kind,
+                                 .n_devices = (int32_t)q->devices,
+                                 .n_chunks = (int32_t)q->chunks,
+                                 .n_microbatches = (int32_t)q->microbatches,
+                                 .split = q->split};
+    if (kind == SCHEDULE_H1F1B || kind == SCHEDULE_H1F1B_PUBLISHED) {
+        for (size_t d = 0; d < n; d++) {
+            const struct pipeline_stage *x = &p->stages[d];
+            const struct pipeline_link *l = &p->links[d];
+            int64_t back = x->fused_ns && !q->split ? x->fused_ns : x->input_ns + x->weight_ns;
+            time[d] = (double)(x->forward_ns + back);
+            transfer[d] = (double)(l->occupancy_ns[0] + l->latency_ns[0]);
+        }
+        spec.time = time, spec.transfer = transfer;
+    }
+    if (q->warmup) {
+        int64_t *w;
+        int32_t *counts = ARENA_ARRAY(a, int32_t, n);
+        TRY(values(a, "warmup", q->warmup, UNIT_COUNT, q->devices, 1, &w, err));
+        for (size_t d = 0; d < n; d++) counts[d] = (int32_t)w[d];
+        spec.warmup = counts;
+    }
+    return schedule_make(a, &spec, s, err);
+}
+
+static enum status read_order(struct arena *a, const struct asked *q, struct schedule *s,
+                              struct error *err)
+{
+    char *text;
+    size_t n;
+    TRY(file_read(a, q->what, (size_t)256 * 1024 * 1024, &text, &n, err));
+    if (strlen(text) != n) return error_set(err, ERR_INPUT, "%s: a 0 byte in the text", q->what);
+    return schedule_parse(a, q->what, text, q->v_shaped, s, err);
+}
+
+static enum status counts_given(const struct asked *q, struct error *err)
+{
+    if (q->devices && q->microbatches) return OK;
+    return error_set(err, ERR_USAGE, "schedule %s wants --devices P and --microbatches M", q->what);
+}
+
+static enum status make(struct arena *a, const struct asked *q, struct schedule *s,
+                        struct pipeline *p, struct error *err)
+{
+    enum schedule_kind kind;
+    bool named = schedule_kind_parse(q->what, &kind, err) == OK;
+    if (named || !strcmp(q->what, automatic)) {
+        TRY(counts_given(q, err));
+        int64_t own = named ? schedule_kind_chunks(kind) : 1;
+        int64_t stages = q->devices * (q->chunks ? q->chunks : own ? own : 2);
+        if (stages > MOST_STAGES)
+            return error_set(err, ERR_INPUT, "%" PRId64 " stages: expected at most %d", stages,
+                             MOST_STAGES);
+        if (!named && q->chunks > 1)
+            return error_set(err, ERR_USAGE, "%s has one chunk a device", automatic);
+        TRY(read_pipeline(a, q, (int32_t)q->devices, (int32_t)stages, p, err));
+        if (named) return make_named(a, q, kind, p, s, err);
+        int64_t makespan_ns;
+        return zero_bubble_make(a, p, (int32_t)q->microbatches, true, s, &makespan_ns, err);
+    }
+    bool file = strpbrk(q->what, "./") != NULL;
+    if (!file) {
+        const char *known = arena_strdup(a, err->text);
+        return error_set(err, ERR_INPUT,
+                         "%s, and %s (automatic); a file has a '.' or '/' in its name", known,
+                         automatic);
+    }
+    TRY(read_order(a, q, s, err));
+    if ((q->devices && q->devices != s->n_devices) ||
+        (q->microbatches && q->microbatches != s->n_microbatches) ||
+        (q->chunks && q->chunks != s->n_chunks))
+        return error_set(err, ERR_INPUT,
+                         "%s: %" PRId32 " devices, %" PRId32 " chunks each and %" PRId32
+                         " microbatches, unlike what the options say",
+                         q->what, s->n_devices, s->n_chunks, s->n_microbatches);
+    return read_pipeline(a, q, s->n_devices, s->n_devices * s->n_chunks, p, err);
+}
+
+static enum status write_csv(const struct schedule *s, const char *path, struct error *err)
+{
+    struct file f;
+    TRY(file_open(&f, path, err));
+    schedule_write(f.stream, s, '|');
+    fputc('\n', f.stream);
+    return file_commit(&f, err);
+}
+
+static enum status show(struct arena *a, const struct asked *q, bool json, struct error *err)
+{
+    struct schedule s;
+    struct pipeline p;
+    struct static_report r;
+    struct trace *trace = NULL;
+    bool events;
+    TRY(common_not_stdout(json, "--csv", q->csv, err));
+    TRY(common_not_stdout(json, "--trace", q->trace, err));
+    TRY(make(a, q, &s, &p, err));
+    TRY(pipeline_report(a, &s, &p, q->fair ? LINK_FAIR : LINK_FIFO, &r, &events,
+                        q->trace ? &trace : NULL, err));
+    if (q->csv) TRY(write_csv(&s, q->csv, err));
+    if (trace) TRY(trace_write(trace, q->trace, err));
+    bool silent = (q->csv && !strcmp(q->csv, "-")) || (q->trace && !strcmp(q->trace, "-"));
+    if (json)
+        schedule_print_json(&s, &r, events);
+    else if (!silent)
+        schedule_print_text(&s, &r, events, q->timeline);
+    if (r.fits) return OK;
+    char needs[32], limit[32];
+    return error_set(err, ERR_INFEASIBLE,
+                     "%s does not fit: device %" PRId32 " needs %s, its limit is %s", s.name,
+                     r.tightest, units_print_bytes(needs, (double)r.devices[r.tightest].peak_bytes),
+                     units_print_bytes(limit, (double)p.devices[r.tightest].limit_bytes));
+}
+
+#define TEXT(name_, member, unit_, help_)                                                          \
+    {                                                                                              \
+        .name = name_, .type = OPTION_TEXT, .value = &q.member, .unit = unit_, .help = help_       \
+    }
+#define COUNT(name_, member, unit_, most, help_)                                                   \
+    {                                                                                              \
+        .name = name_, .type = OPTION_INT, .value = &q.member, .unit = unit_, .min = 0,            \
+        .max = most, .help = help_                                                                 \
+    }
+#define FLAG(name_, member, help_)                                                                 \
+    {                                                                                              \
+        .name = name_, .type = OPTION_FLAG, .value = &q.member, .help = help_                      \
+    }
+
+enum status cmd_schedule(int argc, char **argv, struct error *err)
+{
+    struct common common = COMMON_DEFAULTS;
+    struct asked q = {0};
+    const struct option options[] = {
+        {.name = "NAME",
+         .type = OPTION_ARGUMENT,
+         .value = &q.what,
+         .help =
+             "gpipe 1f1b eager-1f1b h-1f1b h-1f1b-published interleaved zb-h1 zb-h2 zb-v v-half "
+             "v-min, zero-bubble (automatic), or a file"},
+        COUNT("devices", devices, "P", SCHEDULE_MOST_DEVICES, "devices of the pipeline"),
+        COUNT("microbatches", microbatches, "M", SCHEDULE_MOST_MICROBATCHES,
+              "microbatches of a step"),
+        COUNT("chunks", chunks, "V", SCHEDULE_MOST_CHUNKS,
+              "stages a device; 0: the least of the kind"),
+        TEXT("warmup", warmup, "LIST",
+             "forwards in flight on each device, '3|2|1' (1F1B and its kin)"),
+        FLAG("split", split, "I and W instead of B where the kind leaves it open"),
+        FLAG("v-shaped", v_shaped, "a file's second chunks come back up the devices"),
+        TEXT("forward", forward, "TIMES", "of F, one or one a stage: '1 ms|2 ms'; none: 1 ms"),
+        TEXT("input", input, "TIMES", "of I, the input gradient; none: 1 ms"),
+        TEXT("weight", weight, "TIMES", "of W, the weight gradient; none: 1 ms"),
+        TEXT("backward", backward, "TIMES", "of B, fused; none: I + W"),
+        TEXT("latency", latency, "TIMES", "of the links between stages, one way; none: 0"),
+        TEXT("transfer", transfer, "TIMES", "how long a message occupies its link; none: 0"),
+        TEXT("activation", activation, "SIZES", "what F takes, a stage; none: 0"),
+        TEXT("released", released, "SIZES", "what of it I gives back, W the rest; none: 0"),
+        TEXT("resident", resident, "SIZES", "what is always there, a device; none: 0"),
+        TEXT("limit", limit, "SIZES", "memory of a device; none: no limit"),
+        FLAG("fair", fair, "occupied links are shared fairly, not first come first served"),
+        FLAG("timeline", timeline, "draw who does what when, a row a device"),
+        TEXT("csv", csv, "FILE", "write the order in one cell, devices between bars; - for stdout"),
+        TEXT("trace", trace, "FILE", "write the trace of the event loop, for musher plot"),
+        {0}};
+    const struct command command = {"schedule",
+                                    "the order of a pipeline, by name or from a file, timed",
+                                    options,
+                                    {"musher schedule 1f1b --devices 4 --microbatches 8 --timeline",
+                                     "musher schedule h-1f1b --devices 3 --microbatches 12 "
+                                     "--forward '1 ms' --transfer '0 ms|2 ms'",
+                                     "musher schedule zb-v --devices 4 --microbatches 8 --csv -"}};
+    struct arena *a = arena_new();
+    enum status st = options_parse(a, &command, &common, argc, argv, err);
+    if (st == OK && !common.help) st = show(a, &q, common.json, err);
+    arena_free(a);
+    return st;
+}

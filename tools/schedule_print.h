@@ -1,0 +1,12 @@
+/* tools/schedule_print.h - a timed schedule for people and for programs. */
+#ifndef TOOLS_SCHEDULE_PRINT_H
+#define TOOLS_SCHEDULE_PRINT_H
+
+#include "sim/static.h"
+
+/* events: timed by the event loop. Orders of more than 400 operations a device are not shown in text (--csv has them). */
+void schedule_print_text(const struct schedule *s, const struct static_report *r, bool events,
+                         bool timeline);
+void schedule_print_json(const struct schedule *s, const struct static_report *r, bool events);
+
+#endif
