@@ -1,139 +1,47 @@
-/* musher validate: what was predicted against what others measured. */
+/* musher validate: what is predicted against what others measured or computed. */
 #include "core/arena.h"
-#include "core/units.h"
 #include "tools/cmd.h"
-#include "tools/common.h"
 #include "tools/options.h"
+#include "tools/validate_collectives.h"
 #include "tools/validate_plans.h"
+#include "tools/validate_published.h"
+#include "tools/validate_schedules.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 struct request {
-    const char *plans, *db, *models;
+    const char *plans, *db, *models, *schedules, *table, *collectives;
+    bool all_collectives;
 };
 
-static void put_share(struct json *j, const char *key, double share)
+/* One thing at a time: with --json stdout is one object. */
+static enum status count_modes(const struct request *q, struct error *err)
 {
-    if (isnan(share))
-        json_put_null(j, key);
-    else
-        json_put_double(j, key, share);
-}
-
-static void put_row(struct json *j, const struct validated_row *r)
-{
-    json_put_object_line(j, NULL);
-    json_put_text(j, "row", r->name);
-    if (r->why) json_put_text(j, "not_predicted", r->why);
-    if (r->note) json_put_text(j, "note", r->note);
-    if (!r->why) {
-        json_put_double(j, "predicted_s", r->seconds);
-        put_share(j, "error_main", validated_error(r, VALIDATED_MAIN));
-        put_share(j, "error_other", validated_error(r, VALIDATED_OTHER));
-        put_share(j, "error_mean", validated_error(r, VALIDATED_MEAN));
-        json_put_int(j, "predicted_bytes", r->bytes);
-        put_share(j, "memory_error_main", validated_memory_error(r, VALIDATED_MAIN));
-        put_share(j, "memory_error_other", validated_memory_error(r, VALIDATED_OTHER));
-        put_share(j, "memory_error_mean", validated_memory_error(r, VALIDATED_MEAN));
-    }
-    json_close(j);
-}
-
-static void print_json(const struct validated_row *rows, const struct validated_summary *s)
-{
-    struct json j;
-    common_json_begin(&j);
-    json_put_list(&j, "rows");
-    for (int32_t i = 0; i < s->rows; i++) put_row(&j, &rows[i]);
-    json_close(&j);
-    json_put_int(&j, "n_rows", s->rows);
-    json_put_int(&j, "n_predicted", s->predicted);
-    json_put_int(&j, "n_timed", s->timed);
-    json_put_int(&j, "n_weighed", s->weighed);
-    json_put_double(&j, "time_error_mean", s->time[VALIDATED_MEAN]);
-    json_put_double(&j, "time_error_main", s->time[VALIDATED_MAIN]);
-    json_put_double(&j, "time_error_other", s->time[VALIDATED_OTHER]);
-    json_put_double(&j, "time_bias", s->time_bias);
-    json_put_double(&j, "time_error_p90", s->time_p90);
-    json_put_double(&j, "time_rank_correlation", s->time_rank);
-    json_put_double(&j, "memory_error_mean", s->memory[VALIDATED_MEAN]);
-    json_put_double(&j, "memory_error_main", s->memory[VALIDATED_MAIN]);
-    json_put_double(&j, "memory_error_other", s->memory[VALIDATED_OTHER]);
-    json_put_double(&j, "memory_bias", s->memory_bias);
-    json_put_double(&j, "noise", s->noise);
-    common_json_end(&j);
-}
-
-static const char *percent(char buffer[16], double share)
-{
-    if (isnan(share))
-        snprintf(buffer, 16, "-");
-    else
-        snprintf(buffer, 16, "%+.1f", 100 * share);
-    return buffer;
-}
-
-static void print_rows(const struct validated_row *rows, int32_t n)
-{
-    printf("%-36s %12s %6s %6s %6s   %12s %6s %6s\n", "errors in %", "predicted", "main", "other",
-           "mean", "memory", "main", "mean");
-    for (int32_t i = 0; i < n; i++) {
-        const struct validated_row *r = &rows[i];
-        char text[5][16], time[32], bytes[32];
-        if (r->why) {
-            printf("%-36s not predicted: %s\n", r->name, r->why);
-            continue;
-        }
-        printf("%-36s %12s %6s %6s %6s   %12s %6s %6s%s%s\n", r->name,
-               units_print_ns(time, ns_from_s(r->seconds)),
-               percent(text[0], validated_error(r, VALIDATED_MAIN)),
-               percent(text[1], validated_error(r, VALIDATED_OTHER)),
-               percent(text[2], validated_error(r, VALIDATED_MEAN)),
-               units_print_bytes(bytes, (double)r->bytes),
-               percent(text[3], validated_memory_error(r, VALIDATED_MAIN)),
-               percent(text[4], validated_memory_error(r, VALIDATED_MEAN)), r->note ? "  " : "",
-               r->note ? r->note : "");
-    }
-}
-
-static void print_text(const struct validated_row *rows, const struct validated_summary *s)
-{
-    print_rows(rows, s->rows);
-    printf("%d rows, %d predicted\n", (int)s->rows, (int)s->predicted);
-    if (s->timed)
-        printf(
-            "iteration time, %d rows: mean abs error %.1f %% against the mean of two runs (%.1f %% "
-            "main, %.1f %% other), bias %+.1f %%, P90 %.1f %%, rank correlation %.3f; the runs "
-            "differ by %.1f %%\n",
-            (int)s->timed, 100 * s->time[VALIDATED_MEAN], 100 * s->time[VALIDATED_MAIN],
-            100 * s->time[VALIDATED_OTHER], 100 * s->time_bias, 100 * s->time_p90, s->time_rank,
-            100 * s->noise);
-    if (s->weighed)
-        printf("peak memory, %d rows: mean abs error %.1f %% (%.1f %% main, %.1f %% other), bias "
-               "%+.1f %%\n",
-               (int)s->weighed, 100 * s->memory[VALIDATED_MEAN], 100 * s->memory[VALIDATED_MAIN],
-               100 * s->memory[VALIDATED_OTHER], 100 * s->memory_bias);
+    int n = (q->plans != NULL) + (q->schedules != NULL) + (q->table != NULL) +
+            (q->collectives != NULL) + q->all_collectives;
+    if (n > 1)
+        return error_set(
+            err, ERR_USAGE,
+            "--plans, --schedules, --table, --collectives and --nccl are validated one "
+            "at a time");
+    if (q->plans && !q->db) return error_set(err, ERR_USAGE, "--plans needs --db DB");
+    if (!q->plans && (q->db || q->models))
+        return error_set(err, ERR_USAGE, "--db and --models belong to --plans");
+    return OK;
 }
 
 static enum status validate(struct arena *a, const struct request *q, bool as_json,
                             struct error *err)
 {
-    struct validated_row *rows;
-    struct validated_summary summary;
-    if (!q->plans) return error_set(err, ERR_USAGE, "validate needs --plans CSV");
-    if (!q->db) return error_set(err, ERR_USAGE, "validate --plans needs --db DB");
-    const char *slash = strrchr(q->db, '/');
-    const char *folder = q->models ? q->models
-                         : slash   ? arena_strndup(a, q->db, (size_t)(slash - q->db) + 1)
-                                   : ".";
-    TRY(validate_plans(a, q->plans, q->db, folder, &rows, &summary, err));
-    if (as_json)
-        print_json(rows, &summary);
-    else
-        print_text(rows, &summary);
-    return OK;
+    const char *folder = NULL;
+    TRY(count_modes(q, err));
+    if (q->plans) return validate_plans_print(a, q->plans, q->db, q->models, as_json, err);
+    if (q->schedules) return validate_schedules(a, q->schedules, as_json, err);
+    if (q->table) return validate_published(a, q->table, as_json, err);
+    if (q->collectives) return validate_collectives(a, q->collectives, as_json, err);
+    TRY(published_folder(a, &folder, err));
+    if (q->all_collectives) return validate_collectives(a, folder, as_json, err);
+    return validate_published(a, folder, as_json, err);
 }
 
 enum status cmd_validate(int argc, char **argv, struct error *err)
@@ -141,6 +49,25 @@ enum status cmd_validate(int argc, char **argv, struct error *err)
     struct common common = COMMON_DEFAULTS;
     struct request q = {0};
     const struct option options[] = {
+        {.name = "table",
+         .type = OPTION_TEXT,
+         .value = &q.table,
+         .unit = "CSV",
+         .help = "one table in the format of one in published/; default: all of published/"},
+        {.name = "nccl",
+         .type = OPTION_FLAG,
+         .value = &q.all_collectives,
+         .help = "NCCL's model against the collectives measured in published/"},
+        {.name = "collectives",
+         .type = OPTION_TEXT,
+         .value = &q.collectives,
+         .unit = "CSV",
+         .help = "the same for one table of collectives"},
+        {.name = "schedules",
+         .type = OPTION_TEXT,
+         .value = &q.schedules,
+         .unit = "CSV",
+         .help = "makespans of named schedules, and lower bounds (tools/schedule_cases.h)"},
         {.name = "plans",
          .type = OPTION_TEXT,
          .value = &q.plans,
@@ -150,17 +77,19 @@ enum status cmd_validate(int argc, char **argv, struct error *err)
          .type = OPTION_TEXT,
          .value = &q.db,
          .unit = "DB",
-         .help = "profile database that musher import sailor made"},
+         .help = "of --plans: the database that musher import sailor made"},
         {.name = "models",
          .type = OPTION_TEXT,
          .value = &q.models,
          .unit = "DIR",
-         .help = "folder of the MODEL.layers.json; default: the database's"},
+         .help = "of --plans: folder of the MODEL.layers.json; default: the database's"},
         {0}};
     const struct command command = {"validate",
                                     "predictions against measurements of others",
                                     options,
-                                    {"musher validate --plans measured.csv --db sailor.db"}};
+                                    {"musher validate", "musher validate --nccl",
+                                     "musher validate --plans measured.csv --db sailor.db",
+                                     "musher validate --schedules cases.csv"}};
     struct arena *a = arena_new();
     enum status st = options_parse(a, &command, &common, argc, argv, err);
     if (st == OK && !common.help) st = validate(a, &q, common.json, err);

@@ -386,6 +386,6 @@ void options_help(const struct command *command, const struct common *common, FI
     print_rows("options", command->options, false, out);
     print_rows("options of every verb", shared, false, out);
     if (command->examples[0]) fputs("\nexamples:\n", out);
-    for (int i = 0; i < 4 && command->examples[i]; i++)
+    for (int i = 0; i < 6 && command->examples[i]; i++)
         fprintf(out, "  %s\n", command->examples[i]);
 }

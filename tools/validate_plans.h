@@ -51,4 +51,8 @@ void validated_sum_up(struct arena *a, const struct validated_row *rows, int32_t
 double validated_error(const struct validated_row *r, enum validated which);
 double validated_memory_error(const struct validated_row *r, enum validated which);
 
+/* Prints rows and summary on stdout. models NULL: the folder of the database. */
+MUST_CHECK enum status validate_plans_print(struct arena *a, const char *csv, const char *db,
+                                            const char *models, bool as_json, struct error *err);
+
 #endif

@@ -15,16 +15,16 @@ static const struct {
     enum validated_kind made;
 } tried[] = {
 #define X(name, kind, made) {#name, SCHEDULE_##kind, made},
-    VALIDATED(X)
+    TIMED_SCHEDULES(X)
 #undef X
 };
 
 static const struct {
     enum schedule_column column;
-    enum validated ours;
-} exact[VALIDATED_EXACT] = {{COLUMN_one_f_one_b, VALIDATED_one_f_one_b},
-                            {COLUMN_h1f1b_published, VALIDATED_h1f1b_published},
-                            {COLUMN_zero_bubble_heuristic, VALIDATED_zero_bubble_heuristic}};
+    enum timed_schedule ours;
+} exact[TIMED_EXACT] = {{COLUMN_one_f_one_b, TIMED_one_f_one_b},
+                        {COLUMN_h1f1b_published, TIMED_h1f1b_published},
+                        {COLUMN_zero_bubble_heuristic, TIMED_zero_bubble_heuristic}};
 
 /* Files write a double's first six figures: 4028523 stands there as 4028520. Half of the last figure that is there. */
 static int64_t half_figure(int64_t written)
@@ -87,7 +87,7 @@ enum status validate_case(const struct schedule_cases *f, const struct schedule_
     *out = (struct validated_case){.bound_holds = true, .best = -1};
     struct arena *scratch = arena_new();
     enum status st = OK;
-    for (int k = 0; k < VALIDATED_COUNT && st == OK; k++) {
+    for (int k = 0; k < TIMED_COUNT && st == OK; k++) {
         st = try_schedule(scratch, c, k, &out->makespan[k], err);
         arena_reset(scratch);
         if (st != OK || out->makespan[k] < 0) continue;
@@ -97,7 +97,7 @@ enum status validate_case(const struct schedule_cases *f, const struct schedule_
     }
     arena_free(scratch);
     if (st != OK) return error_wrap(err, st, "%s:%d: case %s", f->file, c->line, c->name);
-    for (int i = 0; i < VALIDATED_EXACT; i++)
+    for (int i = 0; i < TIMED_EXACT; i++)
         out->agrees[i] = !f->has[exact[i].column] ||
                          same_makespan(out->makespan[exact[i].ours], c->makespan[exact[i].column]);
     return OK;
@@ -106,8 +106,8 @@ enum status validate_case(const struct schedule_cases *f, const struct schedule_
 /* --- what is printed --- */
 
 struct summary {
-    int32_t cases, compared[VALIDATED_EXACT], differ[VALIDATED_EXACT], unfit[VALIDATED_EXACT],
-        beaten, optimal, as_best;
+    int32_t cases, compared[TIMED_EXACT], differ[TIMED_EXACT], unfit[TIMED_EXACT], beaten, optimal,
+        as_best;
     double gap_sum, known_sum; /* best of ours over lower bound, over best known */
     int32_t gaps, knowns;
     double gap_most;
@@ -118,7 +118,7 @@ static void add(struct summary *s, const struct schedule_cases *f, const struct 
                 const struct validated_case *v)
 {
     s->cases++;
-    for (int i = 0; i < VALIDATED_EXACT; i++) {
+    for (int i = 0; i < TIMED_EXACT; i++) {
         if (!f->has[exact[i].column]) continue;
         s->compared[i]++;
         if (c->makespan[exact[i].column] < 0) s->unfit[i]++;
@@ -126,7 +126,7 @@ static void add(struct summary *s, const struct schedule_cases *f, const struct 
     }
     s->beaten += !v->bound_holds;
     bool right = v->bound_holds;
-    for (int i = 0; i < VALIDATED_EXACT; i++) right = right && v->agrees[i];
+    for (int i = 0; i < TIMED_EXACT; i++) right = right && v->agrees[i];
     if (!s->first_wrong && !right) s->first_wrong = c->name;
     if (v->best < 0) return;
     double best = (double)v->makespan[v->best];
@@ -155,7 +155,7 @@ static void put_case(struct json *j, const struct schedule_cases *f, const struc
     json_put_object(j, NULL);
     json_put_text(j, "case", c->name);
     json_put_object_line(j, "ours");
-    for (int k = 0; k < VALIDATED_COUNT; k++) put_makespan(j, tried[k].name, v->makespan[k]);
+    for (int k = 0; k < TIMED_COUNT; k++) put_makespan(j, tried[k].name, v->makespan[k]);
     json_close(j);
     json_put_object_line(j, "file");
     for (int k = 0; k < SCHEDULE_COLUMN_COUNT; k++)
@@ -163,7 +163,7 @@ static void put_case(struct json *j, const struct schedule_cases *f, const struc
             put_makespan(j, schedule_column_name((enum schedule_column)k), c->makespan[k]);
     json_close(j);
     json_put_object_line(j, "agrees");
-    for (int i = 0; i < VALIDATED_EXACT; i++)
+    for (int i = 0; i < TIMED_EXACT; i++)
         if (f->has[exact[i].column])
             json_put_bool(j, schedule_column_name(exact[i].column), v->agrees[i]);
     json_close(j);
@@ -176,7 +176,7 @@ static void put_summary(struct json *j, const struct summary *s)
 {
     json_put_object(j, "summary");
     json_put_int(j, "cases", s->cases);
-    for (int i = 0; i < VALIDATED_EXACT; i++) {
+    for (int i = 0; i < TIMED_EXACT; i++) {
         json_put_object_line(j, schedule_column_name(exact[i].column));
         json_put_int(j, "compared", s->compared[i]);
         json_put_int(j, "unfit", s->unfit[i]);
@@ -205,7 +205,7 @@ static void print_makespan(int64_t ns)
 static void print_head(const struct schedule_cases *f)
 {
     printf("%-8s", "case");
-    for (int k = 0; k < VALIDATED_COUNT; k++) printf(" %10.10s", tried[k].name);
+    for (int k = 0; k < TIMED_COUNT; k++) printf(" %10.10s", tried[k].name);
     printf(" |");
     for (int k = 0; k < SCHEDULE_COLUMN_COUNT; k++)
         if (f->has[k]) printf(" %10.10s", schedule_column_name((enum schedule_column)k));
@@ -216,11 +216,11 @@ static void print_case(const struct schedule_cases *f, const struct schedule_cas
                        const struct validated_case *v)
 {
     printf("%-8s", c->name);
-    for (int k = 0; k < VALIDATED_COUNT; k++) print_makespan(v->makespan[k]);
+    for (int k = 0; k < TIMED_COUNT; k++) print_makespan(v->makespan[k]);
     printf(" |");
     for (int k = 0; k < SCHEDULE_COLUMN_COUNT; k++)
         if (f->has[k]) print_makespan(c->makespan[k]);
-    for (int i = 0; i < VALIDATED_EXACT; i++)
+    for (int i = 0; i < TIMED_EXACT; i++)
         if (!v->agrees[i]) printf("  %s differs", schedule_column_name(exact[i].column));
     if (!v->bound_holds) printf("  bound beaten");
     printf("\n");
@@ -229,7 +229,7 @@ static void print_case(const struct schedule_cases *f, const struct schedule_cas
 static void print_summary(const struct summary *s)
 {
     printf("%" PRId32 " cases", s->cases);
-    for (int i = 0; i < VALIDATED_EXACT; i++)
+    for (int i = 0; i < TIMED_EXACT; i++)
         if (s->compared[i])
             printf("; %s: %" PRId32 " of %" PRId32 " exact (%" PRId32 " do not fit)",
                    schedule_column_name(exact[i].column), s->compared[i] - s->differ[i],

@@ -12,7 +12,7 @@
 
 enum validated_kind { BY_NAME_SPLIT, BY_NAME_FUSED, BY_HEURISTIC, BY_ALL_HEURISTICS };
 /*      column                schedule         made */
-#define VALIDATED(X)                                                                               \
+#define TIMED_SCHEDULES(X)                                                                         \
     X(gpipe, GPIPE, BY_NAME_SPLIT)                                                                 \
     X(one_f_one_b, 1F1B, BY_NAME_SPLIT)                                                            \
     X(eager, EAGER, BY_NAME_SPLIT)                                                                 \
@@ -22,18 +22,18 @@ enum validated_kind { BY_NAME_SPLIT, BY_NAME_FUSED, BY_HEURISTIC, BY_ALL_HEURIST
     X(zb_h2, ZB_H2, BY_NAME_SPLIT)                                                                 \
     X(zero_bubble_heuristic, ZB_H2, BY_HEURISTIC)                                                  \
     X(zb_all, ZB_H2, BY_ALL_HEURISTICS)
-enum validated {
-#define X(name, kind, made) VALIDATED_##name,
-    VALIDATED(X)
+enum timed_schedule {
+#define X(name, kind, made) TIMED_##name,
+    TIMED_SCHEDULES(X)
 #undef X
-        VALIDATED_COUNT
+        TIMED_COUNT
 };
-enum { VALIDATED_EXACT = 3 }; /* one_f_one_b, h1f1b_published, zero_bubble_heuristic */
+enum { TIMED_EXACT = 3 }; /* one_f_one_b, h1f1b_published, zero_bubble_heuristic */
 struct validated_case {
-    int64_t makespan[VALIDATED_COUNT]; /* -1: does not fit the memory */
-    bool agrees[VALIDATED_EXACT];      /* true where the file has no such column */
-    bool bound_holds;                  /* no schedule that fits ends before lower_bound */
-    int32_t best;                      /* of ours that fit; -1: none */
+    int64_t makespan[TIMED_COUNT]; /* -1: does not fit the memory */
+    bool agrees[TIMED_EXACT];      /* true where the file has no such column */
+    bool bound_holds;              /* no schedule that fits ends before lower_bound */
+    int32_t best;                  /* of ours that fit; -1: none */
 };
 MUST_CHECK enum status validate_case(const struct schedule_cases *f, const struct schedule_case *c,
                                      struct validated_case *out, struct error *err);
