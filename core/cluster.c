@@ -373,11 +373,12 @@ static enum status read_speed(struct reader *r, const struct node *n, struct lin
 
 static enum status read_link(struct reader *r, const struct node *n, struct link *l)
 {
-    static const char *const keys[] = {"name",   "between", "bandwidth", "latency",
-                                       "duplex", "sharing", "overlap",   NULL};
+    static const char *const keys[] = {"name",    "between",          "bandwidth",
+                                       "latency", "duplex",           "sharing",
+                                       "overlap", "compute_slowdown", NULL};
     static const char *const duplexes[] = {"full", "half", NULL}, *const sharings[] = {
                                                                       "fifo", "fair", NULL};
-    const struct node *between;
+    const struct node *between, *slowdown;
     int duplex = 0, sharing = 0;
     bool overlap = true;
     TRY(node_keys(n, keys, r->err));
@@ -390,6 +391,10 @@ static enum status read_link(struct reader *r, const struct node *n, struct link
     if (l->blocking && r->c->emulated)
         return node_error(node_get(n, "overlap"), r->err,
                           "links of emulated devices always overlap with computing");
+    slowdown = given(n, "compute_slowdown");
+    if (slowdown) TRY(node_double(slowdown, 0, SLOWDOWN_MAX, &l->compute_slowdown, r->err));
+    if (l->compute_slowdown > 0 && r->c->emulated)
+        return node_error(slowdown, r->err, "links of emulated devices slow nothing down");
     if (given(n, "duplex")) TRY(node_choice(node_get(n, "duplex"), duplexes, &duplex, r->err));
     if (given(n, "sharing")) TRY(node_choice(node_get(n, "sharing"), sharings, &sharing, r->err));
     l->half_duplex = duplex == 1;

@@ -35,6 +35,8 @@
  * `reserve: 3 GB` of a type is memory of each card that no tensor may have: the driver's context, kernels, buffers of the
  * collectives' library. A link with `overlap: false` has a transport that the compute stream waits for: both ends' streams are
  * busy while a message of the pipeline passes (collectives are awaited anyway).
+ * With `compute_slowdown: 0.13` operators on the devices at both ends take 13 % longer while a message moves on it, and as
+ * much more for each further message (0 where absent: transfers cost the operators nothing).
  * A message between two such devices counts its bytes once, whole, and a sum of gradients one card's share: links of both
  * kinds between the same devices differ by what their cards' ports carry together.
  * Ownership: the arena's.
@@ -81,6 +83,7 @@ struct link {
     double latency_s;
     bool half_duplex, stated; /* stated: bandwidth was given in the file */
     bool blocking;            /* `overlap: false` */
+    double compute_slowdown;  /* >= 0 */
     enum link_sharing sharing;
     int32_t n_ends;
     enum link_end kind[2]; /* without a switch both are alike */

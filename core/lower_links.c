@@ -33,7 +33,8 @@ void lower_links(struct lowering *l)
                                             .latency_s = k->latency_s,
                                             .half_duplex = k->half_duplex,
                                             .emulated = c->emulated,
-                                            .sharing = (int32_t)k->sharing};
+                                            .sharing = (int32_t)k->sharing,
+                                            .compute_slowdown = k->compute_slowdown};
     }
     l->routes = ARENA_ARRAY(l->a, struct lower_routes, 1);
     *l->routes =
@@ -91,6 +92,11 @@ static bool route_link(struct lowering *l, int32_t from, int32_t to, int32_t *li
                                             .n_hops = way.n_hops,
                                             .hop = way.link,
                                             .hop_direction = way.towards};
+    for (int32_t i = 0; i < way.n_hops; i++) {
+        double slowdown = l->plan->cluster.links[way.link[i]].compute_slowdown;
+        if (slowdown > p->links[*link].compute_slowdown)
+            p->links[*link].compute_slowdown = slowdown;
+    }
     return true;
 }
 

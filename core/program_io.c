@@ -89,7 +89,8 @@ static enum status read_link(struct reader *r, struct program *p, int32_t i)
     TRY(words_double(r, &k->latency_s));
     TRY(words_bool(r, &k->half_duplex));
     TRY(words_bool(r, &k->emulated));
-    return words_int(r, 0, LINK_FAIR, &k->sharing);
+    TRY(words_int(r, 0, LINK_FAIR, &k->sharing));
+    return words_double(r, &k->compute_slowdown);
 }
 
 static enum status read_slot(struct reader *r, const struct program_stage *s, struct slot *x)

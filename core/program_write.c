@@ -78,6 +78,7 @@ static void write_devices(FILE *out, const struct program *p)
         fprintf(out, "link");
         put_name(out, k->name), put_double(out, k->bandwidth_Bps), put_double(out, k->latency_s);
         put(out, k->half_duplex), put(out, k->emulated), put(out, k->sharing);
+        put_double(out, k->compute_slowdown);
         fputc('\n', out);
     }
 }

@@ -299,6 +299,27 @@ START_TEST(ten_thousand_devices_are_read_and_written)
 }
 END_TEST
 
+START_TEST(what_types_and_links_cost_beside_their_speed_survives_writing)
+{
+    struct cluster c, again;
+    const char *text =
+        "version: 1\nname: x\n"
+        "device_types: [{name: t, device: H100, tensor_parallel: 8, sequence_parallel: true, "
+        "reserve: 3 GB}]\n"
+        "nodes: [{name: a, host: h, devices: {type: t, count: 2}}]\n"
+        "links: [{name: l, between: [a], bandwidth: 10 GB/s, latency: 1 us, "
+        "compute_slowdown: 0.13, overlap: false}]\n";
+    ck_assert_msg(parse(text, &c) == OK, "%s", err.text);
+    ck_assert_int_eq(parse(written(&c, 0), &again), OK);
+    ck_assert_str_eq(written(&c, 0), written(&again, 0));
+    ck_assert_int_eq(again.types[0].tensor_parallel, 8);
+    ck_assert(again.types[0].sequence_parallel);
+    ck_assert_int_eq(again.types[0].reserve_bytes, 3000000000);
+    ck_assert_double_eq(again.links[0].compute_slowdown, 0.13);
+    ck_assert(again.links[0].blocking);
+}
+END_TEST
+
 Suite *cluster_suite(void)
 {
     Suite *s = suite_create("core/cluster");
@@ -311,6 +332,7 @@ Suite *cluster_suite(void)
     tcase_add_test(t, a_real_type_may_leave_its_memory_to_the_catalogue);
     tcase_add_test(t, devices_are_found_by_their_exact_names);
     tcase_add_test(t, what_is_written_reads_back_to_the_same_text);
+    tcase_add_test(t, what_types_and_links_cost_beside_their_speed_survives_writing);
     tcase_add_test(t, awkward_numbers_and_names_survive_writing);
     tcase_add_test(t, the_most_specific_link_is_taken);
     tcase_add_test(t, the_order_of_links_in_the_file_does_not_matter);

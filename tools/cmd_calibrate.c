@@ -26,7 +26,8 @@ static enum status predict(void *user, size_t run, const struct profile *p, int6
     struct arena *scratch = arena_new();
     struct program program;
     struct sim_result result;
-    enum status st = common_simulate(scratch, &r->plans[run], p, 0, false, &result, &program, err);
+    enum status st = common_simulate(scratch, &r->plans[run], p, &(struct sim_options){0}, &result,
+                                     &program, err);
     if (st == OK) *iteration_ns = result.iteration_ns;
     arena_free(scratch);
     return st;

@@ -18,7 +18,8 @@ struct request {
     int64_t straggler_steps, loaders, prefetch;
     const char *load;
     double load_cv;
-    bool deterministic, explain, jitter_alone;
+    bool deterministic, explain, jitter_alone, fold;
+    int detail; /* 0 operator, 1 stage */
     int64_t seed;
     struct texts runs; /* traces that tell the jitter */
 };
@@ -254,8 +255,16 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     plan.deterministic |= q->deterministic;
     if (q->seed) plan.seed = plan.job.seed = (uint64_t)q->seed;
     TRY(common_profile(a, &plan.cluster, q->db, q->profile, &profile, err));
-    TRY(common_simulate(a, &plan, &profile, (int32_t)q->steps, q->trace || q->explain, &r, &program,
-                        err));
+    const struct sim_options o = {.steps = (int32_t)q->steps,
+                                  .keep_trace = q->trace || q->explain,
+                                  .detail = q->detail ? SIM_STAGE : SIM_OPERATOR,
+                                  .fold = q->fold};
+    if (q->explain && q->detail)
+        return error_set(err, ERR_USAGE, "--explain needs every operator: --detail operator");
+    if (q->fold && o.keep_trace)
+        return error_set(err, ERR_USAGE,
+                         "--fold simulates some devices for all: it keeps no trace");
+    TRY(common_simulate(a, &plan, &profile, &o, &r, &program, err));
     if (q->samples) TRY(sample(a, q, &plan, &program, &profile, &model, &m, err));
     if (q->loaders) TRY(feed(q, &plan, &r, &m, &f, err));
     if (q->trace) TRY(trace_write(r.trace, q->trace, err));
@@ -271,6 +280,7 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
 
 enum status cmd_simulate(int argc, char **argv, struct error *err)
 {
+    static const char *const details[] = {"operator", "stage", NULL};
     struct common common = COMMON_DEFAULTS;
     struct request q = {
         .what_if = 32, .threads = 1, .straggler_factor = 1.5, .straggler_steps = 10};
@@ -372,6 +382,16 @@ enum status cmd_simulate(int argc, char **argv, struct error *err)
          .type = OPTION_FLAG,
          .value = &q.jitter_alone,
          .help = "leave out how well the costs themselves are known"},
+        {.name = "detail",
+         .type = OPTION_CHOICE,
+         .value = &q.detail,
+         .choices = details,
+         .help =
+             "operator: every operator in turn; stage: a procedure is one duration (same times)"},
+        {.name = "fold",
+         .type = OPTION_FLAG,
+         .value = &q.fold,
+         .help = "simulate devices that do the same at the same times once (large clusters)"},
         {.name = "trace",
          .type = OPTION_TEXT,
          .value = &q.trace,

@@ -106,12 +106,11 @@ enum status common_lower(struct arena *a, const struct plan *p, bool check_memor
 }
 
 enum status common_simulate(struct arena *a, const struct plan *p, const struct profile *profile,
-                            int32_t steps, bool keep_trace, struct sim_result *out,
+                            const struct sim_options *o, struct sim_result *out,
                             struct program *program, struct error *err)
 {
-    struct sim_options o = {.steps = steps, .keep_trace = keep_trace};
     TRY(common_lower(a, p, true, program, err));
-    TRY(sim_run(a, program, cost_new(a, profile, &p->cluster), &o, out, err));
+    TRY(sim_run(a, program, cost_new(a, profile, &p->cluster), o, out, err));
     if (!out->trace) return OK;
     out->trace->profile_id = profile->id;
     out->trace->plan_text = common_plan_text(a, p);

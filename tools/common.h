@@ -30,9 +30,9 @@ bool common_is_program(const char *path);
 MUST_CHECK enum status common_lower(struct arena *a, const struct plan *p, bool check_memory,
                                     struct program *out, struct error *err);
 MUST_CHECK enum status common_simulate(struct arena *a, const struct plan *p,
-                                       const struct profile *profile, int32_t steps,
-                                       bool keep_trace, struct sim_result *out,
-                                       struct program *program, struct error *err);
+                                       const struct profile *profile, const struct sim_options *o,
+                                       struct sim_result *out, struct program *program,
+                                       struct error *err);
 
 const char *
 common_machine(struct arena *a); /* host name and processor, for the record of measurements */

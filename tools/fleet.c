@@ -154,7 +154,7 @@ enum status fleet_plan_all(struct arena *a, const struct plan *p, const struct p
                          "%" PRId64 " devices: --replan-speeds plans for up to %d; give --unit and "
                          "--speed instead",
                          n, SEARCH_DEVICES_MAX);
-    TRY(common_simulate(a, p, profile, 0, false, &whole, &program, err));
+    TRY(common_simulate(a, p, profile, &(struct sim_options){0}, &whole, &program, err));
     f->table = ARENA_ARRAY(a, double, (size_t)combinations);
     int64_t *devices = ARENA_ARRAY(a, int64_t, (size_t)f->n_types);
     do { /* fewer devices of a type come before more */

@@ -33,7 +33,8 @@ enum { FIELDS_MOST = 64, CSV_MOST = 1 << 26 };
     X(pp)                                                                                          \
     X(dp)                                                                                          \
     X(tp)                                                                                          \
-    X(mbs) X(gbs) X(layers_per_stage) X(gpu_per_stage_replica) X(real_s_main) X(real_s_other)      \
+    X(mbs)                                                                                         \
+    X(gbs) X(layers_per_stage) X(gpu_per_stage_replica) X(real_s_main) X(real_s_other)             \
         X(max_mem_bytes_main) X(max_mem_bytes_other)
 enum column {
 #define X(name) COLUMN_##name,
