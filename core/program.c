@@ -188,3 +188,11 @@ int64_t program_lane_bytes(const struct program *p, int32_t lane)
             return INT64_MAX;
     return bytes;
 }
+
+bool program_stage_carries(const struct program_stage *s, int32_t slot)
+{
+    for (int32_t i = 0; i < s->n_ops; i++)
+        for (int32_t k = 0; s->ops[i].kind == OP_message && k < s->ops[i].n_inputs; k++)
+            if (s->ops[i].input[k] == slot) return true;
+    return false;
+}

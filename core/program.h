@@ -303,6 +303,8 @@ int64_t group_staging_bytes(const struct group *g, const struct group_member *m,
                             const struct program_stage *s);
 /* Whether a call of f writes a slot of the ring (of s): where it has `sent`, the call waits for room first. */
 bool procedure_writes_ring(const struct program_stage *s, const struct procedure *f, int32_t ring);
+/* Whether the stage's compute stream itself takes this slot's message from its transport (OP_message). */
+bool program_stage_carries(const struct program_stage *s, int32_t slot);
 int64_t
 program_stage_bytes(const struct program_stage
                         *s); /* all regions, buffers and the reserve: what one card must hold */

@@ -275,15 +275,6 @@ static enum status check_stage(struct check *c, int32_t index, int64_t *buffers)
 }
 
 /* Indices of channels, before anybody follows them. */
-/* Whether a stage's compute stream takes this slot from its transport. */
-static bool carries(const struct program_stage *s, int32_t slot)
-{
-    for (int32_t i = 0; i < s->n_ops; i++)
-        for (int32_t k = 0; s->ops[i].kind == OP_message && k < s->ops[i].n_inputs; k++)
-            if (s->ops[i].input[k] == slot) return true;
-    return false;
-}
-
 static enum status check_channel(struct check *c, int32_t index, int64_t *messages)
 {
     const struct channel *x = &c->p->channels[index];
@@ -309,8 +300,8 @@ static enum status check_channel(struct check *c, int32_t index, int64_t *messag
          "channel %" PRId32 ": more messages a step than anybody can check", index);
     NEED(from->microbatches == to->microbatches,
          "channel %" PRId32 ": its ends differ in microbatches", index);
-    /* Or the compute stream itself carries it, and a `message` operator says so. */
-    NEED(from->device == to->device ? x->link < 0 : x->link >= 0 || carries(to, x->to_slot),
+    NEED(from->device == to->device ? x->link < 0
+                                    : x->link >= 0 || program_stage_carries(to, x->to_slot),
          "channel %" PRId32 ": a link joins devices; inside one there is none", index);
     return OK;
 }

@@ -47,6 +47,7 @@ enum status team_precision(const struct cluster *c, enum dtype t, struct error *
 enum status team_share(const struct cluster *c, struct model *m, struct error *err)
 {
     const struct device_type *first = &c->types[0];
+    if (m->measured) return OK; /* what cards share was measured, for each number of them */
     for (int32_t t = 1; t < c->n_types; t++)
         if (c->types[t].tensor_parallel != first->tensor_parallel ||
             c->types[t].sequence_parallel != first->sequence_parallel)

@@ -28,7 +28,7 @@ ends "validate as JSON" 0 '"n_predicted": 15' "$MUSHER" validate --plans "$data/
 cp out first
 "$MUSHER" validate --plans "$data/measured_gh200_opt350.csv" --db sailor.db --json > second
 cmp -s first second && ok "the same bytes again" || not_ok "the same bytes again" "they differ"
-ends "validate without plans" 2 "--plans" "$MUSHER" validate
+ends "validate plans without a database" 2 "--db" "$MUSHER" validate --plans "$data/measured_gh200_opt350.csv"
 ends "validate without a database" 2 "--db" "$MUSHER" validate --plans x.csv
 ends "plans that are not there" 3 "x.csv" "$MUSHER" validate --plans x.csv --db sailor.db
 ends "models that are not there" 3 "layers.json" "$MUSHER" validate --plans "$data/measured_gh200_opt350.csv" --db sailor.db --models "$data"
