@@ -5,7 +5,9 @@ bad=0
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mkdir -p "$scratch/clone/build"
-cp -r README.md LICENSE examples "$scratch/clone"
+mkdir "$scratch/clone/tests"
+cp -r README.md LICENSE examples published "$scratch/clone"
+cp -r tests/data "$scratch/clone/tests/data"
 ln -s "$MUSHER" "$scratch/clone/build/musher"
 awk '/^```sh$/ { on = 1; next } /^```$/ { on = 0 } on' README.md > "$scratch/commands"
 cd "$scratch/clone" || exit 6
@@ -21,7 +23,7 @@ while IFS= read -r command; do
     fi
 done < "$scratch/commands"
 ((n > 10)) && echo "ok README has $n commands" || { echo "not ok README has commands: $n"; bad=1; }
-for verb in show profile plan lower simulate run compare calibrate plot devices check version; do
+for verb in show profile plan lower schedule simulate memory run compare calibrate import collective goodput validate plot devices check version; do
     "$MUSHER" $verb --help > "$scratch/help" 2>&1 && grep -q "usage: musher $verb" "$scratch/help" &&
         echo "ok $verb --help" || { echo "not ok $verb --help: $(head -n 1 "$scratch/help")"; bad=1; }
 done
