@@ -377,7 +377,8 @@ static enum status read_link(struct reader *r, const struct node *n, struct link
                                        "latency", "duplex",           "sharing",
                                        "overlap", "compute_slowdown", NULL};
     static const char *const duplexes[] = {"full", "half", NULL}, *const sharings[] = {
-                                                                      "fifo", "fair", NULL};
+                                                                      "fifo", "fair", "fluid",
+                                                                      NULL};
     const struct node *between, *slowdown;
     int duplex = 0, sharing = 0;
     bool overlap = true;
@@ -398,7 +399,10 @@ static enum status read_link(struct reader *r, const struct node *n, struct link
     if (given(n, "duplex")) TRY(node_choice(node_get(n, "duplex"), duplexes, &duplex, r->err));
     if (given(n, "sharing")) TRY(node_choice(node_get(n, "sharing"), sharings, &sharing, r->err));
     l->half_duplex = duplex == 1;
-    l->sharing = sharing == 1 ? LINK_FAIR : LINK_FIFO;
+    l->sharing = (enum link_sharing)sharing;
+    if (l->sharing == LINK_FLUID && r->c->emulated)
+        return node_error(node_get(n, "sharing"), r->err,
+                          "links of emulated devices are fifo or fair; fluid is simulated only");
     return OK;
 }
 

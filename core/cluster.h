@@ -21,7 +21,8 @@
  * Devices are named node.index in order of appearance. The link of two devices is the most specific
  * one: their own pair, then their nodes, then `between: [one node]`. A link is one resource per
  * direction (full duplex) or one in all (half); whoever's messages cross it share it: fifo, one
- * message after the other in order of readiness, or fair, equal shares of the bandwidth.
+ * message after the other in order of readiness, or fair, equal shares of the bandwidth. Messages of one channel follow one
+ * another in both; fluid is fair without that (real clusters only: simulated).
  * Devices that no link joins directly are joined through switches (core/topology.h): PCIe switches, NVLink switches and
  * network cards are all switches here. Devices and nodes pass nothing on. Links that a message crosses together with
  * others are shared fairly, whatever `sharing` says. A cluster with switches is planned and simulated; one that is
@@ -73,7 +74,7 @@ struct node_spec {
     int32_t first_device, n_devices;
 };
 
-enum link_sharing { LINK_FIFO, LINK_FAIR };
+enum link_sharing { LINK_FIFO, LINK_FAIR, LINK_FLUID };
 
 enum link_end { END_NODE, END_DEVICE, END_SWITCH };
 

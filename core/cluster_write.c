@@ -69,6 +69,7 @@ static void write_link(FILE *out, const struct cluster *c, const struct link *l)
     }
     if (l->half_duplex) fputs(", duplex: half", out);
     if (l->sharing == LINK_FAIR) fputs(", sharing: fair", out);
+    if (l->sharing == LINK_FLUID) fputs(", sharing: fluid", out);
     if (l->blocking) fputs(", overlap: false", out);
     if (l->compute_slowdown > 0) {
         fputs(", compute_slowdown: ", out);

@@ -28,7 +28,7 @@
  * A call starts with an implied wait: before a call of microbatch seq writes a slot of a ring with
  * `sent` (a channel's source), message seq − count of that channel must have left (occupancy over).
  * A message may start to move when it is handed over, its receive is posted, the message before it on
- * the same channel has left, and the link is free. Its receive is posted when the call that consumed
+ * the same channel has left (on a fluid link: has started), and the link is free. Its receive is posted when the call that consumed
  * message seq − receive_ahead of the channel has ended (the first receive_ahead: from the start).
  * It occupies the link for bytes / bandwidth and arrives `latency` after that; the source slot is
  * free when the occupancy ends. A channel inside one device (link -1) is a free copy: made at the moment when the

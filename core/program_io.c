@@ -89,7 +89,7 @@ static enum status read_link(struct reader *r, struct program *p, int32_t i)
     TRY(words_double(r, &k->latency_s));
     TRY(words_bool(r, &k->half_duplex));
     TRY(words_bool(r, &k->emulated));
-    TRY(words_int(r, 0, LINK_FAIR, &k->sharing));
+    TRY(words_int(r, 0, LINK_FLUID, &k->sharing));
     return words_double(r, &k->compute_slowdown);
 }
 

@@ -311,7 +311,8 @@ static enum status check_link(struct check *c, int32_t index)
     const struct program *p = c->p;
     const struct program_link *k = &p->links[index];
     c->where = (struct program_place){SECTION_LINK, index, 0};
-    NEED(k->bandwidth_Bps >= 0 && k->latency_s >= 0 && in(k->sharing, LINK_FAIR + 1),
+    NEED(k->bandwidth_Bps >= 0 && k->latency_s >= 0 && in(k->sharing, LINK_FLUID + 1) &&
+             !(k->emulated && k->sharing == LINK_FLUID),
          "link %s: out of range", k->name);
     NEED(k->n_hops == 0 || k->n_hops > 1, "route %s: of %" PRId32 " links", k->name, k->n_hops);
     for (int32_t i = 0; i < k->n_hops; i++)

@@ -63,17 +63,18 @@ struct message {
 struct channel_state {
     int32_t from_lane, to_lane, resource, ahead;
     bool alone; /* network_alone */
+    bool fluid; /* its messages move beside one another, too */
     int64_t occupancy_ns;
-    int64_t low;      /* sequence number of the first message that has not left */
-    int64_t left_ns;  /* when the last one left */
-    bool pushed;      /* the head of the queue has become ready */
-    int64_t keep;     /* messages before low that somebody may still ask for */
-    int64_t capacity; /* power of two */
+    int64_t low;                 /* sequence number of the first message that has not left */
+    int64_t started_ns, left_ns; /* when the last one did */
+    bool pushed;                 /* the head of the queue has become ready */
+    int64_t keep;                /* messages before low that somebody may still ask for */
+    int64_t capacity;            /* power of two */
     struct message *
         window; /* (capacity), message seq at seq mod capacity; [low - keep, low - keep + capacity) */
     int64_t
         *queue; /* (capacity): handed over and not left, in that order, i-th at i mod capacity */
-    int64_t head, tail;
+    int64_t head, next, tail; /* next: of those, the first that has not started */
     int64_t born_bytes,
         dead_bytes;            /* at the receiver when it starts, at the sender when it has left */
     char sent_by, received_by; /* letters of the calls */
@@ -134,6 +135,7 @@ int64_t messages_arrival(const struct engine *e, int32_t channel,
 int64_t messages_left(const struct engine *e, int32_t channel,
                       int64_t seq); /* -1: not known yet; 0 for seq < 0 */
 void messages_started(struct engine *e, int32_t channel, int64_t start_ns);
+void messages_follow(struct engine *e, int32_t channel); /* one has started: may the next? */
 void messages_left_link(struct engine *e, int32_t channel, const struct passage *way);
 
 /* collective.c */

@@ -98,23 +98,27 @@ static void find_touching(struct engine *e)
 
 void messages_start(struct engine *e)
 {
-    for (int32_t i = 0; i < e->program->n_channels; i++)
+    for (int32_t i = 0; i < e->program->n_channels; i++) {
+        int32_t link = e->program->channels[i].link;
         e->channels[i].alone = network_alone(e->network, e->channels[i].resource);
+        e->channels[i].fluid = link >= 0 && e->program->links[link].sharing == LINK_FLUID;
+    }
     find_touching(e);
 }
 
 /* When the message at the head of the queue is ready; -1: not known yet. */
 static int64_t ready_at(const struct channel_state *c)
 {
-    if (c->pushed || c->head == c->tail) return -1;
-    int64_t seq = c->queue[c->head & (c->capacity - 1)], when = at(c, seq)->handed_ns;
+    if (c->pushed || c->next == c->tail) return -1;
+    int64_t seq = c->queue[c->next & (c->capacity - 1)], when = at(c, seq)->handed_ns;
     int64_t posted = seq < c->ahead ? 0 : at(c, seq - c->ahead)->consumed_ns;
     if (posted < 0) return -1;
     if (posted > when) when = posted;
-    return c->left_ns > when ? c->left_ns : when;
+    int64_t before = c->fluid ? c->started_ns : c->left_ns;
+    return before > when ? before : when;
 }
 
-/* The head of the queue has left. */
+/* The head of the queue has left. Messages of a channel are of one size, so that fluid ones leave in order, too. */
 static void moved(struct engine *e, int32_t channel, const struct passage *way)
 {
     struct channel_state *c = &e->channels[channel];
@@ -125,7 +129,7 @@ static void moved(struct engine *e, int32_t channel, const struct passage *way)
     at(c, seq)->arrival_ns = way->arrival_ns;
     for (; at(c, c->low)->left_ns >= 0; c->low++)
         if (c->low >= c->keep) *at(c, c->low - c->keep) = UNKNOWN;
-    c->pushed = false;
+    if (!c->fluid) c->pushed = false, c->next = c->head;
     if (e->overlap)
         overlap_ends(e, e->program->channels[channel].link, c->from_lane, c->to_lane, way->left_ns);
     if (c->dead_bytes) memory_from_network(e->memory, c->from_lane, way->left_ns, -c->dead_bytes);
@@ -138,7 +142,7 @@ int64_t messages_occupancy(const struct engine *e, int32_t channel)
 {
     const struct channel_state *c = &e->channels[channel];
     if (!e->jitter) return c->occupancy_ns;
-    return jitter_message_ns(e->jitter, channel, c->queue[c->head & (c->capacity - 1)],
+    return jitter_message_ns(e->jitter, channel, c->queue[c->next & (c->capacity - 1)],
                              c->occupancy_ns);
 }
 
@@ -232,9 +236,19 @@ int64_t messages_left(const struct engine *e, int32_t channel, int64_t seq)
 void messages_started(struct engine *e, int32_t channel, int64_t start_ns)
 {
     struct channel_state *c = &e->channels[channel];
+    c->started_ns = start_ns;
     if (e->overlap)
         overlap_begins(e, e->program->channels[channel].link, c->from_lane, c->to_lane, start_ns);
     if (c->born_bytes) memory_from_network(e->memory, c->to_lane, start_ns, c->born_bytes);
+}
+
+void messages_follow(struct engine *e, int32_t channel)
+{
+    struct channel_state *c = &e->channels[channel];
+    if (!c->fluid) return;
+    c->pushed = false;
+    c->next++;
+    become_ready(e, channel);
 }
 
 void messages_left_link(struct engine *e, int32_t channel, const struct passage *way)

@@ -93,7 +93,7 @@ static enum status price_link(struct network *n, struct cost *k, int32_t link, s
         TRY(link_cost(l, link, k, &r->cost, err));
         TRY(stretch(n, link, &r->cost, err));
         r->priced = true;
-        r->fair |= l->sharing == LINK_FAIR;
+        r->fair |= l->sharing != LINK_FIFO;
     }
     return OK;
 }

@@ -143,6 +143,7 @@ static void ready(struct engine *e, int32_t owner)
     else
         collective_started(e, owner - e->program->n_channels, start_ns);
     if (known) moved(e, owner, &way);
+    if (channel) messages_follow(e, owner);
 }
 
 void engine_wake(struct engine *e, int32_t lane)

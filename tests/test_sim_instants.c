@@ -125,7 +125,21 @@ END_TEST
 
 Suite *sim_instants_suite(void)
 {
-    Suite *s = suite_create("sim/sim, many at once");
+    /* Messages beside one another on a link, at equal rates: another makespan than in line (w1_known), and a known one. */
+START_TEST(fluid_links_of_the_mixed_pipeline_give_the_known_makespan)
+{
+    struct pipes_made *m = w1_make(arena, 64, 1024, true);
+    for (int32_t i = 0; i < m->program.n_links; i++) m->program.links[i].sharing = LINK_FLUID;
+    for (int32_t i = 0; i < m->program.n_stages; i++)
+        for (int32_t r = 0; r < m->program.stages[i].n_rings; r++)
+            m->program.stages[i].rings[r].count = PIPES_UNBOUND;
+    for (int32_t i = 0; i < m->program.n_channels; i++)
+        m->program.channels[i].receive_ahead = PIPES_UNBOUND;
+    ck_assert_int_eq(pipes_run(m, 1, false).makespan_ns, INT64_C(9143473284));
+}
+END_TEST
+
+Suite *s = suite_create("sim/sim, many at once");
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup_limited, teardown);
     tcase_add_loop_test(t, a_factor_that_is_none_is_refused, 0, N_SCALES);
@@ -134,6 +148,7 @@ Suite *sim_instants_suite(void)
     tcase_add_test(t, the_last_of_half_a_million_that_is_missing_is_named);
     tcase_add_test(t, a_program_without_calls_takes_no_time);
     tcase_add_test(t, more_steps_than_anybody_wants_end_where_they_repeat);
+    tcase_add_test(t, fluid_links_of_the_mixed_pipeline_give_the_known_makespan);
     suite_add_tcase(s, t);
     t = tcase_create("long");
     tcase_add_checked_fixture(t, setup, teardown);

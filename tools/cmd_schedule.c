@@ -17,7 +17,7 @@ struct asked {
     const char *activation, *released, *resident, *limit, *warmup;
     const char *csv, *trace;
     int64_t devices, microbatches, chunks;
-    bool split, v_shaped, fair, timeline;
+    bool split, v_shaped, fair, fluid, timeline;
 };
 static const char automatic[] = "zero-bubble";
 enum { MOST_STAGES = 1000000 };
@@ -214,8 +214,11 @@ static enum status show(struct arena *a, const struct asked *q, bool json, struc
     TRY(common_not_stdout(json, "--csv", q->csv, err));
     TRY(common_not_stdout(json, "--trace", q->trace, err));
     TRY(make(a, q, &s, &p, err));
-    TRY(pipeline_report(a, &s, &p, q->fair ? LINK_FAIR : LINK_FIFO, &r, &events,
-                        q->trace ? &trace : NULL, err));
+    TRY(pipeline_report(a, &s, &p,
+                        q->fluid  ? LINK_FLUID
+                        : q->fair ? LINK_FAIR
+                                  : LINK_FIFO,
+                        &r, &events, q->trace ? &trace : NULL, err));
     if (q->csv) TRY(write_csv(&s, q->csv, err));
     if (trace) TRY(trace_write(trace, q->trace, err));
     bool silent = (q->csv && !strcmp(q->csv, "-")) || (q->trace && !strcmp(q->trace, "-"));
@@ -276,6 +279,8 @@ enum status cmd_schedule(int argc, char **argv, struct error *err)
         TEXT("resident", resident, "SIZES", "what is always there, a device; none: 0"),
         TEXT("limit", limit, "SIZES", "memory of a device; none: no limit"),
         FLAG("fair", fair, "occupied links are shared fairly, not first come first served"),
+        FLAG("fluid", fluid,
+             "as fair, and messages from one stage to another share a link as well"),
         FLAG("timeline", timeline, "draw who does what when, a row a device"),
         TEXT("csv", csv, "FILE", "write the order in one cell, devices between bars; - for stdout"),
         TEXT("trace", trace, "FILE", "write the trace of the event loop, for musher plot"),

@@ -74,6 +74,11 @@ static enum status show_job(struct arena *a, const struct job *j, bool as_json, 
     return OK;
 }
 
+static const char *sharing_name(enum link_sharing s)
+{
+    return s == LINK_FLUID ? "fluid" : s == LINK_FAIR ? "fair" : "fifo";
+}
+
 static void show_cluster(const struct cluster *c, bool as_json)
 {
     if (as_json) {
@@ -109,7 +114,7 @@ static void show_cluster(const struct cluster *c, bool as_json)
                 json_put_null(&out, "bandwidth_Bps");
             json_put_double(&out, "latency_s", l->latency_s);
             json_put_text(&out, "duplex", l->half_duplex ? "half" : "full");
-            json_put_text(&out, "sharing", l->sharing == LINK_FAIR ? "fair" : "fifo");
+            json_put_text(&out, "sharing", sharing_name(l->sharing));
             json_close(&out);
         }
         json_close(&out);
@@ -135,7 +140,7 @@ static void show_cluster(const struct cluster *c, bool as_json)
                l->stated ? units_print_bytes_per_s(rate, l->bandwidth_Bps)
                          : "not stated: to be measured",
                units_print_ns(latency, ns_from_s(l->latency_s)), l->half_duplex ? "half" : "full",
-               l->sharing == LINK_FAIR ? "fair" : "fifo");
+               sharing_name(l->sharing));
     }
 }
 
