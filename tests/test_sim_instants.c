@@ -123,9 +123,7 @@ START_TEST(long_pipelines_end_when_they_are_known_to)
 }
 END_TEST
 
-Suite *sim_instants_suite(void)
-{
-    /* Messages beside one another on a link, at equal rates: another makespan than in line (w1_known), and a known one. */
+/* Messages beside one another on a link, at equal rates: another makespan than in line (w1_known), and a known one. */
 START_TEST(fluid_links_of_the_mixed_pipeline_give_the_known_makespan)
 {
     struct pipes_made *m = w1_make(arena, 64, 1024, true);
@@ -139,7 +137,9 @@ START_TEST(fluid_links_of_the_mixed_pipeline_give_the_known_makespan)
 }
 END_TEST
 
-Suite *s = suite_create("sim/sim, many at once");
+Suite *sim_instants_suite(void)
+{
+    Suite *s = suite_create("sim/sim, many at once");
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup_limited, teardown);
     tcase_add_loop_test(t, a_factor_that_is_none_is_refused, 0, N_SCALES);
