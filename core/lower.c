@@ -284,11 +284,7 @@ static const char *holders_text(const struct lowering *l, const struct lane_buil
     int32_t most = 0;
     for (int32_t c = 0; c < lane->n_stages; c++) {
         const struct program_stage *s = &l->p->stages[lane->stages[c]];
-        int32_t cards = s->cards > 1 ? s->cards : 1;
-        for (int i = 0; i < SLOT_CLASS_COUNT; i++)
-            bytes[i] += s->class_bytes[i] /
-                        (i == SLOT_PARAMETER || i == SLOT_GRADIENT || i == SLOT_STATE ? cards : 1);
-        bytes[SLOT_CLASS_COUNT] += s->buffer_bytes / cards;
+        for (int32_t i = 0; i <= SLOT_CLASS_COUNT; i++) bytes[i] += program_card_bytes(s, i);
         reserve = s->reserve_bytes;
         for (int32_t i = 0; i < s->n_rings; i++)
             most = s->rings[i].count > most ? s->rings[i].count : most;

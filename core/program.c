@@ -171,22 +171,38 @@ bool procedure_writes_ring(const struct program_stage *s, const struct procedure
     return false;
 }
 
+/* Of what cards share, up to a class and rounded up, less what comes before it: the parts add up to the whole. */
+int64_t program_card_bytes(const struct program_stage *s, int32_t class)
+{
+    static const int32_t shared[] = {SLOT_PARAMETER, SLOT_GRADIENT, SLOT_STATE, SLOT_CLASS_COUNT};
+    int64_t before = 0, cards = s->cards > 1 ? s->cards : 1;
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
+        int64_t own =
+            shared[i] == SLOT_CLASS_COUNT ? s->buffer_bytes : s->class_bytes[shared[i]];
+        if (shared[i] == class)
+            return (before + own + cards - 1) / cards - (before + cards - 1) / cards;
+        before += own;
+    }
+    return s->class_bytes[class];
+}
+
 int64_t program_stage_bytes(const struct program_stage *s)
 {
-    int64_t shared = s->buffer_bytes + s->class_bytes[SLOT_PARAMETER] +
-                     s->class_bytes[SLOT_GRADIENT] + s->class_bytes[SLOT_STATE];
-    if (s->cards > 1) shared = (shared + s->cards - 1) / s->cards;
-    return shared + s->class_bytes[SLOT_RING] + s->class_bytes[SLOT_SCRATCH] + s->reserve_bytes;
+    int64_t bytes = s->reserve_bytes;
+    for (int32_t i = 0; i <= SLOT_CLASS_COUNT; i++) bytes += program_card_bytes(s, i);
+    return bytes;
 }
 
 int64_t program_lane_bytes(const struct program *p, int32_t lane)
 {
-    int64_t bytes = 0;
-    for (int32_t i = 0; i < p->lanes[lane].n_stages; i++)
-        if (__builtin_add_overflow(bytes, program_stage_bytes(&p->stages[p->lanes[lane].stages[i]]),
-                                   &bytes))
+    int64_t bytes = 0, reserve = 0;
+    for (int32_t i = 0; i < p->lanes[lane].n_stages; i++) {
+        const struct program_stage *s = &p->stages[p->lanes[lane].stages[i]];
+        reserve = s->reserve_bytes; /* the card's, whatever stages share it */
+        if (__builtin_add_overflow(bytes, program_stage_bytes(s) - reserve, &bytes))
             return INT64_MAX;
-    return bytes;
+    }
+    return __builtin_add_overflow(bytes, reserve, &bytes) ? INT64_MAX : bytes;
 }
 
 bool program_stage_carries(const struct program_stage *s, int32_t slot)

@@ -67,7 +67,10 @@ static enum status price(const struct writer *w, const struct program_op *op, in
                          struct error *err)
 {
     double factor = 1;
-    TRY(cost_op(w->by->cost, w->p->devices[w->device].type_index, op, out_ns, err));
+    if (op->kind == OP_message)
+        TRY(cost_message(w->by->cost, w->p, op, out_ns, err));
+    else
+        TRY(cost_op(w->by->cost, w->p->devices[w->device].type_index, op, out_ns, err));
     if (w->by->scale && w->by->scale->device) factor *= w->by->scale->device[w->device];
     if (w->by->scale && w->by->scale->kind) factor *= w->by->scale->kind[op->kind];
     if (factor == 1) return OK;

@@ -115,14 +115,5 @@ enum status collective_way_cost(struct collective_ways *w, struct cost *k, int32
         return error_set(err, ERR_INPUT, "there is no link between %s and %s",
                          w->cluster->devices[from].name, w->cluster->devices[to].name);
     if (link < 0) return OK;
-    const struct program_link *l = &w->program.links[link];
-    if (!l->n_hops) return cost_link(k, link, out, err);
-    *out = (struct cost_link){0};
-    for (int32_t i = 0; i < l->n_hops; i++) {
-        struct cost_link hop;
-        TRY(cost_link(k, l->hop[i], &hop, err));
-        if (!i || hop.bandwidth_Bps < out->bandwidth_Bps) out->bandwidth_Bps = hop.bandwidth_Bps;
-        out->latency_ns += hop.latency_ns;
-    }
-    return OK;
+    return cost_way(k, &w->program.links[link], link, out, err);
 }

@@ -50,12 +50,25 @@ static void grow(struct cost *k)
             *find(k, old.entries[i].type - 1, old.entries[i].key) = old.entries[i];
 }
 
-/* A message that a compute stream carries takes what it would take on its link. */
-static enum status message_ns(struct cost *k, const struct program_op *op, int64_t *out_ns,
-                              struct error *err)
+enum status cost_way(struct cost *k, const struct program_link *l, int32_t index,
+                     struct cost_link *out, struct error *err)
+{
+    if (!l->n_hops) return cost_link(k, cost_link_index(k, index, l->name), out, err);
+    *out = (struct cost_link){.bandwidth_Bps = INFINITY};
+    for (int32_t i = 0; i < l->n_hops; i++) {
+        struct cost_link hop;
+        TRY(cost_link(k, l->hop[i], &hop, err));
+        out->bandwidth_Bps = fmin(out->bandwidth_Bps, hop.bandwidth_Bps);
+        out->latency_ns += hop.latency_ns;
+    }
+    return OK;
+}
+
+enum status cost_message(struct cost *k, const struct program *p, const struct program_op *op,
+                         int64_t *out_ns, struct error *err)
 {
     struct cost_link l;
-    TRY(cost_link(k, op->attrs.link, &l, err));
+    TRY(cost_way(k, &p->links[op->attrs.link], op->attrs.link, &l, err));
     int64_t bytes = shape_elements(&op->shapes.input[0]) * dtype_bytes(op->dtype);
     *out_ns = cost_occupancy_ns(&l, bytes) + l.latency_ns;
     return OK;
@@ -71,7 +84,7 @@ enum status cost_op(struct cost *k, int32_t type, const struct program_op *op, i
     }
     double seconds = 0;
     enum source source;
-    if (op->kind == OP_message) return message_ns(k, op, out_ns, err);
+    if (op->kind == OP_message) BUG("a message is priced with its program: cost_message");
     if (type < 0 || type >= k->cluster->n_types)
         return error_set(err, ERR_INPUT, "operator %s on unknown device type %" PRId32, op->name,
                          type);

@@ -23,10 +23,11 @@ void explain_memory_start(struct told *t)
     bool *meets = ARENA_ARRAY(t->arena, bool, (size_t)p->n_devices);
     int64_t *always = ARENA_ARRAY(t->arena, int64_t, (size_t)p->n_devices);
     t->alive = ARENA_ARRAY(t->arena, int64_t, 2 * 256 * (size_t)p->n_stages);
+    for (int32_t i = 0; i < p->n_devices; i++) always[i] = program_lane_bytes(p, i);
     for (int32_t i = 0; i < p->n_stages; i++) {
         const struct program_stage *s = &p->stages[i];
         int32_t lane = t->lane_of_stage[i];
-        always[lane] += program_stage_bytes(s) - s->class_bytes[SLOT_RING];
+        always[lane] -= s->class_bytes[SLOT_RING];
         for (int32_t r = 0; r < s->n_rings; r++) {
             const struct ring *g = &s->rings[r];
             bool message =
@@ -111,8 +112,8 @@ static void hold_stage(const struct told *t, struct explain *x, int32_t stage, i
                                                         "optimizer state", "", "scratch"};
     const struct program_stage *s = &t->program->stages[stage];
     for (int32_t c = 0; c < SLOT_CLASS_COUNT; c++)
-        if (c != SLOT_RING) hold(t, x, capacity, names[c], 1, s->class_bytes[c]);
-    hold(t, x, capacity, "staging of collectives", 1, s->buffer_bytes);
+        if (c != SLOT_RING) hold(t, x, capacity, names[c], 1, program_card_bytes(s, c));
+    hold(t, x, capacity, "staging of collectives", 1, program_card_bytes(s, SLOT_CLASS_COUNT));
     for (int32_t r = 0; r < s->n_rings; r++) {
         int64_t alive = count(t, stage, &s->rings[r], false, when_ns) -
                         count(t, stage, &s->rings[r], true, when_ns);
@@ -141,5 +142,8 @@ void explain_memory(const struct told *t, struct explain *x)
     for (int32_t s = 0; s < t->program->n_stages; s++)
         if (t->lane_of_stage[s] == x->fullest)
             hold_stage(t, x, s, t->result->devices[x->fullest].peak_ns, &capacity);
+    const struct lane *lane = &t->program->lanes[x->fullest];
+    if (lane->n_stages)
+        hold(t, x, &capacity, "reserve", 1, t->program->stages[lane->stages[0]].reserve_bytes);
     if (x->n_holders) qsort(x->holders, x->n_holders, sizeof *x->holders, by_size);
 }

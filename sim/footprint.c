@@ -101,7 +101,7 @@ static void hold_stage(struct arena *a, const struct program *p, int32_t device,
         [SLOT_PARAMETER] = 3, [SLOT_GRADIENT] = 2, [SLOT_STATE] = 1};
     for (int class = 0; class < SLOT_CLASS_COUNT; class ++) {
         const char *why = "";
-        int64_t bytes = s->class_bytes[class];
+        int64_t bytes = program_card_bytes(s, class);
         if (class == SLOT_RING) continue;
         if (from[class] && o->zero >= from[class] && o->shards > 1) {
             why = arena_printf(a, "%s divided over %" PRId32 " cards",
@@ -111,9 +111,10 @@ static void hold_stage(struct arena *a, const struct program *p, int32_t device,
         hold(f, class_names[class], bytes, why);
     }
     for (int32_t r = 0; r < s->n_rings; r++) hold_ring(a, p, device, s, &s->rings[r], f);
-    hold(f, "collective buffers", s->buffer_bytes, "the largest sum's part on its way");
+    hold(f, "collective buffers", program_card_bytes(s, SLOT_CLASS_COUNT),
+         "the largest sum's part on its way");
     if (o->zero >= 3 && o->shards > 1)
-        hold(f, "gathered parameters", 2 * largest_parameters(s),
+        hold(f, "gathered parameters", 2 * largest_parameters(s) / (s->cards > 1 ? s->cards : 1),
              "one operator's in use, the next one's on their way");
 }
 
@@ -127,7 +128,8 @@ enum status footprint_stages(struct arena *a, const struct program *p,
         return error_set(err, ERR_INPUT,
                          "shards: at least 1, a share between 0 and 1, a reserve of 0 or more");
     for (int32_t d = 0; d < p->n_devices; d++) {
-        size_t room = 2;
+        size_t room = 3;
+        int64_t reserve = 0;
         struct footprint *f = &out[d];
         *f = (struct footprint){.device = p->devices[d].name,
                                 .memory_bytes = p->devices[d].memory_bytes};
@@ -136,7 +138,11 @@ enum status footprint_stages(struct arena *a, const struct program *p,
                 room += SLOT_CLASS_COUNT + 3 + (size_t)p->stages[s].n_rings;
         f->holders = ARENA_ARRAY(a, struct footprint_holder, room);
         for (int32_t s = 0; s < p->n_stages; s++)
-            if (p->stages[s].device == d) hold_stage(a, p, d, &p->stages[s], o, f);
+            if (p->stages[s].device == d) {
+                hold_stage(a, p, d, &p->stages[s], o, f);
+                reserve = p->stages[s].reserve_bytes;
+            }
+        hold(f, "reserve", reserve, "of the cluster's device type");
         hold(f, "framework", o->reserve_bytes, "stated");
     }
     return OK;

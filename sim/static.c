@@ -4,6 +4,7 @@
 #include "core/arena.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 /* --- the pass --- */
@@ -187,6 +188,8 @@ enum status static_new(struct arena *a, const struct schedule *s, struct static_
 
 /* --- prices --- */
 
+#define MOST_SUM 4e18 /* of nanoseconds or bytes: less than half of what int64 holds */
+
 static int64_t fused_ns(const struct pipeline_stage *x)
 {
     return x->fused_ns ? x->fused_ns : x->input_ns + x->weight_ns;
@@ -201,6 +204,39 @@ static enum status check_stage(const struct pipeline_stage *x, int32_t v, struct
             return error_set(err, ERR_INPUT,
                              "stage %" PRId32 ": %s of %" PRId64 " ns: expected 0 … %" PRId64, v,
                              name[i], ns[i], PIPELINE_MOST_NS);
+    return OK;
+}
+
+/* Everything one after the other, and everything taken and nothing given back: no time and no memory of the schedule is
+ * more. In doubles, whose sums cannot overflow. */
+static enum status check_sums(const struct pipeline *p, const struct schedule *s, struct error *err)
+{
+    double ns = 0, most_bytes = 0;
+    for (int32_t v = 0; v < p->n_stages; v++) {
+        const struct pipeline_stage *x = &p->stages[v];
+        const struct pipeline_link *l = p->links && v + 1 < p->n_stages ? &p->links[v] : NULL;
+        ns += (double)x->forward_ns + (double)x->input_ns + (double)x->weight_ns +
+              (double)x->fused_ns;
+        for (int k = 0; l && k < 2; k++) ns += (double)l->occupancy_ns[k] + (double)l->latency_ns[k];
+    }
+    for (int32_t d = 0; d < p->n_devices; d++) {
+        double bytes = 0;
+        for (int32_t c = 0; c < s->n_chunks; c++) {
+            const struct pipeline_stage *x = &p->stages[s->stage[d * s->n_chunks + c]];
+            bytes += fabs((double)x->forward_bytes) + fabs((double)x->input_bytes) +
+                     fabs((double)x->weight_bytes);
+        }
+        bytes *= s->n_microbatches;
+        if (p->devices) bytes += fabs((double)p->devices[d].resident_bytes);
+        if (bytes > most_bytes) most_bytes = bytes;
+    }
+    if (ns * s->n_microbatches > MOST_SUM || most_bytes > MOST_SUM)
+        return error_set(err, ERR_INPUT,
+                         "the %s of all %" PRId32
+                         " microbatches add up to %.3g: expected at most %.3g",
+                         most_bytes > MOST_SUM ? "bytes of a device" : "nanoseconds",
+                         s->n_microbatches,
+                         most_bytes > MOST_SUM ? most_bytes : ns * s->n_microbatches, MOST_SUM);
     return OK;
 }
 
@@ -222,7 +258,7 @@ enum status pipeline_check(const struct pipeline *p, const struct schedule *s, s
                                  "link %" PRId32 ": %s of %" PRId64 " ns: expected 0 … %" PRId64, v,
                                  k < 2 ? "occupancy" : "latency", ns, PIPELINE_MOST_NS);
         }
-    return OK;
+    return check_sums(p, s, err);
 }
 
 /* Into the table of classes. false: a shared way is occupied. */

@@ -26,7 +26,8 @@
 struct arena;
 
 #define PIPELINE_NO_LIMIT INT64_MAX
-/* No time or occupancy is longer than this (about 11 days), so that sums over a schedule stay far inside int64. */
+/* No time or occupancy is longer than this (about 11 days); pipeline_check sees to it that sums over a schedule stay far
+ * inside int64. */
 #define PIPELINE_MOST_NS (INT64_C(1000000) * 1000000000)
 
 struct pipeline_stage {
@@ -51,7 +52,8 @@ struct pipeline {
     struct pipeline_link *links;     /* (n_stages - 1); NULL: transfers take no time */
     struct pipeline_device *devices; /* (n_devices); NULL: nothing resident, no limits */
 };
-/* ERR_INPUT: shape unlike the schedule's, a time that is negative or beyond PIPELINE_MOST_NS. */
+/* ERR_INPUT: shape unlike the schedule's; a time that is negative or beyond PIPELINE_MOST_NS; times of all microbatches that
+ * add up to more than 4e18 ns, or bytes of a device to more than 4e18. */
 MUST_CHECK enum status pipeline_check(const struct pipeline *p, const struct schedule *s,
                                       struct error *err);
 

@@ -89,6 +89,9 @@ START_TEST(the_turn_of_a_v_is_a_copy_and_its_ends_exchange_in_place)
     for (int32_t s = 0; s < 4; s++) ck_assert_int_ge(program_procedure(&p->stages[s], 'W', ""), 0);
     ck_assert_int_eq(program_lane_bytes(p, 0),
                      program_stage_bytes(&p->stages[0]) + program_stage_bytes(&p->stages[3]));
+    int64_t without = program_lane_bytes(p, 0);
+    p->stages[0].reserve_bytes = p->stages[3].reserve_bytes = 1000;
+    ck_assert_int_eq(program_lane_bytes(p, 0), without + 1000); /* a card has one */
 }
 END_TEST
 

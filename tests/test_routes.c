@@ -144,6 +144,23 @@ START_TEST(a_route_takes_as_long_as_one_link_of_its_least_bandwidth_and_all_its_
 }
 END_TEST
 
+/* The trunk alone does not overlap: compute streams wait for what the whole way takes. */
+START_TEST(a_route_that_the_streams_wait_for_is_priced_hop_by_hop)
+{
+    struct plan p = pipeline(2, 4);
+    with_switches(&p, true, 3e8);
+    int64_t meanwhile = iteration(&p, plans_lower(arena, &p, false));
+    p.cluster.links[2].blocking = true;
+    int64_t waited = iteration(&p, plans_lower(arena, &p, false));
+    struct plan q = pipeline(2, 4);
+    q.cluster.links[0].bandwidth_Bps = 3e8;
+    q.cluster.links[0].latency_s = 3e-6;
+    q.cluster.links[0].blocking = true;
+    ck_assert_int_eq(waited, iteration(&q, plans_lower(arena, &q, false)));
+    ck_assert_int_gt(waited, meanwhile);
+}
+END_TEST
+
 /* A ring of n over one switch: up and down of every device are used by one message at a time. */
 START_TEST(a_ring_over_a_switch_shares_nothing)
 {
@@ -186,6 +203,7 @@ Suite *routes_suite(void)
     tcase_add_test(t, routes_are_written_as_they_are_read);
     tcase_add_test(t, a_route_over_nothing_is_refused);
     tcase_add_test(t, a_route_takes_as_long_as_one_link_of_its_least_bandwidth_and_all_its_latency);
+    tcase_add_test(t, a_route_that_the_streams_wait_for_is_priced_hop_by_hop);
     tcase_add_test(t, a_ring_over_a_switch_shares_nothing);
     tcase_add_test(t, devices_without_a_way_are_named);
     suite_add_tcase(s, t);

@@ -405,6 +405,16 @@ START_TEST(prices_that_do_not_fit_are_refused)
     occupy(&p, 0, 0, -7);
     ck_assert_int_eq(pipeline_check(&p, &s, &err), ERR_INPUT);
     ck_assert(strstr(err.text, "link 0: latency of -7 ns"));
+    /* sums stay inside int64, those of memory too */
+    s.n_microbatches = 1000000;
+    p = equal(2, 1, PIPELINE_MOST_NS);
+    ck_assert_int_eq(pipeline_check(&p, &s, &err), ERR_INPUT);
+    ck_assert(strstr(err.text, "nanoseconds of all 1000000 microbatches add up to"));
+    p = equal(2, 1, 2);
+    p.stages[1].forward_bytes = (int64_t)1e13, p.stages[1].input_bytes = -(int64_t)1e13;
+    ck_assert_int_eq(pipeline_check(&p, &s, &err), ERR_INPUT);
+    ck_assert(strstr(err.text, "bytes of a device of all 1000000 microbatches add up to"));
+    s.n_microbatches = 2;
     p = equal(2, 1, 2);
     p.stages[0] = (struct pipeline_stage){1, 1, 1, 0, 5, -4, 0};
     int64_t ns;

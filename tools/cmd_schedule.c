@@ -24,25 +24,25 @@ enum { MOST_STAGES = 1000000 };
 
 /* --- lists: "1 ms | 2 ms", or one for all --- */
 
-enum unit { UNIT_NS, UNIT_BYTES, UNIT_COUNT };
+enum unit { UNIT_NS, UNIT_BYTES, UNIT_LIMIT, UNIT_COUNT };
 
 static enum status one_value(const char *option, const char *text, enum unit u, int64_t *out,
                              struct error *err)
 {
+    static const char *const expected[] = {
+        "a time of 0 s … 1e6 s, such as 1.5 ms", "a size such as 1.5 GiB",
+        "a size such as 1.5 GiB, or inf", "a whole number, 1 or more"};
     double v = -1;
     bool ok = u == UNIT_NS      ? units_parse_seconds(text, &v)
-              : u == UNIT_BYTES ? units_parse_bytes(text, &v)
-                                : units_parse_number(text, &v);
-    if (u == UNIT_BYTES && !strcmp(text, "inf")) {
+              : u == UNIT_COUNT ? units_parse_number(text, &v)
+                                : units_parse_bytes(text, &v);
+    if (u == UNIT_LIMIT && !strcmp(text, "inf")) {
         *out = PIPELINE_NO_LIMIT;
         return OK;
     }
     if (!ok || !(v >= 0) || v > 1e15 || (u == UNIT_NS && v > 1e6) ||
-        (u == UNIT_COUNT && (v < 1 || v != (double)(int32_t)v)))
-        return error_set(err, ERR_USAGE, "--%s: '%s': expected %s", option, text,
-                         u == UNIT_NS      ? "a time of 0 s … 1e6 s, such as 1.5 ms"
-                         : u == UNIT_BYTES ? "a size such as 1.5 GiB, or inf"
-                                           : "a whole number, 1 or more");
+        (u == UNIT_COUNT && (v < 1 || v > INT32_MAX || v != (double)(int32_t)v)))
+        return error_set(err, ERR_USAGE, "--%s: '%s': expected %s", option, text, expected[u]);
     *out = u == UNIT_NS ? ns_from_s(v) : (int64_t)v;
     return OK;
 }
@@ -89,13 +89,13 @@ static enum status read_pipeline(struct arena *a, const struct asked *q, int32_t
     TRY(values(a, "activation", q->activation, UNIT_BYTES, stages, 0, &taken, err));
     TRY(values(a, "released", q->released, UNIT_BYTES, stages, 0, &released, err));
     TRY(values(a, "resident", q->resident, UNIT_BYTES, devices, 0, &resident, err));
-    TRY(values(a, "limit", q->limit, UNIT_BYTES, devices, PIPELINE_NO_LIMIT, &limit, err));
+    TRY(values(a, "limit", q->limit, UNIT_LIMIT, devices, PIPELINE_NO_LIMIT, &limit, err));
     *p = (struct pipeline){.n_devices = devices, .n_stages = stages};
     p->stages = ARENA_ARRAY(a, struct pipeline_stage, (size_t)stages);
     p->links = ARENA_ARRAY(a, struct pipeline_link, (size_t)stages);
     p->devices = ARENA_ARRAY(a, struct pipeline_device, (size_t)devices);
     for (int32_t v = 0; v < stages; v++) {
-        if (taken[v] > (int64_t)1e15 || released[v] > taken[v])
+        if (released[v] > taken[v])
             return error_set(
                 err, ERR_USAGE,
                 "stage %" PRId32 ": --released gives back more than --activation takes", v);
@@ -163,6 +163,8 @@ static enum status make(struct arena *a, const struct asked *q, struct schedule 
 {
     enum schedule_kind kind;
     bool named = schedule_kind_parse(q->what, &kind, err) == OK;
+    if (!named && q->warmup)
+        return error_set(err, ERR_USAGE, "--warmup is for schedules by name (1F1B and its kin)");
     if (named || !strcmp(q->what, automatic)) {
         TRY(counts_given(q, err));
         int64_t own = named ? schedule_kind_chunks(kind) : 1;

@@ -220,7 +220,7 @@ static enum status feed(const struct request *q, const struct plan *plan,
     int64_t n = m->samples ? m->samples : 1;
     double load_s = 0;
     if (!q->load || !units_parse_seconds(q->load, &load_s) || !(load_s >= 0 && load_s <= 1e6))
-        return error_set(err, ERR_USAGE, "--loaders needs --load TIME, such as 30ms, up to 1e6 s");
+        return error_set(err, ERR_USAGE, "--loaders needs --load TIME, such as 30ms, 0 to 1e6 s");
     out->loading =
         (struct loading){.loaders = (int32_t)q->loaders,
                          .prefetch = (int32_t)(q->prefetch ? q->prefetch : 2 * q->loaders),
@@ -246,6 +246,8 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
         (q->runs.count || q->jitter_alone || q->model_error > 0 || q->straggler_share > 0))
         return error_set(err, ERR_USAGE,
                          "what is said of jitter, errors and stragglers needs --samples");
+    if (!q->loaders && (q->load || q->prefetch || q->load_cv > 0))
+        return error_set(err, ERR_USAGE, "what is said of loading data needs --loaders");
     TRY(common_not_stdout(as_json, "--trace", q->trace, err));
     TRY(common_plan(a, q->plan, &plan, err));
     if (plan.profile_id && !q->db)

@@ -169,6 +169,7 @@ refused "a program where a plan is wanted" 3 "a program" "$MUSHER" show even.kee
 edit job.yaml 's/microbatch: 1/microbatch: 1\nprecision: bf16/' j.yaml
 edit even.yaml 's/device: host,/device: host, tensor_parallel: 2,/' cards.yaml
 refused "a run of several cards a device" 3 "is simulated, never run" "$MUSHER" run cards.yaml --data text.txt --steps 1
+refused "loading without loaders" 2 "--loaders" "$MUSHER" simulate even.yaml --load 30ms
 refused "a reserve that is no size" 2 "--reserve" "$MUSHER" memory even.yaml --reserve many
 refused "bf16 on a host" 3 "fp32 and fp64" "$MUSHER" plan j.yaml team.yaml -o p
 "$MUSHER" simulate even.yaml --trace s.keep > /dev/null

@@ -53,6 +53,10 @@ done
 "$MUSHER" schedule 1f1b --devices 2 --microbatches 3 --trace s.trace > out 2> err && "$MUSHER" plot s.trace -o s.json 2>> err && [[ -s s.json ]] &&
     ok "a trace is drawn" || not_ok "a trace is drawn" "$(cat err)"
 
+says "times beyond int64" 3 "nanoseconds of all 1000000 microbatches" "$MUSHER" schedule 1f1b --devices 1 --microbatches 1000000 --forward 1e6s
+says "memory beyond int64" 3 "bytes of a device" "$MUSHER" schedule gpipe --devices 1 --microbatches 1000000 --activation 1e15
+says "no device holds without end" 2 "--resident: 'inf': expected a size" "$MUSHER" schedule gpipe --devices 1 --microbatches 1 --resident inf
+says "warm-ups of what has none" 2 "--warmup is for schedules by name" "$MUSHER" schedule zero-bubble --devices 2 --microbatches 2 --warmup 2
 printf 'F0 F1 B0 B1\nF0 B0 F1 B1 # the last\n' > lines.txt
 says "a file of lines" 0 "lines.txt: 2 devices, 2 microbatches" "$MUSHER" schedule lines.txt
 printf 'F0 B0 F1 B1|F0 F1 B0 B1\n' > stuck.txt
