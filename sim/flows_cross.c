@@ -6,9 +6,6 @@
 
 #include "core/arena.h"
 
-/* With few flows at once the search by routes is faster than keeping count for the other one. */
-enum { FEW = 64, MANY = 128 };
-
 static void remove_crossing(struct flows *f, struct flow_resource *x, int32_t i)
 {
     struct flow_resource *g = &f->resources[x->crossings[i].group];
@@ -49,7 +46,7 @@ void flows_cross(struct flows *f, int32_t route, int64_t n_flows)
 void flows_track(struct flows *f, int32_t resource)
 {
     struct flow_resource *x = &f->resources[resource];
-    bool wanted = f->many && (x->n_narrow > 0 || flows_contended(x));
+    bool wanted = x->n_narrow > 0 || flows_contended(x);
     if (wanted == x->tracked) return;
     x->tracked = wanted;
     while (!wanted && x->n_crossings) remove_crossing(f, x, x->n_crossings - 1);
@@ -57,17 +54,4 @@ void flows_track(struct flows *f, int32_t resource)
         const struct flow_route *r = &f->routes[x->users[i].route];
         if (r->group >= 0 && r->n_flows) add(f, resource, r->group, r->n_flows);
     }
-}
-
-void flows_track_all(struct flows *f)
-{
-    bool many = f->alive > (f->many ? FEW : MANY);
-    if (many == f->many) return;
-    f->many = many;
-    for (int32_t i = 0; i < f->n_routes && !many; i++) {
-        struct flow_route *r = &f->routes[i];
-        if (r->group >= 0) r->carried_Bpns = f->resources[r->group].level_Bpns * (double)r->n_flows;
-    }
-    for (int32_t i = 0; i < f->n_resources && !many; i++) flows_load(f, i);
-    for (int32_t i = 0; i < f->n_resources; i++) flows_track(f, i);
 }

@@ -1,5 +1,9 @@
 /* sim/flows_internal.h - the tables of sim/flows; for sim/flows*.c alone.
  *
+ * Two ways to keep the same rates. Few flows (f->many is false): every route that has flows holds a *seat*, one of 64, and
+ * sets of seats are one word (flows_few.c). Many flows: groups, as follows (flows_group.c, flows_share.c, flows_keep.c,
+ * flows_cross.c). flows_turn.c goes from one to the other.
+ *
  * A resource that is some route's bottleneck is a *group*: its members are those routes. served_bytes is what one flow of
  * the group would have been served since the group began, up to since_ns; a route's own count is served + offset.
  * Members are a heap by `key`: the group's count at which the route's next flow ends.
@@ -19,19 +23,25 @@ struct flow {
     int64_t owner;
 };
 
-struct flow_route {
+struct flow_store { /* room for flows; a route has one while it has flows */
+    struct flow *flows;
+    size_t capacity;
+};
+
+struct flow_route { /* what few flows need comes first: one line of the cache */
     int32_t n_resources;
+    int32_t seat; /* -1 */
     int32_t *resources;
+    double cap_Bpns; /* the least of its capacities: all its flows together never have more */
+    struct flow_store store; /* heap by (mark, seq) */
+    int32_t n_flows;
+    /* of many flows */
+    int32_t narrow; /* of its resources the one with the least capacity, the first among equals */
     int32_t
         *place; /* (n_resources): where it stands among the resource's routes, while it has flows */
-    int32_t narrow;  /* of its resources the one with the least capacity, the first among equals */
-    double cap_Bpns; /* that capacity: all its flows together never have more */
-    int32_t n_flows; /* flows[]: heap by (mark, seq) */
-    size_t capacity;
-    struct flow *flows;
-    int32_t group, at; /* -1: no level yet; its place in the group's heap */
+    int32_t group, at;   /* -1: no level yet; its place in the group's heap */
+    double before_bytes; /* what its flows were served before it had a group */
     double offset_bytes, key_bytes;
-    double carried_Bpns; /* all its flows together, as of the last search */
     /* of one search */
     int32_t n_bounding;
     int32_t *bounding; /* (n_bounding <= n_resources): those of its resources that are contended */
@@ -59,7 +69,6 @@ struct flow_reach { /* the same seen from the group */
 struct flow_resource {
     double capacity_Bpns;
     int64_t n_flows;
-    double load_Bpns;   /* where it is contended: sum of what its routes carried */
     double demand_Bpns; /* sum of the caps of its routes with flows: the most they can ask for */
     int32_t n_users, n_narrow; /* n_narrow: users whose narrowest resource it is */
     size_t user_capacity;
@@ -90,20 +99,74 @@ struct flow_bound { /* a resource in the heap of a search, by its share when it 
     int32_t resource;
 };
 
+/* --- few flows --- */
+
+enum {
+    FLOWS_SEATS = 64,
+    FLOWS_GATES = 64,
+    FLOWS_BLOCK = 4, /* seats whose ends are looked at together */
+    /* Beyond so many flows groups are faster, below so few seats; in between it stays as it is. */
+    FLOWS_MANY = 128,
+    FLOWS_FEW = 32
+};
+
+struct flow_seat {
+    uint64_t gates; /* those that its route crosses */
+    double n_flows; /* of the route, as what it is used for */
+    double level_Bpns, served_bytes, since_ns, mark_bytes;
+    double cap_Bpns; /* of one of its flows */
+    uint64_t seq;    /* of the first of its flows */
+    int32_t route;
+    int32_t gate; /* its bottleneck; -1: its own cap */
+    /* of one search */
+    double new_level;
+    int32_t new_gate;
+};
+
+/* A resource as few flows see it. One of which more is asked than it has is a *gate*: only gates can be the bottleneck of
+ * more than a lone route, so the search knows nothing else. */
+struct flow_door {
+    uint64_t users, members; /* seats on it; those that have their bottleneck here */
+    double demand_Bpns, n_flows;
+    double capacity_Bpns,
+        room_Bpns; /* room: the most that may be asked of it while it is no gate */
+    int32_t gate;  /* its number; -1 */
+    /* of one search */
+    double count, left_Bpns, share_Bpns;
+};
+
+struct flow_few {
+    uint64_t used, numbers;     /* seats and gates that are taken */
+    uint64_t changed;           /* seats that the next search begins with */
+    uint64_t due;               /* seats whose next flow ends in this instant, if rates stay */
+    double next_ns;             /* the next end of all, where no search is due */
+    bool full;                  /* more gates than there are numbers */
+    double end_ns[FLOWS_SEATS]; /* INFINITY: nobody's */
+    double least_ns[FLOWS_SEATS / FLOWS_BLOCK]; /* of the ends of a block */
+    struct flow_seat seats[FLOWS_SEATS];
+    int32_t resource[FLOWS_GATES]; /* that a gate is */
+};
+
 struct flows {
     struct arena *arena;
     int32_t n_resources, n_routes;
     size_t resource_capacity, route_capacity;
     struct flow_resource *resources;
+    struct flow_door *doors; /* (n_resources) */
     struct flow_route *routes;
+    struct flow_store
+        *spare; /* of routes that have no flows any more; the last one is taken first */
+    int32_t n_spare;
     int64_t alive;
     double now_ns;
     uint64_t starts, search;
-    bool many; /* crossings are kept and flows_keep is asked */
+    bool stale; /* rates are to be found again */
+    bool many;
+    bool wide; /* so many resources are contended that groups stay for good */
+    struct flow_few few;
     /* groups by their next end: heap of resources */
     int32_t *ends, n_ends;
     /* what has changed since rates were found */
-    bool stale;
     int32_t *dirty, n_dirty; /* groups that lost or got a flow */
     int32_t *fresh, n_fresh; /* routes that got a flow */
     /* of one search */
@@ -113,30 +176,51 @@ struct flows {
     int32_t n_bounds;
 };
 
+#define FLOWS_SAME (1 + 1e-12) /* levels that differ by less are one: noise of the sums */
+
 /* More than it has is asked of it, so it may be somebody's bottleneck beside being the narrowest of a lone route. The
  * margin is the noise of adding and subtracting caps. */
 static inline bool flows_contended(const struct flow_resource *r)
 {
-    return r->demand_Bpns > r->capacity_Bpns * (1 + 1e-12);
+    return r->demand_Bpns > r->capacity_Bpns * FLOWS_SAME;
 }
+static inline int32_t flows_lowest(uint64_t set) { return (int32_t)__builtin_ctzll(set); }
+static inline uint64_t flows_bit(int32_t i) { return UINT64_C(1) << i; }
 static inline double flows_served(const struct flow_resource *r, double now_ns)
 {
     return r->served_bytes + r->level_Bpns * (now_ns - r->since_ns);
 }
 
+/* flows.c: flows of a route */
+void flows_push(struct flows *f, int32_t route, double mark_bytes, int64_t owner);
+struct flow flows_pop(struct flows *f, int32_t route);
+
+/* flows_few.c. A start needs a free seat where the route has none; after it, few.full tells whether it was one too many. */
+void flows_few_start(struct flows *f, int32_t route, double bytes, int64_t owner);
+bool flows_few_end(struct flows *f, double limit_ns, struct flow_end *out);
+void flows_few_share(struct flows *f);
+/* A route takes a seat; served_bytes: the count that the marks of its flows are relative to. */
+void flows_sit(struct flows *f, int32_t route, double served_bytes);
+double flows_stand(struct flows *f, int32_t route); /* and leaves it; its count */
+
+/* flows_turn.c */
+void flows_to_many(struct flows *f);
+void flows_to_few(struct flows *f); /* where they are few by now */
+
 /* flows_cross.c: crossings of one route, or of all routes of one resource */
 void flows_cross(struct flows *f, int32_t route, int64_t n_flows); /* more, or less, in its group */
 void flows_track(struct flows *f, int32_t resource); /* begins or ends, as its users ask for it */
-void flows_track_all(struct flows *f);               /* as the number of flows asks for it */
 
-/* flows_share.c: the load of one resource, added up anew. */
-void flows_load(struct flows *f, int32_t resource);
-
-/* flows.c: groups */
+/* flows_group.c: groups, and starts and ends of many flows */
 void flows_join_group(struct flows *f, int32_t route, int32_t resource);
 void flows_leave_group(struct flows *f, int32_t route);
-void flows_new_key(struct flows *f, int32_t route); /* its next flow is another one */
 void flows_new_end(struct flows *f, int32_t resource);
+double flows_count(const struct flows *f, int32_t route); /* what one of its flows was served */
+void flows_link(struct flows *f,
+                int32_t route); /* a route that has flows now; it gets rates in the next search */
+void flows_unlink(struct flows *f, int32_t route);
+void flows_many_start(struct flows *f, int32_t route, double bytes, int64_t owner);
+bool flows_many_end(struct flows *f, double limit_ns, struct flow_end *out);
 /* flows_share.c: rates of everything that the changes since the last search can have reached. */
 void flows_share(struct flows *f);
 /* flows_keep.c: the same where all bottlenecks may stay as they are; false (and no level changed) where not. */

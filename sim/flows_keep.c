@@ -10,7 +10,6 @@
 #include "sim/flows_internal.h"
 
 enum { GROUPS_MOST = 64 }; /* beyond that the search by routes is as good */
-#define SAME (1 + 1e-12)
 
 struct keeping {
     struct flows *f;
@@ -139,12 +138,13 @@ static bool holds(struct keeping *k)
     for (int32_t i = 0; i < k->n; i++) {
         struct flow_resource *g = &f->resources[k->groups[i]];
         for (int32_t j = 0; j < g->n_crossings; j++)
-            if (f->resources[g->crossings[j].group].new_level > g->new_level * SAME) return false;
+            if (f->resources[g->crossings[j].group].new_level > g->new_level * FLOWS_SAME)
+                return false;
         for (int32_t j = 0; j < g->n_reach; j++) {
             struct flow_resource *x = &f->resources[g->reach[j].resource];
             if (x->touched == f->search) continue;
             x->touched = f->search;
-            if (load_of(f, x, -1) > x->capacity_Bpns * SAME) return false;
+            if (load_of(f, x, -1) > x->capacity_Bpns * FLOWS_SAME) return false;
         }
     }
     return true;

@@ -1,4 +1,4 @@
-/* The search for rates after something has changed.
+/* Many flows: the search for rates after something has changed.
  *
  * Which rates can change? A group's level depends on what is left to it by routes that cross it and have less elsewhere.
  * So a change of a group reaches the routes of the group, and through them the groups on their ways: these have levels at
@@ -19,11 +19,7 @@
  */
 #include "sim/flows_internal.h"
 
-enum {
-    SCAN_MOST = 24,   /* so many bounds are scanned, more are kept as a heap */
-    LOAD_EVERY = 1024 /* searches: loads are added up anew, so that no noise gathers in them */
-};
-#define SAME (1 + 1e-12) /* levels that differ by less are one: noise of the sums */
+enum { SCAN_MOST = 24 }; /* so many bounds are scanned, more are kept as a heap */
 
 static void take_route(struct flows *f, int32_t route)
 {
@@ -151,50 +147,22 @@ static double left_by_others(const struct flows *f, const struct flow_resource *
     return left;
 }
 
-void flows_load(struct flows *f, int32_t resource)
-{
-    struct flow_resource *x = &f->resources[resource];
-    x->load_Bpns = 0;
-    for (int32_t i = 0; i < x->n_users; i++)
-        x->load_Bpns += f->routes[x->users[i].route].carried_Bpns;
-}
-
-/* left_Bpns has what the taken routes carried so far; less than all that it carries where others cross it too. With many
- * flows levels change without anybody looking at routes, and what they carried is not known. */
-static void find_left(struct flows *f, int32_t resource)
-{
-    struct flow_resource *x = &f->resources[resource];
-    if (x->count == x->n_flows) {
-        x->left_Bpns = x->capacity_Bpns;
-    } else if (f->many) {
-        x->left_Bpns = left_by_others(f, x);
-    } else {
-        if (f->search % LOAD_EVERY == 0) flows_load(f, resource);
-        x->left_Bpns += x->capacity_Bpns - x->load_Bpns;
-    }
-}
-
 static double prepare(struct flows *f)
 {
     double least_cap = INFINITY;
-    for (int32_t i = 0; i < f->n_touched; i++) {
-        f->resources[f->touched[i]].count = 0;
-        f->resources[f->touched[i]].left_Bpns = 0;
-    }
+    for (int32_t i = 0; i < f->n_touched; i++) f->resources[f->touched[i]].count = 0;
     for (int32_t i = 0; i < f->n_taken; i++) {
         struct flow_route *r = &f->routes[f->taken[i]];
         r->new_group = -1;
         r->new_level = r->cap_Bpns / (double)r->n_flows;
         if (r->new_level < least_cap) least_cap = r->new_level;
-        for (int32_t k = 0; k < r->n_bounding; k++) {
+        for (int32_t k = 0; k < r->n_bounding; k++)
             f->resources[r->bounding[k]].count += r->n_flows;
-            f->resources[r->bounding[k]].left_Bpns += r->carried_Bpns;
-        }
     }
     f->n_bounds = f->n_touched;
     for (int32_t i = 0; i < f->n_touched; i++) {
         struct flow_resource *x = &f->resources[f->touched[i]];
-        find_left(f, f->touched[i]);
+        x->left_Bpns = x->count == x->n_flows ? x->capacity_Bpns : left_by_others(f, x);
         new_share(x);
         f->bounds[i] = (struct flow_bound){x->share_Bpns, f->touched[i]};
     }
@@ -240,7 +208,7 @@ static bool settle_bottleneck(struct flows *f, int32_t resource, int32_t *unsett
     for (int32_t i = 0; i < x->n_users; i++) {
         struct flow_route *r = &f->routes[x->users[i].route];
         if (r->taken != f->search) {
-            if (f->resources[r->group].level_Bpns > level * SAME)
+            if (f->resources[r->group].level_Bpns > level * FLOWS_SAME)
                 take_route(f, x->users[i].route), more = true;
         } else if (r->new_group < 0) {
             settle(f, r, level, resource), --*unsettled;
@@ -268,19 +236,11 @@ static bool fill(struct flows *f)
     return true;
 }
 
-static void carry(struct flows *f, struct flow_route *r)
-{
-    double carried = r->new_level * (double)r->n_flows, more = carried - r->carried_Bpns;
-    r->carried_Bpns = carried;
-    for (int32_t k = 0; k < r->n_bounding; k++) f->resources[r->bounding[k]].load_Bpns += more;
-}
-
 static void commit(struct flows *f)
 {
     for (int32_t i = 0; i < f->n_taken; i++) {
         struct flow_route *r = &f->routes[f->taken[i]];
         struct flow_resource *g = &f->resources[r->new_group];
-        if (!f->many) carry(f, r);
         if (r->group != r->new_group) flows_join_group(f, f->taken[i], r->new_group);
         g->level_Bpns = g->new_level = r->new_level;
         g->changed = true;
@@ -295,9 +255,7 @@ static void commit(struct flows *f)
 
 void flows_share(struct flows *f)
 {
-    f->stale = false;
-    flows_track_all(f);
-    if (f->many && flows_keep(f)) return;
+    if (flows_keep(f)) return;
     begin(f);
     if (!f->n_taken) return;
     while (!fill(f)) {

@@ -71,6 +71,26 @@ START_TEST(a_flow_without_bytes_ends_when_it_starts)
 }
 END_TEST
 
+START_TEST(routes_may_share_more_resources_than_a_word_has_bits)
+{
+    /* Three routes over the same 100 resources of 1 B/ns; 100, 200 and 300 bytes: thirds until 300, halves until 500. */
+    enum { LINKS = 100 };
+    struct flows *f = flows_new(arena);
+    int32_t link[LINKS], route[3];
+    for (int i = 0; i < LINKS; i++) link[i] = resource(f, 1e9);
+    for (int i = 0; i < 3; i++) route[i] = flows_route(f, link, LINKS);
+    for (int again = 0; again < 2; again++) {
+        struct flow_end e;
+        for (int i = 0; i < 3; i++) flows_start(f, again * 600, route[i], 100 * (i + 1), i);
+        const double end[3] = {300, 500, 600};
+        for (int i = 0; i < 3; i++) {
+            ck_assert(flows_end(f, INFINITY, &e) && e.owner == i);
+            ck_assert_double_eq_tol(e.end_ns, again * 600 + end[i], 1e-9);
+        }
+    }
+}
+END_TEST
+
 START_TEST(a_resource_named_twice_counts_once)
 {
     struct flows *f = flows_new(arena);
@@ -120,7 +140,15 @@ END_TEST
 
 /* --- the referee: capacities, routes as sets of resources, rates by filling from nothing --- */
 
-enum { RESOURCES = 40, ROUTES = 60, WAYS = 6, FLOWS = 400 };
+enum { RESOURCES = 120, ROUTES = 160, WAYS = 30, FLOWS = 400 };
+
+/* The most of everything. Large: more routes have flows, and more resources are contended, than the words of few flows
+ * have bits, so that there and back is gone too. */
+struct size {
+    int32_t resources, routes, ways;
+};
+static const struct size small = {40, 60, 6}, many_routes = {RESOURCES, ROUTES, 6},
+                         long_routes = {RESOURCES, ROUTES, WAYS};
 
 struct referee {
     int32_t n_resources, n_routes;
@@ -169,17 +197,19 @@ static int32_t draw(struct draws *d, int32_t n)
     return (int32_t)rng_below(d->seed, 7, d->n++, (uint64_t)n);
 }
 
-static void make_network(struct draws *d, struct referee *x, struct flows *f, int32_t *route)
+static void make_network(struct draws *d, struct size most, struct referee *x, struct flows *f,
+                         int32_t *route)
 {
     static const double speeds[] = {1e9, 1e9, 2e9, 3e9, 12.5e9, 7.7e8, 4e10};
-    *x = (struct referee){.n_resources = 1 + draw(d, RESOURCES), .n_routes = 1 + draw(d, ROUTES)};
+    *x = (struct referee){.n_resources = 1 + draw(d, most.resources),
+                          .n_routes = 1 + draw(d, most.routes)};
     for (int32_t r = 0; r < x->n_resources; r++) {
         x->capacity[r] = speeds[draw(d, sizeof speeds / sizeof *speeds)];
         if (draw(d, 2)) x->capacity[r] *= 1 + 0.001 * draw(d, 999);
         resource(f, x->capacity[r]);
     }
     for (int32_t i = 0; i < x->n_routes; i++) {
-        x->n_ways[i] = 1 + draw(d, WAYS);
+        x->n_ways[i] = 1 + draw(d, most.ways);
         for (int32_t k = 0; k < x->n_ways[i]; k++) x->way[i][k] = draw(d, x->n_resources);
         route[i] = flows_route(f, x->way[i], x->n_ways[i]);
     }
@@ -197,14 +227,14 @@ static void compare(struct referee *x, struct flows *f, const int32_t *route, ui
 }
 
 /* What was started and has not ended has exactly so much left; ends come in order of time. */
-static void play(uint64_t seed)
+static void play(uint64_t seed, struct size most)
 {
     struct draws d = {seed, 0};
     struct referee x;
     struct flows *f = flows_new(arena);
     int32_t route[ROUTES], n = 1 + draw(&d, draw(&d, 4) ? 40 : FLOWS);
     double now = 0;
-    make_network(&d, &x, f, route);
+    make_network(&d, most, &x, f, route);
     for (int32_t started = 0; started < n || flows_alive(f);) {
         struct flow_end e;
         if (started < n && (draw(&d, 5) || !flows_alive(f))) {
@@ -219,7 +249,7 @@ static void play(uint64_t seed)
             now = e.end_ns;
             x.live[e.owner]--;
         }
-        if (!draw(&d, 4)) compare(&x, f, route, seed);
+        if (!draw(&d, most.resources / 10)) compare(&x, f, route, seed);
     }
     compare(&x, f, route, seed);
 }
@@ -228,7 +258,18 @@ START_TEST(rates_are_those_of_naive_filling_on_random_sets_of_flows)
 {
     uint64_t n = test_long() ? 10000 : 300;
     for (uint64_t seed = 0; seed < n; seed++) {
-        play(seed);
+        play(seed, small);
+        arena_reset(arena);
+    }
+}
+END_TEST
+
+START_TEST(rates_are_those_of_naive_filling_where_flows_turn_from_few_to_many_and_back)
+{
+    uint64_t n = test_long() ? 200 : 16;
+    for (uint64_t seed = 2000000; seed < 2000000 + n; seed++) {
+        play(seed, many_routes);
+        play(seed, long_routes);
         arena_reset(arena);
     }
 }
@@ -243,7 +284,7 @@ START_TEST(ends_are_those_of_a_naive_fluid)
         struct flows *f = flows_new(arena);
         int32_t route[ROUTES], to[FLOWS], n = 1 + draw(&d, 80);
         double left[FLOWS], end[FLOWS], now = 0;
-        make_network(&d, &x, f, route);
+        make_network(&d, small, &x, f, route);
         for (int32_t i = 0; i < n; i++) {
             x.live[to[i] = draw(&d, x.n_routes)]++;
             flows_start(f, 0, route[to[i]], left[i] = 1 + draw(&d, 1000000), i);
@@ -443,10 +484,12 @@ Suite *flows_suite(void)
     tcase_add_test(t, flows_of_one_resource_share_it_equally);
     tcase_add_test(t, a_long_flow_gets_the_share_of_its_fullest_link);
     tcase_add_test(t, a_flow_without_bytes_ends_when_it_starts);
+    tcase_add_test(t, routes_may_share_more_resources_than_a_word_has_bits);
     tcase_add_test(t, a_resource_named_twice_counts_once);
     tcase_add_test(t, a_capacity_that_is_no_capacity_is_refused);
     tcase_add_test(t, another_origin_changes_nothing_but_the_numbers);
     tcase_add_test(t, rates_are_those_of_naive_filling_on_random_sets_of_flows);
+    tcase_add_test(t, rates_are_those_of_naive_filling_where_flows_turn_from_few_to_many_and_back);
     tcase_add_test(t, ends_are_those_of_a_naive_fluid);
     tcase_add_test(t, w2_ends_when_it_is_known_to);
     tcase_add_test(t, w1h_by_fluid_sharing_ends_when_it_is_known_to);
