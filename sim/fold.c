@@ -19,7 +19,7 @@ struct folding {
     struct fold *out;
     int32_t *lane_of_stage, *chunk_of_stage; /* (n_stages) */
     int32_t *users;                          /* (n_links, 2) */
-    int32_t *user; /* (n_links, 2) lane whose sums were counted last; -1 */
+    int32_t *user; /* (n_links, 2) lane whose sums were counted last, + 1 */
     struct cost *cost;
     uint64_t *link_colour;   /* (n_links) by what they cost */
     uint64_t *colour, *next; /* (n_devices) */
@@ -94,9 +94,8 @@ static uint64_t hash_link(struct folding *f, int32_t link, uint64_t h)
 {
     const struct program_link *l = &f->p->links[link];
     struct cost_link c;
-    struct error none = {0};
     int32_t index = cost_link_index(f->cost, link, l->name);
-    if (index < 0 || cost_link(f->cost, index, &c, &none) != OK) return hash_text(h, l->name);
+    if (index < 0 || cost_link(f->cost, index, &c, NULL) != OK) return hash_text(h, l->name);
     h = mix(mix_double(h, c.bandwidth_Bps), (uint64_t)c.latency_ns);
     for (int32_t i = 0; c.curve && i < c.curve->n_points; i++)
         h = mix_double(mix_double(h, c.curve->points[i].bytes), c.curve->points[i].Bps);
@@ -136,8 +135,8 @@ static void use(struct folding *f, int32_t link, int32_t direction)
 static void use_for_sum(struct folding *f, int32_t lane, int32_t link, int32_t direction)
 {
     int32_t *last = &f->user[users_of(f, link, direction) - f->users];
-    if (*last == lane && !f->p->links[link].n_hops) return;
-    *last = lane;
+    if (*last == lane + 1 && !f->p->links[link].n_hops) return;
+    *last = lane + 1;
     use(f, link, direction);
 }
 
@@ -189,14 +188,6 @@ static void pin_contended(struct folding *f)
 
 /* --- numbers of instructions --- */
 
-static void number_group(struct folding *f, int32_t group, int32_t stage, int64_t at)
-{
-    const struct group *g = &f->p->groups[group];
-    int64_t *of = &f->member_at[f->first_member[group]];
-    for (int32_t m = 0; m < g->n_members; m++)
-        if (g->members[m].stage == stage && of[m] < 0) of[m] = at;
-}
-
 static void number_lane(struct folding *f, int32_t lane)
 {
     const struct program *p = f->p;
@@ -207,13 +198,13 @@ static void number_lane(struct folding *f, int32_t lane)
         for (int32_t q = 0; q < x->n_procedures; q++)
             for (int32_t k = 0; k < x->procedures[q].n_instrs; k++, n++) {
                 const struct instr *in = &x->procedures[q].instrs[k];
-                int64_t *at = in->kind == INSTR_SEND      ? &f->sent_at[in->arg]
-                              : in->kind == INSTR_RECEIVE ? &f->received_at[in->arg]
-                                                          : NULL;
-                if (at && *at < 0) *at = n;
+                int64_t *at = in->kind == INSTR_SEND ? f->sent_at : f->received_at;
+                if (names_channel(in->kind) && at[in->arg] < 0) at[in->arg] = n;
                 if (!names_group(in->kind) || in->arg == last) continue;
-                number_group(f, in->arg, stage, n);
-                last = in->arg;
+                const struct group *g = &p->groups[last = in->arg];
+                at = &f->member_at[f->first_member[last]];
+                for (int32_t m = 0; m < g->n_members; m++)
+                    if (g->members[m].stage == stage && at[m] < 0) at[m] = n;
             }
     }
 }
@@ -227,11 +218,9 @@ static void number(struct folding *f)
         f->first_member[i] = n_members;
         n_members += p->groups[i].n_members;
     }
-    f->sent_at = ARENA_ARRAY(f->a, int64_t, (size_t)p->n_channels);
-    f->received_at = ARENA_ARRAY(f->a, int64_t, (size_t)p->n_channels);
-    f->member_at = ARENA_ARRAY(f->a, int64_t, (size_t)n_members);
-    for (int32_t i = 0; i < p->n_channels; i++) f->sent_at[i] = f->received_at[i] = -1;
-    for (int32_t i = 0; i < n_members; i++) f->member_at[i] = -1;
+    int64_t *at = ARENA_ARRAY(f->a, int64_t, 2 * (size_t)p->n_channels + (size_t)n_members);
+    memset(at, -1, (2 * (size_t)p->n_channels + (size_t)n_members) * sizeof *at);
+    f->sent_at = at, f->received_at = at + p->n_channels, f->member_at = at + 2 * p->n_channels;
     for (int32_t i = 0; i < p->n_devices; i++) number_lane(f, i);
 }
 
@@ -347,12 +336,10 @@ static int32_t name(struct folding *f, uint64_t key, int32_t *count)
     }
 }
 
-static void clear_names(struct folding *f) { memset(f->names, 0, f->n_names * sizeof *f->names); }
-
 static int32_t count_colours(struct folding *f)
 {
     int32_t n = 0, *first = ARENA_ARRAY(f->a, int32_t, (size_t)f->p->n_devices);
-    clear_names(f);
+    memset(f->names, 0, f->n_names * sizeof *f->names);
     for (int32_t i = 0; i < f->p->n_devices; i++) {
         int32_t before = n, c = name(f, f->colour[i], &n);
         if (n > before) first[c] = i;
@@ -373,16 +360,13 @@ static uint64_t channel_key(const struct folding *f, int32_t channel)
 static uint64_t group_key(const struct folding *f, int32_t group)
 {
     const struct group *g = &f->p->groups[group];
-    uint64_t least = member_colour(f, g, 0);
-    int64_t at = places(f, g)[0];
+    int32_t least = 0;
     for (int32_t m = 1; m < g->n_members; m++)
-        if (member_colour(f, g, m) < least) {
-            least = member_colour(f, g, m);
-            at = places(f, g)[m];
-        }
+        if (member_colour(f, g, m) < member_colour(f, g, least)) least = m;
+    int64_t at = places(f, g)[least];
     /* Nobody of that colour comes: the group itself. */
-    if (at < 0) return mix(mix(5, 1), (uint64_t)group);
-    return mix(mix(4, least), (uint64_t)at);
+    return at < 0 ? mix(mix(5, 1), (uint64_t)group)
+                  : mix(mix(4, member_colour(f, g, least)), (uint64_t)at);
 }
 
 /* --- the quotient --- */
@@ -471,7 +455,7 @@ static void make_program(struct folding *f)
         }
         q->devices[q->n_devices++] = p->devices[i];
     }
-    clear_names(f);
+    memset(f->names, 0, f->n_names * sizeof *f->names);
     for (int32_t s = 0; s < q->n_stages; s++)
         fold_stage(f, &q->stages[s], &q->n_channels, &q->n_groups, channel_of, group_of);
     q->channels = ARENA_ARRAY(f->a, struct channel, (size_t)q->n_channels);
@@ -499,19 +483,15 @@ void fold_make(struct arena *a, const struct program *p, struct cost *k,
     f.users = ARENA_ARRAY(a, int32_t, 2 * (size_t)p->n_links);
     f.colour = ARENA_ARRAY(a, uint64_t, n), f.next = ARENA_ARRAY(a, uint64_t, n);
     f.user = ARENA_ARRAY(a, int32_t, 2 * (size_t)p->n_links);
-    for (int32_t i = 0; i < 2 * p->n_links; i++) f.user[i] = -1;
     f.link_colour = ARENA_ARRAY(a, uint64_t, (size_t)p->n_links);
-    f.rep = ARENA_ARRAY(a, int32_t, n);
-    f.pinned = ARENA_ARRAY(a, bool, n);
+    f.rep = ARENA_ARRAY(a, int32_t, n), f.pinned = ARENA_ARRAY(a, bool, n);
     out->of = ARENA_ARRAY(a, int32_t, n);
     for (int32_t i = 0; i < p->n_devices; i++)
         for (int32_t c = 0; c < p->lanes[i].n_stages; c++) {
             f.lane_of_stage[p->lanes[i].stages[c]] = i;
             f.chunk_of_stage[p->lanes[i].stages[c]] = c;
         }
-    count_users(&f);
-    colour_links(&f);
-    number(&f);
+    count_users(&f), colour_links(&f), number(&f);
     first_colours(&f);
     pin_contended(&f);
     do refine(&f);
