@@ -63,23 +63,59 @@ static int64_t dead_bytes(const struct program_stage *s, char letter)
     return bytes;
 }
 
+static enum status stretch(const struct writer *w, const struct program_op *op, double factor,
+                           int64_t *ns, struct error *err)
+{
+    if (factor == 1) return OK;
+    double longer = (double)*ns * factor;
+    if (!(longer >= 0 && longer <= (double)COST_MOST_NS))
+        return error_set(err, ERR_INPUT, "operator %s cannot take %g times as long on %s", op->name,
+                         factor, w->p->devices[w->device].name);
+    *ns = (int64_t)llround(longer);
+    return OK;
+}
+
+/* A message that the compute stream carries: over its slowest link, and all latencies of its way. It is its links' time,
+ * whatever the device's speed. */
+static enum status price_message(const struct writer *w, const struct program_op *op,
+                                 int64_t *out_ns, struct error *err)
+{
+    int32_t link = op->attrs.link;
+    if (link < 0 || link >= w->p->n_links)
+        return error_set(err, ERR_INPUT, "operator %s: unknown link %d", op->name, (int)link);
+    const struct program_link *l = &w->p->links[link];
+    int64_t bytes = shape_elements(&op->shapes.input[0]) * dtype_bytes(op->dtype), slowest = 0;
+    *out_ns = 0;
+    for (int32_t i = 0; i < (l->n_hops ? l->n_hops : 1); i++) {
+        int32_t hop = l->n_hops ? l->hop[i] : link;
+        int32_t index = cost_link_index(w->by->cost, hop, w->p->links[hop].name);
+        double factor = w->by->scale && w->by->scale->link ? w->by->scale->link[hop] : 1;
+        struct cost_link c;
+        TRY(cost_link(w->by->cost, index, &c, err));
+        int64_t ns = cost_occupancy_ns(&c, bytes);
+        TRY(stretch(w, op, factor, &ns, err));
+        TRY(stretch(w, op, factor, &c.latency_ns, err));
+        if (ns > slowest) slowest = ns;
+        *out_ns += c.latency_ns;
+        if (*out_ns > COST_MOST_NS)
+            return error_set(err, ERR_INPUT,
+                             "route %s: its latencies add up to more than ten years", l->name);
+    }
+    *out_ns += slowest;
+    return OK;
+}
+
 static enum status price(const struct writer *w, const struct program_op *op, int64_t *out_ns,
                          struct error *err)
 {
-    double factor = 1;
-    if (op->kind == OP_message)
-        TRY(cost_message(w->by->cost, w->p, op, out_ns, err));
-    else
-        TRY(cost_op(w->by->cost, w->p->devices[w->device].type_index, op, out_ns, err));
-    if (w->by->scale && w->by->scale->device) factor *= w->by->scale->device[w->device];
-    if (w->by->scale && w->by->scale->kind) factor *= w->by->scale->kind[op->kind];
-    if (factor == 1) return OK;
-    double ns = (double)*out_ns * factor;
-    if (!(ns >= 0 && ns <= (double)COST_MOST_NS))
-        return error_set(err, ERR_INPUT, "operator %s cannot take %g times as long on %s", op->name,
-                         factor, w->p->devices[w->device].name);
-    *out_ns = (int64_t)llround(ns);
-    return OK;
+    const struct sim_scale *s = w->by->scale;
+    double kind = s && s->kind ? s->kind[op->kind] : 1;
+    if (op->kind == OP_message) {
+        TRY(price_message(w, op, out_ns, err));
+        return stretch(w, op, kind, out_ns, err);
+    }
+    TRY(cost_op(w->by->cost, w->p->devices[w->device].type_index, op, out_ns, err));
+    return stretch(w, op, kind * (s && s->device ? s->device[w->device] : 1), out_ns, err);
 }
 
 static enum status put_operator(struct writer *w, struct code_procedure *out, int32_t index,

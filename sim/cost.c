@@ -64,16 +64,6 @@ enum status cost_way(struct cost *k, const struct program_link *l, int32_t index
     return OK;
 }
 
-enum status cost_message(struct cost *k, const struct program *p, const struct program_op *op,
-                         int64_t *out_ns, struct error *err)
-{
-    struct cost_link l;
-    TRY(cost_way(k, &p->links[op->attrs.link], op->attrs.link, &l, err));
-    int64_t bytes = shape_elements(&op->shapes.input[0]) * dtype_bytes(op->dtype);
-    *out_ns = cost_occupancy_ns(&l, bytes) + l.latency_ns;
-    return OK;
-}
-
 enum status cost_op(struct cost *k, int32_t type, const struct program_op *op, int64_t *out_ns,
                     struct error *err)
 {
@@ -84,7 +74,7 @@ enum status cost_op(struct cost *k, int32_t type, const struct program_op *op, i
     }
     double seconds = 0;
     enum source source;
-    if (op->kind == OP_message) BUG("a message is priced with its program: cost_message");
+    if (op->kind == OP_message) BUG("a message is priced by its link (sim/code)");
     if (type < 0 || type >= k->cluster->n_types)
         return error_set(err, ERR_INPUT, "operator %s on unknown device type %" PRId32, op->name,
                          type);

@@ -26,10 +26,6 @@ MUST_CHECK enum status cost_link(struct cost *k, int32_t link, struct cost_link 
 /* The same of a program's link, which may be a route: as fast as its slowest hop, as late as all of them together. */
 MUST_CHECK enum status cost_way(struct cost *k, const struct program_link *l, int32_t index,
                                 struct cost_link *out, struct error *err);
-/* An OP_message: what a compute stream that carries a message takes for it, as long as the message would alone on its way. */
-MUST_CHECK enum status cost_message(struct cost *k, const struct program *p,
-                                    const struct program_op *op, int64_t *out_ns,
-                                    struct error *err);
 /* The cluster's link of this name, tried first at index hint; -1 where there is none. */
 int32_t cost_link_index(const struct cost *k, int32_t hint, const char *name);
 int64_t cost_occupancy_ns(const struct cost_link *l,

@@ -112,6 +112,9 @@ struct engine {
         *step_last; /* step_last: the lane that ended it last, the first one among equals */
     int64_t *step_end_ns, *step_shift_ns;
     int32_t steady_step; /* the first such step that another follows; 0: none seen */
+    /* Then its end: the run stops there, where no trace is kept. Not before, for what the next step's first messages take of
+     * memory while the last lanes are still in this one. INT64_MAX: none seen. */
+    int64_t until_ns;
 };
 
 void engine_fail(struct engine *e, enum status status, const char *fmt, ...) PRINTF_LIKE(3, 4);

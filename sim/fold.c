@@ -19,9 +19,14 @@ struct folding {
     struct fold *out;
     int32_t *lane_of_stage, *chunk_of_stage; /* (n_stages) */
     int32_t *users;                          /* (n_links, 2) */
-    uint64_t *colour, *next;                 /* (n_devices) */
-    int64_t *sent_at,
-        *met_at;  /* (n_channels), (n_groups): number of the instruction that names it; -1 */
+    int32_t *user; /* (n_links, 2) lane whose sums were counted last, + 1 */
+    struct cost *cost;
+    uint64_t *link_colour;   /* (n_links) by what they cost */
+    uint64_t *colour, *next; /* (n_devices) */
+    /* Number, in its lane, of the first instruction that names a channel, (n_channels), or a group, (its members from
+     * first_member[group] on); -1. */
+    int64_t *sent_at, *received_at, *member_at;
+    int32_t *first_member;
     int32_t *rep; /* (n_devices) first lane of the same colour */
     bool *pinned; /* (n_devices) has a colour of its own for good */
     struct named *names;
@@ -84,14 +89,32 @@ static void first_colours(struct folding *f)
     }
 }
 
+/* What one message costs, as the profile knows it; a link that has no price is itself. */
+static uint64_t hash_link(struct folding *f, int32_t link, uint64_t h)
+{
+    const struct program_link *l = &f->p->links[link];
+    struct cost_link c;
+    int32_t index = cost_link_index(f->cost, link, l->name);
+    if (index < 0 || cost_link(f->cost, index, &c, NULL) != OK) return hash_text(h, l->name);
+    h = mix(mix_double(h, c.bandwidth_Bps), (uint64_t)c.latency_ns);
+    for (int32_t i = 0; c.curve && i < c.curve->n_points; i++)
+        h = mix_double(mix_double(h, c.curve->points[i].bytes), c.curve->points[i].Bps);
+    return f->scale && f->scale->link ? mix_double(h, f->scale->link[link]) : h;
+}
+
+static void colour_links(struct folding *f)
+{
+    for (int32_t i = 0; i < f->p->n_links; i++) {
+        const struct program_link *l = &f->p->links[i];
+        uint64_t h = mix(6, (uint64_t)l->n_hops);
+        for (int32_t k = 0; k < l->n_hops; k++) h = hash_link(f, l->hop[k], h);
+        f->link_colour[i] = l->n_hops ? h : hash_link(f, i, h);
+    }
+}
+
 static uint64_t link_colour(const struct folding *f, int32_t link, uint64_t h)
 {
-    if (link < 0) return mix(h, 0);
-    const struct program_link *l = &f->p->links[link];
-    h = mix_double(mix_double(h, l->bandwidth_Bps), l->latency_s);
-    /* What a profile knows of a link it knows by name. */
-    if (!(l->bandwidth_Bps > 0)) h = hash_text(h, l->name);
-    return f->scale && f->scale->link ? mix_double(h, f->scale->link[link]) : h;
+    return mix(h, link < 0 ? 0 : f->link_colour[link]);
 }
 
 static int32_t *users_of(const struct folding *f, int32_t link, int32_t direction)
@@ -108,6 +131,15 @@ static void use(struct folding *f, int32_t link, int32_t direction)
         for (int32_t d = 0; d < 2; d++) *users_of(f, l->hop[i], d) += 2;
 }
 
+/* A lane's collective stream is one: what it sends for one sum and for another never meets. */
+static void use_for_sum(struct folding *f, int32_t lane, int32_t link, int32_t direction)
+{
+    int32_t *last = &f->user[users_of(f, link, direction) - f->users];
+    if (*last == lane + 1 && !f->p->links[link].n_hops) return;
+    *last = lane + 1;
+    use(f, link, direction);
+}
+
 static void count_users(struct folding *f)
 {
     const struct program *p = f->p;
@@ -116,7 +148,8 @@ static void count_users(struct folding *f)
     for (int32_t i = 0; i < p->n_groups; i++) {
         const struct group *g = &p->groups[i];
         for (int32_t m = 0; !g->each_call && g->link && m < g->n_members; m++)
-            if (g->link[m] >= 0) use(f, g->link[m], g->direction[m]);
+            if (g->link[m] >= 0)
+                use_for_sum(f, f->lane_of_stage[g->members[m].stage], g->link[m], g->direction[m]);
     }
 }
 
@@ -153,6 +186,44 @@ static void pin_contended(struct folding *f)
     }
 }
 
+/* --- numbers of instructions --- */
+
+static void number_lane(struct folding *f, int32_t lane)
+{
+    const struct program *p = f->p;
+    int64_t n = 0;
+    for (int32_t s = 0; s < p->lanes[lane].n_stages; s++) {
+        int32_t stage = p->lanes[lane].stages[s], last = -1;
+        const struct program_stage *x = &p->stages[stage];
+        for (int32_t q = 0; q < x->n_procedures; q++)
+            for (int32_t k = 0; k < x->procedures[q].n_instrs; k++, n++) {
+                const struct instr *in = &x->procedures[q].instrs[k];
+                int64_t *at = in->kind == INSTR_SEND ? f->sent_at : f->received_at;
+                if (names_channel(in->kind) && at[in->arg] < 0) at[in->arg] = n;
+                if (!names_group(in->kind) || in->arg == last) continue;
+                const struct group *g = &p->groups[last = in->arg];
+                at = &f->member_at[f->first_member[last]];
+                for (int32_t m = 0; m < g->n_members; m++)
+                    if (g->members[m].stage == stage && at[m] < 0) at[m] = n;
+            }
+    }
+}
+
+static void number(struct folding *f)
+{
+    const struct program *p = f->p;
+    int32_t n_members = 0;
+    f->first_member = ARENA_ARRAY(f->a, int32_t, (size_t)p->n_groups);
+    for (int32_t i = 0; i < p->n_groups; i++) {
+        f->first_member[i] = n_members;
+        n_members += p->groups[i].n_members;
+    }
+    int64_t *at = ARENA_ARRAY(f->a, int64_t, 2 * (size_t)p->n_channels + (size_t)n_members);
+    memset(at, -1, (2 * (size_t)p->n_channels + (size_t)n_members) * sizeof *at);
+    f->sent_at = at, f->received_at = at + p->n_channels, f->member_at = at + 2 * p->n_channels;
+    for (int32_t i = 0; i < p->n_devices; i++) number_lane(f, i);
+}
+
 /* --- refinement --- */
 
 enum mixture { ALL_ALIKE, ALL_DIFFERENT, MIXED };
@@ -162,11 +233,17 @@ static uint64_t member_colour(const struct folding *f, const struct group *g, in
     return f->colour[f->lane_of_stage[g->members[m].stage]];
 }
 
+static const int64_t *places(const struct folding *f, const struct group *g)
+{
+    return &f->member_at[f->first_member[g - f->p->groups]];
+}
+
 static enum mixture mixture_of(const struct folding *f, const struct group *g)
 {
     bool alike = true, different = true;
+    const int64_t *at = places(f, g);
     for (int32_t m = 1; m < g->n_members; m++) {
-        alike &= member_colour(f, g, m) == member_colour(f, g, 0);
+        alike &= member_colour(f, g, m) == member_colour(f, g, 0) && at[m] == at[0];
         /* Neighbours suffice where members repeat in runs; any repetition is looked for only among few. */
         for (int32_t k = g->n_members > 64 ? m - 1 : 0; k < m; k++)
             different &= member_colour(f, g, m) != member_colour(f, g, k);
@@ -182,7 +259,8 @@ static uint64_t group_colour(const struct folding *f, const struct group *g, int
     h = mix(mix(mix(h, (uint64_t)n), (uint64_t)g->elements), (uint64_t)g->dtype);
     for (int32_t m = 0; m < n; m++) {
         bool own = g->members[m].stage == stage;
-        if (mixture != ALL_ALIKE) h = mix(mix(h, member_colour(f, g, m)), own);
+        if (mixture != ALL_ALIKE)
+            h = mix(mix(mix(h, member_colour(f, g, m)), (uint64_t)places(f, g)[m]), own);
         if (!g->link || n < 2) continue;
         if (own || g->each_call) h = link_colour(f, g->link[m], h);
         if (own) h = link_colour(f, g->link[(m + n - 1) % n], h);
@@ -205,6 +283,7 @@ static uint64_t neighbours(const struct folding *f, int32_t lane)
                     const struct channel *c = &p->channels[in->arg];
                     bool out = in->kind == INSTR_SEND;
                     h = mix(h, f->colour[f->lane_of_stage[out ? c->to_stage : c->from_stage]]);
+                    h = mix(h, (uint64_t)(out ? f->received_at : f->sent_at)[in->arg]);
                     h = mix(mix(h, (uint64_t)c->bytes), (uint64_t)c->receive_ahead);
                     h = link_colour(f, c->link, h);
                 } else if (names_group(in->kind) && in->arg != last) {
@@ -257,43 +336,16 @@ static int32_t name(struct folding *f, uint64_t key, int32_t *count)
     }
 }
 
-static void clear_names(struct folding *f) { memset(f->names, 0, f->n_names * sizeof *f->names); }
-
 static int32_t count_colours(struct folding *f)
 {
     int32_t n = 0, *first = ARENA_ARRAY(f->a, int32_t, (size_t)f->p->n_devices);
-    clear_names(f);
+    memset(f->names, 0, f->n_names * sizeof *f->names);
     for (int32_t i = 0; i < f->p->n_devices; i++) {
         int32_t before = n, c = name(f, f->colour[i], &n);
         if (n > before) first[c] = i;
         f->rep[i] = first[c];
     }
     return n;
-}
-
-/* Numbers of instructions: where a lane first sends on a channel or comes to a group. */
-static void number(struct folding *f)
-{
-    const struct program *p = f->p;
-    memset(f->sent_at, -1, (size_t)p->n_channels * sizeof *f->sent_at);
-    memset(f->met_at, -1, (size_t)p->n_groups * sizeof *f->met_at);
-    for (int32_t i = 0; i < p->n_devices; i++) {
-        int64_t n = 0;
-        for (int32_t s = 0; s < p->lanes[i].n_stages; s++) {
-            const struct program_stage *x = &p->stages[p->lanes[i].stages[s]];
-            for (int32_t q = 0; q < x->n_procedures; q++)
-                for (int32_t k = 0; k < x->procedures[q].n_instrs; k++, n++) {
-                    const struct instr *in = &x->procedures[q].instrs[k];
-                    if (in->kind == INSTR_SEND && f->sent_at[in->arg] < 0) f->sent_at[in->arg] = n;
-                    if (!names_group(in->kind)) continue;
-                    const struct group *g = &p->groups[in->arg];
-                    uint64_t least = member_colour(f, g, 0);
-                    for (int32_t m = 1; f->met_at[in->arg] < 0 && m < g->n_members; m++)
-                        if (member_colour(f, g, m) < least) least = member_colour(f, g, m);
-                    if (f->met_at[in->arg] < 0 && f->colour[i] == least) f->met_at[in->arg] = n;
-                }
-        }
-    }
 }
 
 static uint64_t channel_key(const struct folding *f, int32_t channel)
@@ -308,11 +360,13 @@ static uint64_t channel_key(const struct folding *f, int32_t channel)
 static uint64_t group_key(const struct folding *f, int32_t group)
 {
     const struct group *g = &f->p->groups[group];
-    uint64_t least = member_colour(f, g, 0);
+    int32_t least = 0;
     for (int32_t m = 1; m < g->n_members; m++)
-        if (member_colour(f, g, m) < least) least = member_colour(f, g, m);
-    if (f->met_at[group] < 0) return mix(mix(5, 1), (uint64_t)group);
-    return mix(mix(4, least), (uint64_t)f->met_at[group]);
+        if (member_colour(f, g, m) < member_colour(f, g, least)) least = m;
+    int64_t at = places(f, g)[least];
+    /* Nobody of that colour comes: the group itself. */
+    return at < 0 ? mix(mix(5, 1), (uint64_t)group)
+                  : mix(mix(4, member_colour(f, g, least)), (uint64_t)at);
 }
 
 /* --- the quotient --- */
@@ -401,7 +455,7 @@ static void make_program(struct folding *f)
         }
         q->devices[q->n_devices++] = p->devices[i];
     }
-    clear_names(f);
+    memset(f->names, 0, f->n_names * sizeof *f->names);
     for (int32_t s = 0; s < q->n_stages; s++)
         fold_stage(f, &q->stages[s], &q->n_channels, &q->n_groups, channel_of, group_of);
     q->channels = ARENA_ARRAY(f->a, struct channel, (size_t)q->n_channels);
@@ -416,11 +470,11 @@ static void make_program(struct folding *f)
     if (f->scale && f->scale->device) f->out->scale.device = scale;
 }
 
-void fold_make(struct arena *a, const struct program *p, const struct sim_scale *scale,
-               struct fold *out)
+void fold_make(struct arena *a, const struct program *p, struct cost *k,
+               const struct sim_scale *scale, struct fold *out)
 {
     size_t n = (size_t)p->n_devices;
-    struct folding f = {.a = a, .p = p, .scale = scale, .out = out, .n_names = 16};
+    struct folding f = {.a = a, .p = p, .cost = k, .scale = scale, .out = out, .n_names = 16};
     size_t most = n + (size_t)p->n_channels + (size_t)p->n_groups;
     while (f.n_names < 2 * most) f.n_names *= 2;
     f.names = ARENA_ARRAY(a, struct named, f.n_names);
@@ -428,21 +482,19 @@ void fold_make(struct arena *a, const struct program *p, const struct sim_scale 
     f.chunk_of_stage = ARENA_ARRAY(a, int32_t, (size_t)p->n_stages);
     f.users = ARENA_ARRAY(a, int32_t, 2 * (size_t)p->n_links);
     f.colour = ARENA_ARRAY(a, uint64_t, n), f.next = ARENA_ARRAY(a, uint64_t, n);
-    f.sent_at = ARENA_ARRAY(a, int64_t, (size_t)p->n_channels);
-    f.met_at = ARENA_ARRAY(a, int64_t, (size_t)p->n_groups);
-    f.rep = ARENA_ARRAY(a, int32_t, n);
-    f.pinned = ARENA_ARRAY(a, bool, n);
+    f.user = ARENA_ARRAY(a, int32_t, 2 * (size_t)p->n_links);
+    f.link_colour = ARENA_ARRAY(a, uint64_t, (size_t)p->n_links);
+    f.rep = ARENA_ARRAY(a, int32_t, n), f.pinned = ARENA_ARRAY(a, bool, n);
     out->of = ARENA_ARRAY(a, int32_t, n);
     for (int32_t i = 0; i < p->n_devices; i++)
         for (int32_t c = 0; c < p->lanes[i].n_stages; c++) {
             f.lane_of_stage[p->lanes[i].stages[c]] = i;
             f.chunk_of_stage[p->lanes[i].stages[c]] = c;
         }
-    count_users(&f);
+    count_users(&f), colour_links(&f), number(&f);
     first_colours(&f);
     pin_contended(&f);
     do refine(&f);
     while (pin_mixed(&f));
-    number(&f);
     make_program(&f);
 }

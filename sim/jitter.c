@@ -149,9 +149,18 @@ void jitter_defaults(struct arena *a, const struct profile *p, const struct clus
 
 /* --- binding ---------------------------------------------------------------------------------- */
 
+static double link_cv(const struct jitter *j, int32_t link)
+{
+    const struct cluster *c = j->cluster;
+    for (int32_t i = 0; i < c->n_links; i++)
+        if (!strcmp(c->links[i].name, j->program->links[link].name)) return j->model->link_cv[i];
+    return JITTER_LINK_CV;
+}
+
 static double own_cv(const struct jitter *j, int32_t type, const struct program_op *op)
 {
     const struct jitter_type *t = &j->model->types[type];
+    if (op->kind == OP_message) return link_cv(j, op->attrs.link);
     const struct op_row *row =
         t->fitted ? NULL : row_of(j->profile, &j->cluster->types[type], op->key);
     if (row && row->samples > 1) return without(jitter_cv_of_spread(row->spread), t->common_cv);
@@ -174,6 +183,8 @@ static enum status cost_error(const struct jitter *j, int32_t type, const struct
     double seconds;
     enum source source;
     const struct device_type *t = &j->cluster->types[type];
+    *out = 0;
+    if (op->kind == OP_message) return OK; /* priced by its link, as other messages are */
     TRY(profile_op_seconds(j->profile, j->cluster, type, op->kind, &op->attrs, &op->shapes,
                            op->dtype, op->key, &seconds, &source, err));
     const struct op_row *row = row_of(j->profile, t, op->key);
@@ -244,15 +255,6 @@ static enum status bind_lane(struct arena *a, struct jitter *j, int32_t lane, st
     return OK;
 }
 
-static double channel_cv(const struct jitter *j, const struct channel *x)
-{
-    const struct cluster *c = j->cluster;
-    if (x->link < 0) return 0;
-    for (int32_t i = 0; i < c->n_links; i++)
-        if (!strcmp(c->links[i].name, j->program->links[x->link].name)) return j->model->link_cv[i];
-    return JITTER_LINK_CV;
-}
-
 enum status jitter_new(struct arena *a, const struct program *p, const struct profile *f,
                        const struct cluster *c, const struct jitter_model *m, uint64_t seed,
                        struct jitter **out, struct error *err)
@@ -264,7 +266,7 @@ enum status jitter_new(struct arena *a, const struct program *p, const struct pr
     j->message_cv = ARENA_ARRAY(a, float, (size_t)p->n_channels);
     for (int32_t i = 0; i < p->n_devices; i++) TRY(bind_lane(a, j, i, err));
     for (int32_t i = 0; i < p->n_channels; i++)
-        j->message_cv[i] = (float)channel_cv(j, &p->channels[i]);
+        j->message_cv[i] = p->channels[i].link < 0 ? 0 : (float)link_cv(j, p->channels[i].link);
     return OK;
 }
 

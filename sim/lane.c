@@ -16,9 +16,12 @@ static void step_ended(struct engine *e, struct lane_state *l)
     else if (e->step_shift_ns[s] != shift)
         e->step_shift_ns[s] = -1;
     bool all = ++e->step_lanes[s] == e->program->n_devices;
-    if (all && s > 0 && s + 1 < e->steps && e->step_shift_ns[s] >= 0 && !e->steady_step) {
+    /* Under jitter no step repeats another, even where a single lane cannot disagree with any. */
+    if (all && s > 0 && s + 1 < e->steps && e->step_shift_ns[s] >= 0 && !e->steady_step &&
+        !e->jitter) {
         e->steady_step = s;
-        if (!e->trace && e->stop == STOP_NOT) e->stop = STOP_STEADY;
+        if (!e->trace && e->stop == STOP_NOT) e->until_ns = e->step_end_ns[s];
+        if (!e->trace && e->stop == STOP_NOT && !shift) e->stop = STOP_STEADY;
     }
     l->last_end_ns = end;
     l->last_busy_ns = l->busy_ns;
@@ -63,7 +66,7 @@ static void end_call(struct engine *e, struct lane_state *l)
     e->operators += l->procedure->n_operators;
     l->busy_ns += l->procedure->busy_ns;
     if (l->procedure->letter == 'U') l->update_ns = l->now_ns;
-    if (l->now_ns > e->limit_ns && e->stop == STOP_NOT) e->stop = STOP_LIMIT;
+    if (l->now_ns > e->limit_ns && e->stop == STOP_NOT && !e->steady_step) e->stop = STOP_LIMIT;
     if (l->now_ns > ENGINE_MOST_NS) engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
     next_call(e, l);
 }
@@ -72,6 +75,7 @@ static void end_call(struct engine *e, struct lane_state *l)
 static bool wait_until(struct engine *e, int32_t lane, struct lane_state *l, int64_t when_ns)
 {
     if (when_ns < 0 || (e->overlap && !overlap_wait(e, lane, when_ns))) return false;
+    if (when_ns > ENGINE_MOST_NS) engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
     if (when_ns > l->now_ns) l->now_ns = when_ns;
     return true;
 }
@@ -129,7 +133,7 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
 void lane_run(struct engine *e, int32_t lane)
 {
     struct lane_state *l = &e->lanes[lane];
-    while (l->procedure && e->stop == STOP_NOT) {
+    while (l->procedure && e->stop == STOP_NOT && l->now_ns <= e->until_ns) {
         if (l->code->kind == CODE_END)
             end_call(e, l);
         else if (take(e, lane, l, l->code))

@@ -98,9 +98,9 @@ void memory_from_network(struct memory *m, int32_t device, int64_t time_ns, int6
     keep(m, &d->network, (struct change){time_ns, bytes});
 }
 
-int64_t memory_peak(struct memory *m, int32_t device, int64_t *first_ns)
+int64_t memory_peak(struct memory *m, int32_t device, int64_t until_ns, int64_t *first_ns)
 {
-    settle(&m->devices[device], INT64_MAX);
+    settle(&m->devices[device], until_ns < INT64_MAX ? until_ns + 1 : INT64_MAX);
     *first_ns = m->devices[device].peak_ns;
     return m->devices[device].peak;
 }

@@ -21,7 +21,7 @@ struct memory *memory_new(struct arena *a, int32_t n_devices,
 void memory_always(struct memory *m, int32_t device, int64_t bytes, bool alone);
 void memory_from_lane(struct memory *m, int32_t device, int64_t time_ns, int64_t bytes);
 void memory_from_network(struct memory *m, int32_t device, int64_t time_ns, int64_t bytes);
-int64_t memory_peak(struct memory *m, int32_t device,
-                    int64_t *first_ns); /* after the last change */
+/* After the last change. Of those that wait only what came until then counts: beyond it not all of them are known. */
+int64_t memory_peak(struct memory *m, int32_t device, int64_t until_ns, int64_t *first_ns);
 
 #endif

@@ -96,6 +96,7 @@ static enum status set_up(struct engine *e, struct cost *k, const struct sim_opt
     const struct program *p = e->program;
     e->steps = o->steps > 0 ? o->steps : p->steps > LEAST_STEPS ? p->steps : LEAST_STEPS;
     e->limit_ns = o->limit_ns > 0 ? o->limit_ns : INT64_MAX;
+    e->until_ns = INT64_MAX;
     e->jitter = o->jitter;
     e->queue = event_queue_new(e->arena, (size_t)p->n_channels + 4 * (size_t)p->n_devices + 16);
     e->network = network_new(e->arena, p, e->queue, EVENT_FLOW, o->scale ? o->scale->link : NULL);
@@ -177,7 +178,9 @@ static void run(struct engine *e)
         int32_t owner;
         e->now_ns = x.time_ns;
         e->events++;
-        if (e->now_ns > e->limit_ns)
+        if (e->now_ns > e->until_ns)
+            e->stop = STOP_STEADY;
+        else if (e->now_ns > e->limit_ns)
             e->stop = STOP_LIMIT;
         else if (x.kind == EVENT_READY)
             ready(e, x.index);
@@ -187,6 +190,7 @@ static void run(struct engine *e)
             moved(e, owner, &way);
         follow_up(e);
     }
+    if (e->until_ns < INT64_MAX && e->stop == STOP_NOT) e->stop = STOP_STEADY;
 }
 
 /* The step whose duration is the iteration: steady, or else the last one that another follows. */
@@ -226,7 +230,8 @@ static enum status conclude(struct engine *e, struct cost *k, struct sim_result 
                                    ARENA_ARRAY(e->arena, struct sim_device, (size_t)p->n_devices)};
     for (int32_t i = 0; i < p->n_devices; i++) {
         out->devices[i].reserved_bytes = program_lane_bytes(p, i);
-        out->devices[i].peak_bytes = memory_peak(e->memory, i, &out->devices[i].peak_ns);
+        out->devices[i].peak_bytes =
+            memory_peak(e->memory, i, e->until_ns, &out->devices[i].peak_ns);
     }
     if (e->stop == STOP_LIMIT) {
         out->iteration_ns = out->makespan_ns = INT64_MAX;
@@ -254,7 +259,7 @@ static enum status run_folded(struct arena *a, const struct program *p, struct c
 {
     struct fold f;
     struct sim_options folded = *o;
-    fold_make(a, p, o->scale, &f);
+    fold_make(a, p, k, o->scale, &f);
     folded.scale = &f.scale;
     if (f.program.n_devices == p->n_devices) return run_whole(a, p, k, o, out, err);
     if (run_whole(a, &f.program, k, &folded, out, err) != OK)
@@ -269,6 +274,7 @@ enum status sim_run(struct arena *a, const struct program *p, struct cost *k,
                     const struct sim_options *o, struct sim_result *out, struct error *err)
 {
     if (p->n_devices < 1) return error_set(err, ERR_INPUT, "a program without devices");
-    if (o->fold && !o->keep_trace) return run_folded(a, p, k, o, out, err);
+    /* Jitter makes all devices different. */
+    if (o->fold && !o->keep_trace && !o->jitter) return run_folded(a, p, k, o, out, err);
     return run_whole(a, p, k, o, out, err);
 }

@@ -1,6 +1,7 @@
 /* Both levels of detail of the simulator over devices that share stages. */
 #include "core/rng.h"
 #include "tests/hybrid.h"
+#include "tests/plans.h"
 
 static struct arena *arena;
 #define DRAW(low, high)                                                                            \
@@ -161,6 +162,230 @@ START_TEST(a_member_that_never_comes_is_in_the_blocked_set)
 }
 END_TEST
 
+/* --- lowered plans --- */
+
+/* One link for each two devices; one in nine is measured, whatever the cluster says of it. */
+static void link_all_pairs(struct cluster *c, struct profile *f, struct plans_random *r, bool alike)
+{
+    int32_t n = c->n_devices, k = 0;
+    c->n_links = n * (n - 1) / 2;
+    c->links = ARENA_ARRAY(arena, struct link, (size_t)c->n_links);
+    f->links = ARENA_ARRAY(arena, struct link_row, (size_t)c->n_links);
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t j = i + 1; j < n; j++, k++) {
+            c->links[k] = (struct link){.name = arena_printf(arena, "l%d-%d", (int)i, (int)j),
+                                        .bandwidth_Bps = 1e9,
+                                        .latency_s = 1e-6,
+                                        .stated = true,
+                                        .n_ends = 2,
+                                        .kind = {END_DEVICE, END_DEVICE},
+                                        .end = {i, j}};
+            if (alike || plans_below(r, 9)) continue;
+            int32_t kind = plans_below(r, 4);
+            if (kind == 0) c->links[k].blocking = true;
+            if (kind == 1) c->links[k].sharing = LINK_FAIR;
+            if (kind == 2) c->links[k].half_duplex = true;
+            if (kind == 3)
+                f->links[f->n_links++] = (struct link_row){.name = c->links[k].name,
+                                                           .model = {.latency_s = 3e-6,
+                                                                     .bandwidth_Bps = 3e8,
+                                                                     .max_bytes = INT64_MAX,
+                                                                     .source = SOURCE_MEASURED}};
+        }
+}
+
+/* Each device at a switch of its replica, these at one: all but the first hop is shared. One hop may block. */
+static void link_by_switches(struct cluster *c, struct plans_random *r, int32_t per_switch)
+{
+    int32_t n = c->n_devices, leaves = (n + per_switch - 1) / per_switch;
+    c->n_switches = leaves + 1;
+    c->switches = ARENA_ARRAY(arena, const char *, (size_t)c->n_switches);
+    c->n_links = n + leaves;
+    c->links = ARENA_ARRAY(arena, struct link, (size_t)c->n_links);
+    for (int32_t i = 0; i <= leaves; i++) c->switches[i] = arena_printf(arena, "s%d", (int)i);
+    for (int32_t i = 0; i < c->n_links; i++)
+        c->links[i] = (struct link){.name = arena_printf(arena, "p%d", (int)i),
+                                    .bandwidth_Bps = 1e8 * (1 + plans_below(r, 20)),
+                                    .latency_s = 1e-6 * plans_below(r, 3),
+                                    .stated = true,
+                                    .blocking = plans_below(r, 20) == 0,
+                                    .n_ends = 2,
+                                    .kind = {i < n ? END_DEVICE : END_SWITCH, END_SWITCH},
+                                    .end = {i < n ? i : i - n, i < n ? i / per_switch : leaves}};
+}
+
+struct lowered {
+    struct program *program;
+    struct profile profile;
+    struct plan plan;
+    struct cost *cost;
+};
+
+/* Replicas of one shape, some with chunks; with `alike`, no two devices of equal rank differ. */
+static struct lowered *lowered_make(uint64_t seed, bool alike, bool switches)
+{
+    struct plans_random r = {seed, 5000};
+    struct lowered *m = ARENA_ARRAY(arena, struct lowered, 1);
+    struct plan one = seed % 3 ? plans_random_plan(arena, seed) : plans_random_chunks(arena, seed);
+    const struct plan_replica *shape = &one.replicas[0];
+    int32_t n_replicas = 1 << plans_below(&r, 3), devices = shape->n_stages;
+    m->plan = one;
+    m->plan.deterministic &= !alike; /* chains are not folded */
+    m->plan.job.global_batch = 0;
+    m->plan.n_replicas = 0;
+    m->plan.cluster = plans_cluster(arena, devices * n_replicas);
+    m->plan.replicas = ARENA_ARRAY(arena, struct plan_replica, (size_t)n_replicas);
+    m->profile.pace = 1;
+    for (int32_t k = 0; k < n_replicas; k++) {
+        struct plan_replica *x = &m->plan.replicas[m->plan.n_replicas++];
+        *x = *shape;
+        x->stages = ARENA_ARRAY(arena, struct plan_stage, (size_t)devices);
+        for (int32_t s = 0; s < devices; s++) {
+            x->stages[s] = shape->stages[s];
+            x->stages[s].device += k * devices;
+        }
+        m->plan.job.global_batch += x->microbatches * m->plan.microbatch;
+    }
+    if (switches)
+        link_by_switches(&m->plan.cluster, &r, devices);
+    else
+        link_all_pairs(&m->plan.cluster, &m->profile, &r, alike);
+    m->program = plans_lower(arena, &m->plan, seed % 2);
+    size_t capacity = 0;
+    for (int32_t s = 0; s < m->program->n_stages; s++)
+        for (int32_t i = 0; i < m->program->stages[s].n_ops; i++) {
+            const struct program_op *op = &m->program->stages[s].ops[i];
+            struct profile *f = &m->profile;
+            if (op->kind == OP_message || profile_row(f, "type:plain", op->key)) continue;
+            f->ops = arena_grow(arena, f->ops, f->n_ops, &capacity, sizeof *f->ops);
+            f->ops[f->n_ops++] = (struct op_row){.base = "type:plain",
+                                                 .key = op->key,
+                                                 .kind = op->kind,
+                                                 .text = op->name,
+                                                 .samples = 1,
+                                                 .seconds = 1e-6 * (double)(1 + op->key % 97),
+                                                 .provenance = "profile"};
+        }
+    m->cost = cost_new(arena, &m->profile, &m->plan.cluster);
+    return m;
+}
+
+static struct sim_result lowered_run(const struct lowered *m, struct sim_options o)
+{
+    struct sim_result r = {0};
+    struct error err = {0};
+    ck_assert_msg(sim_run(arena, m->program, m->cost, &o, &r, &err) == OK, "%s", err.text);
+    return r;
+}
+
+static void same_result(const struct program *p, const struct sim_result *x,
+                        const struct sim_result *y, uint64_t seed, const char *what)
+{
+    ck_assert_msg(x->makespan_ns == y->makespan_ns && x->iteration_ns == y->iteration_ns,
+                  "%s, seed %lu: %ld, %ld ns", what, (unsigned long)seed, (long)x->makespan_ns,
+                  (long)y->makespan_ns);
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        const struct sim_device *a = &x->devices[i], *b = &y->devices[i];
+        ck_assert_msg(a->busy_ns == b->busy_ns && a->peak_bytes == b->peak_bytes,
+                      "%s, seed %lu, device %d: busy %ld, %ld ns, peak %ld, %ld B", what,
+                      (unsigned long)seed, (int)i, (long)a->busy_ns, (long)b->busy_ns,
+                      (long)a->peak_bytes, (long)b->peak_bytes);
+    }
+}
+
+/* What chunks of rings that are not equal may cost: one element more in every step of every ring. */
+static int64_t ring_slack(const struct program *p, int32_t steps)
+{
+    int64_t slack = 0;
+    for (int32_t g = 0; g < p->n_groups; g++)
+        if (p->groups[g].n_members > 1 && p->groups[g].elements % p->groups[g].n_members)
+            slack += 2 * (p->groups[g].n_members - 1) * (dtype_bytes(p->groups[g].dtype) + 1);
+    return steps * slack;
+}
+
+START_TEST(lowered_plans_are_the_same_at_every_level_of_detail)
+{
+    for (uint64_t seed = 0; seed < (test_long() ? 10000 : 120); seed++) {
+        struct lowered *m = lowered_make(seed, false, seed % 2);
+        struct sim_result whole = lowered_run(m, (struct sim_options){.steps = 3});
+        struct sim_result stage =
+            lowered_run(m, (struct sim_options){.steps = 3, .detail = SIM_STAGE});
+        struct sim_result traced =
+            lowered_run(m, (struct sim_options){.steps = 3, .keep_trace = true});
+        struct sim_result folded = lowered_run(m, (struct sim_options){.steps = 3, .fold = true});
+        same_result(m->program, &whole, &stage, seed, "stage");
+        /* A steady step seen is not simulated again; the last of those that are may be shorter (sim/sim.h). */
+        ck_assert_int_le(traced.makespan_ns, whole.makespan_ns);
+        traced.makespan_ns = whole.makespan_ns;
+        same_result(m->program, &whole, &traced, seed, "trace");
+        if (!ring_slack(m->program, 3)) same_result(m->program, &whole, &folded, seed, "fold");
+        ck_assert_int_ge(folded.makespan_ns, whole.makespan_ns);
+        arena_reset(arena);
+    }
+}
+END_TEST
+
+START_TEST(equal_replicas_of_lowered_plans_are_simulated_once)
+{
+    int32_t fewer = 0, several = 0;
+    for (uint64_t seed = 0; seed < (test_long() ? 4000 : 120); seed++) {
+        struct lowered *m = lowered_make(seed, true, false);
+        struct sim_result whole = lowered_run(m, (struct sim_options){.steps = 3}),
+                          folded = lowered_run(m, (struct sim_options){.steps = 3, .fold = true});
+        int64_t slack = ring_slack(m->program, 3);
+        if (!slack) same_result(m->program, &whole, &folded, seed, "fold");
+        ck_assert_int_ge(folded.makespan_ns, whole.makespan_ns);
+        ck_assert_int_le(folded.makespan_ns, whole.makespan_ns + slack);
+        several += m->plan.n_replicas > 1;
+        fewer += folded.operators < whole.operators;
+        arena_reset(arena);
+    }
+    ck_assert_msg(2 * fewer > several, "%d of %d", (int)fewer, (int)several);
+}
+END_TEST
+
+START_TEST(a_link_that_was_measured_is_not_folded_with_one_that_is_only_stated)
+{
+    /* Two replicas of two stages, a link each pair, all stated alike: the second replica's own was measured. */
+    struct plan p = plans_new(arena, "llama", 1, 4);
+    int32_t layers = plans_layers(arena, &p);
+    plans_replica(arena, &p, 2, 2, (const int32_t[]){0, layers - 1});
+    plans_replica(arena, &p, 2, 2, (const int32_t[]){0, layers - 1});
+    struct profile f;
+    struct error err = {0};
+    struct plans_random r = {1, 0};
+    struct lowered m = {.plan = p};
+    link_all_pairs(&m.plan.cluster, &m.profile, &r, true);
+    ck_assert_msg(profile_prior(arena, &m.plan.cluster, &f, &err) == OK, "%s", err.text);
+    f.links = m.profile.links, f.n_links = 1;
+    f.links[0] = (struct link_row){
+        .name = "l2-3",
+        .model = {.bandwidth_Bps = 1e7, .max_bytes = INT64_MAX, .source = SOURCE_MEASURED}};
+    m.program = plans_lower(arena, &m.plan, false);
+    m.cost = cost_new(arena, &f, &m.plan.cluster);
+    struct sim_result whole = lowered_run(&m, (struct sim_options){.steps = 3}),
+                      folded = lowered_run(&m, (struct sim_options){.steps = 3, .fold = true});
+    same_result(m.program, &whole, &folded, 0, "fold");
+}
+END_TEST
+
+START_TEST(a_slowdown_of_nothing_changes_nothing)
+{
+    for (uint64_t seed = 0; seed < (test_long() ? 3000 : 120); seed++) {
+        struct lowered *m = lowered_make(seed, seed % 2, seed % 4 == 0);
+        struct sim_result plain = lowered_run(m, (struct sim_options){.steps = 3});
+        for (int32_t i = 0; i < m->program->n_links; i++)
+            m->program->links[i].compute_slowdown = 1e-12;
+        struct sim_result held = lowered_run(m, (struct sim_options){.steps = 3}),
+                          stage =
+                              lowered_run(m, (struct sim_options){.steps = 3, .detail = SIM_STAGE});
+        same_result(m->program, &plain, &held, seed, "slowdown 0");
+        same_result(m->program, &plain, &stage, seed, "slowdown 0, stage");
+        arena_reset(arena);
+    }
+}
+END_TEST
+
 Suite *detail_suite(void)
 {
     Suite *s = suite_create("sim/levels of detail");
@@ -169,6 +394,10 @@ Suite *detail_suite(void)
     tcase_add_test(t, members_start_when_the_last_has_come_and_go_on_together);
     tcase_add_test(t, stage_and_operator_detail_agree_to_the_nanosecond);
     tcase_add_test(t, devices_that_do_the_same_are_simulated_once_without_a_difference);
+    tcase_add_test(t, lowered_plans_are_the_same_at_every_level_of_detail);
+    tcase_add_test(t, a_slowdown_of_nothing_changes_nothing);
+    tcase_add_test(t, equal_replicas_of_lowered_plans_are_simulated_once);
+    tcase_add_test(t, a_link_that_was_measured_is_not_folded_with_one_that_is_only_stated);
     tcase_add_test(t, a_member_that_never_comes_is_in_the_blocked_set);
     suite_add_tcase(s, t);
     return s;

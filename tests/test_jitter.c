@@ -244,6 +244,36 @@ START_TEST(no_jitter_changes_nothing)
 }
 END_TEST
 
+/* One lane agrees with all lanes, whatever it draws: no step of it may stand for those behind. */
+START_TEST(a_single_device_draws_every_step_and_folding_is_not_asked_of_what_differs)
+{
+    struct pipes in = {
+        .n_stages = 1, .microbatches = 4, .forward_ns = {1000}, .backward_ns = {2000}};
+    struct pipes_made *m = pipes_make(arena, &in);
+    struct jitter_model x = model_of(m);
+    x.types[0].call_cv = 0.1, x.start_steps = 2, x.start_factor = 10;
+    const struct jitter *j = sample_of(m, &x, 9, 4);
+    struct sim_result a = run_with(m, j, 6, false), b = run_with(m, j, 6, true);
+    ck_assert_int_eq(a.steps, 6);
+    ck_assert_int_eq(a.makespan_ns, b.makespan_ns);
+    ck_assert_int_eq(a.iteration_ns, b.iteration_ns);
+    ck_assert_int_lt(a.iteration_ns, 20000);
+
+    struct pipes two = in;
+    two.n_stages = 3, two.parallel = true, two.elements = 0;
+    two.forward_ns[1] = two.forward_ns[2] = 1000, two.backward_ns[1] = two.backward_ns[2] = 2000;
+    m = pipes_make(arena, &two);
+    x = model_of(m);
+    x.types[0].call_cv = 0.1;
+    j = sample_of(m, &x, 9, 4);
+    struct sim_options o = {.steps = 3, .jitter = j, .fold = true};
+    struct sim_result whole = run_with(m, j, 3, false), folded;
+    ck_assert_msg(sim_run(arena, &m->program, m->cost, &o, &folded, &err) == OK, "%s", err.text);
+    ck_assert_int_eq(whole.makespan_ns, folded.makespan_ns);
+    ck_assert_int_ne(folded.devices[0].busy_ns, folded.devices[1].busy_ns);
+}
+END_TEST
+
 START_TEST(keeping_a_trace_changes_no_draw_and_busy_is_what_the_spans_say)
 {
     struct pipes in = three_stages();
@@ -400,6 +430,7 @@ Suite *jitter_suite(void)
     tcase_add_test(c, drawn_numbers_have_the_mean_and_the_cv);
     tcase_add_test(c, an_unknown_cost_is_wrong_alike_all_through_a_sample);
     tcase_add_test(c, no_jitter_changes_nothing);
+    tcase_add_test(c, a_single_device_draws_every_step_and_folding_is_not_asked_of_what_differs);
     tcase_add_test(c, keeping_a_trace_changes_no_draw_and_busy_is_what_the_spans_say);
     tcase_add_test(c, a_fit_finds_the_three_levels_that_made_the_spans);
     tcase_add_test(c, spans_without_noise_have_none);

@@ -161,6 +161,36 @@ START_TEST(a_route_that_the_streams_wait_for_is_priced_hop_by_hop)
 }
 END_TEST
 
+/* One microbatch, 2 sequences · 8 positions · 32 channels · 4 B = 2 KiB: F, over, F, B, back, B; both ends stand still while a
+ * message passes: 3 us + 2048 B / 0.3 GB/s = 9827 ns, once at the sender and once at the receiver, there and back. */
+START_TEST(a_route_that_blocks_is_paid_by_the_compute_streams)
+{
+    struct plan p = pipeline(2, 1);
+    with_switches(&p, true, 3e8);
+    struct program *flows = plans_lower(arena, &p, false);
+    p.cluster.links[2].blocking = true;
+    struct program *blocks = plans_lower(arena, &p, false);
+    struct profile prior = {.pace = 1};
+    struct error err = {0};
+    ck_assert_msg(profile_prior(arena, &p.cluster, &prior, &err) == OK, "%s", err.text);
+    struct cost *k = cost_new(arena, &prior, &p.cluster);
+    double none[4] = {0}, twice[4] = {2, 2, 2, 2}, still[2] = {0};
+    struct sim_scale free = {.link = none}, slow = {.link = twice}, link_only = {.device = still};
+    struct sim_options o = {0};
+    int64_t ns[4];
+    for (int i = 0; i < 4; i++) {
+        struct sim_result r;
+        o.scale = i == 1 ? &free : i == 2 ? &slow : i == 3 ? &link_only : NULL;
+        ck_assert_msg(sim_run(arena, blocks, k, &o, &r, &err) == OK, "%s", err.text);
+        ns[i] = r.devices[0].busy_ns;
+    }
+    ck_assert_int_eq(flows->n_channels, blocks->n_channels);
+    ck_assert_int_eq(ns[0] - ns[1], 2 * 9827);
+    ck_assert_int_eq(ns[2] - ns[1], 2 * 2 * 9827);
+    ck_assert_int_eq(ns[3], 2 * 9827);
+}
+END_TEST
+
 /* A ring of n over one switch: up and down of every device are used by one message at a time. */
 START_TEST(a_ring_over_a_switch_shares_nothing)
 {
@@ -204,6 +234,7 @@ Suite *routes_suite(void)
     tcase_add_test(t, a_route_over_nothing_is_refused);
     tcase_add_test(t, a_route_takes_as_long_as_one_link_of_its_least_bandwidth_and_all_its_latency);
     tcase_add_test(t, a_route_that_the_streams_wait_for_is_priced_hop_by_hop);
+    tcase_add_test(t, a_route_that_blocks_is_paid_by_the_compute_streams);
     tcase_add_test(t, a_ring_over_a_switch_shares_nothing);
     tcase_add_test(t, devices_without_a_way_are_named);
     suite_add_tcase(s, t);
