@@ -26,7 +26,7 @@
  * who needs whole nanoseconds rounds what flows_end says, once. Ends that lie less than FLOWS_GRAIN_NS apart are one
  * instant: the noise of adding up doubles would otherwise make many of one. Keep instants below 2^43 (flows_rebase), so
  * that a double still tells them apart that well.
- * Order of ends in one instant: few flows by the end before it is rounded to the instant, equal ones by start; many by
+ * Order of ends in one instant: few flows by the end as the sums gave it, equal ones by bottleneck, then by start; many by
  * bottleneck as it was found, inside it by mark, equal marks by start. Same calls, same answers.
  * Cost: start and end O(log flows of the route + resources of the route) and the share of a search; about 650 instructions
  * each for 32 flows in a tree whose hosts alone are contended. Memory: O(flows at once + sizes of the routes), in the arena.

@@ -333,15 +333,26 @@ static uint64_t ends_until(const struct flow_few *w, double limit_ns)
     return due;
 }
 
-static int32_t first_due(const struct flow_few *w)
+/* The resource that holds it up. */
+static int32_t bottleneck(const struct flows *f, const struct flow_seat *s)
 {
-    int32_t best = flows_lowest(w->due);
-    for (uint64_t u = w->due & (w->due - 1); u; u &= u - 1) {
-        int32_t seat = flows_lowest(u);
-        if (w->end_ns[seat] < w->end_ns[best] ||
-            (w->end_ns[seat] == w->end_ns[best] && w->seats[seat].seq < w->seats[best].seq))
-            best = seat;
-    }
+    return s->gate >= 0 ? f->few.resource[s->gate] : f->routes[s->route].narrow;
+}
+
+static bool ends_before(const struct flows *f, int32_t a, int32_t b)
+{
+    const struct flow_seat *x = &f->few.seats[a], *y = &f->few.seats[b];
+    if (f->few.end_ns[a] != f->few.end_ns[b]) return f->few.end_ns[a] < f->few.end_ns[b];
+    int32_t at = bottleneck(f, x), other = bottleneck(f, y);
+    return at != other ? at < other : x->seq < y->seq;
+}
+
+static int32_t first_due(const struct flows *f)
+{
+    uint64_t due = f->few.due;
+    int32_t best = flows_lowest(due);
+    for (due &= due - 1; due; due &= due - 1)
+        if (ends_before(f, flows_lowest(due), best)) best = flows_lowest(due);
     return best;
 }
 
@@ -355,7 +366,7 @@ bool flows_few_end(struct flows *f, double limit_ns, struct flow_end *out)
         if (next > f->now_ns) f->now_ns = next;
         w->due = ends_until(w, f->now_ns + FLOWS_GRAIN_NS);
     }
-    int32_t seat = first_due(w), route = w->seats[seat].route;
+    int32_t seat = first_due(f), route = w->seats[seat].route;
     struct flow_route *r = &f->routes[route];
     struct flow x = flows_pop(f, route);
     if (r->n_flows) {
