@@ -28,16 +28,14 @@ static void make_gate(struct flows *f, int32_t resource)
     d->gate = flows_lowest(~w->numbers);
     w->numbers |= flows_bit(d->gate);
     w->resource[d->gate] = resource;
-    for (uint64_t u = d->users; u; u &= u - 1)
-        w->seats[flows_lowest(u)].gates |= flows_bit(d->gate);
+    for (uint64_t u = d->users; u; u &= u - 1) w->gates[flows_lowest(u)] |= flows_bit(d->gate);
 }
 
 /* Its members were marked as changed before, and so get another bottleneck. */
 static void end_gate(struct flows *f, struct flow_door *d)
 {
     struct flow_few *w = &f->few;
-    for (uint64_t u = d->users; u; u &= u - 1)
-        w->seats[flows_lowest(u)].gates &= ~flows_bit(d->gate);
+    for (uint64_t u = d->users; u; u &= u - 1) w->gates[flows_lowest(u)] &= ~flows_bit(d->gate);
     for (uint64_t m = d->members; m; m &= m - 1) w->seats[flows_lowest(m)].gate = -1;
     w->numbers &= ~flows_bit(d->gate);
     d->members = 0;
@@ -48,9 +46,8 @@ static void end_gate(struct flows *f, struct flow_door *d)
 
 static void more_flows(struct flows *f, const struct flow_route *r, double n)
 {
-    struct flow_seat *s = &f->few.seats[r->seat];
-    s->n_flows += n;
-    s->cap_Bpns = r->cap_Bpns / s->n_flows;
+    f->few.n_flows[r->seat] += n;
+    f->few.seats[r->seat].cap_Bpns = r->cap_Bpns / f->few.n_flows[r->seat];
     for (int32_t i = 0; i < r->n_resources; i++) f->doors[r->resources[i]].n_flows += n;
 }
 
@@ -76,12 +73,14 @@ void flows_sit(struct flows *f, int32_t route, double served_bytes)
     int32_t seat = r->seat = flows_lowest(~w->used);
     double n = r->n_flows;
     struct flow_seat *s = &w->seats[seat];
-    *s = (struct flow_seat){.n_flows = n,
-                            .served_bytes = served_bytes,
-                            .since_ns = f->now_ns,
-                            .cap_Bpns = r->cap_Bpns / n,
-                            .route = route,
-                            .gate = -1};
+    s->level_Bpns = 0;
+    s->served_bytes = served_bytes;
+    s->since_ns = f->now_ns;
+    s->cap_Bpns = r->cap_Bpns / n;
+    s->route = route;
+    s->gate = -1;
+    w->n_flows[seat] = n;
+    w->gates[seat] = 0;
     new_first(f, seat, &r->store.flows[0]);
     for (int32_t i = 0; i < r->n_resources; i++) {
         struct flow_door *d = &f->doors[r->resources[i]];
@@ -89,7 +88,7 @@ void flows_sit(struct flows *f, int32_t route, double served_bytes)
         d->n_flows += n;
         d->demand_Bpns += r->cap_Bpns;
         if (d->gate >= 0)
-            s->gates |= flows_bit(d->gate);
+            w->gates[seat] |= flows_bit(d->gate);
         else if (d->demand_Bpns > d->room_Bpns)
             make_gate(f, r->resources[i]);
     }
@@ -107,8 +106,9 @@ double flows_stand(struct flows *f, int32_t route)
     for (int32_t i = 0; i < r->n_resources; i++) {
         struct flow_door *d = &f->doors[r->resources[i]];
         d->users &= others;
-        d->n_flows -= s->n_flows;
-        d->demand_Bpns = d->users ? d->demand_Bpns - r->cap_Bpns : 0;
+        d->n_flows -= w->n_flows[r->seat];
+        /* 0 where nobody is left, lest noise gathers; half of them are such, which is no branch to predict. */
+        d->demand_Bpns = (d->demand_Bpns - r->cap_Bpns) * (d->users != 0);
         if (d->gate < 0) continue;
         w->changed |= d->members;
         d->members &= others;
@@ -132,7 +132,7 @@ static uint64_t spread(struct flows *f, uint64_t taken, uint64_t *gates)
     for (uint64_t reached = taken; reached;) {
         int32_t seat = flows_lowest(reached);
         reached &= reached - 1;
-        uint64_t g = f->few.seats[seat].gates & ~*gates;
+        uint64_t g = f->few.gates[seat] & ~*gates;
         for (*gates |= g; g; g &= g - 1) {
             uint64_t found = gate_at(f, flows_lowest(g))->members & ~taken;
             taken |= found, reached |= found;
@@ -150,7 +150,7 @@ static void new_share(struct flow_door *d)
 static void settle(struct flows *f, uint64_t seats, uint64_t open, uint64_t *gates)
 {
     uint64_t crossed = 0;
-    for (uint64_t u = seats; u; u &= u - 1) crossed |= f->few.seats[flows_lowest(u)].gates;
+    for (uint64_t u = seats; u; u &= u - 1) crossed |= f->few.gates[flows_lowest(u)];
     for (crossed &= *gates; crossed; crossed &= crossed - 1) {
         int32_t gate = flows_lowest(crossed);
         struct flow_door *d = gate_at(f, gate);
@@ -159,9 +159,9 @@ static void settle(struct flows *f, uint64_t seats, uint64_t open, uint64_t *gat
             continue;
         }
         for (uint64_t u = d->users & seats; u; u &= u - 1) {
-            const struct flow_seat *s = &f->few.seats[flows_lowest(u)];
-            d->count -= s->n_flows;
-            d->left_Bpns -= s->new_level * s->n_flows;
+            int32_t seat = flows_lowest(u);
+            d->count -= f->few.n_flows[seat];
+            d->left_Bpns -= f->few.seats[seat].new_level * f->few.n_flows[seat];
         }
         new_share(d);
     }
@@ -179,13 +179,13 @@ static double prepare(struct flows *f, uint64_t taken, uint64_t gates)
     }
     for (; gates; gates &= gates - 1) {
         struct flow_door *d = gate_at(f, flows_lowest(gates));
-        d->left_Bpns = d->capacity_Bpns;
-        d->count = d->n_flows;
+        double left = d->capacity_Bpns, count = d->n_flows;
         for (uint64_t u = d->users & ~taken; u; u &= u - 1) {
-            const struct flow_seat *s = &f->few.seats[flows_lowest(u)];
-            d->left_Bpns -= s->level_Bpns * s->n_flows;
-            d->count -= s->n_flows;
+            left -= f->few.carried_Bpns[flows_lowest(u)];
+            count -= f->few.n_flows[flows_lowest(u)];
         }
+        d->left_Bpns = left;
+        d->count = count;
         new_share(d);
     }
     return least_cap;
@@ -268,6 +268,7 @@ static void commit(struct flows *f, uint64_t taken)
             if (s->new_gate >= 0) gate_at(f, s->new_gate)->members |= flows_bit(seat);
             s->gate = s->new_gate;
         }
+        f->few.carried_Bpns[seat] = s->new_level * f->few.n_flows[seat];
         if (s->new_level == s->level_Bpns) continue;
         s->served_bytes = served(s, f->now_ns);
         s->since_ns = f->now_ns;
@@ -278,16 +279,11 @@ static void commit(struct flows *f, uint64_t taken)
 
 static double lesser(double a, double b) { return a < b ? a : b; }
 
-static int32_t blocks(const struct flow_few *w)
-{
-    return w->used ? (63 - __builtin_clzll(w->used)) / FLOWS_BLOCK + 1 : 0;
-}
-
 static void find_next(struct flow_few *w)
 {
     double next = INFINITY;
-    int32_t n = blocks(w);
-    for (int32_t i = 0; i < n; i++) {
+    w->n_blocks = w->used ? (63 - __builtin_clzll(w->used)) / FLOWS_BLOCK + 1 : 0;
+    for (int32_t i = 0; i < w->n_blocks; i++) {
         const double *e = &w->end_ns[FLOWS_BLOCK * i];
         w->least_ns[i] = lesser(lesser(e[0], e[1]), lesser(e[2], e[3]));
         next = lesser(next, w->least_ns[i]);
@@ -329,23 +325,34 @@ void flows_few_start(struct flows *f, int32_t route, double bytes, int64_t owner
 static uint64_t ends_until(const struct flow_few *w, double limit_ns)
 {
     uint64_t due = 0;
-    int32_t n = blocks(w);
-    for (int32_t i = 0; i < n; i++)
-        for (int32_t k = FLOWS_BLOCK * i; w->least_ns[i] <= limit_ns && k < FLOWS_BLOCK * (i + 1);
-             k++)
-            if (w->end_ns[k] <= limit_ns) due |= flows_bit(k);
+    for (int32_t i = 0; i < w->n_blocks; i++) {
+        if (w->least_ns[i] > limit_ns) continue;
+        for (int32_t k = FLOWS_BLOCK * i; k < FLOWS_BLOCK * (i + 1); k++)
+            due |= (uint64_t)(w->end_ns[k] <= limit_ns) << k;
+    }
     return due;
 }
 
-static int32_t first_due(const struct flow_few *w)
+/* The resource that holds it up. */
+static int32_t bottleneck(const struct flows *f, const struct flow_seat *s)
 {
-    int32_t best = flows_lowest(w->due);
-    for (uint64_t u = w->due & (w->due - 1); u; u &= u - 1) {
-        int32_t seat = flows_lowest(u);
-        if (w->end_ns[seat] < w->end_ns[best] ||
-            (w->end_ns[seat] == w->end_ns[best] && w->seats[seat].seq < w->seats[best].seq))
-            best = seat;
-    }
+    return s->gate >= 0 ? f->few.resource[s->gate] : f->routes[s->route].narrow;
+}
+
+static bool ends_before(const struct flows *f, int32_t a, int32_t b)
+{
+    const struct flow_seat *x = &f->few.seats[a], *y = &f->few.seats[b];
+    if (f->few.end_ns[a] != f->few.end_ns[b]) return f->few.end_ns[a] < f->few.end_ns[b];
+    int32_t at = bottleneck(f, x), other = bottleneck(f, y);
+    return at != other ? at < other : x->seq < y->seq;
+}
+
+static int32_t first_due(const struct flows *f)
+{
+    uint64_t due = f->few.due;
+    int32_t best = flows_lowest(due);
+    for (due &= due - 1; due; due &= due - 1)
+        if (ends_before(f, flows_lowest(due), best)) best = flows_lowest(due);
     return best;
 }
 
@@ -359,7 +366,7 @@ bool flows_few_end(struct flows *f, double limit_ns, struct flow_end *out)
         if (next > f->now_ns) f->now_ns = next;
         w->due = ends_until(w, f->now_ns + FLOWS_GRAIN_NS);
     }
-    int32_t seat = first_due(w), route = w->seats[seat].route;
+    int32_t seat = first_due(f), route = w->seats[seat].route;
     struct flow_route *r = &f->routes[route];
     struct flow x = flows_pop(f, route);
     if (r->n_flows) {

@@ -111,8 +111,6 @@ enum {
 };
 
 struct flow_seat {
-    uint64_t gates; /* those that its route crosses */
-    double n_flows; /* of the route, as what it is used for */
     double level_Bpns, served_bytes, since_ns, mark_bytes;
     double cap_Bpns; /* of one of its flows */
     uint64_t seq;    /* of the first of its flows */
@@ -136,13 +134,18 @@ struct flow_door {
 };
 
 struct flow_few {
-    uint64_t used, numbers;     /* seats and gates that are taken */
-    uint64_t changed;           /* seats that the next search begins with */
-    uint64_t due;               /* seats whose next flow ends in this instant, if rates stay */
-    double next_ns;             /* the next end of all, where no search is due */
-    bool full;                  /* more gates than there are numbers */
-    double end_ns[FLOWS_SEATS]; /* INFINITY: nobody's */
+    uint64_t used, numbers; /* seats and gates that are taken */
+    uint64_t changed;       /* seats that the next search begins with */
+    uint64_t due;           /* seats whose next flow ends in this instant, if rates stay */
+    int32_t n_blocks;       /* of the ends: behind them all seats were free in the last search */
+    double next_ns;         /* the next end of all, where no search is due */
+    bool full;              /* more gates than there are numbers */
+    double end_ns[FLOWS_SEATS];                 /* INFINITY: nobody's */
     double least_ns[FLOWS_SEATS / FLOWS_BLOCK]; /* of the ends of a block */
+    /* Of each seat, side by side, for these are read most: the gates that its route crosses, the flows of its route (as what
+     * they are used for) and what all of them get. */
+    uint64_t gates[FLOWS_SEATS];
+    double n_flows[FLOWS_SEATS], carried_Bpns[FLOWS_SEATS];
     struct flow_seat seats[FLOWS_SEATS];
     int32_t resource[FLOWS_GATES]; /* that a gate is */
 };
