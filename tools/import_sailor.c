@@ -296,6 +296,8 @@ static enum status take_model(struct taken *t, const struct node *times, const s
     const struct node *info;
     struct model *m = &t->models[t->n_models++];
     *m = (struct model){.name = times->key};
+    if (!*m->name || *m->name == '.' || strpbrk(m->name, "/\\\n"))
+        return node_error(times, err, "'%.60s' is no name of a model: it names a file", m->name);
     TRY(node_need(infos, times->key, &info, err));
     TRY(read_sizes(t, info, m, err));
     struct visit v = {t, m, ARENA_ARRAY(t->a, int32_t, (size_t)m->layers)};
@@ -403,18 +405,18 @@ static enum status take(struct taken *t, const char *folder, struct error *err)
 
 /* --- out ------------------------------------------------------------------------------------- */
 
+/* Into a temporary, to be committed. */
 static enum status write_model(struct arena *a, const char *folder, const struct model *m,
-                               struct error *err)
+                               struct file *f, struct error *err)
 {
-    struct file f;
     struct json j;
-    TRY(file_open(&f, arena_printf(a, "%s/%s.layers.json", folder, m->name), err));
-    json_begin(&j, f.stream, JSON_INDENTED);
+    TRY(file_open(f, arena_printf(a, "%s/%s.layers.json", folder, m->name), err));
+    json_begin(&j, f->stream, JSON_INDENTED);
     json_put_object(&j, NULL);
     measured_model_write(&j, m);
     json_close(&j);
     json_end(&j);
-    return file_commit(&f, err);
+    return OK;
 }
 
 static enum status keep(struct taken *t, const char *db, struct error *err)
@@ -423,6 +425,24 @@ static enum status keep(struct taken *t, const char *db, struct error *err)
     enum status st = store_open(t->a, db, true, &s, err);
     if (st == OK) st = store_append(s, &t->p, err);
     store_close(s);
+    return st;
+}
+
+/* All or nothing: the profile is appended once every model could be written. */
+static enum status put_out(struct taken *t, const char *folder, const char *db, struct error *err)
+{
+    struct file *files = ARENA_ARRAY(t->a, struct file, (size_t)t->n_models);
+    enum status st = OK;
+    int32_t n = 0;
+    while (st == OK && n < t->n_models) {
+        st = write_model(t->a, folder, &t->models[n], &files[n], err);
+        n++;
+    }
+    if (st == OK && db) st = keep(t, db, err);
+    for (int32_t i = 0; i < n; i++) {
+        if (st == OK) st = file_commit(&files[i], err);
+        file_abandon(&files[i]);
+    }
     return st;
 }
 
@@ -467,8 +487,7 @@ enum status import_sailor(struct arena *a, const struct import_request *q, struc
                             .pace = 1}};
     const char *folder = folder_of(a, q);
     TRY(take(&t, q->path, err));
-    if (q->db) TRY(keep(&t, q->db, err));
-    for (int32_t i = 0; i < t.n_models; i++) TRY(write_model(a, folder, &t.models[i], err));
+    TRY(put_out(&t, folder, q->db, err));
     tell(&t, q, folder);
     return OK;
 }

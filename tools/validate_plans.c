@@ -161,6 +161,9 @@ static enum status predict(struct row_plan *r, struct validated_row *out, struct
     if (r->n_stages == 1 && r->n_replicas == 1)
         out->profile_s = layers_seconds(r, &program, k, err);
     note_reach(r);
+    if (r->nodes && r->nodes != r->plan.cluster.n_nodes && !r->note)
+        r->note = arena_printf(r->a, "nodes is %" PRId64 ", predicted on the %" PRId32 " they fill",
+                               r->nodes, r->plan.cluster.n_nodes);
     for (int32_t i = 0; i < program.n_devices && !r->note; i++)
         if (result.devices[i].peak_bytes > program.devices[i].memory_bytes)
             r->note =
@@ -215,13 +218,15 @@ static enum status validate_row(struct arena *a, const struct row_plan *shared,
 {
     struct row_plan r = *shared;
     struct error why = {0};
+    struct arena *own = arena_new(); /* the row's plan and program: as large as they are, and soon gone */
     *row = (struct validated_row){.line = line};
-    r.a = a;
+    r.a = own;
     for (int c = 0; c < COLUMN_COUNT; c++)
         if (t->at[c] >= n) {
             row->name = arena_printf(a, "line %d", line);
             row->why =
                 arena_printf(a, "has %d fields, column '%s' is not there", n, column_names[c]);
+            arena_free(own);
             return OK;
         }
     const char *name = field(t, f, COLUMN_file);
@@ -241,6 +246,8 @@ static enum status validate_row(struct arena *a, const struct row_plan *shared,
 #undef X
     enum status st = row_plan_make(&r, &words, row->name, &why);
     if (st == OK) st = predict(&r, row, &why);
+    if (row->note) row->note = arena_strdup(a, row->note);
+    arena_free(own);
     if (st == OK) note_contradiction(a, row);
     if (st == ERR_INPUT || st == ERR_INFEASIBLE) row->why = arena_strdup(a, why.text);
     return st == ERR_INPUT || st == ERR_INFEASIBLE ? OK : st;

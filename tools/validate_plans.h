@@ -5,7 +5,7 @@
  *   layers_per_stage      "5|7|7|7"
  *   gpu_per_stage_replica GPU of each stage's replicas, "A100-40+V100-16|GH-96+GH-96", names of tools/sailor.h or of the catalogue
  *   tp                    cards that share a stage: "4", "4|2" by stage, "4+2|4+2" by stage and replica
- *   mbs, gbs              sequences of a microbatch, of a step; pp, dp, nodes: checked, where they are there
+ *   mbs, gbs              sequences of a microbatch, of a step; where they are there pp and dp are checked, other nodes than are filled noted
  *   real_s_main, real_s_other, max_mem_bytes_main, max_mem_bytes_other: measured, optional; file: the row's name
  * A row becomes a plan (1F1B; nodes are filled in the order of stages, then replicas), is lowered and simulated like any other. Nothing is fitted to the
  * rows. A row that cannot be predicted keeps its reason.

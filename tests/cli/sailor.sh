@@ -35,6 +35,13 @@ ends "models that are not there" 3 "layers.json" "$MUSHER" validate --plans "$da
 ends "a folder that is not there" 3 "nowhere" "$MUSHER" import sailor nowhere --db q.db
 [[ ! -e q.db ]] && ok "nothing half-written" || not_ok "nothing half-written" "q.db"
 
+cp -r "$data" evil && chmod -R u+w evil && sed -i 's|"OPT-350"|"../OPT-350"|' evil/profiles_tmp.json evil/llm_info.json
+ends "a model named like a path" 3 "no name of a model" "$MUSHER" import sailor evil --db q.db
+ends "an output folder that is not there" 6 "nowhere/OPT-350" "$MUSHER" import sailor "$data" --db q.db -o nowhere
+[[ ! -e q.db ]] && ok "and no profile without its models" || not_ok "and no profile without its models" "q.db"
+sed 's/^\(clariden[^,]*,[^,]*N4_D1.json\),[^,]*,/\1,7,/' "$data/measured_gh200_opt350.csv" > nodes.csv
+ends "other nodes than are filled are noted" 0 "nodes is 7, predicted on" "$MUSHER" validate --plans nodes.csv --db sailor.db
+
 cat > job.yaml <<'END'
 version: 1
 model: OPT-350.layers.json
