@@ -3,6 +3,8 @@
 #include "tests/hybrid.h"
 #include "tests/plans.h"
 
+#include <math.h>
+
 static struct arena *arena;
 #define DRAW(low, high)                                                                            \
     ((low) + (int64_t)rng_below(7, seed, draws++, (uint64_t)((high) - (low) + 1)))
@@ -386,6 +388,41 @@ START_TEST(a_slowdown_of_nothing_changes_nothing)
 }
 END_TEST
 
+/* Links of one channel or ring each, so that nobody's turn can change: who is slowed is later,
+ * nobody is earlier. Traces and folding change nothing. */
+START_TEST(slowed_operators_make_nobody_earlier)
+{
+    int32_t later = 0;
+    for (uint64_t seed = 0; seed < (test_long() ? 3000 : 100); seed++) {
+        struct lowered *m = lowered_make(seed, true, false);
+        struct sim_result plain = lowered_run(m, (struct sim_options){.steps = 3});
+        double slowdown = seed % 5 ? 0.05 * (double)(1 + seed % 9) : INFINITY;
+        for (int32_t i = 0; i < m->program->n_links; i++)
+            m->program->links[i].compute_slowdown = slowdown;
+        struct sim_result slow = lowered_run(m, (struct sim_options){.steps = 3}),
+                          traced =
+                              lowered_run(m, (struct sim_options){.steps = 3, .keep_trace = true}),
+                          folded = lowered_run(m, (struct sim_options){.steps = 3, .fold = true});
+        ck_assert_int_ge(slow.iteration_ns, plain.iteration_ns);
+        ck_assert_int_eq(slow.iteration_ns, traced.iteration_ns);
+        same_result(m->program, &slow, &folded, seed, "slowed");
+        for (int32_t i = 0; i < m->program->n_devices; i++) {
+            ck_assert_int_ge(slow.devices[i].busy_ns, plain.devices[i].busy_ns);
+            ck_assert_int_eq(slow.devices[i].busy_ns, traced.devices[i].busy_ns);
+            ck_assert_int_eq(slow.devices[i].peak_bytes, traced.devices[i].peak_bytes);
+        }
+        for (size_t i = 1; i < traced.trace->n_spans; i++) {
+            const struct span *x = &traced.trace->spans[i - 1], *y = x + 1;
+            if (x->device == y->device && x->stream == y->stream && x->stream == STREAM_compute)
+                ck_assert_int_le(x->end_ns, y->begin_ns);
+        }
+        later += slow.iteration_ns > plain.iteration_ns;
+        arena_reset(arena);
+    }
+    ck_assert_int_gt(later, 30);
+}
+END_TEST
+
 Suite *detail_suite(void)
 {
     Suite *s = suite_create("sim/levels of detail");
@@ -396,6 +433,7 @@ Suite *detail_suite(void)
     tcase_add_test(t, devices_that_do_the_same_are_simulated_once_without_a_difference);
     tcase_add_test(t, lowered_plans_are_the_same_at_every_level_of_detail);
     tcase_add_test(t, a_slowdown_of_nothing_changes_nothing);
+    tcase_add_test(t, slowed_operators_make_nobody_earlier);
     tcase_add_test(t, equal_replicas_of_lowered_plans_are_simulated_once);
     tcase_add_test(t, a_link_that_was_measured_is_not_folded_with_one_that_is_only_stated);
     tcase_add_test(t, a_member_that_never_comes_is_in_the_blocked_set);
