@@ -423,6 +423,30 @@ START_TEST(slowed_operators_make_nobody_earlier)
 }
 END_TEST
 
+START_TEST(meetings_of_years_are_refused_at_both_levels)
+{
+    /* Eighty meetings of nine years in one call: more than int64 nanoseconds hold. */
+    struct hybrid h = {.tensor = 2,
+                       .pipeline = 1,
+                       .data = 1,
+                       .microbatches = 1,
+                       .layers = 40,
+                       .ops = 2,
+                       .forward_ns = 10,
+                       .backward_ns = 20,
+                       .update_ns = 5,
+                       .meeting_elements = INT64_C(70000000000000000)};
+    struct hybrid_made *m = hybrid_make(arena, &h);
+    for (int detail = SIM_OPERATOR; detail <= SIM_STAGE; detail++) {
+        struct sim_options o = {.steps = 1, .detail = (enum sim_detail)detail};
+        struct sim_result r;
+        struct error err = {0};
+        ck_assert_int_eq(sim_run(arena, &m->program, m->cost, &o, &r, &err), ERR_INPUT);
+        ck_assert_msg(strstr(err.text, "exceeds 73 years") != NULL, "%s", err.text);
+    }
+}
+END_TEST
+
 Suite *detail_suite(void)
 {
     Suite *s = suite_create("sim/levels of detail");
@@ -434,6 +458,7 @@ Suite *detail_suite(void)
     tcase_add_test(t, lowered_plans_are_the_same_at_every_level_of_detail);
     tcase_add_test(t, a_slowdown_of_nothing_changes_nothing);
     tcase_add_test(t, slowed_operators_make_nobody_earlier);
+    tcase_add_test(t, meetings_of_years_are_refused_at_both_levels);
     tcase_add_test(t, equal_replicas_of_lowered_plans_are_simulated_once);
     tcase_add_test(t, a_link_that_was_measured_is_not_folded_with_one_that_is_only_stated);
     tcase_add_test(t, a_member_that_never_comes_is_in_the_blocked_set);
