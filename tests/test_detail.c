@@ -50,20 +50,20 @@ START_TEST(stage_and_operator_detail_agree_to_the_nanosecond)
 {
     for (uint64_t seed = 0; seed < (test_long() ? 2000 : 150); seed++) {
         uint64_t draws = 0;
-
-        struct hybrid h = {.tensor = (int32_t)DRAW(1, 5),
-                           .pipeline = (int32_t)DRAW(1, 4),
-                           .data = (int32_t)DRAW(1, 3),
-                           .microbatches = (int32_t)DRAW(1, 8),
-                           .layers = (int32_t)DRAW(1, 3),
-                           .ops = 2 * (int32_t)DRAW(1, 3),
-                           .forward_ns = DRAW(0, 100),
-                           .backward_ns = DRAW(0, 200),
-                           .update_ns = DRAW(0, 50),
-                           .transfer_bytes = DRAW(0, 300),
-                           .meeting_elements = DRAW(0, 40),
-                           .gradient_elements = DRAW(0, 100),
-                           .latency_ns = DRAW(0, 20)};
+        struct hybrid h = {0}; /* one draw a statement: a compiler may order others */
+        h.tensor = (int32_t)DRAW(1, 5);
+        h.pipeline = (int32_t)DRAW(1, 4);
+        h.data = (int32_t)DRAW(1, 3);
+        h.microbatches = (int32_t)DRAW(1, 8);
+        h.layers = (int32_t)DRAW(1, 3);
+        h.ops = 2 * (int32_t)DRAW(1, 3);
+        h.forward_ns = DRAW(0, 100);
+        h.backward_ns = DRAW(0, 200);
+        h.update_ns = DRAW(0, 50);
+        h.transfer_bytes = DRAW(0, 300);
+        h.meeting_elements = DRAW(0, 40);
+        h.gradient_elements = DRAW(0, 100);
+        h.latency_ns = DRAW(0, 20);
         double slow[64];
         for (int i = 0; i < 60; i++) slow[i] = 0.5 + (double)DRAW(0, 100) / 50;
         struct hybrid_made *m = hybrid_make(arena, &h);
@@ -101,19 +101,20 @@ START_TEST(devices_that_do_the_same_are_simulated_once_without_a_difference)
     int32_t fewer = 0;
     for (uint64_t seed = 0; seed < (test_long() ? 3000 : 200); seed++) {
         uint64_t draws = 0;
-        struct hybrid h = {.tensor = (int32_t)DRAW(1, 4),
-                           .pipeline = (int32_t)DRAW(1, 4),
-                           .data = (int32_t)DRAW(1, 4),
-                           .microbatches = (int32_t)DRAW(1, 8),
-                           .layers = (int32_t)DRAW(1, 3),
-                           .ops = 2 * (int32_t)DRAW(1, 3),
-                           .forward_ns = DRAW(0, 100),
-                           .backward_ns = DRAW(0, 200),
-                           .update_ns = DRAW(0, 50),
-                           .transfer_bytes = DRAW(0, 300),
-                           .meeting_elements = DRAW(0, 40),
-                           .gradient_elements = 12 * DRAW(0, 20),
-                           .latency_ns = DRAW(0, 20)};
+        struct hybrid h = {0}; /* one draw a statement: a compiler may order others */
+        h.tensor = (int32_t)DRAW(1, 4);
+        h.pipeline = (int32_t)DRAW(1, 4);
+        h.data = (int32_t)DRAW(1, 4);
+        h.microbatches = (int32_t)DRAW(1, 8);
+        h.layers = (int32_t)DRAW(1, 3);
+        h.ops = 2 * (int32_t)DRAW(1, 3);
+        h.forward_ns = DRAW(0, 100);
+        h.backward_ns = DRAW(0, 200);
+        h.update_ns = DRAW(0, 50);
+        h.transfer_bytes = DRAW(0, 300);
+        h.meeting_elements = DRAW(0, 40);
+        h.gradient_elements = 12 * DRAW(0, 20);
+        h.latency_ns = DRAW(0, 20);
         double slow[64];
         int64_t by = DRAW(0, 4);
         for (int32_t i = 0; i < 64; i++) {
