@@ -15,16 +15,18 @@ static void step_ended(struct engine *e, struct lane_state *l)
         e->step_shift_ns[s] = shift;
     else if (e->step_shift_ns[s] != shift)
         e->step_shift_ns[s] = -1;
+    l->last_end_ns = end;
+    l->ended_busy_ns[s & 1] = l->busy_ns;
     bool all = ++e->step_lanes[s] == e->program->n_devices;
     /* Under jitter no step repeats another, even where a single lane cannot disagree with any. */
     if (all && s > 0 && s + 1 < e->steps && e->step_shift_ns[s] >= 0 && !e->steady_step &&
         !e->jitter) {
         e->steady_step = s;
+        for (int32_t i = 0; i < e->program->n_devices; i++)
+            e->lanes[i].steady_busy_ns = e->lanes[i].ended_busy_ns[s & 1];
         if (!e->trace && e->stop == STOP_NOT) e->until_ns = e->step_end_ns[s];
         if (!e->trace && e->stop == STOP_NOT && !shift) e->stop = STOP_STEADY;
     }
-    l->last_end_ns = end;
-    l->last_busy_ns = l->busy_ns;
     l->busy_ns = 0;
     l->update_ns = -1;
     l->step++;

@@ -212,7 +212,8 @@ static enum status fill_times(const struct engine *e, struct sim_result *out, st
     out->iteration_ns = iteration;
     for (int32_t i = 0; i < e->program->n_devices; i++) {
         struct sim_device *d = &out->devices[i];
-        d->busy_ns = e->lanes[i].last_busy_ns;
+        d->busy_ns =
+            e->steady_step ? e->lanes[i].steady_busy_ns : e->lanes[i].ended_busy_ns[steady & 1];
         d->idle_ns = iteration > d->busy_ns ? iteration - d->busy_ns : 0;
     }
     return OK;

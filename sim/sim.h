@@ -25,7 +25,8 @@ struct sim_scale {
 /* Two levels of detail over one program, equal to the nanosecond. OPERATOR: every operator and collective in turn. STAGE: what
  * a procedure does between its messages is one duration: operators are added up, and collectives inside a call become one,
  * from the longest way to the first through the longest ways between them to the last; its inside is timed once.
- * (Not equal under a link's compute_slowdown, where each operator's end is rounded to a nanosecond.) */
+ * (Not equal under a link's compute_slowdown, where each operator's end is rounded to a nanosecond; nor is there a run with a
+ * trace, that takes operators one by one, to one without.) */
 enum sim_detail { SIM_OPERATOR, SIM_STAGE };
 
 struct sim_options {

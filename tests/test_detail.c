@@ -3,6 +3,8 @@
 #include "tests/hybrid.h"
 #include "tests/plans.h"
 
+#include <math.h>
+
 static struct arena *arena;
 #define DRAW(low, high)                                                                            \
     ((low) + (int64_t)rng_below(7, seed, draws++, (uint64_t)((high) - (low) + 1)))
@@ -48,20 +50,20 @@ START_TEST(stage_and_operator_detail_agree_to_the_nanosecond)
 {
     for (uint64_t seed = 0; seed < (test_long() ? 2000 : 150); seed++) {
         uint64_t draws = 0;
-
-        struct hybrid h = {.tensor = (int32_t)DRAW(1, 5),
-                           .pipeline = (int32_t)DRAW(1, 4),
-                           .data = (int32_t)DRAW(1, 3),
-                           .microbatches = (int32_t)DRAW(1, 8),
-                           .layers = (int32_t)DRAW(1, 3),
-                           .ops = 2 * (int32_t)DRAW(1, 3),
-                           .forward_ns = DRAW(0, 100),
-                           .backward_ns = DRAW(0, 200),
-                           .update_ns = DRAW(0, 50),
-                           .transfer_bytes = DRAW(0, 300),
-                           .meeting_elements = DRAW(0, 40),
-                           .gradient_elements = DRAW(0, 100),
-                           .latency_ns = DRAW(0, 20)};
+        struct hybrid h = {0}; /* one draw a statement: a compiler may order others */
+        h.tensor = (int32_t)DRAW(1, 5);
+        h.pipeline = (int32_t)DRAW(1, 4);
+        h.data = (int32_t)DRAW(1, 3);
+        h.microbatches = (int32_t)DRAW(1, 8);
+        h.layers = (int32_t)DRAW(1, 3);
+        h.ops = 2 * (int32_t)DRAW(1, 3);
+        h.forward_ns = DRAW(0, 100);
+        h.backward_ns = DRAW(0, 200);
+        h.update_ns = DRAW(0, 50);
+        h.transfer_bytes = DRAW(0, 300);
+        h.meeting_elements = DRAW(0, 40);
+        h.gradient_elements = DRAW(0, 100);
+        h.latency_ns = DRAW(0, 20);
         double slow[64];
         for (int i = 0; i < 60; i++) slow[i] = 0.5 + (double)DRAW(0, 100) / 50;
         struct hybrid_made *m = hybrid_make(arena, &h);
@@ -99,19 +101,20 @@ START_TEST(devices_that_do_the_same_are_simulated_once_without_a_difference)
     int32_t fewer = 0;
     for (uint64_t seed = 0; seed < (test_long() ? 3000 : 200); seed++) {
         uint64_t draws = 0;
-        struct hybrid h = {.tensor = (int32_t)DRAW(1, 4),
-                           .pipeline = (int32_t)DRAW(1, 4),
-                           .data = (int32_t)DRAW(1, 4),
-                           .microbatches = (int32_t)DRAW(1, 8),
-                           .layers = (int32_t)DRAW(1, 3),
-                           .ops = 2 * (int32_t)DRAW(1, 3),
-                           .forward_ns = DRAW(0, 100),
-                           .backward_ns = DRAW(0, 200),
-                           .update_ns = DRAW(0, 50),
-                           .transfer_bytes = DRAW(0, 300),
-                           .meeting_elements = DRAW(0, 40),
-                           .gradient_elements = 12 * DRAW(0, 20),
-                           .latency_ns = DRAW(0, 20)};
+        struct hybrid h = {0}; /* one draw a statement: a compiler may order others */
+        h.tensor = (int32_t)DRAW(1, 4);
+        h.pipeline = (int32_t)DRAW(1, 4);
+        h.data = (int32_t)DRAW(1, 4);
+        h.microbatches = (int32_t)DRAW(1, 8);
+        h.layers = (int32_t)DRAW(1, 3);
+        h.ops = 2 * (int32_t)DRAW(1, 3);
+        h.forward_ns = DRAW(0, 100);
+        h.backward_ns = DRAW(0, 200);
+        h.update_ns = DRAW(0, 50);
+        h.transfer_bytes = DRAW(0, 300);
+        h.meeting_elements = DRAW(0, 40);
+        h.gradient_elements = 12 * DRAW(0, 20);
+        h.latency_ns = DRAW(0, 20);
         double slow[64];
         int64_t by = DRAW(0, 4);
         for (int32_t i = 0; i < 64; i++) {
@@ -386,6 +389,66 @@ START_TEST(a_slowdown_of_nothing_changes_nothing)
 }
 END_TEST
 
+/* Links of one channel or ring each, so that nobody's turn can change: who is slowed is later,
+ * nobody is earlier. Folding changes nothing, a trace only what is rounded. */
+START_TEST(slowed_operators_make_nobody_earlier)
+{
+    int32_t later = 0;
+    for (uint64_t seed = 0; seed < (test_long() ? 3000 : 100); seed++) {
+        struct lowered *m = lowered_make(seed, true, false);
+        struct sim_result plain = lowered_run(m, (struct sim_options){.steps = 3});
+        double slowdown = seed % 5 ? 0.05 * (double)(1 + seed % 9) : INFINITY;
+        for (int32_t i = 0; i < m->program->n_links; i++)
+            m->program->links[i].compute_slowdown = slowdown;
+        struct sim_result slow = lowered_run(m, (struct sim_options){.steps = 3}),
+                          traced =
+                              lowered_run(m, (struct sim_options){.steps = 3, .keep_trace = true}),
+                          folded = lowered_run(m, (struct sim_options){.steps = 3, .fold = true});
+        /* A trace takes operators one by one, and each ends in a whole nanosecond. */
+        int64_t rounded = slow.operators / slow.steps + 1;
+        ck_assert_int_ge(slow.iteration_ns, plain.iteration_ns);
+        ck_assert_int_le(llabs(slow.iteration_ns - traced.iteration_ns), rounded);
+        same_result(m->program, &slow, &folded, seed, "slowed");
+        for (int32_t i = 0; i < m->program->n_devices; i++) {
+            ck_assert_int_ge(slow.devices[i].busy_ns, plain.devices[i].busy_ns);
+            ck_assert_int_le(llabs(slow.devices[i].busy_ns - traced.devices[i].busy_ns), rounded);
+        }
+        for (size_t i = 1; i < traced.trace->n_spans; i++) {
+            const struct span *x = &traced.trace->spans[i - 1], *y = x + 1;
+            if (x->device == y->device && x->stream == y->stream && x->stream == STREAM_compute)
+                ck_assert_int_le(x->end_ns, y->begin_ns);
+        }
+        later += slow.iteration_ns > plain.iteration_ns;
+        arena_reset(arena);
+    }
+    ck_assert_int_gt(later, 30);
+}
+END_TEST
+
+START_TEST(meetings_of_years_are_refused_at_both_levels)
+{
+    /* Eighty meetings of nine years in one call: more than int64 nanoseconds hold. */
+    struct hybrid h = {.tensor = 2,
+                       .pipeline = 1,
+                       .data = 1,
+                       .microbatches = 1,
+                       .layers = 40,
+                       .ops = 2,
+                       .forward_ns = 10,
+                       .backward_ns = 20,
+                       .update_ns = 5,
+                       .meeting_elements = INT64_C(70000000000000000)};
+    struct hybrid_made *m = hybrid_make(arena, &h);
+    for (int detail = SIM_OPERATOR; detail <= SIM_STAGE; detail++) {
+        struct sim_options o = {.steps = 1, .detail = (enum sim_detail)detail};
+        struct sim_result r;
+        struct error err = {0};
+        ck_assert_int_eq(sim_run(arena, &m->program, m->cost, &o, &r, &err), ERR_INPUT);
+        ck_assert_msg(strstr(err.text, "exceeds 73 years") != NULL, "%s", err.text);
+    }
+}
+END_TEST
+
 Suite *detail_suite(void)
 {
     Suite *s = suite_create("sim/levels of detail");
@@ -396,6 +459,8 @@ Suite *detail_suite(void)
     tcase_add_test(t, devices_that_do_the_same_are_simulated_once_without_a_difference);
     tcase_add_test(t, lowered_plans_are_the_same_at_every_level_of_detail);
     tcase_add_test(t, a_slowdown_of_nothing_changes_nothing);
+    tcase_add_test(t, slowed_operators_make_nobody_earlier);
+    tcase_add_test(t, meetings_of_years_are_refused_at_both_levels);
     tcase_add_test(t, equal_replicas_of_lowered_plans_are_simulated_once);
     tcase_add_test(t, a_link_that_was_measured_is_not_folded_with_one_that_is_only_stated);
     tcase_add_test(t, a_member_that_never_comes_is_in_the_blocked_set);
