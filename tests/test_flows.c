@@ -172,7 +172,8 @@ static int32_t draw(struct draws *d, int32_t n)
 static void make_network(struct draws *d, struct referee *x, struct flows *f, int32_t *route)
 {
     static const double speeds[] = {1e9, 1e9, 2e9, 3e9, 12.5e9, 7.7e8, 4e10};
-    *x = (struct referee){.n_resources = 1 + draw(d, RESOURCES), .n_routes = 1 + draw(d, ROUTES)};
+    *x = (struct referee){.n_resources = 1 + draw(d, RESOURCES)};
+    x->n_routes = 1 + draw(d, ROUTES);
     for (int32_t r = 0; r < x->n_resources; r++) {
         x->capacity[r] = speeds[draw(d, sizeof speeds / sizeof *speeds)];
         if (draw(d, 2)) x->capacity[r] *= 1 + 0.001 * draw(d, 999);
