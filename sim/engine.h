@@ -69,13 +69,13 @@ struct channel_state {
     bool pushed;      /* the head of the queue has become ready */
     int64_t keep;     /* messages before low that somebody may still ask for */
     int64_t capacity; /* power of two */
-    struct message *
-        window; /* (capacity), message seq at seq mod capacity; [low - keep, low - keep + capacity) */
-    int64_t
-        *queue; /* (capacity): handed over and not left, in that order, i-th at i mod capacity */
+    /* (capacity), message seq at seq mod capacity; [low - keep, low - keep + capacity) */
+    struct message *window;
+    /* (capacity): handed over and not left, in that order, i-th at i mod capacity */
+    int64_t *queue;
     int64_t head, tail;
-    int64_t born_bytes,
-        dead_bytes;            /* at the receiver when it starts, at the sender when it has left */
+    /* at the receiver when it starts, at the sender when it has left */
+    int64_t born_bytes, dead_bytes;
     char sent_by, received_by; /* letters of the calls */
 };
 
@@ -107,8 +107,8 @@ struct engine {
     struct error error;
     /* (steps): lanes that have ended it, its end, and by how much every lane's end moved since the step before (-1:
      * they differ). Where all lanes moved alike, the steps that follow repeat this one. */
-    int32_t *step_lanes,
-        *step_last; /* step_last: the lane that ended it last, the first one among equals */
+    /* step_last: the lane that ended it last, the first one among equals */
+    int32_t *step_lanes, *step_last;
     int64_t *step_end_ns, *step_shift_ns;
     int32_t steady_step; /* the first such step that another follows; 0: none seen */
 };

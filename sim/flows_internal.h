@@ -22,8 +22,8 @@ struct flow {
 struct flow_route {
     int32_t n_resources;
     int32_t *resources;
-    int32_t
-        *place; /* (n_resources): where it stands among the resource's routes, while it has flows */
+    /* (n_resources): where it stands among the resource's routes, while it has flows */
+    int32_t *place;
     int32_t narrow;  /* of its resources the one with the least capacity, the first among equals */
     double cap_Bpns; /* that capacity: all its flows together never have more */
     int32_t n_flows; /* flows[]: heap by (mark, seq) */
