@@ -59,8 +59,8 @@ struct device_type {
     double slowdown;       /* >= 1 where emulated, 0 where real */
     int64_t memory_bytes;  /* > 0; 0 in the file means the catalogue's */
     int64_t reserve_bytes; /* of memory_bytes, for others than tensors */
-    int32_t
-        tensor_parallel; /* > 1: a device is so many equal cards that share every operator; 0 and 1: one card */
+    /* > 1: a device is so many equal cards that share every operator; 0 and 1: one card */
+    int32_t tensor_parallel;
     bool sequence_parallel;
 };
 

@@ -48,19 +48,19 @@ struct tensor {
     enum dtype dtype;
     struct shape shape;
     int32_t producer; /* operator, or -1 for inputs and parameters */
-    int32_t
-        of; /* gradient: its activation (-1 where it is only a term of a sum) or parameter; else -1 */
-    int32_t
-        gradient; /* activation in a training graph: its whole gradient's tensor, else -1. Two tensors
-                               * share one where the gradient passes unchanged (bias, add) */
-    int32_t
-        use; /* parameter gradients: 0 for the first use of its parameter, 1 for the second (tied) */
+    /* gradient: its activation (-1 where it is only a term of a sum) or parameter; else -1 */
+    int32_t of;
+    /* activation in a training graph: its whole gradient's tensor, else -1. Two tensors share one where the
+     * gradient passes unchanged (bias, add) */
+    int32_t gradient;
+    /* parameter gradients: 0 for the first use of its parameter, 1 for the second (tied) */
+    int32_t use;
     enum tensor_input input; /* role INPUT */
     enum tensor_init init;   /* role PARAMETER */
     double init_std;
     bool decay; /* role PARAMETER: weight decay applies (matrices) */
-    const struct shares *
-        shares; /* of its last dimension, where cards that share an operator hold less of it; else NULL */
+    /* of its last dimension, where cards that share an operator hold less of it; else NULL */
+    const struct shares *shares;
 };
 
 struct graph_op {
@@ -76,8 +76,8 @@ struct graph_op {
 
 struct graph {
     struct arena *arena;
-    enum dtype
-        dtype; /* of activations, their gradients and parameters; a parameter's gradient is dtype_master of it */
+    /* of activations, their gradients and parameters; a parameter's gradient is dtype_master of it */
+    enum dtype dtype;
     int64_t microbatch, sequence_length;
     int32_t n_tensors, n_ops, n_forward; /* ops[0 … n_forward-1] are the forward ones */
     struct tensor *tensors;

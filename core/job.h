@@ -33,8 +33,8 @@ struct job {
     int64_t microbatch_sizes[16]; /* each divides global_batch */
     enum dtype precision;
     struct optimizer optimizer;
-    const char
-        *data; /* NULL where not given; relative paths are taken from the job file's folder */
+    /* NULL where not given; relative paths are taken from the job file's folder */
+    const char *data;
     uint64_t seed;
 };
 

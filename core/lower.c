@@ -62,19 +62,7 @@ static void copy_cluster(struct lowering *l)
     const struct cluster *c = &l->plan->cluster;
     struct program *p = l->p;
     p->devices = ARENA_ARRAY(l->a, struct program_device, (size_t)p->n_devices);
-    for (int32_t i = 0; i < p->n_devices; i++) {
-        const struct device *d = &c->devices[l->lanes[i].device];
-        const struct device_type *t = &c->types[d->type];
-        bool host = t->slowdown > 0 || !strcmp(t->catalogue, "host");
-        p->devices[i] = (struct program_device){.name = d->name,
-                                                .type = t->name,
-                                                .host = c->nodes[d->node].host,
-                                                .kind = host ? "host" : "cuda",
-                                                .index = d->index,
-                                                .type_index = d->type,
-                                                .slowdown = t->slowdown,
-                                                .memory_bytes = t->memory_bytes};
-    }
+    for (int32_t i = 0; i < p->n_devices; i++) p->devices[i] = lower_device(c, l->lanes[i].device);
     lower_links(l);
 }
 

@@ -19,8 +19,8 @@ MUST_CHECK enum status lower_graph(struct arena *a, const struct job *j, int64_t
 struct lower_options {
     int32_t n_fused; /* kinds every device of the plan runs fused */
     const enum op_kind *fused;
-    bool
-        check_memory; /* ERR_INFEASIBLE where a device's memory does not suffice, naming the largest holders */
+    /* ERR_INFEASIBLE where a device's memory does not suffice, naming the largest holders */
+    bool check_memory;
 };
 /* ERR_INPUT (with the plan's file:line:column where it has one): layers, shares, orders, links, deadlock. */
 MUST_CHECK enum status lower_plan(struct arena *a, const struct plan *p,
@@ -37,5 +37,9 @@ MUST_CHECK enum status lower_training_graph(struct arena *a, const struct job *j
 MUST_CHECK enum status lower_plan_graph(struct arena *a, const struct plan *p,
                                         const struct graph *g, const struct lower_options *o,
                                         struct program *out, struct error *err);
+
+/* A device and the links of a cluster as programs have them; for programs with no plan behind them (exec/bench). */
+struct program_device lower_device(const struct cluster *c, int32_t device);
+struct program_link *lower_cluster_links(struct arena *a, const struct cluster *c); /* (n_links) */
 
 #endif

@@ -49,8 +49,8 @@ struct stage_build {
     int64_t last_weight; /* position in the lane of the call that completes the step's gradients */
 
     int32_t activation_in, activation_out, gradient_in, gradient_out; /* tensors or -1 */
-    int32_t link_before,
-        link_behind; /* that the compute stream waits for, to the stages before and behind; -1 */
+    /* that the compute stream waits for, to the stages before and behind; -1 */
+    int32_t link_before, link_behind;
     int32_t channel_activation_in, channel_activation_out, channel_gradient_in,
         channel_gradient_out;
 
@@ -60,8 +60,8 @@ struct stage_build {
     int32_t gradient_copy;     /* slot that a passed-on gradient is copied to, else -1 */
     int32_t run_slot[2][4];    /* flat runs, decayed and not: p, g, m, v; -1 */
     int32_t n_groups, *groups; /* ascending; tied ones last */
-    int32_t n_launches,
-        *launches; /* groups of the device that its last weight gradients launch, ascending */
+    /* groups of the device that its last weight gradients launch, ascending */
+    int32_t n_launches, *launches;
     int32_t procedure_f, procedure_back, procedure_w, procedure_last, procedure_u; /* -1: none */
 };
 

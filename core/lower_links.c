@@ -1,4 +1,4 @@
-/* core/lower_links.c - links of the cluster, and routes over several of them, as links of the program.
+/* core/lower_links.c - devices and links of the cluster as a program has them, and routes over several links as one more.
  *
  * Links keep their places; each pair of devices that meets through switches has one route behind them, direction 0 from
  * the device that stands first in the cluster.
@@ -20,22 +20,43 @@ struct lower_routes {
     size_t pair_capacity;
 };
 
+struct program_device lower_device(const struct cluster *c, int32_t device)
+{
+    const struct device *d = &c->devices[device];
+    const struct device_type *t = &c->types[d->type];
+    bool host = t->slowdown > 0 || !strcmp(t->catalogue, "host");
+    return (struct program_device){.name = d->name,
+                                   .type = t->name,
+                                   .host = c->nodes[d->node].host,
+                                   .kind = host ? "host" : "cuda",
+                                   .index = d->index,
+                                   .type_index = d->type,
+                                   .slowdown = t->slowdown,
+                                   .memory_bytes = t->memory_bytes};
+}
+
+struct program_link *lower_cluster_links(struct arena *a, const struct cluster *c)
+{
+    struct program_link *links = ARENA_ARRAY(a, struct program_link, (size_t)c->n_links);
+    for (int32_t i = 0; i < c->n_links; i++) {
+        const struct link *k = &c->links[i];
+        links[i] = (struct program_link){.name = k->name,
+                                         .bandwidth_Bps = k->bandwidth_Bps,
+                                         .latency_s = k->latency_s,
+                                         .half_duplex = k->half_duplex,
+                                         .emulated = c->emulated,
+                                         .sharing = (int32_t)k->sharing,
+                                         .compute_slowdown = k->compute_slowdown};
+    }
+    return links;
+}
+
 void lower_links(struct lowering *l)
 {
     const struct cluster *c = &l->plan->cluster;
     struct program *p = l->p;
     p->n_links = c->n_links;
-    p->links = ARENA_ARRAY(l->a, struct program_link, (size_t)c->n_links);
-    for (int32_t i = 0; i < c->n_links; i++) {
-        const struct link *k = &c->links[i];
-        p->links[i] = (struct program_link){.name = k->name,
-                                            .bandwidth_Bps = k->bandwidth_Bps,
-                                            .latency_s = k->latency_s,
-                                            .half_duplex = k->half_duplex,
-                                            .emulated = c->emulated,
-                                            .sharing = (int32_t)k->sharing,
-                                            .compute_slowdown = k->compute_slowdown};
-    }
+    p->links = lower_cluster_links(l->a, c);
     l->routes = ARENA_ARRAY(l->a, struct lower_routes, 1);
     *l->routes =
         (struct lower_routes){.topology = topology_new(l->a, c), .capacity = (size_t)c->n_links};

@@ -25,11 +25,12 @@ enum {
     POSITIONS_MAX = 1 << 27,
 };
 
-/* family  reader */
-#define FAMILIES(X)                                                                                \
-    X(gpt2, read_gpt2)                                                                             \
-    X(llama, read_llama)                                                                           \
-    X(mistral, read_llama) X(qwen2, read_llama) X(qwen3, read_llama) X(measured_layers, NULL)
+/* clang-format off */
+/*    family, reader */
+#define FAMILIES(X) \
+    X(gpt2, read_gpt2) X(llama, read_llama) X(mistral, read_llama) X(qwen2, read_llama) X(qwen3, read_llama) \
+    X(measured_layers, NULL)
+/* clang-format on */
 
 static bool is_family(const struct model *m, const char *family)
 {

@@ -90,16 +90,16 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  */
 #define OP_KINDS(X) OP_KINDS_COMPUTED(X) OP_KINDS_MEASURED(X)
 #define OP_KINDS_MEASURED(X) X(measured_forward) X(measured_backward) X(message) X(assemble)
-#define OP_KINDS_COMPUTED(X)                                                                       \
-    X(matmul)                                                                                      \
-    X(bias)                                                                                        \
-    X(bias_grad) X(add) X(multiply) X(gelu) X(gelu_grad) X(silu) X(silu_grad) X(bias_gelu)         \
-        X(bias_gelu_grad) X(swiglu) X(swiglu_grad) X(layer_norm) X(layer_norm_grad)                \
-            X(layer_norm_weight_grad) X(rms_norm) X(rms_norm_grad) X(rms_norm_weight_grad)         \
-                X(embedding) X(embedding_grad) X(rotary) X(attention) X(attention_grad)            \
-                    X(cross_entropy) X(cross_entropy_grad) X(accumulate) X(zero) X(adamw)          \
-                        X(flat_adamw) X(sgd) X(flat_sgd) X(all_reduce) X(all_gather)               \
-                            X(reduce_scatter)
+/* clang-format off */
+#define OP_KINDS_COMPUTED(X) \
+    X(matmul) X(bias) X(bias_grad) X(add) X(multiply) \
+    X(gelu) X(gelu_grad) X(silu) X(silu_grad) X(bias_gelu) X(bias_gelu_grad) X(swiglu) X(swiglu_grad) \
+    X(layer_norm) X(layer_norm_grad) X(layer_norm_weight_grad) \
+    X(rms_norm) X(rms_norm_grad) X(rms_norm_weight_grad) \
+    X(embedding) X(embedding_grad) X(rotary) X(attention) X(attention_grad) X(cross_entropy) X(cross_entropy_grad) \
+    X(accumulate) X(zero) X(adamw) X(flat_adamw) X(sgd) X(flat_sgd) \
+    X(all_reduce) X(all_gather) X(reduce_scatter)
+/* clang-format on */
 enum op_kind {
 #define X(name) OP_##name,
     OP_KINDS(X)
@@ -123,13 +123,13 @@ struct op_attrs {
     bool decay;                        /* adamw, sgd */
     int32_t heads, kv_heads, head_dim; /* attention, rotary (heads of its x, head_dim) */
     int32_t window; /* attention: positions seen, itself included; 0 = all before */
-    bool
-        eager; /* attention: masked scores and probabilities are written and read again, with dropout between */
-    int32_t
-        cards; /* > 1: operands are whole, and so many cards of one device each do their part (measured layers) */
-    int32_t
-        ranks; /* cards of one device that all_reduce, all_gather, reduce_scatter join; of a norm: > 1 where
-                         * every card has a term of its output's gradient, to be summed first */
+    /* attention: masked scores and probabilities are written and read again, with dropout between */
+    bool eager;
+    /* > 1: operands are whole, and so many cards of one device each do their part (measured layers) */
+    int32_t cards;
+    /* cards of one device that all_reduce, all_gather, reduce_scatter join; of a norm: > 1 where every card has a term
+     * of its output's gradient, to be summed first */
+    int32_t ranks;
     int64_t vocabulary; /* embedding_grad */
     double eps;         /* norms */
     double theta;       /* rotary base */

@@ -14,13 +14,12 @@ typedef enum status op_shape_rule(enum op_kind kind, const struct op_attrs *attr
                                   struct op_shapes *shapes, struct error *err);
 
 /* same: every input like the first, every output too. none: the caller fills output[0]. */
-#define SHAPE_RULES(X)                                                                             \
-    X(matmul)                                                                                      \
-    X(same)                                                                                        \
-    X(bias)                                                                                        \
-    X(bias_grad) X(norm) X(norm_grad) X(norm_weight_grad) X(embedding) X(embedding_grad) X(rotary) \
-        X(attention) X(attention_grad) X(cross_entropy) X(cross_entropy_grad) X(none)              \
-            X(all_gather) X(reduce_scatter) X(measured_forward) X(measured_backward)
+/* clang-format off */
+#define SHAPE_RULES(X) \
+    X(matmul) X(same) X(bias) X(bias_grad) X(norm) X(norm_grad) X(norm_weight_grad) X(embedding) X(embedding_grad) \
+    X(rotary) X(attention) X(attention_grad) X(cross_entropy) X(cross_entropy_grad) X(none) X(all_gather) X(reduce_scatter) \
+    X(measured_forward) X(measured_backward)
+/* clang-format on */
 #define X(name) op_shape_rule shapes_##name;
 SHAPE_RULES(X)
 #undef X

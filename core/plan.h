@@ -66,8 +66,8 @@ struct plan_replica {
     struct plan_stage *stages;
     const char *schedule; /* NULL: the stages' warmup or order, or orders */
     bool split;           /* schedule: I and W where it leaves that open */
-    const char **
-        orders; /* NULL, or (n_stages): of its device at the first stage of each device, NULL elsewhere */
+    /* NULL, or (n_stages): of its device at the first stage of each device, NULL elsewhere */
+    const char **orders;
     int32_t line, column; /* as a stage's */
 };
 

@@ -82,8 +82,8 @@ struct program_link {
     double bandwidth_Bps, latency_s; /* as stated; 0 where the profile knows */
     bool half_duplex, emulated;
     int32_t sharing; /* enum link_sharing */
-    double
-        compute_slowdown; /* operators at both ends take 1 + this times as long while a message moves; infinite: they stop */
+    /* operators at both ends take 1 + this times as long while a message moves; infinite: they stop */
+    double compute_slowdown;
     /* A route: n_hops >= 2 links of this list that are no routes, in order of passage in direction 0, and each one's own
      * direction then; 0: a link. It has no bandwidth and no latency of its own. Its hops are behind one another in space,
      * not in time: a message moves on all of them at once, at the rate of the one that gives it least, and arrives the
@@ -109,8 +109,8 @@ struct slot { /* one tensor's home on its device */
     int32_t ring;         /* class RING, else -1 */
     int64_t offset_bytes; /* in its class's region, or in one buffer of its ring; multiples of 64 */
     int64_t bytes;
-    int32_t
-        parameter; /* PARAMETER, GRADIENT, STATE: index into parameters, else -1 (STATE: which by order m, v) */
+    /* PARAMETER, GRADIENT, STATE: index into parameters, else -1 (STATE: which by order m, v) */
+    int32_t parameter;
     int32_t input; /* enum tensor_input where LOAD fills it, else -1 */
 };
 
@@ -119,8 +119,8 @@ struct ring {
     int64_t stride_bytes; /* of one buffer */
     int32_t sent;         /* channel whose source it holds, else -1 (then the implied wait) */
     int32_t received;     /* channel whose destination it holds, else -1 */
-    char birth,
-        death; /* letters of the procedures between which a buffer lives: 'R' receive, 'F','B','I','W','S' sent */
+    /* letters of the procedures between which a buffer lives: 'R' receive, 'F','B','I','W','S' sent */
+    char birth, death;
 };
 
 struct program_op {
@@ -145,8 +145,8 @@ enum instr_kind {
 };
 struct instr {
     enum instr_kind kind;
-    int32_t
-        arg; /* COMPUTE: op of the stage; RECEIVE, SEND: channel; REDUCE, AWAIT, COLLECT: group; LOAD: -1; LOSS: slot */
+    /* COMPUTE: op of the stage; RECEIVE, SEND: channel; REDUCE, AWAIT, COLLECT: group; LOAD: -1; LOSS: slot */
+    int32_t arg;
 };
 
 struct procedure {
@@ -169,12 +169,12 @@ struct program_parameter {
 struct program_stage {
     int32_t replica, stage, device;
     int32_t first_layer, last_layer;
-    int32_t microbatches,
-        first_microbatch; /* the replica's share and where it starts in the global batch */
+    /* the replica's share and where it starts in the global batch */
+    int32_t microbatches, first_microbatch;
     bool recompute;
-    int32_t
-        cards; /* > 1: equal cards that share every operator and each hold their part of parameters, gradients,
-                    * state and collective buffers; rings and scratch are of one card */
+    /* > 1: equal cards that share every operator and each hold their part of parameters, gradients, state and
+     * collective buffers; rings and scratch are of one card */
+    int32_t cards;
     int64_t reserve_bytes; /* of one card, for others than tensors */
     int32_t n_slots, n_rings, n_ops, n_procedures, n_parameters;
     struct slot *slots;
@@ -183,8 +183,8 @@ struct program_stage {
     struct procedure *procedures;
     struct program_parameter *parameters;
     int64_t class_bytes[SLOT_CLASS_COUNT]; /* regions; RING: sum of count · stride */
-    int64_t
-        buffer_bytes; /* staging of collectives: the most that group_staging_bytes says of its groups */
+    /* staging of collectives: the most that group_staging_bytes says of its groups */
+    int64_t buffer_bytes;
 };
 
 struct channel {                  /* one tensor from one stage to another */
@@ -201,12 +201,12 @@ struct group_member {
     int32_t stage;      /* into stages */
     int32_t n_segments; /* slots to be summed, in order; all members have equal lists of sizes */
     int32_t *segments; /* GRADIENT slots; CHAIN, member > 0 or microbatches kept apart: see apart */
-    int32_t
-        apart; /* CHAIN: ring whose buffers hold each microbatch's gradients in this order (first
-                          * segment's slot gives the offset), to be added one by one; -1: the sum is in segments */
-    int32_t *
-        apart_segments; /* (n_segments) slots of ring apart, one a segment, laid one after the other from
-                              * offset 0 in steps of 64 bytes; NULL where apart is -1 */
+    /* CHAIN: ring whose buffers hold each microbatch's gradients in this order (first segment's slot gives the
+     * offset), to be added one by one; -1: the sum is in segments */
+    int32_t apart;
+    /* (n_segments) slots of ring apart, one a segment, laid one after the other from offset 0 in steps of 64 bytes;
+     * NULL where apart is -1 */
+    int32_t *apart_segments;
 };
 struct group {
     const char *name;
@@ -217,10 +217,10 @@ struct group {
     int32_t *back_link, *back_direction; /* CHAIN: from member i to i-1; NULL otherwise */
     enum dtype dtype;                    /* on the wire; segments are dtype_master of it */
     int64_t elements;                    /* summed over segments */
-    int32_t
-        stands_for; /* sim/fold: the members are so many, alike but for those listed; 0: n_members */
-    bool
-        each_call; /* COLLECT's: no segments, members meet in every call; else REDUCE's, once a step */
+    /* sim/fold: the members are so many, alike but for those listed; 0: n_members */
+    int32_t stands_for;
+    /* COLLECT's: no segments, members meet in every call; else REDUCE's, once a step */
+    bool each_call;
 };
 
 /* A lane's order: runs of a repeated body. The k-th repetition of a body calls each entry with microbatch + k. */
@@ -241,8 +241,8 @@ struct order {
 struct lane {
     int32_t order;
     int32_t n_stages; /* >= 1 */
-    int32_t *
-        stages; /* (n_stages) ascending: chunk c is stages[c]; every stage is in one lane, its device's */
+    /* (n_stages) ascending: chunk c is stages[c]; every stage is in one lane, its device's */
+    int32_t *stages;
 };
 
 struct program {

@@ -22,8 +22,7 @@ struct check {
     struct error *err;
 };
 
-static enum status bad(const struct check *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
-static enum status bad(const struct check *c, const char *fmt, ...)
+PRINTF_LIKE(2, 3) static enum status bad(const struct check *c, const char *fmt, ...)
 {
     char message[sizeof c->err->text];
     va_list ap;

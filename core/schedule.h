@@ -2,7 +2,7 @@
  *
  * A schedule places `n_chunks` virtual stages on each of `n_devices` devices and orders the F, B (fused backward) or I and W
  * of every microbatch on every device. It knows no times: the same schedule is timed by sim/static, lowered to lanes by
- * core/lower and drawn by tools/plot. Updates are not in it: they follow the last operation of a device.
+ * core/lower and drawn by tools/schedule_print. Updates are not in it: they follow the last operation of a device.
  *
  * Text of one device: "F0 F1 B0 B1" (one chunk) or "0F0,0F1,1F0,1B0 …" (chunk of the device before the letter; comma or
  * blank between); devices are separated by '|' or by lines, and '#' starts a comment that ends with its line.

@@ -24,8 +24,8 @@ struct topology; /* opaque; keeps pointers to the cluster */
 struct route {
     int32_t n_hops; /* >= 1 */
     int32_t *link;  /* (n_hops) of the cluster, in order of passage */
-    int32_t *
-        towards; /* (n_hops): 0 from end[0] of the link to end[1], 1 back; one link: as cluster_link has it */
+    /* (n_hops): 0 from end[0] of the link to end[1], 1 back; one link: as cluster_link has it */
+    int32_t *towards;
 };
 
 struct topology *topology_new(struct arena *a, const struct cluster *c);

@@ -1,9 +1,9 @@
 #include "exec/bench.h"
 
 #include "core/arena.h"
+#include "core/lower.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 /* Operators are measured cold, as is the custom of kernel benchmarks: nothing they touch is in a cache. Their operands lie
  * behind one another in a region that is longer than the caches, from the start again where the end is reached;
@@ -292,36 +292,6 @@ enum status bench_ops(struct arena *a, const struct program_op *ops, int32_t n,
 
 enum { AHEAD = 2 };
 
-static struct program_device device_of(const struct cluster *c, int32_t device)
-{
-    const struct device *d = &c->devices[device];
-    const struct device_type *t = &c->types[d->type];
-    bool host = t->slowdown > 0 || !strcmp(t->catalogue, "host");
-    return (struct program_device){.name = d->name,
-                                   .type = t->name,
-                                   .host = c->nodes[d->node].host,
-                                   .kind = host ? "host" : "cuda",
-                                   .index = d->index,
-                                   .type_index = d->type,
-                                   .slowdown = t->slowdown,
-                                   .memory_bytes = t->memory_bytes};
-}
-
-static void copy_links(struct arena *a, const struct cluster *c, struct program *p)
-{
-    p->n_links = c->n_links;
-    p->links = ARENA_ARRAY(a, struct program_link, (size_t)c->n_links);
-    for (int32_t i = 0; i < c->n_links; i++) {
-        const struct link *k = &c->links[i];
-        p->links[i] = (struct program_link){.name = k->name,
-                                            .bandwidth_Bps = k->bandwidth_Bps,
-                                            .latency_s = k->latency_s,
-                                            .half_duplex = k->half_duplex,
-                                            .emulated = c->emulated,
-                                            .sharing = (int32_t)k->sharing};
-    }
-}
-
 /* A slot in a ring of its own; its index is the ring's. */
 static void place_message(struct program_stage *s, int32_t index, int64_t bytes, int32_t channel,
                           bool sent)
@@ -386,9 +356,10 @@ enum status bench_link(struct arena *a, const struct cluster *c, int32_t from, i
                              bytes[i]);
     *out = start(a, "bench of a link", 2, repeats);
     out->emulated = c->emulated;
-    out->devices[0] = device_of(c, from);
-    out->devices[1] = device_of(c, to);
-    copy_links(a, c, out);
+    out->devices[0] = lower_device(c, from);
+    out->devices[1] = lower_device(c, to);
+    out->n_links = c->n_links;
+    out->links = lower_cluster_links(a, c);
     make_ends(a, out, bytes, n);
     for (int32_t i = 0; i < 2 * n; i++)
         out->channels[i] = (struct channel){.from_stage = i % 2,

@@ -27,9 +27,9 @@ struct run_result {
     int64_t first_step, steps; /* first_step: 0, or where resume stood */
     double *losses;            /* (steps) mean over the global batch, summed in microbatch order */
     double tokens_per_s;       /* global batch · sequence ÷ iteration */
-    double
-        blas_share; /* CPU seconds inside BLAS ÷ CPU seconds of the compute thread; -1: not measured (MUSHER_BLAS_CLOCK=1 measures) */
-    bool real_time; /* real-time priority was to be had */
+    /* CPU seconds inside BLAS ÷ CPU seconds of the compute thread; -1: not measured (MUSHER_BLAS_CLOCK=1 measures) */
+    double blas_share;
+    bool real_time;      /* real-time priority was to be had */
     struct trace *trace; /* NULL unless kept */
 };
 MUST_CHECK enum status worker_run(struct arena *a, const struct program *p,

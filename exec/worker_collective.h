@@ -28,8 +28,8 @@ struct collective_member { /* this rank's part in one group */
     struct piece *pieces; /* (n_pieces) the sums, neighbours in memory joined */
     int32_t n_apart;      /* segments kept apart; 0: the sum is in pieces */
     struct piece *apart;  /* (n_apart) data: offset in a buffer of the ring */
-    char
-        *ring; /* first buffer; microbatch m of step s is buffer (s · microbatches + m) mod count */
+    /* first buffer; microbatch m of step s is buffer (s · microbatches + m) mod count */
+    char *ring;
     int64_t ring_count, ring_stride, microbatches;
 };
 

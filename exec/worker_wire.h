@@ -53,8 +53,8 @@ struct wire {                        /* one end */
     struct wire_control *control;    /* NULL: real */
     struct message *queue;           /* (capacity), message n at n mod capacity; a power of two */
     int64_t capacity;
-    int64_t first, started,
-        next; /* [first, next) under way; [first, started) told to the other end or reserved */
+    /* [first, next) under way; [first, started) told to the other end or reserved */
+    int64_t first, started, next;
     int64_t previous_left_ns; /* receiver: of the last reserved one */
     bool used;                /* this rank is one of the ends */
 };
@@ -71,8 +71,8 @@ struct wires {
     int32_t rank, n, n_mine;
     struct wire *wire; /* (n) channels first, then the edges of the groups */
     int32_t *mine;     /* (n_mine) this rank's ends */
-    int32_t *
-        group_first; /* (n_groups): edge i → i+1 is group_first + i; CHAIN's i → i-1 behind those */
+    /* (n_groups): edge i → i+1 is group_first + i; CHAIN's i → i-1 behind those */
+    int32_t *group_first;
     wire_ended *ended;
     void *owner;
 };
@@ -87,8 +87,8 @@ void wire_hand(struct wires *w, int32_t wire, void *data, int64_t bytes, int64_t
 void wire_post(struct wires *w, int32_t wire, void *data, int64_t bytes, int64_t posted_ns);
 /* Moves what can move, tells the owner. *progress: something happened. */
 MUST_CHECK enum status wires_progress(struct wires *w, bool *progress, struct error *err);
-int64_t
-wires_next_ns(const struct wires *w); /* run time at which something can be reserved; INT64_MAX */
+/* run time at which something can be reserved; INT64_MAX */
+int64_t wires_next_ns(const struct wires *w);
 bool wires_sending(const struct wires *w);               /* a message of ours has not left */
 int32_t wires_peer(const struct wires *w, int32_t wire); /* the other end's rank */
 

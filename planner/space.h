@@ -32,8 +32,8 @@ struct space {
     int64_t *cut_bytes;     /* (n_layers - 1) activation that crosses after layer k */
     bool *linked;           /* (n_devices, n_devices): from, to; row-major */
     struct cost_link *link; /* likewise */
-    int32_t
-        class_of[SPACE_DEVICES_MAX]; /* interchangeable devices have equal classes; up to 8 only */
+    /* interchangeable devices have equal classes; up to 8 only */
+    int32_t class_of[SPACE_DEVICES_MAX];
 };
 static inline bool space_linked(const struct space *s, int32_t from, int32_t to)
 {

@@ -390,12 +390,3 @@ double catalogue_roofline_seconds(const struct catalogue_device *d, double flops
     double compute_s = flops / (peak * CATALOGUE_FLOPS_EFFICIENCY);
     return CATALOGUE_OPERATOR_S + fmax(compute_s, memory_s);
 }
-
-double catalogue_op_seconds(const struct catalogue_device *d, enum op_kind kind,
-                            const struct op_attrs *attrs, const struct op_shapes *shapes,
-                            enum dtype t)
-{
-    double bytes = (double)op_bytes_read(kind, attrs, shapes, t) +
-                   (double)op_bytes_written(kind, attrs, shapes, t);
-    return catalogue_roofline_seconds(d, op_flops(kind, attrs, shapes), bytes, t);
-}

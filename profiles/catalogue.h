@@ -13,8 +13,8 @@
 
 struct catalogue_value {
     double value; /* SI base units; 0 where no source was found */
-    const char *source, *date,
-        *confidence; /* "datasheet via …", "2026-08", "high" | "medium" | "low" */
+    /* "datasheet via …", "2026-08", "high" | "medium" | "low" */
+    const char *source, *date, *confidence;
 };
 struct catalogue_device {
     const char *id;             /* "host", "A100-SXM4-40" */
@@ -34,14 +34,11 @@ const struct catalogue_device *catalogue_at(int32_t i);
 /* Prior efficiencies and constants, each with its source in catalogue.c: the share of peak FLOP/s of matmul-like kinds, of
  * memory bandwidth of the others, and a constant per operator. */
 extern const double CATALOGUE_FLOPS_EFFICIENCY, CATALOGUE_MEMORY_EFFICIENCY, CATALOGUE_OPERATOR_S;
-/* Roofline seconds of one operator on a device of this type, slowdown 1: a constant + the longer of FLOPs ÷ rate and
- * bytes ÷ bandwidth (Williams et al. 2009). NaN where the catalogue has no source for a rate that is needed. */
-double catalogue_op_seconds(const struct catalogue_device *d, enum op_kind kind,
-                            const struct op_attrs *attrs, const struct op_shapes *shapes,
-                            enum dtype t);
 /* Dense peak of a dtype, the stated stand-in for fp32 included; 0 where no source is known. */
 double catalogue_peak_flops(const struct catalogue_device *d, enum dtype t);
-/* The same from an operator's FLOPs and bytes. */
+/* Seconds of an operator of so many FLOPs and bytes on a device of this type, slowdown 1: a constant + the longer of FLOPs ÷
+ * rate and bytes ÷ bandwidth (Williams et al. 2009). NaN where the catalogue has no source for a rate that is needed.
+ * profiles/op_prior.h prices operators by their kind. */
 double catalogue_roofline_seconds(const struct catalogue_device *d, double flops, double bytes,
                                   enum dtype t);
 

@@ -23,8 +23,8 @@ struct arena;
 struct collective_row {
     enum collective_kind kind;
     int32_t n_ranks, n_nodes;
-    const char *algorithm,
-        *protocol;          /* "Ring", "LL128"; "" where the library chose and nobody knows what */
+    /* "Ring", "LL128"; "" where the library chose and nobody knows what */
+    const char *algorithm, *protocol;
     int64_t bytes;          /* > 0 */
     double seconds, spread; /* median > 0; relative, 1.4826 · MAD / median */
     int32_t samples;

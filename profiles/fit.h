@@ -8,8 +8,8 @@
 #include <stddef.h>
 
 struct fit_line { /* y = constant + slope[0] x[0] + slope[1] x[1] */
-    double constant, slope[2],
-        residual; /* residual: relative RMS over rows kept by the robust weights */
+    /* residual: relative RMS over rows kept by the robust weights */
+    double constant, slope[2], residual;
     size_t n;
 };
 /* x: (n, n_x) row-major, n_x 1 or 2, y > 0. Coefficients are forced >= 0 (a negative one is dropped and the rest refitted).

@@ -27,8 +27,8 @@ struct nccl_system {
     int32_t compute_capability; /* of the least card: 70, 80, 90, 100 … */
     int32_t channels;
     double near_Bps; /* all channels of a ring inside a node, one direction */
-    int32_t
-        nvls_channels; /* sums in the switch (NVLink SHARP), each channel led by one GPU; 0: not there */
+    /* sums in the switch (NVLink SHARP), each channel led by one GPU; 0: not there */
+    int32_t nvls_channels;
     double nvls_Bps; /* of one of them */
     double far_Bps;  /* all channels between nodes: a node's network; not read of one node */
     double far_s;    /* delay of the network beyond NCCL's constant; 0 where nobody knows */

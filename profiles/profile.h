@@ -22,8 +22,8 @@
 #include <stdint.h>
 
 struct op_row { /* median of samples of one operator on one base type */
-    const char *
-        base; /* catalogue id ("host"), or "type:NAME" for a type of the cluster, which goes first */
+    /* catalogue id ("host"), or "type:NAME" for a type of the cluster, which goes first */
+    const char *base;
     uint64_t key;
     enum op_kind kind;
     enum dtype dtype;
@@ -52,8 +52,8 @@ struct link_row {
     const char *name;
     struct link_model model;
 };
-struct
-    factor_row { /* learned by calibration: multiplies an operator's seconds on a type of the cluster */
+/* learned by calibration: multiplies an operator's seconds on a type of the cluster */
+struct factor_row {
     const char *type; /* type name or "*" */
     int32_t kind;     /* enum op_kind or -1: every kind without a row of its own */
     double factor;
@@ -66,20 +66,21 @@ struct profile {
     const char *cluster, *machine, *note, *calibrated_on;
     uint64_t cluster_hash;
     size_t n_ops, n_fits, n_links, n_factors, n_scales;
-    bool
-        ops_sorted; /* by (base, key), by profile_sort: then a lookup is O(log n_ops), else O(n_ops) */
+    /* by (base, key), by profile_sort: then a lookup is O(log n_ops), else O(n_ops) */
+    bool ops_sorted;
     struct op_row *ops; /* a (base, key) at most once */
     struct op_fit *fits;
     struct link_row *links;
     struct factor_row *factors;
     struct op_scale *scales;
     size_t n_collectives;
-    struct collective_row
-        *collectives; /* sorted (collective_rows_sort); they override NCCL's model */
+    /* sorted (collective_rows_sort); they override NCCL's model */
+    struct collective_row *collectives;
     size_t n_priors;
     struct op_prior *priors; /* by base, in the catalogue's place; made, not stored */
-    double
-        pace; /* multiplies every operator's time in a simulation (sim/cost), never a message's: what a whole iteration takes beyond what the rows explain, sought by calibration; 1 = none */
+    /* multiplies every operator's time in a simulation (sim/cost), never a message's: what a whole iteration takes
+     * beyond what the rows explain, sought by calibration; 1 = none */
+    double pace;
 };
 
 /* Costs from catalogue and cluster.yaml alone. ERR_INPUT: unknown catalogue id, link without bandwidth (names it). */

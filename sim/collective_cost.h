@@ -49,8 +49,8 @@ struct collective {
     int32_t n_members;     /* 1 … COLLECTIVE_MEMBERS */
     int64_t elements;      /* S / element_bytes */
     int32_t element_bytes; /* chunks are whole elements, cut as group_chunk cuts them */
-    const int64_t *
-        shards; /* (n_members) elements that sum to elements: all-gather, reduce-scatter; NULL: cut evenly */
+    /* (n_members) elements that sum to elements: all-gather, reduce-scatter; NULL: cut evenly */
+    const int64_t *shards;
     const int32_t *node; /* (n_members) ascending: LEADER, SHARDED; NULL: all on one node */
     int64_t piece_bytes; /* 0: COLLECTIVE_PIECE_BYTES */
 };

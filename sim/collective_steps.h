@@ -26,8 +26,8 @@ struct step_transfer {
 };
 struct steps {
     int32_t n_members, n;
-    struct step_transfer
-        *transfers; /* in an order in which each stands behind all that it comes after */
+    /* in an order in which each stands behind all that it comes after */
+    struct step_transfer *transfers;
     int64_t n_after;
     int32_t *after; /* 2 · transfer, + 1 where it must have arrived and not only left */
 };

@@ -110,8 +110,8 @@ struct engine {
     struct error error;
     /* (steps): lanes that have ended it, its end, and by how much every lane's end moved since the step before (-1:
      * they differ). Where all lanes moved alike, the steps that follow repeat this one. */
-    int32_t *step_lanes,
-        *step_last; /* step_last: the lane that ended it last, the first one among equals */
+    /* step_last: the lane that ended it last, the first one among equals */
+    int32_t *step_lanes, *step_last;
     int64_t *step_end_ns, *step_shift_ns;
     int32_t steady_step; /* the first such step that another follows; 0: none seen */
     /* Then its end: the run stops there, where no trace is kept. Not before, for what the next step's first messages take of

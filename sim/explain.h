@@ -68,12 +68,12 @@ enum explain_idle {
 const char *explain_idle_name(enum explain_idle idle);
 
 struct explain_device {
-    int64_t busy_ns,
-        idle_ns[EXPLAIN_IDLE_COUNT]; /* of the window; together they are iteration_ns */
+    /* of the window; together they are iteration_ns */
+    int64_t busy_ns, idle_ns[EXPLAIN_IDLE_COUNT];
     int64_t path_ns;  /* of the window's critical path on this device's compute stream */
     int64_t peers_ns; /* median busy_ns of its peers */
-    int32_t
-        n_peers; /* same stage of other replicas; where there is none, the replica's other stages */
+    /* same stage of other replicas; where there is none, the replica's other stages */
+    int32_t n_peers;
     bool replica_peers;
 };
 
@@ -106,8 +106,8 @@ struct explain {
     struct explain_piece *pieces;
     struct explain_row *rows; /* by falling time */
     int64_t kind_ns[EXPLAIN_KIND_COUNT];
-    int64_t rooms,
-        unposted; /* times the path went on because a buffer was freed, a receive posted */
+    /* times the path went on because a buffer was freed, a receive posted */
+    int64_t rooms, unposted;
     struct explain_device *devices; /* (n_devices) */
     struct explain_link *links;     /* (n_links) */
     int32_t busiest;                /* device that computes longest, first among equals */

@@ -88,8 +88,8 @@ struct told {
     struct cost_link *links;       /* (n_links), of those that are used */
     struct on_resource **line;     /* (2 n_links) by start */
     size_t *n_line;
-    int64_t *
-        alive; /* (n_stages, 256) births - deaths by letter until the device's peak; see explain_memory.c */
+    /* (n_stages, 256) births - deaths by letter until the device's peak; see explain_memory.c */
+    int64_t *alive;
 };
 
 struct told_part *told_part_at(const struct told *t, int32_t group, int32_t step, int32_t member,

@@ -58,8 +58,8 @@ int32_t flows_route(struct flows *f, const int32_t *resources, int32_t n);
 /* bytes >= 0. now_ns: not before what has ended already and not after what is still to end (an earlier one is taken as
  * the end before it: rounding may put an end behind the start that it allows). */
 void flows_start(struct flows *f, double now_ns, int32_t route, double bytes, int64_t owner);
-double
-flows_next_ns(struct flows *f); /* the next end if nothing else starts; INFINITY where none */
+/* The next end if nothing else starts; INFINITY where none */
+double flows_next_ns(struct flows *f);
 /* The next end, where it is not after limit_ns; false where it is. */
 bool flows_end(struct flows *f, double limit_ns, struct flow_end *out);
 int64_t flows_alive(const struct flows *f);

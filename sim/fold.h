@@ -16,8 +16,8 @@
 #include "sim/sim.h"
 
 struct fold {
-    struct program
-        program; /* of the lanes that stand for others; shares operators and slots with the whole */
+    /* of the lanes that stand for others; shares operators and slots with the whole */
+    struct program program;
     struct sim_scale scale; /* theirs */
     int32_t *of;            /* (n_devices of the whole) lane of the folded program */
 };

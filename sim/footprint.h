@@ -26,8 +26,8 @@ struct footprint_options {
     int32_t zero; /* 0: nothing divided; 1: optimizer state; 2: and gradients; 3: and parameters */
     int32_t shards; /* cards that divide, >= 1; 1: nobody to divide with */
     double share;   /* of this card, 0 < share <= 1; 0: 1 / shards */
-    int64_t
-        reserve_bytes; /* what a framework keeps beside tensors: contexts, its allocator's rest, communicators */
+    /* what a framework keeps beside tensors: contexts, its allocator's rest, communicators */
+    int64_t reserve_bytes;
 };
 struct footprint_holder {
     const char *name;

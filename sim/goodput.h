@@ -74,9 +74,9 @@ struct goodput_job {
     int64_t detect_ns, restart_ns, replan_ns;
     int64_t repair_ns;  /* until lost devices are back; 0: replaced by the time of the restart */
     int64_t outlook_ns; /* 0: until the end of the run */
-    int64_t
-        notice_ns; /* warning before devices are withdrawn: enough for a write, nothing is lost */
-    bool calm;     /* nothing fails while the job does not run: assumed by the closed form */
+    /* warning before devices are withdrawn: enough for a write, nothing is lost */
+    int64_t notice_ns;
+    bool calm; /* nothing fails while the job does not run: assumed by the closed form */
     size_t n_causes, n_changes;
     const struct goodput_cause *causes;
     const struct goodput_change *changes; /* ascending; without any all devices are there always */
@@ -86,8 +86,8 @@ struct goodput_tally { /* means over samples where several were taken */
     double elapsed_ns, part_ns[GOODPUT_PART_COUNT];
     double checkpoints, replans, preemptions, reconfigurations;
     double *failures; /* (n_causes) */
-    double *
-        cause_ns; /* (n_causes + 1) lost work, detection, replan, restart, waiting; last: withdrawn and grown */
+    /* (n_causes + 1) lost work, detection, replan, restart, waiting; last: withdrawn and grown */
+    double *cause_ns;
 };
 /* One walk. ERR_INPUT: no devices, a time or a rate that is none, more events than can be walked through (1e7 failures,
  * 1e8 checkpoints). */

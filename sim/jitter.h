@@ -60,8 +60,8 @@ struct jitter_type {
     double step_cv, call_cv;
     double common_cv; /* of the defaults: both together, as far as rows tell */
     double own_cv[OP_KIND_COUNT];
-    bool
-        fitted; /* from traces: then own_cv rules; else an operator's own row in the profile goes first */
+    /* from traces: then own_cv rules; else an operator's own row in the profile goes first */
+    bool fitted;
 };
 struct jitter_model {
     int32_t n_types, n_links;
@@ -71,12 +71,12 @@ struct jitter_model {
     /* A device is slow for `straggler_steps` steps on end, so often that `straggler_share` of all its steps are slow. */
     double straggler_share, straggler_factor;
     int32_t straggler_steps;
-    double
-        start_factor; /* the first start_steps steps of a run take so many times as long; 1: no more */
+    /* the first start_steps steps of a run take so many times as long; 1: no more */
+    double start_factor;
     int32_t start_steps;
     bool cost_error; /* draw how well the costs themselves are known */
-    double
-        model_error; /* CV of one factor of all operators in a sample: how far off predictions of plans never run are */
+    /* CV of one factor of all operators in a sample: how far off predictions of plans never run are */
+    double model_error;
 };
 
 /* Profile rows' spread, links' residuals; the constants above where nothing was measured. No stragglers, no slow start.

@@ -30,15 +30,15 @@ struct sim_scale {
 enum sim_detail { SIM_OPERATOR, SIM_STAGE };
 
 struct sim_options {
-    int32_t
-        steps; /* >= 1: exactly so many; 0 means the program's, at least 4, so that there is a steady step between the ends */
+    /* >= 1: exactly so many; 0 means the program's, at least 4, so that there is a steady step between the ends */
+    int32_t steps;
     bool keep_trace;
     enum sim_detail detail;
-    bool
-        fold; /* devices that do the same at the same times are simulated once (sim/fold); not with a trace */
+    /* devices that do the same at the same times are simulated once (sim/fold); not with a trace */
+    bool fold;
     const struct sim_scale *scale; /* NULL: none */
-    int64_t
-        limit_ns; /* > 0: give up when the run's time exceeds it: iteration_ns and makespan_ns are INT64_MAX */
+    /* > 0: give up when the run's time exceeds it: iteration_ns and makespan_ns are INT64_MAX */
+    int64_t limit_ns;
     const struct jitter *jitter; /* of one sample (sim/jitter.h); NULL: costs as they are */
 };
 struct sim_device {
@@ -51,12 +51,12 @@ struct sim_result {
      * steps: of the last. × pace. (The last step of a run is often a little shorter than the others: nothing follows
      * it whose messages share its links.) */
     int64_t iteration_ns;
-    int64_t
-        makespan_ns; /* all steps: end of the last update, without pace; steps not simulated count as steady ones */
+    /* all steps: end of the last update, without pace; steps not simulated count as steady ones */
+    int64_t makespan_ns;
     int64_t events;    /* taken from the event queue */
     int64_t operators; /* executed COMPUTE instructions */
-    int32_t
-        steps; /* simulated; fewer than asked for where a steady step was seen and no trace is kept */
+    /* simulated; fewer than asked for where a steady step was seen and no trace is kept */
+    int32_t steps;
     struct sim_device *devices; /* (n_devices) */
     struct trace *trace;        /* NULL unless kept */
 };

@@ -7,14 +7,14 @@
 #include "sim/cost.h"
 
 struct stage_cost {
-    int64_t forward_ns, input_ns, weight_ns, update_ns,
-        recompute_ns;                                     /* one microbatch; update once per step */
+    /* one microbatch; update once per step */
+    int64_t forward_ns, input_ns, weight_ns, update_ns, recompute_ns;
     int64_t parameter_bytes, gradient_bytes, state_bytes; /* resident; all bytes are of one card */
-    int64_t
-        activation_bytes; /* kept per microbatch in flight: what the backward reads of forward, received and input */
+    /* kept per microbatch in flight: what the backward reads of forward, received and input */
+    int64_t activation_bytes;
     int64_t input_bytes; /* of received activation and inputs (kept instead under recompute) */
-    int64_t
-        scratch_bytes; /* most alive at once inside one procedure, without recompute; and the type's reserve */
+    /* most alive at once inside one procedure, without recompute; and the type's reserve */
+    int64_t scratch_bytes;
 };
 /* Layers first … last (inclusive) of a training graph (gradient_build done) on device type `type`. Sums of operator costs:
  * compute is one stream, so the sum is exact. O(operators of the stage) first, O(1) when cached. */

@@ -36,8 +36,8 @@ struct pipeline_stage {
     /* Signed changes of the device's memory: at the start of F, at the end of I and of W; B makes both at its end. */
     int64_t forward_bytes, input_bytes, weight_bytes;
 };
-struct
-    pipeline_link { /* between virtual stages v and v+1; [0] activations forward, [1] gradients back */
+/* between virtual stages v and v+1; [0] activations forward, [1] gradients back */
+struct pipeline_link {
     int64_t occupancy_ns[2], latency_ns[2];
 };
 struct pipeline_device {
@@ -70,9 +70,9 @@ struct static_device {
     int64_t begin_ns, end_ns; /* of its first and last operation */
     int64_t busy_ns, idle_ns; /* of the makespan */
     double bubble_rate;       /* idle ÷ makespan */
-    int64_t peak_bytes,
-        peak_ns; /* most at once, resident bytes in it, and when first; known from the order alone */
-    bool fits;   /* peak <= limit */
+    /* most at once, resident bytes in it, and when first; known from the order alone */
+    int64_t peak_bytes, peak_ns;
+    bool fits; /* peak <= limit */
 };
 struct static_span {
     int64_t begin_ns, end_ns;
@@ -82,8 +82,8 @@ struct static_report {
     int64_t bubble_ns;  /* longest idle time of a device between its first and last operation */
     double bubble_rate; /* idle ÷ makespan of all devices together */
     bool fits;          /* every device */
-    int32_t
-        tightest; /* device that comes nearest to its limit, or exceeds it most; -1 without limits */
+    /* device that comes nearest to its limit, or exceeds it most; -1 without limits */
+    int32_t tightest;
     struct static_device *devices; /* (n_devices) */
     struct static_span *spans;     /* (operations, device-major as in the schedule) */
 };

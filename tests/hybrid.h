@@ -13,8 +13,8 @@
 #include "tests/suites.h"
 
 struct hybrid {
-    int32_t tensor, pipeline, data, microbatches, layers,
-        ops;                                    /* layers a stage, operators a layer: even */
+    /* layers a stage, operators a layer: even */
+    int32_t tensor, pipeline, data, microbatches, layers, ops;
     int64_t forward_ns, backward_ns, update_ns; /* of an operator */
     int64_t transfer_bytes, meeting_elements, gradient_elements, latency_ns;
 };

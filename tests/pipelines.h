@@ -7,6 +7,7 @@
 #define TESTS_PIPELINES_H
 
 #include "core/arena.h"
+#include "sim/jitter.h"
 #include "sim/sim.h"
 
 #include "tests/suites.h"
@@ -301,6 +302,17 @@ static inline int64_t pipes_step_ns(const struct trace *t, int32_t s)
 static inline int64_t pipes_makespan(struct arena *a, const struct pipes *in)
 {
     return pipes_run(pipes_make(a, in), 1, false).makespan_ns;
+}
+
+/* No jitter where a test asks for none: neither of operators nor of links or collectives. */
+static inline struct jitter_model pipes_quiet(const struct pipes_made *m)
+{
+    struct jitter_model x;
+    jitter_defaults(m->arena, &m->profile, &m->cluster, &x);
+    x.types[0] = (struct jitter_type){.fitted = true};
+    for (int32_t i = 0; i < x.n_links; i++) x.link_cv[i] = 0;
+    x.hop_cv = 0;
+    return x;
 }
 
 #endif

@@ -15,8 +15,8 @@ struct sweep_costs { /* (n_stages) each; latency: (n_stages - 1), NULL: 0 */
     const int64_t *f, *i, *w, *latency;
 };
 struct sweep {
-    int64_t makespan,
-        bubble; /* bubble: longest idle time of a device between its first and last operation */
+    /* bubble: longest idle time of a device between its first and last operation */
+    int64_t makespan, bubble;
     int64_t *begin, *end, *busy; /* (n_devices) */
     int64_t *peak; /* (n_devices) chunks alive between the start of F and the end of B or W */
     int64_t peak_most;

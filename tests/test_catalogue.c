@@ -151,7 +151,9 @@ static double seconds(const char *id, enum op_kind kind, int64_t m, int64_t k, i
                           .input = {{.rank = 2, .dim = {m, k}}, {.rank = 2, .dim = {k, n}}}};
     if (kind != OP_matmul) s.input[1] = s.input[0];
     ck_assert_int_eq(op_infer(kind, &attrs, &s, NULL), OK);
-    return catalogue_op_seconds(find(id), kind, &attrs, &s, t);
+    double bytes =
+        (double)op_bytes_read(kind, &attrs, &s, t) + (double)op_bytes_written(kind, &attrs, &s, t);
+    return catalogue_roofline_seconds(find(id), op_flops(kind, &attrs, &s), bytes, t);
 }
 
 /* 2 · 1000³ FLOPs on 19.5 TFLOP/s at 0.6: 170.94 us; 3 · 4 · 10⁶ bytes on 1555 GB/s at 0.8 for the sum: 9.646 us. */

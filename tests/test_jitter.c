@@ -114,16 +114,6 @@ END_TEST
 
 /* --- draws --- */
 
-static struct jitter_model model_of(const struct pipes_made *m)
-{
-    struct jitter_model x;
-    jitter_defaults(arena, &m->profile, &m->cluster, &x);
-    x.types[0] = (struct jitter_type){.fitted = true};
-    for (int32_t i = 0; i < x.n_links; i++) x.link_cv[i] = 0;
-    x.hop_cv = 0;
-    return x;
-}
-
 static const struct jitter *sample_of(const struct pipes_made *m, const struct jitter_model *x,
                                       uint64_t seed, int64_t sample)
 {
@@ -147,7 +137,7 @@ START_TEST(draws_depend_on_what_runs_and_on_nothing_else)
 {
     struct pipes in = three_stages();
     struct pipes_made *m = pipes_make(arena, &in);
-    struct jitter_model x = model_of(m);
+    struct jitter_model x = pipes_quiet(m);
     x.types[0].own_cv[OP_add] = 0.1;
     const struct jitter *j = sample_of(m, &x, 5, 0), *again = sample_of(m, &x, 5, 0),
                         *next = sample_of(m, &x, 5, 1), *other = sample_of(m, &x, 6, 0);
@@ -168,7 +158,7 @@ START_TEST(operators_of_a_call_share_its_factor)
 {
     struct pipes in = three_stages();
     struct pipes_made *m = pipes_make(arena, &in);
-    struct jitter_model x = model_of(m);
+    struct jitter_model x = pipes_quiet(m);
     x.types[0].call_cv = 0.1;
     const struct jitter *j = sample_of(m, &x, 1, 0);
     int64_t ns = 1000000000;
@@ -181,7 +171,7 @@ START_TEST(drawn_numbers_have_the_mean_and_the_cv)
 {
     struct pipes in = three_stages();
     struct pipes_made *m = pipes_make(arena, &in);
-    struct jitter_model x = model_of(m);
+    struct jitter_model x = pipes_quiet(m);
     x.link_cv[0] = 0.2;
     const struct jitter *j = sample_of(m, &x, 3, 0);
     const int n = test_long() ? 1000000 : 100000;
@@ -202,7 +192,7 @@ START_TEST(an_unknown_cost_is_wrong_alike_all_through_a_sample)
 {
     struct pipes in = three_stages();
     struct pipes_made *m = pipes_make(arena, &in);
-    struct jitter_model x = model_of(m);
+    struct jitter_model x = pipes_quiet(m);
     m->profile.ops[0].spread = 0.1, m->profile.ops[0].samples = 4;
     x.cost_error = true;
     const struct jitter *j = sample_of(m, &x, 1, 0), *next = sample_of(m, &x, 1, 1);
@@ -235,7 +225,7 @@ START_TEST(no_jitter_changes_nothing)
 {
     struct pipes in = three_stages();
     struct pipes_made *m = pipes_make(arena, &in);
-    struct jitter_model x = model_of(m);
+    struct jitter_model x = pipes_quiet(m);
     struct sim_result plain = pipes_run(m, 0, false),
                       with = run_with(m, sample_of(m, &x, 1, 0), 0, false);
     ck_assert_int_eq(plain.iteration_ns, with.iteration_ns);
@@ -250,7 +240,7 @@ START_TEST(a_single_device_draws_every_step_and_folding_is_not_asked_of_what_dif
     struct pipes in = {
         .n_stages = 1, .microbatches = 4, .forward_ns = {1000}, .backward_ns = {2000}};
     struct pipes_made *m = pipes_make(arena, &in);
-    struct jitter_model x = model_of(m);
+    struct jitter_model x = pipes_quiet(m);
     x.types[0].call_cv = 0.1, x.start_steps = 2, x.start_factor = 10;
     const struct jitter *j = sample_of(m, &x, 9, 4);
     struct sim_result a = run_with(m, j, 6, false), b = run_with(m, j, 6, true);
@@ -263,7 +253,7 @@ START_TEST(a_single_device_draws_every_step_and_folding_is_not_asked_of_what_dif
     two.n_stages = 3, two.parallel = true, two.elements = 0;
     two.forward_ns[1] = two.forward_ns[2] = 1000, two.backward_ns[1] = two.backward_ns[2] = 2000;
     m = pipes_make(arena, &two);
-    x = model_of(m);
+    x = pipes_quiet(m);
     x.types[0].call_cv = 0.1;
     j = sample_of(m, &x, 9, 4);
     struct sim_options o = {.steps = 3, .jitter = j, .fold = true};
@@ -278,7 +268,7 @@ START_TEST(keeping_a_trace_changes_no_draw_and_busy_is_what_the_spans_say)
 {
     struct pipes in = three_stages();
     struct pipes_made *m = pipes_make(arena, &in);
-    struct jitter_model x = model_of(m);
+    struct jitter_model x = pipes_quiet(m);
     x.types[0].own_cv[OP_add] = 0.1, x.types[0].call_cv = 0.05, x.link_cv[0] = 0.2;
     const struct jitter *j = sample_of(m, &x, 9, 4);
     struct sim_result a = run_with(m, j, 3, false), b = run_with(m, j, 3, true);
@@ -311,7 +301,7 @@ START_TEST(a_fit_finds_the_three_levels_that_made_the_spans)
     struct pipes_made *m = pipes_make(arena, &in);
     const double truth[][3] = {{0.03, 0.05, 0.1}, {0, 0.04, 0.08}, {0.05, 0, 0.02}, {0, 0, 0.1}};
     for (size_t i = 0; i < sizeof truth / sizeof *truth; i++) {
-        struct jitter_model x = model_of(m), y = model_of(m);
+        struct jitter_model x = pipes_quiet(m), y = pipes_quiet(m);
         x.types[0].step_cv = truth[i][0], x.types[0].call_cv = truth[i][1];
         x.types[0].own_cv[OP_add] = truth[i][2];
         x.link_cv[0] = 0.1;
@@ -337,7 +327,7 @@ START_TEST(spans_without_noise_have_none)
 {
     struct pipes in = three_stages();
     struct pipes_made *m = pipes_make(arena, &in);
-    struct jitter_model x = model_of(m), y = model_of(m);
+    struct jitter_model x = pipes_quiet(m), y = pipes_quiet(m);
     struct trace *t = many_steps(m, &x, 10, 1);
     ck_assert_int_eq(jitter_fit(&m->cluster, &t, 1, &y, &err), OK);
     ck_assert_double_eq(y.types[0].step_cv, 0);
@@ -351,7 +341,7 @@ START_TEST(a_fit_finds_stragglers_and_the_slow_start)
 {
     struct pipes in = three_stages();
     struct pipes_made *m = pipes_make(arena, &in);
-    struct jitter_model x = model_of(m), y = model_of(m);
+    struct jitter_model x = pipes_quiet(m), y = pipes_quiet(m);
     x.types[0].call_cv = 0.02;
     x.straggler_share = 0.08, x.straggler_factor = 1.5, x.straggler_steps = 5;
     x.start_factor = 1.8, x.start_steps = 1;
@@ -372,7 +362,7 @@ START_TEST(a_foreign_device_type_and_an_empty_run_are_refused)
 {
     struct pipes in = three_stages();
     struct pipes_made *m = pipes_make(arena, &in);
-    struct jitter_model x = model_of(m), y = model_of(m);
+    struct jitter_model x = pipes_quiet(m), y = pipes_quiet(m);
     struct trace *t = many_steps(m, &x, 3, 1);
     t->devices[1].type = "other";
     ck_assert_int_eq(jitter_fit(&m->cluster, &t, 1, &y, &err), ERR_INPUT);

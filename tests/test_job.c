@@ -137,11 +137,11 @@ END_TEST
 
 START_TEST(what_is_written_reads_back_to_the_same_text)
 {
-    static const char *const more[] = {"", "microbatch: 2\nseed: 0\n",
-                                       "microbatch: [4, 1]\nprecision: fp64\n",
-                                       "optimizer: {kind: sgd, lr: 1e-2}\n",
-                                       ("optimizer: {lr: 0.30000000000000004, beta1: 0, eps: 1e-12}\n"
-                                        "data: \"a # b: \\\"c\\\"\\u0085.txt\"\n")};
+    static const char *const more[] = {
+        "", "microbatch: 2\nseed: 0\n", "microbatch: [4, 1]\nprecision: fp64\n",
+        "optimizer: {kind: sgd, lr: 1e-2}\n",
+        ("optimizer: {lr: 0.30000000000000004, beta1: 0, eps: 1e-12}\n"
+         "data: \"a # b: \\\"c\\\"\\u0085.txt\"\n")};
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
         struct job j, again;
         ck_assert_msg(parse(arena_printf(arena, "%s%s", SHORT, more[i]), &j) == OK, "%s", err.text);

@@ -75,16 +75,6 @@ END_TEST
 
 /* --- simulations --- */
 
-static struct jitter_model quiet(const struct pipes_made *m)
-{
-    struct jitter_model x;
-    jitter_defaults(arena, &m->profile, &m->cluster, &x);
-    x.types[0] = (struct jitter_type){.fitted = true};
-    for (int32_t i = 0; i < x.n_links; i++) x.link_cv[i] = 0;
-    x.hop_cv = 0;
-    return x;
-}
-
 static struct pipes pipeline(int32_t stages, int32_t microbatches)
 {
     struct pipes in = {.n_stages = stages, .microbatches = microbatches, .ops = 4};
@@ -117,7 +107,7 @@ START_TEST(the_number_of_threads_changes_no_bit)
 {
     struct pipes in = pipeline(4, 6);
     struct pipes_made *m = pipes_make(arena, &in);
-    struct jitter_model x = quiet(m);
+    struct jitter_model x = pipes_quiet(m);
     x.types[0].call_cv = 0.05, x.types[0].own_cv[OP_add] = 0.1, x.link_cv[1] = 0.3;
     x.cost_error = true;
     for (size_t i = 0; i < m->profile.n_ops; i++)
@@ -140,7 +130,7 @@ START_TEST(one_device_shows_the_law)
 {
     struct pipes in = pipeline(1, 3);
     struct pipes_made *m = pipes_make(arena, &in);
-    struct jitter_model x = quiet(m);
+    struct jitter_model x = pipes_quiet(m);
     x.types[0].step_cv = 0.1;
     const int32_t n = test_long() ? 20000 : 2000;
     double step = (double)pipes_run(m, 0, false).iteration_ns;
@@ -171,7 +161,7 @@ START_TEST(two_devices_that_meet_take_the_mean_of_the_slower)
     struct pipes in = {.n_stages = 2, .microbatches = 1, .parallel = true, .elements = 2};
     for (int s = 0; s < 2; s++) in.forward_ns[s] = 60 * PIPES_MS, in.backward_ns[s] = 40 * PIPES_MS;
     struct pipes_made *m = pipes_make(arena, &in);
-    struct jitter_model x = quiet(m);
+    struct jitter_model x = pipes_quiet(m);
     x.types[0].step_cv = 0.1;
     const int32_t n = test_long() ? 20000 : 2000;
     struct montecarlo_result r = many(m, &x, 1, n, 2);
@@ -188,7 +178,7 @@ START_TEST(the_interval_covers_fresh_steps)
     for (int32_t stages = 1; stages <= 4; stages += 3) {
         struct pipes in = pipeline(stages, 6);
         struct pipes_made *m = pipes_make(arena, &in);
-        struct jitter_model x = quiet(m);
+        struct jitter_model x = pipes_quiet(m);
         x.types[0].step_cv = 0.02, x.types[0].call_cv = 0.05, x.types[0].own_cv[OP_add] = 0.1;
         for (int32_t i = 0; i < x.n_links; i++) x.link_cv[i] = 0.3;
         struct montecarlo_result predicted = many(m, &x, 1, samples, 2),
@@ -208,7 +198,7 @@ START_TEST(failures_are_the_first_sample_s_whatever_the_threads)
     struct pipes in = pipeline(2, 2);
     in.order[0] = "B0 B1 F0 F1"; /* waits for its own gradient */
     struct pipes_made *m = pipes_make(arena, &in);
-    struct jitter_model x = quiet(m);
+    struct jitter_model x = pipes_quiet(m);
     struct montecarlo_options o = {.samples = 8, .threads = 3};
     struct montecarlo_result r;
     ck_assert_int_eq(

@@ -73,10 +73,11 @@ START_TEST(the_lookup_goes_from_the_type_to_its_base_to_the_fit_to_the_catalogue
         ck_assert_double_eq_tol(cost(&p, 2, 9, DTYPE_fp32, &source), 3e-3,
                                 1e-12); /* a real device: as measured */
         const struct catalogue_device *host = NULL;
+        const struct op_prior prior = op_prior_default("host");
         ck_assert_int_eq(catalogue_find("host", &host, NULL), OK);
         ck_assert_double_eq_tol(
             cost(&p, 1, 8, DTYPE_fp64, &source), /* the fit is of fp32 */
-            catalogue_op_seconds(host, OP_matmul, &attrs, &s, DTYPE_fp64) * 4 * 1.25, 1e-15);
+            op_prior_seconds(&prior, host, OP_matmul, &attrs, &s, DTYPE_fp64) * 4 * 1.25, 1e-15);
         ck_assert_int_eq(source, SOURCE_CATALOGUE);
     }
 }
@@ -247,7 +248,8 @@ static double scaled(const struct profile *p, enum op_kind kind, enum dtype t, d
     if (kind != OP_matmul) s = (struct op_shapes){.n_inputs = 2, .input = {{1, {999}}, {1, {999}}}};
     ck_assert_int_eq(op_infer(kind, &attrs, &s, NULL), OK);
     ck_assert_int_eq(catalogue_find("host", &host, NULL), OK);
-    *prior = catalogue_op_seconds(host, kind, &attrs, &s, t);
+    const struct op_prior defaults = op_prior_default("host");
+    *prior = op_prior_seconds(&defaults, host, kind, &attrs, &s, t);
     ck_assert_int_eq(
         profile_op_seconds(p, &cluster, 0, kind, &attrs, &s, t, 99, &out, &source, &err), OK);
     ck_assert_int_eq(source, SOURCE_FITTED);

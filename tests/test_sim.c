@@ -1,4 +1,5 @@
 /* Expected times are worked by hand or come from a closed form, in whole nanoseconds; nothing is rounded unless said. */
+#include "tests/harp.h"
 #include "tests/pipelines.h"
 
 #include <math.h>
@@ -80,36 +81,16 @@ START_TEST(the_pace_of_a_profile_stretches_operators)
 }
 END_TEST
 
-/* harp.md: fused b, links of occupancy c, FIFO, full duplex; units of a millisecond. */
-static const struct {
-    int32_t n_stages, microbatches;
-    double f, b, c[3];
-    int32_t warmup[4];
-    double makespan;
-} goldens[] = {
-    {2, 6, 1, 2, {1}, {3, 1}, 23},
-    {3, 12, 1, 2, {0, 2}, {3, 2, 1}, 66},
-    {3, 12, 1, 2, {0, 2}, {5, 4, 1}, 46},
-    {4, 16, 1, 2, {0, 1.5, 0}, {4, 3, 2, 1}, 81},
-    {4, 16, 1, 2, {0, 1.5, 0}, {5, 4, 2, 1}, 60},
-    {4, 16, 1, 2, {0, 1.5, 0}, {7, 5, 3, 1}, 60},
-    {2, 8, .25, .75, {.3}, {2, 1}, 11.4},
-    {2, 8, .25, .75, {.3}, {3, 1}, 9.6},
-    {2, 8, .25, .75, {.7}, {2, 1}, 14.6},
-    {2, 8, .25, .75, {.7}, {3, 1}, 11.2},
-    {2, 8, .25, .75, {.7}, {4, 1}, 10.4},
-};
-
 START_TEST(warm_up_counts_give_the_published_makespans)
 {
+    const struct harp_golden *g = &harp_goldens[_i];
     struct pipes in =
-        uniform(goldens[_i].n_stages, goldens[_i].microbatches, (int64_t)(goldens[_i].f * PIPES_MS),
-                (int64_t)(goldens[_i].b * PIPES_MS));
+        uniform(g->stages, g->microbatches, (int64_t)(g->f * PIPES_MS), (int64_t)(g->b * PIPES_MS));
     for (int32_t s = 0; s < in.n_stages; s++) {
-        in.warmup[s] = goldens[_i].warmup[s];
-        if (s < 3) in.transfer_ns[s] = (int64_t)(goldens[_i].c[s] * PIPES_MS + .5);
+        in.warmup[s] = g->warmup[s];
+        if (s < 3) in.transfer_ns[s] = (int64_t)(g->c[s] * PIPES_MS + .5);
     }
-    ck_assert_int_eq(pipes_makespan(arena, &in), (int64_t)(goldens[_i].makespan * PIPES_MS + .5));
+    ck_assert_int_eq(pipes_makespan(arena, &in), (int64_t)(g->makespan * PIPES_MS + .5));
 }
 END_TEST
 
@@ -454,7 +435,7 @@ Suite *sim_suite(void)
     tcase_add_test(t, the_next_step_follows_the_update);
     tcase_add_test(t, the_pace_of_a_profile_stretches_operators);
     tcase_add_loop_test(t, warm_up_counts_give_the_published_makespans, 0,
-                        (int)(sizeof goldens / sizeof *goldens));
+                        (int)(sizeof harp_goldens / sizeof *harp_goldens));
     tcase_add_test(t, uniform_1f1b_and_gpipe_take_m_plus_p_minus_1_rounds);
     tcase_add_test(t, latency_delays_a_message_and_not_the_next_one);
     tcase_add_test(t, a_slow_link_sets_the_rate);

@@ -2,6 +2,7 @@
 #include "core/arena.h"
 #include "sim/pipeline_program.h"
 #include "sim/static.h"
+#include "tests/harp.h"
 #include "tests/schedules.h"
 #include "tests/suites.h"
 
@@ -60,36 +61,17 @@ static struct schedule warm(int32_t p, int32_t m, const int32_t *w)
     return s;
 }
 
-/* --- HARP's goldens: one unit is `unit` ns, links occupied, FIFO, full duplex --- */
-
-static const struct golden {
-    int32_t stages, microbatches;
-    double f, b, c[3];
-    int32_t w[4];
-    double makespan;
-} goldens[] = {
-    {2, 6, 1, 2, {1}, {3, 1}, 23},
-    {3, 12, 1, 2, {0, 2}, {3, 2, 1}, 66},
-    {3, 12, 1, 2, {0, 2}, {5, 4, 1}, 46},
-    {4, 16, 1, 2, {0, 1.5, 0}, {4, 3, 2, 1}, 81},
-    {4, 16, 1, 2, {0, 1.5, 0}, {5, 4, 2, 1}, 60},
-    {4, 16, 1, 2, {0, 1.5, 0}, {7, 5, 3, 1}, 60},
-    {2, 8, .25, .75, {.3}, {2, 1}, 11.4},
-    {2, 8, .25, .75, {.3}, {3, 1}, 9.6},
-    {2, 8, .25, .75, {.7}, {2, 1}, 14.6},
-    {2, 8, .25, .75, {.7}, {3, 1}, 11.2},
-    {2, 8, .25, .75, {.7}, {4, 1}, 10.4},
-};
+/* --- HARP's goldens --- */
 
 START_TEST(warm_up_counts_hide_occupied_links_as_worked_by_hand)
 {
     const double unit = 1e6;
-    for (size_t i = 0; i < sizeof goldens / sizeof *goldens; i++, arena_reset(arena)) {
-        const struct golden *g = &goldens[i];
+    for (size_t i = 0; i < sizeof harp_goldens / sizeof *harp_goldens; i++, arena_reset(arena)) {
+        const struct harp_golden *g = &harp_goldens[i];
         struct pipeline p = equal(g->stages, (int64_t)(g->f * unit), (int64_t)(g->b * unit));
         for (int32_t l = 0; l + 1 < g->stages; l++)
             occupy(&p, l, (int64_t)(g->c[l] * unit + .5), 0);
-        struct schedule s = warm(g->stages, g->microbatches, g->w);
+        struct schedule s = warm(g->stages, g->microbatches, g->warmup);
         int64_t expected = (int64_t)(g->makespan * unit + .5);
         ck_assert_int_eq(timed(&s, &p), expected);
         ck_assert_int_eq(simulated(&s, &p, LINK_FIFO), expected);

@@ -8,23 +8,23 @@
 #include <stddef.h>
 
 static const char *const names[] = {
-#define X(name, help) #name,
+#define X(name, text, help) text,
     IMPORTERS(X)
 #undef X
         NULL};
 
 static enum status (*const run[])(struct arena *a, const struct import_request *q,
                                   struct error *err) = {
-#define X(name, help) import_##name,
+#define X(name, text, help) import_##name,
     IMPORTERS(X)
 #undef X
 };
 
-/* A kind is spelled with dashes: nccl_tests is 'nccl-tests'. */
+/* '-' and '_' are the same. */
 static bool is(const char *name, const char *word)
 {
     for (; *name && *word; name++, word++)
-        if (*name != *word && !(*name == '_' && *word == '-')) return false;
+        if (*name != *word && !(*name == '-' && *word == '_')) return false;
     return *name == *word;
 }
 
@@ -47,7 +47,7 @@ enum status cmd_import(int argc, char **argv, struct error *err)
          .type = OPTION_ARGUMENT,
          .value = &kind,
          .help = "what it is"
-#define X(name, help) "\n      " #name ": " help
+#define X(name, text, help) "\n      " text ": " help
          IMPORTERS(X)
 #undef X
         },
@@ -72,7 +72,8 @@ enum status cmd_import(int argc, char **argv, struct error *err)
     const struct command command = {"import",
                                     "foreign profiles, tables and topologies",
                                     options,
-                                    {"musher import sailor sailor --db sailor.db"}};
+                                    {"musher import sailor sailor --db sailor.db",
+                                     "musher import nccl-topology topology.xml -o cluster.yaml"}};
     struct arena *a = arena_new();
     size_t i = 0;
     enum status st = options_parse(a, &command, &common, argc, argv, err);

@@ -34,8 +34,8 @@ MUST_CHECK enum status common_simulate(struct arena *a, const struct plan *p,
                                        struct sim_result *out, struct program *program,
                                        struct error *err);
 
-const char *
-common_machine(struct arena *a); /* host name and processor, for the record of measurements */
+/* host name and processor, for the record of measurements */
+const char *common_machine(struct arena *a);
 
 /* Opens {"schema": 1 on stdout; common_json_end closes it. */
 void common_json_begin(struct json *j);

@@ -1,7 +1,8 @@
 /* tools/import.h - every foreign format that `musher import KIND PATH` reads, once: its name, and what it brings.
  *
- * The kind NAME is `enum status import_NAME(struct arena *a, const struct import_request *q, struct error *err)` in
- * tools/import_NAME.c. It prints what it took in (q->json: one object, common_json_begin).
+ * A kind is X(NAME, as users write it, what it brings) and
+ * `enum status import_NAME(struct arena *a, const struct import_request *q, struct error *err)` in tools/import_NAME.c. It
+ * prints what it took in (q->json: one object, common_json_begin).
  */
 #ifndef TOOLS_IMPORT_H
 #define TOOLS_IMPORT_H
@@ -21,12 +22,13 @@ struct import_request {
 };
 
 #define IMPORTERS(X)                                                                               \
-    X(sailor, "profiles, links and models of a Sailor folder")                                     \
-    X(nccl_tests, "times of collectives, from the text or JSON of nccl-tests")                     \
-    X(nccl_topology, "NCCL's XML (NCCL_TOPO_DUMP_FILE); becomes cluster.yaml (-o)")                \
-    X(topo, "nvidia-smi topo -m; adds switches and links to the devices of --cluster (-o)")
+    X(sailor, "sailor", "profiles, links and models of a Sailor folder")                           \
+    X(nccl_tests, "nccl-tests", "times of collectives, from the text or JSON of nccl-tests")       \
+    X(nccl_topology, "nccl-topology",                                                              \
+      "NCCL's XML (NCCL_TOPO_DUMP_FILE); becomes cluster.yaml (-o)")                               \
+    X(topo, "topo", "nvidia-smi topo -m; adds switches and links to the devices of --cluster (-o)")
 
-#define X(name, help)                                                                              \
+#define X(name, text, help)                                                                        \
     enum status import_##name(struct arena *a, const struct import_request *q, struct error *err);
 IMPORTERS(X)
 #undef X

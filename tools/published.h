@@ -62,8 +62,8 @@ MUST_CHECK enum status published_recognise(const struct csv *c, enum published_f
 struct published_row { /* a step as the table lays it out */
     const char *name;
     int64_t hidden, heads, layers, sequence, vocabulary;
-    int64_t cards, stages, replicas,
-        chunks; /* tensor, pipeline, data parallel; chunks of layers a stage */
+    /* tensor, pipeline, data parallel; chunks of layers a stage */
+    int64_t cards, stages, replicas, chunks;
     int64_t global_batch, microbatch;
     enum recompute recompute;
     bool sequence_parallel;
@@ -84,14 +84,14 @@ struct published_wires {
 enum { PUBLISHED_FITTED_MAX = 12 };
 struct published_fit {
     struct op_prior prior;
-    double
-        message_s; /* what a message from stage to stage takes beside its bytes: the framework's handshake. A step that
-                         * is given by its parts has it in every F and B, on the device */
-    double
-        parts_ratio; /* parts of a step in a real iteration to the profiled ones; 1 for plans, that nobody profiled */
+    /* what a message from stage to stage takes beside its bytes: the framework's handshake. A step that is given by
+     * its parts has it in every F and B, on the device */
+    double message_s;
+    /* parts of a step in a real iteration to the profiled ones; 1 for plans, that nobody profiled */
+    double parts_ratio;
     const char *trained_on; /* file name of the table */
-    int32_t
-        every; /* trained on its rows 1, 1 + every … (from 1, the header not counted); 0: nothing fitted */
+    /* trained on its rows 1, 1 + every … (from 1, the header not counted); 0: nothing fitted */
+    int32_t every;
     int32_t n_fitted;
     const char *fitted[PUBLISHED_FITTED_MAX]; /* names of constants */
 };
@@ -105,8 +105,8 @@ MUST_CHECK enum status published_plan(struct arena *a, const struct published_ro
 /* What is to be predicted, made once, to be timed with other constants again and again. Made in an arena. */
 struct published_case {
     double measured_s;
-    const struct published_row *
-        row; /* a plan, lowered; NULL: parts of a step in some schedule (tools/published_bubbles.c) */
+    /* a plan, lowered; NULL: parts of a step in some schedule (tools/published_bubbles.c) */
+    const struct published_row *row;
     struct plan plan;
     struct program program;
     struct published_parts *parts;

@@ -29,18 +29,18 @@ struct published_collective {
     const char *left_out;     /* why the model cannot speak of it; NULL: it can */
     struct nccl_choice prior; /* where it can */
 };
-struct
-    published_group { /* one GPU type, ranks and nodes; ranks 0: all rows of the type; gpu NULL: all rows */
+/* one GPU type, ranks and nodes; ranks 0: all rows of the type; gpu NULL: all rows */
+struct published_group {
     const char *gpu;
     int32_t n_ranks, n_nodes;
     size_t n;
     double mape, p90, bias; /* of predicted ÷ measured − 1 */
     double large;           /* mean error of 64 MiB and more, where bandwidth is all; NaN of none */
     double rank; /* Spearman's correlation of predicted and measured seconds; NaN of fewer than 3 */
-    size_t n_known,
-        n_chosen; /* rows that name their algorithm; of these the model takes the same */
-    double
-        between; /* mean error of rows left out of a table of the others; NaN where there is no table */
+    /* rows that name their algorithm; of these the model takes the same */
+    size_t n_known, n_chosen;
+    /* mean error of rows left out of a table of the others; NaN where there is no table */
+    double between;
 };
 
 /* Both tables of the folder, or one file of either format (*.csv), which its header tells. ERR_INPUT with file:line. */

@@ -25,17 +25,11 @@ enum { FIELDS_MOST = 64, CSV_MOST = 1 << 26 };
 
 /* --- the file -------------------------------------------------------------------------------- */
 
-#define COLUMNS(X)                                                                                 \
-    X(model)                                                                                       \
-    X(set)                                                                                         \
-    X(file)                                                                                        \
-    X(nodes)                                                                                       \
-    X(pp)                                                                                          \
-    X(dp)                                                                                          \
-    X(tp)                                                                                          \
-    X(mbs)                                                                                         \
-    X(gbs) X(layers_per_stage) X(gpu_per_stage_replica) X(real_s_main) X(real_s_other)             \
-        X(max_mem_bytes_main) X(max_mem_bytes_other)
+/* clang-format off */
+#define COLUMNS(X) \
+    X(model) X(set) X(file) X(nodes) X(pp) X(dp) X(tp) X(mbs) X(gbs) X(layers_per_stage) X(gpu_per_stage_replica) \
+    X(real_s_main) X(real_s_other) X(max_mem_bytes_main) X(max_mem_bytes_other)
+/* clang-format on */
 enum column {
 #define X(name) COLUMN_##name,
     COLUMNS(X)

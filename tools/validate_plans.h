@@ -34,8 +34,8 @@ struct validated_row {
 };
 struct validated_summary { /* shares, not percent; of predicted rows that were measured */
     int32_t rows, predicted, timed, weighed; /* timed, weighed: with measured time, memory */
-    double time[VALIDATED_N], time_bias, time_p90,
-        time_rank; /* mean abs error; against the mean run; Spearman's rho */
+    /* mean abs error; against the mean run; Spearman's rho */
+    double time[VALIDATED_N], time_bias, time_p90, time_rank;
     double memory[VALIDATED_N], memory_bias;
     double noise; /* mean abs difference of the two runs, relative to the first */
 };

@@ -29,8 +29,8 @@ struct nccl_sample {
 struct nccl_tests {
     enum collective_kind kind;
     int32_t n_ranks, n_nodes; /* of one group; nodes are host names */
-    const char *
-        device; /* "NVIDIA A100-SXM4-80GB"; "" where the file does not tell; of several the first */
+    /* "NVIDIA A100-SXM4-80GB"; "" where the file does not tell; of several the first */
+    const char *device;
     const char *version; /* of NCCL, "2.19.3"; "" where the file does not tell */
     bool mixed;          /* devices of several names */
     bool complete;       /* the closing lines are there */

@@ -14,8 +14,8 @@ enum { STATS_F, STATS_B, STATS_I, STATS_W, STATS_U, STATS_LETTERS };
 struct stats_device {
     int64_t busy_ns, idle_ns;         /* of the compute stream; busy + idle = the window */
     int64_t letter_ns[STATS_LETTERS]; /* compute spans by call: F, B, I, W, U */
-    int64_t send_ns, receive_ns,
-        collective_ns;          /* streams' own time, whether compute was busy or not */
+    /* streams' own time, whether compute was busy or not */
+    int64_t send_ns, receive_ns, collective_ns;
     int64_t idle_message_ns;    /* idle while a message was on its way to this device */
     int64_t idle_collective_ns; /* idle while only a collective ran */
     int64_t bubble_ns;          /* idle with nothing on its way: pure bubble of the schedule */

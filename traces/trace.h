@@ -52,8 +52,8 @@ struct span {
     int64_t begin_ns, end_ns;
     int64_t bytes;
     uint64_t key; /* COMPUTE: op_key, joins with profiles */
-    const char
-        *name; /* operator's kind for COMPUTE ("matmul"), else channel's or group's link name */
+    /* operator's kind for COMPUTE ("matmul"), else channel's or group's link name */
+    const char *name;
 };
 
 enum trace_source { TRACE_SIM, TRACE_HOST, TRACE_CUDA };
@@ -67,8 +67,8 @@ struct trace {
     struct arena *arena;
     enum trace_source source;
     const char *plan; /* plan's name */
-    const char *
-        plan_text; /* plan.yaml whole, so that a trace stands alone; NULL where run from a program file */
+    /* plan.yaml whole, so that a trace stands alone; NULL where run from a program file */
+    const char *plan_text;
     uint64_t plan_hash;
     int64_t profile_id;
     bool emulated, real_time; /* real_time: the emulated run had real-time priority */

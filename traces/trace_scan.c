@@ -13,13 +13,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-/*          key          smallest   needed */
-#define FIELDS(X)                                                                                  \
-    X(kind, 0, 1)                                                                                  \
-    X(stream, 0, 1)                                                                                \
-    X(device, 0, 1) X(peer, -1, 0) X(stage, -1, 1) X(letter, 0, 1) X(step, 0, 1)                   \
-        X(microbatch, -1, 1) X(op, -1, 1) X(part, 0, 0) X(begin_ns, 0, 1) X(end_ns, 0, 1)          \
-            X(bytes, 0, 0) X(key, 0, 0) X(name, 0, 1)
+/* clang-format off */
+/*    key, smallest, needed */
+#define FIELDS(X) \
+    X(kind, 0, 1) X(stream, 0, 1) X(device, 0, 1) X(peer, -1, 0) X(stage, -1, 1) X(letter, 0, 1) X(step, 0, 1) \
+    X(microbatch, -1, 1) X(op, -1, 1) X(part, 0, 0) X(begin_ns, 0, 1) X(end_ns, 0, 1) X(bytes, 0, 0) X(key, 0, 0) \
+    X(name, 0, 1)
+/* clang-format on */
 enum field {
 #define X(key, smallest, needed) FIELD_##key,
     FIELDS(X)

@@ -1,16 +1,8 @@
 #!/bin/bash
 # tests/cli/bad_input.sh - what is wrong is said with its place and the documented exit code, and nothing is half-written.
 set -u
-bad=0
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+. tests/cli/common.inc
 cd "$scratch" || exit 6
-
-ok() { echo "ok $1"; }
-not_ok() {
-    echo "not ok $1: $2"
-    bad=1
-}
 
 # refused NAME CODE TEXT COMMAND...: ends with CODE within 20 s, says TEXT on stderr, leaves no new file but *.keep.
 refused() {

@@ -3,30 +3,8 @@
 set -u
 root=$PWD
 data=$root/tests/data/nccl_tests
-bad=0
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+. tests/cli/common.inc
 cd "$scratch" || exit 6
-
-ok() { echo "ok $1"; }
-not_ok() {
-    echo "not ok $1: $2"
-    bad=1
-}
-# says NAME CODE TEXT COMMAND...: ends with CODE and says TEXT on stdout or stderr
-says() {
-    local name=$1 wanted=$2 text=$3
-    shift 3
-    timeout 60 "$@" > out 2>&1
-    local code=$?
-    if ((code != wanted)); then
-        not_ok "$name" "exit code $code, not $wanted: $(head -c 400 out)"
-    elif ! grep -qF -- "$text" out; then
-        not_ok "$name" "'$text' is not in: $(head -c 600 out)"
-    else
-        ok "$name"
-    fi
-}
 
 cat > pair.yaml <<'END'
 version: 1
@@ -67,6 +45,8 @@ says "JSON too" 0 '"profile_id": 3' "$MUSHER" import nccl-tests "$data/now.json"
 says "the first table is still there, and goes before the prior" 0 "measured          32.4 us" \
     "$MUSHER" collective all-reduce pair.yaml -b 1MiB --db p.db --devices a.0,a.1,a.2,a.3
 says "older profiles stay" 0 "no estimate" "$MUSHER" collective all-to-all pair.yaml --db p.db --profile 1
+says "kinds of imports are listed as they are written" 0 "nccl-topology: " "$MUSHER" import --help
+says "a kind misspelled" 2 "did you mean 'nccl-tests'" "$MUSHER" import nccl-test "$data/now.txt"
 says "no --cluster" 2 "needs --cluster and --db" "$MUSHER" import nccl-tests "$data/now.txt" --db p.db
 says "a broken file" 3 "cut_row.txt:16: the row ends" \
     "$MUSHER" import nccl-tests "$data/bad/cut_row.txt" --cluster pair.yaml --db p.db

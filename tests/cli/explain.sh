@@ -1,34 +1,10 @@
 #!/bin/bash
 # tests/cli/explain.sh - why an iteration takes so long: the pieces add up, the same question has the same answer.
 set -u
-bad=0
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-ok() { echo "ok $1"; }
-not_ok() {
-    echo "not ok $1: $2"
-    bad=1
-}
-has() { # NAME FILE TEXT
-    grep -qF -- "$3" "$scratch/$2" && ok "$1" || not_ok "$1" "'$3' is not in $(cat "$scratch/$2")"
-}
+. tests/cli/common.inc
 job=$scratch/job.yaml team=$scratch/team.yaml plan=$scratch/plan.yaml
-cat > "$job" <<'END'
-version: 1
-model: {model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 4, n_positions: 32, vocab_size: 256}
-sequence_length: 24
-global_batch: 6
-microbatch: 1
-END
-cat > "$team" <<'END'
-version: 1
-name: team
-device_types: [{name: fast, device: host, slowdown: 2, memory: 64 MiB}, {name: slow, device: host, slowdown: 5, memory: 64 MiB}]
-nodes: [{name: a, host: localhost, devices: [{type: fast}, {type: slow}]}, {name: b, host: localhost, devices: [{type: slow}]}]
-links:
-  - {name: bus, between: [a], bandwidth: 1 GB/s, latency: 20 us}
-  - {name: lan, between: [a, b], bandwidth: 20 MB/s, latency: 300 us, duplex: half}
-END
+small_job > "$job"
+small_team > "$team"
 "$MUSHER" plan "$job" "$team" -o "$plan" >/dev/null 2>"$scratch/err" && ok "plan" || not_ok "plan" "$(cat "$scratch/err")"
 
 "$MUSHER" simulate "$plan" --explain >"$scratch/text" 2>"$scratch/err" && ok "explain" || not_ok "explain" "$(cat "$scratch/err")"

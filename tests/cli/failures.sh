@@ -1,14 +1,7 @@
 #!/bin/bash
 # tests/cli/failures.sh - a run whose rank dies, hangs or is interrupted ends, says so, and leaves nobody behind.
 set -u
-bad=0
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-ok() { echo "ok $1"; }
-not_ok() {
-    echo "not ok $1: $2"
-    bad=1
-}
+. tests/cli/common.inc
 cat > "$scratch/plan.yaml" <<'END'
 version: 1
 name: victim

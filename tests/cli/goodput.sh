@@ -2,16 +2,9 @@
 # tests/cli/goodput.sh - predictions with an interval, and long runs: the same bytes for any number of threads, JSON that keeps its
 # promises, bad input refused in words.
 set -u
-bad=0
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-ok() { echo "ok $1"; }
-not_ok() {
-    echo "not ok $1: $2"
-    bad=1
-}
-# says NAME TEXT COMMAND...: succeeds and prints TEXT.
-says() {
+. tests/cli/common.inc
+# prints NAME TEXT COMMAND...: succeeds and prints TEXT.
+prints() {
     local name=$1 text=$2
     shift 2
     if timeout 60 "$@" > "$scratch/out" 2> "$scratch/err" && grep -qF -- "$text" "$scratch/out"; then
@@ -36,13 +29,7 @@ same() {
     [[ -s $scratch/t1 ]] && cmp -s "$scratch/t1" "$scratch/t2" && cmp -s "$scratch/t1" "$scratch/t3" && ok "$name" || not_ok "$name" "differs"
 }
 
-cat > "$scratch/job.yaml" <<'END'
-version: 1
-model: {model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 4, n_positions: 32, vocab_size: 256}
-sequence_length: 24
-global_batch: 6
-microbatch: 1
-END
+small_job > "$scratch/job.yaml"
 cat > "$scratch/team.yaml" <<'END'
 version: 1
 name: team
@@ -58,7 +45,7 @@ same "simulate --samples does not depend on threads" "$MUSHER" simulate "$plan" 
 for key in samples interval_ns p5_confidence_ns mean_ns standard_error_ns; do
     grep -q "\"$key\"" "$scratch/t1" && ok "simulate --json has $key" || not_ok "simulate --json has $key" "$(head -c 300 "$scratch/t1")"
 done
-says "an interval for people" "90 % interval" "$MUSHER" simulate "$plan" --samples 100
+prints "an interval for people" "90 % interval" "$MUSHER" simulate "$plan" --samples 100
 wide=$(sed -n 's/.*"standard_error_ns": \([0-9]*\).*/\1/p' "$scratch/t1")
 "$MUSHER" simulate "$plan" --samples 100 --jitter-alone --json > "$scratch/alone"
 narrow=$(sed -n 's/.*"standard_error_ns": \([0-9]*\).*/\1/p' "$scratch/alone")
@@ -67,10 +54,10 @@ narrow=$(sed -n 's/.*"standard_error_ns": \([0-9]*\).*/\1/p' "$scratch/alone")
 refused "jitter is not learned from a prediction" 3 "knows no jitter" "$MUSHER" simulate "$plan" --samples 10 --jitter "$scratch/sim.trace"
 refused "jitter without samples" 2 "--samples" "$MUSHER" simulate "$plan" --jitter-alone
 "$MUSHER" run "$plan" --steps 4 --data LICENSE --trace "$scratch/run.trace" > /dev/null 2> "$scratch/err" || not_ok "a run" "$(cat "$scratch/err")"
-says "jitter is learned from a run" "90 % interval" "$MUSHER" simulate "$plan" --samples 100 --jitter "$scratch/run.trace"
+prints "jitter is learned from a run" "90 % interval" "$MUSHER" simulate "$plan" --samples 100 --jitter "$scratch/run.trace"
 
-says "stragglers" "90 % interval" "$MUSHER" simulate "$plan" --samples 20 --straggler-share 10
-says "loaders that are too slow" "devices wait" "$MUSHER" simulate "$plan" --loaders 1 --load 10min
+prints "stragglers" "90 % interval" "$MUSHER" simulate "$plan" --samples 20 --straggler-share 10
+prints "loaders that are too slow" "devices wait" "$MUSHER" simulate "$plan" --loaders 1 --load 10min
 refused "loaders without a time" 2 "--load TIME" "$MUSHER" simulate "$plan" --loaders 1
 
 # Long runs.
@@ -79,12 +66,12 @@ same "goodput does not depend on threads" "$MUSHER" goodput "${few[@]}" --json
 for key in young_s daly_s optimum_s intervals best parts causes; do
     grep -q "\"$key\"" "$scratch/t1" && ok "goodput --json has $key" || not_ok "goodput --json has $key" "$(head -c 300 "$scratch/t1")"
 done
-says "goodput for people" "Daly 18.6 min" "$MUSHER" goodput "${few[@]}"
-says "the table of a file" "Faulty GPU" "$MUSHER" goodput "${few[@]}" --failures tests/data/goodput/llama3_interruptions.csv
-says "nothing fails" "goodput 100.00 %" "$MUSHER" goodput --mtbf never
-says "fails faster than it restarts" "goodput 0: " "$MUSHER" goodput "${few[@]}" --mtbf 5s
-says "devices that come and go" "running with fewer devices" "$MUSHER" goodput --samples 1 --mtbf never --spot tests/data/goodput/spot.csv --speed V100-16_us-central1-a=0.4
-says "a plan's devices, planned again where some are lost" "planning for other devices" "$MUSHER" goodput "$plan" "${few[@]}" --mtbf 2h --repair 1h --replan 1min --replan-speeds --storage 1MB/s
+prints "goodput for people" "Daly 18.6 min" "$MUSHER" goodput "${few[@]}"
+prints "the table of a file" "Faulty GPU" "$MUSHER" goodput "${few[@]}" --failures published/llama3_interruptions_table5.csv
+prints "nothing fails" "goodput 100.00 %" "$MUSHER" goodput --mtbf never
+prints "fails faster than it restarts" "goodput 0: " "$MUSHER" goodput "${few[@]}" --mtbf 5s
+prints "devices that come and go" "running with fewer devices" "$MUSHER" goodput --samples 1 --mtbf never --spot tests/data/goodput/spot.csv --speed V100-16_us-central1-a=0.4
+prints "a plan's devices, planned again where some are lost" "planning for other devices" "$MUSHER" goodput "$plan" "${few[@]}" --mtbf 2h --repair 1h --replan 1min --replan-speeds --storage 1MB/s
 refused "no devices" 3 "0 devices" "$MUSHER" goodput --gpus 0
 refused "too many failures to walk through" 3 "failures in" "$MUSHER" goodput --mtbf 1ns
 refused "too many checkpoints" 3 "checkpoints in" "$MUSHER" goodput --checkpoint 0s --interval 1us

@@ -1,10 +1,7 @@
 #!/bin/bash
 # tests/cli/ground.sh - the program's outermost layer: verbs, exit codes, where text goes.
 set -u
-bad=0
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-
+. tests/cli/common.inc
 # check NAME CODE COMMAND...: the command ends with CODE; its output lies in out and err.
 check() {
     local name=$1 wanted=$2
@@ -12,14 +9,6 @@ check() {
     "$@" >"$scratch/out" 2>"$scratch/err"
     local code=$?
     ((code == wanted)) && ok "$name" || not_ok "$name" "exit code $code, not $wanted: $(head -n 1 "$scratch/err")"
-}
-ok() { echo "ok $1"; }
-not_ok() {
-    echo "not ok $1: $2"
-    bad=1
-}
-has() { # NAME FILE TEXT
-    grep -qF -- "$3" "$scratch/$2" && ok "$1" || not_ok "$1" "'$3' is not in $(cat "$scratch/$2")"
 }
 empty() { # NAME FILE
     [[ ! -s $scratch/$2 ]] && ok "$1" || not_ok "$1" "$(cat "$scratch/$2")"

@@ -2,31 +2,10 @@
 # tests/cli/loop.sh - both machines run the same program: the traces of simulate and run agree span by span in what is done
 # and in which order; simulations repeat to the byte; plans and JSON keep their promises.
 set -u
-bad=0
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-ok() { echo "ok $1"; }
-not_ok() {
-    echo "not ok $1: $2"
-    bad=1
-}
+. tests/cli/common.inc
 job=$scratch/job.yaml team=$scratch/team.yaml db=$scratch/p.db
-cat > "$job" <<'END'
-version: 1
-model: {model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 4, n_positions: 32, vocab_size: 256}
-sequence_length: 24
-global_batch: 6
-microbatch: 1
-END
-cat > "$team" <<'END'
-version: 1
-name: team
-device_types: [{name: fast, device: host, slowdown: 2, memory: 64 MiB}, {name: slow, device: host, slowdown: 5, memory: 64 MiB}]
-nodes: [{name: a, host: localhost, devices: [{type: fast}, {type: slow}]}, {name: b, host: localhost, devices: [{type: slow}]}]
-links:
-  - {name: bus, between: [a], bandwidth: 1 GB/s, latency: 20 us}
-  - {name: lan, between: [a, b], bandwidth: 20 MB/s, latency: 300 us, duplex: half}
-END
+small_job > "$job"
+small_team > "$team"
 text=LICENSE
 
 # What a device's streams do, in order, without times: kind, letter, microbatch, operator, of one steady step.

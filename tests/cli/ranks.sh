@@ -1,15 +1,8 @@
 #!/bin/bash
 # tests/cli/ranks.sh - messages and sums between real processes; what a run prints reaches its reader or is an error.
 set -u
-bad=0
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+. tests/cli/common.inc
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-ok() { echo "ok $1"; }
-not_ok() {
-    echo "not ok $1: $2"
-    bad=1
-}
 for what in collectives wires; do
     mpirun --oversubscribe --bind-to none -n 3 "$BUILD/tests/programs/exec_ranks" $what > "$scratch/out" 2> "$scratch/err" &&
         grep -qx ok "$scratch/out" && ok "$what of three ranks" || not_ok "$what of three ranks" "$(head -c 300 "$scratch/err")"

@@ -1,30 +1,9 @@
 #!/bin/bash
 # tests/cli/schedule.sh - musher schedule: by name, from a file, in text, CSV and JSON, and what it refuses.
 set -u
-bad=0
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+. tests/cli/common.inc
 cd "$scratch" || exit 6
 
-ok() { echo "ok $1"; }
-not_ok() {
-    echo "not ok $1: $2"
-    bad=1
-}
-# says NAME CODE TEXT COMMAND...: ends with CODE and has TEXT on stdout or stderr.
-says() {
-    local name=$1 wanted=$2 text=$3
-    shift 3
-    timeout 60 "$@" > out 2> err
-    local code=$?
-    if ((code != wanted)); then
-        not_ok "$name" "exit code $code, not $wanted: $(head -c 300 err)"
-    elif ! cat out err | grep -qF -- "$text"; then
-        not_ok "$name" "'$text' is not in: $(cat out err | head -c 400)"
-    else
-        ok "$name"
-    fi
-}
 # HARP's golden: three stages, f = 1, b = 2, the second link occupied for 2: 46 with five forwards in flight.
 harp=(--devices 3 --microbatches 12 --forward "1 ms" --backward "2 ms" --transfer "0 ms|2 ms")
 says "1F1B" 0 "makespan 33 ms (33000000 ns, by the static pass)" "$MUSHER" schedule 1f1b --devices 4 --microbatches 8

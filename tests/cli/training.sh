@@ -3,18 +3,10 @@
 # 50 steps of a small GPT on a real text: the losses of one device and of every other plan agree to 1e-5 (fp32) and
 # 1e-9 (fp64); with --deterministic the weights are the same bits; a resumed run is the run.
 set -u
-bad=0
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+. tests/cli/common.inc
 text=$scratch/text.txt
 cat LICENSE > "$text"
 steps=${TRAINING_STEPS:-50}
-
-ok() { echo "ok $1"; }
-not_ok() {
-    echo "not ok $1: $2"
-    bad=1
-}
 
 # plan NAME PRECISION OPTIMIZER REPLICAS: four real host devices on this machine.
 plan() {
