@@ -59,7 +59,7 @@ static enum status make_lanes(struct engine *e, struct cost *k, const struct sim
             l->procedures[c] = *at;
         }
     }
-    if (detail == SIM_STAGE) code_merge_meetings(a, p, of);
+    if (detail == SIM_STAGE && !e->jitter) code_merge_meetings(a, p, of);
     return OK;
 }
 

@@ -39,7 +39,9 @@ struct sim_options {
     const struct sim_scale *scale; /* NULL: none */
     /* > 0: give up when the run's time exceeds it: iteration_ns and makespan_ns are INT64_MAX */
     int64_t limit_ns;
-    const struct jitter *jitter; /* of one sample (sim/jitter.h); NULL: costs as they are */
+    /* Of one sample (sim/jitter.h); NULL: costs as they are. Then every operator is drawn by itself and no step or device stands
+     * for another, whatever detail and fold say. */
+    const struct jitter *jitter;
 };
 struct sim_device {
     int64_t busy_ns, idle_ns;    /* compute stream, over one steady iteration */

@@ -23,20 +23,26 @@ static struct sim_result run(struct hybrid_made *m, enum sim_detail detail, cons
     return r;
 }
 
+/* Two devices that share one stage of one layer. */
+static struct hybrid pair(void)
+{
+    return (struct hybrid){.tensor = 2,
+                           .pipeline = 1,
+                           .data = 1,
+                           .microbatches = 1,
+                           .layers = 1,
+                           .ops = 2,
+                           .forward_ns = 10,
+                           .backward_ns = 20,
+                           .update_ns = 5,
+                           .meeting_elements = 8};
+}
+
 START_TEST(members_start_when_the_last_has_come_and_go_on_together)
 {
     /* Two devices, one stage, one layer of two operators, F 10 B 20, meeting: 8 elements of 4 B on two: chunks of 16 B
      * over 1 GB/s: 2 steps of 16 ns. Alike: F = 10 + 32 + 10 + 32, B = 20 + 32 + 20 + 32, U 5. */
-    struct hybrid h = {.tensor = 2,
-                       .pipeline = 1,
-                       .data = 1,
-                       .microbatches = 1,
-                       .layers = 1,
-                       .ops = 2,
-                       .forward_ns = 10,
-                       .backward_ns = 20,
-                       .update_ns = 5,
-                       .meeting_elements = 8};
+    struct hybrid h = pair();
     double slow[2] = {1, 1.5};
     struct hybrid_made *m = hybrid_make(arena, &h);
     ck_assert_int_eq(run(m, SIM_OPERATOR, NULL, 1, false).makespan_ns, 84 + 104 + 5);
@@ -143,16 +149,7 @@ END_TEST
 
 START_TEST(a_member_that_never_comes_is_in_the_blocked_set)
 {
-    struct hybrid h = {.tensor = 2,
-                       .pipeline = 1,
-                       .data = 1,
-                       .microbatches = 1,
-                       .layers = 1,
-                       .ops = 2,
-                       .forward_ns = 10,
-                       .backward_ns = 20,
-                       .update_ns = 5,
-                       .meeting_elements = 8};
+    struct hybrid h = pair();
     struct hybrid_made *m = hybrid_make(arena, &h);
     struct procedure *f = &m->program.stages[1].procedures[0];
     f->n_instrs = 1; /* without its meetings */
@@ -428,16 +425,8 @@ END_TEST
 START_TEST(meetings_of_years_are_refused_at_both_levels)
 {
     /* Eighty meetings of nine years in one call: more than int64 nanoseconds hold. */
-    struct hybrid h = {.tensor = 2,
-                       .pipeline = 1,
-                       .data = 1,
-                       .microbatches = 1,
-                       .layers = 40,
-                       .ops = 2,
-                       .forward_ns = 10,
-                       .backward_ns = 20,
-                       .update_ns = 5,
-                       .meeting_elements = INT64_C(70000000000000000)};
+    struct hybrid h = pair();
+    h.layers = 40, h.meeting_elements = INT64_C(70000000000000000);
     struct hybrid_made *m = hybrid_make(arena, &h);
     for (int detail = SIM_OPERATOR; detail <= SIM_STAGE; detail++) {
         struct sim_options o = {.steps = 1, .detail = (enum sim_detail)detail};
@@ -446,6 +435,45 @@ START_TEST(meetings_of_years_are_refused_at_both_levels)
         ck_assert_int_eq(sim_run(arena, &m->program, m->cost, &o, &r, &err), ERR_INPUT);
         ck_assert_msg(strstr(err.text, "exceeds 73 years") != NULL, "%s", err.text);
     }
+}
+END_TEST
+
+START_TEST(jitter_is_drawn_operator_by_operator_at_both_levels)
+{
+    struct hybrid h = {.tensor = 2,
+                       .pipeline = 2,
+                       .data = 2,
+                       .microbatches = 3,
+                       .layers = 2,
+                       .ops = 4,
+                       .forward_ns = 1000,
+                       .backward_ns = 2000,
+                       .update_ns = 500,
+                       .transfer_bytes = 100,
+                       .meeting_elements = 8,
+                       .gradient_elements = 12};
+    struct hybrid_made *m = hybrid_make(arena, &h);
+    struct jitter_type type = {.step_cv = 0.02, .call_cv = 0.03, .fitted = true};
+    for (int i = 0; i < OP_KIND_COUNT; i++) type.own_cv[i] = 0.2;
+    struct jitter_model model = {.n_types = 1,
+                                 .n_links = m->cluster.n_links,
+                                 .types = &type,
+                                 .start_factor = 1,
+                                 .link_cv = ARENA_ARRAY(arena, double, (size_t)m->cluster.n_links)};
+    struct jitter *j;
+    struct error err = {0};
+    ck_assert_msg(jitter_new(arena, &m->program, &m->profile, &m->cluster, &model, 5, &j, &err) ==
+                      OK,
+                  "%s", err.text);
+    struct sim_result r[3];
+    for (int i = 0; i < 3; i++) {
+        struct sim_options o = {.steps = 3, .jitter = jitter_sample(arena, j, 1)};
+        o.detail = i == 1 ? SIM_STAGE : SIM_OPERATOR;
+        o.fold = i == 2;
+        ck_assert_msg(sim_run(arena, &m->program, m->cost, &o, &r[i], &err) == OK, "%s", err.text);
+        same_result(&m->program, &r[0], &r[i], 0, "jitter");
+    }
+    ck_assert_int_ne(r[0].devices[0].busy_ns, r[0].devices[1].busy_ns);
 }
 END_TEST
 
@@ -461,6 +489,7 @@ Suite *detail_suite(void)
     tcase_add_test(t, a_slowdown_of_nothing_changes_nothing);
     tcase_add_test(t, slowed_operators_make_nobody_earlier);
     tcase_add_test(t, meetings_of_years_are_refused_at_both_levels);
+    tcase_add_test(t, jitter_is_drawn_operator_by_operator_at_both_levels);
     tcase_add_test(t, equal_replicas_of_lowered_plans_are_simulated_once);
     tcase_add_test(t, a_link_that_was_measured_is_not_folded_with_one_that_is_only_stated);
     tcase_add_test(t, a_member_that_never_comes_is_in_the_blocked_set);
