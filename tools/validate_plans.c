@@ -34,7 +34,8 @@ enum { FIELDS_MOST = 64, CSV_MOST = 1 << 26 };
     X(dp)                                                                                          \
     X(tp)                                                                                          \
     X(mbs)                                                                                         \
-    X(gbs) X(layers_per_stage) X(gpu_per_stage_replica) X(real_s_main) X(real_s_other)             \
+    X(gbs)                                                                                         \
+    X(layers_per_stage) X(gpu_per_stage_replica) X(real_s_main) X(real_s_other)                    \
         X(max_mem_bytes_main) X(max_mem_bytes_other)
 enum column {
 #define X(name) COLUMN_##name,
@@ -218,7 +219,8 @@ static enum status validate_row(struct arena *a, const struct row_plan *shared,
 {
     struct row_plan r = *shared;
     struct error why = {0};
-    struct arena *own = arena_new(); /* the row's plan and program: as large as they are, and soon gone */
+    struct arena *own =
+        arena_new(); /* the row's plan and program: as large as they are, and soon gone */
     *row = (struct validated_row){.line = line};
     r.a = own;
     for (int c = 0; c < COLUMN_COUNT; c++)
