@@ -177,8 +177,7 @@ int64_t program_card_bytes(const struct program_stage *s, int32_t class)
     static const int32_t shared[] = {SLOT_PARAMETER, SLOT_GRADIENT, SLOT_STATE, SLOT_CLASS_COUNT};
     int64_t before = 0, cards = s->cards > 1 ? s->cards : 1;
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
-        int64_t own =
-            shared[i] == SLOT_CLASS_COUNT ? s->buffer_bytes : s->class_bytes[shared[i]];
+        int64_t own = shared[i] == SLOT_CLASS_COUNT ? s->buffer_bytes : s->class_bytes[shared[i]];
         if (shared[i] == class)
             return (before + own + cards - 1) / cards - (before + cards - 1) / cards;
         before += own;

@@ -217,7 +217,8 @@ static enum status check_sums(const struct pipeline *p, const struct schedule *s
         const struct pipeline_link *l = p->links && v + 1 < p->n_stages ? &p->links[v] : NULL;
         ns += (double)x->forward_ns + (double)x->input_ns + (double)x->weight_ns +
               (double)x->fused_ns;
-        for (int k = 0; l && k < 2; k++) ns += (double)l->occupancy_ns[k] + (double)l->latency_ns[k];
+        for (int k = 0; l && k < 2; k++)
+            ns += (double)l->occupancy_ns[k] + (double)l->latency_ns[k];
     }
     for (int32_t d = 0; d < p->n_devices; d++) {
         double bytes = 0;
@@ -231,12 +232,11 @@ static enum status check_sums(const struct pipeline *p, const struct schedule *s
         if (bytes > most_bytes) most_bytes = bytes;
     }
     if (ns * s->n_microbatches > MOST_SUM || most_bytes > MOST_SUM)
-        return error_set(err, ERR_INPUT,
-                         "the %s of all %" PRId32
-                         " microbatches add up to %.3g: expected at most %.3g",
-                         most_bytes > MOST_SUM ? "bytes of a device" : "nanoseconds",
-                         s->n_microbatches,
-                         most_bytes > MOST_SUM ? most_bytes : ns * s->n_microbatches, MOST_SUM);
+        return error_set(
+            err, ERR_INPUT,
+            "the %s of all %" PRId32 " microbatches add up to %.3g: expected at most %.3g",
+            most_bytes > MOST_SUM ? "bytes of a device" : "nanoseconds", s->n_microbatches,
+            most_bytes > MOST_SUM ? most_bytes : ns * s->n_microbatches, MOST_SUM);
     return OK;
 }
 

@@ -45,7 +45,9 @@ START_TEST(fields_may_stand_in_quotes)
     struct error err = {0};
     double x;
     int64_t n;
-    ck_assert_int_eq(parse("a,b,\"c,\"\"d\"\"\"\r\n1.5,,\"two\nlines\"\n\n\"3\",x,4", &c, &err),
+    ck_assert_int_eq(parse("\xef\xbb\xbf"
+                           "a,b,\"c,\"\"d\"\"\"\r\n1.5,,\"two\nlines\"\n\n\"3\",x,4",
+                           &c, &err),
                      OK);
     ck_assert_int_eq(c.n_columns, 3);
     ck_assert_int_eq(c.n_rows, 2);

@@ -244,6 +244,8 @@ static enum status make_job(struct arena *a, const struct request *q, struct goo
 /* --- intervals -------------------------------------------------------------------------------- */
 
 /* Around Daly's; where nothing stops the job or a checkpoint costs nothing there is no such middle. */
+#define WRITES_MOST 1e6 /* in one run, where every interval around the best is tried */
+
 static size_t automatic_intervals(const struct goodput_report *s, int64_t *out)
 {
     const double share[] = {0.25, 0.5, 0.75, 1, 4.0 / 3, 2, 4};
@@ -264,6 +266,13 @@ static enum status intervals(struct arena *a, const struct request *q, struct go
     s->automatic = !strcmp(q->interval, "auto");
     if (s->automatic) {
         s->n = automatic_intervals(s, out);
+        double writes = (double)s->job.horizon_ns / ((double)out[0] + (double)s->job.checkpoint_ns);
+        if (writes > WRITES_MOST)
+            return error_set(
+                err, ERR_USAGE,
+                "--interval auto: checkpoints cost next to nothing here, and %.3g of them "
+                "are too many to walk through again and again; say --interval TIME",
+                writes);
         return OK;
     }
     char *text = arena_strdup(a, q->interval);

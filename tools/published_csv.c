@@ -75,6 +75,7 @@ enum status csv_read(struct arena *a, const char *path, struct csv *out, struct 
     size_t n = 0, capacity = 0, lines = 0;
     TRY(file_read(a, path, CSV_MAX_BYTES, &text, &n, err));
     struct reader r = {a, path, text, text + n, 1, err};
+    if (!strncmp(text, "\xef\xbb\xbf", 3)) r.at += 3; /* a byte order mark */
     *out = (struct csv){.file = path};
     TRY(read_line(&r, 0, &out->header, &out->n_columns));
     while (r.at < r.end) {

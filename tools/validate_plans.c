@@ -212,7 +212,8 @@ static enum status validate_row(struct arena *a, const struct row_plan *shared,
 {
     struct row_plan r = *shared;
     struct error why = {0};
-    struct arena *own = arena_new(); /* the row's plan and program: as large as they are, and soon gone */
+    struct arena *own =
+        arena_new(); /* the row's plan and program: as large as they are, and soon gone */
     *row = (struct validated_row){.line = line};
     r.a = own;
     for (int c = 0; c < COLUMN_COUNT; c++)
