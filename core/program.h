@@ -305,8 +305,9 @@ int64_t group_staging_bytes(const struct group *g, const struct group_member *m,
 bool procedure_writes_ring(const struct program_stage *s, const struct procedure *f, int32_t ring);
 /* Whether the stage's compute stream itself takes this slot's message from its transport (OP_message). */
 bool program_stage_carries(const struct program_stage *s, int32_t slot);
-/* All regions, buffers and the reserve: what one card must hold. */
-int64_t program_stage_bytes(const struct program_stage *s);
+int64_t
+program_stage_bytes(const struct program_stage
+                        *s); /* all regions, buffers and the reserve: what one card must hold */
 
 void program_write(FILE *out, const struct program *p);
 /* ERR_INPUT with file:line. Checks every index, so that an interpreter may trust what it gets. */

@@ -3,32 +3,8 @@
 #include "tests/hybrid.h"
 
 static struct arena *arena;
-
-static int64_t draw(uint64_t seed, uint64_t *draws, int64_t low, int64_t high)
-{
-    return low + (int64_t)rng_below(7, seed, (*draws)++, (uint64_t)(high - low + 1));
-}
-
-/* One statement a draw: the members of an initializer have no order. */
-static struct hybrid draw_hybrid(uint64_t seed, uint64_t *draws, int32_t most_members,
-                                 int32_t most_replicas)
-{
-    struct hybrid h = {0};
-    h.tensor = (int32_t)draw(seed, draws, 1, most_members);
-    h.data = (int32_t)draw(seed, draws, 1, most_replicas);
-    h.pipeline = (int32_t)draw(seed, draws, 1, 4);
-    h.microbatches = (int32_t)draw(seed, draws, 1, 8);
-    h.layers = (int32_t)draw(seed, draws, 1, 3);
-    h.ops = 2 * (int32_t)draw(seed, draws, 1, 3);
-    h.forward_ns = draw(seed, draws, 0, 100);
-    h.backward_ns = draw(seed, draws, 0, 200);
-    h.update_ns = draw(seed, draws, 0, 50);
-    h.transfer_bytes = draw(seed, draws, 0, 300);
-    h.meeting_elements = draw(seed, draws, 0, 40);
-    h.gradient_elements = draw(seed, draws, 0, 100);
-    h.latency_ns = draw(seed, draws, 0, 20);
-    return h;
-}
+#define DRAW(low, high)                                                                            \
+    ((low) + (int64_t)rng_below(7, seed, draws++, (uint64_t)((high) - (low) + 1)))
 
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
@@ -71,9 +47,22 @@ START_TEST(stage_and_operator_detail_agree_to_the_nanosecond)
 {
     for (uint64_t seed = 0; seed < (test_long() ? 2000 : 150); seed++) {
         uint64_t draws = 0;
-        struct hybrid h = draw_hybrid(seed, &draws, 5, 3);
+
+        struct hybrid h = {.tensor = (int32_t)DRAW(1, 5),
+                           .pipeline = (int32_t)DRAW(1, 4),
+                           .data = (int32_t)DRAW(1, 3),
+                           .microbatches = (int32_t)DRAW(1, 8),
+                           .layers = (int32_t)DRAW(1, 3),
+                           .ops = 2 * (int32_t)DRAW(1, 3),
+                           .forward_ns = DRAW(0, 100),
+                           .backward_ns = DRAW(0, 200),
+                           .update_ns = DRAW(0, 50),
+                           .transfer_bytes = DRAW(0, 300),
+                           .meeting_elements = DRAW(0, 40),
+                           .gradient_elements = DRAW(0, 100),
+                           .latency_ns = DRAW(0, 20)};
         double slow[64];
-        for (int i = 0; i < 60; i++) slow[i] = 0.5 + (double)draw(seed, &draws, 0, 100) / 50;
+        for (int i = 0; i < 60; i++) slow[i] = 0.5 + (double)DRAW(0, 100) / 50;
         struct hybrid_made *m = hybrid_make(arena, &h);
         struct sim_result whole = run(m, SIM_OPERATOR, slow, 3, false),
                           stage = run(m, SIM_STAGE, slow, 3, false);
@@ -109,10 +98,21 @@ START_TEST(devices_that_do_the_same_are_simulated_once_without_a_difference)
     int32_t fewer = 0;
     for (uint64_t seed = 0; seed < (test_long() ? 3000 : 200); seed++) {
         uint64_t draws = 0;
-        struct hybrid h = draw_hybrid(seed, &draws, 4, 4);
-        h.gradient_elements = 12 * draw(seed, &draws, 0, 20);
+        struct hybrid h = {.tensor = (int32_t)DRAW(1, 4),
+                           .pipeline = (int32_t)DRAW(1, 4),
+                           .data = (int32_t)DRAW(1, 4),
+                           .microbatches = (int32_t)DRAW(1, 8),
+                           .layers = (int32_t)DRAW(1, 3),
+                           .ops = 2 * (int32_t)DRAW(1, 3),
+                           .forward_ns = DRAW(0, 100),
+                           .backward_ns = DRAW(0, 200),
+                           .update_ns = DRAW(0, 50),
+                           .transfer_bytes = DRAW(0, 300),
+                           .meeting_elements = DRAW(0, 40),
+                           .gradient_elements = 12 * DRAW(0, 20),
+                           .latency_ns = DRAW(0, 20)};
         double slow[64];
-        int64_t by = draw(seed, &draws, 0, 4);
+        int64_t by = DRAW(0, 4);
         for (int32_t i = 0; i < 64; i++) {
             int32_t of = by == 0   ? 0
                          : by == 1 ? i % h.tensor
