@@ -4,19 +4,20 @@ set -u
 data=$PWD/tests/data/sailor
 . tests/cli/common.inc
 cd "$scratch" || exit 6
+ends() { says "$@"; }
 
-says "import" 0 "201 operator rows, 15 link curves, 1 models" "$MUSHER" import sailor "$data" --db sailor.db
+ends "import" 0 "201 operator rows, 15 link curves, 1 models" "$MUSHER" import sailor "$data" --db sailor.db
 [[ -s OPT-350.layers.json && -s sailor.db ]] && ok "a model and a database" || not_ok "a model and a database" "$(ls)"
-says "validate" 0 "15 rows, 15 predicted" "$MUSHER" validate --plans "$data/measured_gh200_opt350.csv" --db sailor.db
-says "validate as JSON" 0 '"n_predicted": 15' "$MUSHER" validate --plans "$data/measured_gh200_opt350.csv" --db sailor.db --json
+ends "validate" 0 "15 rows, 15 predicted" "$MUSHER" validate --plans "$data/measured_gh200_opt350.csv" --db sailor.db
+ends "validate as JSON" 0 '"n_predicted": 15' "$MUSHER" validate --plans "$data/measured_gh200_opt350.csv" --db sailor.db --json
 cp out first
 "$MUSHER" validate --plans "$data/measured_gh200_opt350.csv" --db sailor.db --json > second
 cmp -s first second && ok "the same bytes again" || not_ok "the same bytes again" "they differ"
-says "validate plans without a database" 2 "--db" "$MUSHER" validate --plans "$data/measured_gh200_opt350.csv"
-says "validate without a database" 2 "--db" "$MUSHER" validate --plans x.csv
-says "plans that are not there" 3 "x.csv" "$MUSHER" validate --plans x.csv --db sailor.db
-says "models that are not there" 3 "layers.json" "$MUSHER" validate --plans "$data/measured_gh200_opt350.csv" --db sailor.db --models "$data"
-says "a folder that is not there" 3 "nowhere" "$MUSHER" import sailor nowhere --db q.db
+ends "validate plans without a database" 2 "--db" "$MUSHER" validate --plans "$data/measured_gh200_opt350.csv"
+ends "validate without a database" 2 "--db" "$MUSHER" validate --plans x.csv
+ends "plans that are not there" 3 "x.csv" "$MUSHER" validate --plans x.csv --db sailor.db
+ends "models that are not there" 3 "layers.json" "$MUSHER" validate --plans "$data/measured_gh200_opt350.csv" --db sailor.db --models "$data"
+ends "a folder that is not there" 3 "nowhere" "$MUSHER" import sailor nowhere --db q.db
 [[ ! -e q.db ]] && ok "nothing half-written" || not_ok "nothing half-written" "q.db"
 
 cp -r "$data" evil && chmod -R u+w evil && sed -i 's|"OPT-350"|"../OPT-350"|' evil/profiles_tmp.json evil/llm_info.json
@@ -45,15 +46,15 @@ nodes:
 links:
   - {name: ab, between: [a, b], overlap: false}
 END
-says "a job of measured layers is shown" 0 "26 layers" "$MUSHER" show job.yaml
-says "and planned" 0 "found" "$MUSHER" plan job.yaml team.yaml --db sailor.db -o plan.yaml
-says "and simulated" 0 "an iteration" "$MUSHER" simulate plan.yaml --db sailor.db
-says "and not run" 3 "it has no operators to run" "$MUSHER" run plan.yaml --data job.yaml
-says "without a profile" 3 "ab" "$MUSHER" simulate plan.yaml
+ends "a job of measured layers is shown" 0 "26 layers" "$MUSHER" show job.yaml
+ends "and planned" 0 "found" "$MUSHER" plan job.yaml team.yaml --db sailor.db -o plan.yaml
+ends "and simulated" 0 "an iteration" "$MUSHER" simulate plan.yaml --db sailor.db
+ends "and not run" 3 "it has no operators to run" "$MUSHER" run plan.yaml --data job.yaml
+ends "without a profile" 3 "ab" "$MUSHER" simulate plan.yaml
 sed 's/sequence_length: 2048/sequence_length: 1024/' job.yaml > short.yaml
-says "another length than was measured" 3 "2048" "$MUSHER" plan short.yaml team.yaml --db sailor.db -o p.yaml
+ends "another length than was measured" 3 "2048" "$MUSHER" plan short.yaml team.yaml --db sailor.db -o p.yaml
 sed 's/microbatch: 4/microbatch: 4\nprecision: bf16/' job.yaml > half.yaml
-says "another precision than was measured" 3 "fp32" "$MUSHER" plan half.yaml team.yaml --db sailor.db -o p.yaml
+ends "another precision than was measured" 3 "fp32" "$MUSHER" plan half.yaml team.yaml --db sailor.db -o p.yaml
 sed 's/tensor_parallel: 4, reserve: 5/tensor_parallel: 16, reserve: 5/' team.yaml > wide.yaml
-says "cards that were not measured" 3 "x16" "$MUSHER" plan job.yaml wide.yaml --db sailor.db -o p.yaml
+ends "cards that were not measured" 3 "x16" "$MUSHER" plan job.yaml wide.yaml --db sailor.db -o p.yaml
 exit $bad
