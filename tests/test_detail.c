@@ -9,6 +9,27 @@ static struct arena *arena;
 #define DRAW(low, high)                                                                            \
     ((low) + (int64_t)rng_below(7, seed, draws++, (uint64_t)((high) - (low) + 1)))
 
+/* One draw a statement: a compiler may order others as it likes. */
+static struct hybrid draw_hybrid(uint64_t seed, int32_t members, int32_t replicas)
+{
+    uint64_t draws = 1000; /* apart from the callers' own */
+    struct hybrid h = {0};
+    h.tensor = (int32_t)DRAW(1, members);
+    h.pipeline = (int32_t)DRAW(1, 4);
+    h.data = (int32_t)DRAW(1, replicas);
+    h.microbatches = (int32_t)DRAW(1, 8);
+    h.layers = (int32_t)DRAW(1, 3);
+    h.ops = 2 * (int32_t)DRAW(1, 3);
+    h.forward_ns = DRAW(0, 100);
+    h.backward_ns = DRAW(0, 200);
+    h.update_ns = DRAW(0, 50);
+    h.transfer_bytes = DRAW(0, 300);
+    h.meeting_elements = DRAW(0, 40);
+    h.gradient_elements = DRAW(0, 250);
+    h.latency_ns = DRAW(0, 20);
+    return h;
+}
+
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
@@ -56,20 +77,7 @@ START_TEST(stage_and_operator_detail_agree_to_the_nanosecond)
 {
     for (uint64_t seed = 0; seed < (test_long() ? 2000 : 150); seed++) {
         uint64_t draws = 0;
-        struct hybrid h = {0}; /* one draw a statement: a compiler may order others */
-        h.tensor = (int32_t)DRAW(1, 5);
-        h.pipeline = (int32_t)DRAW(1, 4);
-        h.data = (int32_t)DRAW(1, 3);
-        h.microbatches = (int32_t)DRAW(1, 8);
-        h.layers = (int32_t)DRAW(1, 3);
-        h.ops = 2 * (int32_t)DRAW(1, 3);
-        h.forward_ns = DRAW(0, 100);
-        h.backward_ns = DRAW(0, 200);
-        h.update_ns = DRAW(0, 50);
-        h.transfer_bytes = DRAW(0, 300);
-        h.meeting_elements = DRAW(0, 40);
-        h.gradient_elements = DRAW(0, 100);
-        h.latency_ns = DRAW(0, 20);
+        struct hybrid h = draw_hybrid(seed, 5, 3);
         double slow[64];
         for (int i = 0; i < 60; i++) slow[i] = 0.5 + (double)DRAW(0, 100) / 50;
         struct hybrid_made *m = hybrid_make(arena, &h);
@@ -107,20 +115,8 @@ START_TEST(devices_that_do_the_same_are_simulated_once_without_a_difference)
     int32_t fewer = 0;
     for (uint64_t seed = 0; seed < (test_long() ? 3000 : 200); seed++) {
         uint64_t draws = 0;
-        struct hybrid h = {0}; /* one draw a statement: a compiler may order others */
-        h.tensor = (int32_t)DRAW(1, 4);
-        h.pipeline = (int32_t)DRAW(1, 4);
-        h.data = (int32_t)DRAW(1, 4);
-        h.microbatches = (int32_t)DRAW(1, 8);
-        h.layers = (int32_t)DRAW(1, 3);
-        h.ops = 2 * (int32_t)DRAW(1, 3);
-        h.forward_ns = DRAW(0, 100);
-        h.backward_ns = DRAW(0, 200);
-        h.update_ns = DRAW(0, 50);
-        h.transfer_bytes = DRAW(0, 300);
-        h.meeting_elements = DRAW(0, 40);
-        h.gradient_elements = 12 * DRAW(0, 20);
-        h.latency_ns = DRAW(0, 20);
+        struct hybrid h = draw_hybrid(seed, 4, 4);
+        h.gradient_elements = h.gradient_elements / 12 * 12;
         double slow[64];
         int64_t by = DRAW(0, 4);
         for (int32_t i = 0; i < 64; i++) {
