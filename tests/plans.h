@@ -290,4 +290,26 @@ static inline struct plan plans_random_chunks(struct arena *a, uint64_t seed)
     return p;
 }
 
+/* A program's text (n bytes) with one to three bytes changed, again and again: refused or read, never a crash; what is read may
+ * be checked. Not every copy may come through. */
+static inline void plans_mangle(struct arena *a, struct plans_random *r, const char *text, size_t n,
+                                const char *letters, int cases)
+{
+    char *copy = malloc(n);
+    int good = 0;
+    for (int i = 0; i < cases; i++) {
+        memcpy(copy, text, n);
+        for (int k = plans_below(r, 3); k >= 0; k--) {
+            int32_t at = plans_below(r, (int32_t)n);
+            copy[at] = letters[plans_below(r, (int32_t)strlen(letters))];
+        }
+        struct program p;
+        if (program_parse(a, "x", copy, n, &p, NULL) == OK)
+            good += program_check(a, &p, NULL) == OK;
+        arena_reset(a);
+    }
+    ck_assert_int_lt(good, cases);
+    free(copy);
+}
+
 #endif

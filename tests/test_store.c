@@ -4,33 +4,13 @@
 #include "core/arena.h"
 #include "core/file.h"
 #include "core/rng.h"
-#include "tests/suites.h"
+#include "tests/stores.h"
 
 #include <sqlite3.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static struct arena *a;
-static struct error err;
-static char folder[] = "/tmp/musher-store-XXXXXX", db[64];
-
-static void set_up(void)
-{
-    a = arena_new();
-    memcpy(strrchr(folder, '-') + 1, "XXXXXX", 6);
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(db, sizeof db, "%s/profiles.db", folder);
-}
-
-static void tear_down(void)
-{
-    unlink(db);
-    unlink(arena_printf(a, "%s-journal", db));
-    rmdir(folder);
-    arena_free(a);
-}
 
 #define MUST(call) ck_assert_msg((call) == OK, "%s", err.text)
 

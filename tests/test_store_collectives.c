@@ -2,30 +2,11 @@
 #include "profiles/store.h"
 
 #include "core/arena.h"
-#include "tests/suites.h"
+#include "tests/stores.h"
 
 #include <sqlite3.h>
 #include <stdio.h>
 #include <unistd.h>
-
-static struct arena *a;
-static struct error err;
-static char folder[] = "/tmp/musher-store-XXXXXX", db[64];
-
-static void set_up(void)
-{
-    a = arena_new();
-    memcpy(strrchr(folder, '-') + 1, "XXXXXX", 6);
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(db, sizeof db, "%s/profiles.db", folder);
-}
-
-static void tear_down(void)
-{
-    unlink(db);
-    rmdir(folder);
-    arena_free(a);
-}
 
 #define MUST(call) ck_assert_msg((call) == OK, "%s", err.text)
 
