@@ -20,12 +20,12 @@ endif
 
 # GSL's own .pc file names -lgslcblas, which would take sgemm away from OpenBLAS and make it thirteen
 # times slower; so GSL is named by hand, and OpenBLAS comes after it.
-PKGS    := sqlite3 openblas yaml-0.1 jansson zlib
+PKGS    := sqlite3 openblas yaml-0.1 jansson zlib igraph
 MPI     := $(shell pkg-config --exists ompi-c 2>/dev/null && echo ompi-c)
 CFL     := $(shell pkg-config --cflags $(PKGS) $(MPI) 2>/dev/null) $(if $(MPI),,$(shell mpicc --showme:compile 2>/dev/null))
 MPILIBS := $(if $(MPI),$(shell pkg-config --libs ompi-c),$(shell mpicc --showme:link 2>/dev/null))
-LIBS    := -lsqlite3 -lyaml -ljansson -lz -lgsl \
-  $(shell pkg-config --libs openblas 2>/dev/null) $(MPILIBS) -ldl -lpthread -lm
+LIBS    := -lsqlite3 -lyaml -ljansson -lz -lgsl -lglpk \
+  $(shell pkg-config --libs openblas igraph 2>/dev/null) $(MPILIBS) -ldl -lpthread -lm
 MISSING := $(shell for p in $(PKGS) gsl check; do pkg-config --exists $$p 2>/dev/null || echo $$p; done) \
   $(if $(MPI)$(MPILIBS),,mpi)
 

@@ -29,8 +29,25 @@ enum { SEARCH_DEVICES_MAX = 8 };
     X(even_pipeline, "even-pipeline", "all devices in order, equal numbers of layers, 1F1B")       \
     X(data_parallel, "data-parallel", "a full replica on each device, equal shares of the batch")
 
+/* What a plan is better by. TIME: the iteration. COST: money an iteration (device types with a price), among plans
+ * of at least least_rate iterations a second. RATE: the iteration, among plans of at most most_cost an iteration. */
+#define OBJECTIVES(X) X(TIME, "time") X(COST, "cost") X(RATE, "rate")
+enum objective {
+#define X(name, text) OBJECTIVE_##name,
+    OBJECTIVES(X)
+#undef X
+};
+
 struct search_options {
     const char *baseline; /* NULL: search; else the name of the one to make */
+    /* Warm start: plans like this one are tried first. Of another cluster: devices are matched by name. NULL: none */
+    const struct plan *from;
+    /* Numbers of equal cards of one node that may share every operator as one device; NULL: as the cluster says */
+    const int32_t *tensor;
+    int32_t n_tensor;
+    enum objective objective;
+    double least_rate, most_cost; /* iterations a second; money an iteration; 0: no such limit */
+    int32_t threads;              /* >= 1; 0: 1. The same plan for any number */
     int32_t top;          /* plans to hand out, >= 1 */
     int64_t evaluations;  /* most plans to try, an eighth of them to refine; 0: 20,000 */
     bool exhaustive;      /* no bound prunes: the same best plan, slowly; for tests */
@@ -58,6 +75,10 @@ struct search_result {
     int64_t evaluated;   /* of them simulated */
     bool exact;          /* the class was searched to its end */
     const char *stopped; /* "end", "evaluations", "interrupted" */
+    /* What no plan of the class beats, and by which term; gap of the best: (T - LB) / LB (planner/bound.h) */
+    int64_t lower_bound_ns;
+    const char *binding, *bound_class;
+    double gap;
     int64_t class_ns;    /* the best plan of the class before it was refined */
 };
 /* ERR_INFEASIBLE with the nearest miss where nothing fits; ERR_INPUT: more than 8 devices without a baseline, unknown baseline (lists

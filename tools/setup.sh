@@ -13,6 +13,8 @@ libopenmpi-dev: messages between ranks
 openmpi-bin: starts the ranks (mpirun)
 libyaml-dev: reads YAML
 libjansson-dev: reads JSON
+libigraph-dev: graphs of operators and devices
+libglpk-dev: linear programs
 zlib1g-dev: checksums
 check: the unit tests
 gnuplot-nox: plots
@@ -26,7 +28,7 @@ if ! command -v dpkg-query >/dev/null 2>&1; then
     for tool in cc make pkg-config mpicc mpirun gnuplot; do
         command -v $tool >/dev/null 2>&1 || missing="$missing $tool"
     done
-    for library in gsl sqlite3 openblas yaml-0.1 jansson zlib check; do
+    for library in gsl sqlite3 openblas yaml-0.1 jansson zlib igraph check; do
         pkg-config --exists $library 2>/dev/null || missing="$missing $library"
     done
     [ -z "$missing" ] && exit 0
