@@ -143,7 +143,7 @@ static enum status plan(struct arena *a, const struct request *q, const struct c
     TRY(cluster_read(a, q->cluster, &c, err));
     TRY(team_complete(&c, err));
     TRY(team_precision(&c, j.precision, err));
-    TRY(team_share(&c, &j.model, err));
+    team_share(&c, &j.model);
     TRY(common_profile(a, &c, q->db, q->profile, &profile, err));
     struct search_options o = {.baseline = q->baseline,
                                .top = (int32_t)q->top,
