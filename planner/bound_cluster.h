@@ -27,4 +27,9 @@ MUST_CHECK enum status bound_cluster_cuts(struct arena *a, struct bound_any *b,
                                           const struct cluster *c, struct cost *k,
                                           struct error *err);
 
+/* All of it: offers of n spaces of one cluster (one a microbatch size), its cuts, and the answer. What bound_any_solve and
+ * bound_cluster_cuts say. */
+MUST_CHECK enum status bound_cluster(struct arena *a, const struct space *spaces, int32_t n,
+                                     struct bound_certificate *out, struct error *err);
+
 #endif
