@@ -224,7 +224,7 @@ static enum status make_channels(struct lowering *l, struct error *err)
         struct stage_build *a = &l->stages[i], *b = &l->stages[i + 1];
         if (a->replica != b->replica) continue;
         int32_t cut = a->plan->last_layer;
-        a->activation_out = b->activation_in = l->g->cut[cut];
+        a->activation_out = b->activation_in = l->g->cut[cut].tensor[0];
         a->gradient_in = b->gradient_out = l->gradient_cut[cut];
         TRY(make_channel(l, a, b, a->activation_out, false, &a->channel_activation_out,
                          &a->link_behind, err));
