@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPERATIONS_DEFAULT INT64_C(100000000)
+#define OPERATIONS_DEFAULT INT64_C(40000000)
 enum { ELITE = 6 };
 
 struct find {
@@ -33,6 +33,7 @@ struct find {
         const char *from;
     } elite[ELITE];
     int32_t n_elite;
+    struct bound_schedule bound;
     int64_t left; /* operations */
     uint64_t draws;
     bool stopped;
@@ -45,7 +46,7 @@ static uint64_t draw(struct find *f, uint64_t n)
 
 static bool over(struct find *f)
 {
-    if (f->n_elite && f->elite[0].makespan_ns <= f->o->bound_ns) return true;
+    if (f->n_elite && f->elite[0].makespan_ns <= f->bound.lower_bound_ns) return true;
     if (f->o->stop && f->o->stop(f->o->user)) f->stopped = true;
     return f->stopped || f->left <= 0;
 }
@@ -253,18 +254,40 @@ static void turn(struct find *f, int32_t times)
 
 static void move(struct find *f, int32_t i, int64_t steps)
 {
+    if (over(f)) return;
     memcpy(f->trial, f->elite[i].word, (size_t)f->shop.n_nodes);
-    int64_t ns =
-        shop_tabu_run(f->tabu, f->trial, steps, f->o->bound_ns, &f->left, f->o->stop, f->o->user);
+    int64_t ns = shop_tabu_run(f->tabu, f->trial, steps, f->bound.lower_bound_ns, &f->left,
+                               f->o->stop, f->o->user);
     keep(f, f->trial, ns, "moves");
+}
+
+/* --- bounds --- */
+
+static bool any_fused(const struct pipeline *p)
+{
+    for (int32_t v = 0; v < p->n_stages; v++)
+        if (p->stages[v].fused_ns > 0) return true;
+    return false;
+}
+
+static void find_bound(struct find *f, enum bound_depth depth)
+{
+    if (f->shape->n_chunks > 1 || (depth == BOUND_DEEP && (f->o->cheap || over(f)))) return;
+    struct bound_schedule_options o = {.depth = depth,
+                                       .orders = any_fused(f->p) ? BOUND_MIXED : BOUND_SPLIT,
+                                       .best_ns = f->n_elite ? f->elite[0].makespan_ns : 0};
+    bound_schedule(f->p, f->shape->n_microbatches, &o, &f->bound);
 }
 
 static void search(struct find *f)
 {
+    find_bound(f, BOUND_CHEAP);
     try_names(f);
     try_rules(f);
     if (!f->n_elite) return;
     turn(f, 10);
+    move(f, 0, 500);
+    find_bound(f, BOUND_DEEP);
     while (!over(f)) {
         move(f, (int32_t)draw(f, (uint64_t)f->n_elite), 2000);
         turn(f, 20);
@@ -336,6 +359,7 @@ enum status schedule_find(struct arena *a, const struct pipeline *p, const struc
         search(&f);
         if (f.n_elite) {
             *out = (struct schedule_found){.makespan_ns = f.elite[0].makespan_ns,
+                                           .bound = f.bound,
                                            .from = f.elite[0].from,
                                            .operations = budget - f.left};
             write_schedule(a, &f, f.elite[0].word, &out->schedule);

@@ -16,14 +16,16 @@
 #ifndef PLANNER_SCHEDULE_FIND_H
 #define PLANNER_SCHEDULE_FIND_H
 
+#include "planner/bound_schedule.h"
 #include "sim/static.h"
 
 struct arena;
 
 struct schedule_find_options {
     uint64_t seed;
-    int64_t operations;       /* to time at most (about 1e8 a second); 0: 100,000,000 */
-    int64_t bound_ns;         /* nothing is shorter: reaching it ends the search; 0: not known */
+    int64_t operations; /* to time at most (about 4e7 a second); 0: 40,000,000 */
+    bool
+        cheap; /* only closed forms bound it (planner/bound_schedule.h): no time is spent on a proof */
     bool (*stop)(void *user); /* true: end with the best so far; NULL: never */
     void *user;
 };
@@ -31,9 +33,11 @@ struct schedule_found {
     struct schedule schedule;
     int64_t makespan_ns;
     int64_t *peak_bytes; /* (n_devices) */
-    const char *from;    /* which of the three found it: the name of a start, "turning", "moves" */
-    int64_t start_ns;    /* the best of the starts */
-    int64_t operations;  /* timed */
+    const char
+        *from; /* which of the three found it: the name of a start, "rules", "turning", "moves" */
+    int64_t operations; /* timed */
+    /* of the class in the text; of one chunk a device: any order of this placement, of more: see bound_chunks in schedule_find.c */
+    struct bound_schedule bound;
 };
 /* shape: places chunks on devices (stage, n_devices, n_chunks) and says how many microbatches; its lanes are not read.
  * ERR_INFEASIBLE: some device cannot hold even one microbatch. ERR_INPUT: see shop_make. */
