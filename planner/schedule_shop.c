@@ -200,13 +200,10 @@ static uint32_t advance(const struct shop *s, const uint8_t *word, struct shop_t
     return n;
 }
 
-bool shop_time(const struct shop *s, const uint8_t *word, struct shop_times *t)
+bool shop_time_on(const struct shop *s, const uint8_t *word, struct shop_times *t, uint32_t from)
 {
     int32_t p = s->n_devices;
-    memset(t->done, 0, sizeof *t->done * (size_t)p * (size_t)s->n_types);
-    memset(t->free, 0, sizeof *t->free * (size_t)p);
-    memset(t->at, 0, sizeof *t->at * (size_t)p);
-    uint32_t n = 0, before;
+    uint32_t n = from, before;
     do {
         before = n;
         for (int32_t d = 0; d < p; d++) n = advance(s, word, t, d, n);
@@ -217,11 +214,19 @@ bool shop_time(const struct shop *s, const uint8_t *word, struct shop_times *t)
     return n == s->n_nodes;
 }
 
-void shop_rest(const struct shop *s, struct shop_times *t)
+bool shop_time(const struct shop *s, const uint8_t *word, struct shop_times *t)
+{
+    size_t p = (size_t)s->n_devices;
+    memset(t->done, 0, sizeof *t->done * p * (size_t)s->n_types);
+    memset(t->free, 0, sizeof *t->free * p);
+    memset(t->at, 0, sizeof *t->at * p);
+    return shop_time_on(s, word, t, 0);
+}
+
+void shop_rest_on(const struct shop *s, struct shop_times *t, uint32_t to)
 {
     int64_t *next = t->free, m = s->microbatches;
-    memset(next, 0, sizeof *next * (size_t)s->n_devices);
-    for (int64_t i = s->n_nodes; i-- > 0;) {
+    for (uint32_t i = to; i-- > 0;) {
         uint32_t node = t->order[i];
         int32_t g = (int32_t)(node / (uint32_t)m);
         const struct shop_type *x = &s->type[g];
@@ -236,6 +241,12 @@ void shop_rest(const struct shop *s, struct shop_times *t)
         }
         next[x->device] = t->rest[node] = rest + x->ns;
     }
+}
+
+void shop_rest(const struct shop *s, struct shop_times *t)
+{
+    memset(t->free, 0, sizeof *t->free * (size_t)s->n_devices);
+    shop_rest_on(s, t, (uint32_t)s->n_nodes);
 }
 
 /* --- memory --- */

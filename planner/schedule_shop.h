@@ -64,7 +64,13 @@ struct shop_times {
 void shop_times_new(struct arena *a, const struct shop *s, struct shop_times *out);
 /* word: (n_devices, length). false: no progress. Memory is not asked. O(nodes). */
 bool shop_time(const struct shop *s, const uint8_t *word, struct shop_times *t);
+/* The same after a change of the word, where the first `from` nodes of t->order keep their places before it: only what
+ * comes after them is timed again. at, done and free hold the devices' states there. */
+bool shop_time_on(const struct shop *s, const uint8_t *word, struct shop_times *t, uint32_t from);
 void shop_rest(const struct shop *s, struct shop_times *t); /* after shop_time */
+/* The same where the rests of the nodes behind the first `to` of t->order are as they were; free holds the largest of each
+ * device's nodes behind them. */
+void shop_rest_on(const struct shop *s, struct shop_times *t, uint32_t to);
 /* Does the word stay within the device's memory at every place? */
 bool shop_fits(const struct shop *s, int32_t device, const uint8_t *word);
 /* Can the device, in this state (done: of its types, held: bytes), finish one microbatch after the other from the oldest? */
