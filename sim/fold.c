@@ -55,7 +55,16 @@ static void *copy(struct arena *a, const void *from, size_t n)
 
 /* --- what a lane is by itself --- */
 
-static uint64_t stage_colour(const struct program_stage *s, uint64_t h)
+/* A message on the compute stream is its bytes and what its link costs, whichever link it is. */
+static uint64_t op_colour(const struct folding *f, const struct program_op *op, uint64_t h)
+{
+    if (op->kind != OP_message || op->attrs.link < 0 || op->attrs.link >= f->p->n_links)
+        return mix(h, op->key);
+    h = mix(h, (uint64_t)(shape_elements(&op->shapes.input[0]) * dtype_bytes(op->dtype)));
+    return mix(h, f->link_colour[op->attrs.link]);
+}
+
+static uint64_t stage_colour(const struct folding *f, const struct program_stage *s, uint64_t h)
 {
     h = mix(mix(h, (uint64_t)s->microbatches), (uint64_t)s->n_procedures);
     for (int32_t i = 0; i < s->n_rings; i++) {
@@ -66,11 +75,11 @@ static uint64_t stage_colour(const struct program_stage *s, uint64_t h)
     }
     for (int32_t i = 0; i < SLOT_CLASS_COUNT; i++) h = mix(h, (uint64_t)s->class_bytes[i]);
     for (int32_t i = 0; i < s->n_procedures; i++) {
-        const struct procedure *f = &s->procedures[i];
-        h = mix(mix(h, (uint64_t)f->letter), (uint64_t)f->n_instrs);
-        for (int32_t k = 0; k < f->n_instrs; k++) {
-            h = mix(h, (uint64_t)f->instrs[k].kind);
-            if (f->instrs[k].kind == INSTR_COMPUTE) h = mix(h, s->ops[f->instrs[k].arg].key);
+        const struct procedure *x = &s->procedures[i];
+        h = mix(mix(h, (uint64_t)x->letter), (uint64_t)x->n_instrs);
+        for (int32_t k = 0; k < x->n_instrs; k++) {
+            h = mix(h, (uint64_t)x->instrs[k].kind);
+            if (x->instrs[k].kind == INSTR_COMPUTE) h = op_colour(f, &s->ops[x->instrs[k].arg], h);
         }
     }
     return mix(h, (uint64_t)s->buffer_bytes);
@@ -84,7 +93,7 @@ static void first_colours(struct folding *f)
         uint64_t h = mix(mix(1, (uint64_t)p->devices[i].type_index), (uint64_t)l->order);
         if (f->scale && f->scale->device) h = mix_double(h, f->scale->device[i]);
         h = mix(h, (uint64_t)l->n_stages);
-        for (int32_t c = 0; c < l->n_stages; c++) h = stage_colour(&p->stages[l->stages[c]], h);
+        for (int32_t c = 0; c < l->n_stages; c++) h = stage_colour(f, &p->stages[l->stages[c]], h);
         f->colour[i] = h;
     }
 }
@@ -94,8 +103,7 @@ static uint64_t hash_link(struct folding *f, int32_t link, uint64_t h)
 {
     const struct program_link *l = &f->p->links[link];
     struct cost_link c;
-    int32_t index = cost_link_index(f->cost, link, l->name);
-    if (index < 0 || cost_link(f->cost, index, &c, NULL) != OK) return hash_text(h, l->name);
+    if (cost_program_link(f->cost, l, link, &c, NULL) != OK) return hash_text(h, l->name);
     h = mix(mix_double(h, c.bandwidth_Bps), (uint64_t)c.latency_ns);
     for (int32_t i = 0; c.curve && i < c.curve->n_points; i++)
         h = mix_double(mix_double(h, c.curve->points[i].bytes), c.curve->points[i].Bps);
