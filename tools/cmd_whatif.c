@@ -153,9 +153,12 @@ static int32_t devices_used(struct arena *a, const struct plan *p)
     int32_t n = 0;
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t s = 0; s < p->replicas[r].n_stages; s++) {
-            bool *u = &used[p->replicas[r].stages[s].device];
-            n += !*u;
-            *u = true;
+            const struct plan_stage *x = &p->replicas[r].stages[s];
+            for (int32_t k = 0; k < plan_stage_devices(x); k++) {
+                bool *u = &used[plan_stage_device(x, k)];
+                n += !*u;
+                *u = true;
+            }
         }
     return n;
 }

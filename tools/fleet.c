@@ -39,7 +39,8 @@ static bool in_plan(const struct plan *p, int32_t device)
 {
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t s = 0; s < p->replicas[r].n_stages; s++)
-            if (p->replicas[r].stages[s].device == device) return true;
+            for (int32_t k = 0; k < plan_stage_devices(&p->replicas[r].stages[s]); k++)
+                if (plan_stage_device(&p->replicas[r].stages[s], k) == device) return true;
     return false;
 }
 

@@ -4,6 +4,34 @@
 
 #include <string.h>
 
+static int32_t device_in(struct arena *a, const struct cluster *c, const char *name,
+                         const char **missing)
+{
+    int32_t device = cluster_device(c, name);
+    if (device >= 0) return device;
+    if (!*missing)
+        *missing = name;
+    else if (strlen(*missing) < 80)
+        *missing = arena_printf(a, "%s, %s", *missing, name);
+    return -1;
+}
+
+static struct plan_stage carried(struct arena *a, const struct cluster *from,
+                                 const struct plan_stage *s, const struct cluster *to,
+                                 const char **missing)
+{
+    struct plan_stage x = *s;
+    if (s->n_shards < 1) {
+        x.device = device_in(a, to, from->devices[s->device].name, missing);
+        return x;
+    }
+    int32_t *devices = ARENA_ARRAY(a, int32_t, (size_t)s->n_shards);
+    for (int32_t k = 0; k < s->n_shards; k++)
+        devices[k] = device_in(a, to, from->devices[s->devices[k]].name, missing);
+    x.devices = devices, x.device = devices[0];
+    return x;
+}
+
 void replan_carry(struct arena *a, const struct plan *p, const struct cluster *c, struct plan *out,
                   const char **missing)
 {
@@ -16,16 +44,9 @@ void replan_carry(struct arena *a, const struct plan *p, const struct cluster *c
         size_t n = (size_t)p->replicas[r].n_stages;
         made.replicas[r] = p->replicas[r];
         made.replicas[r].stages = ARENA_ARRAY(a, struct plan_stage, n);
-        for (size_t s = 0; s < n; s++) {
-            const char *name = p->cluster.devices[p->replicas[r].stages[s].device].name;
-            made.replicas[r].stages[s] = p->replicas[r].stages[s];
-            made.replicas[r].stages[s].device = cluster_device(c, name);
-            if (made.replicas[r].stages[s].device >= 0) continue;
-            if (!*missing)
-                *missing = name;
-            else if (strlen(*missing) < 80)
-                *missing = arena_printf(a, "%s, %s", *missing, name);
-        }
+        for (size_t s = 0; s < n; s++)
+            made.replicas[r].stages[s] =
+                carried(a, &p->cluster, &p->replicas[r].stages[s], c, missing);
     }
     if (!*missing) *out = made;
 }
