@@ -2,12 +2,10 @@
 
 #include "core/arena.h"
 #include "planner/bound_alone.h"
-#include "planner/bound_windows.h"
+#include "planner/bound_refute.h"
 #include "sim/static.h"
 
-#include <string.h>
-
-enum { STEPS_DEFAULT = 60000000 };
+enum { STEPS_DEFAULT = 45000000 };
 /* A stage of more points than this is left to the closed forms. */
 enum { POINTS_MOST = 4000000 };
 /* Most microbatches of a stage alone, which takes 16 bytes times their square. */
@@ -175,88 +173,7 @@ static void cycles(struct arena *a, const struct bound_line *l, const struct pla
     }
 }
 
-/* --- windows --- */
-
-struct deep {
-    const struct bound_line *line;
-    struct bound_walker *walker;
-    size_t n;                  /* values of from and of until */
-    struct bound_windows base; /* of all schedules that end by base_ns */
-    int64_t base_ns;
-    struct bound_windows trial;
-    int64_t steps;
-    int32_t stage;
-};
-
-static struct bound_windows windows_new(struct arena *a, size_t n)
-{
-    return (struct bound_windows){ARENA_ARRAY(a, int64_t, n), ARENA_ARRAY(a, int64_t, n)};
-}
-
-/* Heads plus tails of single operations, once windows without an end lie still. */
-static int64_t longest_path(const struct deep *d)
-{
-    int64_t longest = 0;
-    size_t m = (size_t)d->line->m;
-    for (size_t i = 0; i < d->n; i++) {
-        const struct bound_part *p = &d->line->parts[i / (BOUND_KINDS * m)];
-        int64_t tail = BOUND_FAR - d->base.until[i];
-        longest = max64(longest, d->base.from[i] + p->ns[i / m % BOUND_KINDS] + tail);
-    }
-    return longest;
-}
-
-/* Whether no schedule ends by ns. Where that stays open, its windows become the base of shorter ones. */
-static bool refuted(struct deep *d, int64_t ns)
-{
-    memcpy(d->trial.from, d->base.from, d->n * sizeof *d->trial.from);
-    for (size_t i = 0; i < d->n; i++) d->trial.until[i] = d->base.until[i] - (d->base_ns - ns);
-    enum bound_outcome o = bound_windows_narrow(d->walker, &d->trial, &d->steps, &d->stage);
-    if (o == BOUND_EMPTY) return true;
-    struct bound_windows t = d->base;
-    d->base = d->trial, d->trial = t, d->base_ns = ns;
-    return false;
-}
-
-/* Longest makespan that is refuted, between `low` (no schedule is shorter) and `high` (not refuted). */
-static void bisect(struct deep *d, int64_t low, int64_t high, struct bound_schedule *out)
-{
-    while (low < high && d->steps > 0 && high - low > high / 1000000) {
-        int64_t middle = low + (high - low) / 2;
-        if (refuted(d, middle)) {
-            low = middle + 1;
-            raise(out, low, "windows", d->stage);
-        } else {
-            high = middle;
-        }
-    }
-}
-
-static void windows(struct arena *a, const struct bound_line *l, int64_t best, int64_t *steps,
-                    struct bound_schedule *out)
-{
-    struct deep d = {.line = l, .steps = *steps, .stage = -1, .base_ns = BOUND_FAR};
-    d.n = (size_t)l->n * BOUND_KINDS * (size_t)l->m;
-    d.walker = bound_walker_new(a, l);
-    d.base = windows_new(a, d.n), d.trial = windows_new(a, d.n);
-    bound_windows_open(l, BOUND_FAR, &d.base);
-    (void)bound_windows_narrow(d.walker, &d.base, &d.steps, &d.stage);
-    raise(out, longest_path(&d), "windows", -1);
-    if (best && best > out->lower_bound_ns && d.steps > 0) {
-        if (refuted(&d, best - 1))
-            raise(out, best, "windows", d.stage);
-        else
-            bisect(&d, out->lower_bound_ns, best - 1, out);
-    }
-    for (int64_t ns = out->lower_bound_ns; !best && d.steps > 0; ns += ns / 16 + 1)
-        if (!refuted(&d, ns)) {
-            bisect(&d, out->lower_bound_ns, ns, out);
-            break;
-        } else {
-            raise(out, ns + 1, "windows", d.stage);
-        }
-    *steps = d.steps;
-}
+/* --- all stages at once --- */
 
 /* Sweeps over all stages come after the cycles of each alone, and only where some fit into the steps. */
 static bool sweeps_fit(const struct bound_line *l, int64_t steps)
@@ -283,8 +200,11 @@ void bound_schedule(const struct pipeline *p, int32_t microbatches,
         cycles(a, &l, at, best, &steps, out);
         steps += given - given / 4;
         bool open = !best || out->lower_bound_ns < best;
-        if (o->depth == BOUND_DEEP && open && sweeps_fit(&l, steps))
-            windows(a, &l, best, &steps, out);
+        if (o->depth == BOUND_DEEP && open && sweeps_fit(&l, steps)) {
+            int32_t stage = -1;
+            int64_t ns = bound_refute(a, &l, out->lower_bound_ns, best, &steps, &stage);
+            raise(out, ns, "windows", stage);
+        }
         out->steps = given - steps;
     }
     arena_free(a);

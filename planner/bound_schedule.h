@@ -42,7 +42,7 @@ struct bound_schedule_options {
     enum bound_orders orders;
     /* Makespan of a schedule that is known (0: none): deeper bounds go no further than it, and is surest to prove it. */
     int64_t best_ns;
-    int64_t steps; /* lattice points to visit at most; 0: 60,000,000 (about 0.3 s) */
+    int64_t steps; /* lattice points to visit at most; 0: 45,000,000 (about 0.3 s) */
 };
 
 struct bound_schedule {
