@@ -57,7 +57,8 @@ START_TEST(random_chunks_run_in_simulated_time)
 {
     int32_t several = 0, local = 0, turns = 0;
     for (uint64_t seed = 0; seed < (test_long() ? 400 : 60); seed++) {
-        struct plan plan = plans_random_chunks(arena, seed);
+        struct plan plan =
+            plans_random_cut_chunks(arena, seed, seed % 3 ? LAYERS_DEFAULT : LAYERS_FINE);
         struct program *p = plans_lower(arena, &plan, seed % 2);
         struct sim_options o = {.steps = 3, .keep_trace = true};
         struct sim_result r, again;
