@@ -7,8 +7,7 @@
 #include "planner/schedule_tabu.h"
 #include "sim/zero_bubble.h"
 
-#include <stdio.h>
-#include <stdlib.h>
+#include <inttypes.h>
 #include <string.h>
 
 #define OPERATIONS_DEFAULT INT64_C(40000000)
@@ -35,14 +34,11 @@ struct find {
     int32_t n_elite;
     struct bound_schedule bound;
     int64_t left; /* operations */
-    uint64_t draws;
+    struct shop_random random;
     bool stopped;
 };
 
-static uint64_t draw(struct find *f, uint64_t n)
-{
-    return rng_below(f->o->seed, 11, f->draws++, n);
-}
+static uint64_t draw(struct find *f, uint64_t n) { return shop_draw(&f->random, n); }
 
 static bool over(struct find *f)
 {
@@ -66,8 +62,6 @@ static void keep(struct find *f, const uint8_t *word, int64_t ns, const char *fr
     memcpy(room, word, n);
     f->elite[at].word = room, f->elite[at].makespan_ns = ns, f->elite[at].hash = hash,
     f->elite[at].from = from;
-    if (getenv("FIND_TRACE") && at == 0)
-        fprintf(stderr, "%12ld %s left %ld\n", (long)ns, from, (long)f->left);
 }
 
 /* Times a word that fits; -1: it cannot be executed. */
@@ -316,6 +310,9 @@ static void write_schedule(struct arena *a, struct find *f, const uint8_t *word,
     static const char letter[SHOP_KINDS] = {'F', 'I', 'W'};
     *out = *f->shape;
     out->name = "searched";
+    out->stage = ARENA_ARRAY(a, int32_t, (size_t)z->n_devices * (size_t)f->shape->n_chunks);
+    memcpy(out->stage, f->shape->stage,
+           (size_t)z->n_devices * (size_t)f->shape->n_chunks * sizeof *out->stage);
     out->lanes = ARENA_ARRAY(a, struct schedule_lane, (size_t)z->n_devices);
     for (int32_t d = 0; d < z->n_devices; d++) {
         int32_t done[SHOP_TYPES_MOST] = {0};
@@ -348,11 +345,33 @@ static enum status prepare(struct find *f, struct error *err)
     return OK;
 }
 
+/* The schedule by the simulator's own hand: what is said of it is what sim/static says. */
+static enum status describe(struct arena *a, const struct pipeline *p, struct schedule_found *out,
+                            struct error *err)
+{
+    struct static_timer *t;
+    struct arena *scratch = arena_new();
+    int64_t ns = 0;
+    out->peak_bytes = ARENA_ARRAY(a, int64_t, (size_t)p->n_devices);
+    enum status st = static_new(scratch, &out->schedule, &t, err);
+    if (st == OK && (!static_time(t, p, &ns) || ns != out->makespan_ns ||
+                     !static_memory(t, p, out->peak_bytes)))
+        BUG("the searched schedule of %" PRId64 " ns is not what sim/static makes of it: %" PRId64
+            " ns",
+            out->makespan_ns, ns);
+    arena_free(scratch);
+    return st;
+}
+
 enum status schedule_find(struct arena *a, const struct pipeline *p, const struct schedule *shape,
                           const struct schedule_find_options *o, struct schedule_found *out,
                           struct error *err)
 {
-    struct find f = {.arena = arena_new(), .p = p, .shape = shape, .o = o};
+    struct find f = {.arena = arena_new(),
+                     .p = p,
+                     .shape = shape,
+                     .o = o,
+                     .random = {.seed = o->seed, .stream = 11}};
     enum status st = prepare(&f, err);
     if (st == OK) {
         int64_t budget = f.left;
@@ -363,6 +382,7 @@ enum status schedule_find(struct arena *a, const struct pipeline *p, const struc
                                            .from = f.elite[0].from,
                                            .operations = budget - f.left};
             write_schedule(a, &f, f.elite[0].word, &out->schedule);
+            st = describe(a, p, out, err);
         } else
             st = error_set(err, ERR_INFEASIBLE,
                            "no order fits the memory: some device cannot hold one microbatch");

@@ -2,6 +2,7 @@
 #include "planner/schedule_shop.h"
 
 #include "core/arena.h"
+#include "core/rng.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -159,6 +160,15 @@ void shop_turn(struct arena *a, const struct shop *s, struct shop *out)
         }
         out->monotone[d] = is_monotone(out, d);
     }
+}
+
+uint64_t shop_draw(struct shop_random *r, uint64_t n)
+{
+    if (n > 1 << 12) return rng_below(r->seed, r->stream, r->draws++, n);
+    if (!r->left) r->bits = rng_u64(r->seed, r->stream, r->draws++), r->left = 4;
+    uint64_t piece = r->bits & 0xffff;
+    r->bits >>= 16, r->left--;
+    return piece * n >> 16;
 }
 
 /* --- times --- */

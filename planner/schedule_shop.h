@@ -48,6 +48,13 @@ MUST_CHECK enum status shop_make(struct arena *a, const struct pipeline *p,
                                  const struct schedule *shape, struct shop *out, struct error *err);
 void shop_turn(struct arena *a, const struct shop *s, struct shop *out);
 
+/* Random numbers of core/rng, sixteen bits of a draw at a time. */
+struct shop_random {
+    uint64_t seed, stream, draws, bits;
+    int32_t left; /* pieces of bits */
+};
+uint64_t shop_draw(struct shop_random *r, uint64_t n); /* 0 … n-1, n > 0 */
+
 /* Starts, ends and ways to the end, of one word after another. */
 struct shop_times {
     int64_t *end;     /* (n_nodes) */
