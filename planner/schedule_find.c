@@ -10,8 +10,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define OPERATIONS_DEFAULT INT64_C(40000000)
-enum { ELITE = 6 };
+#define OPERATIONS_DEFAULT INT64_C(30000000)
+enum {
+    ELITE = 6,
+    DISPATCH_COST = 6
+}; /* the list scheduler takes so long as timing a word six times */
 
 struct find {
     struct arena *arena;
@@ -142,7 +145,7 @@ static bool dispatch(struct find *f, bool turned, int32_t patience, const int32_
                      uint8_t *word)
 {
     struct shop_rule rule = {.priority = f->priority, .patience = patience, .flight = flight};
-    f->left -= 3 * f->shop.n_nodes;
+    f->left -= DISPATCH_COST * f->shop.n_nodes;
     return shop_dispatch(turned ? f->turned_list : f->list, &rule, word);
 }
 
@@ -171,19 +174,22 @@ static void flights(const struct find *f, int rule, int32_t *out)
     schedule_warmup(&spec, out);
 }
 
+/* Without waiting, then with more and more patience: as memory allows, and with the warm-ups of three families. At most half
+ * of the budget. */
 static void try_rules(struct find *f)
 {
     static const int32_t patience[] = {0, 256, 512, 768, 1023};
     int32_t *flight = ARENA_ARRAY(f->arena, int32_t, (size_t)f->shop.n_devices);
-    for (int rule = 0; rule < (f->shape->n_chunks == 1 ? 4 : 1); rule++) {
-        if (rule) flights(f, rule - 1, flight);
-        for (int first = 0; first < 2; first++)
-            for (size_t k = 0; k < sizeof patience / sizeof *patience && !over(f); k++) {
+    int rules = f->shape->n_chunks == 1 ? 4 : 1;
+    int64_t enough = f->left / 2;
+    for (size_t k = 0; k < sizeof patience / sizeof *patience; k++)
+        for (int rule = 0; rule < rules; rule++)
+            for (int first = 0; first < 2 && !over(f) && f->left > enough; first++) {
+                if (rule) flights(f, rule - 1, flight);
                 plain_priority(f, first);
                 if (dispatch(f, false, patience[k], rule ? flight : NULL, f->word))
                     try_word(f, f->word, "rules");
             }
-    }
 }
 
 /* --- turning --- */

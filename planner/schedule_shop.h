@@ -40,6 +40,9 @@ struct shop {
         chain; /* (n_devices, n_types) the types of one microbatch in an order in which they can be done */
     bool *
         monotone; /* (n_devices) only the first of the chain takes memory: what fits never blocks */
+    /* (n_devices) bytes that one microbatch takes at most from any state on, where what is begun never holds less than
+     * nothing and ends with nothing held: with so much room all that is begun can be ended. -1: not so */
+    int64_t *rise;
     bool turned;
 };
 /* One chunk of a stage that has a fused backward is I of that length and W of none. ERR_INPUT: a way between devices that
