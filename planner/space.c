@@ -73,10 +73,11 @@ static void find_classes(struct space *s, struct topology *t)
 }
 
 /* A message on several links goes at the pace of the slowest and arrives after all their latencies (sim/network.h). */
-static enum status route_cost(const struct space *s, const struct route *r, struct cost_link *out,
-                              struct error *err)
+static enum status route_cost(const struct space *s, int32_t from, int32_t to,
+                              const struct route *r, struct cost_link *out, struct error *err)
 {
-    TRY(cost_link(s->cost, r->link[0], out, err));
+    const struct device *d = s->cluster->devices;
+    TRY(cost_link_of(s->cost, r->link[0], d[from].type, d[to].type, out, err));
     for (int32_t i = 1; i < r->n_hops; i++) {
         struct cost_link hop;
         TRY(cost_link(s->cost, r->link[i], &hop, err));
@@ -100,7 +101,7 @@ static enum status find_links(struct arena *a, struct space *s, struct error *er
             size_t at = (size_t)i * (size_t)s->n_devices + (size_t)j,
                    back = (size_t)j * (size_t)s->n_devices + (size_t)i;
             s->linked[at] = s->linked[back] = topology_route(t, i, j, &r);
-            if (s->linked[at]) st = route_cost(s, &r, &s->link[at], err);
+            if (s->linked[at]) st = route_cost(s, i, j, &r, &s->link[at], err);
             s->link[back] = s->link[at];
         }
     if (st == OK && s->n_devices <= SPACE_DEVICES_MAX) find_classes(s, t);
@@ -151,8 +152,7 @@ enum status space_make(struct arena *a, const struct job *j, const struct cluste
     int32_t n = out->n_layers = out->graph->n_layers;
     out->cut_bytes = ARENA_ARRAY(a, int64_t, (size_t)n);
     for (int32_t i = 0; i + 1 < n; i++) {
-        const struct tensor *t = &out->graph->tensors[out->graph->cut[i]];
-        out->cut_bytes[i] = shape_elements(&t->shape) * dtype_bytes(t->dtype);
+        out->cut_bytes[i] = graph_cut_bytes(out->graph, &out->graph->cut[i]);
     }
     find_early(a, out);
     struct stage_table *table = stage_table_new(a, out->graph, k, &j->optimizer);
