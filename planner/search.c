@@ -4,6 +4,7 @@
 #include "core/lower.h"
 #include "planner/baseline.h"
 #include "planner/baselines.h"
+#include "planner/bound_cluster.h"
 #include "planner/exact.h"
 #include "planner/near.h"
 #include "planner/refine.h"
@@ -61,6 +62,18 @@ static enum status refine_kept(struct search *q, struct search_result *out, stru
     return OK;
 }
 
+/* How far from the best of any plan the first one can be. */
+static enum status certify(struct search *q, struct search_result *out, struct error *err)
+{
+    struct bound_certificate b;
+    TRY(bound_cluster(q->t.arena, q->space, q->n_spaces, &b, err));
+    out->lower_bound_ns = b.lower_bound_ns;
+    out->binding = b.binding;
+    out->bound_class = b.class_text;
+    out->gap = bound_gap(out->plans[0].iteration_ns, b.lower_bound_ns);
+    return OK;
+}
+
 static enum status conclude(struct tries *q, const struct profile *p, struct search_result *out,
                             struct error *err)
 {
@@ -108,7 +121,8 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
     t->exhausted = t->evaluations_left <= 0;
     t->evaluations_left = (t->exhausted ? 0 : t->evaluations_left) + for_refinement;
     if (!t->o->baseline) TRY(refine_kept(q, out, err));
-    return conclude(t, p, out, err);
+    TRY(conclude(t, p, out, err));
+    return certify(q, out, err);
 }
 
 enum status search_plans(struct arena *a, const struct job *j, const struct cluster *c,

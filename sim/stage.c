@@ -3,204 +3,25 @@
  * Times are prefix sums over layers for each device type. Sizes do not depend on the type and are kept for each range of
  * layers once asked for. Every tensor is rounded up to the 64 bytes that slots start at. What another layer of the
  * range makes and this one reads crosses no stage, so ranges are not sums of layers: a tensor is kept if an input or
- * weight gradient operator of the range reads it and the range makes it, receives it or loads it.
+ * weight gradient operator of the range reads it and the range makes it, receives it or loads it. Most tensors and
+ * parameters live within one layer, and those are prefix sums after all; the others are looked at one by one.
  */
-#include "sim/stage.h"
-
-#include "core/arena.h"
+#include "sim/stage_internal.h"
 
 #include <inttypes.h>
-#include <stdbool.h>
 #include <string.h>
 
-/* Layers that read a tensor or use a parameter, ascending, each once. */
-struct readers {
-    int32_t n;
-    int32_t *layer;
-};
-
-struct kept {                /* a tensor that some backward reads */
-    int32_t tensor, made_in; /* layer; -1: an input */
-    int64_t bytes;
-    struct readers readers;
-};
-
-struct stage_parameter {
-    int32_t tensor;
-    int64_t bytes;
-    struct readers used; /* by forward or backward */
-    struct readers uses; /* layers of its gradients, one each use: not each once */
-};
-
-struct type_times {                             /* prefix sums: [l] is of layers before l */
-    int64_t *forward_ns, *input_ns, *weight_ns; /* (n_layers + 1) */
-    int64_t *again_last_ns,
-        *again_ns; /* (n_layers): recompute where the layer is the last one needed, and else */
-    int64_t *update_ns, *tie_ns; /* (n_parameters) */
-};
-
-struct sizes {
-    bool known;
-    int64_t parameter, decayed, gradient, kept, input,
-        scratch; /* decayed: bytes of the decayed parameters */
-};
-
-struct stage_table {
-    struct arena *arena;
-    const struct graph *g;
-    struct cost *cost;
-    const struct optimizer *optimizer;
-    bool flat;
-    int32_t n_kept, n_parameters;
-    struct kept *kept;
-    struct stage_parameter *parameters;
-    int64_t *scratch; /* (n_layers) */
-    bool *again_last,
-        *again; /* (n_forward): operator runs again; where its layer is the last needed, and else */
-    bool *reads_last,
-        *reads; /* (n_layers): the same: does what runs again or back read the activation before? */
-    struct sizes **sizes;      /* (n_layers) rows of (n_layers), made when asked for */
-    struct type_times **times; /* (n_types) */
-    int32_t cards;             /* that share a stage; sizes are of one of them */
-    struct stage_table *
-        *other; /* (n_types): the table of a type with other cards, NULL until asked for */
-};
-
-/* What one of the table's cards holds of a tensor that they do not share alike. */
-static int64_t tensor_bytes(const struct stage_table *t, const struct tensor *x)
+/* Operators from … to - 1 by layer, each layer's in their order; first: (n_layers + 1) where each begins. */
+static int32_t *by_layer(struct arena *a, const struct graph *g, int32_t from, int32_t to,
+                         int32_t **first)
 {
-    struct shape shape = x->shape;
-    int64_t shared = x->shares ? shares_at(x->shares, t->cards) : -1;
-    if (shared >= 0) shape.dim[shape.rank - 1] = shared;
-    return (shape_elements(&shape) * dtype_bytes(x->dtype) + 63) / 64 * 64;
-}
-
-static bool reads_between(const struct readers *r, int32_t first, int32_t last)
-{
-    for (int32_t i = 0; i < r->n; i++)
-        if (r->layer[i] >= first && r->layer[i] <= last) return true;
-    return false;
-}
-
-/* --- sizes --- */
-
-/* Lists for each tensor of the layers of operators [from, to) that read it. Two passes: count, then fill. */
-static struct readers *find_readers(struct arena *a, const struct graph *g, int32_t from,
-                                    int32_t to)
-{
-    struct readers *r = ARENA_ARRAY(a, struct readers, (size_t)g->n_tensors);
-    for (int32_t i = from; i < to; i++)
-        for (int32_t k = 0; k < g->ops[i].n_inputs; k++) r[g->ops[i].input[k]].n++;
-    for (int32_t t = 0; t < g->n_tensors; t++) {
-        r[t].layer = ARENA_ARRAY(a, int32_t, (size_t)r[t].n);
-        r[t].n = 0;
-    }
-    for (int32_t i = from; i < to; i++)
-        for (int32_t k = 0; k < g->ops[i].n_inputs; k++) {
-            struct readers *x = &r[g->ops[i].input[k]];
-            if (!reads_between(x, g->ops[i].layer, g->ops[i].layer))
-                x->layer[x->n++] = g->ops[i].layer;
-        }
-    return r;
-}
-
-static void find_kept(struct stage_table *t)
-{
-    const struct graph *g = t->g;
-    const struct readers *back = find_readers(t->arena, g, g->n_forward, g->n_ops);
-    t->kept = ARENA_ARRAY(t->arena, struct kept, (size_t)g->n_tensors);
-    for (int32_t i = 0; i < g->n_tensors; i++) {
-        const struct tensor *x = &g->tensors[i];
-        bool forward = x->producer >= 0 && x->producer < g->n_forward;
-        if (!back[i].n || (!forward && x->role != TENSOR_INPUT)) continue;
-        t->kept[t->n_kept++] =
-            (struct kept){i, forward ? g->ops[x->producer].layer : -1, tensor_bytes(t, x), back[i]};
-    }
-}
-
-static void find_parameters(struct stage_table *t)
-{
-    const struct graph *g = t->g;
-    const struct readers *all = find_readers(t->arena, g, 0, g->n_ops);
-    int32_t *index = ARENA_ARRAY(t->arena, int32_t, (size_t)g->n_tensors);
-    t->parameters = ARENA_ARRAY(t->arena, struct stage_parameter, (size_t)g->n_tensors);
-    for (int32_t i = 0; i < g->n_tensors; i++) {
-        if (g->tensors[i].role != TENSOR_PARAMETER) continue;
-        index[i] = t->n_parameters;
-        t->parameters[t->n_parameters++] =
-            (struct stage_parameter){i, tensor_bytes(t, &g->tensors[i]), all[i], {0, NULL}};
-    }
-    for (int32_t i = 0; i < g->n_tensors; i++)
-        if (g->tensors[i].role == TENSOR_PARAMETER_GRADIENT && g->tensors[i].producer >= 0)
-            t->parameters[index[g->tensors[i].of]].uses.n++;
-    for (int32_t i = 0; i < t->n_parameters; i++) {
-        struct readers *u = &t->parameters[i].uses;
-        u->layer = ARENA_ARRAY(t->arena, int32_t, (size_t)u->n);
-        u->n = 0;
-    }
-    for (int32_t i = 0; i < g->n_tensors; i++)
-        if (g->tensors[i].role == TENSOR_PARAMETER_GRADIENT && g->tensors[i].producer >= 0) {
-            struct readers *u = &t->parameters[index[g->tensors[i].of]].uses;
-            u->layer[u->n++] = g->ops[g->tensors[i].producer].layer;
-        }
-}
-
-/* Most bytes alive inside a layer's forward or backward of tensors that live in one procedure only. */
-static void find_scratch(struct stage_table *t)
-{
-    const struct graph *g = t->g;
-    int32_t *last = ARENA_ARRAY(t->arena, int32_t, (size_t)g->n_tensors);
-    int64_t *ends = ARENA_ARRAY(t->arena, int64_t, (size_t)g->n_ops), live = 0;
-    t->scratch = ARENA_ARRAY(t->arena, int64_t, (size_t)g->n_layers);
-    for (int32_t i = 0; i < g->n_ops; i++) {
-        for (int32_t k = 0; k < g->ops[i].n_outputs; k++) last[g->ops[i].output[k]] = i;
-        for (int32_t k = 0; k < g->ops[i].n_inputs; k++) last[g->ops[i].input[k]] = i;
-    }
-    for (int32_t i = 0; i < g->n_ops; i++) {
-        int64_t *most = &t->scratch[g->ops[i].layer];
-        for (int32_t k = 0; k < g->ops[i].n_outputs; k++) {
-            int32_t x = g->ops[i].output[k];
-            bool one_part = (i < g->n_forward) == (last[x] < g->n_forward);
-            if (g->tensors[x].role == TENSOR_PARAMETER_GRADIENT || g->tensors[x].producer != i ||
-                !one_part)
-                continue;
-            live += tensor_bytes(t, &g->tensors[x]);
-            ends[last[x]] += tensor_bytes(t, &g->tensors[x]);
-        }
-        if (live > *most) *most = live;
-        live -= ends[i];
-    }
-}
-
-static int64_t master_bytes(const struct graph *g) { return dtype_bytes(dtype_master(g->dtype)); }
-
-static struct sizes count_sizes(const struct stage_table *t, int32_t first, int32_t last)
-{
-    const struct graph *g = t->g;
-    struct sizes s = {.known = true};
-    int64_t wide = master_bytes(g) / dtype_bytes(g->dtype);
-    int32_t received = first > 0 ? g->cut[first - 1] : -1;
-    for (int32_t i = 0; i < t->n_parameters; i++) {
-        const struct stage_parameter *p = &t->parameters[i];
-        int32_t uses = 0;
-        if (!reads_between(&p->used, first, last)) continue;
-        for (int32_t k = 0; k < p->uses.n; k++)
-            uses += p->uses.layer[k] >= first && p->uses.layer[k] <= last;
-        s.parameter += p->bytes;
-        s.gradient += p->bytes * wide * (uses > 1 ? uses : 1);
-        if (g->tensors[p->tensor].decay) s.decayed += p->bytes;
-    }
-    for (int32_t i = 0; i < t->n_kept; i++) {
-        const struct kept *x = &t->kept[i];
-        if (!reads_between(&x->readers, first, last)) continue;
-        if (x->made_in < 0) s.input += x->bytes;
-        if (x->made_in < 0 || x->tensor == received || (x->made_in >= first && x->made_in <= last))
-            s.kept += x->bytes;
-    }
-    if (received >= 0) s.input += tensor_bytes(t, &g->tensors[received]);
-    for (int32_t l = first; l <= last; l++)
-        if (t->scratch[l] > s.scratch) s.scratch = t->scratch[l];
-    return s;
+    int32_t *ops = ARENA_ARRAY(a, int32_t, (size_t)(to - from));
+    int32_t *next = ARENA_ARRAY(a, int32_t, (size_t)g->n_layers + 2);
+    for (int32_t i = from; i < to; i++) next[g->ops[i].layer + 2]++;
+    for (int32_t l = 2; l < g->n_layers + 2; l++) next[l] += next[l - 1];
+    for (int32_t i = from; i < to; i++) ops[next[g->ops[i].layer + 1]++] = i;
+    *first = next;
+    return ops;
 }
 
 /* --- what runs again under recompute --- */
@@ -214,9 +35,9 @@ static bool rerun_layer(const struct stage_table *t, bool *need, int32_t layer, 
     int32_t in = layer > 0 ? g->cut[layer - 1] : -1,
             out = layer + 1 < g->n_layers ? g->cut[layer] : -1;
     bool reads = in >= 0 && back[in];
-    for (int32_t i = g->n_forward - 1; i >= 0; i--) {
+    for (int32_t at = t->first_forward[layer + 1] - 1; at >= t->first_forward[layer]; at--) {
+        int32_t i = t->forward[at];
         const struct graph_op *op = &g->ops[i];
-        if (op->layer != layer) continue;
         for (int32_t k = 0; k < op->n_outputs; k++) {
             int32_t x = op->output[k];
             again[i] |= need[x] || back[x] || (cut_needed && x == out);
@@ -241,9 +62,10 @@ static void find_reruns(struct stage_table *t)
     t->reads = ARENA_ARRAY(t->arena, bool, (size_t)g->n_layers);
     for (int32_t l = 0; l < g->n_layers; l++) {
         memset(back, 0, n * sizeof *back);
-        for (int32_t i = g->n_forward; i < g->n_ops; i++)
-            for (int32_t k = 0; g->ops[i].layer == l && k < g->ops[i].n_inputs; k++)
-                back[g->ops[i].input[k]] = true;
+        for (int32_t at = t->first_back[l]; at < t->first_back[l + 1]; at++) {
+            const struct graph_op *op = &g->ops[t->back[at]];
+            for (int32_t k = 0; k < op->n_inputs; k++) back[op->input[k]] = true;
+        }
         memset(need, 0, n * sizeof *need);
         t->reads_last[l] = rerun_layer(t, need, l, back, false, t->again_last);
         memset(need, 0, n * sizeof *need);
@@ -319,6 +141,7 @@ static struct type_times *new_times(struct stage_table *t)
                              ARENA_ARRAY(t->arena, int64_t, n + 1),
                              ARENA_ARRAY(t->arena, int64_t, n),
                              ARENA_ARRAY(t->arena, int64_t, n),
+                             ARENA_ARRAY(t->arena, int64_t, n + 1),
                              ARENA_ARRAY(t->arena, int64_t, (size_t)t->n_parameters),
                              ARENA_ARRAY(t->arena, int64_t, (size_t)t->n_parameters)};
     return x;
@@ -339,17 +162,20 @@ static enum status make_times(struct stage_table *t, int32_t type, struct error 
         if (i < g->n_forward && t->again_last[i]) x->again_last_ns[op->layer] += ns;
         if (i < g->n_forward && t->again[i]) x->again_ns[op->layer] += ns;
     }
-    for (int32_t l = 0; l < g->n_layers; l++) {
-        x->forward_ns[l + 1] += x->forward_ns[l];
-        x->input_ns[l + 1] += x->input_ns[l];
-        x->weight_ns[l + 1] += x->weight_ns[l];
-    }
     for (int32_t i = 0; i < t->n_parameters; i++) {
         const struct stage_parameter *p = &t->parameters[i];
         const struct tensor *tensor = &g->tensors[p->tensor];
         if (!t->flat && p->uses.n)
             TRY(price_update(t, type, false, tensor->decay, &tensor->shape, &x->update_ns[i], err));
         if (p->uses.n > 1) TRY(price_tie(t, type, &tensor->shape, &x->tie_ns[i], err));
+        if (i >= t->n_across && p->uses.n)
+            x->within_ns[p->used.layer[0] + 1] += x->update_ns[i] + x->tie_ns[i];
+    }
+    for (int32_t l = 0; l < g->n_layers; l++) {
+        x->forward_ns[l + 1] += x->forward_ns[l];
+        x->input_ns[l + 1] += x->input_ns[l];
+        x->weight_ns[l + 1] += x->weight_ns[l];
+        x->within_ns[l + 1] += x->within_ns[l];
     }
     t->times[type] = x;
     return OK;
@@ -371,7 +197,8 @@ static enum status flat_updates(struct stage_table *t, int32_t type, const struc
 static enum status update_time(struct stage_table *t, int32_t first, int32_t last, int32_t type,
                                const struct sizes *s, int64_t *out, struct error *err)
 {
-    for (int32_t i = 0; i < t->n_parameters; i++) {
+    *out = t->times[type]->within_ns[last + 1] - t->times[type]->within_ns[first];
+    for (int32_t i = 0; i < t->n_across; i++) {
         const struct readers *u = &t->parameters[i].uses;
         int32_t uses = 0;
         for (int32_t k = 0; k < u->n; k++) uses += u->layer[k] >= first && u->layer[k] <= last;
@@ -403,9 +230,9 @@ static struct stage_table *table_for(struct arena *a, const struct graph *g, str
     t->sizes = ARENA_ARRAY(a, struct sizes *, (size_t)g->n_layers);
     t->times = ARENA_ARRAY(a, struct type_times *, (size_t)cost_types(k));
     t->other = ARENA_ARRAY(a, struct stage_table *, (size_t)cost_types(k));
-    find_kept(t);
-    find_parameters(t);
-    find_scratch(t);
+    t->forward = by_layer(a, g, 0, g->n_forward, &t->first_forward);
+    t->back = by_layer(a, g, g->n_forward, g->n_ops, &t->first_back);
+    stage_sizes_prepare(t);
     find_reruns(t);
     return t;
 }
@@ -427,7 +254,7 @@ static const struct sizes *sizes_of(struct stage_table *t, int32_t first, int32_
     if (!t->sizes[first])
         t->sizes[first] = ARENA_ARRAY(t->arena, struct sizes, (size_t)t->g->n_layers);
     struct sizes *s = &t->sizes[first][last];
-    if (!s->known) *s = count_sizes(t, first, last);
+    if (!s->known) *s = stage_sizes_count(t, first, last);
     return s;
 }
 
@@ -461,7 +288,7 @@ enum status sim_stage(struct stage_table *t, int32_t first_layer, int32_t last_l
         .parameter_bytes = s->parameter / cards,
         .gradient_bytes = s->gradient / cards,
         .state_bytes = (optimizer_state_tensors(t->optimizer) + dtype_is_half(t->g->dtype)) *
-                       s->parameter / dtype_bytes(t->g->dtype) * master_bytes(t->g) / cards,
+                       s->parameter / dtype_bytes(t->g->dtype) * stage_master_bytes(t->g) / cards,
         .activation_bytes = s->kept,
         .input_bytes = s->input,
         .scratch_bytes = s->scratch + d->reserve_bytes,
