@@ -4,6 +4,7 @@
 #include "core/rng.h"
 #include "planner/score.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static int by_value(const void *a, const void *b)
@@ -31,33 +32,67 @@ static uint64_t layout_of(const struct plan *p)
     return hash;
 }
 
-void kept_init(struct kept *k, struct arena *a, int32_t most)
+void kept_init(struct kept *k, struct arena *a, int32_t most, const struct search_options *o,
+               const struct cluster *c)
 {
-    *k = (struct kept){.arena = a, .most = most};
+    *k = (struct kept){.arena = a, .o = o, .most = most};
     k->plans = ARENA_ARRAY(a, struct search_plan, (size_t)most);
     k->layout = ARENA_ARRAY(a, uint64_t, (size_t)most);
+    for (int32_t i = 0; i < c->n_devices; i++) {
+        double price = c->types[c->devices[i].type].price_per_h;
+        if (i == 0 || price < k->least_price_per_h) k->least_price_per_h = price;
+    }
+}
+
+/* What a least rate allows; INT64_MAX without one. */
+static int64_t slowest_ns(const struct search_options *o)
+{
+    double ns = o->least_rate > 0 ? 1e9 / o->least_rate : INFINITY;
+    return ns < 9e18 ? (int64_t)ns : INT64_MAX;
 }
 
 int64_t kept_limit(const struct kept *k)
 {
-    return k->n < k->most ? INT64_MAX : k->plans[k->n - 1].iteration_ns;
+    int64_t slowest = slowest_ns(k->o);
+    if (slowest < INT64_MAX) slowest++;
+    if (k->n < k->most) return slowest;
+    const struct search_plan *worst = &k->plans[k->n - 1];
+    if (k->o->objective != OBJECTIVE_COST)
+        return worst->iteration_ns < slowest ? worst->iteration_ns : slowest;
+    double ns = worst->cost / k->least_price_per_h * 3600e9;
+    return ns < (double)slowest ? (int64_t)ns + 1 : slowest;
+}
+
+static bool allowed(const struct kept *k, const struct search_plan *x)
+{
+    return x->iteration_ns <= slowest_ns(k->o) &&
+           (k->o->most_cost <= 0 || x->cost <= k->o->most_cost);
+}
+
+static bool better(const struct kept *k, const struct search_plan *x, const struct search_plan *y)
+{
+    if (k->o->objective == OBJECTIVE_COST && x->cost != y->cost) return x->cost < y->cost;
+    return x->iteration_ns < y->iteration_ns;
 }
 
 void kept_add(struct kept *k, const struct plan *p, int64_t iteration_ns)
 {
+    struct search_plan x = {.iteration_ns = iteration_ns};
     if (iteration_ns >= kept_limit(k)) return;
+    x.cost = plan_cost(p, iteration_ns);
+    if (!allowed(k, &x) || (k->n == k->most && !better(k, &x, &k->plans[k->n - 1]))) return;
     uint64_t layout = layout_of(p);
     int32_t at = 0;
     while (at < k->n && k->layout[at] != layout) at++;
-    if (at < k->n && k->plans[at].iteration_ns <= iteration_ns) return;
+    if (at < k->n && !better(k, &x, &k->plans[at])) return;
     if (at == k->n && k->n < k->most) k->n++;
     if (at == k->most) at--;
-    for (; at > 0 && k->plans[at - 1].iteration_ns > iteration_ns; at--) {
+    for (; at > 0 && better(k, &x, &k->plans[at - 1]); at--) {
         k->plans[at] = k->plans[at - 1];
         k->layout[at] = k->layout[at - 1];
     }
-    k->plans[at] =
-        (struct search_plan){.plan = score_copy_plan(k->arena, p), .iteration_ns = iteration_ns};
-    k->plans[at].plan.predicted_ns = iteration_ns;
+    x.plan = score_copy_plan(k->arena, p);
+    x.plan.predicted_ns = iteration_ns;
+    k->plans[at] = x;
     k->layout[at] = layout;
 }

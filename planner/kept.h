@@ -9,15 +9,19 @@
 #include "core/plan.h"
 #include "planner/search.h"
 
+/* Better is what the objective says (planner/search.h); plans outside its limits are not kept. */
 struct kept {
     struct arena *arena; /* of the copies */
+    const struct search_options *o;
+    double least_price_per_h; /* no plan uses cheaper cards than these: what a cost says of a time */
     int32_t n, most;
     struct search_plan *plans; /* best first; ties: who came first */
     uint64_t *layout;
 };
 
-void kept_init(struct kept *k, struct arena *a, int32_t most);
-/* What a plan must be faster than to be kept; INT64_MAX while there is room. */
+void kept_init(struct kept *k, struct arena *a, int32_t most, const struct search_options *o,
+               const struct cluster *c);
+/* What a plan must be faster than to be kept; INT64_MAX while there is room and no floor. */
 int64_t kept_limit(const struct kept *k);
 void kept_add(struct kept *k, const struct plan *p, int64_t iteration_ns);
 

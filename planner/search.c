@@ -45,7 +45,7 @@ static enum status refine_kept(struct search *q, struct search_result *out, stru
 {
     struct tries *t = &q->t;
     struct kept refined;
-    kept_init(&refined, t->arena, t->kept.most);
+    kept_init(&refined, t->arena, t->kept.most, t->o, q->cluster);
     if (t->kept.n) out->class_ns = t->kept.plans[0].iteration_ns;
     for (int32_t i = 0; i < t->kept.n; i++) {
         struct plan better = t->kept.plans[i].plan;
@@ -153,7 +153,7 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
         .cost = k,
         .spaces = arena_new(),
         .lists = arena_new()};
-    kept_init(&q.t.kept, a, o->top > KEPT_LEAST ? o->top : KEPT_LEAST);
+    kept_init(&q.t.kept, a, o->top > KEPT_LEAST ? o->top : KEPT_LEAST, o, c);
     enum status st = search_all(&q, p, out, err);
     scorer_free(q.t.scorer);
     arena_free(q.lists);
