@@ -100,10 +100,6 @@ static void make_stage(struct lowering *l, int32_t index, int32_t replica, int32
                                             .index = index,
                                             .replica = replica,
                                             .stage = stage,
-                                            .activation_in = -1,
-                                            .activation_out = -1,
-                                            .gradient_in = -1,
-                                            .gradient_out = -1,
                                             .link_before = -1,
                                             .link_behind = -1};
     for (int32_t k = plan->first_layer; k <= plan->last_layer; k++)
@@ -168,25 +164,6 @@ static void make_head(struct lowering *l)
 
 /* --- channels --- */
 
-/* A gradient made by layer p and read by layer q < p crosses every cut between. */
-static void find_gradient_cuts(struct lowering *l)
-{
-    const struct graph *g = l->g;
-    l->gradient_cut = ARENA_ARRAY(l->a, int32_t, (size_t)g->n_layers);
-    for (int32_t k = 0; k < g->n_layers; k++) l->gradient_cut[k] = -1;
-    for (int32_t i = g->n_forward; i < g->n_ops; i++)
-        for (int32_t j = 0; j < g->ops[i].n_inputs; j++) {
-            int32_t t = g->ops[i].input[j], producer = g->tensors[t].producer;
-            if (g->tensors[t].role != TENSOR_GRADIENT || producer < 0) continue;
-            for (int32_t k = g->ops[i].layer; k < g->ops[producer].layer; k++) {
-                if (l->gradient_cut[k] >= 0 && l->gradient_cut[k] != t)
-                    BUG("two gradients cross the cut behind layer %d: %s, %s", k,
-                        g->tensors[t].name, g->tensors[l->gradient_cut[k]].name);
-                l->gradient_cut[k] = t;
-            }
-        }
-}
-
 /* A route blocks where one of its hops does. */
 static bool is_blocking(const struct lowering *l, int32_t link)
 {
@@ -218,38 +195,58 @@ static enum status make_channel(struct lowering *l, const struct stage_build *fr
     return OK;
 }
 
+/* A channel for each tensor of a cut, from one stage to the next one in its direction. */
+static enum status make_edge(struct lowering *l, struct stage_build *from, struct stage_build *to,
+                             const struct cut *cut, bool gradient, int32_t *blocking,
+                             struct error *err)
+{
+    enum edge out = gradient ? GRADIENTS_OUT : ACTIVATIONS_OUT,
+              in = gradient ? GRADIENTS_IN : ACTIVATIONS_IN;
+    for (int32_t side = 0; side < 2; side++) {
+        struct crossings *c = side ? &to->edge[in] : &from->edge[out];
+        *c = (struct crossings){cut->n, ARENA_ARRAY(l->a, struct crossing, (size_t)cut->n)};
+    }
+    for (int32_t i = 0; i < cut->n; i++) {
+        struct crossing x = {.tensor = cut->tensor[i], .copy = -1};
+        TRY(make_channel(l, from, to, x.tensor, gradient, &x.channel, blocking, err));
+        from->edge[out].list[i] = to->edge[in].list[i] = x;
+    }
+    return OK;
+}
+
 static enum status make_channels(struct lowering *l, struct error *err)
 {
-    l->p->channels = ARENA_ARRAY(l->a, struct channel, 2 * (size_t)l->p->n_stages);
-    for (int32_t i = 0; i + 1 < l->p->n_stages; i++) {
-        struct stage_build *a = &l->stages[i], *b = &l->stages[i + 1];
-        if (a->replica != b->replica) continue;
-        int32_t cut = a->plan->last_layer;
-        a->activation_out = b->activation_in = l->g->cut[cut];
-        a->gradient_in = b->gradient_out = l->gradient_cut[cut];
-        TRY(make_channel(l, a, b, a->activation_out, false, &a->channel_activation_out,
-                         &a->link_behind, err));
-        b->link_before = a->link_behind;
-        b->channel_activation_in = a->channel_activation_out;
-        if (a->gradient_in < 0) continue;
-        TRY(make_channel(l, b, a, a->gradient_in, true, &b->channel_gradient_out, &b->link_before,
-                         err));
-        a->channel_gradient_in = b->channel_gradient_out;
+    size_t n = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass) l->p->channels = ARENA_ARRAY(l->a, struct channel, n);
+        for (int32_t i = 0; i + 1 < l->p->n_stages; i++) {
+            struct stage_build *a = &l->stages[i], *b = &l->stages[i + 1];
+            if (a->replica != b->replica) continue;
+            const struct cut *forward = &l->g->cut[a->plan->last_layer],
+                             *back = &l->gradient_cut[a->plan->last_layer];
+            n += (size_t)(forward->n + back->n);
+            if (!pass) continue;
+            TRY(make_edge(l, a, b, forward, false, &a->link_behind, err));
+            b->link_before = a->link_behind;
+            TRY(make_edge(l, b, a, back, true, &b->link_before, err));
+        }
     }
     return OK;
 }
 
 static void join_channels(struct lowering *l, const struct stage_build *b)
 {
-    struct channel *c = l->p->channels;
-    if (b->activation_in >= 0)
-        c[b->channel_activation_in].to_slot = l->slot_forward[b->activation_in];
-    if (b->activation_out >= 0)
-        c[b->channel_activation_out].from_slot = l->slot_forward[b->activation_out];
-    if (b->gradient_in >= 0) c[b->channel_gradient_in].to_slot = l->slot_back[b->gradient_in];
-    if (b->gradient_out >= 0)
-        c[b->channel_gradient_out].from_slot =
-            b->gradient_copy >= 0 ? b->gradient_copy : l->slot_back[b->gradient_out];
+    for (int32_t e = 0; e < EDGE_COUNT; e++) {
+        bool gives = e == ACTIVATIONS_OUT || e == GRADIENTS_OUT;
+        const int32_t *slot =
+            e == GRADIENTS_IN || e == GRADIENTS_OUT ? l->slot_back : l->slot_forward;
+        for (int32_t i = 0; i < b->edge[e].n; i++) {
+            const struct crossing *x = &b->edge[e].list[i];
+            struct channel *c = &l->p->channels[x->channel];
+            int32_t at = x->copy >= 0 ? x->copy : slot[x->tensor];
+            *(gives ? &c->from_slot : &c->to_slot) = at;
+        }
+    }
 }
 
 /* --- memory --- */
@@ -394,7 +391,7 @@ enum status lower_plan_graph(struct arena *a, const struct plan *p, const struct
     make_head(&l);
     make_stages(&l);
     copy_cluster(&l);
-    find_gradient_cuts(&l);
+    l.gradient_cut = graph_gradient_cuts(a, g);
     TRY(lower_units(&l, err));
     make_arrays(&l);
     TRY(make_channels(&l, err));

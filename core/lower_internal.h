@@ -34,6 +34,17 @@ struct group_plan {                /* beside the program's group of the same ind
     bool tied;                     /* exchange between the owners of both uses inside one replica */
 };
 
+/* A tensor that a stage gets from the stage before or behind, or gives to it. */
+struct crossing {
+    int32_t tensor, channel;
+    int32_t copy; /* given on as it came: slot that it is copied to and sent from, else -1 */
+};
+enum edge { ACTIVATIONS_IN, ACTIVATIONS_OUT, GRADIENTS_IN, GRADIENTS_OUT, EDGE_COUNT };
+struct crossings {
+    int32_t n;
+    struct crossing *list; /* (n) */
+};
+
 struct stage_build {
     struct program_stage *s;
     const struct plan_stage *plan;
@@ -48,16 +59,13 @@ struct stage_build {
     int32_t *at[PART_COUNT]; /* (microbatches): position of the call of each part */
     int64_t last_weight; /* position in the lane of the call that completes the step's gradients */
 
-    int32_t activation_in, activation_out, gradient_in, gradient_out; /* tensors or -1 */
+    struct crossings edge[EDGE_COUNT];
     /* that the compute stream waits for, to the stages before and behind; -1 */
     int32_t link_before, link_behind;
-    int32_t channel_activation_in, channel_activation_out, channel_gradient_in,
-        channel_gradient_out;
 
     size_t slot_capacity, ring_capacity, op_capacity;
     size_t ring_group_capacity;
     int32_t *ring_group;       /* (n_rings): group whose gradients a ring keeps apart, else -1 */
-    int32_t gradient_copy;     /* slot that a passed-on gradient is copied to, else -1 */
     int32_t run_slot[2][4];    /* flat runs, decayed and not: p, g, m, v; -1 */
     int32_t n_groups, *groups; /* ascending; tied ones last */
     /* groups of the device that its last weight gradients launch, ascending */
@@ -89,7 +97,7 @@ struct lowering {
     int32_t *use_unit; /* (n_tensors, 2): units of a parameter's uses, -1 */
     struct group_plan *group_plans;
     struct lower_routes *routes;
-    int32_t *gradient_cut; /* (n_layers): gradient that crosses back after layer k, -1 none */
+    struct cut *gradient_cut; /* (n_layers - 1): gradients that cross back after layer k */
 
     /* Of the stage at hand, reset by lower_slots. (n_tensors) each. */
     int32_t *slot_forward, *slot_back; /* slot of the tensor as F and as the backward know it */
@@ -110,6 +118,14 @@ static inline bool lower_owns(const struct stage_build *b, int32_t layer)
 static inline char part_letter(const struct stage_build *b, enum part p)
 {
     return p == PART_FORWARD ? 'F' : !b->split ? 'B' : p == PART_BACK ? 'I' : 'W';
+}
+/* What of this edge is this tensor, NULL where it does not cross there. */
+static inline struct crossing *lower_crossing(const struct stage_build *b, enum edge e,
+                                              int32_t tensor)
+{
+    for (int32_t i = 0; i < b->edge[e].n; i++)
+        if (b->edge[e].list[i].tensor == tensor) return &b->edge[e].list[i];
+    return NULL;
 }
 /* The part that runs a gradient operator; WEIGHT only where it is a procedure of its own. */
 static inline enum part op_part(const struct stage_build *b, const struct graph_op *op)

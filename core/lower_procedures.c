@@ -135,6 +135,44 @@ static void add_carrying(struct writer *w, int32_t link, enum phase phase, int32
     add_op(w, op);
 }
 
+/* The edge's messages, and copies for the stage beyond of what is handed on as it came. */
+static void receive(struct writer *w, enum edge in)
+{
+    struct stage_build *b = w->b;
+    bool gradient = in == GRADIENTS_IN;
+    enum phase phase = gradient ? PHASE_I : PHASE_F;
+    const int32_t *slot = gradient ? w->l->slot_back : w->l->slot_forward;
+    int32_t from = gradient ? b->link_behind : b->link_before,
+            to = gradient ? b->link_before : b->link_behind;
+    for (int32_t i = 0; i < b->edge[in].n; i++) {
+        const struct crossing *x = &b->edge[in].list[i];
+        emit(w, INSTR_RECEIVE, x->channel);
+        add_carrying(w, from, phase, x->channel, slot[x->tensor], true);
+    }
+    for (int32_t i = 0; i < b->edge[in].n; i++) {
+        int32_t tensor = b->edge[in].list[i].tensor;
+        const struct crossing *on =
+            lower_crossing(b, gradient ? GRADIENTS_OUT : ACTIVATIONS_OUT, tensor);
+        if (!on) continue;
+        const char *name = w->l->g->tensors[tensor].name;
+        add_zero(w, phase, b->s->first_layer, arena_printf(w->l->a, "%s.pass.zero", name),
+                 on->copy);
+        add_accumulate(w, phase, b->s->first_layer, arena_printf(w->l->a, "%s.pass", name),
+                       slot[tensor], on->copy);
+        emit(w, INSTR_SEND, on->channel);
+        add_carrying(w, to, phase, on->channel, on->copy, false);
+    }
+}
+
+static void send(struct writer *w, enum edge out, enum phase phase, int32_t tensor, int32_t slot)
+{
+    const struct crossing *x = lower_crossing(w->b, out, tensor);
+    if (!x) return;
+    emit(w, INSTR_SEND, x->channel);
+    add_carrying(w, out == GRADIENTS_OUT ? w->b->link_before : w->b->link_behind, phase, x->channel,
+                 slot, false);
+}
+
 static void forward_procedure(struct writer *w)
 {
     struct lowering *l = w->l;
@@ -145,42 +183,18 @@ static void forward_procedure(struct writer *w)
             emit(w, INSTR_LOAD, -1);
             break;
         }
-    if (b->activation_in >= 0) {
-        emit(w, INSTR_RECEIVE, b->channel_activation_in);
-        add_carrying(w, b->link_before, PHASE_F, b->channel_activation_in,
-                     l->slot_forward[b->activation_in], true);
-    }
+    receive(w, ACTIVATIONS_IN);
     for (int32_t i = 0; i < g->n_forward; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(b, op->layer)) continue;
         add_graph_op(w, i, false);
         for (int32_t k = 0; k < op->n_outputs; k++) {
-            if (op->output[k] == b->activation_out) {
-                emit(w, INSTR_SEND, b->channel_activation_out);
-                add_carrying(w, b->link_behind, PHASE_F, b->channel_activation_out,
-                             l->slot_forward[op->output[k]], false);
-            }
+            send(w, ACTIVATIONS_OUT, PHASE_F, op->output[k], l->slot_forward[op->output[k]]);
             if (g->tensors[op->output[k]].role == TENSOR_LOSS)
                 emit(w, INSTR_LOSS, l->slot_forward[op->output[k]]);
         }
     }
     b->procedure_f = finish(w, 'F', "");
-}
-
-static void receive_gradient(struct writer *w)
-{
-    struct stage_build *b = w->b;
-    if (b->gradient_in < 0) return;
-    emit(w, INSTR_RECEIVE, b->channel_gradient_in);
-    add_carrying(w, b->link_behind, PHASE_I, b->channel_gradient_in,
-                 w->l->slot_back[b->gradient_in], true);
-    if (b->gradient_copy < 0) return;
-    const char *name = w->l->g->tensors[b->gradient_in].name;
-    add_zero(w, PHASE_I, b->s->first_layer, arena_printf(w->l->a, "%s.pass.zero", name),
-             b->gradient_copy);
-    add_accumulate(w, PHASE_I, b->s->first_layer, arena_printf(w->l->a, "%s.pass", name),
-                   w->l->slot_back[b->gradient_in], b->gradient_copy);
-    emit(w, INSTR_SEND, b->channel_gradient_out);
 }
 
 static void run_again(struct writer *w, int32_t first, int32_t last)
@@ -215,10 +229,8 @@ static void gradient_ops(struct writer *w, enum part part)
         for (int32_t k = 0; k < op->n_outputs; k++)
             if (g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT) {
                 add_gradient(w, op, op->output[k]);
-            } else if (op->output[k] == w->b->gradient_out && w->b->gradient_copy < 0) {
-                emit(w, INSTR_SEND, w->b->channel_gradient_out);
-                add_carrying(w, w->b->link_before, PHASE_I, w->b->channel_gradient_out,
-                             l->slot_back[op->output[k]], false);
+            } else {
+                send(w, GRADIENTS_OUT, PHASE_I, op->output[k], l->slot_back[op->output[k]]);
             }
     }
 }
@@ -228,7 +240,7 @@ static void backward_procedures(struct writer *w)
     struct lowering *l = w->l;
     struct stage_build *b = w->b;
     if (b->plan->recompute != RECOMPUTE_BLOCKS) run_again(w, 0, l->g->n_forward - 1);
-    receive_gradient(w);
+    receive(w, GRADIENTS_IN);
     gradient_ops(w, PART_BACK);
     b->procedure_back = b->procedure_w = finish(w, part_letter(b, PART_BACK), "");
     if (!b->split) return;

@@ -168,23 +168,36 @@ static void find_uses(struct lowering *l, const struct stage_build *b)
 
 /* --- activations and gradients of activations --- */
 
-/* Inputs and the received activation: one home for all parts. */
+/* Inputs and the received activations: one home for all parts. */
 static void outside_slot(struct lowering *l, struct stage_build *b, int32_t tensor)
 {
     if (l->slot_forward[tensor] >= 0) return;
     enum part last = last_part(l->uses_forward[tensor] | l->uses_back[tensor], PART_FORWARD);
-    bool received = tensor == b->activation_in;
+    const struct crossing *received = lower_crossing(b, ACTIVATIONS_IN, tensor);
     struct ring life = {.birth = received ? 'R' : 'F',
                         .death = part_letter(b, last),
                         .sent = -1,
-                        .received = received ? b->channel_activation_in : -1};
+                        .received = received ? received->channel : -1};
     l->slot_forward[tensor] = l->slot_back[tensor] = ring_slot(l, b, tensor, life, -1);
+}
+
+/* What a stage only hands on is copied, so that a buffer that is sent is always one that a call wrote. */
+static void handed_on(struct lowering *l, struct stage_build *b, enum edge in, enum edge out,
+                      enum part part)
+{
+    for (int32_t i = 0; i < b->edge[out].n; i++) {
+        struct crossing *x = &b->edge[out].list[i];
+        if (lower_crossing(b, in, x->tensor))
+            x->copy = made_slot(l, b, x->tensor, part, 0, x->channel);
+    }
 }
 
 static void forward_slots(struct lowering *l, struct stage_build *b)
 {
     const struct graph *g = l->g;
-    if (b->activation_in >= 0) outside_slot(l, b, b->activation_in);
+    for (int32_t i = 0; i < b->edge[ACTIVATIONS_IN].n; i++)
+        outside_slot(l, b, b->edge[ACTIVATIONS_IN].list[i].tensor);
+    handed_on(l, b, ACTIVATIONS_IN, ACTIVATIONS_OUT, PART_FORWARD);
     for (int32_t i = 0; i < g->n_forward; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(b, op->layer)) continue;
@@ -194,8 +207,8 @@ static void forward_slots(struct lowering *l, struct stage_build *b)
             int32_t t = op->output[k];
             bool keep = kept(l, b, t);
             uint8_t uses = l->uses_forward[t] | (keep ? l->uses_back[t] : 0);
-            int32_t sent = t == b->activation_out ? b->channel_activation_out : -1;
-            l->slot_forward[t] = made_slot(l, b, t, PART_FORWARD, uses, sent);
+            const struct crossing *sent = lower_crossing(b, ACTIVATIONS_OUT, t);
+            l->slot_forward[t] = made_slot(l, b, t, PART_FORWARD, uses, sent ? sent->channel : -1);
             if (keep)
                 l->slot_back[t] = l->slot_forward[t];
             else if (l->rerun[i])
@@ -204,19 +217,12 @@ static void forward_slots(struct lowering *l, struct stage_build *b)
     }
 }
 
-/* A gradient that a stage only hands on is copied, so that a buffer that is sent is always one that
- * a call wrote. */
-static void gradient_in_slot(struct lowering *l, struct stage_build *b)
+static void gradient_in_slot(struct lowering *l, struct stage_build *b, const struct crossing *x)
 {
-    int32_t t = b->gradient_in;
-    enum part last = last_part(l->uses_back[t], PART_BACK);
-    struct ring life = {.birth = 'R',
-                        .death = part_letter(b, last),
-                        .sent = -1,
-                        .received = b->channel_gradient_in};
-    l->slot_back[t] = ring_slot(l, b, t, life, -1);
-    if (b->gradient_out == t)
-        b->gradient_copy = made_slot(l, b, t, PART_BACK, 0, b->channel_gradient_out);
+    enum part last = last_part(l->uses_back[x->tensor], PART_BACK);
+    struct ring life = {
+        .birth = 'R', .death = part_letter(b, last), .sent = -1, .received = x->channel};
+    l->slot_back[x->tensor] = ring_slot(l, b, x->tensor, life, -1);
 }
 
 /* Where the gradient of one microbatch goes before it is added (deterministic), and where the sum
@@ -238,15 +244,18 @@ static void unit_slots(struct lowering *l, struct stage_build *b, int32_t tensor
 static void back_slots(struct lowering *l, struct stage_build *b)
 {
     const struct graph *g = l->g;
-    if (b->gradient_in >= 0) gradient_in_slot(l, b);
+    for (int32_t i = 0; i < b->edge[GRADIENTS_IN].n; i++)
+        gradient_in_slot(l, b, &b->edge[GRADIENTS_IN].list[i]);
+    handed_on(l, b, GRADIENTS_IN, GRADIENTS_OUT, PART_BACK);
     for (int32_t i = g->n_forward; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(b, op->layer)) continue;
         for (int32_t k = 0; k < op->n_outputs; k++) {
             int32_t t = op->output[k];
             if (g->tensors[t].role == TENSOR_PARAMETER_GRADIENT) continue;
-            int32_t sent = t == b->gradient_out ? b->channel_gradient_out : -1;
-            l->slot_back[t] = made_slot(l, b, t, op_part(b, op), l->uses_back[t], sent);
+            const struct crossing *sent = lower_crossing(b, GRADIENTS_OUT, t);
+            l->slot_back[t] =
+                made_slot(l, b, t, op_part(b, op), l->uses_back[t], sent ? sent->channel : -1);
         }
     }
     /* In the order of the units, so that what is kept apart lies in the order of its group. */
@@ -389,7 +398,6 @@ void lower_slots(struct lowering *l, struct stage_build *b)
     memset(l->apart_slot, -1, (size_t)l->n_units * sizeof *l->apart_slot);
     memset(l->sum_slot, -1, (size_t)l->n_units * sizeof *l->sum_slot);
     memset(b->run_slot, -1, sizeof b->run_slot);
-    b->gradient_copy = -1;
     find_uses(l, b);
     parameter_regions(l, b);
     forward_slots(l, b);

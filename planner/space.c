@@ -152,8 +152,7 @@ enum status space_make(struct arena *a, const struct job *j, const struct cluste
     int32_t n = out->n_layers = out->graph->n_layers;
     out->cut_bytes = ARENA_ARRAY(a, int64_t, (size_t)n);
     for (int32_t i = 0; i + 1 < n; i++) {
-        const struct tensor *t = &out->graph->tensors[out->graph->cut[i]];
-        out->cut_bytes[i] = shape_elements(&t->shape) * dtype_bytes(t->dtype);
+        out->cut_bytes[i] = graph_cut_bytes(out->graph, &out->graph->cut[i]);
     }
     find_early(a, out);
     struct stage_table *table = stage_table_new(a, out->graph, k, &j->optimizer);
