@@ -63,10 +63,19 @@ int64_t kept_limit(const struct kept *k)
     return ns < (double)slowest ? (int64_t)ns + 1 : slowest;
 }
 
-static bool allowed(const struct kept *k, const struct search_plan *x)
+/* Notes how near a plan outside the limits came. */
+static bool allowed(struct kept *k, const struct search_plan *x)
 {
-    return x->iteration_ns <= slowest_ns(k->o) &&
-           (k->o->most_cost <= 0 || x->cost <= k->o->most_cost);
+    double slow = (double)x->iteration_ns / (double)slowest_ns(k->o),
+           dear = k->o->most_cost > 0 ? x->cost / k->o->most_cost : 0,
+           excess = slow > dear ? slow : dear;
+    if (excess <= 1) return true;
+    if (!k->refused || excess < k->nearest.excess) {
+        k->nearest.iteration_ns = x->iteration_ns;
+        k->nearest.cost = x->cost, k->nearest.excess = excess;
+    }
+    k->refused = true;
+    return false;
 }
 
 static bool better(const struct kept *k, const struct search_plan *x, const struct search_plan *y)
@@ -78,9 +87,11 @@ static bool better(const struct kept *k, const struct search_plan *x, const stru
 void kept_add(struct kept *k, const struct plan *p, int64_t iteration_ns)
 {
     struct search_plan x = {.iteration_ns = iteration_ns};
-    if (iteration_ns >= kept_limit(k)) return;
+    if (iteration_ns == INT64_MAX) return;
     x.cost = plan_cost(p, iteration_ns);
-    if (!allowed(k, &x) || (k->n == k->most && !better(k, &x, &k->plans[k->n - 1]))) return;
+    if (!allowed(k, &x) || iteration_ns >= kept_limit(k) ||
+        (k->n == k->most && !better(k, &x, &k->plans[k->n - 1])))
+        return;
     uint64_t layout = layout_of(p);
     int32_t at = 0;
     while (at < k->n && k->layout[at] != layout) at++;

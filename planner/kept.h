@@ -13,7 +13,13 @@
 struct kept {
     struct arena *arena; /* of the copies */
     const struct search_options *o;
-    double least_price_per_h; /* no plan uses cheaper cards than these: what a cost says of a time */
+    bool refused; /* a plan that fits was outside the limits; the nearest of them */
+    struct {
+        int64_t iteration_ns;
+        double cost, excess; /* excess: times the limit */
+    } nearest;
+    double
+        least_price_per_h; /* no plan uses cheaper cards than these: what a cost says of a time */
     int32_t n, most;
     struct search_plan *plans; /* best first; ties: who came first */
     uint64_t *layout;

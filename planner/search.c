@@ -2,6 +2,7 @@
 
 #include "core/arena.h"
 #include "core/lower.h"
+#include "core/units.h"
 #include "planner/baseline.h"
 #include "planner/baselines.h"
 #include "planner/bound_cluster.h"
@@ -93,6 +94,11 @@ static enum status conclude(struct tries *q, const struct profile *p, struct sea
     if (out->n_plans) return OK;
     if (q->interrupted)
         return error_set(err, ERR_INTERRUPTED, "interrupted before any plan was found");
+    if (q->kept.refused)
+        return error_set(err, ERR_INFEASIBLE,
+                         "no plan within the limits: the nearest takes %.4g s and costs %.4g an "
+                         "iteration",
+                         s_from_ns(q->kept.nearest.iteration_ns), q->kept.nearest.cost);
     return error_set(err, ERR_INFEASIBLE, "no feasible plan: %s", scorer_why(q->scorer));
 }
 
@@ -125,6 +131,20 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
     return certify(q, out, err);
 }
 
+static enum status check_objective(const struct cluster *c, const struct search_options *o,
+                                   struct error *err)
+{
+    bool prices = false;
+    for (int32_t t = 0; t < c->n_types; t++) prices |= c->types[t].price_per_h > 0;
+    if ((o->objective == OBJECTIVE_COST || o->most_cost > 0) && !prices)
+        return error_set(err, ERR_INPUT,
+                         "no device type of cluster '%s' has a price (for example price: 3.2/h)",
+                         c->name);
+    if (o->objective == OBJECTIVE_RATE && !(o->most_cost > 0))
+        return error_set(err, ERR_USAGE, "the objective rate wants a budget (most-cost)");
+    return OK;
+}
+
 enum status search_plans(struct arena *a, const struct job *j, const struct cluster *c,
                          const struct profile *p, const struct search_options *o,
                          struct search_result *out, struct error *err)
@@ -136,6 +156,7 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
             (struct search_baseline){.name = baseline_name(i), .iteration_ns = INT64_MAX};
     struct lower_options lower = {.check_memory = true};
     TRY(team_fused(a, c, &lower, err));
+    TRY(check_objective(c, o, err));
     if (!o->baseline && c->n_devices > SEARCH_DEVICES_MAX)
         return error_set(err, ERR_INPUT,
                          "cluster '%s' has %d devices; the exact search takes at most %d "
