@@ -7,6 +7,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#define NS_PER_H 3600e9
+
 static int by_value(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -44,42 +46,46 @@ void kept_init(struct kept *k, struct arena *a, int32_t most, const struct searc
     }
 }
 
-/* What a least rate allows; INT64_MAX without one. */
-static int64_t slowest_ns(const struct search_options *o)
+/* How far outside the limits: 1 and less is inside. */
+static double excess_of(const struct search_options *o, double ns, double cost)
 {
-    double ns = o->least_rate > 0 ? 1e9 / o->least_rate : INFINITY;
-    return ns < 9e18 ? (int64_t)ns : INT64_MAX;
+    double slow = ns * 1e-9 * o->least_rate, dear = o->most_cost > 0 ? cost / o->most_cost : 0;
+    return slow > dear ? slow : dear;
+}
+
+bool kept_inside(const struct kept *k, const struct search_plan *x)
+{
+    return excess_of(k->o, (double)x->iteration_ns, x->cost) <= 1;
+}
+
+/* What a plan that takes ns must cost at least, an iteration. */
+static double least_cost(const struct kept *k, double ns)
+{
+    return k->least_price_per_h * ns / NS_PER_H;
 }
 
 int64_t kept_limit(const struct kept *k)
 {
-    int64_t slowest = slowest_ns(k->o);
-    if (slowest < INT64_MAX) slowest++;
-    if (k->n < k->most) return slowest;
+    if (k->n < k->most) return INT64_MAX;
     const struct search_plan *worst = &k->plans[k->n - 1];
-    if (k->o->objective != OBJECTIVE_COST)
-        return worst->iteration_ns < slowest ? worst->iteration_ns : slowest;
-    double ns = worst->cost / k->least_price_per_h * 3600e9;
-    return ns < (double)slowest ? (int64_t)ns + 1 : slowest;
-}
-
-/* Notes how near a plan outside the limits came. */
-static bool allowed(struct kept *k, const struct search_plan *x)
-{
-    double slow = (double)x->iteration_ns / (double)slowest_ns(k->o),
-           dear = k->o->most_cost > 0 ? x->cost / k->o->most_cost : 0,
-           excess = slow > dear ? slow : dear;
-    if (excess <= 1) return true;
-    if (!k->refused || excess < k->nearest.excess) {
-        k->nearest.iteration_ns = x->iteration_ns;
-        k->nearest.cost = x->cost, k->nearest.excess = excess;
+    double excess = excess_of(k->o, (double)worst->iteration_ns, worst->cost), ns = INFINITY;
+    if (excess > 1) {
+        double each = excess_of(k->o, 1, least_cost(k, 1));
+        if (each > 0) ns = excess / each;
+    } else if (k->o->objective != OBJECTIVE_COST) {
+        return worst->iteration_ns;
+    } else if (k->least_price_per_h > 0) {
+        ns = worst->cost / least_cost(k, 1);
     }
-    k->refused = true;
-    return false;
+    return ns < 9e18 ? (int64_t)ns + 1 : INT64_MAX;
 }
 
+/* Inside the limits before outside them, there the nearer one; then by the objective. */
 static bool better(const struct kept *k, const struct search_plan *x, const struct search_plan *y)
 {
+    double a = excess_of(k->o, (double)x->iteration_ns, x->cost),
+           b = excess_of(k->o, (double)y->iteration_ns, y->cost);
+    if ((a > 1 || b > 1) && a != b) return a < b;
     if (k->o->objective == OBJECTIVE_COST && x->cost != y->cost) return x->cost < y->cost;
     return x->iteration_ns < y->iteration_ns;
 }
@@ -87,11 +93,9 @@ static bool better(const struct kept *k, const struct search_plan *x, const stru
 void kept_add(struct kept *k, const struct plan *p, int64_t iteration_ns)
 {
     struct search_plan x = {.iteration_ns = iteration_ns};
-    if (iteration_ns == INT64_MAX) return;
+    if (iteration_ns >= kept_limit(k)) return;
     x.cost = plan_cost(p, iteration_ns);
-    if (!allowed(k, &x) || iteration_ns >= kept_limit(k) ||
-        (k->n == k->most && !better(k, &x, &k->plans[k->n - 1])))
-        return;
+    if (k->n == k->most && !better(k, &x, &k->plans[k->n - 1])) return;
     uint64_t layout = layout_of(p);
     int32_t at = 0;
     while (at < k->n && k->layout[at] != layout) at++;

@@ -80,7 +80,9 @@ static enum status conclude(struct tries *q, const struct profile *p, struct sea
 {
     if (q->o->baseline) TRY(baselines_pick(q, out, err));
     out->plans = q->kept.plans;
-    out->n_plans = q->kept.n < q->o->top || q->o->top < 1 ? q->kept.n : q->o->top;
+    while (out->n_plans < q->kept.n && kept_inside(&q->kept, &q->kept.plans[out->n_plans]))
+        out->n_plans++;
+    if (q->o->top > 0 && out->n_plans > q->o->top) out->n_plans = q->o->top;
     out->candidates = q->candidates;
     out->evaluated = scorer_runs(q->scorer);
     out->exact = !q->interrupted && !q->exhausted && !q->truncated && !q->o->baseline;
@@ -94,11 +96,11 @@ static enum status conclude(struct tries *q, const struct profile *p, struct sea
     if (out->n_plans) return OK;
     if (q->interrupted)
         return error_set(err, ERR_INTERRUPTED, "interrupted before any plan was found");
-    if (q->kept.refused)
+    if (q->kept.n)
         return error_set(err, ERR_INFEASIBLE,
                          "no plan within the limits: the nearest takes %.4g s and costs %.4g an "
                          "iteration",
-                         s_from_ns(q->kept.nearest.iteration_ns), q->kept.nearest.cost);
+                         s_from_ns(q->kept.plans[0].iteration_ns), q->kept.plans[0].cost);
     return error_set(err, ERR_INFEASIBLE, "no feasible plan: %s", scorer_why(q->scorer));
 }
 
