@@ -6,7 +6,9 @@
  * parameters a stage owns, and lowering makes them.
  *
  * Layers: the forward operators are cut where exactly one activation is live (beside parameters and
- * inputs) and the next operator reads it; layer k is everything between cut k-1 and cut k. Gradient
+ * inputs) and the next operator reads it; layer k is everything between cut k-1 and cut k. What cards of one device do
+ * together (all_reduce, all_gather, reduce_scatter) ends no layer before it: a tensor of which every card has but a term
+ * or a share crosses to nobody, and any number of cards finds the same layers. Gradient
  * operators belong to the layer of the forward operator they come from; the sum of a cut tensor's
  * gradients belongs to its consumers' side, so exactly one gradient crosses a cut backwards.
  * Ownership: the arena's.
@@ -79,6 +81,10 @@ struct graph {
     /* of activations, their gradients and parameters; a parameter's gradient is dtype_master of it */
     enum dtype dtype;
     int64_t microbatch, sequence_length;
+    /* of one of so many cards that share every operator, and the positions of what is whole on each (core/model); 0 and 1:
+     * one card */
+    int32_t cards;
+    bool sequence_parallel;
     int32_t n_tensors, n_ops, n_forward; /* ops[0 … n_forward-1] are the forward ones */
     struct tensor *tensors;
     struct graph_op *ops;

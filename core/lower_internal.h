@@ -28,6 +28,25 @@ struct unit { /* one use of one parameter: what replicas sum. Sorted by layer, p
     int32_t gradient, parameter, use, layer; /* tensors; layer of the use */
 };
 
+/* A training graph and what is asked of it again and again. One for each way in which stages of the plan compute
+ * (lower.h): tensors and operators are numbered anew in each, units and layers are not. */
+struct lower_view {
+    const struct graph *g;
+    struct unit *units;    /* (n_units) */
+    int32_t *unit_of;      /* (n_tensors): unit of a parameter gradient, else -1 */
+    int32_t *use_unit;     /* (n_tensors, 2): units of a parameter's uses, -1 */
+    int32_t *gradient_cut; /* (n_layers): gradient that crosses back after layer k, -1 none */
+};
+
+/* What a stage exchanges with one stage before or behind it: the activation one way, its gradient the other. */
+struct port {
+    int64_t first, n;             /* sequences of the stage's own that the messages have */
+    int32_t link;                 /* that the compute stream waits for; -1 */
+    int32_t activation, gradient; /* channels; gradient: -1 where none crosses */
+    /* that hold the messages: the tensors' own slots where n is all of the stage's sequences */
+    int32_t activation_slot, gradient_slot;
+};
+
 struct group_plan {                /* beside the program's group of the same index */
     int32_t first_unit, last_unit; /* inclusive; of a tied exchange: the parameter's two */
     bool bucketed;                 /* launched as soon as complete, else after the last operator */
@@ -37,8 +56,12 @@ struct group_plan {                /* beside the program's group of the same ind
 struct stage_build {
     struct program_stage *s;
     const struct plan_stage *plan;
-    int32_t index, replica, stage; /* in the program; in the plan */
-    int32_t chunk;                 /* of its device */
+    int32_t index, replica, stage;     /* in the program; in the plan */
+    int32_t device;                    /* of the cluster */
+    int32_t chunk;                     /* of the device */
+    int32_t shard, n_shards;           /* the stage's devices; neighbours in the program */
+    int64_t first_sequence, sequences; /* of a microbatch */
+    const struct lower_view *v;
     bool split, ascending, apart; /* I and W; W in ascending order; gradients kept per microbatch */
     int32_t in_flight;            /* forwards before the first backward */
 
@@ -49,10 +72,8 @@ struct stage_build {
     int64_t last_weight; /* position in the lane of the call that completes the step's gradients */
 
     int32_t activation_in, activation_out, gradient_in, gradient_out; /* tensors or -1 */
-    /* that the compute stream waits for, to the stages before and behind; -1 */
-    int32_t link_before, link_behind;
-    int32_t channel_activation_in, channel_activation_out, channel_gradient_in,
-        channel_gradient_out;
+    int32_t n_before, n_behind;
+    struct port *before, *behind; /* ascending by sequences, without gaps */
 
     size_t slot_capacity, ring_capacity, op_capacity;
     size_t ring_group_capacity;
@@ -69,6 +90,7 @@ struct stage_build {
 struct lane_build {
     int32_t device;            /* of the cluster */
     int32_t replica, n_stages; /* n_stages: chunks */
+    int32_t turn;              /* which of the plan's lanes (plan_lanes) it takes its calls from */
     int32_t *stages;           /* (n_stages) in the program, ascending */
     int64_t n_calls;
     struct schedule_op *calls; /* (n_calls) */
@@ -77,21 +99,20 @@ struct lane_build {
 struct lowering {
     struct arena *a;
     const struct plan *plan;
-    const struct graph *g;
     const struct lower_options *o;
+    int32_t n_views, n_layers;
+    struct lower_view *views;
     struct program *p;
     struct stage_build *stages; /* (p->n_stages) */
     struct lane_build *lanes;   /* (p->n_devices) */
-    int32_t *stage_of_layer;    /* (n_replicas, n_layers), index into stages */
+    /* (n_replicas, n_layers), index into stages; of several devices the first */
+    int32_t *stage_of_layer;
     int32_t n_units;
-    struct unit *units;
-    int32_t *unit_of;  /* (n_tensors): unit of a parameter gradient, else -1 */
-    int32_t *use_unit; /* (n_tensors, 2): units of a parameter's uses, -1 */
     struct group_plan *group_plans;
     struct lower_routes *routes;
-    int32_t *gradient_cut; /* (n_layers): gradient that crosses back after layer k, -1 none */
 
     /* Of the stage at hand, reset by lower_slots. (n_tensors) each. */
+    const struct lower_view *v;
     int32_t *slot_forward, *slot_back; /* slot of the tensor as F and as the backward know it */
     uint8_t *uses_forward, *uses_back; /* bits 1 << part: who reads it */
     int32_t *apart_slot, *sum_slot;    /* (n_units): per-microbatch gradient, GRADIENT slot; -1 */
@@ -107,6 +128,18 @@ static inline bool lower_owns(const struct stage_build *b, int32_t layer)
 {
     return layer >= b->plan->first_layer && layer <= b->plan->last_layer;
 }
+/* Whether a message is all that the stage has of the tensor. */
+static inline bool lower_whole(const struct stage_build *b, const struct port *x)
+{
+    return x->n == b->sequences;
+}
+/* The one channel that takes or brings the whole tensor, -1 where it goes in pieces or nowhere. */
+static inline int32_t lower_channel(const struct stage_build *b, const struct port *x, int32_t n,
+                                    bool gradient)
+{
+    if (n != 1 || !lower_whole(b, x)) return -1;
+    return gradient ? x->gradient : x->activation;
+}
 static inline char part_letter(const struct stage_build *b, enum part p)
 {
     return p == PART_FORWARD ? 'F' : !b->split ? 'B' : p == PART_BACK ? 'I' : 'W';
@@ -118,6 +151,14 @@ static inline enum part op_part(const struct stage_build *b, const struct graph_
            : b->split && op->phase == PHASE_W ? PART_WEIGHT
                                               : PART_BACK;
 }
+/* lower_stages.c: stages, lanes and the stages' graphs, from the set where it has them. */
+MUST_CHECK enum status lower_stages(struct lowering *l, const struct lower_graphs *s,
+                                    struct error *err);
+
+/* lower_channels.c: the channels between stages, and their slots once both ends' stand. */
+MUST_CHECK enum status lower_channels(struct lowering *l, struct error *err);
+void lower_join_channels(struct lowering *l, const struct stage_build *b);
+
 /* lower_links.c: the cluster's links; then the link that carries from one stage's device to another's, or the route,
  * which is added where it is new. ERR_INPUT naming both devices where neither is. */
 void lower_links(struct lowering *l);
@@ -130,8 +171,10 @@ MUST_CHECK enum status lower_orders(struct lowering *l, struct error *err);
 void lower_ring_counts(struct lowering *l, struct stage_build *b);
 void lower_share_orders(struct lowering *l);
 
-/* lower_groups.c */
+/* lower_units.c */
 MUST_CHECK enum status lower_units(struct lowering *l, struct error *err);
+
+/* lower_groups.c */
 MUST_CHECK enum status lower_groups(struct lowering *l, struct error *err);
 void lower_launches(struct lowering *l); /* once groups and orders stand */
 /* Is this exchange between two chunks of one device awaited in an update before that of b? */

@@ -126,7 +126,7 @@ enum status lower_link(struct lowering *l, const struct stage_build *from,
                        struct error *err)
 {
     const struct cluster *c = &l->plan->cluster;
-    int32_t a = from->plan->device, b = to->plan->device;
+    int32_t a = from->device, b = to->device;
     *link = cluster_link(c, a, b, direction);
     if (*link >= 0) return OK;
     *direction = a > b;

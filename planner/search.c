@@ -214,7 +214,7 @@ static enum status score_baselines(struct search *q, struct search_result *out, 
             TRY(scorer_fit(q->scorer, q->s, &p, &iteration_ns, err));
             if (iteration_ns == INT64_MAX) {
                 struct program program;
-                st = lower_plan_graph(q->lists, &p, q->s->graph, q->lower, &program, &why);
+                st = lower_plan_graphs(q->lists, &p, &q->s->graphs, q->lower, &program, &why);
             }
         }
         if (iteration_ns < b->iteration_ns) {

@@ -48,6 +48,7 @@ struct sizes {
 struct stage_table {
     struct arena *arena;
     const struct graph *g;
+    const struct lower_graphs *graphs; /* NULL: g alone */
     struct cost *cost;
     const struct optimizer *optimizer;
     bool flat;
@@ -416,6 +417,11 @@ struct stage_table *stage_table_new(struct arena *a, const struct graph *g, stru
     return table_for(a, g, k, o, 1);
 }
 
+void stage_table_graphs(struct stage_table *t, const struct lower_graphs *graphs)
+{
+    t->graphs = graphs;
+}
+
 void stage_table_fused(struct stage_table *t, const enum op_kind *fused, int32_t n)
 {
     enum op_kind flat = t->optimizer->kind == OPTIMIZER_ADAMW ? OP_flat_adamw : OP_flat_sgd;
@@ -431,6 +437,16 @@ static const struct sizes *sizes_of(struct stage_table *t, int32_t first, int32_
     return s;
 }
 
+/* The graph of which one card of the type computes its share; NULL where there is none. */
+static const struct graph *graph_for(const struct stage_table *t, const struct device_type *d)
+{
+    int32_t cards = d->tensor_parallel > 1 ? d->tensor_parallel : 1;
+    bool positions = cards > 1 && d->sequence_parallel;
+    if ((t->g->cards > 1 ? t->g->cards : 1) == cards && t->g->sequence_parallel == positions)
+        return t->g;
+    return t->graphs ? lower_graphs_find(t->graphs, cards, positions, t->g->microbatch) : NULL;
+}
+
 enum status sim_stage(struct stage_table *t, int32_t first_layer, int32_t last_layer, int32_t type,
                       struct stage_cost *out, struct error *err)
 {
@@ -444,9 +460,14 @@ enum status sim_stage(struct stage_table *t, int32_t first_layer, int32_t last_l
     /* A graph of measured layers is whole; any other is one card's share already (core/model). */
     bool whole = t->g->n_ops && op_is_measured(t->g->ops[0].kind);
     int32_t cards = whole && d->tensor_parallel > 1 ? d->tensor_parallel : 1;
-    if (cards != t->cards) {
-        if (!t->other[type])
-            t->other[type] = table_for(t->arena, t->g, t->cost, t->optimizer, cards);
+    const struct graph *g = whole ? t->g : graph_for(t, d);
+    if (!g)
+        return error_set(err, ERR_INPUT,
+                         "device type %s: there is no graph of %" PRId32
+                         " cards that share every operator",
+                         d->name, d->tensor_parallel > 1 ? d->tensor_parallel : 1);
+    if (cards != t->cards || g != t->g) {
+        if (!t->other[type]) t->other[type] = table_for(t->arena, g, t->cost, t->optimizer, cards);
         t->other[type]->flat = t->flat;
         return sim_stage(t->other[type], first_layer, last_layer, type, out, err);
     }

@@ -18,33 +18,32 @@ static const struct stage_cost *stage_of(const struct harp_team *t, int32_t devi
     return &t->stage[((int64_t)type * t->n_layers + first) * t->n_layers + last];
 }
 
-/* The stages of one type: its cards' share of the training graph, priced. */
-static enum status price_type(struct arena *a, struct harp_team *t, int32_t type,
-                              const struct lower_options *lower, struct error *err)
+/* Each type's share of the training graph, priced. */
+static enum status price_stages(struct arena *a, struct harp_team *t, struct error *err)
 {
-    struct job job = t->job;
-    struct graph *g;
-    job.model.tensor_parallel = t->cluster.types[type].tensor_parallel;
-    job.model.sequence_parallel = t->cluster.types[type].sequence_parallel;
-    TRY(lower_training_graph(a, &job, job.microbatch_sizes[0], lower, &g, err));
+    struct lower_options lower = {0};
+    struct lower_graphs graphs = {0};
+    TRY(team_fused(a, &t->cluster, &lower, err));
+    TRY(lower_graphs_make(a, &t->job, &t->cluster, t->job.microbatch_sizes[0], &lower, &graphs,
+                          err));
+    const struct graph *g = graphs.graphs[0];
     size_t n = (size_t)g->n_layers;
-    if (!t->stage) {
-        t->n_layers = g->n_layers;
-        t->stage = ARENA_ARRAY(a, struct stage_cost, (size_t)t->cluster.n_types * n * n);
-        t->cut_bytes = ARENA_ARRAY(a, int64_t, n);
+    t->n_layers = g->n_layers;
+    t->stage = ARENA_ARRAY(a, struct stage_cost, (size_t)t->cluster.n_types * n * n);
+    t->cut_bytes = ARENA_ARRAY(a, int64_t, n);
+    for (int32_t k = 0; k + 1 < g->n_layers; k++) {
+        const struct tensor *cut = &g->tensors[g->cut[k]];
+        t->cut_bytes[k] = shape_elements(&cut->shape) * dtype_bytes(cut->dtype);
     }
-    if (g->n_layers != t->n_layers)
-        return error_set(err, ERR_INPUT, "device type %s cuts the model into %d layers, %s into %d",
-                         t->cluster.types[type].name, (int)g->n_layers, t->cluster.types[0].name,
-                         (int)t->n_layers);
-    for (int32_t k = 0; k + 1 < g->n_layers; k++)
-        t->cut_bytes[k] = graph_tensor_bytes(&g->tensors[g->cut[k]]);
-    struct stage_table *table = stage_table_new(a, g, t->cost, &job.optimizer);
-    stage_table_fused(table, lower->fused, lower->n_fused);
-    for (int32_t first = 0; first < g->n_layers; first++)
-        for (int32_t last = first; last < g->n_layers; last++)
-            TRY(sim_stage(table, first, last, type,
-                          &t->stage[((size_t)type * n + (size_t)first) * n + (size_t)last], err));
+    struct stage_table *table = stage_table_new(a, g, t->cost, &t->job.optimizer);
+    stage_table_graphs(table, &graphs);
+    stage_table_fused(table, lower.fused, lower.n_fused);
+    for (int32_t type = 0; type < t->cluster.n_types; type++)
+        for (int32_t first = 0; first < g->n_layers; first++)
+            for (int32_t last = first; last < g->n_layers; last++)
+                TRY(sim_stage(table, first, last, type,
+                              &t->stage[((size_t)type * n + (size_t)first) * n + (size_t)last],
+                              err));
     return OK;
 }
 
@@ -52,7 +51,6 @@ enum status harp_team_read(struct arena *a, const char *job, const char *cluster
                            struct harp_team *out, struct error *err)
 {
     struct harp_team *t = out;
-    struct lower_options lower = {0};
     *t = (struct harp_team){0};
     TRY(job_read(a, job, &t->job, err));
     TRY(cluster_read(a, cluster, &t->cluster, err));
@@ -65,13 +63,11 @@ enum status harp_team_read(struct arena *a, const char *job, const char *cluster
         return error_set(err, ERR_INPUT, "%s: %d devices, expected at most %d", cluster,
                          (int)t->cluster.n_devices, HARP_STAGES_MOST);
     TRY(profile_prior(a, &t->cluster, &t->profile, err));
-    TRY(team_fused(a, &t->cluster, &lower, err));
+    team_share(&t->cluster, &t->job.model);
     t->profile.pace = pace;
     t->cost = cost_new(a, &t->profile, &t->cluster);
     t->microbatches = (int32_t)(t->job.global_batch / t->job.microbatch_sizes[0]);
-    for (int32_t type = 0; type < t->cluster.n_types; type++)
-        TRY(price_type(a, t, type, &lower, err));
-    return OK;
+    return price_stages(a, t, err);
 }
 
 /* --- time --- */

@@ -37,7 +37,6 @@ struct harp_team {
     int32_t n_layers, microbatches;
     struct stage_cost *stage; /* (n_types, n_layers, n_layers): [type][first][last], row-major */
     int64_t *cut_bytes;       /* (n_layers - 1) of a microbatch, whole */
-    int64_t unpaced_ns;       /* forward of all layers on the first type at pace 1, for tests of scale */
 };
 /* ERR_INPUT: what the readers say; no microbatch size or several; more than HARP_STAGES_MOST devices. */
 MUST_CHECK enum status harp_team_read(struct arena *a, const char *job, const char *cluster,
