@@ -11,39 +11,42 @@
 
 /* --- costs --- */
 
-static const struct stage_cost *stage_of(const struct harp_team *t, int32_t device, int32_t first,
-                                         int32_t last)
+static struct stage_cost *stage_of(const struct harp_team *t, int32_t node, int32_t first,
+                                   int32_t last)
 {
-    int32_t type = t->cluster.devices[device].type;
-    return &t->stage[((int64_t)type * t->n_layers + first) * t->n_layers + last];
+    return &t->stage[((int64_t)node * t->n_layers + first) * t->n_layers + last];
 }
 
-/* Each type's share of the training graph, priced. */
-static enum status price_stages(struct arena *a, struct harp_team *t, struct error *err)
+/* One card's stages of a node: the training graph of its sequences, priced. */
+static enum status price_node(struct arena *a, struct harp_team *t, int32_t node,
+                              const struct lower_options *lower, struct error *err)
 {
-    struct lower_options lower = {0};
-    struct lower_graphs graphs = {0};
-    TRY(team_fused(a, &t->cluster, &lower, err));
-    TRY(lower_graphs_make(a, &t->job, &t->cluster, t->job.microbatch_sizes[0], &lower, &graphs,
-                          err));
-    const struct graph *g = graphs.graphs[0];
-    size_t n = (size_t)g->n_layers;
-    t->n_layers = g->n_layers;
-    t->stage = ARENA_ARRAY(a, struct stage_cost, (size_t)t->cluster.n_types * n * n);
-    t->cut_bytes = ARENA_ARRAY(a, int64_t, n);
+    const struct node_spec *at = &t->cluster.nodes[node];
+    const struct device *card = &t->cluster.devices[at->first_device];
+    int64_t sequences = t->job.microbatch_sizes[0] / at->n_devices;
+    struct graph *g;
+    for (int32_t i = 1; i < at->n_devices; i++)
+        if (card[i].type != card->type)
+            return error_set(err, ERR_INPUT, "node %s: expected cards of one type", at->name);
+    if (sequences * at->n_devices != t->job.microbatch_sizes[0])
+        return error_set(err, ERR_INPUT, "node %s: %d cards do not divide a microbatch of %d",
+                         at->name, (int)at->n_devices, (int)t->job.microbatch_sizes[0]);
+    TRY(lower_training_graph(a, &t->job, sequences, lower, &g, err));
+    if (!t->stage) {
+        size_t n = (size_t)g->n_layers;
+        t->n_layers = g->n_layers;
+        t->stage = ARENA_ARRAY(a, struct stage_cost, (size_t)t->cluster.n_nodes * n * n);
+        t->cut_bytes = ARENA_ARRAY(a, int64_t, n);
+    }
     for (int32_t k = 0; k + 1 < g->n_layers; k++) {
         const struct tensor *cut = &g->tensors[g->cut[k]];
-        t->cut_bytes[k] = shape_elements(&cut->shape) * dtype_bytes(cut->dtype);
+        t->cut_bytes[k] = shape_elements(&cut->shape) * dtype_bytes(cut->dtype) * at->n_devices;
     }
     struct stage_table *table = stage_table_new(a, g, t->cost, &t->job.optimizer);
-    stage_table_graphs(table, &graphs);
-    stage_table_fused(table, lower.fused, lower.n_fused);
-    for (int32_t type = 0; type < t->cluster.n_types; type++)
-        for (int32_t first = 0; first < g->n_layers; first++)
-            for (int32_t last = first; last < g->n_layers; last++)
-                TRY(sim_stage(table, first, last, type,
-                              &t->stage[((size_t)type * n + (size_t)first) * n + (size_t)last],
-                              err));
+    stage_table_fused(table, lower->fused, lower->n_fused);
+    for (int32_t first = 0; first < g->n_layers; first++)
+        for (int32_t last = first; last < g->n_layers; last++)
+            TRY(sim_stage(table, first, last, card->type, stage_of(t, node, first, last), err));
     return OK;
 }
 
@@ -51,6 +54,7 @@ enum status harp_team_read(struct arena *a, const char *job, const char *cluster
                            struct harp_team *out, struct error *err)
 {
     struct harp_team *t = out;
+    struct lower_options lower = {0};
     *t = (struct harp_team){0};
     TRY(job_read(a, job, &t->job, err));
     TRY(cluster_read(a, cluster, &t->cluster, err));
@@ -59,37 +63,63 @@ enum status harp_team_read(struct arena *a, const char *job, const char *cluster
     if (t->job.n_microbatches_sizes != 1 || t->job.global_batch / t->job.microbatch_sizes[0] > 4096)
         return error_set(err, ERR_INPUT, "%s: expected one microbatch size, at most 4096 of a step",
                          job);
-    if (t->cluster.n_devices > HARP_STAGES_MOST)
-        return error_set(err, ERR_INPUT, "%s: %d devices, expected at most %d", cluster,
-                         (int)t->cluster.n_devices, HARP_STAGES_MOST);
+    if (t->cluster.n_nodes > HARP_STAGES_MOST)
+        return error_set(err, ERR_INPUT, "%s: %d nodes, expected at most %d", cluster,
+                         (int)t->cluster.n_nodes, HARP_STAGES_MOST);
     TRY(profile_prior(a, &t->cluster, &t->profile, err));
-    team_share(&t->cluster, &t->job.model);
+    TRY(team_fused(a, &t->cluster, &lower, err));
     t->profile.pace = pace;
     t->cost = cost_new(a, &t->profile, &t->cluster);
     t->microbatches = (int32_t)(t->job.global_batch / t->job.microbatch_sizes[0]);
-    return price_stages(a, t, err);
+    for (int32_t node = 0; node < t->cluster.n_nodes; node++)
+        TRY(price_node(a, t, node, &lower, err));
+    return OK;
 }
 
 /* --- time --- */
 
-static enum status way(const struct harp_team *t, int32_t from, int32_t to, int32_t cut,
-                       struct pipeline_link *out, struct error *err)
+/* The link of two cards; of one card and itself: none. */
+static enum status find_link(const struct harp_team *t, int32_t from, int32_t to,
+                             struct cost_link *out, struct error *err)
 {
     int32_t direction, link = cluster_link(&t->cluster, from, to, &direction);
-    struct cost_link l;
     if (link < 0)
         return error_set(err, ERR_INPUT, "no link from %s to %s", t->cluster.devices[from].name,
                          t->cluster.devices[to].name);
-    TRY(cost_link(t->cost, link, &l, err));
+    return cost_link(t->cost, link, out, err);
+}
+
+/* All cards' sequences go over the one link between the nodes. */
+static enum status way(const struct harp_team *t, int32_t from, int32_t to, int32_t cut,
+                       struct pipeline_link *out, struct error *err)
+{
+    const struct node_spec *nodes = t->cluster.nodes;
+    struct cost_link l;
+    TRY(find_link(t, nodes[from].first_device, nodes[to].first_device, &l, err));
     int64_t ns = cost_occupancy_ns(&l, t->cut_bytes[cut]);
     *out = (struct pipeline_link){{ns, ns}, {l.latency_ns, l.latency_ns}};
+    return OK;
+}
+
+/* A ring over the cards of a node whose one link carries all its messages: 2 (n - 1) times the gradients (Patarasuk and
+ * Yuan 2009). */
+static enum status sum_ns(const struct harp_team *t, int32_t node, int64_t bytes, int64_t *out,
+                          struct error *err)
+{
+    const struct node_spec *at = &t->cluster.nodes[node];
+    struct cost_link l;
+    *out = 0;
+    if (at->n_devices == 1) return OK;
+    TRY(find_link(t, at->first_device, at->first_device + 1, &l, err));
+    *out = cost_occupancy_ns(&l, bytes * 2 * (at->n_devices - 1)) +
+           l.latency_ns * 2 * (at->n_devices - 1);
     return OK;
 }
 
 struct priced {
     struct pipeline_stage stages[HARP_STAGES_MOST];
     struct pipeline_link links[HARP_STAGES_MOST];
-    int64_t update_ns;
+    int64_t update_ns; /* the longest sum and update */
 };
 
 static enum status price(const struct harp_team *t, const struct harp_pipeline *p,
@@ -97,14 +127,17 @@ static enum status price(const struct harp_team *t, const struct harp_pipeline *
 {
     out->update_ns = 0;
     for (int32_t s = 0, first = 0; s < p->n; s++) {
-        const struct stage_cost *c = stage_of(t, p->device[s], first, p->last[s]);
+        const struct stage_cost *c = stage_of(t, p->node[s], first, p->last[s]);
+        int64_t ns;
         out->stages[s] = (struct pipeline_stage){
             .forward_ns = c->forward_ns,
             .fused_ns = c->recompute_ns + c->input_ns + c->weight_ns};
-        if (c->update_ns > out->update_ns) out->update_ns = c->update_ns;
+        TRY(sum_ns(t, p->node[s], c->gradient_bytes, &ns, err));
+        ns += c->update_ns;
+        if (ns > out->update_ns) out->update_ns = ns;
         first = p->last[s] + 1;
         if (s + 1 < p->n)
-            TRY(way(t, p->device[s], p->device[s + 1], p->last[s], &out->links[s], err));
+            TRY(way(t, p->node[s], p->node[s + 1], p->last[s], &out->links[s], err));
     }
     return OK;
 }
@@ -228,7 +261,7 @@ static enum status try_pipeline(struct walk *w, struct harp_pipeline *p)
     return OK;
 }
 
-/* Every last layer of stage s, then of those behind it; the devices are chosen. */
+/* Every last layer of stage s, then of those behind it; the nodes are chosen. */
 static enum status split(struct walk *w, struct harp_pipeline *p, int32_t s)
 {
     int32_t first = s ? p->last[s - 1] + 1 : 0, n = w->t->n_layers;
@@ -246,11 +279,11 @@ static enum status split(struct walk *w, struct harp_pipeline *p, int32_t s)
 
 static enum status choose(struct walk *w, struct harp_pipeline *p, uint32_t used)
 {
-    int32_t n = w->t->cluster.n_devices;
+    int32_t n = w->t->cluster.n_nodes;
     if (p->n && (w->c->any_order || p->n == n)) TRY(split(w, p, 0));
     for (int32_t d = 0; d < n; d++) {
         if ((used >> d & 1) || (!w->c->any_order && d != p->n)) continue;
-        p->device[p->n++] = d;
+        p->node[p->n++] = d;
         TRY(choose(w, p, used | 1u << d));
         p->n--;
     }
@@ -267,7 +300,23 @@ enum status harp_search(struct arena *a, const struct harp_team *t, const struct
     TRY(choose(&w, &p, 0));
     out->cpu_s = (double)(clock() - begin) / CLOCKS_PER_SEC;
     if (out->best.iteration_ns < INT64_MAX) return OK;
-    return error_set(err, ERR_INFEASIBLE, "no pipeline: devices without links");
+    return error_set(err, ERR_INFEASIBLE, "no pipeline: nodes without links");
+}
+
+static void on_cards(struct arena *a, const struct harp_team *t, int32_t node,
+                     struct plan_stage *out)
+{
+    const struct node_spec *at = &t->cluster.nodes[node];
+    size_t n = (size_t)at->n_devices;
+    int32_t *devices = ARENA_ARRAY(a, int32_t, n);
+    int64_t *sequences = ARENA_ARRAY(a, int64_t, n);
+    out->device = at->first_device;
+    if (n == 1) return;
+    for (int32_t i = 0; i < at->n_devices; i++) {
+        devices[i] = at->first_device + i;
+        sequences[i] = t->job.microbatch_sizes[0] / at->n_devices;
+    }
+    out->n_shards = at->n_devices, out->devices = devices, out->sequences = sequences;
 }
 
 void harp_plan(struct arena *a, const struct harp_team *t, const struct harp_pipeline *p,
@@ -283,11 +332,13 @@ void harp_plan(struct arena *a, const struct harp_team *t, const struct harp_pip
     out->replicas = ARENA_ARRAY(a, struct plan_replica, 1);
     out->replicas[0] = (struct plan_replica){.microbatches = t->microbatches, .n_stages = p->n};
     out->replicas[0].stages = ARENA_ARRAY(a, struct plan_stage, (size_t)p->n);
-    for (int32_t s = 0; s < p->n; s++)
-        out->replicas[0].stages[s] = (struct plan_stage){.first_layer = s ? p->last[s - 1] + 1 : 0,
-                                                         .last_layer = p->last[s],
-                                                         .device = p->device[s],
-                                                         .warmup = p->warmup[s],
-                                                         .recompute = RECOMPUTE_BLOCKS,
-                                                         .receive_ahead = 2};
+    for (int32_t s = 0; s < p->n; s++) {
+        struct plan_stage *stage = &out->replicas[0].stages[s];
+        *stage = (struct plan_stage){.first_layer = s ? p->last[s - 1] + 1 : 0,
+                                     .last_layer = p->last[s],
+                                     .warmup = p->warmup[s],
+                                     .recompute = RECOMPUTE_BLOCKS,
+                                     .receive_ahead = 2};
+        on_cards(a, t, p->node[s], stage);
+    }
 }

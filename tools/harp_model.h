@@ -1,14 +1,16 @@
 /* tools/harp_model.h - a pipeline on few devices, searched to the end by sim/static: what HARP's cases are made of.
  *
- * HARP (arXiv 2509.24859) cuts a model between any two sub-layers and gives each sub-cluster a contiguous part. Here a device
- * is a sub-cluster: `tensor_parallel: 8` is a stage on eight cards that share every operator, which is how its authors'
- * system lays a stage on the cards of one node (batch-sharding 16 sequences over 8 cards would compute the same, keep eight
- * copies of the weights and add a sum of gradients; the peaks they report are those of shared weights).
+ * HARP (arXiv 2509.24859) cuts a model between any two sub-layers and gives each sub-cluster a contiguous part. Here a
+ * sub-cluster is a node of the cluster file, and its cards split the sequences of every microbatch evenly; they all hold
+ * the stage's parameters and sum its gradients once a step. That is how its authors' system lays a stage on equal cards where
+ * memory allows; it also divides the optimizer's state among them, which we do not: our peaks are higher by that. (Tried
+ * first: cards that share every operator, `tensor_parallel`. Their peaks come out within 13 %, but six sums of 84 MB a
+ * block over their NVLink make the stage of eight cards 40 % slower than measured.)
  * Costs are sim/stage's and the links'; every stage computes its forward again in the backward, as theirs do; a schedule is
- * timed exactly by sim/static, and the longest update is added. So one pipeline is some microseconds, and all of them can be
- * asked: the ablations need to know what the best of a class is, not what a search found in it. Chosen plans go the way of
- * every plan besides (harp_plan, lowering, sim).
- * Discarded: memory as a constraint of the class. The cases have twice what they need; lowering has the last word.
+ * timed exactly by sim/static, and the longest sum and update are added. So one pipeline is some microseconds, and all of them
+ * can be asked: the ablations need to know what the best of a class is, not what a search found in it. Chosen plans go the
+ * way of every plan besides (harp_plan, lowering, sim).
+ * Discarded: memory as a constraint of the class. The cases have more than they need; lowering has the last word.
  */
 #ifndef TOOLS_HARP_MODEL_H
 #define TOOLS_HARP_MODEL_H
@@ -35,16 +37,17 @@ struct harp_team {
     struct profile profile; /* the prior; pace is the constant of calibration */
     struct cost *cost;
     int32_t n_layers, microbatches;
-    struct stage_cost *stage; /* (n_types, n_layers, n_layers): [type][first][last], row-major */
+    struct stage_cost *stage; /* (n_nodes, n_layers, n_layers): [node][first][last] of a card, row-major */
     int64_t *cut_bytes;       /* (n_layers - 1) of a microbatch, whole */
 };
-/* ERR_INPUT: what the readers say; no microbatch size or several; more than HARP_STAGES_MOST devices. */
+/* ERR_INPUT: what the readers say; no microbatch size or several; more than HARP_STAGES_MOST nodes; a node of several types, or
+ * with more cards than divide a microbatch. */
 MUST_CHECK enum status harp_team_read(struct arena *a, const char *job, const char *cluster,
                                       double pace, struct harp_team *out, struct error *err);
 
 struct harp_pipeline {
     int32_t n;
-    int32_t device[HARP_STAGES_MOST], last[HARP_STAGES_MOST]; /* last layer of each stage */
+    int32_t node[HARP_STAGES_MOST], last[HARP_STAGES_MOST]; /* last layer of each stage */
     int32_t warmup[HARP_STAGES_MOST];                         /* forwards in flight */
     int64_t iteration_ns;
 };
@@ -57,7 +60,7 @@ MUST_CHECK enum status harp_time(struct arena *a, const struct harp_team *t,
 struct harp_class {
     enum schedule_kind rule;
     int32_t coarse;   /* cut points only between so many groups of equally many layers; 0: all cut points */
-    bool any_order;   /* devices in any order, some left out; else all of them in the cluster's */
+    bool any_order;   /* nodes in any order, some left out; else all of them in the cluster's */
     bool exhaustive;  /* nothing is pruned */
 };
 struct harp_result {
