@@ -90,7 +90,12 @@ static enum status at_pace(struct arena *a, const struct csv *c, int32_t row, do
                            struct harp_case *x, struct error *err)
 {
     bool own_warmup;
-    TRY(harp_team_read(a, x->job, x->cluster, pace, &x->team, err));
+    const char *shared = csv_text(c, row, "shared");
+    enum harp_sharing how = strcmp(shared, "operators") ? HARP_SEQUENCES : HARP_OPERATORS;
+    if (how == HARP_SEQUENCES && strcmp(shared, "sequences") != 0)
+        return error_set(err, ERR_INPUT, "%s:%d: shared: '%.60s': expected operators or sequences",
+                         c->file, (int)c->line[row], shared);
+    TRY(harp_team_read(a, x->job, x->cluster, how, pace, &x->team, err));
     TRY(read_published(a, c, row, x, &own_warmup, err));
     TRY(harp_time(a, &x->team, SCHEDULE_H1F1B_PUBLISHED, own_warmup, &x->published, err));
     return simulate(a, x, err);

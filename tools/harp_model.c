@@ -1,6 +1,7 @@
 #include "tools/harp_model.h"
 
 #include "core/arena.h"
+#include "core/cluster_group.h"
 #include "core/gradient.h"
 #include "core/lower.h"
 #include "profiles/team.h"
@@ -24,14 +25,16 @@ static enum status price_node(struct arena *a, struct harp_team *t, int32_t node
     const struct node_spec *at = &t->cluster.nodes[node];
     const struct device *card = &t->cluster.devices[at->first_device];
     int64_t sequences = t->job.microbatch_sizes[0] / at->n_devices;
+    struct job job = t->job;
     struct graph *g;
+    job.model.tensor_parallel = t->cluster.types[card->type].tensor_parallel;
     for (int32_t i = 1; i < at->n_devices; i++)
         if (card[i].type != card->type)
             return error_set(err, ERR_INPUT, "node %s: expected cards of one type", at->name);
     if (sequences * at->n_devices != t->job.microbatch_sizes[0])
         return error_set(err, ERR_INPUT, "node %s: %d cards do not divide a microbatch of %d",
                          at->name, (int)at->n_devices, (int)t->job.microbatch_sizes[0]);
-    TRY(lower_training_graph(a, &t->job, sequences, lower, &g, err));
+    TRY(lower_training_graph(a, &job, sequences, lower, &g, err));
     if (!t->stage) {
         size_t n = (size_t)g->n_layers;
         t->n_layers = g->n_layers;
@@ -50,22 +53,39 @@ static enum status price_node(struct arena *a, struct harp_team *t, int32_t node
     return OK;
 }
 
-enum status harp_team_read(struct arena *a, const char *job, const char *cluster, double pace,
-                           struct harp_team *out, struct error *err)
+/* Every node with several cards becomes one device. */
+static enum status group_nodes(struct arena *a, struct harp_team *t, struct error *err)
+{
+    struct cluster_group groups[HARP_STAGES_MOST];
+    int32_t n = 0;
+    for (int32_t i = 0; i < t->cards.n_nodes; i++) {
+        const struct node_spec *at = &t->cards.nodes[i];
+        int32_t *devices = ARENA_ARRAY(a, int32_t, (size_t)at->n_devices);
+        for (int32_t k = 0; k < at->n_devices; k++) devices[k] = at->first_device + k;
+        if (at->n_devices > 1) groups[n++] = (struct cluster_group){at->n_devices, devices, false};
+    }
+    return cluster_group(a, &t->cards, groups, n, &t->cluster, NULL, err);
+}
+
+enum status harp_team_read(struct arena *a, const char *job, const char *cluster,
+                           enum harp_sharing sharing, double pace, struct harp_team *out,
+                           struct error *err)
 {
     struct harp_team *t = out;
     struct lower_options lower = {0};
-    *t = (struct harp_team){0};
+    *t = (struct harp_team){.sharing = sharing};
     TRY(job_read(a, job, &t->job, err));
-    TRY(cluster_read(a, cluster, &t->cluster, err));
-    TRY(team_complete(&t->cluster, err));
-    TRY(team_precision(&t->cluster, t->job.precision, err));
+    TRY(cluster_read(a, cluster, &t->cards, err));
+    TRY(team_complete(&t->cards, err));
+    TRY(team_precision(&t->cards, t->job.precision, err));
     if (t->job.n_microbatches_sizes != 1 || t->job.global_batch / t->job.microbatch_sizes[0] > 4096)
         return error_set(err, ERR_INPUT, "%s: expected one microbatch size, at most 4096 of a step",
                          job);
-    if (t->cluster.n_nodes > HARP_STAGES_MOST)
+    if (t->cards.n_nodes > HARP_STAGES_MOST)
         return error_set(err, ERR_INPUT, "%s: %d nodes, expected at most %d", cluster,
-                         (int)t->cluster.n_nodes, HARP_STAGES_MOST);
+                         (int)t->cards.n_nodes, HARP_STAGES_MOST);
+    t->cluster = t->cards;
+    if (sharing == HARP_OPERATORS) TRY(group_nodes(a, t, err));
     TRY(profile_prior(a, &t->cluster, &t->profile, err));
     TRY(team_fused(a, &t->cluster, &lower, err));
     t->profile.pace = pace;
@@ -303,6 +323,7 @@ enum status harp_search(struct arena *a, const struct harp_team *t, const struct
     return error_set(err, ERR_INFEASIBLE, "no pipeline: nodes without links");
 }
 
+/* A grouped node has one device. */
 static void on_cards(struct arena *a, const struct harp_team *t, int32_t node,
                      struct plan_stage *out)
 {
@@ -341,4 +362,5 @@ void harp_plan(struct arena *a, const struct harp_team *t, const struct harp_pip
                                      .receive_ahead = 2};
         on_cards(a, t, p->node[s], stage);
     }
+    plan_share(out);
 }

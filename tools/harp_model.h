@@ -1,11 +1,9 @@
 /* tools/harp_model.h - a pipeline on few devices, searched to the end by sim/static: what HARP's cases are made of.
  *
  * HARP (arXiv 2509.24859) cuts a model between any two sub-layers and gives each sub-cluster a contiguous part. Here a
- * sub-cluster is a node of the cluster file, and its cards split the sequences of every microbatch evenly; they all hold
- * the stage's parameters and sum its gradients once a step. That is how its authors' system lays a stage on equal cards where
- * memory allows; it also divides the optimizer's state among them, which we do not: our peaks are higher by that. (Tried
- * first: cards that share every operator, `tensor_parallel`. Their peaks come out within 13 %, but six sums of 84 MB a
- * block over their NVLink make the stage of eight cards 40 % slower than measured.)
+ * sub-cluster is a node of the cluster file. Its cards share the stage in one of two ways, as the case says:
+ *   sequences  each takes an equal part of every microbatch, all hold the stage's parameters, gradients are summed once a step
+ *   operators  they share every operator (`tensor_parallel`), weights are divided, activations are summed six times a block
  * Costs are sim/stage's and the links'; every stage computes its forward again in the backward, as theirs do; a schedule is
  * timed exactly by sim/static, and the longest sum and update are added. So one pipeline is some microseconds, and all of them
  * can be asked: the ablations need to know what the best of a class is, not what a search found in it. Chosen plans go the
@@ -31,9 +29,12 @@ struct arena;
 
 enum { HARP_STAGES_MOST = 4 };
 
+enum harp_sharing { HARP_SEQUENCES, HARP_OPERATORS };
 struct harp_team {
     struct job job; /* one microbatch size */
-    struct cluster cluster;
+    enum harp_sharing sharing;
+    struct cluster cluster; /* OPERATORS: the cards of a node grouped to one device (core/cluster_group) */
+    struct cluster cards;   /* as in the file */
     struct profile profile; /* the prior; pace is the constant of calibration */
     struct cost *cost;
     int32_t n_layers, microbatches;
@@ -43,7 +44,8 @@ struct harp_team {
 /* ERR_INPUT: what the readers say; no microbatch size or several; more than HARP_STAGES_MOST nodes; a node of several types, or
  * with more cards than divide a microbatch. */
 MUST_CHECK enum status harp_team_read(struct arena *a, const char *job, const char *cluster,
-                                      double pace, struct harp_team *out, struct error *err);
+                                      enum harp_sharing sharing, double pace, struct harp_team *out,
+                                      struct error *err);
 
 struct harp_pipeline {
     int32_t n;

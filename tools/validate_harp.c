@@ -67,7 +67,7 @@ static enum status compute(struct arena *a, const char *folder, struct report *o
         TRY(harp_ablate(a, t, &out->n_ablations, &out->ablation[i], err));
         struct error why = {0};
         clock_t begin = clock();
-        enum status st = search_plans(a, &t->job, &t->cluster, &t->profile, &o, &out->found[i].r, &why);
+        enum status st = search_plans(a, &t->job, &t->cards, &t->profile, &o, &out->found[i].r, &why);
         if (st != OK && st != ERR_INFEASIBLE && st != ERR_INPUT)
             return error_set(err, st, "%s", why.text);
         if (st != OK) out->found[i].why = arena_strdup(a, why.text);
@@ -101,9 +101,10 @@ static void print_cases(struct arena *a, const struct harp_cases *c)
            c->pace, c->cases[0].name);
     for (int32_t i = 0; i < c->n; i++) {
         const struct harp_case *x = &c->cases[i];
-        printf("  %-12s measured %.3f s, simulated %.3f s (%+.1f %%%s): %s\n", x->name, x->measured_s,
+        printf("  %-12s measured %.3f s, simulated %.3f s (%+.1f %%%s): %s; cards share %s\n", x->name, x->measured_s,
                1e-9 * (double)x->iteration_ns, 100 * error_of(x), i ? "" : ", in sample",
-               layers_text(a, &x->team, &x->published));
+               layers_text(a, &x->team, &x->published),
+               x->team.sharing == HARP_OPERATORS ? "operators" : "sequences");
         printf("  %-12s best of its class %s: at most %d layers apart\n", "",
                layers_text(a, &x->team, &x->best.best), (int)x->apart);
         printf("  %-12s peak of a card, measured and simulated, GB:", "");
