@@ -15,7 +15,7 @@ static const double ZONE_FACTOR = 3;
 /* --- routes --- */
 
 struct device_route {
-    int64_t key; /* site · sites + site + 1; 0: empty */
+    int64_t key; /* of both sites and types; never 0 */
     bool linked;
     struct cost_link link;
 };
@@ -28,15 +28,17 @@ struct device_routes { /* open hash, never more than half full */
 };
 
 /* A message on several links goes at the pace of the slowest and arrives after all their latencies (sim/network.h). */
-static bool route_cost(struct device_routes *r, const struct route *way, struct cost_link *out)
+static bool route_cost(struct device_routes *r, const struct device_graph *g, int32_t from,
+                       int32_t to, const struct route *way, struct cost_link *out)
 {
     struct error unheard;
-    if (cost_link(r->cost, way->link[0], out, &unheard) != OK) return false;
+    const struct device *d = g->cluster->devices;
+    if (cost_link_of(r->cost, way->link[0], d[from].type, d[to].type, out, &unheard) != OK)
+        return false;
     for (int32_t i = 1; i < way->n_hops; i++) {
         struct cost_link hop;
         if (cost_link(r->cost, way->link[i], &hop, &unheard) != OK) return false;
-        if (hop.bandwidth_Bps < out->bandwidth_Bps)
-            out->bandwidth_Bps = hop.bandwidth_Bps, out->curve = hop.curve;
+        if (hop.bandwidth_Bps < out->bandwidth_Bps) out->bandwidth_Bps = hop.bandwidth_Bps;
         out->latency_ns += hop.latency_ns;
     }
     return true;
@@ -64,13 +66,16 @@ static void grow_routes(struct device_routes *r)
 const struct cost_link *device_graph_link(const struct device_graph *g, int32_t from, int32_t to)
 {
     struct device_routes *r = g->routes;
-    int32_t a = g->site_of[from], b = g->site_of[to];
     if (from == to) return NULL;
-    if (a > b) {
-        int32_t other = a, device = from;
-        a = b, b = other, from = to, to = device;
+    if (from > to) {
+        int32_t device = from;
+        from = to, to = device;
     }
-    int64_t key = (int64_t)a * g->n_sites + b + 1;
+    const struct cluster *c = g->cluster;
+    int64_t places = (int64_t)g->n_sites * c->n_types;
+    int64_t a = (int64_t)g->site_of[from] * c->n_types + c->devices[from].type,
+            b = (int64_t)g->site_of[to] * c->n_types + c->devices[to].type,
+            key = a * places + b + 1;
     struct device_route **e = find_route(r, key);
     if (!*e) {
         if (2 * ++r->n > r->capacity) {
@@ -80,8 +85,8 @@ const struct cost_link *device_graph_link(const struct device_graph *g, int32_t 
         struct route way;
         struct device_route *made = *e = ARENA_ARRAY(r->arena, struct device_route, 1);
         made->key = key;
-        made->linked =
-            topology_route(r->topology, from, to, &way) && route_cost(r, &way, &made->link);
+        made->linked = topology_route(r->topology, from, to, &way) &&
+                       route_cost(r, g, from, to, &way, &made->link);
     }
     return (*e)->linked ? &(*e)->link : NULL;
 }

@@ -1,7 +1,6 @@
 #include "planner/space.h"
 
 #include "core/arena.h"
-#include "core/gradient.h"
 #include "core/topology.h"
 
 /* i and j are interchangeable where exchanging them changes nothing the search can see: same type,
@@ -109,12 +108,25 @@ static void find_early(struct arena *a, struct space *s)
     }
 }
 
+/* What crosses after a layer between any two devices, at least: cards that share positions send a share each. */
+static int64_t least_bytes(const struct lower_graphs *graphs, int32_t layer)
+{
+    int64_t least = INT64_MAX;
+    for (int32_t i = 0; i < graphs->n; i++) {
+        const struct graph *g = graphs->graphs[i];
+        int64_t bytes = graph_cut_bytes(g, &g->cut[layer]);
+        least = bytes < least ? bytes : least;
+    }
+    return least;
+}
+
 /* Prices each type's operators, so that whatever the profile does not know is said here and a stage asked for later
  * cannot fail. */
 static enum status make_table(struct arena *a, struct space *s, const struct lower_options *lower,
                               struct error *err)
 {
     s->table = stage_table_new(a, s->graph, s->cost, &s->job->optimizer);
+    stage_table_graphs(s->table, &s->graphs);
     stage_table_fused(s->table, lower->fused, lower->n_fused);
     s->stage = ARENA_ARRAY(a, struct stage_cost *, (size_t)s->n_types * (size_t)s->n_layers);
     for (int32_t t = 0; t < s->n_types; t++) {
@@ -159,16 +171,11 @@ enum status space_make_on(struct arena *a, const struct job *j, const struct clu
                           .n_types = c->n_types,
                           .n_devices = c->n_devices,
                           .microbatches = (int32_t)(j->global_batch / microbatch)};
-    struct graph *forward = NULL;
-    TRY(lower_graph(a, j, microbatch, &forward, err));
-    out->graph = graph_fuse(forward, lower->fused, lower->n_fused);
-    TRY(gradient_build(out->graph, 1.0 / out->microbatches, err));
+    TRY(lower_graphs_make(a, j, c, microbatch, lower, &out->graphs, err));
+    out->graph = out->graphs.graphs[0];
     int32_t n = out->n_layers = out->graph->n_layers;
     out->cut_bytes = ARENA_ARRAY(a, int64_t, (size_t)n);
-    for (int32_t i = 0; i + 1 < n; i++) {
-        const struct tensor *t = &out->graph->tensors[out->graph->cut[i]];
-        out->cut_bytes[i] = shape_elements(&t->shape) * dtype_bytes(t->dtype);
-    }
+    for (int32_t i = 0; i + 1 < n; i++) out->cut_bytes[i] = least_bytes(&out->graphs, i);
     find_early(a, out);
     TRY(make_table(a, out, lower, err));
     if (!devices) TRY(device_graph_new(a, c, k, &out->devices, err));

@@ -1,27 +1,64 @@
-/* What a stage holds, counted as lowering lays it out (sim/stage.c says by which rules). */
+/* Sizes of ranges of layers, counted as lowering lays them out.
+ *
+ * Every tensor is rounded up to the 64 bytes that slots start at. What another layer of the range makes and this one
+ * reads crosses no stage, so ranges are not sums of layers: a tensor is kept if an input or weight gradient operator of
+ * the range reads it and the range makes it, receives it or loads it. All of that is sums over intervals of layers
+ * (sim/within.h) but for what is received, which is looked at once for each first layer.
+ */
 #include "sim/stage_internal.h"
+#include "sim/within.h"
 
-/* What one of the table's cards holds of a tensor that they do not share alike. */
-static int64_t tensor_bytes(const struct stage_table *t, const struct tensor *x)
+#include "core/arena.h"
+
+#include <stdlib.h>
+
+/* Layers, ascending. */
+struct layers {
+    int32_t n;
+    int32_t *layer;
+};
+
+struct stage_sizes {
+    struct arena *arena;
+    const struct graph *g;
+    int32_t cards;
+    struct layers *back; /* (n_tensors): layers whose backward reads the tensor, each once */
+    int32_t n_uses;
+    struct stage_uses *uses;
+    struct within parameter, decayed, gradient, kept, input;
+    int64_t *scratch;      /* (n_layers) */
+    struct size_row **row; /* (n_layers), made when asked for */
+};
+
+/* What one of the cards holds of a tensor that they do not share alike. */
+int64_t stage_sizes_bytes(const struct stage_sizes *s, int32_t tensor)
 {
+    const struct tensor *x = &s->g->tensors[tensor];
     struct shape shape = x->shape;
-    int64_t shared = x->shares ? shares_at(x->shares, t->cards) : -1;
+    int64_t shared = x->shares ? shares_at(x->shares, s->cards) : -1;
     if (shared >= 0) shape.dim[shape.rank - 1] = shared;
     return (shape_elements(&shape) * dtype_bytes(x->dtype) + 63) / 64 * 64;
 }
 
-static bool reads_between(const struct readers *r, int32_t first, int32_t last)
+static int by_number(const void *x, const void *y)
 {
-    for (int32_t i = 0; i < r->n; i++)
-        if (r->layer[i] >= first && r->layer[i] <= last) return true;
-    return false;
+    int32_t a = *(const int32_t *)x, b = *(const int32_t *)y;
+    return (a > b) - (a < b);
+}
+
+static void sort_once(struct layers *x)
+{
+    int32_t n = 0;
+    qsort(x->layer, (size_t)x->n, sizeof *x->layer, by_number);
+    for (int32_t i = 0; i < x->n; i++)
+        if (!n || x->layer[n - 1] != x->layer[i]) x->layer[n++] = x->layer[i];
+    x->n = n;
 }
 
 /* Lists for each tensor of the layers of operators [from, to) that read it. Two passes: count, then fill. */
-static struct readers *find_readers(struct arena *a, const struct graph *g, int32_t from,
-                                    int32_t to)
+static struct layers *find_readers(struct arena *a, const struct graph *g, int32_t from, int32_t to)
 {
-    struct readers *r = ARENA_ARRAY(a, struct readers, (size_t)g->n_tensors);
+    struct layers *r = ARENA_ARRAY(a, struct layers, (size_t)g->n_tensors);
     for (int32_t i = from; i < to; i++)
         for (int32_t k = 0; k < g->ops[i].n_inputs; k++) r[g->ops[i].input[k]].n++;
     for (int32_t t = 0; t < g->n_tensors; t++) {
@@ -30,184 +67,157 @@ static struct readers *find_readers(struct arena *a, const struct graph *g, int3
     }
     for (int32_t i = from; i < to; i++)
         for (int32_t k = 0; k < g->ops[i].n_inputs; k++) {
-            struct readers *x = &r[g->ops[i].input[k]];
-            if (!reads_between(x, g->ops[i].layer, g->ops[i].layer))
-                x->layer[x->n++] = g->ops[i].layer;
+            struct layers *x = &r[g->ops[i].input[k]];
+            x->layer[x->n++] = g->ops[i].layer;
         }
+    for (int32_t t = 0; t < g->n_tensors; t++) sort_once(&r[t]);
     return r;
 }
 
-/* Kept tensors that one layer makes, or loads, and the same alone reads, are added up; the others are listed. */
-static void find_kept(struct stage_table *t)
+/* What the backward of the range reads of what it makes (an interval from its layer to the first that reads it) and of
+ * what it loads (any of the layers that do). */
+static void find_kept(struct stage_sizes *s)
 {
-    const struct graph *g = t->g;
-    const struct readers *back = find_readers(t->arena, g, g->n_forward, g->n_ops);
-    int32_t *next = t->first_kept = ARENA_ARRAY(t->arena, int32_t, (size_t)g->n_layers + 3);
-    struct kept *all = ARENA_ARRAY(t->arena, struct kept, (size_t)g->n_tensors);
-    for (int32_t i = 0; i < g->n_tensors; i++) {
-        const struct tensor *x = &g->tensors[i];
-        bool forward = x->producer >= 0 && x->producer < g->n_forward;
-        if (!back[i].n || (!forward && x->role != TENSOR_INPUT)) continue;
-        struct kept k = {i, forward ? g->ops[x->producer].layer : -1, tensor_bytes(t, x), back[i]};
-        if (back[i].n == 1 && (!forward || back[i].layer[0] == k.made_in)) {
-            struct layer_sums *sum = &t->sums[back[i].layer[0] + 1];
-            sum->kept += k.bytes;
-            if (!forward) sum->input += k.bytes;
+    const struct graph *g = s->g;
+    for (int32_t t = 0; t < g->n_tensors; t++) {
+        const struct tensor *x = &g->tensors[t];
+        const struct layers *back = &s->back[t];
+        bool made = x->producer >= 0 && x->producer < g->n_forward;
+        if (!back->n || (!made && x->role != TENSOR_INPUT)) continue;
+        int64_t bytes = stage_sizes_bytes(s, t);
+        if (!made) {
+            within_add_any(&s->input, back->layer, back->n, 1, bytes);
+            within_add_any(&s->kept, back->layer, back->n, 1, bytes);
         } else {
-            all[t->n_kept++] = k;
-            next[k.made_in + 3]++;
+            if (back->layer[0] < g->ops[x->producer].layer)
+                BUG("'%s' is read by a layer before its own", x->name);
+            within_add(&s->kept, g->ops[x->producer].layer, back->layer[0], bytes);
         }
     }
-    for (int32_t l = 2; l < g->n_layers + 3; l++) next[l] += next[l - 1];
-    t->kept = ARENA_ARRAY(t->arena, struct kept, (size_t)t->n_kept);
-    for (int32_t i = 0; i < t->n_kept; i++) t->kept[next[all[i].made_in + 2]++] = all[i];
 }
 
-static void find_parameters(struct stage_table *t)
+/* Layers of the gradients of each parameter's uses, one each. */
+static struct layers *find_uses(struct stage_sizes *s)
 {
-    const struct graph *g = t->g;
-    const struct readers *all = find_readers(t->arena, g, 0, g->n_ops);
-    int32_t *index = ARENA_ARRAY(t->arena, int32_t, (size_t)g->n_tensors);
-    t->parameters = ARENA_ARRAY(t->arena, struct stage_parameter, (size_t)g->n_tensors);
-    for (int32_t i = 0; i < g->n_tensors; i++) {
-        if (g->tensors[i].role != TENSOR_PARAMETER) continue;
-        index[i] = t->n_parameters;
-        t->parameters[t->n_parameters++] =
-            (struct stage_parameter){i, tensor_bytes(t, &g->tensors[i]), all[i], {0, NULL}};
-    }
-    for (int32_t i = 0; i < g->n_tensors; i++)
-        if (g->tensors[i].role == TENSOR_PARAMETER_GRADIENT && g->tensors[i].producer >= 0)
-            t->parameters[index[g->tensors[i].of]].uses.n++;
-    for (int32_t i = 0; i < t->n_parameters; i++) {
-        struct readers *u = &t->parameters[i].uses;
-        u->layer = ARENA_ARRAY(t->arena, int32_t, (size_t)u->n);
-        u->n = 0;
-    }
-    for (int32_t i = 0; i < g->n_tensors; i++)
-        if (g->tensors[i].role == TENSOR_PARAMETER_GRADIENT && g->tensors[i].producer >= 0) {
-            struct readers *u = &t->parameters[index[g->tensors[i].of]].uses;
-            u->layer[u->n++] = g->ops[g->tensors[i].producer].layer;
+    const struct graph *g = s->g;
+    struct layers *u = ARENA_ARRAY(s->arena, struct layers, (size_t)g->n_tensors);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int32_t t = 0; t < g->n_tensors; t++) {
+            if (pass) u[t].layer = ARENA_ARRAY(s->arena, int32_t, (size_t)u[t].n);
+            u[t].n = 0;
         }
-}
-
-static bool within_layer(const struct stage_parameter *p)
-{
-    if (p->used.n != 1) return false;
-    for (int32_t k = 0; k < p->uses.n; k++)
-        if (p->uses.layer[k] != p->used.layer[0]) return false;
-    return true;
-}
-
-int64_t stage_master_bytes(const struct graph *g) { return dtype_bytes(dtype_master(g->dtype)); }
-
-static void add_parameter(const struct stage_table *t, const struct stage_parameter *p,
-                          int32_t uses, struct layer_sums *sum)
-{
-    int64_t wide = stage_master_bytes(t->g) / dtype_bytes(t->g->dtype);
-    sum->parameter += p->bytes;
-    sum->gradient += p->bytes * wide * (uses > 1 ? uses : 1);
-    if (t->g->tensors[p->tensor].decay) sum->decayed += p->bytes;
-}
-
-/* Parameters of several layers first; the others are added up. */
-static void part_parameters(struct stage_table *t)
-{
-    for (int32_t i = 0; i < t->n_parameters; i++) {
-        struct stage_parameter *p = &t->parameters[i], moved = *p;
-        if (within_layer(p)) {
-            add_parameter(t, p, p->uses.n, &t->sums[p->used.layer[0] + 1]);
-            continue;
+        for (int32_t t = 0; t < g->n_tensors; t++) {
+            const struct tensor *x = &g->tensors[t];
+            if (x->role != TENSOR_PARAMETER_GRADIENT || x->producer < 0) continue;
+            struct layers *l = &u[x->of];
+            if (pass) l->layer[l->n] = g->ops[x->producer].layer;
+            l->n++;
         }
-        *p = t->parameters[t->n_across];
-        t->parameters[t->n_across++] = moved;
     }
+    for (int32_t t = 0; t < g->n_tensors; t++)
+        qsort(u[t].layer, (size_t)u[t].n, sizeof *u[t].layer, by_number);
+    return u;
 }
 
-static void sum_layers(struct stage_table *t)
+/* A parameter's gradient is dtype_master of it, and each use beyond the first in a stage has one of its own. */
+static void find_parameters(struct stage_sizes *s)
 {
-    for (int32_t l = 0; l < t->g->n_layers; l++) {
-        struct layer_sums *x = &t->sums[l + 1], *before = &t->sums[l];
-        x->parameter += before->parameter, x->decayed += before->decayed;
-        x->gradient += before->gradient, x->kept += before->kept, x->input += before->input;
+    const struct graph *g = s->g;
+    const struct layers *read = find_readers(s->arena, g, 0, g->n_ops), *uses = find_uses(s);
+    int64_t wide = dtype_bytes(dtype_master(g->dtype)) / dtype_bytes(g->dtype);
+    s->uses = ARENA_ARRAY(s->arena, struct stage_uses, (size_t)g->n_tensors);
+    for (int32_t t = 0; t < g->n_tensors; t++) {
+        if (g->tensors[t].role != TENSOR_PARAMETER) continue;
+        int64_t bytes = stage_sizes_bytes(s, t);
+        const struct layers *r = &read[t], *u = &uses[t];
+        within_add_any(&s->parameter, r->layer, r->n, 1, bytes);
+        if (g->tensors[t].decay) within_add_any(&s->decayed, r->layer, r->n, 1, bytes);
+        within_add_any(&s->gradient, r->layer, r->n, 1, bytes * wide);
+        for (int32_t i = 0; i + 1 < u->n; i++)
+            within_add(&s->gradient, u->layer[i], u->layer[i + 1], bytes * wide);
+        if (u->n) s->uses[s->n_uses++] = (struct stage_uses){t, u->n, u->layer};
     }
 }
 
 /* Most bytes alive inside a layer's forward or backward of tensors that live in one procedure only. */
-static void find_scratch(struct stage_table *t)
+static void find_scratch(struct stage_sizes *s)
 {
-    const struct graph *g = t->g;
-    int32_t *last = ARENA_ARRAY(t->arena, int32_t, (size_t)g->n_tensors);
-    int64_t *ends = ARENA_ARRAY(t->arena, int64_t, (size_t)g->n_ops), live = 0;
-    t->scratch = ARENA_ARRAY(t->arena, int64_t, (size_t)g->n_layers);
+    const struct graph *g = s->g;
+    int32_t *last = ARENA_ARRAY(s->arena, int32_t, (size_t)g->n_tensors);
+    int64_t *ends = ARENA_ARRAY(s->arena, int64_t, (size_t)g->n_ops), live = 0;
+    s->scratch = ARENA_ARRAY(s->arena, int64_t, (size_t)g->n_layers);
     for (int32_t i = 0; i < g->n_ops; i++) {
         for (int32_t k = 0; k < g->ops[i].n_outputs; k++) last[g->ops[i].output[k]] = i;
         for (int32_t k = 0; k < g->ops[i].n_inputs; k++) last[g->ops[i].input[k]] = i;
     }
     for (int32_t i = 0; i < g->n_ops; i++) {
-        int64_t *most = &t->scratch[g->ops[i].layer];
+        int64_t *most = &s->scratch[g->ops[i].layer];
         for (int32_t k = 0; k < g->ops[i].n_outputs; k++) {
             int32_t x = g->ops[i].output[k];
             bool one_part = (i < g->n_forward) == (last[x] < g->n_forward);
             if (g->tensors[x].role == TENSOR_PARAMETER_GRADIENT || g->tensors[x].producer != i ||
                 !one_part)
                 continue;
-            live += tensor_bytes(t, &g->tensors[x]);
-            ends[last[x]] += tensor_bytes(t, &g->tensors[x]);
+            live += stage_sizes_bytes(s, x);
+            ends[last[x]] += stage_sizes_bytes(s, x);
         }
         if (live > *most) *most = live;
         live -= ends[i];
     }
 }
 
-/* Kept tensors made in layers from … to (-1: inputs) that are read in first … last. */
-static int64_t kept_bytes(const struct stage_table *t, int32_t from, int32_t to, int32_t first,
-                          int32_t last, int32_t only)
+struct stage_sizes *stage_sizes_new(struct arena *a, const struct graph *g, int32_t cards)
 {
-    int64_t bytes = 0;
-    for (int32_t i = t->first_kept[from + 1]; i < t->first_kept[to + 2]; i++)
-        if ((only < 0 || t->kept[i].tensor == only) &&
-            reads_between(&t->kept[i].readers, first, last))
-            bytes += t->kept[i].bytes;
-    return bytes;
+    struct stage_sizes *s = ARENA_ARRAY(a, struct stage_sizes, 1);
+    *s = (struct stage_sizes){.arena = a, .g = g, .cards = cards};
+    struct within *const sums[] = {&s->parameter, &s->decayed, &s->gradient, &s->kept, &s->input};
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++) within_init(sums[i], a, g->n_layers);
+    s->back = find_readers(a, g, g->n_forward, g->n_ops);
+    s->row = ARENA_ARRAY(a, struct size_row *, (size_t)g->n_layers);
+    find_kept(s);
+    find_parameters(s);
+    find_scratch(s);
+    return s;
 }
 
-struct sizes stage_sizes_count(const struct stage_table *t, int32_t first, int32_t last)
+int32_t stage_sizes_uses(const struct stage_sizes *s, const struct stage_uses **out)
 {
-    const struct graph *g = t->g;
-    const struct layer_sums *to = &t->sums[last + 1], *from = &t->sums[first];
-    struct layer_sums sum = {to->parameter - from->parameter, to->decayed - from->decayed,
-                             to->gradient - from->gradient, to->kept - from->kept,
-                             to->input - from->input};
-    int32_t received = first > 0 ? g->cut[first - 1] : -1;
-    for (int32_t i = 0; i < t->n_across; i++) {
-        const struct stage_parameter *p = &t->parameters[i];
-        int32_t uses = 0;
-        if (!reads_between(&p->used, first, last)) continue;
-        for (int32_t k = 0; k < p->uses.n; k++)
-            uses += p->uses.layer[k] >= first && p->uses.layer[k] <= last;
-        add_parameter(t, p, uses, &sum);
-    }
-    int64_t loaded = kept_bytes(t, -1, -1, first, last, -1);
-    sum.input += loaded;
-    sum.kept += loaded + kept_bytes(t, first, last, first, last, -1);
-    if (received >= 0) {
-        int32_t layer = g->ops[g->tensors[received].producer].layer;
-        if (layer < first) sum.kept += kept_bytes(t, layer, layer, first, last, received);
-        sum.input += tensor_bytes(t, &g->tensors[received]);
-    }
-    int64_t scratch = 0;
-    for (int32_t l = first; l <= last; l++)
-        if (t->scratch[l] > scratch) scratch = t->scratch[l];
-    return (struct sizes){true,     sum.parameter, sum.decayed, sum.gradient,
-                          sum.kept, sum.input,     scratch};
+    *out = s->uses;
+    return s->n_uses;
 }
 
-void stage_sizes_prepare(struct stage_table *t)
+/* Activations that enter with the first layer are kept by ranges that reach a layer whose backward reads them. */
+static void add_received(const struct stage_sizes *s, int32_t first, int64_t *kept)
 {
-    t->sums = ARENA_ARRAY(t->arena, struct layer_sums, (size_t)t->g->n_layers + 1);
-    find_kept(t);
-    find_parameters(t);
-    part_parameters(t);
-    sum_layers(t);
-    find_scratch(t);
+    const struct cut *cut = &s->g->cut[first - 1];
+    for (int32_t i = 0; i < cut->n; i++) {
+        const struct layers *back = &s->back[cut->tensor[i]];
+        int32_t k = 0;
+        while (k < back->n && back->layer[k] < first) k++;
+        if (k == back->n) continue;
+        int64_t bytes = stage_sizes_bytes(s, cut->tensor[i]);
+        for (int32_t l = back->layer[k]; l < s->g->n_layers; l++) kept[l] += bytes;
+    }
+}
+
+const struct size_row *stage_sizes_row(struct stage_sizes *s, int32_t first)
+{
+    if (s->row[first]) return s->row[first];
+    struct size_row *r = s->row[first] = ARENA_ARRAY(s->arena, struct size_row, 1);
+    int64_t **const part[] = {&r->parameter, &r->decayed, &r->gradient,
+                              &r->kept,      &r->input,   &r->scratch};
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++)
+        *part[i] = ARENA_ARRAY(s->arena, int64_t, (size_t)s->g->n_layers);
+    within_row(&s->parameter, first, r->parameter);
+    within_row(&s->decayed, first, r->decayed);
+    within_row(&s->gradient, first, r->gradient);
+    within_row(&s->kept, first, r->kept);
+    within_row(&s->input, first, r->input);
+    if (first > 0) add_received(s, first, r->kept);
+    int64_t most = 0;
+    for (int32_t l = first; l < s->g->n_layers; l++) {
+        if (s->scratch[l] > most) most = s->scratch[l];
+        r->scratch[l] = most;
+    }
+    return r;
 }
