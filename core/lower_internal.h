@@ -32,19 +32,25 @@ struct unit { /* one use of one parameter: what replicas sum. Sorted by layer, p
  * (lower.h): tensors and operators are numbered anew in each, units and layers are not. */
 struct lower_view {
     const struct graph *g;
-    struct unit *units;    /* (n_units) */
-    int32_t *unit_of;      /* (n_tensors): unit of a parameter gradient, else -1 */
-    int32_t *use_unit;     /* (n_tensors, 2): units of a parameter's uses, -1 */
-    int32_t *gradient_cut; /* (n_layers): gradient that crosses back after layer k, -1 none */
+    struct unit *units;       /* (n_units) */
+    int32_t *unit_of;         /* (n_tensors): unit of a parameter gradient, else -1 */
+    int32_t *use_unit;        /* (n_tensors, 2): units of a parameter's uses, -1 */
+    struct cut *gradient_cut; /* (n_layers - 1): gradients that cross back after layer k */
 };
 
-/* What a stage exchanges with one stage before or behind it: the activation one way, its gradient the other. */
-struct port {
-    int64_t first, n;             /* sequences of the stage's own that the messages have */
-    int32_t link;                 /* that the compute stream waits for; -1 */
-    int32_t activation, gradient; /* channels; gradient: -1 where none crosses */
-    /* that hold the messages: the tensors' own slots where n is all of the stage's sequences */
-    int32_t activation_slot, gradient_slot;
+/* A message of a stage: a tensor, or the sequences of it that one device of the stage before or behind has or wants. */
+struct crossing {
+    int32_t tensor, channel;
+    int64_t first, n; /* sequences of the stage's own that it has */
+    int32_t link;     /* that the compute stream waits for; -1 */
+    int32_t
+        slot; /* that holds it: the tensor's own, a piece's, or a copy's of what is handed on as it came */
+};
+enum edge { ACTIVATIONS_IN, ACTIVATIONS_OUT, GRADIENTS_IN, GRADIENTS_OUT, EDGE_COUNT };
+struct crossings {
+    int32_t n;
+    size_t capacity;
+    struct crossing *list; /* (n) */
 };
 
 struct group_plan {                /* beside the program's group of the same index */
@@ -71,14 +77,11 @@ struct stage_build {
     int32_t *at[PART_COUNT]; /* (microbatches): position of the call of each part */
     int64_t last_weight; /* position in the lane of the call that completes the step's gradients */
 
-    int32_t activation_in, activation_out, gradient_in, gradient_out; /* tensors or -1 */
-    int32_t n_before, n_behind;
-    struct port *before, *behind; /* ascending by sequences, without gaps */
+    struct crossings edge[EDGE_COUNT]; /* by neighbour, and then as the tensors are made */
 
     size_t slot_capacity, ring_capacity, op_capacity;
     size_t ring_group_capacity;
     int32_t *ring_group;       /* (n_rings): group whose gradients a ring keeps apart, else -1 */
-    int32_t gradient_copy;     /* slot that a passed-on gradient is copied to, else -1 */
     int32_t run_slot[2][4];    /* flat runs, decayed and not: p, g, m, v; -1 */
     int32_t n_groups, *groups; /* ascending; tied ones last */
     /* groups of the device that its last weight gradients launch, ascending */
@@ -129,16 +132,24 @@ static inline bool lower_owns(const struct stage_build *b, int32_t layer)
     return layer >= b->plan->first_layer && layer <= b->plan->last_layer;
 }
 /* Whether a message is all that the stage has of the tensor. */
-static inline bool lower_whole(const struct stage_build *b, const struct port *x)
+static inline bool lower_whole(const struct stage_build *b, const struct crossing *x)
 {
     return x->n == b->sequences;
 }
-/* The one channel that takes or brings the whole tensor, -1 where it goes in pieces or nowhere. */
-static inline int32_t lower_channel(const struct stage_build *b, const struct port *x, int32_t n,
-                                    bool gradient)
+/* The one message that is the whole tensor, NULL where it crosses there in pieces or not at all. */
+static inline struct crossing *lower_crossing(const struct stage_build *b, enum edge e,
+                                              int32_t tensor)
 {
-    if (n != 1 || !lower_whole(b, x)) return -1;
-    return gradient ? x->gradient : x->activation;
+    for (int32_t i = 0; i < b->edge[e].n; i++)
+        if (b->edge[e].list[i].tensor == tensor && lower_whole(b, &b->edge[e].list[i]))
+            return &b->edge[e].list[i];
+    return NULL;
+}
+static inline bool lower_crosses(const struct stage_build *b, enum edge e, int32_t tensor)
+{
+    for (int32_t i = 0; i < b->edge[e].n; i++)
+        if (b->edge[e].list[i].tensor == tensor) return true;
+    return false;
 }
 static inline char part_letter(const struct stage_build *b, enum part p)
 {

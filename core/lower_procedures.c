@@ -137,8 +137,8 @@ static void add_carrying(struct writer *w, int32_t link, enum phase phase, int32
 }
 
 /* Sequences of one slot cut out into another, or put in there. */
-static void add_piece(struct writer *w, enum op_kind kind, enum phase phase, const struct port *x,
-                      int32_t from, int32_t to)
+static void add_piece(struct writer *w, enum op_kind kind, enum phase phase,
+                      const struct crossing *x, int32_t from, int32_t to)
 {
     const struct stage_build *b = w->b;
     const char *name = b->s->slots[kind == OP_slice ? from : to].name;
@@ -158,30 +158,42 @@ static void add_piece(struct writer *w, enum op_kind kind, enum phase phase, con
                .output = {to}});
 }
 
-/* What has just been made in home goes to all that want of it. */
-static void send(struct writer *w, enum phase phase, int32_t home, const struct port *ports,
-                 int32_t n, bool gradient)
+/* What stands in home, to all that want of it: as it is, copied or in pieces. */
+static void send(struct writer *w, enum edge out, int32_t tensor, int32_t home)
 {
-    for (int32_t i = 0; i < n; i++) {
-        const struct port *x = &ports[i];
-        int32_t channel = gradient ? x->gradient : x->activation,
-                slot = gradient ? x->gradient_slot : x->activation_slot;
-        if (!lower_whole(w->b, x)) add_piece(w, OP_slice, phase, x, home, slot);
-        emit(w, INSTR_SEND, channel);
-        add_carrying(w, x->link, phase, channel, slot, false);
+    enum phase phase = out == GRADIENTS_OUT ? PHASE_I : PHASE_F;
+    for (int32_t i = 0; i < w->b->edge[out].n; i++) {
+        const struct crossing *x = &w->b->edge[out].list[i];
+        if (x->tensor != tensor) continue;
+        if (!lower_whole(w->b, x)) {
+            add_piece(w, OP_slice, phase, x, home, x->slot);
+        } else if (x->slot != home) {
+            const char *name = w->l->v->g->tensors[tensor].name;
+            add_zero(w, phase, w->b->s->first_layer, arena_printf(w->l->a, "%s.pass.zero", name),
+                     x->slot);
+            add_accumulate(w, phase, w->b->s->first_layer, arena_printf(w->l->a, "%s.pass", name),
+                           home, x->slot);
+        }
+        emit(w, INSTR_SEND, x->channel);
+        add_carrying(w, x->link, phase, x->channel, x->slot, false);
     }
 }
 
-static void receive(struct writer *w, enum phase phase, int32_t home, const struct port *ports,
-                    int32_t n, bool gradient)
+/* The edge's messages; then, for the stage beyond, what is handed on as it came. */
+static void receive(struct writer *w, enum edge in, enum edge out)
 {
-    for (int32_t i = 0; i < n; i++) {
-        const struct port *x = &ports[i];
-        int32_t channel = gradient ? x->gradient : x->activation,
-                slot = gradient ? x->gradient_slot : x->activation_slot;
-        emit(w, INSTR_RECEIVE, channel);
-        add_carrying(w, x->link, phase, channel, slot, true);
-        if (!lower_whole(w->b, x)) add_piece(w, OP_paste, phase, x, slot, home);
+    struct stage_build *b = w->b;
+    enum phase phase = in == GRADIENTS_IN ? PHASE_I : PHASE_F;
+    const int32_t *slot = in == GRADIENTS_IN ? w->l->slot_back : w->l->slot_forward;
+    for (int32_t i = 0; i < b->edge[in].n; i++) {
+        const struct crossing *x = &b->edge[in].list[i];
+        emit(w, INSTR_RECEIVE, x->channel);
+        add_carrying(w, x->link, phase, x->channel, x->slot, true);
+        if (!lower_whole(b, x)) add_piece(w, OP_paste, phase, x, x->slot, slot[x->tensor]);
+    }
+    for (int32_t i = 0; i < b->edge[in].n; i++) {
+        const struct crossing *x = &b->edge[in].list[i];
+        if (x->first == 0) send(w, out, x->tensor, slot[x->tensor]); /* once a tensor */
     }
 }
 
@@ -195,38 +207,18 @@ static void forward_procedure(struct writer *w)
             emit(w, INSTR_LOAD, -1);
             break;
         }
-    if (b->activation_in >= 0)
-        receive(w, PHASE_F, l->slot_forward[b->activation_in], b->before, b->n_before, false);
+    receive(w, ACTIVATIONS_IN, ACTIVATIONS_OUT);
     for (int32_t i = 0; i < g->n_forward; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(b, op->layer)) continue;
         add_graph_op(w, i, false);
         for (int32_t k = 0; k < op->n_outputs; k++) {
             int32_t slot = l->slot_forward[op->output[k]];
-            if (op->output[k] == b->activation_out)
-                send(w, PHASE_F, slot, b->behind, b->n_behind, false);
+            send(w, ACTIVATIONS_OUT, op->output[k], slot);
             if (g->tensors[op->output[k]].role == TENSOR_LOSS) emit(w, INSTR_LOSS, slot);
         }
     }
     b->procedure_f = finish(w, 'F', "");
-}
-
-static void receive_gradient(struct writer *w)
-{
-    struct stage_build *b = w->b;
-    int32_t t = b->gradient_in;
-    if (t < 0) return;
-    int32_t home = w->l->slot_back[t];
-    receive(w, PHASE_I, home, b->behind, b->n_behind, true);
-    if (b->gradient_out != t) return;
-    if (b->gradient_copy >= 0) {
-        const char *name = w->l->v->g->tensors[t].name;
-        add_zero(w, PHASE_I, b->s->first_layer, arena_printf(w->l->a, "%s.pass.zero", name),
-                 b->gradient_copy);
-        add_accumulate(w, PHASE_I, b->s->first_layer, arena_printf(w->l->a, "%s.pass", name), home,
-                       b->gradient_copy);
-    }
-    send(w, PHASE_I, home, b->before, b->n_before, true);
 }
 
 static void run_again(struct writer *w, int32_t first, int32_t last)
@@ -261,8 +253,8 @@ static void gradient_ops(struct writer *w, enum part part)
         for (int32_t k = 0; k < op->n_outputs; k++)
             if (g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT) {
                 add_gradient(w, op, op->output[k]);
-            } else if (op->output[k] == w->b->gradient_out) {
-                send(w, PHASE_I, l->slot_back[op->output[k]], w->b->before, w->b->n_before, true);
+            } else {
+                send(w, GRADIENTS_OUT, op->output[k], l->slot_back[op->output[k]]);
             }
     }
 }
@@ -272,7 +264,7 @@ static void backward_procedures(struct writer *w)
     struct lowering *l = w->l;
     struct stage_build *b = w->b;
     if (b->plan->recompute != RECOMPUTE_BLOCKS) run_again(w, 0, l->v->g->n_forward - 1);
-    receive_gradient(w);
+    receive(w, GRADIENTS_IN, GRADIENTS_OUT);
     gradient_ops(w, PART_BACK);
     b->procedure_back = b->procedure_w = finish(w, part_letter(b, PART_BACK), "");
     if (!b->split) return;

@@ -114,30 +114,58 @@ static int32_t piece_slot(struct lowering *l, struct stage_build *b, int32_t ten
 }
 
 /* Of what leaves: home, or a piece of it that somebody cuts out in this part. */
-static void sent_slots(struct lowering *l, struct stage_build *b, int32_t tensor, enum part part,
-                       int32_t home, struct port *ports, int32_t n, bool gradient)
+static void sent_slots(struct lowering *l, struct stage_build *b, enum edge out, int32_t tensor,
+                       enum part part, int32_t home)
 {
-    for (int32_t i = 0; i < n; i++) {
-        int32_t channel = gradient ? ports[i].gradient : ports[i].activation;
+    for (int32_t i = 0; i < b->edge[out].n; i++) {
+        struct crossing *x = &b->edge[out].list[i];
         struct ring life = {
-            .birth = part_letter(b, part), .death = 'S', .sent = channel, .received = -1};
-        int32_t slot =
-            lower_whole(b, &ports[i]) ? home : piece_slot(l, b, tensor, ports[i].n, life);
-        *(gradient ? &ports[i].gradient_slot : &ports[i].activation_slot) = slot;
+            .birth = part_letter(b, part), .death = 'S', .sent = x->channel, .received = -1};
+        if (x->tensor != tensor) continue;
+        x->slot = lower_whole(b, x) ? home : piece_slot(l, b, tensor, x->n, life);
     }
 }
 
 /* Of what comes, one for each piece; the part puts them together. */
-static void received_slots(struct lowering *l, struct stage_build *b, int32_t tensor,
-                           enum part part, struct port *ports, int32_t n, bool gradient)
+static void received_slots(struct lowering *l, struct stage_build *b, enum edge in, int32_t tensor,
+                           enum part part)
 {
-    for (int32_t i = 0; i < n; i++) {
-        int32_t channel = gradient ? ports[i].gradient : ports[i].activation;
+    for (int32_t i = 0; i < b->edge[in].n; i++) {
+        struct crossing *x = &b->edge[in].list[i];
         struct ring life = {
-            .birth = 'R', .death = part_letter(b, part), .sent = -1, .received = channel};
-        int32_t slot = piece_slot(l, b, tensor, ports[i].n, life);
-        *(gradient ? &ports[i].gradient_slot : &ports[i].activation_slot) = slot;
+            .birth = 'R', .death = part_letter(b, part), .sent = -1, .received = x->channel};
+        if (x->tensor == tensor) x->slot = piece_slot(l, b, tensor, x->n, life);
     }
+}
+
+/* Channel of which the tensor's own home is the source, -1. */
+static int32_t sent_from_home(const struct stage_build *b, enum edge out, int32_t tensor)
+{
+    const struct crossing *x = lower_crossing(b, out, tensor);
+    return x ? x->channel : -1;
+}
+
+/* Home of a tensor that comes from outside, and of what goes on from there. What came whole and only is handed on is
+ * copied, so that a buffer that is sent is always one that a call wrote; what is put together is written anyway. */
+static int32_t arriving_slot(struct lowering *l, struct stage_build *b, enum edge in, enum edge out,
+                             int32_t tensor, uint8_t uses, enum part part)
+{
+    struct crossing *whole = lower_crossing(b, in, tensor);
+    int32_t home, sent = sent_from_home(b, out, tensor);
+    if (whole) {
+        struct ring life = {.birth = 'R',
+                            .death = part_letter(b, last_part(uses, part)),
+                            .sent = -1,
+                            .received = whole->channel};
+        home = whole->slot = ring_slot(l, b, tensor, life, -1);
+    } else {
+        received_slots(l, b, in, tensor, part);
+        home = made_slot(l, b, tensor, part, uses, sent);
+    }
+    if (lower_crosses(b, out, tensor))
+        sent_slots(l, b, out, tensor, part,
+                   whole && sent >= 0 ? made_slot(l, b, tensor, part, 0, sent) : home);
+    return home;
 }
 
 /* --- who reads what --- */
@@ -213,79 +241,43 @@ static void find_uses(struct lowering *l, const struct stage_build *b)
 
 /* --- activations and gradients of activations --- */
 
-/* Inputs and the received activation: one home for all parts. received: the channel, or -1. */
-static void outside_slot(struct lowering *l, struct stage_build *b, int32_t tensor,
-                         int32_t received)
+/* Inputs: one home for all parts. */
+static void input_slot(struct lowering *l, struct stage_build *b, int32_t tensor)
 {
     if (l->slot_forward[tensor] >= 0) return;
     enum part last = last_part(l->uses_forward[tensor] | l->uses_back[tensor], PART_FORWARD);
-    struct ring life = {.birth = received >= 0 ? 'R' : 'F',
-                        .death = part_letter(b, last),
-                        .sent = -1,
-                        .received = received};
+    struct ring life = {.birth = 'F', .death = part_letter(b, last), .sent = -1, .received = -1};
     l->slot_forward[tensor] = l->slot_back[tensor] = ring_slot(l, b, tensor, life, -1);
-}
-
-static void activation_in_slot(struct lowering *l, struct stage_build *b)
-{
-    int32_t t = b->activation_in, whole = lower_channel(b, b->before, b->n_before, false);
-    if (whole >= 0) {
-        outside_slot(l, b, t, whole);
-        b->before[0].activation_slot = l->slot_forward[t];
-        return;
-    }
-    received_slots(l, b, t, PART_FORWARD, b->before, b->n_before, false);
-    l->slot_forward[t] = l->slot_back[t] =
-        made_slot(l, b, t, PART_FORWARD, l->uses_forward[t] | l->uses_back[t], -1);
 }
 
 static void forward_slots(struct lowering *l, struct stage_build *b)
 {
     const struct graph *g = l->v->g;
-    if (b->activation_in >= 0) activation_in_slot(l, b);
-    int32_t whole = lower_channel(b, b->behind, b->n_behind, false);
+    for (int32_t i = 0; i < b->edge[ACTIVATIONS_IN].n; i++) {
+        int32_t t = b->edge[ACTIVATIONS_IN].list[i].tensor;
+        if (l->slot_forward[t] >= 0) continue; /* another piece of it */
+        l->slot_forward[t] = l->slot_back[t] =
+            arriving_slot(l, b, ACTIVATIONS_IN, ACTIVATIONS_OUT, t,
+                          l->uses_forward[t] | l->uses_back[t], PART_FORWARD);
+    }
     for (int32_t i = 0; i < g->n_forward; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(b, op->layer)) continue;
         for (int32_t k = 0; k < op->n_inputs; k++)
-            if (g->tensors[op->input[k]].role == TENSOR_INPUT) outside_slot(l, b, op->input[k], -1);
+            if (g->tensors[op->input[k]].role == TENSOR_INPUT) input_slot(l, b, op->input[k]);
         for (int32_t k = 0; k < op->n_outputs; k++) {
             int32_t t = op->output[k];
             bool keep = kept(l, b, t);
             uint8_t uses = l->uses_forward[t] | (keep ? l->uses_back[t] : 0);
-            bool leaves = t == b->activation_out;
-            l->slot_forward[t] = made_slot(l, b, t, PART_FORWARD, uses, leaves ? whole : -1);
-            if (leaves)
-                sent_slots(l, b, t, PART_FORWARD, l->slot_forward[t], b->behind, b->n_behind,
-                           false);
+            int32_t sent = sent_from_home(b, ACTIVATIONS_OUT, t);
+            l->slot_forward[t] = made_slot(l, b, t, PART_FORWARD, uses, sent);
+            sent_slots(l, b, ACTIVATIONS_OUT, t, PART_FORWARD, l->slot_forward[t]);
             if (keep)
                 l->slot_back[t] = l->slot_forward[t];
             else if (l->rerun[i])
                 l->slot_back[t] = made_slot(l, b, t, PART_BACK, l->uses_back[t], -1);
         }
     }
-}
-
-/* A gradient that a stage only hands on is copied, so that a buffer that is sent is always one that
- * a call wrote; what is put together or cut up is written anyway. */
-static void gradient_in_slot(struct lowering *l, struct stage_build *b)
-{
-    int32_t t = b->gradient_in, sent = -1;
-    int32_t whole = lower_channel(b, b->behind, b->n_behind, true);
-    if (b->gradient_out == t) sent = lower_channel(b, b->before, b->n_before, true);
-    if (whole < 0) {
-        received_slots(l, b, t, PART_BACK, b->behind, b->n_behind, true);
-        l->slot_back[t] = made_slot(l, b, t, PART_BACK, l->uses_back[t], sent);
-    } else {
-        enum part last = last_part(l->uses_back[t], PART_BACK);
-        struct ring life = {
-            .birth = 'R', .death = part_letter(b, last), .sent = -1, .received = whole};
-        l->slot_back[t] = b->behind[0].gradient_slot = ring_slot(l, b, t, life, -1);
-        if (sent >= 0) b->gradient_copy = made_slot(l, b, t, PART_BACK, 0, sent);
-    }
-    if (b->gradient_out != t) return;
-    int32_t home = b->gradient_copy >= 0 ? b->gradient_copy : l->slot_back[t];
-    sent_slots(l, b, t, PART_BACK, home, b->before, b->n_before, true);
 }
 
 /* Where the gradient of one microbatch goes before it is added (deterministic), and where the sum
@@ -307,18 +299,21 @@ static void unit_slots(struct lowering *l, struct stage_build *b, int32_t tensor
 static void back_slots(struct lowering *l, struct stage_build *b)
 {
     const struct graph *g = l->v->g;
-    if (b->gradient_in >= 0) gradient_in_slot(l, b);
+    for (int32_t i = 0; i < b->edge[GRADIENTS_IN].n; i++) {
+        int32_t t = b->edge[GRADIENTS_IN].list[i].tensor;
+        if (l->slot_back[t] >= 0) continue;
+        l->slot_back[t] =
+            arriving_slot(l, b, GRADIENTS_IN, GRADIENTS_OUT, t, l->uses_back[t], PART_BACK);
+    }
     for (int32_t i = g->n_forward; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(b, op->layer)) continue;
         for (int32_t k = 0; k < op->n_outputs; k++) {
             int32_t t = op->output[k];
             if (g->tensors[t].role == TENSOR_PARAMETER_GRADIENT) continue;
-            bool leaves = t == b->gradient_out;
-            enum part part = op_part(b, op);
-            int32_t sent = leaves ? lower_channel(b, b->before, b->n_before, true) : -1;
-            l->slot_back[t] = made_slot(l, b, t, part, l->uses_back[t], sent);
-            if (leaves) sent_slots(l, b, t, part, l->slot_back[t], b->before, b->n_before, true);
+            int32_t sent = sent_from_home(b, GRADIENTS_OUT, t);
+            l->slot_back[t] = made_slot(l, b, t, op_part(b, op), l->uses_back[t], sent);
+            sent_slots(l, b, GRADIENTS_OUT, t, op_part(b, op), l->slot_back[t]);
         }
     }
     /* In the order of the units, so that what is kept apart lies in the order of its group. */
@@ -461,7 +456,6 @@ void lower_slots(struct lowering *l, struct stage_build *b)
     memset(l->apart_slot, -1, (size_t)l->n_units * sizeof *l->apart_slot);
     memset(l->sum_slot, -1, (size_t)l->n_units * sizeof *l->sum_slot);
     memset(b->run_slot, -1, sizeof b->run_slot);
-    b->gradient_copy = -1;
     find_uses(l, b);
     parameter_regions(l, b);
     forward_slots(l, b);

@@ -43,11 +43,7 @@ static void make_stage(struct lowering *l, int32_t index, int32_t replica, int32
                               .device = device,
                               .shard = shard,
                               .n_shards = plan_stage_devices(plan),
-                              .sequences = plan_stage_sequences(l->plan, plan, shard),
-                              .activation_in = -1,
-                              .activation_out = -1,
-                              .gradient_in = -1,
-                              .gradient_out = -1};
+                              .sequences = plan_stage_sequences(l->plan, plan, shard)};
     if (b->n_shards == 1) return;
     for (int32_t k = 0; k < shard; k++) b->first_sequence += plan_stage_sequences(l->plan, plan, k);
     s->first_sequence = b->first_sequence, s->sequences = b->sequences;

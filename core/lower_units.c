@@ -55,25 +55,6 @@ static void check_alike(const struct lowering *l, const struct lower_view *v, in
             first->g->cards, v->g->cards);
 }
 
-/* A gradient made by layer p and read by layer q < p crosses every cut between. */
-static void find_gradient_cuts(struct lowering *l, struct lower_view *v)
-{
-    const struct graph *g = v->g;
-    v->gradient_cut = ARENA_ARRAY(l->a, int32_t, (size_t)g->n_layers);
-    for (int32_t k = 0; k < g->n_layers; k++) v->gradient_cut[k] = -1;
-    for (int32_t i = g->n_forward; i < g->n_ops; i++)
-        for (int32_t j = 0; j < g->ops[i].n_inputs; j++) {
-            int32_t t = g->ops[i].input[j], producer = g->tensors[t].producer;
-            if (g->tensors[t].role != TENSOR_GRADIENT || producer < 0) continue;
-            for (int32_t k = g->ops[i].layer; k < g->ops[producer].layer; k++) {
-                if (v->gradient_cut[k] >= 0 && v->gradient_cut[k] != t)
-                    BUG("two gradients cross the cut behind layer %d: %s, %s", k,
-                        g->tensors[t].name, g->tensors[v->gradient_cut[k]].name);
-                v->gradient_cut[k] = t;
-            }
-        }
-}
-
 enum status lower_units(struct lowering *l, struct error *err)
 {
     for (int32_t i = 0; i < l->n_views; i++) {
@@ -81,7 +62,7 @@ enum status lower_units(struct lowering *l, struct error *err)
         TRY(find_units(l, &l->views[i], &n, err));
         if (!i) l->n_units = n;
         check_alike(l, &l->views[i], n);
-        find_gradient_cuts(l, &l->views[i]);
+        l->views[i].gradient_cut = graph_gradient_cuts(l->a, l->views[i].g);
     }
     return OK;
 }

@@ -92,6 +92,9 @@ struct program_link {
      * cluster says fifo: no order of messages on one hop could be kept on all. */
     int32_t n_hops;
     int32_t *hop, *hop_direction;
+    /* One pair's own of the cluster's link `of`, which every two devices have: priced by the types of both. */
+    bool paired;
+    int32_t of, type[2];
 };
 
 enum slot_class {

@@ -83,7 +83,12 @@ static enum status read_link(struct reader *r, struct program *p, int32_t i)
 {
     struct program_link *k = &p->links[i];
     if (words_next_is(r, "route")) return read_route(r, p, k);
-    TRY(words_start(r, "link"));
+    k->paired = words_next_is(r, "pair");
+    TRY(words_start(r, k->paired ? "pair" : "link"));
+    if (k->paired) {
+        TRY(words_int(r, 0, INT32_MAX, &k->of));
+        for (int e = 0; e < 2; e++) TRY(words_int(r, 0, INT32_MAX, &k->type[e]));
+    }
     TRY(words_name(r, &k->name));
     TRY(words_double(r, &k->bandwidth_Bps));
     TRY(words_double(r, &k->latency_s));

@@ -311,7 +311,8 @@ static enum status check_link(struct check *c, int32_t index)
     NEED(k->bandwidth_Bps >= 0 && k->latency_s >= 0 && in(k->sharing, LINK_FLUID + 1) &&
              !(k->emulated && k->sharing == LINK_FLUID),
          "link %s: out of range", k->name);
-    NEED(k->n_hops == 0 || k->n_hops > 1, "route %s: of %" PRId32 " links", k->name, k->n_hops);
+    NEED(k->n_hops == 0 || (k->n_hops > 1 && !k->paired), "route %s: of %" PRId32 " links", k->name,
+         k->n_hops);
     for (int32_t i = 0; i < k->n_hops; i++)
         NEED(in(k->hop[i], p->n_links) && !p->links[k->hop[i]].n_hops && in(k->hop_direction[i], 2),
              "route %s: its link %" PRId32 " is none", k->name, i);

@@ -75,7 +75,8 @@ static void write_devices(FILE *out, const struct program *p)
             fputc('\n', out);
             continue;
         }
-        fprintf(out, "link");
+        fprintf(out, k->paired ? "pair" : "link");
+        if (k->paired) put(out, k->of), put(out, k->type[0]), put(out, k->type[1]);
         put_name(out, k->name), put_double(out, k->bandwidth_Bps), put_double(out, k->latency_s);
         put(out, k->half_duplex), put(out, k->emulated), put(out, k->sharing);
         put_double(out, k->compute_slowdown);

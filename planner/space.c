@@ -72,10 +72,11 @@ static void find_classes(struct space *s, struct topology *t)
 }
 
 /* A message on several links goes at the pace of the slowest and arrives after all their latencies (sim/network.h). */
-static enum status route_cost(const struct space *s, const struct route *r, struct cost_link *out,
-                              struct error *err)
+static enum status route_cost(const struct space *s, int32_t from, int32_t to,
+                              const struct route *r, struct cost_link *out, struct error *err)
 {
-    TRY(cost_link(s->cost, r->link[0], out, err));
+    const struct device *d = s->cluster->devices;
+    TRY(cost_link_of(s->cost, r->link[0], d[from].type, d[to].type, out, err));
     for (int32_t i = 1; i < r->n_hops; i++) {
         struct cost_link hop;
         TRY(cost_link(s->cost, r->link[i], &hop, err));
@@ -99,7 +100,7 @@ static enum status find_links(struct arena *a, struct space *s, struct error *er
             size_t at = (size_t)i * (size_t)s->n_devices + (size_t)j,
                    back = (size_t)j * (size_t)s->n_devices + (size_t)i;
             s->linked[at] = s->linked[back] = topology_route(t, i, j, &r);
-            if (s->linked[at]) st = route_cost(s, &r, &s->link[at], err);
+            if (s->linked[at]) st = route_cost(s, i, j, &r, &s->link[at], err);
             s->link[back] = s->link[at];
         }
     if (st == OK && s->n_devices <= SPACE_DEVICES_MAX) find_classes(s, t);
@@ -138,8 +139,7 @@ static int64_t least_bytes(const struct lower_graphs *graphs, int32_t layer)
     int64_t least = INT64_MAX;
     for (int32_t i = 0; i < graphs->n; i++) {
         const struct graph *g = graphs->graphs[i];
-        const struct tensor *t = &g->tensors[g->cut[layer]];
-        int64_t bytes = shape_elements(&t->shape) * dtype_bytes(t->dtype);
+        int64_t bytes = graph_cut_bytes(g, &g->cut[layer]);
         least = bytes < least ? bytes : least;
     }
     return least;

@@ -25,6 +25,7 @@
     X(import, "foreign profiles, tables and topologies")                                           \
     X(validate, "predictions against measurements of others")                                      \
     X(collective, "what a collective takes, by algorithm")                                         \
+    X(export, "a plan in the words of other programs")                                             \
     X(plot, "a timeline of one steady iteration")                                                  \
     X(devices, "the catalogue of device types")                                                    \
     X(check, "what this machine can run")                                                          \

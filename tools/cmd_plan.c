@@ -9,6 +9,7 @@
 #include "tools/options.h"
 #include "tools/replan.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,6 +53,35 @@ static void on_progress(void *user, int64_t evaluated, int64_t best_ns)
                      units_print_ns(text, best_ns));
 }
 
+/* Two certificates: no plan at all is faster than the first; no plan of the class searched than the second. */
+static void print_bounds_json(struct json *j, const struct search_result *r)
+{
+    json_put_int(j, "lower_bound_ns", r->lower_bound_ns);
+    if (isfinite(r->gap))
+        json_put_double(j, "gap", r->gap);
+    else
+        json_put_null(j, "gap");
+    json_put_text(j, "binding", r->binding);
+    json_put_text(j, "class", r->bound_class);
+    if (!r->exact) return;
+    json_put_int(j, "class_optimum_ns", r->class_ns);
+    json_put_text(j, "class_searched", SEARCH_CLASS);
+}
+
+static void print_bounds(const struct search_result *r)
+{
+    char text[32];
+    printf("  lower bound %s (%s): ", units_print_ns(text, r->lower_bound_ns), r->binding);
+    if (isfinite(r->gap))
+        printf("at most %.1f %% from optimal", 100 * r->gap);
+    else
+        printf("nothing is known");
+    printf("; holds for %s\n", r->bound_class);
+    if (r->exact)
+        printf("  optimum %s of the class searched: %s\n", units_print_ns(text, r->class_ns),
+               SEARCH_CLASS);
+}
+
 static void print_json(struct arena *a, const struct search_result *r,
                        const struct profile *profile, const char *out, double search_s)
 {
@@ -86,6 +116,7 @@ static void print_json(struct arena *a, const struct search_result *r,
     json_put_int(&j, "evaluated", r->evaluated);
     json_put_bool(&j, "exact", r->exact);
     json_put_text(&j, "stopped", timed_out ? "time" : r->stopped);
+    print_bounds_json(&j, r);
     json_put_object_line(&j, "timing"); /* outside "same inputs, same bytes" */
     json_put_double(&j, "search_s", search_s);
     json_close(&j);
@@ -115,6 +146,7 @@ static void print_text(struct arena *a, const struct search_result *r,
            r->exact    ? "searched to the end"
            : timed_out ? "stopped: time"
                        : r->stopped);
+    print_bounds(r);
 }
 
 /* Plan i goes to PATH, PATH.2, PATH.3 … */
