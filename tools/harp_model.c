@@ -41,13 +41,8 @@ static enum status price_node(struct arena *a, struct harp_team *t, int32_t node
         t->stage = ARENA_ARRAY(a, struct stage_cost, (size_t)t->cluster.n_nodes * n * n);
         t->cut_bytes = ARENA_ARRAY(a, int64_t, n);
     }
-    for (int32_t k = 0; k + 1 < g->n_layers; k++) {
-        t->cut_bytes[k] = 0;
-        for (int32_t i = 0; i < g->cut[k].n; i++) {
-            const struct tensor *cut = &g->tensors[g->cut[k].tensor[i]];
-            t->cut_bytes[k] += shape_elements(&cut->shape) * dtype_bytes(cut->dtype) * at->n_devices;
-        }
-    }
+    for (int32_t k = 0; k + 1 < g->n_layers; k++)
+        t->cut_bytes[k] = graph_cut_bytes(g, &g->cut[k]) * at->n_devices;
     struct stage_table *table = stage_table_new(a, g, t->cost, &t->job.optimizer);
     stage_table_fused(table, lower->fused, lower->n_fused);
     for (int32_t first = 0; first < g->n_layers; first++)

@@ -60,8 +60,8 @@ int32_t replan_mark(const struct plan *p, bool *used)
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t s = 0; s < p->replicas[r].n_stages; s++) {
             const struct plan_stage *stage = &p->replicas[r].stages[s];
-            used[stage->device] = true;
-            for (int32_t i = 0; i < stage->n_shards; i++) used[stage->devices[i]] = true;
+            for (int32_t k = 0; k < plan_stage_devices(stage); k++)
+                used[plan_stage_device(stage, k)] = true;
         }
     for (int32_t d = 0; d < p->cluster.n_devices; d++) n += used[d];
     return n;
