@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-static int32_t add_slot(struct lowering *l, struct stage_build *b, struct slot s)
+int32_t lower_add_slot(struct lowering *l, struct stage_build *b, struct slot s)
 {
     struct program_stage *out = b->s;
     out->slots =
@@ -32,8 +32,8 @@ static struct shape shape_on(const struct stage_build *b, const struct tensor *t
     return shape;
 }
 
-static struct slot slot_like(const struct lowering *l, const struct stage_build *b, int32_t tensor,
-                             enum slot_class class)
+struct slot lower_slot_like(const struct lowering *l, const struct stage_build *b, int32_t tensor,
+                            enum slot_class class)
 {
     const struct tensor *t = &l->g->tensors[tensor];
     return (struct slot){.name = t->name,
@@ -67,10 +67,10 @@ static int32_t find_ring(struct lowering *l, struct stage_build *b, struct ring 
 static int32_t ring_slot(struct lowering *l, struct stage_build *b, int32_t tensor,
                          struct ring life, int32_t group)
 {
-    struct slot s = slot_like(l, b, tensor, SLOT_RING);
+    struct slot s = lower_slot_like(l, b, tensor, SLOT_RING);
     s.ring = find_ring(l, b, life, group);
     s.offset_bytes = b->s->rings[s.ring].stride_bytes;
-    int32_t index = add_slot(l, b, s);
+    int32_t index = lower_add_slot(l, b, s);
     b->s->rings[s.ring].stride_bytes += slot_align(b->s->slots[index].bytes);
     return index;
 }
@@ -87,7 +87,8 @@ static int32_t made_slot(struct lowering *l, struct stage_build *b, int32_t tens
                          uint8_t uses, int32_t sent)
 {
     enum part last = last_part(uses, born);
-    if (last == born && sent < 0) return add_slot(l, b, slot_like(l, b, tensor, SLOT_SCRATCH));
+    if (last == born && sent < 0)
+        return lower_add_slot(l, b, lower_slot_like(l, b, tensor, SLOT_SCRATCH));
     char death = last > born ? part_letter(b, last) : 'S';
     return ring_slot(
         l, b, tensor,
@@ -230,7 +231,7 @@ static void unit_slots(struct lowering *l, struct stage_build *b, int32_t tensor
         l->slot_back[tensor] = l->apart_slot[unit] =
             ring_slot(l, b, tensor, life, lower_group_of_unit(l, b, unit));
     else if (l->plan->deterministic)
-        l->slot_back[tensor] = add_slot(l, b, slot_like(l, b, tensor, SLOT_SCRATCH));
+        l->slot_back[tensor] = lower_add_slot(l, b, lower_slot_like(l, b, tensor, SLOT_SCRATCH));
     else
         l->slot_back[tensor] = l->sum_slot[unit];
 }
@@ -251,13 +252,14 @@ static void back_slots(struct lowering *l, struct stage_build *b)
     }
     /* In the order of the units, so that what is kept apart lies in the order of its group. */
     for (int32_t u = 0; u < l->n_units; u++)
-        if (lower_owns(b, l->units[u].layer)) unit_slots(l, b, l->units[u].gradient);
+        if (lower_owns(b, l->units[u].layer) && lower_zero_of(l, u) < 2)
+            unit_slots(l, b, l->units[u].gradient);
 }
 
 /* --- parameters --- */
 
 /* Bytes of a gradient or state for one of a parameter. */
-static int64_t wide(const struct lowering *l)
+int64_t lower_wide(const struct lowering *l)
 {
     return dtype_bytes(dtype_master(l->g->dtype)) / dtype_bytes(l->g->dtype);
 }
@@ -266,10 +268,10 @@ static int32_t place_slot(struct lowering *l, struct stage_build *b, int32_t ten
                           enum slot_class class, int64_t offset, const char *name,
                           int32_t parameter)
 {
-    struct slot s = slot_like(l, b, tensor, class);
+    struct slot s = lower_slot_like(l, b, tensor, class);
     if (class == SLOT_STATE) s.dtype = dtype_master(s.dtype);
     s.name = name, s.offset_bytes = offset, s.parameter = parameter;
-    return add_slot(l, b, s);
+    return lower_add_slot(l, b, s);
 }
 
 /* Gradients of uses beyond the first stand behind the flat runs. */
@@ -286,7 +288,7 @@ static void gradient_slots(struct lowering *l, struct stage_build *b, int32_t in
         int32_t u = units[swapped ? 1 - k : k];
         if (u < 0 || !lower_owns(b, l->units[u].layer)) continue;
         int32_t gradient = l->units[u].gradient;
-        int64_t at = first ? offset * wide(l) : b->s->class_bytes[SLOT_GRADIENT];
+        int64_t at = first ? offset * lower_wide(l) : b->s->class_bytes[SLOT_GRADIENT];
         int32_t slot =
             place_slot(l, b, gradient, SLOT_GRADIENT, at, l->g->tensors[gradient].name, index);
         p->gradient[l->units[u].use] = l->sum_slot[u] = slot;
@@ -311,7 +313,7 @@ static void parameter_slots(struct lowering *l, struct stage_build *b, int32_t i
         place_slot(l, b, tensor, SLOT_PARAMETER, offset, t->name, index);
     gradient_slots(l, b, index, tensor, offset);
     for (int64_t k = 0; k < optimizer_state_tensors(&l->p->optimizer); k++)
-        p->state[k] = place_slot(l, b, tensor, SLOT_STATE, (k * region + offset) * wide(l),
+        p->state[k] = place_slot(l, b, tensor, SLOT_STATE, (k * region + offset) * lower_wide(l),
                                  arena_printf(l->a, "%s.%c", t->name, k ? 'v' : 'm'), index);
 }
 
@@ -331,12 +333,12 @@ static void run_slots(struct lowering *l, struct stage_build *b, int run, int64_
     for (int k = 0; k < 2 + (int)optimizer_state_tensors(&l->p->optimizer); k++) {
         s.name = names[run][k], s.class = classes[k];
         s.dtype = k ? dtype_master(l->g->dtype) : l->g->dtype;
-        s.offset_bytes = (offset + (k == 3 ? region : 0)) * (k ? wide(l) : 1);
-        b->run_slot[run][k] = add_slot(l, b, s);
+        s.offset_bytes = (offset + (k == 3 ? region : 0)) * (k ? lower_wide(l) : 1);
+        b->run_slot[run][k] = lower_add_slot(l, b, s);
     }
 }
 
-static bool runs_flat(const struct lowering *l)
+bool lower_runs_flat(const struct lowering *l)
 {
     enum op_kind flat = l->p->optimizer.kind == OPTIMIZER_ADAMW ? OP_flat_adamw : OP_flat_sgd;
     for (int32_t i = 0; i < l->o->n_fused; i++)
@@ -354,7 +356,7 @@ static void parameter_regions(struct lowering *l, struct stage_build *b)
         start[run + 1] = start[run];
         for (int32_t t = 0; t < g->n_tensors; t++) {
             const struct tensor *x = &g->tensors[t];
-            if (x->role != TENSOR_PARAMETER || x->decay != !run ||
+            if (x->role != TENSOR_PARAMETER || x->decay != !run || l->places[t].group >= 0 ||
                 !(l->uses_forward[t] | l->uses_back[t]))
                 continue;
             mine[n++] = t;
@@ -364,9 +366,10 @@ static void parameter_regions(struct lowering *l, struct stage_build *b)
     s->n_parameters = n;
     s->parameters = ARENA_ARRAY(l->a, struct program_parameter, (size_t)n);
     s->class_bytes[SLOT_PARAMETER] = start[2];
-    s->class_bytes[SLOT_GRADIENT] = start[2] * wide(l);
+    s->class_bytes[SLOT_GRADIENT] = start[2] * lower_wide(l);
     s->class_bytes[SLOT_STATE] =
-        (optimizer_state_tensors(&l->p->optimizer) + dtype_is_half(g->dtype)) * start[2] * wide(l);
+        (optimizer_state_tensors(&l->p->optimizer) + dtype_is_half(g->dtype)) * start[2] *
+        lower_wide(l);
     int64_t offset = 0;
     for (int32_t i = 0; i < n; i++) {
         const struct tensor *x = &g->tensors[mine[i]];
@@ -374,8 +377,9 @@ static void parameter_regions(struct lowering *l, struct stage_build *b)
         offset += slot_align(shape_elements(&x->shape) * dtype_bytes(x->dtype));
     }
     for (int run = 0; run < 2; run++)
-        if (runs_flat(l) && start[run] < start[run + 1])
+        if (lower_runs_flat(l) && start[run] < start[run + 1])
             run_slots(l, b, run, start[run], start[run + 1] - start[run], start[2]);
+    lower_zero_slots(l, b);
 }
 
 void lower_slots(struct lowering *l, struct stage_build *b)
@@ -400,11 +404,14 @@ void lower_slots(struct lowering *l, struct stage_build *b)
 
 struct life {
     int32_t first, last; /* instructions of the procedure */
+    int32_t whole;       /* the slot that this one lies in, or itself */
+    bool placed;
 };
 
 static void touch(struct life *life, const struct program_stage *s, int32_t slot, int32_t at)
 {
     if (s->slots[slot].class != SLOT_SCRATCH) return;
+    slot = life[slot].whole;
     if (life[slot].first < 0) life[slot].first = at;
     life[slot].last = at;
 }
@@ -422,49 +429,81 @@ static int32_t first_fit(const struct program_stage *s, const int32_t *live, int
     return n;
 }
 
-static int64_t lay_procedure(struct program_stage *s, const struct procedure *p, struct life *life,
-                             int32_t *live)
+struct laying {
+    struct lowering *l;
+    struct stage_build *b;
+    struct life *life;
+    int32_t *live, n_live;
+    int64_t top;
+};
+
+/* A slot is placed where its life begins. */
+static void lay_slot(struct laying *y, int32_t slot, int32_t at)
 {
-    int32_t n_live = 0;
-    int64_t top = 0;
+    slot = y->life[slot].whole;
+    struct slot *x = &y->b->s->slots[slot];
+    struct life *life = &y->life[slot];
+    if (x->class != SLOT_SCRATCH || life->first != at || life->placed) return;
+    int32_t k = first_fit(y->b->s, y->live, y->n_live, slot_align(x->bytes), &x->offset_bytes);
+    memmove(&y->live[k + 1], &y->live[k], (size_t)(y->n_live - k) * sizeof *y->live);
+    y->live[k] = slot, y->n_live++, life->placed = true;
+    if (x->offset_bytes + slot_align(x->bytes) > y->top)
+        y->top = x->offset_bytes + slot_align(x->bytes);
+}
+
+static void lay_procedure(struct laying *y, const struct procedure *p)
+{
+    int32_t whole[SECTIONS_MAX];
+    y->n_live = 0, y->top = 0;
     for (int32_t i = 0; i < p->n_instrs; i++) {
-        if (p->instrs[i].kind != INSTR_COMPUTE) continue;
-        const struct program_op *op = &s->ops[p->instrs[i].arg];
-        for (int32_t k = 0; k < op->n_outputs; k++) {
-            struct slot *x = &s->slots[op->output[k]];
-            if (x->class != SLOT_SCRATCH || life[op->output[k]].first != i) continue;
-            int32_t at = first_fit(s, live, n_live, slot_align(x->bytes), &x->offset_bytes);
-            memmove(&live[at + 1], &live[at], (size_t)(n_live - at) * sizeof *live);
-            live[at] = op->output[k], n_live++;
-            if (x->offset_bytes + slot_align(x->bytes) > top)
-                top = x->offset_bytes + slot_align(x->bytes);
-        }
+        const struct instr *x = &p->instrs[i];
+        bool op = x->kind == INSTR_COMPUTE;
+        if (!op && x->kind != INSTR_REDUCE && x->kind != INSTR_AWAIT) continue;
+        int32_t n =
+            op ? y->b->s->ops[x->arg].n_outputs : lower_zero_scratch(y->l, y->b, x->arg, whole);
+        for (int32_t k = 0; k < n; k++)
+            lay_slot(y, op ? y->b->s->ops[x->arg].output[k] : whole[k], i);
         int32_t kept = 0;
-        for (int32_t k = 0; k < n_live; k++)
-            if (life[live[k]].last > i) live[kept++] = live[k];
-        n_live = kept;
+        for (int32_t k = 0; k < y->n_live; k++)
+            if (y->life[y->live[k]].last > i) y->live[kept++] = y->live[k];
+        y->n_live = kept;
     }
-    return top;
+}
+
+static void find_lives(struct laying *y, const struct procedure *p)
+{
+    const struct program_stage *s = y->b->s;
+    int32_t whole[SECTIONS_MAX];
+    for (int32_t i = 0; i < p->n_instrs; i++) {
+        const struct instr *x = &p->instrs[i];
+        if (x->kind == INSTR_LOSS) touch(y->life, s, x->arg, i);
+        if (x->kind == INSTR_REDUCE || x->kind == INSTR_AWAIT)
+            for (int32_t k = lower_zero_scratch(y->l, y->b, x->arg, whole); k-- > 0;)
+                touch(y->life, s, whole[k], i);
+        if (x->kind != INSTR_COMPUTE) continue;
+        const struct program_op *op = &s->ops[x->arg];
+        for (int32_t j = 0; j < op->n_inputs; j++) touch(y->life, s, op->input[j], i);
+        for (int32_t j = 0; j < op->n_outputs; j++) touch(y->life, s, op->output[j], i);
+    }
 }
 
 void lower_scratch(struct lowering *l, struct stage_build *b)
 {
     struct program_stage *s = b->s;
-    struct life *life = ARENA_ARRAY(l->a, struct life, (size_t)s->n_slots);
-    int32_t *live = ARENA_ARRAY(l->a, int32_t, (size_t)s->n_slots + 1);
-    for (int32_t i = 0; i < s->n_slots; i++) life[i].first = -1;
+    struct laying y = {.l = l,
+                       .b = b,
+                       .life = ARENA_ARRAY(l->a, struct life, (size_t)s->n_slots),
+                       .live = ARENA_ARRAY(l->a, int32_t, (size_t)s->n_slots + 1)};
+    for (int32_t i = 0; i < s->n_slots; i++) y.life[i].first = -1, y.life[i].whole = i;
+    for (int32_t i = 0; i < b->n_inner; i++) y.life[b->inner[i].slot].whole = b->inner[i].whole;
     for (int32_t k = 0; k < s->n_procedures; k++) {
         const struct procedure *p = &s->procedures[k];
         if (*p->variant) continue; /* the same operators as the plain one */
-        for (int32_t i = 0; i < p->n_instrs; i++) {
-            const struct instr *x = &p->instrs[i];
-            if (x->kind == INSTR_LOSS) touch(life, s, x->arg, i);
-            if (x->kind != INSTR_COMPUTE) continue;
-            const struct program_op *op = &s->ops[x->arg];
-            for (int32_t j = 0; j < op->n_inputs; j++) touch(life, s, op->input[j], i);
-            for (int32_t j = 0; j < op->n_outputs; j++) touch(life, s, op->output[j], i);
-        }
-        int64_t top = lay_procedure(s, p, life, live);
-        if (top > s->class_bytes[SLOT_SCRATCH]) s->class_bytes[SLOT_SCRATCH] = top;
+        find_lives(&y, p);
+        lay_procedure(&y, p);
+        if (y.top > s->class_bytes[SLOT_SCRATCH]) s->class_bytes[SLOT_SCRATCH] = y.top;
     }
+    for (int32_t i = 0; i < b->n_inner; i++)
+        s->slots[b->inner[i].slot].offset_bytes =
+            s->slots[b->inner[i].whole].offset_bytes + b->inner[i].offset_bytes;
 }

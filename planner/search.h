@@ -48,9 +48,9 @@ struct search_options {
     enum objective objective;
     double least_rate, most_cost; /* iterations a second; money an iteration; 0: no such limit */
     int32_t threads;              /* >= 1; 0: 1. The same plan for any number */
-    int32_t top;          /* plans to hand out, >= 1 */
-    int64_t evaluations;  /* most plans to try, an eighth of them to refine; 0: 20,000 */
-    bool exhaustive;      /* no bound prunes: the same best plan, slowly; for tests */
+    int32_t top;                  /* plans to hand out, >= 1 */
+    int64_t evaluations;          /* most plans to try, an eighth of them to refine; 0: 20,000 */
+    bool exhaustive;              /* no bound prunes: the same best plan, slowly; for tests */
     const volatile sig_atomic_t *stop; /* set: end with the best so far; NULL: never */
     /* first before anything is scored, with best_ns INT64_MAX */
     void (*progress)(void *user, int64_t evaluated, int64_t best_ns);
@@ -79,7 +79,7 @@ struct search_result {
     int64_t lower_bound_ns;
     const char *binding, *bound_class;
     double gap;
-    int64_t class_ns;    /* the best plan of the class before it was refined */
+    int64_t class_ns; /* the best plan of the class before it was refined */
 };
 /* ERR_INFEASIBLE with the nearest miss where nothing fits; ERR_INPUT: more than 8 devices without a baseline, unknown baseline (lists
  * them), no link between any two devices that would be needed. */
