@@ -200,8 +200,7 @@ static void pass_chunk(const struct collectives *c, int32_t chunk, char *staging
         if (how == ADD_IN)
             add_elements(g->dtype, mine, staging, n);
         else
-            memcpy(how == COPY_IN ? mine : staging, how == COPY_IN ? staging : mine,
-                   (size_t)bytes);
+            memcpy(how == COPY_IN ? mine : staging, how == COPY_IN ? staging : mine, (size_t)bytes);
         staging += bytes;
     }
 }
@@ -367,8 +366,7 @@ static void start(struct collectives *c)
     else if (group_of(c)->n_members > 1) {
         if (group_of(c)->algorithm == GROUP_GATHER) pass_own(c, false);
         ring_part(c, first_part(group_of(c)), at_ns);
-    }
-    else
+    } else
         finish(c, at_ns);
 }
 

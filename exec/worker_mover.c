@@ -166,20 +166,20 @@ static void part_ended(void *owner, const struct collective_order *of, int32_t p
     struct mover *m = owner;
     int32_t group = of->group;
     int32_t member = m->collectives.members[group].member;
-    span_list_add(&m->spans, (struct span){.kind = SPAN_REDUCE,
-                                           .stream = STREAM_collective,
-                                           .device = m->rank,
-                                           .peer = -1,
-                                           .stage = m->p->groups[group].members[member].stage,
-                                           .letter = 'U',
-                                           .step = (int32_t)of->step,
-                                           .microbatch =
-                                               group_divides(&m->p->groups[group]) ? of->times : -1,
-                                           .op = group,
-                                           .part = part,
-                                           .begin_ns = begin_ns,
-                                           .end_ns = end_ns,
-                                           .bytes = bytes});
+    span_list_add(&m->spans,
+                  (struct span){.kind = SPAN_REDUCE,
+                                .stream = STREAM_collective,
+                                .device = m->rank,
+                                .peer = -1,
+                                .stage = m->p->groups[group].members[member].stage,
+                                .letter = 'U',
+                                .step = (int32_t)of->step,
+                                .microbatch = group_divides(&m->p->groups[group]) ? of->times : -1,
+                                .op = group,
+                                .part = part,
+                                .begin_ns = begin_ns,
+                                .end_ns = end_ns,
+                                .bytes = bytes});
 }
 
 static void group_ended(void *owner, const struct collective_order *of, int64_t end_ns)
@@ -201,8 +201,8 @@ static void carry_out(struct mover *m, const struct mover_order *o)
         wire_post(&m->wires, o->index, o->data, o->bytes, o->at_ns);
         break;
     case ORDER_REDUCE:
-        collective_add(&m->collectives, (struct collective_order){o->index, o->times, o->number,
-                                                                  o->step, o->at_ns});
+        collective_add(&m->collectives,
+                       (struct collective_order){o->index, o->times, o->number, o->step, o->at_ns});
         break;
     }
 }
