@@ -29,7 +29,7 @@ static void emit(struct writer *w, enum instr_kind kind, int32_t arg)
 static int32_t finish(struct writer *w, char letter, const char *variant)
 {
     struct program_stage *s = w->b->s;
-    if (!*variant && letter != 'U')
+    if (!*variant && letter != 'U' && letter != 'W')
         lower_zero_insert(w->l, w->b, letter == 'F' ? PART_FORWARD : PART_BACK, &w->instrs, &w->n);
     s->procedures[s->n_procedures] = (struct procedure){letter, variant, (int32_t)w->n, w->instrs};
     *w = (struct writer){.l = w->l, .b = w->b};
