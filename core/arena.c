@@ -104,6 +104,11 @@ char *arena_strndup(struct arena *a, const char *s, size_t n)
     return copy;
 }
 
+void *arena_copy(struct arena *a, const void *from, size_t bytes)
+{
+    return bytes ? memcpy(arena_alloc(a, bytes, 1), from, bytes) : NULL;
+}
+
 char *arena_strdup(struct arena *a, const char *s) { return arena_strndup(a, s, strlen(s)); }
 
 char *arena_printf(struct arena *a, const char *fmt, ...)

@@ -16,6 +16,7 @@ struct arena; /* opaque */
 
 struct arena *arena_new(void);
 void *arena_alloc(struct arena *a, size_t count, size_t size); /* zeroed, aligned for any type */
+void *arena_copy(struct arena *a, const void *from, size_t bytes); /* NULL of none */
 char *arena_strdup(struct arena *a, const char *s);
 char *arena_strndup(struct arena *a, const char *s, size_t n); /* n bytes and a 0 behind them */
 char *arena_printf(struct arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);

@@ -18,11 +18,19 @@
  *     - {name: up, between: [a.0, nvs], …}                                  # one device
  *     - {name: out, between: [b, core], …}                                  # any device of the node
  *     - {name: trunk, between: [nvs, core], …}                              # two switches
+ *   nodes:
+ *     - {name: v, count: 96, devices: {type: v100, count: 4}}                 # nodes v0 … v95, all alike
+ *   links:                                                                  # … and of all devices at once
+ *     - {name: bus, every: inside}                                          # any two devices of one node
+ *     - {name: net, every: across}                                          # any two devices of different nodes
  * Devices are named node.index in order of appearance. The link of two devices is the most specific
- * one: their own pair, then their nodes, then `between: [one node]`. A link is one resource per
+ * one: their own pair, then their nodes, then `between: [one node]`, then `every`. A link is one resource per
  * direction (full duplex) or one in all (half); whoever's messages cross it share it: fifo, one
  * message after the other in order of readiness, or fair, equal shares of the bandwidth. Messages of one channel follow one
  * another in both; fluid is fair without that (real clusters only: simulated).
+ * A link with `every` is one for each two devices, which nobody else's messages cross: networks that give every pair of
+ * cards the same whoever else sends. Where its bandwidth is not stated it is the measured curve of the two devices' types.
+ * Real clusters only.
  * Devices that no link joins directly are joined through switches (core/topology.h): PCIe switches, NVLink switches and
  * network cards are all switches here. Devices and nodes pass nothing on. Links that a message crosses together with
  * others are shared fairly, whatever `sharing` says. A cluster with switches is planned and simulated; one that is
@@ -38,6 +46,7 @@
  * busy while a message of the pipeline passes (collectives are awaited anyway).
  * With `compute_slowdown: 0.13` operators on the devices at both ends take 13 % longer while a message moves on it, and as
  * much more for each further message (0 where absent: transfers cost the operators nothing).
+ * With `price: 3.2/h` each card of the type costs so much an hour (any money, one for the file) from the moment a plan uses it.
  * A message between two such devices counts its bytes once, whole, and a sum of gradients one card's share: links of both
  * kinds between the same devices differ by what their cards' ports carry together.
  * Ownership: the arena's.
@@ -62,6 +71,7 @@ struct device_type {
     /* > 1: a device is so many equal cards that share every operator; 0 and 1: one card */
     int32_t tensor_parallel;
     bool sequence_parallel;
+    double price_per_h; /* of one card, in whatever money; 0 where the file has no price */
 };
 
 struct device {
@@ -76,7 +86,8 @@ struct node_spec {
 
 enum link_sharing { LINK_FIFO, LINK_FAIR, LINK_FLUID };
 
-enum link_end { END_NODE, END_DEVICE, END_SWITCH };
+/* ACROSS, INSIDE: both ends of a link of every two devices, of different nodes or of one; it has n_ends 0 */
+enum link_end { END_NODE, END_DEVICE, END_SWITCH, END_ACROSS, END_INSIDE };
 
 struct link {
     const char *name;
@@ -88,7 +99,8 @@ struct link {
     enum link_sharing sharing;
     int32_t n_ends;
     enum link_end kind[2]; /* without a switch both are alike */
-    int32_t end[2];        /* nodes, devices or switches by kind; n_ends 1: inside node end[0] */
+    /* nodes, devices or switches by kind; n_ends 1: inside node end[0]; n_ends 0: none */
+    int32_t end[2];
 };
 
 struct cluster {
@@ -102,6 +114,9 @@ struct cluster {
     const char **switches; /* (n_switches) names */
 };
 
+/* A link of every two devices: each pair that uses it has one of its own. */
+static inline bool link_of_every_pair(const struct link *l) { return l->n_ends == 0; }
+
 MUST_CHECK enum status cluster_parse(struct arena *a, const struct node *root, struct cluster *out,
                                      struct error *err);
 MUST_CHECK enum status cluster_read(struct arena *a, const char *path, struct cluster *out,
@@ -111,6 +126,8 @@ void cluster_write(FILE *out, const struct cluster *c, int indent);
 /* Name of a link's end, 0 or 1: a node, a device or a switch. */
 const char *cluster_link_end(const struct cluster *c, const struct link *l, int i);
 int32_t cluster_device(const struct cluster *c, const char *name); /* -1 where unknown */
+/* The node whose name are the first so many bytes; -1 where there is none. */
+int32_t cluster_node(const struct cluster *c, const char *name, size_t length);
 /* The one link from one device to another, no switch between, and its direction (0: end[0] → end[1] or lower → higher device; 1: back). -1 where none. */
 int32_t cluster_link(const struct cluster *c, int32_t from, int32_t to, int32_t *direction);
 

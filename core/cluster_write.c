@@ -26,6 +26,11 @@ static void write_type(FILE *out, const struct device_type *t)
     }
     if (t->tensor_parallel > 1) fprintf(out, ", tensor_parallel: %" PRId32, t->tensor_parallel);
     if (t->sequence_parallel) fputs(", sequence_parallel: true", out);
+    if (t->price_per_h > 0) {
+        fputs(", price: ", out);
+        canonical_double(out, t->price_per_h);
+        fputs("/h", out);
+    }
     fputs("}\n", out);
 }
 
@@ -55,12 +60,12 @@ static void write_link(FILE *out, const struct cluster *c, const struct link *l)
 {
     fputs("{name: ", out);
     canonical_text(out, l->name);
-    fputs(", between: [", out);
-    for (int32_t i = 0; i < l->n_ends; i++) {
+    fputs(link_of_every_pair(l) ? ", every: " : ", between: [", out);
+    for (int32_t i = 0; i < l->n_ends || i < 1; i++) {
         if (i) fputs(", ", out);
         canonical_text(out, cluster_link_end(c, l, i));
     }
-    fputc(']', out);
+    if (!link_of_every_pair(l)) fputc(']', out);
     if (l->stated) {
         fputs(", bandwidth: ", out);
         canonical_quantity(out, QUANTITY_BYTES_PER_S, l->bandwidth_Bps);

@@ -3,9 +3,10 @@
  * The graph is in single assignment: every tensor has one producer, except that weight-gradient
  * tensors are added to. Order of operators is order of execution, so "live after operator i" is a
  * question of first and last position and one sweep answers it for the whole graph.
- * A cut needs one live activation *and* that the next operator reads it: an operator that reads
- * only inputs and parameters (a second embedding) would otherwise be a layer that takes a tensor
- * in only to hand it on.
+ * A default cut needs one live activation *and* that the next operator reads it: an operator that
+ * reads only inputs and parameters (a second embedding) would otherwise be a layer that takes a
+ * tensor in only to hand it on. Nor may the next operator join what cards of one device hold: it belongs to what it
+ * completes.
  */
 #include "core/graph.h"
 
@@ -105,6 +106,11 @@ void graph_op_shapes(const struct graph *g, const struct graph_op *op, struct op
     for (int32_t i = 0; i < op->n_outputs; i++) out->output[i] = g->tensors[op->output[i]].shape;
 }
 
+static bool joins_cards(const struct graph_op *op)
+{
+    return op->kind == OP_all_reduce || op->kind == OP_all_gather || op->kind == OP_reduce_scatter;
+}
+
 static bool reads(const struct graph_op *op, int32_t tensor)
 {
     for (int32_t i = 0; i < op->n_inputs; i++)
@@ -136,12 +142,9 @@ void graph_find_layers(struct graph *g)
     int32_t *last = last_readers(g);
     /* Which tensors are live is not asked: with one of them the sum of live ids is that one. */
     int64_t n_live = 0, sum_live = 0;
-    int32_t layer = 0;
-    g->cut = ARENA_ARRAY(g->arena, int32_t, (size_t)g->n_forward + 1);
-    g->layer_name = ARENA_ARRAY(g->arena, const char *, (size_t)g->n_forward + 1);
+    int32_t *ends = ARENA_ARRAY(g->arena, int32_t, (size_t)g->n_forward), n = 0;
     for (int32_t i = 0; i < g->n_forward; i++) {
-        struct graph_op *op = &g->ops[i];
-        op->layer = layer;
+        const struct graph_op *op = &g->ops[i];
         for (int32_t k = 0; k < op->n_outputs; k++)
             if (last[op->output[k]] > i) n_live++, sum_live += op->output[k];
         for (int32_t k = 0; k < op->n_inputs; k++) {
@@ -150,13 +153,78 @@ void graph_find_layers(struct graph *g)
             n_live--, sum_live -= t;
             last[t] = -1; /* an operator may read a tensor twice */
         }
-        bool ends = i + 1 == g->n_forward;
-        if (!ends && (n_live != 1 || !reads(op + 1, (int32_t)sum_live))) continue;
-        g->layer_name[layer] = name_of_layer(g, op);
-        if (!ends) g->cut[layer] = (int32_t)sum_live;
-        layer++;
+        bool last_op = i + 1 == g->n_forward;
+        if (!last_op && (n_live != 1 || !reads(op + 1, (int32_t)sum_live) || joins_cards(op + 1)))
+            continue;
+        ends[n++] = i;
     }
-    g->n_layers = layer;
+    graph_set_layers(g, ends, n);
+}
+
+static void cut_add(struct arena *a, struct cut *c, size_t *capacity, int32_t tensor)
+{
+    c->tensor = arena_grow(a, c->tensor, (size_t)c->n, capacity, sizeof *c->tensor);
+    c->tensor[c->n++] = tensor;
+}
+
+/* Adds a tensor made in layer `from` and read in layer `to` to every cut in between. */
+static void cross(struct arena *a, struct cut *cut, size_t *capacity, int32_t tensor, int32_t from,
+                  int32_t to)
+{
+    for (int32_t k = from; k < to; k++) cut_add(a, &cut[k], &capacity[k], tensor);
+}
+
+void graph_set_layers(struct graph *g, const int32_t *last, int32_t n_layers)
+{
+    if (n_layers && last[n_layers - 1] != g->n_forward - 1)
+        BUG("the last layer ends before the last operator");
+    const int32_t *read = last_readers(g);
+    size_t n = (size_t)n_layers + 1, *capacity = ARENA_ARRAY(g->arena, size_t, n);
+    g->n_layers = n_layers;
+    g->cut = ARENA_ARRAY(g->arena, struct cut, n);
+    g->layer_name = ARENA_ARRAY(g->arena, const char *, n);
+    for (int32_t layer = 0, i = 0; layer < n_layers; layer++) {
+        for (; i <= last[layer]; i++) g->ops[i].layer = layer;
+        g->layer_name[layer] = name_of_layer(g, &g->ops[last[layer]]);
+    }
+    for (int32_t i = 0; i < g->n_forward; i++)
+        for (int32_t k = 0; k < g->ops[i].n_outputs; k++) {
+            int32_t t = g->ops[i].output[k];
+            if (read[t] >= 0)
+                cross(g->arena, g->cut, capacity, t, g->ops[i].layer, g->ops[read[t]].layer);
+        }
+}
+
+struct cut *graph_gradient_cuts(struct arena *a, const struct graph *g)
+{
+    size_t n = (size_t)g->n_layers + 1, *capacity = ARENA_ARRAY(a, size_t, n);
+    struct cut *cut = ARENA_ARRAY(a, struct cut, n);
+    int32_t *lowest = ARENA_ARRAY(a, int32_t, (size_t)g->n_tensors); /* layer that reads it */
+    for (int32_t t = 0; t < g->n_tensors; t++) lowest[t] = g->n_layers;
+    for (int32_t i = g->n_forward; i < g->n_ops; i++)
+        for (int32_t k = 0; k < g->ops[i].n_inputs; k++)
+            if (g->ops[i].layer < lowest[g->ops[i].input[k]])
+                lowest[g->ops[i].input[k]] = g->ops[i].layer;
+    for (int32_t i = g->n_forward; i < g->n_ops; i++)
+        for (int32_t k = 0; k < g->ops[i].n_outputs; k++) {
+            int32_t t = g->ops[i].output[k];
+            if (g->tensors[t].role == TENSOR_GRADIENT && g->tensors[t].producer == i)
+                cross(a, cut, capacity, t, lowest[t], g->ops[i].layer);
+        }
+    return cut;
+}
+
+int64_t graph_tensor_bytes(const struct graph *g, int32_t tensor)
+{
+    const struct tensor *t = &g->tensors[tensor];
+    return shape_elements(&t->shape) * dtype_bytes(t->dtype);
+}
+
+int64_t graph_cut_bytes(const struct graph *g, const struct cut *c)
+{
+    int64_t bytes = 0;
+    for (int32_t k = 0; k < c->n; k++) bytes += graph_tensor_bytes(g, c->tensor[k]);
+    return bytes;
 }
 
 /* --- fusion --- */
@@ -229,6 +297,7 @@ struct graph *graph_fuse(const struct graph *g, const enum op_kind *list, int32_
 {
     if (g->n_ops != g->n_forward) BUG("graph_fuse: gradients come after fusion");
     struct graph *to = graph_new(g->arena, g->dtype, g->microbatch, g->sequence_length);
+    to->cards = g->cards, to->sequence_parallel = g->sequence_parallel;
     struct fusion *fusion = find_fusions(g, list, n);
     int32_t *new_op = ARENA_ARRAY(g->arena, int32_t, (size_t)g->n_ops), next = 0;
     for (int32_t i = 0; i < g->n_ops; i++) new_op[i] = fusion[i].absorbed ? -1 : next++;
@@ -244,9 +313,14 @@ struct graph *graph_fuse(const struct graph *g, const enum op_kind *list, int32_
     }
     to->n_forward = to->n_ops;
     to->n_layers = g->n_layers;
-    to->cut = ARENA_ARRAY(g->arena, int32_t, (size_t)g->n_layers + 1);
+    to->cut = ARENA_ARRAY(g->arena, struct cut, (size_t)g->n_layers + 1);
     to->layer_name = ARENA_ARRAY(g->arena, const char *, (size_t)g->n_layers + 1);
     for (int32_t k = 0; k < g->n_layers; k++) to->layer_name[k] = g->layer_name[k];
-    for (int32_t k = 0; k + 1 < g->n_layers; k++) to->cut[k] = new_tensor[g->cut[k]];
+    for (int32_t k = 0; k + 1 < g->n_layers; k++) {
+        to->cut[k].n = g->cut[k].n;
+        to->cut[k].tensor = ARENA_ARRAY(g->arena, int32_t, (size_t)g->cut[k].n);
+        for (int32_t i = 0; i < g->cut[k].n; i++)
+            to->cut[k].tensor[i] = new_tensor[g->cut[k].tensor[i]];
+    }
     return to;
 }

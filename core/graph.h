@@ -5,10 +5,14 @@
  * an order that is valid to execute. Updates (U) are not here: they run once per step, on whatever
  * parameters a stage owns, and lowering makes them.
  *
- * Layers: the forward operators are cut where exactly one activation is live (beside parameters and
- * inputs) and the next operator reads it; layer k is everything between cut k-1 and cut k. Gradient
- * operators belong to the layer of the forward operator they come from; the sum of a cut tensor's
- * gradients belongs to its consumers' side, so exactly one gradient crosses a cut backwards.
+ * Layers: the forward operators are cut at chosen places; layer k is everything between cut k-1 and cut k. What crosses
+ * a cut is every activation (parameters and inputs aside) that is made before it and read behind it, whoever reads it:
+ * a stage hands on what it does not need itself. By default the places are where exactly one activation is live and
+ * the next operator reads it; core/layers chooses others. What cards of one device do together (all_reduce, all_gather,
+ * reduce_scatter) ends no default layer before it: a tensor of which every card has but a term or a share crosses to
+ * nobody, and any number of cards finds the same layers. Gradient operators belong to the layer of the forward operator
+ * they come from; the sum of a tensor's gradients belongs to its first consumer's side, so that exactly one gradient
+ * crosses a cut of one activation backwards. Behind a cut of several, terms of a sum may cross one by one.
  * Ownership: the arena's.
  */
 #ifndef CORE_GRAPH_H
@@ -74,17 +78,27 @@ struct graph_op {
     const char *name; /* unique: "h.0.mlp.c_fc", gradients "h.0.mlp.c_fc.grad_input" … */
 };
 
+enum { CUT_TENSORS_MOST = 64 };
+struct cut {         /* what crosses between two layers, in the order in which it is made */
+    int32_t n;       /* at most CUT_TENSORS_MOST */
+    int32_t *tensor; /* (n) */
+};
+
 struct graph {
     struct arena *arena;
     /* of activations, their gradients and parameters; a parameter's gradient is dtype_master of it */
     enum dtype dtype;
     int64_t microbatch, sequence_length;
+    /* of one of so many cards that share every operator, and the positions of what is whole on each (core/model); 0 and 1:
+     * one card */
+    int32_t cards;
+    bool sequence_parallel;
     int32_t n_tensors, n_ops, n_forward; /* ops[0 … n_forward-1] are the forward ones */
     struct tensor *tensors;
     struct graph_op *ops;
     size_t tensor_capacity, op_capacity;
     int32_t n_layers;
-    int32_t *cut;            /* (n_layers - 1): tensor that crosses from layer k to k+1 */
+    struct cut *cut;         /* (n_layers - 1): activations that cross from layer k to k+1 */
     const char **layer_name; /* (n_layers) name for people: "h.0.attn", "head" … */
 };
 
@@ -101,8 +115,15 @@ int32_t graph_push_op(struct graph *g, const struct graph_op *op);
 const char *graph_output_name(struct graph *g, const char *op, int32_t output, int32_t n_outputs);
 void graph_op_shapes(const struct graph *g, const struct graph_op *op, struct op_shapes *out);
 
-/* Finds the cut points of a forward graph and numbers layers. O(operators + operands). */
+/* The default layers of a forward graph: cuts of one activation. O(operators + operands). */
 void graph_find_layers(struct graph *g);
+/* Layers that end with the forward operators last[0 … n_layers-1], ascending, the last one with the last operator.
+ * O(operators + operands + what crosses). */
+void graph_set_layers(struct graph *g, const int32_t *last, int32_t n_layers);
+/* Gradients that cross back over each cut of a training graph: made behind it, read before it. (n_layers - 1) */
+struct cut *graph_gradient_cuts(struct arena *a, const struct graph *g);
+int64_t graph_tensor_bytes(const struct graph *g, int32_t tensor);
+int64_t graph_cut_bytes(const struct graph *g, const struct cut *c); /* of all its tensors */
 /* Merges forward operators by the fused kinds in list (an intermediate with one consumer only);
  * layers stay. Returns a new graph in the same arena. */
 struct graph *graph_fuse(const struct graph *g, const enum op_kind *list, int32_t n);

@@ -36,6 +36,31 @@ struct section {
     int64_t elements; /* a multiple of n members · 64 bytes */
 };
 
+/* A training graph and what is asked of it again and again. One for each way in which stages of the plan compute
+ * (lower.h): tensors and operators are numbered anew in each, units and layers are not. */
+struct lower_view {
+    const struct graph *g;
+    struct unit *units;       /* (n_units) */
+    int32_t *unit_of;         /* (n_tensors): unit of a parameter gradient, else -1 */
+    int32_t *use_unit;        /* (n_tensors, 2): units of a parameter's uses, -1 */
+    struct cut *gradient_cut; /* (n_layers - 1): gradients that cross back after layer k */
+};
+
+/* A message of a stage: a tensor, or the sequences of it that one device of the stage before or behind has or wants. */
+struct crossing {
+    int32_t tensor, channel;
+    int64_t first, n; /* sequences of the stage's own that it has */
+    int32_t link;     /* that the compute stream waits for; -1 */
+    int32_t
+        slot; /* that holds it: the tensor's own, a piece's, or a copy's of what is handed on as it came */
+};
+enum edge { ACTIVATIONS_IN, ACTIVATIONS_OUT, GRADIENTS_IN, GRADIENTS_OUT, EDGE_COUNT };
+struct crossings {
+    int32_t n;
+    size_t capacity;
+    struct crossing *list; /* (n) */
+};
+
 struct group_plan {                /* beside the program's group of the same index */
     int32_t first_unit, last_unit; /* inclusive; of a tied exchange: the parameter's two */
     bool bucketed;                 /* launched as soon as complete, else after the last operator */
@@ -75,8 +100,12 @@ struct flat_place {
 struct stage_build {
     struct program_stage *s;
     const struct plan_stage *plan;
-    int32_t index, replica, stage; /* in the program; in the plan */
-    int32_t chunk;                 /* of its device */
+    int32_t index, replica, stage;     /* in the program; in the plan */
+    int32_t device;                    /* of the cluster */
+    int32_t chunk;                     /* of the device */
+    int32_t shard, n_shards;           /* the stage's devices; neighbours in the program */
+    int64_t first_sequence, sequences; /* of a microbatch */
+    const struct lower_view *v;
     bool split, ascending, apart; /* I and W; W in ascending order; gradients kept per microbatch */
     int32_t in_flight;            /* forwards before the first backward */
 
@@ -86,16 +115,11 @@ struct stage_build {
     int32_t *at[PART_COUNT]; /* (microbatches): position of the call of each part */
     int64_t last_weight; /* position in the lane of the call that completes the step's gradients */
 
-    int32_t activation_in, activation_out, gradient_in, gradient_out; /* tensors or -1 */
-    /* that the compute stream waits for, to the stages before and behind; -1 */
-    int32_t link_before, link_behind;
-    int32_t channel_activation_in, channel_activation_out, channel_gradient_in,
-        channel_gradient_out;
+    struct crossings edge[EDGE_COUNT]; /* by neighbour, and then as the tensors are made */
 
     size_t slot_capacity, ring_capacity, op_capacity;
     size_t ring_group_capacity;
     int32_t *ring_group;    /* (n_rings): group whose gradients a ring keeps apart, else -1 */
-    int32_t gradient_copy;  /* slot that a passed-on gradient is copied to, else -1 */
     int32_t run_slot[2][4]; /* flat runs, decayed and not: p, g, m, v; -1 */
     /* ascending; tied ones last, then gathers; and which member of each it is */
     int32_t n_groups, *groups, *member;
@@ -112,6 +136,7 @@ struct stage_build {
 struct lane_build {
     int32_t device;            /* of the cluster */
     int32_t replica, n_stages; /* n_stages: chunks */
+    int32_t turn;              /* which of the plan's lanes (plan_lanes) it takes its calls from */
     int32_t *stages;           /* (n_stages) in the program, ascending */
     int64_t n_calls;
     struct schedule_op *calls; /* (n_calls) */
@@ -120,23 +145,22 @@ struct lane_build {
 struct lowering {
     struct arena *a;
     const struct plan *plan;
-    const struct graph *g;
     const struct lower_options *o;
+    int32_t n_views, n_layers;
+    struct lower_view *views;
     struct program *p;
     struct stage_build *stages; /* (p->n_stages) */
     struct lane_build *lanes;   /* (p->n_devices) */
-    int32_t *stage_of_layer;    /* (n_replicas, n_layers), index into stages */
+    /* (n_replicas, n_layers), index into stages; of several devices the first */
+    int32_t *stage_of_layer;
     int32_t n_units;
-    struct unit *units;
-    int32_t *unit_of;  /* (n_tensors): unit of a parameter gradient, else -1 */
-    int32_t *use_unit; /* (n_tensors, 2): units of a parameter's uses, -1 */
     struct group_plan *group_plans;
-    struct flat_place *places; /* (n_tensors) */
+    struct flat_place *places; /* (n_units): where the parameter of a use lies */
     size_t group_capacity, plan_capacity;
     struct lower_routes *routes;
-    int32_t *gradient_cut; /* (n_layers): gradient that crosses back after layer k, -1 none */
 
     /* Of the stage at hand, reset by lower_slots. (n_tensors) each. */
+    const struct lower_view *v;
     int32_t *slot_forward, *slot_back; /* slot of the tensor as F and as the backward know it */
     uint8_t *uses_forward, *uses_back; /* bits 1 << part: who reads it */
     int32_t *apart_slot, *sum_slot;    /* (n_units): per-microbatch gradient, GRADIENT slot; -1 */
@@ -152,6 +176,26 @@ static inline bool lower_owns(const struct stage_build *b, int32_t layer)
 {
     return layer >= b->plan->first_layer && layer <= b->plan->last_layer;
 }
+/* Whether a message is all that the stage has of the tensor. */
+static inline bool lower_whole(const struct stage_build *b, const struct crossing *x)
+{
+    return x->n == b->sequences;
+}
+/* The one message that is the whole tensor, NULL where it crosses there in pieces or not at all. */
+static inline struct crossing *lower_crossing(const struct stage_build *b, enum edge e,
+                                              int32_t tensor)
+{
+    for (int32_t i = 0; i < b->edge[e].n; i++)
+        if (b->edge[e].list[i].tensor == tensor && lower_whole(b, &b->edge[e].list[i]))
+            return &b->edge[e].list[i];
+    return NULL;
+}
+static inline bool lower_crosses(const struct stage_build *b, enum edge e, int32_t tensor)
+{
+    for (int32_t i = 0; i < b->edge[e].n; i++)
+        if (b->edge[e].list[i].tensor == tensor) return true;
+    return false;
+}
 static inline char part_letter(const struct stage_build *b, enum part p)
 {
     return p == PART_FORWARD ? 'F' : !b->split ? 'B' : p == PART_BACK ? 'I' : 'W';
@@ -163,6 +207,14 @@ static inline enum part op_part(const struct stage_build *b, const struct graph_
            : b->split && op->phase == PHASE_W ? PART_WEIGHT
                                               : PART_BACK;
 }
+/* lower_stages.c: stages, lanes and the stages' graphs, from the set where it has them. */
+MUST_CHECK enum status lower_stages(struct lowering *l, const struct lower_graphs *s,
+                                    struct error *err);
+
+/* lower_channels.c: the channels between stages, and their slots once both ends' stand. */
+MUST_CHECK enum status lower_channels(struct lowering *l, struct error *err);
+void lower_join_channels(struct lowering *l, const struct stage_build *b);
+
 /* lower_links.c: the cluster's links; then the link that carries from one stage's device to another's, or the route,
  * which is added where it is new. ERR_INPUT naming both devices where neither is. */
 void lower_links(struct lowering *l);
@@ -175,8 +227,10 @@ MUST_CHECK enum status lower_orders(struct lowering *l, struct error *err);
 void lower_ring_counts(struct lowering *l, struct stage_build *b);
 void lower_share_orders(struct lowering *l);
 
-/* lower_groups.c */
+/* lower_units.c */
 MUST_CHECK enum status lower_units(struct lowering *l, struct error *err);
+
+/* lower_groups.c */
 MUST_CHECK enum status lower_groups(struct lowering *l, struct error *err);
 void lower_launches(struct lowering *l); /* once groups and orders stand */
 /* Is this exchange between two chunks of one device awaited in an update before that of b? */
@@ -188,15 +242,29 @@ void lower_group_segments(struct lowering *l,
 struct group *lower_group_new(struct lowering *l, const char *name, enum group_algorithm algorithm,
                               int32_t n, struct group_plan plan);
 MUST_CHECK enum status lower_group_links(struct lowering *l, struct group *g, struct error *err);
+/* Layer and use of a unit are the same in every view. */
+static inline const struct unit *lower_unit(const struct lowering *l, int32_t unit)
+{
+    return &l->views[0].units[unit];
+}
+/* The stage that holds a layer; of several devices the first. */
 static inline int32_t lower_owner(const struct lowering *l, int32_t replica, int32_t layer)
 {
-    return l->stage_of_layer[replica * l->g->n_layers + layer];
+    return l->stage_of_layer[replica * l->n_layers + layer];
+}
+
+static inline const struct stage_build *lower_unit_owner(const struct lowering *l, int32_t replica,
+                                                         int32_t unit)
+{
+    return &l->stages[lower_owner(l, replica, lower_unit(l, unit)->layer)];
 }
 
 /* lower_zero.c: what is divided over replicas (plan.h's zero) */
 /* Whether stages agree; ERR_INPUT. Once orders stand. */
 MUST_CHECK enum status lower_zero_check(const struct lowering *l, struct error *err);
 int32_t lower_zero_of(const struct lowering *l, int32_t unit); /* level; 0: an ordinary sum */
+/* Of the parameter of the view at hand; group -1: not divided. */
+struct flat_place lower_zero_place(const struct lowering *l, int32_t tensor);
 /* A use of a parameter that is used twice: its group holds nothing else. */
 bool lower_zero_alone(const struct lowering *l, int32_t unit);
 void lower_zero_sections(struct lowering *l, int32_t group); /* and elements, of a new group */

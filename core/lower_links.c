@@ -1,7 +1,7 @@
 /* core/lower_links.c - devices and links of the cluster as a program has them, and routes over several links as one more.
  *
- * Links keep their places; each pair of devices that meets through switches has one route behind them, direction 0 from
- * the device that stands first in the cluster.
+ * Links keep their places; each pair of devices that meets through switches has one route behind them, and each pair that
+ * uses a link of every two devices one of its own, direction 0 from the device that stands first in the cluster.
  */
 #include "core/lower_internal.h"
 
@@ -16,7 +16,7 @@ struct lower_routes {
     int32_t n,
         *slots; /* link of each pair met so far, or -1: open hash of a power of two, at most half full */
     int32_t n_slots;
-    int32_t (*pair)[2]; /* (n) devices; the k-th pair's route is link c->n_links + k */
+    int32_t (*pair)[2]; /* (n) devices; the k-th pair's route or own link is link c->n_links + k */
     size_t pair_capacity;
 };
 
@@ -35,19 +35,22 @@ struct program_device lower_device(const struct cluster *c, int32_t device)
                                    .memory_bytes = t->memory_bytes};
 }
 
+static struct program_link link_of(const struct cluster *c, int32_t link)
+{
+    const struct link *k = &c->links[link];
+    return (struct program_link){.name = k->name,
+                                 .bandwidth_Bps = k->bandwidth_Bps,
+                                 .latency_s = k->latency_s,
+                                 .half_duplex = k->half_duplex,
+                                 .emulated = c->emulated,
+                                 .sharing = (int32_t)k->sharing,
+                                 .compute_slowdown = k->compute_slowdown};
+}
+
 struct program_link *lower_cluster_links(struct arena *a, const struct cluster *c)
 {
     struct program_link *links = ARENA_ARRAY(a, struct program_link, (size_t)c->n_links);
-    for (int32_t i = 0; i < c->n_links; i++) {
-        const struct link *k = &c->links[i];
-        links[i] = (struct program_link){.name = k->name,
-                                         .bandwidth_Bps = k->bandwidth_Bps,
-                                         .latency_s = k->latency_s,
-                                         .half_duplex = k->half_duplex,
-                                         .emulated = c->emulated,
-                                         .sharing = (int32_t)k->sharing,
-                                         .compute_slowdown = k->compute_slowdown};
-    }
+    for (int32_t i = 0; i < c->n_links; i++) links[i] = link_of(c, i);
     return links;
 }
 
@@ -91,33 +94,56 @@ static const char *name_of(struct lowering *l, const struct route *way)
     return name;
 }
 
-static bool route_link(struct lowering *l, int32_t from, int32_t to, int32_t *link)
+/* Its own link of two devices, alike for all of their types. */
+static void make_pair(struct lowering *l, int32_t low, int32_t high, int32_t of,
+                      struct program_link *out)
+{
+    const struct cluster *c = &l->plan->cluster;
+    const struct device *a = &c->devices[low], *b = &c->devices[high];
+    *out = link_of(c, of);
+    out->name = arena_printf(l->a, "%s:%s-%s", out->name, a->name, b->name);
+    out->paired = true, out->of = of, out->type[0] = a->type, out->type[1] = b->type;
+}
+
+static bool make_route(struct lowering *l, int32_t low, int32_t high, struct program_link *out)
+{
+    const struct cluster *c = &l->plan->cluster;
+    struct route way;
+    if (!c->n_switches || !topology_route(l->routes->topology, low, high, &way)) return false;
+    *out = (struct program_link){.name = name_of(l, &way),
+                                 .emulated = c->emulated,
+                                 .sharing = LINK_FAIR,
+                                 .n_hops = way.n_hops,
+                                 .hop = way.link,
+                                 .hop_direction = way.towards};
+    for (int32_t i = 0; i < way.n_hops; i++) {
+        double slowdown = c->links[way.link[i]].compute_slowdown;
+        if (slowdown > out->compute_slowdown) out->compute_slowdown = slowdown;
+    }
+    return true;
+}
+
+/* The link behind the cluster's that is these two devices' alone: of the cluster's link `of`, or a route where that is -1. */
+static bool pair_link(struct lowering *l, int32_t from, int32_t to, int32_t of, int32_t *link)
 {
     struct lower_routes *r = l->routes;
     struct program *p = l->p;
-    struct route way;
+    struct program_link made;
     if (2 * r->n >= r->n_slots) grow(l);
     int32_t low = from < to ? from : to, high = from < to ? to : from;
     int32_t *slot = slot_of(r, low, high), known = *slot;
     *link = l->plan->cluster.n_links + known;
     if (known >= 0) return true;
-    if (!topology_route(r->topology, low, high, &way)) return false;
+    if (of >= 0)
+        make_pair(l, low, high, of, &made);
+    else if (!make_route(l, low, high, &made))
+        return false;
     r->pair = arena_grow(l->a, r->pair, (size_t)r->n, &r->pair_capacity, sizeof *r->pair);
     r->pair[r->n][0] = low, r->pair[r->n][1] = high;
     *slot = r->n++;
     p->links = arena_grow(l->a, p->links, (size_t)p->n_links, &r->capacity, sizeof *p->links);
     *link = p->n_links++;
-    p->links[*link] = (struct program_link){.name = name_of(l, &way),
-                                            .emulated = l->plan->cluster.emulated,
-                                            .sharing = LINK_FAIR,
-                                            .n_hops = way.n_hops,
-                                            .hop = way.link,
-                                            .hop_direction = way.towards};
-    for (int32_t i = 0; i < way.n_hops; i++) {
-        double slowdown = l->plan->cluster.links[way.link[i]].compute_slowdown;
-        if (slowdown > p->links[*link].compute_slowdown)
-            p->links[*link].compute_slowdown = slowdown;
-    }
+    p->links[*link] = made;
     return true;
 }
 
@@ -126,11 +152,12 @@ enum status lower_link(struct lowering *l, const struct stage_build *from,
                        struct error *err)
 {
     const struct cluster *c = &l->plan->cluster;
-    int32_t a = from->plan->device, b = to->plan->device;
+    int32_t a = from->device, b = to->device;
     *link = cluster_link(c, a, b, direction);
-    if (*link >= 0) return OK;
-    *direction = a > b;
-    if (c->n_switches && a != b && route_link(l, a, b, link)) return OK;
+    bool every = *link >= 0 && link_of_every_pair(&c->links[*link]);
+    if (*link >= 0 && !every) return OK;
+    if (!every) *direction = a > b;
+    if (a != b && pair_link(l, a, b, *link, link)) return OK;
     return lower_error(l, from, err, ERR_INPUT,
                        c->n_switches ? "no way from %s to %s" : "no link from %s to %s",
                        c->devices[a].name, c->devices[b].name);

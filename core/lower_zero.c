@@ -11,22 +11,37 @@
 
 #include <inttypes.h>
 
+/* Both uses of the parameter of a unit; -1 where there is none. */
+static const int32_t *uses_of(const struct lowering *l, int32_t unit)
+{
+    return &l->views[0].use_unit[2 * lower_unit(l, unit)->parameter];
+}
+
+static bool used_twice(const struct lowering *l, int32_t unit)
+{
+    return uses_of(l, unit)[0] >= 0 && uses_of(l, unit)[1] >= 0;
+}
+
 int32_t lower_zero_of(const struct lowering *l, int32_t unit)
 {
-    const struct unit *u = &l->units[unit];
-    const int32_t *uses = &l->use_unit[2 * u->parameter];
-    int32_t zero = l->stages[lower_owner(l, 0, u->layer)].plan->zero;
-    for (int32_t r = 0; zero && uses[0] >= 0 && uses[1] >= 0 && r < l->plan->n_replicas; r++)
-        if (lower_owner(l, r, l->units[uses[0]].layer) !=
-            lower_owner(l, r, l->units[uses[1]].layer))
-            return 0;
-    return l->plan->n_replicas > 1 ? zero : 0;
+    const struct stage_build *first = lower_unit_owner(l, 0, unit);
+    const int32_t *uses = uses_of(l, unit);
+    int32_t zero = first->plan->zero;
+    for (int32_t r = 0; zero && used_twice(l, unit) && r < l->plan->n_replicas; r++)
+        if (lower_unit_owner(l, r, uses[0]) != lower_unit_owner(l, r, uses[1])) return 0;
+    return l->plan->n_replicas > 1 || first->n_shards > 1 ? zero : 0;
 }
 
 bool lower_zero_alone(const struct lowering *l, int32_t unit)
 {
-    const int32_t *uses = &l->use_unit[2 * l->units[unit].parameter];
-    return lower_zero_of(l, unit) && uses[0] >= 0 && uses[1] >= 0;
+    return lower_zero_of(l, unit) && used_twice(l, unit);
+}
+
+struct flat_place lower_zero_place(const struct lowering *l, int32_t tensor)
+{
+    const int32_t *uses = &l->v->use_unit[2 * tensor];
+    int32_t unit = uses[0] >= 0 ? uses[0] : uses[1];
+    return unit >= 0 ? l->places[unit] : (struct flat_place){.group = -1};
 }
 
 /* --- do the stages agree? --- */
@@ -39,6 +54,11 @@ static enum status check_alike(const struct lowering *l, const struct stage_buil
                            "zero: %" PRId32 ", but replicas[%" PRId32 "].stages[%" PRId32
                            "], which holds the same layers, has %" PRId32,
                            b->plan->zero, first->replica, first->stage, first->plan->zero);
+    if (b->plan->zero && (b->v->g->cards != first->v->g->cards || b->s->cards != first->s->cards))
+        return lower_error(l, b, err, ERR_INPUT,
+                           "zero: %" PRId32 " with replicas[%" PRId32 "].stages[%" PRId32
+                           "], which shares every operator among another number of cards",
+                           b->plan->zero, first->replica, first->stage);
     if (b->plan->zero > 1 && b->s->microbatches != first->s->microbatches)
         return lower_error(l, b, err, ERR_INPUT,
                            "zero: %" PRId32 " needs replicas with equal numbers of microbatches, "
@@ -53,7 +73,7 @@ static enum status check_alike(const struct lowering *l, const struct stage_buil
 static enum status check_split(const struct lowering *l, const struct stage_build *b,
                                struct error *err)
 {
-    const struct graph *g = l->g;
+    const struct graph *g = b->v->g;
     for (int32_t i = g->n_forward; b->split && b->plan->zero > 1 && i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
         bool weight = op_part(b, op) == PART_WEIGHT, bad = false;
@@ -75,7 +95,7 @@ enum status lower_zero_check(const struct lowering *l, struct error *err)
     for (int32_t i = 0; i < l->p->n_stages; i++) {
         const struct stage_build *b = &l->stages[i];
         if (!b->plan->zero) continue;
-        if (l->plan->n_replicas < 2)
+        if (l->plan->n_replicas < 2 && b->n_shards < 2)
             return lower_error(l, b, err, ERR_INPUT,
                                "zero: %" PRId32 " divides over replicas, and there is one",
                                b->plan->zero);
@@ -86,7 +106,7 @@ enum status lower_zero_check(const struct lowering *l, struct error *err)
                                b->plan->zero);
         TRY(check_split(l, b, err));
     }
-    for (int32_t k = 0; k < l->g->n_layers; k++)
+    for (int32_t k = 0; k < l->n_layers; k++)
         for (int32_t r = 1; r < l->plan->n_replicas; r++)
             TRY(check_alike(l, &l->stages[lower_owner(l, r, k)], &l->stages[lower_owner(l, 0, k)],
                             err));
@@ -110,16 +130,14 @@ void lower_zero_sections(struct lowering *l, int32_t group)
 {
     struct group_plan *g = &l->group_plans[group];
     struct group *x = &l->p->groups[group];
-    int64_t align = SLOT_ALIGN / dtype_bytes(l->g->dtype);
-    const int32_t *uses = &l->use_unit[2 * l->units[g->first_unit].parameter];
-    bool second = uses[0] >= 0 && uses[1] >= 0 && uses[0] != g->first_unit;
-    g->home = group;
+    const struct lower_view *v = lower_unit_owner(l, 0, g->first_unit)->v;
+    int64_t align = SLOT_ALIGN / dtype_bytes(v->g->dtype);
+    g->home =
+        used_twice(l, g->first_unit) && uses_of(l, g->first_unit)[0] != g->first_unit ? -1 : group;
     for (int32_t u = g->first_unit; u <= g->last_unit; u++) {
-        const struct tensor *t = &l->g->tensors[l->units[u].parameter];
+        const struct tensor *t = &v->g->tensors[v->units[u].parameter];
         int32_t section = find_section(g, t->decay);
-        if (!second)
-            l->places[l->units[u].parameter] =
-                (struct flat_place){group, section, g->section[section].elements};
+        l->places[u] = (struct flat_place){group, section, g->section[section].elements};
         g->section[section].elements += round_up(shape_elements(&t->shape), align);
     }
     x->elements = 0;
@@ -153,7 +171,7 @@ void lower_zero_gathers(struct lowering *l)
     for (int32_t i = 0; i < n; i++) {
         struct group_plan *g = &l->group_plans[i];
         if (!g->zero) continue;
-        g->home = l->places[l->units[g->first_unit].parameter].group;
+        if (g->home < 0) g->home = l->places[uses_of(l, g->first_unit)[0]].group;
         if (g->home != i) continue;
         if (g->zero < 3)
             make_gather(l, i, PART_WEIGHT);

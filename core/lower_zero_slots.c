@@ -20,13 +20,13 @@ struct flat_maker {
 static int64_t region_bytes(const struct flat_maker *m, enum slot_class class, int64_t elements)
 {
     int64_t wide = class == SLOT_PARAMETER ? 1 : lower_wide(m->l);
-    return elements * dtype_bytes(m->l->g->dtype) * wide;
+    return elements * dtype_bytes(m->l->v->g->dtype) * wide;
 }
 
 static int32_t flat_slot(const struct flat_maker *m, enum slot_class class, const char *what,
                          int64_t offset, int64_t elements)
 {
-    enum dtype t = m->l->g->dtype;
+    enum dtype t = m->l->v->g->dtype;
     return lower_add_slot(
         m->l, m->b,
         (struct slot){
@@ -81,7 +81,7 @@ static void make_section(const struct flat_maker *m, int32_t k, bool home)
     for (int64_t s = 0; s < optimizer_state_tensors(&p->optimizer); s++)
         f->state[k][s] =
             flat_slot(m, SLOT_STATE, s ? "own.v" : "own.m", claim(m, SLOT_STATE, part), part);
-    if (dtype_is_half(m->l->g->dtype)) claim(m, SLOT_STATE, part); /* the copy in fp32 */
+    if (dtype_is_half(m->l->v->g->dtype)) claim(m, SLOT_STATE, part); /* the copy in fp32 */
 }
 
 /* --- the tensors' own slots --- */
@@ -107,15 +107,15 @@ static int32_t inner_slot(struct lowering *l, struct stage_build *b, int32_t ten
 static void gradient_slots(struct lowering *l, struct stage_build *b, int32_t tensor, int32_t index)
 {
     struct program_parameter *p = &b->s->parameters[index];
-    const struct flat_place *at = &l->places[tensor];
+    const struct flat_place at = lower_zero_place(l, tensor);
     for (int k = 0; k < 2; k++) {
-        int32_t u = l->use_unit[2 * tensor + k];
+        int32_t u = l->v->use_unit[2 * tensor + k];
         if (u < 0) continue;
         const struct flat *f = lower_zero_flat(l, b, lower_group_of_unit(l, b, u));
-        int32_t gradient = l->units[u].gradient;
-        bool own_group = f->group == at->group;
-        int32_t slot = inner_slot(l, b, gradient, f->gradient[own_group ? at->section : 0],
-                                  own_group ? at->first : 0, index);
+        int32_t gradient = l->v->units[u].gradient;
+        bool own_group = f->group == at.group;
+        int32_t slot = inner_slot(l, b, gradient, f->gradient[own_group ? at.section : 0],
+                                  own_group ? at.first : 0, index);
         if (lower_zero_of(l, u) < 2)
             p->gradient[k] = l->sum_slot[u] = slot;
         else
@@ -125,8 +125,8 @@ static void gradient_slots(struct lowering *l, struct stage_build *b, int32_t te
 
 static void parameter_slots(struct lowering *l, struct stage_build *b, int32_t tensor)
 {
-    const struct tensor *t = &l->g->tensors[tensor];
-    const struct flat_place *at = &l->places[tensor];
+    const struct tensor *t = &l->v->g->tensors[tensor];
+    const struct flat_place place = lower_zero_place(l, tensor), *at = &place;
     const struct flat *f = lower_zero_flat(l, b, at->group);
     int32_t index = b->s->n_parameters++, n = l->p->groups[at->group].n_members, k = at->section;
     struct program_shard *shard = ARENA_ARRAY(l->a, struct program_shard, 1);
@@ -175,20 +175,25 @@ static void make_flats(struct lowering *l, struct stage_build *b)
     }
 }
 
+static bool is_divided_here(const struct lowering *l, const struct stage_build *b, int32_t tensor)
+{
+    if (l->v->g->tensors[tensor].role != TENSOR_PARAMETER) return false;
+    int32_t group = lower_zero_place(l, tensor).group;
+    return group >= 0 && lower_zero_flat(l, b, group);
+}
+
 void lower_zero_slots(struct lowering *l, struct stage_build *b)
 {
     make_flats(l, b);
     if (!b->n_flats) return;
     int32_t more = 0;
-    for (int32_t t = 0; t < l->g->n_tensors; t++)
-        more += l->places[t].group >= 0 && lower_zero_flat(l, b, l->places[t].group) != NULL;
+    for (int32_t t = 0; t < l->v->g->n_tensors; t++) more += is_divided_here(l, b, t);
     struct program_parameter *all =
         ARENA_ARRAY(l->a, struct program_parameter, (size_t)(b->s->n_parameters + more));
     if (b->s->n_parameters) memcpy(all, b->s->parameters, (size_t)b->s->n_parameters * sizeof *all);
     b->s->parameters = all;
-    for (int32_t t = 0; t < l->g->n_tensors; t++)
-        if (l->places[t].group >= 0 && lower_zero_flat(l, b, l->places[t].group))
-            parameter_slots(l, b, t);
+    for (int32_t t = 0; t < l->v->g->n_tensors; t++)
+        if (is_divided_here(l, b, t)) parameter_slots(l, b, t);
 }
 
 /* --- when parameters are gathered --- */

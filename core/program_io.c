@@ -83,7 +83,12 @@ static enum status read_link(struct reader *r, struct program *p, int32_t i)
 {
     struct program_link *k = &p->links[i];
     if (words_next_is(r, "route")) return read_route(r, p, k);
-    TRY(words_start(r, "link"));
+    k->paired = words_next_is(r, "pair");
+    TRY(words_start(r, k->paired ? "pair" : "link"));
+    if (k->paired) {
+        TRY(words_int(r, 0, INT32_MAX, &k->of));
+        for (int e = 0; e < 2; e++) TRY(words_int(r, 0, INT32_MAX, &k->type[e]));
+    }
     TRY(words_name(r, &k->name));
     TRY(words_double(r, &k->bandwidth_Bps));
     TRY(words_double(r, &k->latency_s));
@@ -144,6 +149,10 @@ static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_att
                          &a->rope.original_max_position,
                          &a->scale};
     for (size_t i = 0; i < sizeof doubles / sizeof *doubles; i++) TRY(words_double(r, doubles[i]));
+    if (kind == OP_slice || kind == OP_paste) {
+        TRY(words_int64(r, 0, INT64_MAX, &a->start));
+        return words_int64(r, 0, INT64_MAX, &a->sequences);
+    }
     if (!op_is_measured(kind)) return OK;
     int64_t *sizes[] = {&a->row, &a->sequences, &a->out, &a->kept};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -262,7 +271,10 @@ static enum status read_stage(struct reader *r, const struct program *p, struct 
     for (int32_t i = 0; i < s->n_parameters; i++) TRY(read_parameter(r, s, &s->parameters[i]));
     while (words_next_is(r, "shard")) TRY(read_shard(r, s));
     for (int32_t i = 0; i < s->n_procedures; i++) TRY(read_procedure(r, &s->procedures[i]));
-    return OK;
+    if (!words_next_is(r, "part")) return OK;
+    TRY(words_start(r, "part"));
+    TRY(words_int64(r, 0, p->microbatch - 1, &s->first_sequence));
+    return words_int64(r, 1, p->microbatch, &s->sequences);
 }
 
 static enum status read_channel(struct reader *r, struct channel *c)

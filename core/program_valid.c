@@ -238,6 +238,9 @@ static enum status check_stage(struct valid *c, int32_t index, int64_t *buffers)
              s->first_microbatch <= c->p->microbatches - s->microbatches,
          "stage %" PRId32 ": %" PRId32 " microbatches from %" PRId32, index, s->microbatches,
          s->first_microbatch);
+    NEED(s->sequences >= 0 && s->first_sequence >= 0 &&
+             s->first_sequence <= c->p->microbatch - s->sequences,
+         "stage %" PRId32 ": not its sequences", index);
     int64_t ring_bytes = 0;
     for (int32_t i = 0; i < s->n_rings; i++) {
         c->where.item = 1 + s->n_slots + i;
@@ -245,26 +248,19 @@ static enum status check_stage(struct valid *c, int32_t index, int64_t *buffers)
     }
     c->where.item = 0;
     TRY(check_regions(c, ring_bytes));
-    for (int32_t i = 0; i < s->n_slots; i++) {
-        c->where.item = 1 + i;
-        TRY(check_slot(c, &s->slots[i]));
+    int32_t at = 0; /* lines from the stage's own one on */
+#define CHECK_EACH(n, call)                                                                        \
+    for (int32_t i = 0; i < (n); i++) {                                                            \
+        c->where.item = ++at;                                                                      \
+        TRY(call);                                                                                 \
     }
-    int32_t at = 1 + s->n_slots + s->n_rings;
-    for (int32_t i = 0; i < s->n_ops; i++) {
-        c->where.item = at + i;
-        TRY(check_op(c, &s->ops[i]));
-    }
-    at += s->n_ops;
-    for (int32_t i = 0; i < s->n_parameters; i++) {
-        c->where.item = at + i;
-        TRY(check_parameter(c, &s->parameters[i]));
-    }
-    at += s->n_parameters;
+    CHECK_EACH(s->n_slots, check_slot(c, &s->slots[i]));
+    at += s->n_rings;
+    CHECK_EACH(s->n_ops, check_op(c, &s->ops[i]));
+    CHECK_EACH(s->n_parameters, check_parameter(c, &s->parameters[i]));
     for (int32_t i = 0; i < s->n_parameters; i++) at += s->parameters[i].shard != NULL;
-    for (int32_t i = 0; i < s->n_procedures; i++) {
-        c->where.item = at + i;
-        TRY(check_procedure(c, &s->procedures[i]));
-    }
+    CHECK_EACH(s->n_procedures, check_procedure(c, &s->procedures[i]));
+#undef CHECK_EACH
     return OK;
 }
 
@@ -285,7 +281,9 @@ static enum status check_channel(struct valid *c, int32_t index, int64_t *messag
          "channel %" PRId32 ": its source is in no ring that sends it", index);
     NEED(in(b->ring, to->n_rings) && to->rings[b->ring].received == index,
          "channel %" PRId32 ": its destination is in no ring that receives it", index);
-    NEED(a->bytes == b->bytes && a->bytes == x->bytes, "channel %" PRId32 ": sizes differ", index);
+    NEED((a->bytes > b->bytes ? a->bytes : b->bytes) == x->bytes &&
+             (a->bytes == b->bytes || c->p->uneven),
+         "channel %" PRId32 ": sizes differ", index);
     NEED(in_or_none(x->link, c->p->n_links) && in(x->direction, 2),
          "channel %" PRId32 ": no such link", index);
     NEED(x->receive_ahead >= 1, "channel %" PRId32 ": receive_ahead %" PRId32, index,
@@ -308,7 +306,8 @@ static enum status check_link(struct valid *c, int32_t index)
     NEED(k->bandwidth_Bps >= 0 && k->latency_s >= 0 && in(k->sharing, LINK_FLUID + 1) &&
              !(k->emulated && k->sharing == LINK_FLUID),
          "link %s: out of range", k->name);
-    NEED(k->n_hops == 0 || k->n_hops > 1, "route %s: of %" PRId32 " links", k->name, k->n_hops);
+    NEED(k->n_hops == 0 || (k->n_hops > 1 && !k->paired), "route %s: of %" PRId32 " links", k->name,
+         k->n_hops);
     for (int32_t i = 0; i < k->n_hops; i++)
         NEED(in(k->hop[i], p->n_links) && !p->links[k->hop[i]].n_hops && in(k->hop_direction[i], 2),
              "route %s: its link %" PRId32 " is none", k->name, i);

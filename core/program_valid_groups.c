@@ -62,7 +62,7 @@ static enum status check_member(struct valid *c, const struct group *g, int32_t 
              m->segments[k]);
         const struct slot *x = &c->s->slots[m->segments[k]];
         TRY(check_segment(c, g, m, k));
-        if (i > 0)
+        if (i > 0 && !c->p->uneven)
             NEED(x->bytes ==
                      c->p->stages[g->members[0].stage].slots[g->members[0].segments[k]].bytes,
                  "group %s: sizes of %s differ", g->name, x->name);
@@ -77,8 +77,8 @@ static enum status check_member(struct valid *c, const struct group *g, int32_t 
              "group %s: %s is not kept apart in its place", g->name, y->name);
         offset += (y->bytes + VALID_ALIGN_BYTES - 1) / VALID_ALIGN_BYTES * VALID_ALIGN_BYTES;
     }
-    NEED(elements == g->elements, "group %s: %" PRId64 " elements, not %" PRId64, g->name, elements,
-         g->elements);
+    NEED(c->p->uneven ? elements <= g->elements : elements == g->elements,
+         "group %s: %" PRId64 " elements, not %" PRId64, g->name, elements, g->elements);
     NEED(elements < INT64_MAX / 4 / dtype_bytes(g->dtype) &&
              group_staging_bytes(g, m, c->s) <= c->s->buffer_bytes,
          "group %s: the staging buffer is too small", g->name);

@@ -75,7 +75,8 @@ static void write_devices(FILE *out, const struct program *p)
             fputc('\n', out);
             continue;
         }
-        fprintf(out, "link");
+        fprintf(out, k->paired ? "pair" : "link");
+        if (k->paired) put(out, k->of), put(out, k->type[0]), put(out, k->type[1]);
         put_name(out, k->name), put_double(out, k->bandwidth_Bps), put_double(out, k->latency_s);
         put(out, k->half_duplex), put(out, k->emulated), put(out, k->sharing);
         put_double(out, k->compute_slowdown);
@@ -102,6 +103,7 @@ static void write_op(FILE *out, const struct program_op *op)
     if (op_is_measured(op->kind))
         put(out, a->row), put(out, a->sequences), put(out, a->out), put(out, a->kept),
             put(out, a->first), put(out, a->link);
+    if (op->kind == OP_slice || op->kind == OP_paste) put(out, a->start), put(out, a->sequences);
     put(out, op->n_inputs), put_list(out, op->input, op->n_inputs);
     put(out, op->n_outputs), put_list(out, op->output, op->n_outputs);
     fputc('\n', out);
@@ -176,6 +178,10 @@ static void write_stage(FILE *out, const struct program_stage *s)
     }
     write_shards(out, s);
     for (int32_t i = 0; i < s->n_procedures; i++) write_procedure(out, &s->procedures[i]);
+    if (!s->sequences) return;
+    fprintf(out, "part");
+    put(out, s->first_sequence), put(out, s->sequences);
+    fputc('\n', out);
 }
 
 static void write_channel(FILE *out, const struct channel *c)

@@ -22,6 +22,10 @@ static uint64_t layout_of(const struct plan *p)
         for (int32_t i = 0; i < x->n_stages; i++) {
             int32_t stage[2] = {x->stages[i].device, x->stages[i].last_layer};
             replica[r] = hash_bytes(replica[r], stage, sizeof stage);
+            for (int32_t k = 0; k < x->stages[i].n_shards; k++) {
+                int64_t part[2] = {x->stages[i].devices[k], x->stages[i].sequences[k]};
+                replica[r] = hash_bytes(replica[r], part, sizeof part);
+            }
         }
     }
     qsort(replica, (size_t)p->n_replicas, sizeof *replica, by_value);

@@ -23,6 +23,8 @@
 #include <stdint.h>
 
 enum { SEARCH_DEVICES_MAX = 8 };
+/* What `exact` speaks of. */
+#define SEARCH_CLASS "contiguous layers a device, integer shares, 1F1B, before refinement"
 
 /* Baselines: presets of the same plan space, each scored by the same simulator. */
 #define BASELINES(X)                                                                               \

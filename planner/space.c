@@ -1,7 +1,6 @@
 #include "planner/space.h"
 
 #include "core/arena.h"
-#include "core/gradient.h"
 #include "core/topology.h"
 
 /* i and j are interchangeable where exchanging them changes nothing the search can see: same type,
@@ -73,10 +72,11 @@ static void find_classes(struct space *s, struct topology *t)
 }
 
 /* A message on several links goes at the pace of the slowest and arrives after all their latencies (sim/network.h). */
-static enum status route_cost(const struct space *s, const struct route *r, struct cost_link *out,
-                              struct error *err)
+static enum status route_cost(const struct space *s, int32_t from, int32_t to,
+                              const struct route *r, struct cost_link *out, struct error *err)
 {
-    TRY(cost_link(s->cost, r->link[0], out, err));
+    const struct device *d = s->cluster->devices;
+    TRY(cost_link_of(s->cost, r->link[0], d[from].type, d[to].type, out, err));
     for (int32_t i = 1; i < r->n_hops; i++) {
         struct cost_link hop;
         TRY(cost_link(s->cost, r->link[i], &hop, err));
@@ -100,7 +100,7 @@ static enum status find_links(struct arena *a, struct space *s, struct error *er
             size_t at = (size_t)i * (size_t)s->n_devices + (size_t)j,
                    back = (size_t)j * (size_t)s->n_devices + (size_t)i;
             s->linked[at] = s->linked[back] = topology_route(t, i, j, &r);
-            if (s->linked[at]) st = route_cost(s, &r, &s->link[at], err);
+            if (s->linked[at]) st = route_cost(s, i, j, &r, &s->link[at], err);
             s->link[back] = s->link[at];
         }
     if (st == OK && s->n_devices <= SPACE_DEVICES_MAX) find_classes(s, t);
@@ -133,6 +133,18 @@ static void find_early(struct arena *a, struct space *s)
     }
 }
 
+/* What crosses after a layer between any two devices, at least: cards that share positions send a share each. */
+static int64_t least_bytes(const struct lower_graphs *graphs, int32_t layer)
+{
+    int64_t least = INT64_MAX;
+    for (int32_t i = 0; i < graphs->n; i++) {
+        const struct graph *g = graphs->graphs[i];
+        int64_t bytes = graph_cut_bytes(g, &g->cut[layer]);
+        least = bytes < least ? bytes : least;
+    }
+    return least;
+}
+
 enum status space_make(struct arena *a, const struct job *j, const struct cluster *c,
                        struct cost *k, int64_t microbatch, const struct lower_options *lower,
                        struct space *out, struct error *err)
@@ -144,18 +156,14 @@ enum status space_make(struct arena *a, const struct job *j, const struct cluste
                           .n_types = c->n_types,
                           .n_devices = c->n_devices,
                           .microbatches = (int32_t)(j->global_batch / microbatch)};
-    struct graph *forward = NULL;
-    TRY(lower_graph(a, j, microbatch, &forward, err));
-    out->graph = graph_fuse(forward, lower->fused, lower->n_fused);
-    TRY(gradient_build(out->graph, 1.0 / out->microbatches, err));
+    TRY(lower_graphs_make(a, j, c, microbatch, lower, &out->graphs, err));
+    out->graph = out->graphs.graphs[0];
     int32_t n = out->n_layers = out->graph->n_layers;
     out->cut_bytes = ARENA_ARRAY(a, int64_t, (size_t)n);
-    for (int32_t i = 0; i + 1 < n; i++) {
-        const struct tensor *t = &out->graph->tensors[out->graph->cut[i]];
-        out->cut_bytes[i] = shape_elements(&t->shape) * dtype_bytes(t->dtype);
-    }
+    for (int32_t i = 0; i + 1 < n; i++) out->cut_bytes[i] = least_bytes(&out->graphs, i);
     find_early(a, out);
     struct stage_table *table = stage_table_new(a, out->graph, k, &j->optimizer);
+    stage_table_graphs(table, &out->graphs);
     stage_table_fused(table, lower->fused, lower->n_fused);
     out->stage = ARENA_ARRAY(a, struct stage_cost, (size_t)c->n_types * (size_t)n * (size_t)n);
     for (int32_t t = 0; t < c->n_types; t++)

@@ -22,14 +22,16 @@ struct space {
     const struct job *job;
     const struct cluster *cluster;
     struct cost *cost;
-    struct graph *graph; /* fused training graph */
+    struct lower_graphs
+        graphs;          /* fused training graphs: of each way in which types share operators */
+    struct graph *graph; /* the first of them; all have the same layers */
     int32_t n_layers, n_devices, n_types;
     int64_t microbatch;
     int32_t microbatches;     /* of the global batch */
     struct stage_cost *stage; /* (n_types, n_layers, n_layers): [type][first][last], row-major */
     bool *early; /* (n_layers): the gradient that enters the layer before is not made by this one's
                   * last operators but weight gradients, so nothing is known of when it leaves */
-    int64_t *cut_bytes;     /* (n_layers - 1) activation that crosses after layer k */
+    int64_t *cut_bytes;     /* (n_layers - 1) activation that crosses after layer k, at least */
     bool *linked;           /* (n_devices, n_devices): from, to; row-major */
     struct cost_link *link; /* likewise */
     /* interchangeable devices have equal classes; up to 8 only */

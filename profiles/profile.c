@@ -405,7 +405,7 @@ static bool curve_between(const struct profile *p, const struct cluster *c, cons
                           struct link_model *out)
 {
     int32_t first[2], n[2];
-    if (!p->n_links || !c->n_devices) return false;
+    if (!p->n_links || !c->n_devices || link_of_every_pair(l)) return false;
     for (int k = 0; k < 2; k++) {
         int32_t side = l->n_ends > 1 ? k : 0, end = l->end[side];
         if (l->kind[side] == END_SWITCH) return false;
@@ -425,26 +425,43 @@ static bool curve_between(const struct profile *p, const struct cluster *c, cons
     return any;
 }
 
-enum status profile_link(const struct profile *p, const struct cluster *c, int32_t link,
-                         struct link_model *out, struct error *err)
+static bool row_of_link(const struct profile *p, const struct link *l, struct link_model *out)
 {
-    const struct link *l = &c->links[link];
     for (size_t i = 0; i < p->n_links; i++) {
         const struct link_row *row = &p->links[i];
         if (strcmp(row->name, l->name) != 0) continue;
         if (row->model.source == SOURCE_STATED && l->bandwidth_Bps > 0) break;
         *out = p->links[i].model;
-        return OK;
+        return true;
     }
-    if (!(l->bandwidth_Bps > 0) && curve_between(p, c, l, out)) return OK;
-    if (!(l->bandwidth_Bps > 0))
-        return error_set(err, ERR_INPUT,
-                         "link %s has no bandwidth: state it in the cluster file or measure it "
-                         "with musher profile",
-                         l->name);
+    if (!(l->bandwidth_Bps > 0)) return false;
     *out = (struct link_model){.latency_s = l->latency_s,
                                .bandwidth_Bps = l->bandwidth_Bps,
                                .max_bytes = INT64_MAX,
                                .source = SOURCE_STATED};
-    return OK;
+    return true;
+}
+
+enum status profile_link(const struct profile *p, const struct cluster *c, int32_t link,
+                         struct link_model *out, struct error *err)
+{
+    const struct link *l = &c->links[link];
+    if (row_of_link(p, l, out) || curve_between(p, c, l, out)) return OK;
+    return error_set(err, ERR_INPUT,
+                     "link %s has no bandwidth: state it in the cluster file or measure it "
+                     "with musher profile",
+                     l->name);
+}
+
+enum status profile_link_of(const struct profile *p, const struct cluster *c, int32_t link,
+                            int32_t type, int32_t other, struct link_model *out, struct error *err)
+{
+    const struct link *l = &c->links[link];
+    if (!link_of_every_pair(l)) return profile_link(p, c, link, out, err);
+    if (row_of_link(p, l, out) ||
+        measured_link(p, &c->types[type], &c->types[other], l->kind[0] == END_INSIDE, out))
+        return OK;
+    return error_set(err, ERR_INPUT,
+                     "link %s has no bandwidth, and the profile no curve between '%s' and '%s'",
+                     l->name, c->types[type].name, c->types[other].name);
 }

@@ -116,6 +116,10 @@ double profile_issue(const struct profile *p, const struct cluster *c, int32_t t
                      enum op_kind kind, const struct op_attrs *attrs,
                      const struct op_shapes *shapes);
 /* Model of link `link` of the cluster: profile's where it was measured, else as the cluster states it. */
+/* The same for two devices of these types: where the link is one of every two devices and has no bandwidth, their curve. */
+MUST_CHECK enum status profile_link_of(const struct profile *p, const struct cluster *c,
+                                       int32_t link, int32_t type, int32_t other,
+                                       struct link_model *out, struct error *err);
 MUST_CHECK enum status profile_link(const struct profile *p, const struct cluster *c, int32_t link,
                                     struct link_model *out, struct error *err);
 

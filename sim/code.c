@@ -88,10 +88,9 @@ static enum status price_message(const struct writer *w, const struct program_op
     *out_ns = 0;
     for (int32_t i = 0; i < (l->n_hops ? l->n_hops : 1); i++) {
         int32_t hop = l->n_hops ? l->hop[i] : link;
-        int32_t index = cost_link_index(w->by->cost, hop, w->p->links[hop].name);
         double factor = w->by->scale && w->by->scale->link ? w->by->scale->link[hop] : 1;
         struct cost_link c;
-        TRY(cost_link(w->by->cost, index, &c, err));
+        TRY(cost_program_link(w->by->cost, &w->p->links[hop], hop, &c, err));
         int64_t ns = cost_occupancy_ns(&c, bytes);
         TRY(stretch(w, op, factor, &ns, err));
         TRY(stretch(w, op, factor, &c.latency_ns, err));

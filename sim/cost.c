@@ -15,12 +15,19 @@ struct cost_entry {
     int64_t ns;
 };
 
+struct cost_pair { /* of a link of every two devices, by their types */
+    int32_t link, low, high;
+    struct cost_link cost;
+};
+
 struct cost {
     struct arena *arena;
     const struct profile *profile;
     const struct cluster *cluster;
     size_t n, capacity; /* capacity: a power of two, never more than half full */
     struct cost_entry *entries;
+    size_t n_pairs, pair_capacity;
+    struct cost_pair *pairs;
 };
 
 struct cost *cost_new(struct arena *a, const struct profile *p, const struct cluster *c)
@@ -53,7 +60,7 @@ static void grow(struct cost *k)
 enum status cost_way(struct cost *k, const struct program_link *l, int32_t index,
                      struct cost_link *out, struct error *err)
 {
-    if (!l->n_hops) return cost_link(k, cost_link_index(k, index, l->name), out, err);
+    if (!l->n_hops) return cost_program_link(k, l, index, out, err);
     *out = (struct cost_link){.bandwidth_Bps = INFINITY};
     for (int32_t i = 0; i < l->n_hops; i++) {
         struct cost_link hop;
@@ -100,23 +107,67 @@ int64_t cost_issue(const struct cost *k, int32_t type, const struct program_op *
         profile_issue(k->profile, k->cluster, type, op->kind, &op->attrs, &op->shapes));
 }
 
+static enum status take_model(struct cost *k, int32_t link, const struct link_model *m,
+                              struct cost_link *out, struct error *err)
+{
+    if (!(m->bandwidth_Bps > 0 && m->bandwidth_Bps < HUGE_VAL) ||
+        !(m->latency_s >= 0 && m->latency_s <= s_from_ns(COST_MOST_NS)))
+        return error_set(err, ERR_INPUT,
+                         "link %s: bandwidth %g B/s and latency %g s cannot be simulated",
+                         k->cluster->links[link].name, m->bandwidth_Bps, m->latency_s);
+    *out = (struct cost_link){m->bandwidth_Bps, ns_from_s(m->latency_s), NULL};
+    if (!m->n_points) return OK;
+    struct link_model *curve = ARENA_ARRAY(k->arena, struct link_model, 1);
+    *curve = *m;
+    out->curve = curve;
+    return OK;
+}
+
+static enum status known_link(const struct cost *k, int32_t link, struct error *err)
+{
+    return link >= 0 && link < k->cluster->n_links
+               ? OK
+               : error_set(err, ERR_INPUT, "unknown link %" PRId32, link);
+}
+
 enum status cost_link(struct cost *k, int32_t link, struct cost_link *out, struct error *err)
 {
     struct link_model m;
-    if (link < 0 || link >= k->cluster->n_links)
-        return error_set(err, ERR_INPUT, "unknown link %" PRId32, link);
+    TRY(known_link(k, link, err));
     TRY(profile_link(k->profile, k->cluster, link, &m, err));
-    if (!(m.bandwidth_Bps > 0 && m.bandwidth_Bps < HUGE_VAL) ||
-        !(m.latency_s >= 0 && m.latency_s <= s_from_ns(COST_MOST_NS)))
-        return error_set(err, ERR_INPUT,
-                         "link %s: bandwidth %g B/s and latency %g s cannot be simulated",
-                         k->cluster->links[link].name, m.bandwidth_Bps, m.latency_s);
-    *out = (struct cost_link){m.bandwidth_Bps, ns_from_s(m.latency_s), NULL};
-    if (!m.n_points) return OK;
-    struct link_model *curve = ARENA_ARRAY(k->arena, struct link_model, 1);
-    *curve = m;
-    out->curve = curve;
+    return take_model(k, link, &m, out, err);
+}
+
+/* Few pairs of types, asked for over and over. */
+enum status cost_link_of(struct cost *k, int32_t link, int32_t type, int32_t other,
+                         struct cost_link *out, struct error *err)
+{
+    struct link_model m;
+    TRY(known_link(k, link, err));
+    if (!link_of_every_pair(&k->cluster->links[link])) return cost_link(k, link, out, err);
+    int32_t low = type < other ? type : other, high = type < other ? other : type;
+    if (low < 0 || high >= k->cluster->n_types)
+        return error_set(err, ERR_INPUT, "link %s between unknown device types",
+                         k->cluster->links[link].name);
+    for (size_t i = 0; i < k->n_pairs; i++)
+        if (k->pairs[i].link == link && k->pairs[i].low == low && k->pairs[i].high == high) {
+            *out = k->pairs[i].cost;
+            return OK;
+        }
+    TRY(profile_link_of(k->profile, k->cluster, link, low, high, &m, err));
+    TRY(take_model(k, link, &m, out, err));
+    k->pairs = arena_grow(k->arena, k->pairs, k->n_pairs, &k->pair_capacity, sizeof *k->pairs);
+    k->pairs[k->n_pairs++] = (struct cost_pair){link, low, high, *out};
     return OK;
+}
+
+enum status cost_program_link(struct cost *k, const struct program_link *l, int32_t index,
+                              struct cost_link *out, struct error *err)
+{
+    if (l->paired) return cost_link_of(k, l->of, l->type[0], l->type[1], out, err);
+    int32_t found = cost_link_index(k, index, l->name);
+    if (found >= 0) return cost_link(k, found, out, err);
+    return error_set(err, ERR_INPUT, "link %s is not a link of the cluster", l->name);
 }
 
 int32_t cost_link_index(const struct cost *k, int32_t hint, const char *name)

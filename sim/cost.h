@@ -23,6 +23,12 @@ struct cost_link {
 };
 MUST_CHECK enum status cost_link(struct cost *k, int32_t link, struct cost_link *out,
                                  struct error *err);
+/* The same for two devices of these types (order does not matter): a link of every two devices is priced by both. */
+MUST_CHECK enum status cost_link_of(struct cost *k, int32_t link, int32_t type, int32_t other,
+                                    struct cost_link *out, struct error *err);
+/* Of a link of a program that is no route; index is its place. */
+MUST_CHECK enum status cost_program_link(struct cost *k, const struct program_link *l,
+                                         int32_t index, struct cost_link *out, struct error *err);
 /* The same of a program's link, which may be a route: as fast as its slowest hop, as late as all of them together. */
 MUST_CHECK enum status cost_way(struct cost *k, const struct program_link *l, int32_t index,
                                 struct cost_link *out, struct error *err);

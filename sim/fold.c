@@ -43,19 +43,20 @@ static uint64_t mix_double(uint64_t h, double x)
 }
 
 static bool names_channel(enum instr_kind k) { return k == INSTR_RECEIVE || k == INSTR_SEND; }
-static bool names_group(enum instr_kind k)
-{
-    return k == INSTR_REDUCE || k == INSTR_AWAIT || k == INSTR_COLLECT;
-}
-
-static void *copy(struct arena *a, const void *from, size_t n)
-{
-    return n ? memcpy(arena_alloc(a, n, 1), from, n) : NULL;
-}
+static bool names_sum(enum instr_kind k) { return k == INSTR_REDUCE || k == INSTR_AWAIT; }
+static bool names_group(enum instr_kind k) { return names_sum(k) || k == INSTR_COLLECT; }
 
 /* --- what a lane is by itself --- */
 
-static uint64_t stage_colour(const struct program_stage *s, uint64_t h)
+/* A message on the compute stream is its bytes and what its link costs, whichever link it is. */
+static uint64_t op_colour(const struct folding *f, const struct program_op *op, uint64_t h)
+{
+    bool known = op->kind == OP_message && op->attrs.link >= 0 && op->attrs.link < f->p->n_links;
+    if (known) h = mix(h, f->link_colour[op->attrs.link]);
+    return mix(h, known ? (uint64_t)shape_elements(&op->shapes.input[0]) : op->key);
+}
+
+static uint64_t stage_colour(const struct folding *f, const struct program_stage *s, uint64_t h)
 {
     h = mix(mix(h, (uint64_t)s->microbatches), (uint64_t)s->n_procedures);
     for (int32_t i = 0; i < s->n_rings; i++) {
@@ -66,11 +67,11 @@ static uint64_t stage_colour(const struct program_stage *s, uint64_t h)
     }
     for (int32_t i = 0; i < SLOT_CLASS_COUNT; i++) h = mix(h, (uint64_t)s->class_bytes[i]);
     for (int32_t i = 0; i < s->n_procedures; i++) {
-        const struct procedure *f = &s->procedures[i];
-        h = mix(mix(h, (uint64_t)f->letter), (uint64_t)f->n_instrs);
-        for (int32_t k = 0; k < f->n_instrs; k++) {
-            h = mix(h, (uint64_t)f->instrs[k].kind);
-            if (f->instrs[k].kind == INSTR_COMPUTE) h = mix(h, s->ops[f->instrs[k].arg].key);
+        const struct procedure *x = &s->procedures[i];
+        h = mix(mix(h, (uint64_t)x->letter), (uint64_t)x->n_instrs);
+        for (int32_t k = 0; k < x->n_instrs; k++) {
+            h = mix(h, (uint64_t)x->instrs[k].kind);
+            if (x->instrs[k].kind == INSTR_COMPUTE) h = op_colour(f, &s->ops[x->instrs[k].arg], h);
         }
     }
     return mix(h, (uint64_t)s->buffer_bytes);
@@ -84,7 +85,7 @@ static void first_colours(struct folding *f)
         uint64_t h = mix(mix(1, (uint64_t)p->devices[i].type_index), (uint64_t)l->order);
         if (f->scale && f->scale->device) h = mix_double(h, f->scale->device[i]);
         h = mix(h, (uint64_t)l->n_stages);
-        for (int32_t c = 0; c < l->n_stages; c++) h = stage_colour(&p->stages[l->stages[c]], h);
+        for (int32_t c = 0; c < l->n_stages; c++) h = stage_colour(f, &p->stages[l->stages[c]], h);
         f->colour[i] = h;
     }
 }
@@ -94,8 +95,7 @@ static uint64_t hash_link(struct folding *f, int32_t link, uint64_t h)
 {
     const struct program_link *l = &f->p->links[link];
     struct cost_link c;
-    int32_t index = cost_link_index(f->cost, link, l->name);
-    if (index < 0 || cost_link(f->cost, index, &c, NULL) != OK) return hash_text(h, l->name);
+    if (cost_program_link(f->cost, l, link, &c, NULL) != OK) return hash_text(h, l->name);
     h = mix(mix_double(h, c.bandwidth_Bps), (uint64_t)c.latency_ns);
     for (int32_t i = 0; c.curve && i < c.curve->n_points; i++)
         h = mix_double(mix_double(h, c.curve->points[i].bytes), c.curve->points[i].Bps);
@@ -107,8 +107,9 @@ static void colour_links(struct folding *f)
     for (int32_t i = 0; i < f->p->n_links; i++) {
         const struct program_link *l = &f->p->links[i];
         uint64_t h = mix(6, (uint64_t)l->n_hops);
-        for (int32_t k = 0; k < l->n_hops; k++) h = hash_link(f, l->hop[k], h);
-        f->link_colour[i] = l->n_hops ? h : hash_link(f, i, h);
+        for (int32_t k = 0; k < l->n_hops || k < 1; k++)
+            h = hash_link(f, l->n_hops ? l->hop[k] : i, h);
+        f->link_colour[i] = h;
     }
 }
 
@@ -399,11 +400,12 @@ static void fold_group(struct folding *f, const int32_t *index, int32_t group, s
 static void fold_stage(struct folding *f, struct program_stage *x, int32_t *n_channels,
                        int32_t *n_groups, int32_t *channel_of, int32_t *group_of)
 {
-    x->rings = copy(f->a, x->rings, (size_t)x->n_rings * sizeof *x->rings);
-    x->procedures = copy(f->a, x->procedures, (size_t)x->n_procedures * sizeof *x->procedures);
+    x->rings = arena_copy(f->a, x->rings, (size_t)x->n_rings * sizeof *x->rings);
+    x->procedures =
+        arena_copy(f->a, x->procedures, (size_t)x->n_procedures * sizeof *x->procedures);
     for (int32_t i = 0; i < x->n_procedures; i++) {
         struct procedure *q = &x->procedures[i];
-        q->instrs = copy(f->a, q->instrs, (size_t)q->n_instrs * sizeof *q->instrs);
+        q->instrs = arena_copy(f->a, q->instrs, (size_t)q->n_instrs * sizeof *q->instrs);
         for (int32_t k = 0; k < q->n_instrs; k++) {
             struct instr *in = &q->instrs[k];
             int32_t old = in->arg;
@@ -478,12 +480,12 @@ void fold_make(struct arena *a, const struct program *p, struct cost *k,
     size_t most = n + (size_t)p->n_channels + (size_t)p->n_groups;
     while (f.n_names < 2 * most) f.n_names *= 2;
     f.names = ARENA_ARRAY(a, struct named, f.n_names);
-    f.lane_of_stage = ARENA_ARRAY(a, int32_t, (size_t)p->n_stages);
-    f.chunk_of_stage = ARENA_ARRAY(a, int32_t, (size_t)p->n_stages);
-    f.users = ARENA_ARRAY(a, int32_t, 2 * (size_t)p->n_links);
+    size_t links = (size_t)p->n_links, stages = (size_t)p->n_stages;
+    f.lane_of_stage = ARENA_ARRAY(a, int32_t, stages);
+    f.chunk_of_stage = ARENA_ARRAY(a, int32_t, stages);
+    f.users = ARENA_ARRAY(a, int32_t, 2 * links), f.user = ARENA_ARRAY(a, int32_t, 2 * links);
     f.colour = ARENA_ARRAY(a, uint64_t, n), f.next = ARENA_ARRAY(a, uint64_t, n);
-    f.user = ARENA_ARRAY(a, int32_t, 2 * (size_t)p->n_links);
-    f.link_colour = ARENA_ARRAY(a, uint64_t, (size_t)p->n_links);
+    f.link_colour = ARENA_ARRAY(a, uint64_t, links);
     f.rep = ARENA_ARRAY(a, int32_t, n), f.pinned = ARENA_ARRAY(a, bool, n);
     out->of = ARENA_ARRAY(a, int32_t, n);
     for (int32_t i = 0; i < p->n_devices; i++)
@@ -492,8 +494,7 @@ void fold_make(struct arena *a, const struct program *p, struct cost *k,
             f.chunk_of_stage[p->lanes[i].stages[c]] = c;
         }
     count_users(&f), colour_links(&f), number(&f);
-    first_colours(&f);
-    pin_contended(&f);
+    first_colours(&f), pin_contended(&f);
     do refine(&f);
     while (pin_mixed(&f));
     make_program(&f);

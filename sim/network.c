@@ -40,14 +40,6 @@ struct network {
     struct leaving *leaving; /* [first … first + n_leaving - 1], in order of time */
 };
 
-static enum status link_cost(const struct program_link *l, int32_t index, struct cost *k,
-                             struct cost_link *out, struct error *err)
-{
-    int32_t found = cost_link_index(k, index, l->name);
-    if (found >= 0) return cost_link(k, found, out, err);
-    return error_set(err, ERR_INPUT, "link %s is not a link of the cluster", l->name);
-}
-
 struct network *network_new(struct arena *a, const struct program *p, struct event_queue *q,
                             int32_t flow_event, const double *link_scale)
 {
@@ -90,7 +82,7 @@ static enum status price_link(struct network *n, struct cost *k, int32_t link, s
     for (int32_t d = 0; d < 2; d++) {
         struct resource *r = &n->resources[2 * link + d];
         if (r->priced) continue;
-        TRY(link_cost(l, link, k, &r->cost, err));
+        TRY(cost_program_link(k, l, link, &r->cost, err));
         TRY(stretch(n, link, &r->cost, err));
         r->priced = true;
         r->fair |= l->sharing != LINK_FIFO;

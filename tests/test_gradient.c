@@ -180,8 +180,8 @@ START_TEST(exactly_one_gradient_crosses_each_cut)
                               g->layer_name[cut], g->tensors[crossing].name, g->tensors[t].name);
                 crossing = t;
             }
-        ck_assert_int_eq(crossing, g->tensors[g->cut[cut]].gradient);
-        ck_assert_int_eq(g->tensors[crossing].of, g->cut[cut]);
+        ck_assert_int_eq(crossing, g->tensors[g->cut[cut].tensor[0]].gradient);
+        ck_assert_int_eq(g->tensors[crossing].of, g->cut[cut].tensor[0]);
         ck_assert_int_eq(g->ops[g->tensors[crossing].producer].layer, cut + 1);
     }
 }
@@ -196,7 +196,7 @@ START_TEST(exactly_one_activation_crosses_each_cut)
             int32_t t = g->ops[i].input[k], p = g->tensors[t].producer, layer = g->ops[i].layer;
             if (p < 0 || p >= g->n_forward || g->ops[p].layer == layer) continue;
             ck_assert_int_eq(g->ops[p].layer, layer - 1);
-            ck_assert_int_eq(t, g->cut[layer - 1]);
+            ck_assert_int_eq(t, g->cut[layer - 1].tensor[0]);
         }
 }
 END_TEST

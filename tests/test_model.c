@@ -86,7 +86,7 @@ START_TEST(every_block_is_two_layers)
     ck_assert_str_eq(g->layer_name[g->n_layers - 1], "loss");
     ck_assert_str_eq(g->layer_name[g->n_layers - 2], "lm_head");
     for (int32_t k = 0; k + 3 < g->n_layers; k++) { /* the residual stream crosses */
-        const struct shape *s = &g->tensors[g->cut[k]].shape;
+        const struct shape *s = &g->tensors[g->cut[k].tensor[0]].shape;
         ck_assert(s->rank == 3 && s->dim[0] == 1 && s->dim[1] == 16);
         ck_assert_int_eq(s->dim[2], model(sizes[_i].name).hidden);
     }

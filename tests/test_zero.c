@@ -112,9 +112,11 @@ START_TEST(level_2_scatters_each_layer_in_every_backward_two_at_a_time)
     ck_assert_int_eq(strncmp(instrs(p, 0, 'B', ""), "R0 R1 A0 R2 A1", 14), 0);
     ck_assert_int_eq(program_procedure(&p->stages[0], 'B', "last"), -1);
     const char *update = instrs(p, 0, 'U', "");
-    ck_assert_ptr_null(strchr(update, 'z')); /* the update zeroes its own part, and there is no other */
+    ck_assert_ptr_null(
+        strchr(update, 'z')); /* the update zeroes its own part, and there is no other */
     for (int32_t i = 0; i < p->stages[0].n_parameters; i++)
-        ck_assert(p->stages[0].parameters[i].gradient[0] < 0 && p->stages[0].parameters[i].slot >= 0);
+        ck_assert(p->stages[0].parameters[i].gradient[0] < 0 &&
+                  p->stages[0].parameters[i].slot >= 0);
 }
 END_TEST
 
@@ -124,8 +126,8 @@ START_TEST(level_3_gathers_each_layer_before_its_use_one_ahead)
     const struct program *p = plans_lower(arena, &plan, true);
     int32_t n = p->n_groups / 3; /* each layer scatters, gathers for F and gathers for B */
     ck_assert_int_eq(p->n_groups, 3 * n);
-    const char *forward = arena_printf(arena, "R%d R%d A%d", (int)(3 * n - 2), (int)(3 * n - 4),
-                                       (int)(3 * n - 2));
+    const char *forward =
+        arena_printf(arena, "R%d R%d A%d", (int)(3 * n - 2), (int)(3 * n - 4), (int)(3 * n - 2));
     ck_assert_msg(!strncmp(instrs(p, 0, 'F', ""), forward, strlen(forward)), "%s is not %s …",
                   instrs(p, 0, 'F', ""), forward);
     ck_assert_ptr_null(strchr(instrs(p, 0, 'U', ""), 'R'));
@@ -176,8 +178,8 @@ START_TEST(memory_is_what_the_footprint_foretells)
                 bool divided = strstr("parameters gradients optimizer state", f[0].holders[i].name);
                 if (!divided || strcmp(f[0].holders[i].name, g[0].holders[k].name)) continue;
                 ck_assert_int_le(labs(f[0].holders[i].bytes - g[0].holders[k].bytes), 20000);
-                ck_assert_double_eq_tol((double)g[0].holders[k].bytes / (double)f[0].holders[i].bytes,
-                                        1, 0.2);
+                ck_assert_double_eq_tol(
+                    (double)g[0].holders[k].bytes / (double)f[0].holders[i].bytes, 1, 0.2);
             }
     }
 }
@@ -244,7 +246,8 @@ START_TEST(a_tied_parameter_is_divided_where_both_uses_are_on_one_stage)
         scatters += p->groups[i].algorithm == GROUP_SCATTER;
         gathers += p->groups[i].algorithm == GROUP_GATHER;
     }
-    ck_assert_int_eq(scatters, gathers + 1); /* the head's gradients; its parameter is the embedding's */
+    ck_assert_int_eq(scatters,
+                     gathers + 1); /* the head's gradients; its parameter is the embedding's */
     ck_assert_ptr_nonnull(strchr(instrs(p, 0, 'U', ""), '+'));
     int32_t last[2] = {1, plans_layers(arena, &plan) - 1};
     plan = replicas("gpt2", 2, 2, 2, last, 1);

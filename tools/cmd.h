@@ -13,6 +13,7 @@
     X(show, "what a job, a cluster or a plan says")                                                \
     X(profile, "measure the job's operators and the cluster's links")                              \
     X(plan, "find a plan for a job on a cluster")                                                  \
+    X(whatif, "the team as it might be: devices gone, nodes more, other links")                    \
     X(lower, "the program of a plan: procedures and lanes")                                        \
     X(schedule, "the order of a pipeline, by name or from a file, timed")                          \
     X(simulate, "run a plan in predicted time")                                                    \
@@ -24,6 +25,7 @@
     X(import, "foreign profiles, tables and topologies")                                           \
     X(validate, "predictions against measurements of others")                                      \
     X(collective, "what a collective takes, by algorithm")                                         \
+    X(export, "a plan in the words of other programs")                                             \
     X(plot, "a timeline of one steady iteration")                                                  \
     X(devices, "the catalogue of device types")                                                    \
     X(check, "what this machine can run")                                                          \

@@ -7,7 +7,9 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
+#include "tools/replan.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +17,8 @@
 #include <unistd.h>
 
 struct request {
-    const char *job, *cluster, *db, *out, *baseline;
+    const char *job, *cluster, *db, *out, *baseline, *from;
+    struct texts with, without;
     int64_t profile, top, evaluations, time_limit;
 };
 
@@ -48,6 +51,35 @@ static void on_progress(void *user, int64_t evaluated, int64_t best_ns)
     if (best_ns != INT64_MAX)
         log_progress("%lld plans simulated, best %s", (long long)evaluated,
                      units_print_ns(text, best_ns));
+}
+
+/* Two certificates: no plan at all is faster than the first; no plan of the class searched than the second. */
+static void print_bounds_json(struct json *j, const struct search_result *r)
+{
+    json_put_int(j, "lower_bound_ns", r->lower_bound_ns);
+    if (isfinite(r->gap))
+        json_put_double(j, "gap", r->gap);
+    else
+        json_put_null(j, "gap");
+    json_put_text(j, "binding", r->binding);
+    json_put_text(j, "class", r->bound_class);
+    if (!r->exact) return;
+    json_put_int(j, "class_optimum_ns", r->class_ns);
+    json_put_text(j, "class_searched", SEARCH_CLASS);
+}
+
+static void print_bounds(const struct search_result *r)
+{
+    char text[32];
+    printf("  lower bound %s (%s): ", units_print_ns(text, r->lower_bound_ns), r->binding);
+    if (isfinite(r->gap))
+        printf("at most %.1f %% from optimal", 100 * r->gap);
+    else
+        printf("nothing is known");
+    printf("; holds for %s\n", r->bound_class);
+    if (r->exact)
+        printf("  optimum %s of the class searched: %s\n", units_print_ns(text, r->class_ns),
+               SEARCH_CLASS);
 }
 
 static void print_json(struct arena *a, const struct search_result *r,
@@ -84,6 +116,7 @@ static void print_json(struct arena *a, const struct search_result *r,
     json_put_int(&j, "evaluated", r->evaluated);
     json_put_bool(&j, "exact", r->exact);
     json_put_text(&j, "stopped", timed_out ? "time" : r->stopped);
+    print_bounds_json(&j, r);
     json_put_object_line(&j, "timing"); /* outside "same inputs, same bytes" */
     json_put_double(&j, "search_s", search_s);
     json_close(&j);
@@ -113,6 +146,7 @@ static void print_text(struct arena *a, const struct search_result *r,
            r->exact    ? "searched to the end"
            : timed_out ? "stopped: time"
                        : r->stopped);
+    print_bounds(r);
 }
 
 /* Plan i goes to PATH, PATH.2, PATH.3 … */
@@ -129,23 +163,50 @@ static enum status write_plans(struct arena *a, const struct search_result *r, c
     return OK;
 }
 
+/* Job and cluster from their files, or, with --from, from the old plan where no file is named. The profile is the old team's:
+ * the new one's was never measured. */
+static enum status read_task(struct arena *a, const struct request *q, struct plan *from,
+                             struct job *j, struct cluster *c, struct profile *profile,
+                             struct error *err)
+{
+    if (!q->from && (q->with.count || q->without.count))
+        return error_set(err, ERR_USAGE, "--with and --without change the team of --from PLAN");
+    if (q->cluster && (q->with.count || q->without.count))
+        return error_set(
+            err, ERR_USAGE,
+            "--with and --without change the team of --from PLAN; CLUSTER names another");
+    if (!q->from && !q->cluster)
+        return error_set(err, ERR_USAGE, "plan wants JOB and CLUSTER, or --from PLAN");
+    if (q->from) TRY(common_plan(a, q->from, from, err));
+    if (q->job)
+        TRY(job_read(a, q->job, j, err));
+    else
+        *j = from->job;
+    if (q->cluster) {
+        TRY(cluster_read(a, q->cluster, c, err));
+        TRY(team_complete(c, err));
+        return common_profile(a, c, q->db, q->profile, profile, err);
+    }
+    TRY(common_profile(a, &from->cluster, q->db, q->profile, profile, err));
+    return replan_team(a, from, profile, &q->with, &q->without, c, err);
+}
+
 static enum status plan(struct arena *a, const struct request *q, const struct common *common,
                         struct error *err)
 {
+    struct plan from;
     struct job j;
     struct cluster c;
     struct profile profile;
     struct search_result r;
     TRY(common_not_stdout(common->json, "-o", q->out, err));
     TRY(common_writable(q->out, err));
-    TRY(job_read(a, q->job, &j, err));
+    TRY(read_task(a, q, &from, &j, &c, &profile, err));
     if (common->seed) j.seed = (uint64_t)common->seed;
-    TRY(cluster_read(a, q->cluster, &c, err));
-    TRY(team_complete(&c, err));
     TRY(team_precision(&c, j.precision, err));
-    TRY(team_share(&c, &j.model, err));
-    TRY(common_profile(a, &c, q->db, q->profile, &profile, err));
+    team_share(&c, &j.model);
     struct search_options o = {.baseline = q->baseline,
+                               .from = q->from ? &from : NULL,
                                .top = (int32_t)q->top,
                                .evaluations = q->evaluations,
                                .stop = &stop,
@@ -174,8 +235,16 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
     struct common common = COMMON_DEFAULTS;
     struct request q = {.top = 1};
     const struct option options[] = {
-        {.name = "JOB", .type = OPTION_ARGUMENT, .value = &q.job, .help = "job.yaml"},
-        {.name = "CLUSTER", .type = OPTION_ARGUMENT, .value = &q.cluster, .help = "cluster.yaml"},
+        {.name = "JOB",
+         .type = OPTION_ARGUMENT,
+         .value = &q.job,
+         .min = -1,
+         .help = "job.yaml; with --from the old plan's"},
+        {.name = "CLUSTER",
+         .type = OPTION_ARGUMENT,
+         .value = &q.cluster,
+         .min = -1,
+         .help = "cluster.yaml; with --from the old plan's"},
         {.name = "out",
          .letter = 'o',
          .type = OPTION_TEXT,
@@ -199,6 +268,21 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
          .value = &q.baseline,
          .unit = "NAME",
          .help = "no search: even-pipeline or data-parallel, for any number of devices"},
+        {.name = "from",
+         .type = OPTION_TEXT,
+         .value = &q.from,
+         .unit = "PLAN",
+         .help = "plan again, beginning with an old plan"},
+        {.name = "without",
+         .type = OPTION_TEXTS,
+         .value = &q.without,
+         .unit = "DEVICE,...",
+         .help = "of --from: devices, or whole nodes, that are gone; may be repeated"},
+        {.name = "with",
+         .type = OPTION_TEXTS,
+         .value = &q.with,
+         .unit = "[NAME=]NODE",
+         .help = "of --from: a node more, like NODE of its cluster or FILE:NODE; may be repeated"},
         {.name = "top",
          .type = OPTION_INT,
          .value = &q.top,
@@ -226,7 +310,8 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
         "find a plan for a job on a cluster",
         options,
         {"musher plan job.yaml cluster.yaml --db profiles.db -o plan.yaml",
-         "musher plan job.yaml cluster.yaml -o even.yaml --baseline even-pipeline"}};
+         "musher plan job.yaml cluster.yaml -o even.yaml --baseline even-pipeline",
+         "musher plan --from plan.yaml --without b.0 -o smaller.yaml"}};
     struct arena *a = arena_new();
     enum status st = options_parse(a, &command, &common, argc, argv, err);
     if (st == OK && !common.help)

@@ -5,6 +5,7 @@
 #include "planner/search.h"
 #include "sim/goodput.h"
 #include "tools/common.h"
+#include "tools/team_edit.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -38,7 +39,8 @@ static bool in_plan(const struct plan *p, int32_t device)
 {
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t s = 0; s < p->replicas[r].n_stages; s++)
-            if (p->replicas[r].stages[s].device == device) return true;
+            for (int32_t k = 0; k < plan_stage_devices(&p->replicas[r].stages[s]); k++)
+                if (plan_stage_device(&p->replicas[r].stages[s], k) == device) return true;
     return false;
 }
 
@@ -65,39 +67,17 @@ enum status fleet_of_plan(struct arena *a, const struct plan *p, struct fleet *o
     return OK;
 }
 
-/* The cluster with the first keep[t] of the plan's devices of type t, and the links that still have both ends. */
+/* The cluster with the first keep[t] of the plan's devices of type t. */
 static struct cluster part_of(struct arena *a, const struct plan *p, const int64_t *keep)
 {
     const struct cluster *c = &p->cluster;
     struct cluster out = *c;
-    int32_t *now = ARENA_ARRAY(a, int32_t, (size_t)c->n_devices);
+    bool *stays = ARENA_ARRAY(a, bool, (size_t)c->n_devices);
     int64_t *left = ARENA_ARRAY(a, int64_t, (size_t)c->n_types);
     memcpy(left, keep, (size_t)c->n_types * sizeof *left);
-    out.devices = ARENA_ARRAY(a, struct device, (size_t)c->n_devices);
-    out.nodes = ARENA_ARRAY(a, struct node_spec, (size_t)c->n_nodes);
-    out.links = ARENA_ARRAY(a, struct link, (size_t)c->n_links);
-    out.n_devices = out.n_links = 0;
-    for (int32_t n = 0; n < c->n_nodes; n++) {
-        struct node_spec *node = &out.nodes[n];
-        *node = c->nodes[n];
-        node->first_device = out.n_devices;
-        for (int32_t i = 0; i < c->nodes[n].n_devices; i++) {
-            int32_t d = c->nodes[n].first_device + i;
-            now[d] = in_plan(p, d) && left[c->devices[d].type]-- > 0 ? out.n_devices : -1;
-            if (now[d] >= 0) out.devices[out.n_devices++] = c->devices[d];
-        }
-        node->n_devices = out.n_devices - node->first_device;
-    }
-    for (int32_t i = 0; i < c->n_links; i++) {
-        struct link l = c->links[i];
-        bool there = true;
-        for (int k = 0; k < l.n_ends; k++) {
-            if (l.kind[k] == END_DEVICE) l.end[k] = now[l.end[k]];
-            there &= l.end[k] >= 0;
-        }
-        if (!there) continue;
-        out.links[out.n_links++] = l;
-    }
+    for (int32_t d = 0; d < c->n_devices; d++)
+        stays[d] = in_plan(p, d) && left[c->devices[d].type]-- > 0;
+    team_part(a, c, stays, &out);
     return out;
 }
 

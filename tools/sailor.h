@@ -28,8 +28,8 @@ struct sailor_gpu {
     int32_t node_cards;       /* of one node (cluster_config.json) */
 };
 
-/* NULL where there is none of this name. */
-static inline const struct sailor_gpu *sailor_gpu(const char *name)
+/* The i-th; NULL behind the last. */
+static inline const struct sailor_gpu *sailor_gpu_at(size_t i)
 {
     enum { GB = 1000000000 };
     static const struct sailor_gpu table[] = {
@@ -41,9 +41,25 @@ static inline const struct sailor_gpu *sailor_gpu(const char *name)
         {"RTX-2080", "RTX-2080-Ti", {INT64_C(2) * GB, INT64_C(3) * GB}, 4e9, 8},
         {"RTX-3090", "RTX-3090", {INT64_C(2) * GB, INT64_C(3) * GB}, 4e9, 8},
     };
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        if (!strcmp(table[i].name, name)) return &table[i];
-    return NULL;
+    return i < sizeof table / sizeof *table ? &table[i] : NULL;
+}
+
+/* NULL where there is none of this name. */
+static inline const struct sailor_gpu *sailor_gpu(const char *name)
+{
+    const struct sailor_gpu *g;
+    for (size_t i = 0; (g = sailor_gpu_at(i)); i++)
+        if (!strcmp(g->name, name)) break;
+    return g;
+}
+
+/* The same by its id in the catalogue. */
+static inline const struct sailor_gpu *sailor_gpu_of(const char *catalogue)
+{
+    const struct sailor_gpu *g;
+    for (size_t i = 0; (g = sailor_gpu_at(i)); i++)
+        if (!strcmp(g->catalogue, catalogue)) break;
+    return g;
 }
 
 /* Cluster name of the profile that import makes and validation looks for; its hash is of this text. */

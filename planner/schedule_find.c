@@ -1,0 +1,372 @@
+/* planner/schedule_find.c - starts, turning, moves. */
+#include "planner/schedule_find.h"
+
+#include "core/arena.h"
+#include "core/rng.h"
+#include "planner/schedule_shop.h"
+#include "planner/schedule_tabu.h"
+#include "sim/zero_bubble.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OPERATIONS_DEFAULT INT64_C(40000000)
+enum { ELITE = 6 };
+
+struct find {
+    struct arena *arena;
+    const struct pipeline *p;
+    const struct schedule *shape;
+    const struct schedule_find_options *o;
+    struct shop shop, turned;
+    struct shop_list *list, *turned_list;
+    struct shop_times times;
+    struct shop_tabu *tabu;
+    int64_t *priority; /* (n_nodes) */
+    uint8_t *word, *trial;
+    /* the best words so far, no two of one makespan from one source; best first */
+    struct {
+        uint8_t *word;
+        int64_t makespan_ns;
+        uint64_t hash;
+        const char *from;
+    } elite[ELITE];
+    int32_t n_elite;
+    struct bound_schedule bound;
+    int64_t left; /* operations */
+    uint64_t draws;
+    bool stopped;
+};
+
+static uint64_t draw(struct find *f, uint64_t n)
+{
+    return rng_below(f->o->seed, 11, f->draws++, n);
+}
+
+static bool over(struct find *f)
+{
+    if (f->n_elite && f->elite[0].makespan_ns <= f->bound.lower_bound_ns) return true;
+    if (f->o->stop && f->o->stop(f->o->user)) f->stopped = true;
+    return f->stopped || f->left <= 0;
+}
+
+/* --- what is kept --- */
+
+static void keep(struct find *f, const uint8_t *word, int64_t ns, const char *from)
+{
+    size_t n = (size_t)f->shop.n_nodes;
+    uint64_t hash = hash_bytes(1, word, n);
+    if (f->n_elite == ELITE && ns >= f->elite[ELITE - 1].makespan_ns) return;
+    for (int32_t i = 0; i < f->n_elite; i++)
+        if (f->elite[i].hash == hash) return;
+    int32_t at = f->n_elite < ELITE ? f->n_elite++ : ELITE - 1;
+    uint8_t *room = f->elite[at].word;
+    for (; at && f->elite[at - 1].makespan_ns > ns; at--) f->elite[at] = f->elite[at - 1];
+    memcpy(room, word, n);
+    f->elite[at].word = room, f->elite[at].makespan_ns = ns, f->elite[at].hash = hash,
+    f->elite[at].from = from;
+    if (getenv("FIND_TRACE") && at == 0)
+        fprintf(stderr, "%12ld %s left %ld\n", (long)ns, from, (long)f->left);
+}
+
+/* Times a word that fits; -1: it cannot be executed. */
+static int64_t try_word(struct find *f, const uint8_t *word, const char *from)
+{
+    f->left -= f->shop.n_nodes;
+    if (!shop_time(&f->shop, word, &f->times)) return -1;
+    keep(f, word, f->times.makespan_ns, from);
+    return f->times.makespan_ns;
+}
+
+/* --- starts --- */
+
+static void try_schedule(struct find *f, const struct schedule *s, const char *from)
+{
+    const struct shop *z = &f->shop;
+    for (int32_t d = 0; d < z->n_devices; d++) {
+        uint8_t *word = &f->word[d * z->length];
+        for (int64_t i = 0; i < s->lanes[d].n_ops; i++) {
+            const struct schedule_op *o = &s->lanes[d].ops[i];
+            uint8_t chunk = (uint8_t)(o->chunk * SHOP_KINDS);
+            *word++ = (uint8_t)(chunk + (o->letter == 'F'   ? SHOP_F
+                                         : o->letter == 'W' ? SHOP_W
+                                                            : SHOP_I));
+            if (o->letter == 'B') *word++ = (uint8_t)(chunk + SHOP_W);
+        }
+        if (!shop_fits(z, d, &f->word[d * z->length])) return;
+    }
+    try_word(f, f->word, from);
+}
+
+static void prices_of(struct find *f, double *time, double *transfer)
+{
+    for (int32_t d = 0; d < f->p->n_devices; d++) {
+        const struct pipeline_stage *x = &f->p->stages[d];
+        const struct pipeline_link *l = f->p->links ? &f->p->links[d] : NULL;
+        time[d] =
+            (double)(x->forward_ns + (x->fused_ns ? x->fused_ns : x->input_ns + x->weight_ns));
+        transfer[d] =
+            l && d + 1 < f->p->n_devices ? (double)(l->occupancy_ns[0] + l->latency_ns[0]) : 0;
+    }
+}
+
+static void try_names(struct find *f)
+{
+    struct arena *scratch = arena_new();
+    size_t n = (size_t)f->p->n_devices;
+    for (int k = 0; k < SCHEDULE_KIND_COUNT && !over(f); k++) {
+        struct schedule_spec spec = {.kind = (enum schedule_kind)k,
+                                     .n_devices = f->p->n_devices,
+                                     .n_chunks = f->shape->n_chunks,
+                                     .n_microbatches = f->shape->n_microbatches,
+                                     .split = true};
+        double *time = ARENA_ARRAY(scratch, double, n), *transfer = ARENA_ARRAY(scratch, double, n);
+        int32_t own = schedule_kind_chunks(spec.kind);
+        struct schedule s;
+        if (own ? own != spec.n_chunks : spec.n_chunks < 2) continue;
+        if (own == 1) prices_of(f, time, transfer), spec.time = time, spec.transfer = transfer;
+        if (schedule_make(scratch, &spec, &s, NULL) == OK &&
+            !memcmp(s.stage, f->shape->stage, n * (size_t)spec.n_chunks * sizeof *s.stage))
+            try_schedule(f, &s, schedule_name(spec.kind));
+        arena_reset(scratch);
+    }
+    struct schedule s;
+    int64_t ns;
+    bool thorough = f->shop.n_nodes * 32 < f->left / 8;
+    if (f->shape->n_chunks == 1 && !over(f) &&
+        zero_bubble_make(scratch, f->p, f->shape->n_microbatches, thorough, &s, &ns, NULL) == OK) {
+        try_schedule(f, &s, "zero-bubble");
+        f->left -= f->shop.n_nodes * (thorough ? 31 : 7);
+    }
+    arena_free(scratch);
+}
+
+/* --- the list scheduler by rules --- */
+
+static bool dispatch(struct find *f, bool turned, int32_t patience, const int32_t *flight,
+                     uint8_t *word)
+{
+    struct shop_rule rule = {.priority = f->priority, .patience = patience, .flight = flight};
+    f->left -= 3 * f->shop.n_nodes;
+    return shop_dispatch(turned ? f->turned_list : f->list, &rule, word);
+}
+
+/* Backward first, then forward, then what nobody waits for; or forward first. */
+static void plain_priority(struct find *f, bool forward_first)
+{
+    const struct shop *z = &f->shop;
+    for (int64_t i = 0; i < z->n_nodes; i++) {
+        int64_t kind = i / z->microbatches % SHOP_KINDS, j = i % z->microbatches;
+        int64_t class = kind == SHOP_W ? 2 : (kind == SHOP_F) == forward_first ? 0 : 1;
+        int64_t chunk = i / z->microbatches % z->n_types / SHOP_KINDS;
+        f->priority[i] = (class * 1000 - (kind == SHOP_F ? chunk : -chunk)) * z->microbatches + j;
+    }
+}
+
+static void flights(const struct find *f, int rule, int32_t *out)
+{
+    int32_t p = f->shop.n_devices, m = f->shop.microbatches;
+    struct schedule_spec spec = {.n_devices = p, .n_chunks = 1, .n_microbatches = m};
+    double *time = ARENA_ARRAY(f->arena, double, (size_t)p),
+           *transfer = ARENA_ARRAY(f->arena, double, (size_t)p);
+    prices_of((struct find *)f, time, transfer);
+    spec.time = time, spec.transfer = transfer;
+    static const enum schedule_kind kind[] = {SCHEDULE_1F1B, SCHEDULE_EAGER, SCHEDULE_H1F1B};
+    spec.kind = kind[rule];
+    schedule_warmup(&spec, out);
+}
+
+static void try_rules(struct find *f)
+{
+    static const int32_t patience[] = {0, 256, 512, 768, 1023};
+    int32_t *flight = ARENA_ARRAY(f->arena, int32_t, (size_t)f->shop.n_devices);
+    for (int rule = 0; rule < (f->shape->n_chunks == 1 ? 4 : 1); rule++) {
+        if (rule) flights(f, rule - 1, flight);
+        for (int first = 0; first < 2; first++)
+            for (size_t k = 0; k < sizeof patience / sizeof *patience && !over(f); k++) {
+                plain_priority(f, first);
+                if (dispatch(f, false, patience[k], rule ? flight : NULL, f->word))
+                    try_word(f, f->word, "rules");
+            }
+    }
+}
+
+/* --- turning --- */
+
+static void reverse(const struct shop *z, uint8_t *word)
+{
+    for (int32_t d = 0; d < z->n_devices; d++)
+        for (int64_t i = d * z->length, k = i + z->length - 1; i < k; i++, k--) {
+            uint8_t x = word[i];
+            word[i] = word[k], word[k] = x;
+        }
+}
+
+/* f->times is of the word that is to be repaired. noise_ns: priorities are blurred by so much. */
+static void remaining_priority(struct find *f, bool turned, int64_t noise_ns)
+{
+    const struct shop *z = &f->shop;
+    int32_t m = z->microbatches;
+    for (int32_t g = 0; g < z->n_devices * z->n_types; g++)
+        for (int32_t j = 0; j < m; j++) {
+            int64_t node = (int64_t)g * m + j, to = turned ? (int64_t)g * m + m - 1 - j : node;
+            f->priority[to] = turned ? -f->times.end[node] : -f->times.rest[node];
+            if (noise_ns) f->priority[to] += (int64_t)draw(f, (uint64_t)noise_ns);
+        }
+}
+
+static int64_t longest_type(const struct shop *z)
+{
+    int64_t most = 1;
+    for (int32_t g = 0; g < z->n_devices * z->n_types; g++)
+        if (z->type[g].ns > most) most = z->type[g].ns;
+    return most;
+}
+
+/* From f->word, which f->times is of: rounds of turning, each on the last one's outcome. */
+static void turn_rounds(struct find *f, int32_t rounds, int64_t noise_ns, int32_t patience)
+{
+    for (int32_t k = 0; k < rounds && !over(f); k++) {
+        bool turned = k % 2 == 0;
+        shop_rest(&f->shop, &f->times);
+        remaining_priority(f, turned, noise_ns);
+        if (!dispatch(f, turned, patience, NULL, f->word)) return;
+        if (turned) reverse(&f->shop, f->word);
+        if (try_word(f, f->word, "turning") < 0)
+            BUG("the list scheduler made a word that cannot be executed");
+    }
+}
+
+static void turn(struct find *f, int32_t times)
+{
+    int64_t longest = longest_type(&f->shop);
+    for (int32_t k = 0; k < times && !over(f); k++) {
+        int32_t i = (int32_t)draw(f, (uint64_t)f->n_elite);
+        memcpy(f->word, f->elite[i].word, (size_t)f->shop.n_nodes);
+        if (!shop_time(&f->shop, f->word, &f->times)) BUG("a kept word");
+        int64_t noise = k % 3 == 0 ? 0 : (int64_t)draw(f, (uint64_t)(4 * longest));
+        turn_rounds(f, 6, noise, (int32_t)draw(f, 1024));
+    }
+}
+
+/* --- moves --- */
+
+static void move(struct find *f, int32_t i, int64_t steps)
+{
+    if (over(f)) return;
+    memcpy(f->trial, f->elite[i].word, (size_t)f->shop.n_nodes);
+    int64_t ns = shop_tabu_run(f->tabu, f->trial, steps, f->bound.lower_bound_ns, &f->left,
+                               f->o->stop, f->o->user);
+    keep(f, f->trial, ns, "moves");
+}
+
+/* --- bounds --- */
+
+static bool any_fused(const struct pipeline *p)
+{
+    for (int32_t v = 0; v < p->n_stages; v++)
+        if (p->stages[v].fused_ns > 0) return true;
+    return false;
+}
+
+static void find_bound(struct find *f, enum bound_depth depth)
+{
+    if (f->shape->n_chunks > 1 || (depth == BOUND_DEEP && (f->o->cheap || over(f)))) return;
+    struct bound_schedule_options o = {.depth = depth,
+                                       .orders = any_fused(f->p) ? BOUND_MIXED : BOUND_SPLIT,
+                                       .best_ns = f->n_elite ? f->elite[0].makespan_ns : 0};
+    bound_schedule(f->p, f->shape->n_microbatches, &o, &f->bound);
+}
+
+static void search(struct find *f)
+{
+    find_bound(f, BOUND_CHEAP);
+    try_names(f);
+    try_rules(f);
+    if (!f->n_elite) return;
+    turn(f, 10);
+    move(f, 0, 500);
+    find_bound(f, BOUND_DEEP);
+    while (!over(f)) {
+        move(f, (int32_t)draw(f, (uint64_t)f->n_elite), 2000);
+        turn(f, 20);
+    }
+}
+
+/* --- the answer --- */
+
+void schedule_shape(struct arena *a, int32_t devices, int32_t chunks, int32_t microbatches,
+                    bool v_shaped, struct schedule *out)
+{
+    *out = (struct schedule){.name = "searched",
+                             .n_devices = devices,
+                             .n_chunks = chunks,
+                             .n_microbatches = microbatches};
+    out->stage = ARENA_ARRAY(a, int32_t, (size_t)devices * (size_t)chunks);
+    for (int32_t d = 0; d < devices; d++)
+        for (int32_t c = 0; c < chunks; c++)
+            out->stage[d * chunks + c] = c * devices + (v_shaped && c % 2 ? devices - 1 - d : d);
+}
+
+static void write_schedule(struct arena *a, struct find *f, const uint8_t *word,
+                           struct schedule *out)
+{
+    const struct shop *z = &f->shop;
+    static const char letter[SHOP_KINDS] = {'F', 'I', 'W'};
+    *out = *f->shape;
+    out->name = "searched";
+    out->lanes = ARENA_ARRAY(a, struct schedule_lane, (size_t)z->n_devices);
+    for (int32_t d = 0; d < z->n_devices; d++) {
+        int32_t done[SHOP_TYPES_MOST] = {0};
+        struct schedule_lane *l = &out->lanes[d];
+        l->ops = ARENA_ARRAY(a, struct schedule_op, (size_t)z->length);
+        for (int64_t i = 0; i < z->length; i++) {
+            uint8_t t = word[d * z->length + i];
+            int32_t chunk = t / SHOP_KINDS;
+            bool fused = f->p->stages[f->shape->stage[d * f->shape->n_chunks + chunk]].fused_ns > 0;
+            if (fused && t % SHOP_KINDS == SHOP_W) continue;
+            l->ops[l->n_ops++] = (struct schedule_op){
+                fused && t % SHOP_KINDS == SHOP_I ? 'B' : letter[t % SHOP_KINDS], chunk, done[t]++};
+        }
+    }
+}
+
+static enum status prepare(struct find *f, struct error *err)
+{
+    struct arena *a = f->arena;
+    TRY(shop_make(a, f->p, f->shape, &f->shop, err));
+    shop_turn(a, &f->shop, &f->turned);
+    f->list = shop_list_new(a, &f->shop), f->turned_list = shop_list_new(a, &f->turned);
+    shop_times_new(a, &f->shop, &f->times);
+    f->tabu = shop_tabu_new(a, &f->shop, f->o->seed);
+    size_t n = (size_t)f->shop.n_nodes;
+    f->priority = ARENA_ARRAY(a, int64_t, n);
+    f->word = ARENA_ARRAY(a, uint8_t, n), f->trial = ARENA_ARRAY(a, uint8_t, n);
+    for (int i = 0; i < ELITE; i++) f->elite[i].word = ARENA_ARRAY(a, uint8_t, n);
+    f->left = f->o->operations ? f->o->operations : OPERATIONS_DEFAULT;
+    return OK;
+}
+
+enum status schedule_find(struct arena *a, const struct pipeline *p, const struct schedule *shape,
+                          const struct schedule_find_options *o, struct schedule_found *out,
+                          struct error *err)
+{
+    struct find f = {.arena = arena_new(), .p = p, .shape = shape, .o = o};
+    enum status st = prepare(&f, err);
+    if (st == OK) {
+        int64_t budget = f.left;
+        search(&f);
+        if (f.n_elite) {
+            *out = (struct schedule_found){.makespan_ns = f.elite[0].makespan_ns,
+                                           .bound = f.bound,
+                                           .from = f.elite[0].from,
+                                           .operations = budget - f.left};
+            write_schedule(a, &f, f.elite[0].word, &out->schedule);
+        } else
+            st = error_set(err, ERR_INFEASIBLE,
+                           "no order fits the memory: some device cannot hold one microbatch");
+    }
+    arena_free(f.arena);
+    return st;
+}

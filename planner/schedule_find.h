@@ -1,0 +1,52 @@
+/* planner/schedule_find.h - the order of F, I and W (or F and B) on every device that takes the least time within memory.
+ *
+ * Given are the stages of one pipeline, its links and the memory of its devices (sim/static.h); the order is sought, for one
+ * placement of stages on devices. Three things in turn, anytime:
+ *   starts     all named schedules that fit, 1F1B with as many warm-ups as memory allows, the zero-bubble authors' scheduler
+ *              in its 32 ways, and the list scheduler (planner/schedule_shop.h) by plain rules;
+ *   turning    the list scheduler forwards by what remains after an operation in the best schedule so far, then on the turned
+ *              shop by what went before it, and so on, with noise (forward-backward improvement, Li and Willis, EJOR 56,
+ *              1992), which repairs a schedule as a whole;
+ *   moves      tabu search on critical blocks (planner/schedule_tabu.h), which repairs it in places.
+ * The answer is never worse than any of the starts. It ends at once where a lower bound is met. Orders are of split backward
+ * unless a stage has a fused one (fused_ns > 0), which is then taken as it is.
+ *
+ * The same arguments give the same order: the budget counts operations timed; *stop only cuts off.
+ */
+#ifndef PLANNER_SCHEDULE_FIND_H
+#define PLANNER_SCHEDULE_FIND_H
+
+#include "planner/bound_schedule.h"
+#include "sim/static.h"
+
+struct arena;
+
+struct schedule_find_options {
+    uint64_t seed;
+    int64_t operations; /* to time at most (about 4e7 a second); 0: 40,000,000 */
+    bool
+        cheap; /* only closed forms bound it (planner/bound_schedule.h): no time is spent on a proof */
+    bool (*stop)(void *user); /* true: end with the best so far; NULL: never */
+    void *user;
+};
+struct schedule_found {
+    struct schedule schedule;
+    int64_t makespan_ns;
+    int64_t *peak_bytes; /* (n_devices) */
+    const char
+        *from; /* which of the three found it: the name of a start, "rules", "turning", "moves" */
+    int64_t operations; /* timed */
+    /* of the class in the text; of one chunk a device: any order of this placement, of more: see bound_chunks in schedule_find.c */
+    struct bound_schedule bound;
+};
+/* shape: places chunks on devices (stage, n_devices, n_chunks) and says how many microbatches; its lanes are not read.
+ * ERR_INFEASIBLE: some device cannot hold even one microbatch. ERR_INPUT: see shop_make. */
+MUST_CHECK enum status schedule_find(struct arena *a, const struct pipeline *p,
+                                     const struct schedule *shape,
+                                     const struct schedule_find_options *o,
+                                     struct schedule_found *out, struct error *err);
+/* A shape without lanes. v_shaped: chunk 0 goes down the devices, chunk 1 comes back, and so on; else round robin. */
+void schedule_shape(struct arena *a, int32_t devices, int32_t chunks, int32_t microbatches,
+                    bool v_shaped, struct schedule *out);
+
+#endif

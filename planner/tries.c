@@ -1,0 +1,32 @@
+#include "planner/tries.h"
+
+int64_t tries_limit(const struct tries *q)
+{
+    return q->o->exhaustive ? INT64_MAX : kept_limit(&q->kept);
+}
+
+bool tries_stopped(struct tries *q)
+{
+    if (q->o->stop && *q->o->stop) q->interrupted = true;
+    return q->interrupted;
+}
+
+bool tries_over(struct tries *q) { return tries_stopped(q) || q->evaluations_left <= 0; }
+
+void tries_report(const struct tries *q)
+{
+    if (q->o->progress)
+        q->o->progress(q->o->user, scorer_runs(q->scorer),
+                       q->kept.n ? q->kept.plans[0].iteration_ns : INT64_MAX);
+}
+
+enum status tries_evaluate(struct tries *q, const struct space *s, struct plan *p,
+                           struct error *err)
+{
+    int64_t iteration_ns = 0;
+    q->evaluations_left--;
+    TRY(scorer_fit(q->scorer, s, p, &iteration_ns, err));
+    kept_add(&q->kept, p, iteration_ns);
+    tries_report(q);
+    return OK;
+}

@@ -1,0 +1,36 @@
+/* planner/tries.h - what one search shares among its ways of finding plans: the scorer, its budget, the best so far.
+ *
+ * Whoever makes plans (exact, fleet, baselines) gives them to tries_evaluate and asks tries_limit what is still worth
+ * making. Kept are plans as they were found; refinement comes at the end (planner/search.c).
+ */
+#ifndef PLANNER_TRIES_H
+#define PLANNER_TRIES_H
+
+#include "planner/kept.h"
+#include "planner/score.h"
+#include "planner/search.h"
+#include "planner/space.h"
+
+struct tries {
+    struct arena *arena; /* the result's */
+    const struct search_options *o;
+    const struct lower_options *lower;
+    struct scorer *scorer;
+    struct kept kept;
+    int64_t candidates; /* complete plans that were bounded */
+    int64_t evaluations_left;
+    bool truncated;   /* more candidates than lists hold: the class was not searched to its end */
+    bool interrupted; /* *o->stop was seen set */
+    bool exhausted;   /* the budget ended before the search */
+};
+
+/* What a plan must beat to be kept; INT64_MAX while anything is. */
+int64_t tries_limit(const struct tries *q);
+bool tries_stopped(struct tries *q); /* interrupted by the user */
+bool tries_over(struct tries *q);    /* that, or no evaluations left */
+void tries_report(const struct tries *q);
+/* Fits, simulates and keeps one plan of the space; *p is changed until it fits (scorer_fit). */
+MUST_CHECK enum status tries_evaluate(struct tries *q, const struct space *s, struct plan *p,
+                                      struct error *err);
+
+#endif

@@ -1,0 +1,60 @@
+#!/bin/bash
+# tests/cli/whatif.sh - an old plan on a team that has changed: plan --from, and what if.
+set -u
+. tests/cli/common.inc
+job=$scratch/job.yaml team=$scratch/team.yaml old=$scratch/old.yaml new=$scratch/new.yaml
+small_job > "$job"
+small_team > "$team"
+number() { sed -n "s/.*\"$2\": *\\([-0-9.e]*\\).*/\\1/p" "$1" | sed -n "${3:-1}p"; }
+
+says "a plan of three devices" 0 "found" "$MUSHER" plan "$job" "$team" -o "$old"
+
+# --- plan --from ---
+says "plan again without a device" 0 '"plan": "1 replica: 6 × [0-7 a.0]"' "$MUSHER" plan --from "$old" --without a.1 -o "$new" --json
+grep -q 'device: a.1' "$new" && not_ok "which is in no stage" "it is" || ok "which is in no stage"
+has "the job is the old plan's" new.yaml "global_batch: 6"
+number "$scratch/out" iteration_ns > "$scratch/less"
+says "and predicted again the same" 0 "\"iteration_ns\": $(cat "$scratch/less")" "$MUSHER" simulate "$new" --json
+sed 's/devices: \[{type: fast}, {type: slow}\]/devices: [{type: fast}]/' "$team" > "$scratch/small.yaml"
+says "the plan of the smaller team from its file" 0 "searched to the end" "$MUSHER" plan "$job" "$scratch/small.yaml" -o "$scratch/direct.yaml"
+"$MUSHER" simulate "$scratch/direct.yaml" --json > "$scratch/direct.json"
+[[ $(number "$scratch/direct.json" iteration_ns) == "$(cat "$scratch/less")" ]] && ok "is as fast" || not_ok "is as fast" "$(number "$scratch/direct.json" iteration_ns) and $(cat "$scratch/less")"
+says "plan again with a node more" 0 "found" "$MUSHER" plan --from "$old" --with a -o "$new"
+has "which has a name of its own" new.yaml "name: a2"
+says "and may be given one" 0 "found" "$MUSHER" plan --from "$old" --with "far=$team:b" --without b -o "$new"
+has "by the user" new.yaml "name: far"
+sed 's/global_batch: 6/global_batch: 4/' "$job" > "$scratch/job4.yaml"
+says "another job on the same team" 0 "found" "$MUSHER" plan --from "$old" "$scratch/job4.yaml" -o "$new"
+has "is what is planned" new.yaml "global_batch: 4"
+says "twice the same bytes" 0 "" "$MUSHER" plan --from "$old" --without a.1 -o "$scratch/x.yaml" -q
+"$MUSHER" plan --from "$old" --without a.1 -o "$scratch/y.yaml" > /dev/null && cmp -s "$scratch/x.yaml" "$scratch/y.yaml" && ok "indeed" || not_ok "indeed" "differ"
+says "an unknown device is refused" 3 "devices are: a.0, a.1, b.0" "$MUSHER" plan --from "$old" --without z.0 -o "$new"
+says "an unknown node is refused" 3 "nodes are: a, b" "$MUSHER" plan --from "$old" --with z -o "$new"
+says "changes want an old plan" 2 "change the team of --from PLAN" "$MUSHER" plan "$job" "$team" --without a.1 -o "$new"
+says "and not another cluster" 2 "CLUSTER names another" "$MUSHER" plan "$job" "$team" --from "$old" --with a -o "$new"
+says "without an old plan job and cluster are needed" 2 "plan wants JOB and CLUSTER, or --from PLAN" "$MUSHER" plan "$job" -o "$new"
+
+# --- whatif ---
+says "what if" 0 "old plan" "$MUSHER" whatif "$old" --add b --without a.1 --without b --link lan=1GB/s --link a:b=2MB/s,5ms --together
+has "the team as it is" out "as it is"
+has "a node more" out "add b"
+has "a faster link" out "link lan=1GB/s"
+has "why the old plan cannot run" out "the old plan cannot run, without a.1: it uses a.1"
+has "all at once" out "together"
+"$MUSHER" whatif "$old" --add b --without a.1 --link lan=1GB/s --link a:b=2MB/s,5ms --json > "$scratch/one.json"
+"$MUSHER" whatif "$old" --add b --without a.1 --link lan=1GB/s --link a:b=2MB/s,5ms --json > "$scratch/two.json"
+diff <(grep -v search_s "$scratch/one.json") <(grep -v search_s "$scratch/two.json") > /dev/null && ok "twice the same but for the time it took" || not_ok "twice the same but for the time it took" "differ"
+times=($(sed -n 's/.*"iteration_ns": \([0-9]*\).*/\1/p' "$scratch/one.json"))
+[[ ${#times[@]} == 5 ]] && ok "a row a variant" || not_ok "a row a variant" "${times[*]}"
+((times[1] <= times[0])) && ok "a node more never slows" || not_ok "a node more never slows" "${times[*]}"
+((times[2] <= times[0])) && ok "nor does a faster link" || not_ok "nor does a faster link" "${times[*]}"
+((times[3] >= times[0])) && ok "a slower link never helps" || not_ok "a slower link never helps" "${times[*]}"
+[[ ${times[4]} == "$(cat "$scratch/less")" ]] && ok "a device less is what plan --from finds" || not_ok "a device less is what plan --from finds" "${times[4]}, not $(cat "$scratch/less")"
+says "nothing to ask" 2 "whatif wants a change" "$MUSHER" whatif "$old"
+says "an unknown link" 3 "links are: bus (a:a), lan (a:b)" "$MUSHER" whatif "$old" --link wan=1GB/s
+says "an unknown end" 3 "nodes are: a, b" "$MUSHER" whatif "$old" --link a:c=1GB/s
+says "no rate" 3 "such as 25GB/s" "$MUSHER" whatif "$old" --link a:b=fast
+says "a new link without a latency" 3 "a new link needs a latency" "$MUSHER" whatif "$old" --link a.0:b.0=1GB/s
+says "which one option may name for all" 0 "link a.0:b.0=1GB/s" "$MUSHER" whatif "$old" --link a.0:b.0=1GB/s --latency 10us
+says "nobody left" 3 "no device would be left" "$MUSHER" whatif "$old" --without a,b
+exit $bad

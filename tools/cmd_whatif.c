@@ -1,0 +1,361 @@
+/* tools/cmd_whatif.c - the team as it might be: for each change the plan as it stands, and the best plan there. */
+#include "core/arena.h"
+#include "core/log.h"
+#include "core/units.h"
+#include "planner/search.h"
+#include "tools/cmd.h"
+#include "tools/common.h"
+#include "tools/options.h"
+#include "tools/replan.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+struct request {
+    const char *plan, *db, *latency;
+    int64_t profile, evaluations, threads;
+    bool together;
+    struct texts add, without, link;
+};
+
+struct variant {
+    const char *name;
+    struct cluster team;
+    int64_t old_ns; /* the plan as it stands, simulated there; 0: it cannot run, for old_why */
+    const char *old_why;
+    int64_t best_ns; /* 0: no plan fits, for why */
+    const char *why;
+    const struct plan *best; /* found, or the plan as it stands where nothing faster was */
+    bool stays;              /* the latter */
+    int64_t lower_bound_ns;  /* 0: not known */
+    const char *binding, *stopped;
+    bool exact;
+    int64_t evaluated;
+    double search_s;
+};
+
+static volatile sig_atomic_t stop;
+static void on_interrupt(int number)
+{
+    (void)number;
+    stop = 1;
+    signal(SIGINT, SIG_DFL); /* a second one ends at once */
+}
+
+static double wall_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* --- one variant --- */
+
+/* A plan that cannot run on the team is a row of the table and no failure. */
+static enum status as_it_stands(struct arena *a, const struct plan *p,
+                                const struct profile *profile, struct variant *v, struct plan *out,
+                                struct error *err)
+{
+    const char *missing;
+    struct sim_result result;
+    struct program program;
+    struct error why = {0};
+    replan_carry(a, p, &v->team, out, &missing);
+    if (missing) {
+        v->old_why = arena_printf(a, "it uses %s", missing);
+        return OK;
+    }
+    enum status st = common_simulate(a, out, profile, &(struct sim_options){.fold = true}, &result,
+                                     &program, &why);
+    if (st == OK)
+        v->old_ns = result.iteration_ns;
+    else if (st != ERR_INFEASIBLE && st != ERR_INPUT)
+        return error_set(err, st, "%s", why.text);
+    else
+        v->old_why = arena_strdup(a, why.text);
+    return OK;
+}
+
+static enum status plan_variant(struct arena *a, const struct request *q, const struct plan *p,
+                                const struct profile *profile, struct variant *v, struct error *err)
+{
+    struct plan *old = ARENA_ARRAY(a, struct plan, 1);
+    struct search_options o = {.from = p,
+                               .top = 1,
+                               .threads = (int32_t)q->threads,
+                               .evaluations = q->evaluations,
+                               .stop = &stop};
+    struct search_result r = {0};
+    struct error why = {0};
+    TRY(as_it_stands(a, p, profile, v, old, err));
+    double start = wall_seconds();
+    enum status st = search_plans(a, &p->job, &v->team, profile, &o, &r, &why);
+    v->search_s = wall_seconds() - start;
+    if (st != OK && st != ERR_INFEASIBLE && st != ERR_INPUT)
+        return error_set(err, st, "%.100s: %.360s", v->name, why.text);
+    v->stays = v->old_ns && (st != OK || v->old_ns <= r.plans[0].iteration_ns);
+    v->stopped = "end";
+    if (st == OK) {
+        v->best = &r.plans[0].plan;
+        v->best_ns = r.plans[0].iteration_ns;
+        v->exact = r.exact;
+        v->stopped = r.stopped;
+        v->evaluated = r.evaluated;
+        v->lower_bound_ns = r.lower_bound_ns;
+        v->binding = r.binding;
+    } else {
+        v->why = arena_strdup(a, why.text);
+    }
+    if (v->stays) v->best = old, v->best_ns = v->old_ns;
+    return OK;
+}
+
+/* The team as it is, each change alone, and with --together all of them: additions first, so that the others may be about
+ * what was added. */
+static enum status make_variants(struct arena *a, const struct request *q, const struct plan *p,
+                                 const struct profile *profile, struct variant *out, size_t *n,
+                                 struct error *err)
+{
+    const struct {
+        enum team_change_kind kind;
+        const char *word;
+        const struct texts *texts;
+    } lists[] = {{TEAM_ADD, "add", &q->add},
+                 {TEAM_LINK, "link", &q->link},
+                 {TEAM_WITHOUT, "without", &q->without}};
+    struct cluster all = p->cluster, stated = p->cluster;
+    if (q->add.count || q->link.count) TRY(team_state_links(a, profile, &stated, err));
+    if (q->add.count) all = stated;
+    out[(*n)++] = (struct variant){.name = "as it is", .team = p->cluster};
+    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
+        for (size_t i = 0; i < lists[k].texts->count; i++) {
+            struct team_change change = {
+                lists[k].kind, lists[k].texts->items[i],
+                lists[k].kind == TEAM_LINK && !strchr(lists[k].texts->items[i], ',') ? q->latency
+                                                                                     : NULL};
+            struct variant v = {.name = arena_printf(a, "%s %s", lists[k].word, change.text)};
+            TRY(team_edit(a, change.kind == TEAM_ADD ? &stated : &p->cluster, &change, &v.team,
+                          err));
+            if (q->together) TRY(team_edit(a, &all, &change, &all, err));
+            out[(*n)++] = v;
+        }
+    if (q->together) out[(*n)++] = (struct variant){.name = "together", .team = all};
+    return OK;
+}
+
+/* --- printing --- */
+
+static int32_t devices_used(struct arena *a, const struct plan *p)
+{
+    bool *used = ARENA_ARRAY(a, bool, (size_t)p->cluster.n_devices);
+    int32_t n = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t s = 0; s < p->replicas[r].n_stages; s++) {
+            const struct plan_stage *x = &p->replicas[r].stages[s];
+            for (int32_t k = 0; k < plan_stage_devices(x); k++) {
+                bool *u = &used[plan_stage_device(x, k)];
+                n += !*u;
+                *u = true;
+            }
+        }
+    return n;
+}
+
+static double gap_of(const struct variant *v)
+{
+    return (double)(v->best_ns - v->lower_bound_ns) / (double)v->lower_bound_ns;
+}
+
+static void put_ns(struct json *j, const char *key, int64_t ns)
+{
+    if (ns)
+        json_put_int(j, key, ns);
+    else
+        json_put_null(j, key);
+}
+
+static void print_json(struct arena *a, const struct request *q, const struct variant *v, size_t n,
+                       const struct profile *profile)
+{
+    struct json j;
+    double search_s = 0;
+    common_json_begin(&j);
+    json_put_text(&j, "plan", q->plan);
+    json_put_int(&j, "profile_id", profile->id);
+    json_put_list(&j, "variants");
+    for (size_t i = 0; i < n; i++) {
+        json_put_object(&j, NULL);
+        json_put_text(&j, "name", v[i].name);
+        put_ns(&j, "as_it_stands_ns", v[i].old_ns);
+        if (v[i].old_why) json_put_text(&j, "as_it_stands_why", v[i].old_why);
+        put_ns(&j, "iteration_ns", v[i].best_ns);
+        if (v[i].why) json_put_text(&j, "why", v[i].why);
+        json_put_int(&j, "devices", v[i].team.n_devices);
+        if (v[i].best_ns) {
+            json_put_int(&j, "devices_used", devices_used(a, v[i].best));
+            put_ns(&j, "lower_bound_ns", v[i].lower_bound_ns);
+            if (v[i].lower_bound_ns) json_put_double(&j, "gap", gap_of(&v[i]));
+            if (v[i].lower_bound_ns) json_put_text(&j, "binding", v[i].binding);
+            if (v[0].old_ns)
+                json_put_double(&j, "speedup", (double)v[0].old_ns / (double)v[i].best_ns);
+            json_put_text(&j, "best", plan_describe(a, v[i].best));
+            json_put_bool(&j, "stays", v[i].stays);
+            json_put_bool(&j, "exact", v[i].exact);
+        }
+        json_put_int(&j, "evaluated", v[i].evaluated);
+        json_put_text(&j, "stopped", v[i].stopped);
+        json_close(&j);
+        search_s += v[i].search_s;
+    }
+    json_close(&j);
+    json_put_object_line(&j, "timing"); /* outside "same inputs, same bytes" */
+    json_put_double(&j, "search_s", search_s);
+    json_close(&j);
+    common_json_end(&j);
+}
+
+static const char *cut(struct arena *a, const char *text, size_t most)
+{
+    return strlen(text) <= most ? text : arena_printf(a, "%s...", arena_strndup(a, text, most - 3));
+}
+
+static void print_row(struct arena *a, const struct variant *v, int width, int64_t base_ns)
+{
+    char text[32];
+    printf("  %-*s %11s", width, v->name, v->old_ns ? units_print_ns(text, v->old_ns) : "-");
+    if (!v->best_ns) {
+        printf(" %11s  %s\n", "-", cut(a, v->why, 120));
+        return;
+    }
+    printf(" %11s", units_print_ns(text, v->best_ns));
+    if (base_ns)
+        printf(" %8.2fx", (double)base_ns / (double)v->best_ns);
+    else
+        printf(" %9s", "-");
+    if (v->lower_bound_ns)
+        printf(" %6.1f %%", 100 * gap_of(v));
+    else
+        printf(" %8s", v->exact ? "exact" : "-");
+    printf(" %5d of %-5d %s%s\n", (int)devices_used(a, v->best), (int)v->team.n_devices,
+           v->stays ? "the old plan: " : "", cut(a, plan_describe(a, v->best), 120));
+}
+
+static void print_text(struct arena *a, const struct variant *v, size_t n,
+                       const struct profile *profile)
+{
+    int width = 8;
+    for (size_t i = 0; i < n; i++)
+        if ((int)strlen(v[i].name) > width) width = (int)strlen(v[i].name);
+    printf("predicted with %s%s\n", common_profile_label(a, profile),
+           v[0].team.emulated ? ", for emulated devices" : "");
+    printf("  %-*s %11s %11s %9s %8s %14s\n", width, "", "old plan", "best plan", "speed-up", "gap",
+           "devices used");
+    for (size_t i = 0; i < n; i++) print_row(a, &v[i], width, v[0].old_ns);
+    for (size_t i = 0; i < n; i++)
+        if (v[i].old_why)
+            printf("  the old plan cannot run, %s: %s\n", v[i].name, cut(a, v[i].old_why, 120));
+}
+
+static enum status whatif(struct arena *a, const struct request *q, bool as_json, struct error *err)
+{
+    struct plan p;
+    struct profile profile;
+    size_t n = 0, done = 0;
+    if (!q->add.count && !q->without.count && !q->link.count)
+        return error_set(
+            err, ERR_USAGE,
+            "whatif wants a change: --add NODE, --without DEVICE or --link A:B=25GB/s");
+    TRY(common_plan(a, q->plan, &p, err));
+    TRY(common_profile(a, &p.cluster, q->db, q->profile, &profile, err));
+    struct variant *v =
+        ARENA_ARRAY(a, struct variant, q->add.count + q->without.count + q->link.count + 2);
+    TRY(make_variants(a, q, &p, &profile, v, &n, err));
+    signal(SIGINT, on_interrupt);
+    for (; done < n && !stop; done++) {
+        log_progress("%zu of %zu: %s", done + 1, n, v[done].name);
+        TRY(plan_variant(a, q, &p, &profile, &v[done], err));
+    }
+    log_progress_end();
+    if (as_json)
+        print_json(a, q, v, done, &profile);
+    else
+        print_text(a, v, done, &profile);
+    for (size_t i = 0; i < done && !stop; i++)
+        if (v[i].best_ns) return OK;
+    fflush(stdout);
+    if (!stop) return error_set(err, ERR_INFEASIBLE, "no plan for any variant: %s", v[0].why);
+    return error_set(err, ERR_INTERRUPTED, "interrupted: %zu of %zu variants, the last cut short",
+                     done, n);
+}
+
+enum status cmd_whatif(int argc, char **argv, struct error *err)
+{
+    struct common common = COMMON_DEFAULTS;
+    struct request q = {.threads = 1};
+    const struct option options[] = {
+        {.name = "PLAN", .type = OPTION_ARGUMENT, .value = &q.plan, .help = "plan.yaml"},
+        {.name = "add",
+         .type = OPTION_TEXTS,
+         .value = &q.add,
+         .unit = "[NAME=]NODE",
+         .help = "a node more, like NODE of the cluster or FILE:NODE of another; may be repeated"},
+        {.name = "without",
+         .type = OPTION_TEXTS,
+         .value = &q.without,
+         .unit = "DEVICE,...",
+         .help = "devices, or whole nodes, that are gone; may be repeated"},
+        {.name = "link",
+         .type = OPTION_TEXTS,
+         .value = &q.link,
+         .unit = "A:B=RATE",
+         .help = "another link between A and B, A:B=25GB/s or 25GB/s,10us; may be repeated"},
+        {.name = "latency",
+         .type = OPTION_TEXT,
+         .value = &q.latency,
+         .unit = "TIME",
+         .help = "of each --link that names none; without it the old link's"},
+        {.name = "together",
+         .type = OPTION_FLAG,
+         .value = &q.together,
+         .help = "one variant more: all changes at once"},
+        {.name = "db",
+         .type = OPTION_TEXT,
+         .value = &q.db,
+         .unit = "DB",
+         .help = "profile database; without it costs are the catalogue's prior"},
+        {.name = "profile",
+         .type = OPTION_INT,
+         .value = &q.profile,
+         .unit = "ID",
+         .min = 0,
+         .max = 1e15,
+         .help = "profile of the database; 0: the cluster's newest"},
+        {.name = "evaluations",
+         .type = OPTION_INT,
+         .value = &q.evaluations,
+         .unit = "N",
+         .min = 0,
+         .max = 1e9,
+         .help = "most plans to try for a variant; 0: 20000"},
+        {.name = "threads",
+         .type = OPTION_INT,
+         .value = &q.threads,
+         .unit = "N",
+         .min = 1,
+         .max = 1024,
+         .help = "threads of a search; the result does not depend on them"},
+        {0}};
+    const struct command command = {
+        "whatif",
+        "the team as it might be: devices gone, nodes more, other links",
+        options,
+        {"musher whatif plan.yaml --without c.0 --add b --link a:b=1GB/s",
+         "musher whatif plan.yaml --add d=rack.yaml:r0 --without a.1,b.0 --together --json"}};
+    struct arena *a = arena_new();
+    enum status st = options_parse(a, &command, &common, argc, argv, err);
+    if (st == OK && !common.help) st = whatif(a, &q, common.json, err);
+    arena_free(a);
+    return st;
+}
