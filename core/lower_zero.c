@@ -59,6 +59,11 @@ static enum status check_alike(const struct lowering *l, const struct stage_buil
                            "zero: %" PRId32 " with replicas[%" PRId32 "].stages[%" PRId32
                            "], which shares every operator among another number of cards",
                            b->plan->zero, first->replica, first->stage);
+    if (b->plan->zero == 3 && b->plan->recompute != first->plan->recompute)
+        return lower_error(l, b, err, ERR_INPUT,
+                           "zero: 3 with recompute other than that of replicas[%" PRId32
+                           "].stages[%" PRId32 "]: they would gather parameters in other orders",
+                           first->replica, first->stage);
     if (b->plan->zero > 1 && b->s->microbatches != first->s->microbatches)
         return lower_error(l, b, err, ERR_INPUT,
                            "zero: %" PRId32 " needs replicas with equal numbers of microbatches, "

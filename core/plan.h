@@ -59,7 +59,8 @@ enum recompute {
  * 1  optimizer state: gradients are reduce-scattered, each replica updates its part, parameters are gathered again
  * 2  and gradients: reduce-scattered bucket by bucket in every backward, so that whole ones live in a call alone
  * 3  and parameters: gathered before every use in F and in the backward, one bucket ahead, and dropped behind it
- * The stages of all replicas that hold a layer say the same; from 2 on they have equal numbers of microbatches. */
+ * The stages of all replicas that hold a layer say the same, from 2 on they have equal numbers of microbatches, at 3 they
+ * recompute alike. Devices that share a stage by sequences divide as replicas do. */
 enum { ZERO_MOST = 3 };
 
 struct plan_stage {

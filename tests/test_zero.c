@@ -272,7 +272,12 @@ START_TEST(what_cannot_be_divided_is_said)
     p = whole_replicas("llama", 2, 4, 2);
     p.replicas[0].microbatches = 3, p.replicas[1].microbatches = 5;
     refused(&p, "needs replicas with equal numbers of microbatches");
-    divide(&p, 1, 0); /* which level 1 does not */
+    p = whole_replicas("llama", 2, 4, 3);
+    p.replicas[1].stages[0].recompute = RECOMPUTE_STAGE;
+    refused(&p, "zero: 3 with recompute other than that of replicas[0].stages[0]");
+    p = whole_replicas("llama", 2, 4, 2);
+    p.replicas[0].microbatches = 3, p.replicas[1].microbatches = 5;
+    divide(&p, 1, 0); /* which level 1 does not ask for */
     ck_assert_ptr_nonnull(plans_lower(arena, &p, false));
 }
 END_TEST
