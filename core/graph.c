@@ -186,6 +186,9 @@ void graph_set_layers(struct graph *g, const int32_t *last, int32_t n_layers)
     for (int32_t layer = 0, i = 0; layer < n_layers; layer++) {
         for (; i <= last[layer]; i++) g->ops[i].layer = layer;
         g->layer_name[layer] = name_of_layer(g, &g->ops[last[layer]]);
+        /* Parts of what people give one name: all but the last are called by their last operator. */
+        if (layer && !strcmp(g->layer_name[layer - 1], g->layer_name[layer]))
+            g->layer_name[layer - 1] = g->ops[last[layer - 1]].name;
     }
     for (int32_t i = 0; i < g->n_forward; i++)
         for (int32_t k = 0; k < g->ops[i].n_outputs; k++) {

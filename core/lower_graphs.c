@@ -9,7 +9,16 @@ enum status lower_graph(struct arena *a, const struct job *j, int64_t microbatch
                         struct graph **out, struct error *err)
 {
     TRY(model_graph(a, &j->model, j->precision, microbatch, j->sequence_length, out, err));
-    graph_find_layers(*out);
+    if (j->layers.by == LAYERS_DEFAULT) {
+        graph_find_layers(*out);
+        return OK;
+    }
+    struct graph *one; /* sequence on one card: whatever shares or groups, layers are numbered alike */
+    struct model whole = j->model;
+    whole.tensor_parallel = 1, whole.sequence_parallel = false;
+    TRY(model_graph(a, &whole, j->precision, 1, j->sequence_length, &one, err));
+    TRY(layers_find(one, &j->layers, err));
+    layers_like(*out, one);
     return OK;
 }
 

@@ -178,17 +178,31 @@ static void follow_warmups(struct plan_replica *r)
             r->stages[i].warmup = warmup_of(r, i - 1);
 }
 
+/* What the fullest device of a stage lacks, and which stage of the program it is: from `first` on. */
+static int64_t fullest_of(const struct program *program, const struct plan_stage *x, int32_t first,
+                          int32_t *fullest)
+{
+    int64_t most = INT64_MIN;
+    for (int32_t k = first; k < first + plan_stage_devices(x); k++) {
+        int64_t missing = missing_of(program, program->stages[k].device);
+        if (missing > most) most = missing, *fullest = k;
+    }
+    return most;
+}
+
 static bool change_stages(const struct program *program, struct plan *p, struct fitting *f)
 {
     bool changed = false;
     int32_t at = 0;
     for (int32_t r = 0; r < p->n_replicas; r++) {
-        for (int32_t i = 0; i < p->replicas[r].n_stages; i++, at++) {
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++, f++) {
             struct plan_stage *x = &p->replicas[r].stages[i];
-            int64_t missing = missing_of(program, at);
-            if (missing <= 0 || f[at].last == MEASURE_END) continue;
-            changed |= next_measure(&f[at], x, warmup_of(&p->replicas[r], i), missing,
-                                    buffers_bytes(&program->stages[at]));
+            int32_t fullest = at;
+            int64_t missing = fullest_of(program, x, at, &fullest);
+            at += plan_stage_devices(x);
+            if (missing <= 0 || f->last == MEASURE_END) continue;
+            changed |= next_measure(f, x, warmup_of(&p->replicas[r], i), missing,
+                                    buffers_bytes(&program->stages[fullest]));
         }
         follow_warmups(&p->replicas[r]);
     }
@@ -215,6 +229,17 @@ enum status scorer_fit(struct scorer *w, const struct space *s, struct plan *p,
     return simulate(w, s, &program, iteration_ns, err);
 }
 
+static void copy_devices(struct arena *a, struct plan_stage *s)
+{
+    size_t n = (size_t)s->n_shards;
+    if (!n) return;
+    int32_t *devices = ARENA_ARRAY(a, int32_t, n);
+    int64_t *sequences = ARENA_ARRAY(a, int64_t, n);
+    memcpy(devices, s->devices, n * sizeof *devices);
+    memcpy(sequences, s->sequences, n * sizeof *sequences);
+    s->devices = devices, s->sequences = sequences;
+}
+
 struct plan score_copy_plan(struct arena *a, const struct plan *p)
 {
     struct plan copy = *p;
@@ -224,6 +249,7 @@ struct plan score_copy_plan(struct arena *a, const struct plan *p)
         copy.replicas[r] = p->replicas[r];
         copy.replicas[r].stages = ARENA_ARRAY(a, struct plan_stage, n);
         memcpy(copy.replicas[r].stages, p->replicas[r].stages, n * sizeof *copy.replicas[r].stages);
+        for (size_t i = 0; i < n; i++) copy_devices(a, &copy.replicas[r].stages[i]);
     }
     return copy;
 }

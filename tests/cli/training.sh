@@ -22,7 +22,8 @@ job:
   model: {model_type: ${5:-gpt2}, $model}
   sequence_length: 24
   global_batch: 6
-  precision: $2
+  precision: $2${6:+
+  layers: $6}
   optimizer: {kind: $3, lr: 1e-3}
   seed: 7
 cluster:
@@ -54,6 +55,10 @@ plans[zb-v]='  - {microbatches: 6, schedule: zb-v, stages: [{layers: [0, 0], dev
 plans[chunks-and-data]='  - {microbatches: 3, schedule: zb-v, stages: [{layers: [0, 1], device: n.0, bucket: 4 KiB}, {layers: [2, 2], device: n.3}, {layers: [3, 5], device: n.3}, {layers: [6, 7], device: n.0}]}
   - {microbatches: 3, orders: {n.1: "0F0 0F1 1F0 1B0 0F2 1F1 1B1 0B0 1F2 1B2 0B1 0B2", n.2: "F0 F1 I0 F2 I1 W0 W1 I2 W2"}, stages: [{layers: [0, 2], device: n.1}, {layers: [3, 3], device: n.2}, {layers: [4, 7], device: n.1}]}'
 
+# The same at cuts inside the halves of a block, where several activations cross: 1 + 2 x 3 + 1 layers.
+fine='  - {microbatches: 2, stages: [{layers: [0, 1], device: n.0, bucket: 4 KiB}, {layers: [2, 2], device: n.1, bucket: 4 KiB}, {layers: [3, 7], device: n.0, recompute: true, bucket: 4 KiB}], orders: {n.0: "0F0 0F1 1F0 1B0 1F1 1B1 0B0 0B1", n.1: "F0 F1 B0 B1"}}
+  - {microbatches: 4, stages: [{layers: [0, 4], device: n.2, warmup: 2}, {layers: [5, 7], device: n.3}]}'
+
 run() { # NAME ARGUMENTS...: losses to NAME.losses, one a line
     local name=$1
     shift
@@ -79,8 +84,9 @@ equal_losses() { # FAMILY PRECISION TOLERANCE
     first=$(head -n 1 "$scratch/single.losses") last=$(tail -n 1 "$scratch/single.losses")
     within "$last" "$(awk -v f="$first" 'BEGIN { print 0.9 * f }')" && ok "$1 $2: the loss falls ($first -> $last)" ||
         not_ok "$1 $2: the loss falls" "$first -> $last"
-    for name in "${!plans[@]}"; do
-        plan "$name" "$2" adamw "${plans[$name]}" "$1"
+    plan fine "$2" adamw "$fine" "$1" 8
+    for name in fine "${!plans[@]}"; do
+        [[ $name == fine ]] || plan "$name" "$2" adamw "${plans[$name]}" "$1"
         run "$name" --steps "$steps" || continue
         local d
         d=$(distance "$scratch/single.losses" "$scratch/$name.losses")
@@ -95,8 +101,9 @@ same_bits() { # FAMILY
     weights "$scratch/save.single" > "$scratch/single.weights"
     [[ $(wc -l < "$scratch/single.weights") -gt 20 ]] && ok "$1: the checkpoint lists its tensors" ||
         not_ok "$1: the checkpoint lists its tensors" "$(wc -l < "$scratch/single.weights") of them"
-    for name in "${!plans[@]}"; do
-        plan "$name" fp32 adamw "${plans[$name]}" "$1"
+    plan fine fp32 adamw "$fine" "$1" 8
+    for name in fine "${!plans[@]}"; do
+        [[ $name == fine ]] || plan "$name" fp32 adamw "${plans[$name]}" "$1"
         rm -rf "$scratch/save"
         run "$name" --steps "$steps" --deterministic --save "$scratch/save" || continue
         weights "$scratch/save" > "$scratch/$name.weights"
@@ -152,10 +159,10 @@ shared_losses() { # FAMILY PRECISION TOLERANCE
     cp "$scratch/single.losses" "$scratch/whole.losses"
     microbatch=3
     plan other-splits "$2" adamw "${shared[other-splits]}" "$1"
-    rm -rf "$scratch/pieces"
-    run other-splits --steps 12 --save "$scratch/pieces" || return
+    rm -rf "$scratch/shares"
+    run other-splits --steps 12 --save "$scratch/shares" || return
     cp "$scratch/other-splits.losses" "$scratch/joined.losses"
-    run single --steps $((steps - 12)) --resume "$scratch/pieces" || return
+    run single --steps $((steps - 12)) --resume "$scratch/shares" || return
     cat "$scratch/single.losses" >> "$scratch/joined.losses"
     cp "$scratch/whole.losses" "$scratch/single.losses"
     d=$(distance "$scratch/whole.losses" "$scratch/joined.losses")
