@@ -65,7 +65,7 @@ static int64_t note_missing(struct scorer *w, const struct space *s, const struc
     struct arena *scratch = arena_new();
     struct program again;
     struct error why = {0};
-    if (lower_plan_graph(scratch, p, s->graph, &w->checked, &again, &why) == ERR_INFEASIBLE) {
+    if (lower_plan_graphs(scratch, p, &s->graphs, &w->checked, &again, &why) == ERR_INFEASIBLE) {
         w->least_missing = worst;
         snprintf(w->why, sizeof w->why, "the nearest miss is %s; %s", plan_describe(scratch, p),
                  why.text);
@@ -79,7 +79,7 @@ static enum status lower(struct scorer *w, const struct space *s, const struct p
 {
     arena_reset(w->program);
     *missing = 0;
-    enum status st = lower_plan_graph(w->program, p, s->graph, &w->lower, program, err);
+    enum status st = lower_plan_graphs(w->program, p, &s->graphs, &w->lower, program, err);
     if (st == OK) *missing = note_missing(w, s, p, program);
     if (st != ERR_INFEASIBLE) return st;
     if (w->least_missing == INT64_MAX) snprintf(w->why, sizeof w->why, "%s", err->text);

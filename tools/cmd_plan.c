@@ -204,7 +204,7 @@ static enum status plan(struct arena *a, const struct request *q, const struct c
     TRY(read_task(a, q, &from, &j, &c, &profile, err));
     if (common->seed) j.seed = (uint64_t)common->seed;
     TRY(team_precision(&c, j.precision, err));
-    TRY(team_share(&c, &j.model, err));
+    team_share(&c, &j.model);
     struct search_options o = {.baseline = q->baseline,
                                .from = q->from ? &from : NULL,
                                .top = (int32_t)q->top,
