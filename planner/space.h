@@ -35,7 +35,10 @@ struct space {
         *stage;  /* (n_types · n_layers) rows by last layer: [type][first]; made when asked for */
     bool *early; /* (n_layers): the gradient that enters the layer before is not made by this one's
                   * last operators but weight gradients, so nothing is known of when it leaves */
-    int64_t *cut_bytes; /* (n_layers - 1) activation that crosses after layer k, at least */
+    int64_t *cut_bytes; /* (n_layers - 1) activations that cross after layer k, at least */
+    /* (n_layers - 1) of them, what is sure to leave after all that the layer computes, and so for the gradients;
+     * the same where one tensor crosses */
+    int64_t *late_bytes;
     struct device_graph *devices;
     const struct cost_link **link; /* (n_devices, n_devices): from, to; up to 8 only, else NULL */
     /* interchangeable devices have equal classes; up to 8 only */
@@ -76,8 +79,11 @@ static inline const struct stage_cost *space_stage(const struct space *s, int32_
 {
     return space_stage_type(s, s->cluster->devices[device].type, first, last);
 }
-/* One message after layer `cut` between two devices: occupancy and latency. */
+/* What crosses after layer `cut` between two devices: occupancy and latency. */
 int64_t space_transfer_ns(const struct space *s, int32_t from, int32_t to, int32_t cut);
+/* Least time from the end of a stage to when the next one may begin, either way: of several tensors all but the last may
+ * have left while the stage went on. For bounds. */
+int64_t space_least_transfer_ns(const struct space *s, int32_t from, int32_t to, int32_t cut);
 
 /* Most that a stage may still compute when the last gradient it hands on has left. */
 int64_t space_late_ns(const struct space *s, int32_t device, int32_t first, int32_t last);
