@@ -27,8 +27,6 @@ START_TEST(default_layers_end_with_what_every_way_to_the_loss_passes)
         int32_t n, *at;
         ck_assert_msg(op_graph_separators(arena, g, &n, &at, &err) == OK, "%s", err.text);
         ck_assert_int_eq(at[n - 1], g->n_forward - 1);
-        /* One that starts a layer too is one that two layers share no border with: an operator between two others that
-         * are separators by themselves, like the first embedding of llama. */
         int32_t ends = 0;
         for (int32_t k = 0; k < n; k++)
             ends += at[k] + 1 == g->n_forward || g->ops[at[k] + 1].layer != g->ops[at[k]].layer;
