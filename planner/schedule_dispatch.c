@@ -13,12 +13,15 @@
 
 struct shop_list {
     const struct shop *s;
-    int32_t *done;    /* (n_devices, n_types) */
-    int64_t *at;      /* (n_devices) length of the word so far */
-    int64_t *free;    /* (n_devices) */
-    int64_t *held;    /* (n_devices) bytes */
-    int64_t *first;   /* (n_devices) when its shortest alternative ends; NEVER: it has none */
-    int32_t *choice;  /* (n_devices) the type it would take */
+    int32_t *done;   /* (n_devices, n_types) */
+    int64_t *at;     /* (n_devices) length of the word so far */
+    int64_t *free;   /* (n_devices) */
+    int64_t *held;   /* (n_devices) bytes */
+    int64_t *first;  /* (n_devices) when its shortest alternative ends; NEVER: it has none */
+    int32_t *choice; /* (n_devices) the type it would take */
+    int32_t *
+        winner; /* (2 · leaves) tournament of devices by `first`: the winner of 2i and 2i+1 stands at i */
+    int32_t leaves;   /* a power of two */
     int64_t *arrival; /* (n_nodes) */
 };
 
@@ -31,6 +34,8 @@ struct shop_list *shop_list_new(struct arena *a, const struct shop *s)
     l->at = ARENA_ARRAY(a, int64_t, p), l->free = ARENA_ARRAY(a, int64_t, p);
     l->held = ARENA_ARRAY(a, int64_t, p), l->first = ARENA_ARRAY(a, int64_t, p);
     l->choice = ARENA_ARRAY(a, int32_t, p);
+    for (l->leaves = 1; l->leaves < s->n_devices;) l->leaves *= 2;
+    l->winner = ARENA_ARRAY(a, int32_t, 2 * (size_t)l->leaves);
     l->arrival = ARENA_ARRAY(a, int64_t, (size_t)s->n_nodes);
     return l;
 }
@@ -89,6 +94,35 @@ static void choose(struct shop_list *l, const struct shop_rule *r, int32_t d)
     l->choice[d] = chosen;
 }
 
+/* Of two devices the lower number where both are as early; -1: no device. */
+static int32_t earlier(const struct shop_list *l, int32_t x, int32_t y)
+{
+    if (x < 0 || y < 0) return x < 0 ? y : x;
+    return l->first[y] < l->first[x] ? y : x;
+}
+
+static void replay(struct shop_list *l, int32_t d)
+{
+    for (int32_t i = (l->leaves + d) / 2; i; i /= 2)
+        l->winner[i] = earlier(l, l->winner[2 * i], l->winner[2 * i + 1]);
+}
+
+static void begin(struct shop_list *l, const struct shop_rule *r)
+{
+    size_t p = (size_t)l->s->n_devices;
+    memset(l->done, 0, sizeof *l->done * p * (size_t)l->s->n_types);
+    memset(l->at, 0, sizeof *l->at * p);
+    memset(l->free, 0, sizeof *l->free * p);
+    memcpy(l->held, l->s->held, sizeof *l->held * p);
+    for (int32_t d = 0; d < l->leaves; d++) {
+        bool is = d < l->s->n_devices;
+        l->winner[l->leaves + d] = is ? d : -1;
+        if (is) choose(l, r, d);
+    }
+    for (int32_t i = l->leaves - 1; i; i--)
+        l->winner[i] = earlier(l, l->winner[2 * i], l->winner[2 * i + 1]);
+}
+
 static void take(struct shop_list *l, int32_t d, uint8_t *word)
 {
     const struct shop *s = l->s;
@@ -112,21 +146,15 @@ static void take(struct shop_list *l, int32_t d, uint8_t *word)
 bool shop_dispatch(struct shop_list *l, const struct shop_rule *r, uint8_t *word)
 {
     const struct shop *s = l->s;
-    int32_t p = s->n_devices;
-    memset(l->done, 0, sizeof *l->done * (size_t)p * (size_t)s->n_types);
-    memset(l->at, 0, sizeof *l->at * (size_t)p);
-    memset(l->free, 0, sizeof *l->free * (size_t)p);
-    memcpy(l->held, s->held, sizeof *l->held * (size_t)p);
-    for (int32_t d = 0; d < p; d++) choose(l, r, d);
+    begin(l, r);
     for (int64_t n = 0; n < s->n_nodes; n++) {
-        int32_t d = 0;
-        for (int32_t i = 1; i < p; i++)
-            if (l->first[i] < l->first[d]) d = i;
+        int32_t d = l->winner[1];
         if (l->first[d] == NEVER) return false;
         take(l, d, word);
         int32_t after = s->type[d * s->n_types + l->choice[d]].after;
-        choose(l, r, d);
-        if (after >= 0 && after / s->n_types != d) choose(l, r, after / s->n_types);
+        choose(l, r, d), replay(l, d);
+        if (after >= 0 && after / s->n_types != d)
+            choose(l, r, after / s->n_types), replay(l, after / s->n_types);
     }
     return true;
 }

@@ -7,12 +7,14 @@
 #include "planner/schedule_tabu.h"
 #include "sim/zero_bubble.h"
 
-#include <stdio.h>
-#include <stdlib.h>
+#include <inttypes.h>
 #include <string.h>
 
-#define OPERATIONS_DEFAULT INT64_C(40000000)
-enum { ELITE = 6 };
+#define OPERATIONS_DEFAULT INT64_C(30000000)
+enum {
+    ELITE = 6,
+    DISPATCH_COST = 6
+}; /* the list scheduler takes so long as timing a word six times */
 
 struct find {
     struct arena *arena;
@@ -35,14 +37,11 @@ struct find {
     int32_t n_elite;
     struct bound_schedule bound;
     int64_t left; /* operations */
-    uint64_t draws;
+    struct shop_random random;
     bool stopped;
 };
 
-static uint64_t draw(struct find *f, uint64_t n)
-{
-    return rng_below(f->o->seed, 11, f->draws++, n);
-}
+static uint64_t draw(struct find *f, uint64_t n) { return shop_draw(&f->random, n); }
 
 static bool over(struct find *f)
 {
@@ -66,8 +65,6 @@ static void keep(struct find *f, const uint8_t *word, int64_t ns, const char *fr
     memcpy(room, word, n);
     f->elite[at].word = room, f->elite[at].makespan_ns = ns, f->elite[at].hash = hash,
     f->elite[at].from = from;
-    if (getenv("FIND_TRACE") && at == 0)
-        fprintf(stderr, "%12ld %s left %ld\n", (long)ns, from, (long)f->left);
 }
 
 /* Times a word that fits; -1: it cannot be executed. */
@@ -148,7 +145,7 @@ static bool dispatch(struct find *f, bool turned, int32_t patience, const int32_
                      uint8_t *word)
 {
     struct shop_rule rule = {.priority = f->priority, .patience = patience, .flight = flight};
-    f->left -= 3 * f->shop.n_nodes;
+    f->left -= DISPATCH_COST * f->shop.n_nodes;
     return shop_dispatch(turned ? f->turned_list : f->list, &rule, word);
 }
 
@@ -177,19 +174,22 @@ static void flights(const struct find *f, int rule, int32_t *out)
     schedule_warmup(&spec, out);
 }
 
+/* Without waiting, then with more and more patience: as memory allows, and with the warm-ups of three families. At most half
+ * of the budget. */
 static void try_rules(struct find *f)
 {
     static const int32_t patience[] = {0, 256, 512, 768, 1023};
     int32_t *flight = ARENA_ARRAY(f->arena, int32_t, (size_t)f->shop.n_devices);
-    for (int rule = 0; rule < (f->shape->n_chunks == 1 ? 4 : 1); rule++) {
-        if (rule) flights(f, rule - 1, flight);
-        for (int first = 0; first < 2; first++)
-            for (size_t k = 0; k < sizeof patience / sizeof *patience && !over(f); k++) {
+    int rules = f->shape->n_chunks == 1 ? 4 : 1;
+    int64_t enough = f->left / 2;
+    for (size_t k = 0; k < sizeof patience / sizeof *patience; k++)
+        for (int rule = 0; rule < rules; rule++)
+            for (int first = 0; first < 2 && !over(f) && f->left > enough; first++) {
+                if (rule) flights(f, rule - 1, flight);
                 plain_priority(f, first);
                 if (dispatch(f, false, patience[k], rule ? flight : NULL, f->word))
                     try_word(f, f->word, "rules");
             }
-    }
 }
 
 /* --- turning --- */
@@ -316,6 +316,9 @@ static void write_schedule(struct arena *a, struct find *f, const uint8_t *word,
     static const char letter[SHOP_KINDS] = {'F', 'I', 'W'};
     *out = *f->shape;
     out->name = "searched";
+    out->stage = ARENA_ARRAY(a, int32_t, (size_t)z->n_devices * (size_t)f->shape->n_chunks);
+    memcpy(out->stage, f->shape->stage,
+           (size_t)z->n_devices * (size_t)f->shape->n_chunks * sizeof *out->stage);
     out->lanes = ARENA_ARRAY(a, struct schedule_lane, (size_t)z->n_devices);
     for (int32_t d = 0; d < z->n_devices; d++) {
         int32_t done[SHOP_TYPES_MOST] = {0};
@@ -348,11 +351,33 @@ static enum status prepare(struct find *f, struct error *err)
     return OK;
 }
 
+/* The schedule by the simulator's own hand: what is said of it is what sim/static says. */
+static enum status describe(struct arena *a, const struct pipeline *p, struct schedule_found *out,
+                            struct error *err)
+{
+    struct static_timer *t;
+    struct arena *scratch = arena_new();
+    int64_t ns = 0;
+    out->peak_bytes = ARENA_ARRAY(a, int64_t, (size_t)p->n_devices);
+    enum status st = static_new(scratch, &out->schedule, &t, err);
+    if (st == OK && (!static_time(t, p, &ns) || ns != out->makespan_ns ||
+                     !static_memory(t, p, out->peak_bytes)))
+        BUG("the searched schedule of %" PRId64 " ns is not what sim/static makes of it: %" PRId64
+            " ns",
+            out->makespan_ns, ns);
+    arena_free(scratch);
+    return st;
+}
+
 enum status schedule_find(struct arena *a, const struct pipeline *p, const struct schedule *shape,
                           const struct schedule_find_options *o, struct schedule_found *out,
                           struct error *err)
 {
-    struct find f = {.arena = arena_new(), .p = p, .shape = shape, .o = o};
+    struct find f = {.arena = arena_new(),
+                     .p = p,
+                     .shape = shape,
+                     .o = o,
+                     .random = {.seed = o->seed, .stream = 11}};
     enum status st = prepare(&f, err);
     if (st == OK) {
         int64_t budget = f.left;
@@ -363,6 +388,7 @@ enum status schedule_find(struct arena *a, const struct pipeline *p, const struc
                                            .from = f.elite[0].from,
                                            .operations = budget - f.left};
             write_schedule(a, &f, f.elite[0].word, &out->schedule);
+            st = describe(a, p, out, err);
         } else
             st = error_set(err, ERR_INFEASIBLE,
                            "no order fits the memory: some device cannot hold one microbatch");

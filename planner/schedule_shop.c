@@ -2,6 +2,7 @@
 #include "planner/schedule_shop.h"
 
 #include "core/arena.h"
+#include "core/rng.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -67,6 +68,21 @@ static bool is_monotone(const struct shop *s, int32_t d)
     return true;
 }
 
+/* F gives what I and W take back, of each chunk and never the other way round (or all of it turned). */
+static int64_t rise_of(const struct shop *s, int32_t d)
+{
+    int64_t rise = 0;
+    for (int32_t t = d * s->n_types; t < (d + 1) * s->n_types; t += SHOP_KINDS) {
+        const struct shop_type *x = &s->type[t];
+        int sign = s->turned ? -1 : 1;
+        if (sign * x[SHOP_F].bytes < 0 || sign * x[SHOP_I].bytes > 0 ||
+            sign * x[SHOP_W].bytes > 0 || x[SHOP_F].bytes + x[SHOP_I].bytes + x[SHOP_W].bytes != 0)
+            return -1;
+        rise += sign * x[SHOP_F].bytes;
+    }
+    return rise;
+}
+
 /* Two pairs of stages that send the same way between two devices, one of them for some time. */
 static enum status check_ways(const struct shop *s, struct error *err)
 {
@@ -92,7 +108,7 @@ static void allocate(struct arena *a, struct shop *s)
     s->type = ARENA_ARRAY(a, struct shop_type, types);
     s->chain = ARENA_ARRAY(a, uint8_t, types);
     s->held = ARENA_ARRAY(a, int64_t, n), s->limit = ARENA_ARRAY(a, int64_t, n);
-    s->monotone = ARENA_ARRAY(a, bool, n);
+    s->monotone = ARENA_ARRAY(a, bool, n), s->rise = ARENA_ARRAY(a, int64_t, n);
 }
 
 enum status shop_make(struct arena *a, const struct pipeline *p, const struct schedule *shape,
@@ -126,7 +142,7 @@ enum status shop_make(struct arena *a, const struct pipeline *p, const struct sc
         s->held[d] = p->devices ? p->devices[d].resident_bytes : 0;
         s->limit[d] = p->devices ? p->devices[d].limit_bytes : PIPELINE_NO_LIMIT;
         chain(s, shape, d);
-        s->monotone[d] = is_monotone(s, d);
+        s->monotone[d] = is_monotone(s, d), s->rise[d] = rise_of(s, d);
     }
     return check_ways(s, err);
 }
@@ -157,8 +173,17 @@ void shop_turn(struct arena *a, const struct shop *s, struct shop *out)
             out->chain[at + i] = s->chain[at + s->n_types - 1 - i];
             out->held[d] += s->type[at + i].bytes * s->microbatches;
         }
-        out->monotone[d] = is_monotone(out, d);
+        out->monotone[d] = is_monotone(out, d), out->rise[d] = rise_of(out, d);
     }
+}
+
+uint64_t shop_draw(struct shop_random *r, uint64_t n)
+{
+    if (n > 1 << 12) return rng_below(r->seed, r->stream, r->draws++, n);
+    if (!r->left) r->bits = rng_u64(r->seed, r->stream, r->draws++), r->left = 4;
+    uint64_t piece = r->bits & 0xffff;
+    r->bits >>= 16, r->left--;
+    return piece * n >> 16;
 }
 
 /* --- times --- */
@@ -273,11 +298,13 @@ bool shop_safe(const struct shop *s, int32_t d, const int32_t *done, int64_t hel
         if (done[k] < from) from = done[k];
         if (done[k] > to) to = done[k];
     }
-    for (int32_t j = from; j < to; j++)
+    for (int32_t j = from; j < to; j++) {
+        if (s->rise[d] >= 0 && held <= s->limit[d] - s->rise[d]) return true;
         for (int32_t i = 0; i < s->n_types; i++) {
             if (done[order[i]] > j) continue;
             held += type[order[i]].bytes;
             if (held > s->limit[d]) return false;
         }
+    }
     return true;
 }

@@ -40,6 +40,9 @@ struct shop {
         chain; /* (n_devices, n_types) the types of one microbatch in an order in which they can be done */
     bool *
         monotone; /* (n_devices) only the first of the chain takes memory: what fits never blocks */
+    /* (n_devices) bytes that one microbatch takes at most from any state on, where what is begun never holds less than
+     * nothing and ends with nothing held: with so much room all that is begun can be ended. -1: not so */
+    int64_t *rise;
     bool turned;
 };
 /* One chunk of a stage that has a fused backward is I of that length and W of none. ERR_INPUT: a way between devices that
@@ -47,6 +50,13 @@ struct shop {
 MUST_CHECK enum status shop_make(struct arena *a, const struct pipeline *p,
                                  const struct schedule *shape, struct shop *out, struct error *err);
 void shop_turn(struct arena *a, const struct shop *s, struct shop *out);
+
+/* Random numbers of core/rng, sixteen bits of a draw at a time. */
+struct shop_random {
+    uint64_t seed, stream, draws, bits;
+    int32_t left; /* pieces of bits */
+};
+uint64_t shop_draw(struct shop_random *r, uint64_t n); /* 0 … n-1, n > 0 */
 
 /* Starts, ends and ways to the end, of one word after another. */
 struct shop_times {

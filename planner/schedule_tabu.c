@@ -2,11 +2,17 @@
 #include "planner/schedule_tabu.h"
 
 #include "core/arena.h"
-#include "core/rng.h"
 
 #include <string.h>
 
-enum { FORBIDDEN = 1 << 16, FARTHEST = 96, TENURE_LEAST = 8, TENURE_SPREAD = 16, ASK_EVERY = 64 };
+enum {
+    FORBIDDEN = 1 << 16,
+    FARTHEST = 96,
+    TENURE_LEAST = 8,
+    TENURE_SPREAD = 16,
+    ASK_EVERY = 64,
+    OVERHEAD = 150
+};
 
 struct move {
     int64_t from,
@@ -27,22 +33,19 @@ struct shop_tabu {
     int64_t n_path;
     int64_t *until; /* (FORBIDDEN) step until which a pair may not be exchanged back, by hash */
     int64_t start[FARTHEST + 2], rest[FARTHEST + 2];
-    uint64_t seed, draws;
+    struct shop_random random;
     int64_t step, timed; /* timed: nodes, forwards and backwards */
 };
 
 static inline int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 
-static uint64_t draw(struct shop_tabu *t, uint64_t n)
-{
-    return rng_below(t->seed, 7, t->draws++, n);
-}
+static uint64_t draw(struct shop_tabu *t, uint64_t n) { return shop_draw(&t->random, n); }
 
 struct shop_tabu *shop_tabu_new(struct arena *a, const struct shop *s, uint64_t seed)
 {
     struct shop_tabu *t = ARENA_ARRAY(a, struct shop_tabu, 1);
     size_t n = (size_t)s->n_nodes;
-    t->s = s, t->seed = seed;
+    t->s = s, t->random = (struct shop_random){.seed = seed, .stream = 7};
     shop_times_new(a, s, &t->times);
     t->word = ARENA_ARRAY(a, uint8_t, n), t->node = ARENA_ARRAY(a, uint32_t, n);
     t->held = ARENA_ARRAY(a, int64_t, n), t->place = ARENA_ARRAY(a, int64_t, n);
@@ -372,7 +375,7 @@ static bool time_move(struct shop_tabu *t, const struct move *v, uint32_t first)
         t->times.free[d] = at < s->length ? t->times.rest[t->node[d * s->length + at]] : 0;
     }
     shop_rest_on(s, &t->times, to);
-    t->timed += s->n_nodes - from + to;
+    t->timed += s->n_nodes - from + to + t->n_path + OVERHEAD;
     return true;
 }
 

@@ -198,7 +198,7 @@ START_TEST(the_search_finds_what_brute_force_finds_and_no_bound_is_above_a_plan)
     struct cost *cost = cost_new(arena, &profile, &cluster);
     struct space space;
     ck_assert_int_eq(space_make(arena, &job, &cluster, cost, 1, &lower, &space, &err), OK);
-    struct brute b = {.s = &space, .scorer = scorer_new(&lower, cost), .best_ns = INT64_MAX};
+    struct brute b = {.s = &space, .scorer = scorer_new(&lower), .best_ns = INT64_MAX};
     brute_devices(&b, (1u << cluster.n_devices) - 1, 0);
     scorer_free(b.scorer);
     ck_assert_int_gt(b.plans, 3);

@@ -1,4 +1,4 @@
-/* tools/cmd_schedule.c - a schedule by name or from a file, with times per stage: its order, makespan, bubble and memory. */
+/* tools/cmd_schedule.c - a schedule by name, from a file or searched: its order, makespan, bubble and memory. */
 #include "core/arena.h"
 #include "core/file.h"
 #include "core/units.h"
@@ -8,6 +8,7 @@
 #include "tools/common.h"
 #include "tools/options.h"
 #include "tools/schedule_print.h"
+#include "tools/schedule_search.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -16,6 +17,7 @@ struct asked {
     const char *what, *forward, *input, *weight, *backward, *latency, *transfer;
     const char *activation, *released, *resident, *limit, *warmup;
     const char *csv, *trace;
+    struct schedule_search_options search; /* --cases */
     int64_t devices, microbatches, chunks;
     bool split, v_shaped, fair, fluid, timeline;
 };
@@ -213,6 +215,8 @@ static enum status show(struct arena *a, const struct asked *q, bool json, struc
     struct static_report r;
     struct trace *trace = NULL;
     bool events;
+    if (!q->what) return error_set(err, ERR_USAGE, "schedule wants a NAME or --cases CSV");
+    if (q->search.out) return error_set(err, ERR_USAGE, "--out is for --cases; orders go to --csv");
     TRY(common_not_stdout(json, "--csv", q->csv, err));
     TRY(common_not_stdout(json, "--trace", q->trace, err));
     TRY(make(a, q, &s, &p, err));
@@ -234,6 +238,19 @@ static enum status show(struct arena *a, const struct asked *q, bool json, struc
                      "%s does not fit: device %" PRId32 " needs %s, its limit is %s", s.name,
                      r.tightest, units_print_bytes(needs, (double)r.devices[r.tightest].peak_bytes),
                      units_print_bytes(limit, (double)p.devices[r.tightest].limit_bytes));
+}
+
+static enum status search(struct arena *a, struct asked *q, const struct common *common,
+                          struct error *err)
+{
+    struct schedule_search_options *o = &q->search;
+    if (q->what) return error_set(err, ERR_USAGE, "--cases takes no NAME ('%s')", q->what);
+    if (q->chunks > 2)
+        return error_set(err, ERR_USAGE, "--cases searches --chunks 1 or 2, not %" PRId64,
+                         q->chunks);
+    o->chunks = q->chunks ? q->chunks : 1;
+    o->seed = (uint64_t)common->seed, o->json = common->json;
+    return schedule_search(a, o, err);
 }
 
 #define TEXT(name_, member, unit_, help_)                                                          \
@@ -258,6 +275,7 @@ enum status cmd_schedule(int argc, char **argv, struct error *err)
         {.name = "NAME",
          .type = OPTION_ARGUMENT,
          .value = &q.what,
+         .min = -1,
          .help =
              "gpipe 1f1b eager-1f1b h-1f1b h-1f1b-published interleaved zb-h1 zb-h2 zb-v v-half "
              "v-min, zero-bubble (automatic), or a file"},
@@ -286,17 +304,42 @@ enum status cmd_schedule(int argc, char **argv, struct error *err)
         FLAG("timeline", timeline, "draw who does what when, a row a device"),
         TEXT("csv", csv, "FILE", "write the order in one cell, devices between bars; - for stdout"),
         TEXT("trace", trace, "FILE", "write the trace of the event loop, for musher plot"),
+        TEXT("cases", search.cases, "CSV",
+             "search the best order of every pipeline of a table (tools/schedule_cases.h)"),
+        {.name = "out",
+         .letter = 'o',
+         .type = OPTION_TEXT,
+         .value = &q.search.out,
+         .unit = "CSV",
+         .help = "of --cases: makespan, memory, bound and order of each; - for stdout"},
+        {.name = "budget",
+         .type = OPTION_INT,
+         .value = &q.search.operations,
+         .unit = "N",
+         .min = 0,
+         .max = 1e15,
+         .help = "of --cases: operations timed by a search at most; 0: its default"},
+        {.name = "time-limit",
+         .type = OPTION_DOUBLE,
+         .value = &q.search.seconds,
+         .unit = "SECONDS",
+         .min = 0,
+         .max = 1e6,
+         .help = "of --cases: a search is cut off after so much time; 0: never"},
         {0}};
-    const struct command command = {"schedule",
-                                    "the order of a pipeline, by name or from a file, timed",
-                                    options,
-                                    {"musher schedule 1f1b --devices 4 --microbatches 8 --timeline",
-                                     "musher schedule h-1f1b --devices 3 --microbatches 12 "
-                                     "--forward '1 ms' --transfer '0 ms|2 ms'",
-                                     "musher schedule zb-v --devices 4 --microbatches 8 --csv -"}};
+    const struct command command = {
+        "schedule",
+        "the order of a pipeline, by name, from a file or searched, timed",
+        options,
+        {"musher schedule 1f1b --devices 4 --microbatches 8 --timeline",
+         "musher schedule h-1f1b --devices 3 --microbatches 12 "
+         "--forward '1 ms' --transfer '0 ms|2 ms'",
+         "musher schedule zb-v --devices 4 --microbatches 8 --csv -",
+         "musher schedule --cases cases.csv -o orders.csv --chunks 2"}};
     struct arena *a = arena_new();
     enum status st = options_parse(a, &command, &common, argc, argv, err);
-    if (st == OK && !common.help) st = show(a, &q, common.json, err);
+    if (st == OK && !common.help)
+        st = q.search.cases ? search(a, &q, &common, err) : show(a, &q, common.json, err);
     arena_free(a);
     return st;
 }

@@ -21,6 +21,13 @@ static const char *const compared[] = {
 
 const char *schedule_column_name(enum schedule_column c) { return compared[c]; }
 
+int64_t schedule_cases_rounding(int64_t written)
+{
+    int64_t unit = 1;
+    while (written / unit >= 1000000 && written % (unit * 10) == 0) unit *= 10;
+    return unit / 2;
+}
+
 struct reader {
     struct arena *a;
     const char *file;

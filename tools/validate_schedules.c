@@ -26,18 +26,10 @@ static const struct {
                         {COLUMN_h1f1b_published, TIMED_h1f1b_published},
                         {COLUMN_zero_bubble_heuristic, TIMED_zero_bubble_heuristic}};
 
-/* Files write a double's first six figures: 4028523 stands there as 4028520. Half of the last figure that is there. */
-static int64_t half_figure(int64_t written)
-{
-    int64_t unit = 1;
-    while (written / unit >= 1000000 && written % (unit * 10) == 0) unit *= 10;
-    return unit / 2;
-}
-
 static bool same_makespan(int64_t ours, int64_t written)
 {
     if (ours < 0 || written < 0) return ours == written;
-    return llabs(ours - written) <= half_figure(written);
+    return llabs(ours - written) <= schedule_cases_rounding(written);
 }
 
 static enum status try_zero_bubble(struct arena *a, const struct schedule_case *c, bool thorough,
@@ -93,7 +85,7 @@ enum status validate_case(const struct schedule_cases *f, const struct schedule_
         if (st != OK || out->makespan[k] < 0) continue;
         if (out->best < 0 || out->makespan[k] < out->makespan[out->best]) out->best = k;
         int64_t bound = c->makespan[COLUMN_lower_bound];
-        if (out->makespan[k] + half_figure(bound) < bound) out->bound_holds = false;
+        if (out->makespan[k] + schedule_cases_rounding(bound) < bound) out->bound_holds = false;
     }
     arena_free(scratch);
     if (st != OK) return error_wrap(err, st, "%s:%d: case %s", f->file, c->line, c->name);

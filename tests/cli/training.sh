@@ -159,10 +159,10 @@ shared_losses() { # FAMILY PRECISION TOLERANCE
     cp "$scratch/single.losses" "$scratch/whole.losses"
     microbatch=3
     plan other-splits "$2" adamw "${shared[other-splits]}" "$1"
-    rm -rf "$scratch/pieces"
-    run other-splits --steps 12 --save "$scratch/pieces" || return
+    rm -rf "$scratch/shares"
+    run other-splits --steps 12 --save "$scratch/shares" || return
     cp "$scratch/other-splits.losses" "$scratch/joined.losses"
-    run single --steps $((steps - 12)) --resume "$scratch/pieces" || return
+    run single --steps $((steps - 12)) --resume "$scratch/shares" || return
     cat "$scratch/single.losses" >> "$scratch/joined.losses"
     cp "$scratch/whole.losses" "$scratch/single.losses"
     d=$(distance "$scratch/whole.losses" "$scratch/joined.losses")

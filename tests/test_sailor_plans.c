@@ -1,0 +1,161 @@
+/* Planning from measured layers: Sailor's closed form as a referee, the best plans of its own class, and ours
+ * (tests/data/sailor_mixed: its data, MIT, LICENSE beside them). */
+#include "core/arena.h"
+#include "core/units.h"
+#include "tests/sailor_cases.h"
+#include "tests/suites.h"
+#include "tools/export_sailor.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static struct arena *a;
+static struct error err;
+
+#define MUST(call) ck_assert_msg((call) == OK, "%s", err.text)
+
+/* Plans of Sailor's class (one cut, equal shares) that our enumeration of it found; the first three are the best known ones
+ * to the digit, the others better than what was known (5.07, 1.78, 73.9, 31.1). */
+static const struct known {
+    struct sailor_case c;
+    double referee_s;
+    int64_t microbatch;
+    int32_t n_replicas, n_stages;
+    struct sailor_stage stages[5];
+} known[] = {
+    {{"a16", "opt", "OPT-350", 14.42}, 14.4211, 4, 8, 1, {{0, 25, "a100", 2}}},
+    {{"a8-v8", "opt", "OPT-350", 22.45}, 22.4539, 2, 8, 2, {{0, 6, "v100", 1}, {7, 25, "a100", 1}}},
+    {{"a16-v16", "opt", "OPT-350", 12.06},
+     12.0619,
+     2,
+     16,
+     2,
+     {{0, 6, "v100", 1}, {7, 25, "a100", 1}}},
+    {{"a32-v96", "opt", "OPT-350", 5.07},
+     4.9632,
+     2,
+     16,
+     3,
+     {{0, 8, "v100", 4}, {9, 12, "v100", 2}, {13, 25, "a100", 2}}},
+    {{"a80-v240", "opt", "OPT-350", 0},
+     2.4292,
+     2,
+     20,
+     5,
+     {{0, 4, "v100", 4},
+      {5, 8, "v100", 4},
+      {9, 15, "a100", 2},
+      {16, 22, "a100", 2},
+      {23, 25, "v100", 4}}},
+    {{"a128-v384", "opt", "OPT-350", 1.78},
+     1.7060,
+     2,
+     32,
+     5,
+     {{0, 4, "v100", 4},
+      {5, 8, "v100", 4},
+      {9, 15, "a100", 2},
+      {16, 22, "a100", 2},
+      {23, 25, "v100", 4}}},
+    {{"a16-v16", "neo", "GPT-Neo-2.7", 73.9},
+     73.6503,
+     2,
+     4,
+     3,
+     {{0, 5, "v100", 4}, {6, 19, "a100", 2}, {20, 33, "a100", 2}}},
+    {{"a32-v96", "neo", "GPT-Neo-2.7", 31.1},
+     30.9131,
+     1,
+     16,
+     4,
+     {{0, 3, "v100", 2}, {4, 10, "v100", 4}, {11, 21, "a100", 1}, {22, 33, "a100", 1}}},
+};
+enum { N_KNOWN = sizeof known / sizeof *known };
+
+static void set_up(void) { a = arena_new(); }
+static void tear_down(void) { arena_free(a); }
+
+START_TEST(shares_of_ones_own_are_scored_replica_by_replica)
+{
+    /* Microbatches of two: 0.395741 s on an A100, 0.397556 on four V100 (sums of the tables by hand), updates 2.93 and 1.3 ms. */
+    static const char text[] = "{\"pipeline_list\": [{\"layers_per_stage\": "
+                               "[[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,"
+                               "19,20,21,22,23,24,25]], \"tmp_per_stage\": "
+                               "[[[[[\"A100-40\",4,\"z\"]],1],[[[\"V100-16\",4,\"z\"]]"
+                               ",4]]], \"microbatches\": [384, 128]}], \"mbs\": 2, \"gbs\": 1024}";
+    struct node *root = NULL;
+    struct sailor_score s;
+    MUST(document_parse(a, "plan", text, sizeof text - 1, &root, &err));
+    MUST(sailor_referee(a, SAILOR_MIXED, "OPT-350", root, true, &s, &err));
+    ck_assert_double_eq_tol(s.total_s - s.reduce_s, 384 * 0.395741 + 0.00293, 1e-6);
+    MUST(sailor_referee(a, SAILOR_MIXED, "OPT-350", root, false, &s, &err));
+    ck_assert_double_eq_tol(s.total_s - s.reduce_s, 256 * 0.397556 + 0.00293, 1e-6);
+    /* Two members send half of each 500 MB twice over: y = log2(250), V100's curve for one card; 1.617 GB are three of those and a rest. */
+    double y = log2(250),
+           Bps =
+               (0.004408380557873316 * y * y + 0.046579932153075286 * y + 0.8793574711743694) * 1e9;
+    ck_assert_double_gt(s.reduce_s, 3 * 2 * 250e6 / Bps);
+    ck_assert_double_lt(s.reduce_s, 4 * 2 * 250e6 / Bps);
+}
+END_TEST
+
+static void read_known(const struct known *k, struct plan *p, struct profile *profile)
+{
+    struct job job;
+    struct cluster cluster;
+    MUST(sailor_case_read(a, &k->c, &job, &cluster, profile, &err));
+    MUST(sailor_plan(a, &job, &cluster, k->microbatch, k->n_replicas, k->stages, k->n_stages, p,
+                     &err));
+}
+
+START_TEST(the_referee_gives_the_best_known_plans_their_published_times)
+{
+    for (int i = 0; i < N_KNOWN; i++) {
+        const struct known *k = &known[i];
+        struct profile profile;
+        struct plan p;
+        struct sailor_score s, own;
+        read_known(k, &p, &profile);
+        MUST(sailor_score_plan(a, &k->c, &p, false, &s, &err));
+        MUST(sailor_score_plan(a, &k->c, &p, true, &own, &err));
+        ck_assert_double_eq_tol(s.total_s, k->referee_s, 1e-4);
+        ck_assert_msg(s.fits, "%s needs %.3g GB too many", k->c.cluster, s.worst_bytes_over / 1e9);
+        /* Alike replicas with equal shares: it is the same form. */
+        ck_assert_double_eq_tol(own.total_s, s.total_s, 1e-9);
+    }
+}
+END_TEST
+
+START_TEST(what_sailor_cannot_say_is_refused_and_what_it_takes_for_granted_is_told)
+{
+    struct profile profile;
+    struct plan p;
+    struct sailor_score s;
+    read_known(&known[1], &p, &profile);
+    ck_assert(export_sailor_equal(&p));
+    p.replicas[1].microbatches += 2, p.replicas[2].microbatches -= 2;
+    ck_assert(!export_sailor_equal(&p));
+    p.replicas[0].stages[1].recompute = RECOMPUTE_STAGE;
+    ck_assert_int_eq(sailor_score_plan(a, &known[1].c, &p, true, &s, &err), ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(err.text, "recomputes"));
+    p.replicas[0].stages[1].recompute = RECOMPUTE_NONE;
+    p.replicas[0].stages[1].device = p.replicas[0].stages[0].device;
+    ck_assert_int_eq(sailor_score_plan(a, &known[1].c, &p, true, &s, &err), ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(err.text, "several stages"));
+    for (int32_t t = 0; t < p.cluster.n_types; t++) p.cluster.types[t].catalogue = "H100-SXM5";
+    ck_assert_int_eq(sailor_score_plan(a, &known[1].c, &p, true, &s, &err), ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(err.text, "H100-SXM5"));
+}
+END_TEST
+
+Suite *sailor_plans_suite(void)
+{
+    Suite *s = suite_create("sailor_plans");
+    TCase *c = tcase_create("sailor_plans");
+    tcase_add_checked_fixture(c, set_up, tear_down);
+    tcase_add_test(c, shares_of_ones_own_are_scored_replica_by_replica);
+    tcase_add_test(c, what_sailor_cannot_say_is_refused_and_what_it_takes_for_granted_is_told);
+    tcase_add_test(c, the_referee_gives_the_best_known_plans_their_published_times);
+    suite_add_tcase(s, c);
+    return s;
+}
