@@ -180,6 +180,7 @@ enum status space_make_on(struct arena *a, const struct job *j, const struct clu
     TRY(lower_graphs_make(a, j, c, microbatch, lower, &out->graphs, err));
     out->graph = out->graphs.graphs[0];
     out->n_layers = out->graph->n_layers;
+    out->classes = layer_classes_new(a, out->graph);
     find_cuts(a, out);
     find_early(a, out);
     TRY(make_table(a, out, lower, err));

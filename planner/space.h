@@ -11,6 +11,7 @@
 #include "core/job.h"
 #include "core/lower.h"
 #include "planner/device_graph.h"
+#include "planner/layer_classes.h"
 #include "sim/cost.h"
 #include "sim/stage.h"
 
@@ -29,10 +30,12 @@ struct space {
     struct graph *graph; /* the first of them; all have the same layers */
     int32_t n_layers, n_devices, n_types;
     int64_t microbatch;
-    int32_t microbatches; /* of the global batch */
+    int32_t microbatches;          /* of the global batch */
+    struct layer_classes *classes; /* of every graph alike: cards share equal operators alike */
     struct stage_table *table;
-    struct stage_cost *
-        *stage;  /* (n_types · n_layers) rows by last layer: [type][first]; made when asked for */
+    struct stage_cost **
+        stage; /* (n_types · n_layers) rows by last layer: [type][first]; made when asked for, of the
+                 * earliest of the ranges that are the same (layers_same) alone */
     bool *early; /* (n_layers): the gradient that enters the layer before is not made by this one's
                   * last operators but weight gradients, so nothing is known of when it leaves */
     int64_t *cut_bytes; /* (n_layers - 1) activations that cross after layer k, at least */
@@ -70,9 +73,10 @@ const struct stage_cost *space_price(const struct space *s, int32_t type, int32_
 static inline const struct stage_cost *space_stage_type(const struct space *s, int32_t type,
                                                         int32_t first, int32_t last)
 {
-    const struct stage_cost *row = s->stage[type * s->n_layers + first];
-    if (!row || row[last].parameter_bytes < 0) return space_price(s, type, first, last);
-    return &row[last];
+    int32_t like = layers_same(s->classes, first, last), end = last - first + like;
+    const struct stage_cost *row = s->stage[type * s->n_layers + like];
+    if (!row || row[end].parameter_bytes < 0) return space_price(s, type, like, end);
+    return &row[end];
 }
 static inline const struct stage_cost *space_stage(const struct space *s, int32_t device,
                                                    int32_t first, int32_t last)
