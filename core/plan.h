@@ -126,6 +126,10 @@ static inline int64_t plan_stage_sequences(const struct plan *p, const struct pl
 /* Short for people: "2 replicas: 5 × [0-9 a.0 w3 | 10-14 b.0 recompute], 3 × [0-14 c.0 bucket 1 MiB]"; what is
  * not the default is said. */
 const char *plan_describe(struct arena *a, const struct plan *p);
+/* Money an hour of all cards that the plan uses (`price` of their types); 0 where no type has one. Cards that are left idle cost
+ * nothing: they are somebody else's. O(devices + stages). */
+double plan_price_per_h(const struct plan *p);
+double plan_cost(const struct plan *p, int64_t ns); /* money of so long */
 uint64_t plan_hash(
     struct arena *a,
     const struct plan *p); /* of what is executed: its canonical text without name and made_by */

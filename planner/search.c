@@ -2,6 +2,7 @@
 
 #include "core/arena.h"
 #include "core/lower.h"
+#include "core/units.h"
 #include "planner/baseline.h"
 #include "planner/baselines.h"
 #include "planner/bound_cluster.h"
@@ -45,7 +46,7 @@ static enum status refine_kept(struct search *q, struct search_result *out, stru
 {
     struct tries *t = &q->t;
     struct kept refined;
-    kept_init(&refined, t->arena, t->kept.most);
+    kept_init(&refined, t->arena, t->kept.most, t->o, q->cluster);
     if (t->kept.n) out->class_ns = t->kept.plans[0].iteration_ns;
     for (int32_t i = 0; i < t->kept.n; i++) {
         struct plan better = t->kept.plans[i].plan;
@@ -79,7 +80,9 @@ static enum status conclude(struct tries *q, const struct profile *p, struct sea
 {
     if (q->o->baseline) TRY(baselines_pick(q, out, err));
     out->plans = q->kept.plans;
-    out->n_plans = q->kept.n < q->o->top || q->o->top < 1 ? q->kept.n : q->o->top;
+    while (out->n_plans < q->kept.n && kept_inside(&q->kept, &q->kept.plans[out->n_plans]))
+        out->n_plans++;
+    if (q->o->top > 0 && out->n_plans > q->o->top) out->n_plans = q->o->top;
     out->candidates = q->candidates;
     out->evaluated = scorer_runs(q->scorer);
     out->exact = !q->interrupted && !q->exhausted && !q->truncated && !q->o->baseline;
@@ -93,6 +96,11 @@ static enum status conclude(struct tries *q, const struct profile *p, struct sea
     if (out->n_plans) return OK;
     if (q->interrupted)
         return error_set(err, ERR_INTERRUPTED, "interrupted before any plan was found");
+    if (q->kept.n)
+        return error_set(err, ERR_INFEASIBLE,
+                         "no plan within the limits: the nearest takes %.4g s and costs %.4g an "
+                         "iteration",
+                         s_from_ns(q->kept.plans[0].iteration_ns), q->kept.plans[0].cost);
     return error_set(err, ERR_INFEASIBLE, "no feasible plan: %s", scorer_why(q->scorer));
 }
 
@@ -125,6 +133,20 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
     return certify(q, out, err);
 }
 
+static enum status check_objective(const struct cluster *c, const struct search_options *o,
+                                   struct error *err)
+{
+    bool prices = false;
+    for (int32_t t = 0; t < c->n_types; t++) prices |= c->types[t].price_per_h > 0;
+    if ((o->objective == OBJECTIVE_COST || o->most_cost > 0) && !prices)
+        return error_set(err, ERR_INPUT,
+                         "no device type of cluster '%s' has a price (for example price: 3.2/h)",
+                         c->name);
+    if (o->objective == OBJECTIVE_RATE && !(o->most_cost > 0))
+        return error_set(err, ERR_USAGE, "the objective rate wants a budget (most-cost)");
+    return OK;
+}
+
 enum status search_plans(struct arena *a, const struct job *j, const struct cluster *c,
                          const struct profile *p, const struct search_options *o,
                          struct search_result *out, struct error *err)
@@ -136,6 +158,7 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
             (struct search_baseline){.name = baseline_name(i), .iteration_ns = INT64_MAX};
     struct lower_options lower = {.check_memory = true};
     TRY(team_fused(a, c, &lower, err));
+    TRY(check_objective(c, o, err));
     if (!o->baseline && c->n_devices > SEARCH_DEVICES_MAX)
         return error_set(err, ERR_INPUT,
                          "cluster '%s' has %d devices; the exact search takes at most %d "
@@ -153,7 +176,7 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
         .cost = k,
         .spaces = arena_new(),
         .lists = arena_new()};
-    kept_init(&q.t.kept, a, o->top > KEPT_LEAST ? o->top : KEPT_LEAST);
+    kept_init(&q.t.kept, a, o->top > KEPT_LEAST ? o->top : KEPT_LEAST, o, c);
     enum status st = search_all(&q, p, out, err);
     scorer_free(q.t.scorer);
     arena_free(q.lists);
