@@ -148,14 +148,12 @@ static enum status price(const struct harp_team *t, const struct harp_pipeline *
         const struct stage_cost *c = stage_of(t, p->node[s], first, p->last[s]);
         int64_t ns;
         out->stages[s] = (struct pipeline_stage){
-            .forward_ns = c->forward_ns,
-            .fused_ns = c->recompute_ns + c->input_ns + c->weight_ns};
+            .forward_ns = c->forward_ns, .fused_ns = c->recompute_ns + c->input_ns + c->weight_ns};
         TRY(sum_ns(t, p->node[s], c->gradient_bytes, &ns, err));
         ns += c->update_ns;
         if (ns > out->update_ns) out->update_ns = ns;
         first = p->last[s] + 1;
-        if (s + 1 < p->n)
-            TRY(way(t, p->node[s], p->node[s + 1], p->last[s], &out->links[s], err));
+        if (s + 1 < p->n) TRY(way(t, p->node[s], p->node[s + 1], p->last[s], &out->links[s], err));
     }
     return OK;
 }
