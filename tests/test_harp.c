@@ -91,7 +91,7 @@ START_TEST(a_class_that_holds_another_is_no_slower)
     struct harp_team t = team_of("2.6b");
     struct harp_class all = {.rule = SCHEDULE_H1F1B, .any_order = true};
     struct harp_result best = best_of(&t, all),
-                       ordered = best_of(&t, (struct harp_class){all.rule});
+                       ordered = best_of(&t, (struct harp_class){.rule = all.rule});
     /* 3 nodes, 68 layers: 6 orders of C(67, 2) splits, 6 of 67, 3 of one; in the file's order one of the first */
     ck_assert_int_eq(best.pipelines, 6 * 67 * 66 / 2 + 6 * 67 + 3);
     ck_assert_int_eq(ordered.pipelines, 67 * 66 / 2);
@@ -126,9 +126,10 @@ START_TEST(teams_that_are_no_such_case_are_refused)
     struct harp_team t;
     struct harp_cases c;
     struct error err = {0};
-    ck_assert_int_eq(harp_team_read(arena, "tests/data/harp/760m.job.yaml", "examples/rack.yaml",
+    ck_assert_int_eq(harp_team_read(arena, "examples/job.yaml", "tests/data/harp/2.6b.yaml",
                                     HARP_SEQUENCES, 1, &t, &err),
                      ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(err.text, "node v: 8 cards do not divide a microbatch of 2"));
     ck_assert_int_eq(harp_cases_read(arena, "tests/data", &c, &err), ERR_INPUT);
     ck_assert_ptr_nonnull(strstr(err.text, "cases.csv"));
 }

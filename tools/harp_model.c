@@ -87,7 +87,9 @@ enum status harp_team_read(struct arena *a, const char *job, const char *cluster
     TRY(profile_prior(a, &t->cluster, &t->profile, err));
     TRY(team_fused(a, &t->cluster, &lower, err));
     t->profile.pace = pace;
-    t->cost = cost_new(a, &t->profile, &t->cluster);
+    struct harp_team *kept = ARENA_ARRAY(a, struct harp_team, 1); /* *t may move */
+    *kept = *t;
+    t->cost = cost_new(a, &kept->profile, &kept->cluster);
     t->microbatches = (int32_t)(t->job.global_batch / t->job.microbatch_sizes[0]);
     for (int32_t node = 0; node < t->cluster.n_nodes; node++)
         TRY(price_node(a, t, node, &lower, err));

@@ -63,8 +63,7 @@ MUST_CHECK enum status harp_time(struct arena *a, const struct harp_team *t,
 
 struct harp_class {
     enum schedule_kind rule;
-    int32_t
-        coarse; /* cut points only between so many groups of equally many layers; 0: all cut points */
+    int32_t coarse;  /* cuts only between so many groups of equally many layers; 0: any cut */
     bool any_order;  /* nodes in any order, some left out; else all of them in the cluster's */
     bool exhaustive; /* nothing is pruned */
 };
