@@ -44,10 +44,12 @@ static enum status make_channel(struct lowering *l, const struct stage_build *fr
     return OK;
 }
 
-static void add_crossing(struct lowering *l, struct crossings *c, struct crossing x)
+/* Most edges have one tensor and one neighbour: room for no more than can come. */
+static void make_room(struct lowering *l, struct crossings *c, int32_t n_tensors,
+                      const struct stage_build *other)
 {
-    c->list = arena_grow(l->a, c->list, (size_t)c->n, &c->capacity, sizeof *c->list);
-    c->list[c->n++] = x;
+    if (c->list || !n_tensors) return;
+    c->list = ARENA_ARRAY(l->a, struct crossing, (size_t)n_tensors * (size_t)other->n_shards);
 }
 
 /* Sequences that both stages have; none: *n <= 0. */
@@ -68,12 +70,14 @@ static enum status make_edge(struct lowering *l, struct stage_build *from, struc
               in = gradient ? GRADIENTS_IN : ACTIVATIONS_IN;
     int64_t n, first = meeting(from, to, &n);
     if (sent->n != received->n) BUG("two ways to compute differ in what crosses a cut");
+    make_room(l, &from->edge[out], sent->n, to);
+    make_room(l, &to->edge[in], sent->n, from);
     for (int32_t i = 0; i < sent->n; i++) {
         struct crossing x = {sent->tensor[i], -1, first - from->first_sequence, n, -1, -1},
                         y = {received->tensor[i], -1, first - to->first_sequence, n, -1, -1};
         TRY(make_channel(l, from, to, gradient, &x, &y, err));
-        add_crossing(l, &from->edge[out], x);
-        add_crossing(l, &to->edge[in], y);
+        from->edge[out].list[from->edge[out].n++] = x;
+        to->edge[in].list[to->edge[in].n++] = y;
     }
     return OK;
 }

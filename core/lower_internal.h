@@ -49,7 +49,6 @@ struct crossing {
 enum edge { ACTIVATIONS_IN, ACTIVATIONS_OUT, GRADIENTS_IN, GRADIENTS_OUT, EDGE_COUNT };
 struct crossings {
     int32_t n;
-    size_t capacity;
     struct crossing *list; /* (n) */
 };
 

@@ -9,20 +9,19 @@
 
 struct scorer {
     struct lower_options lower, checked; /* without and with the check of memory */
-    struct cost *cost;
+    bool quick;
     struct arena *own, *candidate,
         *program; /* own: this struct; candidate: its plan; program: lowering and simulation */
     int64_t runs, least_missing;
     char why[sizeof((struct error *)0)->text];
 };
 
-struct scorer *scorer_new(const struct lower_options *lower, struct cost *k)
+struct scorer *scorer_new(const struct lower_options *lower)
 {
     struct arena *own = arena_new();
     struct scorer *w = ARENA_ARRAY(own, struct scorer, 1);
     *w = (struct scorer){.lower = *lower,
                          .checked = *lower,
-                         .cost = k,
                          .own = own,
                          .candidate = arena_new(),
                          .program = arena_new(),
@@ -88,13 +87,16 @@ static enum status lower(struct scorer *w, const struct space *s, const struct p
     return OK;
 }
 
-static enum status simulate(struct scorer *w, const struct program *program, int64_t *iteration_ns,
-                            struct error *err)
+void scorer_quick(struct scorer *w, bool quick) { w->quick = quick; }
+
+static enum status simulate(struct scorer *w, const struct space *s, const struct program *program,
+                            int64_t *iteration_ns, struct error *err)
 {
     struct sim_result result;
     struct sim_options o = {.steps = 0};
+    if (w->quick) o.steps = 1, o.detail = SIM_STAGE;
     w->runs++;
-    TRY(sim_run(w->program, program, w->cost, &o, &result, err));
+    TRY(sim_run(w->program, program, s->cost, &o, &result, err));
     *iteration_ns = result.iteration_ns;
     return OK;
 }
@@ -106,7 +108,7 @@ enum status scorer_run(struct scorer *w, const struct space *s, const struct pla
     int64_t missing;
     *iteration_ns = INT64_MAX;
     TRY(lower(w, s, p, &program, &missing, err));
-    return missing ? OK : simulate(w, &program, iteration_ns, err);
+    return missing ? OK : simulate(w, s, &program, iteration_ns, err);
 }
 
 /* --- making it fit --- */
@@ -216,7 +218,7 @@ enum status scorer_fit(struct scorer *w, const struct space *s, struct plan *p,
     for (int32_t r = 0; r < p->n_replicas; r++) n += p->replicas[r].n_stages;
     *iteration_ns = INT64_MAX;
     TRY(lower(w, s, p, &program, &missing, err));
-    if (!missing) return simulate(w, &program, iteration_ns, err);
+    if (!missing) return simulate(w, s, &program, iteration_ns, err);
     struct arena *scratch = arena_new();
     struct fitting *f = ARENA_ARRAY(scratch, struct fitting, (size_t)n);
     enum status st = OK;
@@ -224,7 +226,7 @@ enum status scorer_fit(struct scorer *w, const struct space *s, struct plan *p,
         st = lower(w, s, p, &program, &missing, err);
     arena_free(scratch);
     if (st != OK || missing) return st;
-    return simulate(w, &program, iteration_ns, err);
+    return simulate(w, s, &program, iteration_ns, err);
 }
 
 static void copy_devices(struct arena *a, struct plan_stage *s)

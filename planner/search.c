@@ -7,6 +7,7 @@
 #include "planner/baselines.h"
 #include "planner/bound_cluster.h"
 #include "planner/exact.h"
+#include "planner/fleet.h"
 #include "planner/near.h"
 #include "planner/refine.h"
 #include "planner/tries.h"
@@ -14,7 +15,7 @@
 
 #include <string.h>
 
-enum { EVALUATIONS_DEFAULT = 20000, KEPT_LEAST = 32 };
+enum { EVALUATIONS_DEFAULT = 20000, KEPT_LEAST = 32, BASELINE_DEVICES = 64 };
 
 /* The tables of one microbatch size after the other, and the tries on all of them. */
 struct search {
@@ -63,18 +64,6 @@ static enum status refine_kept(struct search *q, struct search_result *out, stru
     return OK;
 }
 
-/* How far from the best of any plan the first one can be. */
-static enum status certify(struct search *q, struct search_result *out, struct error *err)
-{
-    struct bound_certificate b;
-    TRY(bound_cluster(q->t.arena, q->space, q->n_spaces, &b, err));
-    out->lower_bound_ns = b.lower_bound_ns;
-    out->binding = b.binding;
-    out->bound_class = b.class_text;
-    out->gap = bound_gap(out->plans[0].iteration_ns, b.lower_bound_ns);
-    return OK;
-}
-
 static enum status conclude(struct tries *q, const struct profile *p, struct search_result *out,
                             struct error *err)
 {
@@ -118,12 +107,59 @@ static int32_t sizes_of(const struct job *j, int64_t sizes[16])
     return n;
 }
 
-static enum status search_all(struct search *q, const struct profile *p, struct search_result *out,
-                              struct error *err)
+static void put_bound(struct search_result *out, const struct bound_certificate *b)
+{
+    out->lower_bound_ns = b->lower_bound_ns;
+    out->binding = b->binding;
+    out->bound_class = b->class_text;
+    out->gap = bound_gap(out->plans[0].iteration_ns, b->lower_bound_ns);
+}
+
+/* How far from the best of any plan the first one can be. */
+static enum status certify(struct search *q, struct search_result *out, struct error *err)
+{
+    struct bound_certificate b;
+    TRY(bound_cluster(q->t.arena, q->space, q->n_spaces, &b, err));
+    put_bound(out, &b);
+    return OK;
+}
+
+static bool is_large(const struct search *q)
+{
+    return !q->t.o->baseline &&
+           (q->cluster->n_devices > SEARCH_DEVICES_MAX || q->t.o->n_tensor > 1);
+}
+
+/* Any number of devices: kinds, templates and mixes (planner/fleet). */
+static enum status search_large(struct search *q, const struct profile *p, const int64_t *sizes,
+                                int32_t n_sizes, struct search_result *out, struct error *err)
 {
     struct tries *t = &q->t;
-    int64_t sizes[16], for_refinement = t->evaluations_left / 8;
-    int32_t n_sizes = sizes_of(q->job, sizes);
+    struct bound_certificate b = {.binding = "", .class_text = ""};
+    struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
+    if (q->cluster->n_devices <= BASELINE_DEVICES)
+        for (int32_t i = 0; i < n_sizes && !tries_over(t); i++) {
+            arena_reset(q->lists);
+            struct space *s = &q->space[q->n_spaces++];
+            TRY(space_make(q->spaces, q->job, q->cluster, q->cost, sizes[i], t->lower, s, err));
+            TRY(baselines_score(t, q->lists, s, out, err));
+        }
+    else
+        for (int32_t i = 0; i < out->n_baselines; i++)
+            out->baselines[i].why = "not tried beside a search of so many devices";
+    TRY(fleet_search(t, &task, &b, err));
+    if (t->kept.n) out->class_ns = t->kept.plans[0].iteration_ns;
+    t->truncated = true;
+    TRY(conclude(t, p, out, err));
+    put_bound(out, &b);
+    return OK;
+}
+
+static enum status search_small(struct search *q, const struct profile *p, const int64_t *sizes,
+                                int32_t n_sizes, struct search_result *out, struct error *err)
+{
+    struct tries *t = &q->t;
+    int64_t for_refinement = t->evaluations_left / 8;
     t->evaluations_left -= for_refinement;
     for (int32_t i = 0; i < n_sizes && !tries_over(t); i++) TRY(one_size(q, sizes[i], out, err));
     t->exhausted = t->evaluations_left <= 0;
@@ -147,6 +183,15 @@ static enum status check_objective(const struct cluster *c, const struct search_
     return OK;
 }
 
+static enum status search_all(struct search *q, const struct profile *p, struct search_result *out,
+                              struct error *err)
+{
+    int64_t sizes[16];
+    int32_t n_sizes = sizes_of(q->job, sizes);
+    return is_large(q) ? search_large(q, p, sizes, n_sizes, out, err)
+                       : search_small(q, p, sizes, n_sizes, out, err);
+}
+
 enum status search_plans(struct arena *a, const struct job *j, const struct cluster *c,
                          const struct profile *p, const struct search_options *o,
                          struct search_result *out, struct error *err)
@@ -159,17 +204,12 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     struct lower_options lower = {.check_memory = true};
     TRY(team_fused(a, c, &lower, err));
     TRY(check_objective(c, o, err));
-    if (!o->baseline && c->n_devices > SEARCH_DEVICES_MAX)
-        return error_set(err, ERR_INPUT,
-                         "cluster '%s' has %d devices; the exact search takes at most %d "
-                         "(baselines take any number)",
-                         c->name, (int)c->n_devices, SEARCH_DEVICES_MAX);
     struct cost *k = cost_new(a, p, c);
     struct search q = {
         .t = {.arena = a,
               .o = o,
               .lower = &lower,
-              .scorer = scorer_new(&lower, k),
+              .scorer = scorer_new(&lower),
               .evaluations_left = o->evaluations > 0 ? o->evaluations : EVALUATIONS_DEFAULT},
         .job = j,
         .cluster = c,

@@ -283,7 +283,7 @@ static void check_case(struct arena *a, uint64_t seed, int32_t plans, struct tal
     enum status st = bound_cluster(a, spaces, 2, &b, &err);
     ck_assert_msg(st == OK || st == ERR_INFEASIBLE, "%s", err.text);
     if (st == ERR_INFEASIBLE) b = (struct bound_certificate){INT64_MAX, "no device", ""};
-    struct scorer *scorer = scorer_new(&lower, cost);
+    struct scorer *scorer = scorer_new(&lower);
     for (int32_t i = 0; i < plans; i++) {
         struct plan p;
         int64_t ns;
