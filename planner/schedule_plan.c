@@ -4,10 +4,13 @@
 #include "core/arena.h"
 #include "planner/schedule_find.h"
 
-#include <stdio.h>
 #include <string.h>
 
-enum { ATTEMPTS = 3 };
+enum {
+    ATTEMPTS = 3,
+    OPERATIONS_EACH =
+        1000 /* more times than this no operation is timed: small pipelines need no large budget */
+};
 
 struct ordering {
     struct arena *arena, *scratch;
@@ -47,13 +50,24 @@ static bool one_stage_a_device(const struct plan *p)
 
 /* --- orders as text --- */
 
+static char *put_number(char *to, int32_t x)
+{
+    char digits[12];
+    int n = 0;
+    do digits[n++] = (char)('0' + x % 10);
+    while (x /= 10);
+    while (n) *to++ = digits[--n];
+    return to;
+}
+
 static const char *text_of(struct arena *a, const struct schedule_lane *l)
 {
-    size_t room = 13 * (size_t)l->n_ops + 1, n = 0;
-    char *text = arena_alloc(a, room, 1);
-    for (int64_t i = 0; i < l->n_ops; i++)
-        n += (size_t)snprintf(text + n, room - n, "%s%c%d", i ? " " : "", l->ops[i].letter,
-                              l->ops[i].microbatch);
+    char *text = arena_alloc(a, 13 * (size_t)l->n_ops + 1, 1), *to = text;
+    for (int64_t i = 0; i < l->n_ops; i++) {
+        if (i) *to++ = ' ';
+        *to++ = l->ops[i].letter;
+        to = put_number(to, l->ops[i].microbatch);
+    }
     return text;
 }
 
@@ -193,8 +207,13 @@ static int32_t twin(const struct ordering *x, int32_t r)
 static enum status order_replica(struct ordering *x, int32_t r, bool *fits, struct error *err)
 {
     struct plan_replica *replica = &x->plan->replicas[r];
-    struct schedule_find_options o = {
-        .seed = 1, .operations = x->operations, .cheap = true, .stop = asked_to_stop, .user = x};
+    int64_t nodes = 3 * (int64_t)replica->n_stages * replica->microbatches;
+    int64_t enough = OPERATIONS_EACH * nodes;
+    struct schedule_find_options o = {.seed = 1,
+                                      .operations = enough < x->operations ? enough : x->operations,
+                                      .cheap = true,
+                                      .stop = asked_to_stop,
+                                      .user = x};
     struct schedule shape;
     struct schedule_found found;
     schedule_shape(x->scratch, replica->n_stages, 1, replica->microbatches, false, &shape);
