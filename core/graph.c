@@ -5,7 +5,8 @@
  * question of first and last position and one sweep answers it for the whole graph.
  * A default cut needs one live activation *and* that the next operator reads it: an operator that
  * reads only inputs and parameters (a second embedding) would otherwise be a layer that takes a
- * tensor in only to hand it on.
+ * tensor in only to hand it on. Nor may the next operator join what cards of one device hold: it belongs to what it
+ * completes.
  */
 #include "core/graph.h"
 
@@ -105,6 +106,11 @@ void graph_op_shapes(const struct graph *g, const struct graph_op *op, struct op
     for (int32_t i = 0; i < op->n_outputs; i++) out->output[i] = g->tensors[op->output[i]].shape;
 }
 
+static bool joins_cards(const struct graph_op *op)
+{
+    return op->kind == OP_all_reduce || op->kind == OP_all_gather || op->kind == OP_reduce_scatter;
+}
+
 static bool reads(const struct graph_op *op, int32_t tensor)
 {
     for (int32_t i = 0; i < op->n_inputs; i++)
@@ -147,7 +153,9 @@ void graph_find_layers(struct graph *g)
             n_live--, sum_live -= t;
             last[t] = -1; /* an operator may read a tensor twice */
         }
-        if (i + 1 < g->n_forward && (n_live != 1 || !reads(op + 1, (int32_t)sum_live))) continue;
+        bool last_op = i + 1 == g->n_forward;
+        if (!last_op && (n_live != 1 || !reads(op + 1, (int32_t)sum_live) || joins_cards(op + 1)))
+            continue;
         ends[n++] = i;
     }
     graph_set_layers(g, ends, n);
@@ -178,6 +186,9 @@ void graph_set_layers(struct graph *g, const int32_t *last, int32_t n_layers)
     for (int32_t layer = 0, i = 0; layer < n_layers; layer++) {
         for (; i <= last[layer]; i++) g->ops[i].layer = layer;
         g->layer_name[layer] = name_of_layer(g, &g->ops[last[layer]]);
+        /* Parts of what people give one name: all but the last are called by their last operator. */
+        if (layer && !strcmp(g->layer_name[layer - 1], g->layer_name[layer]))
+            g->layer_name[layer - 1] = g->ops[last[layer - 1]].name;
     }
     for (int32_t i = 0; i < g->n_forward; i++)
         for (int32_t k = 0; k < g->ops[i].n_outputs; k++) {
@@ -289,6 +300,7 @@ struct graph *graph_fuse(const struct graph *g, const enum op_kind *list, int32_
 {
     if (g->n_ops != g->n_forward) BUG("graph_fuse: gradients come after fusion");
     struct graph *to = graph_new(g->arena, g->dtype, g->microbatch, g->sequence_length);
+    to->cards = g->cards, to->sequence_parallel = g->sequence_parallel;
     struct fusion *fusion = find_fusions(g, list, n);
     int32_t *new_op = ARENA_ARRAY(g->arena, int32_t, (size_t)g->n_ops), next = 0;
     for (int32_t i = 0; i < g->n_ops; i++) new_op[i] = fusion[i].absorbed ? -1 : next++;

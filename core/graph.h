@@ -8,7 +8,9 @@
  * Layers: the forward operators are cut at chosen places; layer k is everything between cut k-1 and cut k. What crosses
  * a cut is every activation (parameters and inputs aside) that is made before it and read behind it, whoever reads it:
  * a stage hands on what it does not need itself. By default the places are where exactly one activation is live and
- * the next operator reads it; core/layers chooses others. Gradient operators belong to the layer of the forward operator
+ * the next operator reads it; core/layers chooses others. What cards of one device do together (all_reduce, all_gather,
+ * reduce_scatter) ends no default layer before it: a tensor of which every card has but a term or a share crosses to
+ * nobody, and any number of cards finds the same layers. Gradient operators belong to the layer of the forward operator
  * they come from; the sum of a tensor's gradients belongs to its first consumer's side, so that exactly one gradient
  * crosses a cut of one activation backwards. Behind a cut of several, terms of a sum may cross one by one.
  * Ownership: the arena's.
@@ -87,6 +89,10 @@ struct graph {
     /* of activations, their gradients and parameters; a parameter's gradient is dtype_master of it */
     enum dtype dtype;
     int64_t microbatch, sequence_length;
+    /* of one of so many cards that share every operator, and the positions of what is whole on each (core/model); 0 and 1:
+     * one card */
+    int32_t cards;
+    bool sequence_parallel;
     int32_t n_tensors, n_ops, n_forward; /* ops[0 … n_forward-1] are the forward ones */
     struct tensor *tensors;
     struct graph_op *ops;

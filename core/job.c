@@ -111,6 +111,24 @@ static enum status read_batches(const struct node *root, struct job *j, struct e
     return OK;
 }
 
+enum { LAYERS_MOST = 1000000 };
+
+static enum status read_layers(const struct node *root, struct job *j, struct error *err)
+{
+    const struct node *n = given(root, "layers");
+    int64_t number;
+    if (!n) return OK;
+    if (n->kind == NODE_SCALAR && !strcmp(n->text, "coarse"))
+        j->layers.by = LAYERS_COARSE;
+    else if (n->kind == NODE_SCALAR && !strcmp(n->text, "fine"))
+        j->layers.by = LAYERS_FINE;
+    else if (n->kind != NODE_SCALAR || node_int(n, 1, LAYERS_MOST, &number, NULL) != OK)
+        return node_error(n, err, "must be coarse, fine or how many layers there shall be");
+    else
+        j->layers = (struct layers_choice){LAYERS_NUMBER, (int32_t)number};
+    return OK;
+}
+
 static enum status read_precision(const struct node *root, struct job *j, struct error *err)
 {
     const struct node *n = given(root, "precision");
@@ -190,9 +208,10 @@ static enum status read_data(struct arena *a, const struct node *root, const cha
 enum status job_parse(struct arena *a, const struct node *root, const char *folder, struct job *out,
                       struct error *err)
 {
-    static const char *const keys[] = {"version",    "model",     "sequence_length", "global_batch",
-                                       "microbatch", "precision", "optimizer",       "data",
-                                       "seed",       NULL};
+    static const char *const keys[] = {"version",      "model",      "sequence_length",
+                                       "global_batch", "microbatch", "layers",
+                                       "precision",    "optimizer",  "data",
+                                       "seed",         NULL};
     struct job j = {0};
     int64_t seed = 1;
     TRY(node_keys(root, keys, err));
@@ -200,6 +219,7 @@ enum status job_parse(struct arena *a, const struct node *root, const char *fold
     TRY(read_model(a, root, folder, &j.model, err));
     TRY(read_sequence(root, &j, err));
     TRY(read_batches(root, &j, err));
+    TRY(read_layers(root, &j, err));
     TRY(read_precision(root, &j, err));
     TRY(read_optimizer(root, &j.optimizer, err));
     TRY(read_data(a, root, folder, &j, err));
@@ -236,6 +256,14 @@ static void write_microbatch(FILE *out, const struct job *j, int indent)
     fputs("]\n", out);
 }
 
+static void write_layers(FILE *out, const struct job *j, int indent)
+{
+    if (j->layers.by == LAYERS_NUMBER) line(out, indent, "layers", j->layers.n);
+    if (j->layers.by != LAYERS_COARSE && j->layers.by != LAYERS_FINE) return;
+    canonical_indent(out, indent);
+    fprintf(out, "layers: %s\n", j->layers.by == LAYERS_FINE ? "fine" : "coarse");
+}
+
 static void write_optimizer(FILE *out, const struct optimizer *o, int indent)
 {
     const struct {
@@ -264,6 +292,7 @@ void job_write(FILE *out, struct arena *a, const struct job *j, int indent)
     line(out, indent, "sequence_length", j->sequence_length);
     line(out, indent, "global_batch", j->global_batch);
     write_microbatch(out, j, indent);
+    write_layers(out, j, indent);
     canonical_indent(out, indent);
     fprintf(out, "precision: %s\n", dtype_name(j->precision));
     write_optimizer(out, &j->optimizer, indent);

@@ -6,6 +6,7 @@
  *   sequence_length: 128
  *   global_batch: 32                  # sequences a step
  *   microbatch: 4                     # sequences; a number, a list, or absent: the planner chooses
+ *   layers: fine                      # coarse | fine | a number: where stages may begin (core/layers.h); absent: the default cuts
  *   precision: fp32                   # fp32 | fp64 | bf16 | fp16
  *   optimizer: {kind: adamw, lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01}   # or sgd
  *   data: text.txt                    # any file, read as bytes; overridden by run --data
@@ -16,6 +17,7 @@
 
 #include "core/document.h"
 #include "core/error.h"
+#include "core/layers.h"
 #include "core/model.h"
 
 #include <stdio.h>
@@ -31,6 +33,7 @@ struct job {
     int64_t sequence_length, global_batch;
     int32_t n_microbatches_sizes; /* 0: the planner chooses */
     int64_t microbatch_sizes[16]; /* each divides global_batch */
+    struct layers_choice layers;  /* what all layer numbers of the job's plans mean */
     enum dtype precision;
     struct optimizer optimizer;
     /* NULL where not given; relative paths are taken from the job file's folder */

@@ -32,30 +32,7 @@ enum status lower_error(const struct lowering *l, const struct stage_build *b, s
                      b->replica, b->stage, message);
 }
 
-enum status lower_graph(struct arena *a, const struct job *j, int64_t microbatch,
-                        struct graph **out, struct error *err)
-{
-    TRY(model_graph(a, &j->model, j->precision, microbatch, j->sequence_length, out, err));
-    graph_find_layers(*out);
-    return OK;
-}
-
-enum status lower_training_graph(struct arena *a, const struct job *j, int64_t microbatch,
-                                 const struct lower_options *o, struct graph **out,
-                                 struct error *err)
-{
-    struct graph *g;
-    if (microbatch < 1 || j->global_batch % microbatch)
-        return error_set(err, ERR_INPUT,
-                         "microbatch %" PRId64 " does not divide global_batch %" PRId64, microbatch,
-                         j->global_batch);
-    TRY(lower_graph(a, j, microbatch, &g, err));
-    g = graph_fuse(g, o->fused, o->n_fused);
-    *out = g;
-    return gradient_build(g, (double)microbatch / (double)j->global_batch, err);
-}
-
-/* --- devices, links, stages --- */
+/* --- devices, links --- */
 
 static void copy_cluster(struct lowering *l)
 {
@@ -66,93 +43,13 @@ static void copy_cluster(struct lowering *l)
     lower_links(l);
 }
 
-static const struct device_type *type_of(const struct lowering *l, int32_t device)
-{
-    const struct cluster *c = &l->plan->cluster;
-    return &c->types[c->devices[device].type];
-}
-
-/* Of measured layers parameters are whole, and so many cards share them; other graphs are one card's already. */
-static int32_t cards_of(const struct lowering *l, int32_t device)
-{
-    if (!l->plan->job.model.measured) return 1;
-    int32_t cards = type_of(l, device)->tensor_parallel;
-    return cards > 1 ? cards : 1;
-}
-
-static void make_stage(struct lowering *l, int32_t index, int32_t replica, int32_t stage,
-                       int32_t first_microbatch)
-{
-    const struct plan_replica *r = &l->plan->replicas[replica];
-    const struct plan_stage *plan = &r->stages[stage];
-    struct program_stage *s = &l->p->stages[index];
-    *s = (struct program_stage){.replica = replica,
-                                .stage = stage,
-                                .first_layer = plan->first_layer,
-                                .last_layer = plan->last_layer,
-                                .microbatches = r->microbatches,
-                                .first_microbatch = first_microbatch,
-                                .recompute = plan->recompute != RECOMPUTE_NONE,
-                                .cards = cards_of(l, plan->device),
-                                .reserve_bytes = type_of(l, plan->device)->reserve_bytes};
-    l->stages[index] = (struct stage_build){.s = s,
-                                            .plan = plan,
-                                            .index = index,
-                                            .replica = replica,
-                                            .stage = stage,
-                                            .link_before = -1,
-                                            .link_behind = -1};
-    for (int32_t k = plan->first_layer; k <= plan->last_layer; k++)
-        l->stage_of_layer[replica * l->g->n_layers + k] = index;
-}
-
-/* Devices in the order in which the plan first names them. */
-static void make_lanes(struct lowering *l, int32_t replica, int32_t first_stage)
-{
-    struct plan_lane *found;
-    int32_t n = plan_lanes(l->a, &l->plan->replicas[replica], &found);
-    for (int32_t i = 0; i < n; i++) {
-        struct lane_build *lane = &l->lanes[l->p->n_devices];
-        *lane = (struct lane_build){.device = found[i].device,
-                                    .replica = replica,
-                                    .n_stages = found[i].n_stages,
-                                    .stages = found[i].stages};
-        for (int32_t c = 0; c < lane->n_stages; c++) {
-            struct stage_build *b = &l->stages[lane->stages[c] += first_stage];
-            b->chunk = c;
-            b->s->device = l->p->n_devices;
-        }
-        l->p->n_devices++;
-    }
-}
-
-static void make_stages(struct lowering *l)
-{
-    const struct plan *plan = l->plan;
-    struct program *p = l->p;
-    for (int32_t r = 0; r < plan->n_replicas; r++) p->n_stages += plan->replicas[r].n_stages;
-    p->stages = ARENA_ARRAY(l->a, struct program_stage, (size_t)p->n_stages);
-    l->stages = ARENA_ARRAY(l->a, struct stage_build, (size_t)p->n_stages);
-    l->lanes = ARENA_ARRAY(l->a, struct lane_build, (size_t)p->n_stages);
-    l->stage_of_layer =
-        ARENA_ARRAY(l->a, int32_t, (size_t)plan->n_replicas * (size_t)l->g->n_layers);
-    int32_t index = 0;
-    for (int32_t r = 0; r < plan->n_replicas; r++) {
-        int32_t first = index;
-        for (int32_t s = 0; s < plan->replicas[r].n_stages; s++)
-            make_stage(l, index++, r, s, p->microbatches);
-        make_lanes(l, r, first);
-        p->microbatches += plan->replicas[r].microbatches;
-    }
-}
-
 static void make_head(struct lowering *l)
 {
     const struct plan *plan = l->plan;
     *l->p = (struct program){.name = plan->name ? plan->name : "",
                              .plan_hash = plan_hash(l->a, plan),
                              .seed = plan->seed,
-                             .dtype = l->g->dtype,
+                             .dtype = plan->job.precision,
                              .emulated = plan->cluster.emulated,
                              .deterministic = plan->deterministic,
                              .steps = plan->steps > 0 ? plan->steps : 1,
@@ -160,93 +57,6 @@ static void make_head(struct lowering *l)
                              .sequence_length = plan->job.sequence_length,
                              .vocabulary = plan->job.model.vocabulary,
                              .optimizer = plan->job.optimizer};
-}
-
-/* --- channels --- */
-
-/* A route blocks where one of its hops does. */
-static bool is_blocking(const struct lowering *l, int32_t link)
-{
-    const struct cluster *c = &l->plan->cluster;
-    const struct program_link *k = &l->p->links[link];
-    bool any =
-        (link < c->n_links && c->links[link].blocking) || (k->paired && c->links[k->of].blocking);
-    for (int32_t i = 0; i < k->n_hops; i++) any |= c->links[k->hop[i]].blocking;
-    return any;
-}
-
-static enum status make_channel(struct lowering *l, const struct stage_build *from,
-                                const struct stage_build *to, int32_t tensor, bool gradient,
-                                int32_t *index, int32_t *blocking, struct error *err)
-{
-    const struct tensor *t = &l->g->tensors[tensor];
-    struct channel c = {.from_stage = from->index,
-                        .to_stage = to->index,
-                        .gradient = gradient,
-                        .bytes = shape_elements(&t->shape) * dtype_bytes(t->dtype),
-                        .receive_ahead = to->plan->receive_ahead > 0 ? to->plan->receive_ahead : 1};
-    *blocking = -1;
-    if (from->s->device == to->s->device)
-        c.link = -1;
-    else
-        TRY(lower_link(l, from, to, &c.link, &c.direction, err));
-    if (c.link >= 0 && is_blocking(l, c.link)) *blocking = c.link, c.link = -1;
-    l->p->channels[ *index = l->p->n_channels++] = c;
-    return OK;
-}
-
-/* A channel for each tensor of a cut, from one stage to the next one in its direction. */
-static enum status make_edge(struct lowering *l, struct stage_build *from, struct stage_build *to,
-                             const struct cut *cut, bool gradient, int32_t *blocking,
-                             struct error *err)
-{
-    enum edge out = gradient ? GRADIENTS_OUT : ACTIVATIONS_OUT,
-              in = gradient ? GRADIENTS_IN : ACTIVATIONS_IN;
-    for (int32_t side = 0; side < 2; side++) {
-        struct crossings *c = side ? &to->edge[in] : &from->edge[out];
-        *c = (struct crossings){cut->n, ARENA_ARRAY(l->a, struct crossing, (size_t)cut->n)};
-    }
-    for (int32_t i = 0; i < cut->n; i++) {
-        struct crossing x = {.tensor = cut->tensor[i], .copy = -1};
-        TRY(make_channel(l, from, to, x.tensor, gradient, &x.channel, blocking, err));
-        from->edge[out].list[i] = to->edge[in].list[i] = x;
-    }
-    return OK;
-}
-
-static enum status make_channels(struct lowering *l, struct error *err)
-{
-    size_t n = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass) l->p->channels = ARENA_ARRAY(l->a, struct channel, n);
-        for (int32_t i = 0; i + 1 < l->p->n_stages; i++) {
-            struct stage_build *a = &l->stages[i], *b = &l->stages[i + 1];
-            if (a->replica != b->replica) continue;
-            const struct cut *forward = &l->g->cut[a->plan->last_layer],
-                             *back = &l->gradient_cut[a->plan->last_layer];
-            n += (size_t)(forward->n + back->n);
-            if (!pass) continue;
-            TRY(make_edge(l, a, b, forward, false, &a->link_behind, err));
-            b->link_before = a->link_behind;
-            TRY(make_edge(l, b, a, back, true, &b->link_before, err));
-        }
-    }
-    return OK;
-}
-
-static void join_channels(struct lowering *l, const struct stage_build *b)
-{
-    for (int32_t e = 0; e < EDGE_COUNT; e++) {
-        bool gives = e == ACTIVATIONS_OUT || e == GRADIENTS_OUT;
-        const int32_t *slot =
-            e == GRADIENTS_IN || e == GRADIENTS_OUT ? l->slot_back : l->slot_forward;
-        for (int32_t i = 0; i < b->edge[e].n; i++) {
-            const struct crossing *x = &b->edge[e].list[i];
-            struct channel *c = &l->p->channels[x->channel];
-            int32_t at = x->copy >= 0 ? x->copy : slot[x->tensor];
-            *(gives ? &c->from_slot : &c->to_slot) = at;
-        }
-    }
 }
 
 /* --- memory --- */
@@ -355,20 +165,25 @@ static enum status prove(struct lowering *l, struct error *err)
 
 static void make_arrays(struct lowering *l)
 {
-    size_t n = (size_t)l->g->n_tensors, units = (size_t)l->n_units;
+    size_t n = 0, ops = 0, units = (size_t)l->n_units;
+    for (int32_t i = 0; i < l->n_views; i++) {
+        const struct graph *g = l->views[i].g;
+        n = (size_t)g->n_tensors > n ? (size_t)g->n_tensors : n;
+        ops = (size_t)g->n_ops > ops ? (size_t)g->n_ops : ops;
+    }
     l->slot_forward = ARENA_ARRAY(l->a, int32_t, n), l->slot_back = ARENA_ARRAY(l->a, int32_t, n);
     l->uses_forward = ARENA_ARRAY(l->a, uint8_t, n), l->uses_back = ARENA_ARRAY(l->a, uint8_t, n);
     l->apart_slot = ARENA_ARRAY(l->a, int32_t, units),
     l->sum_slot = ARENA_ARRAY(l->a, int32_t, units);
     l->done_at = ARENA_ARRAY(l->a, int32_t, units);
-    l->rerun = ARENA_ARRAY(l->a, bool, (size_t)l->g->n_ops);
+    l->rerun = ARENA_ARRAY(l->a, bool, ops);
 }
 
 /* What was measured whole can neither be split nor be shared by any number of cards. */
 static enum status check_measured(const struct lowering *l, const struct stage_build *b,
                                   struct error *err)
 {
-    const struct graph *g = l->g;
+    const struct graph *g = b->v->g;
     for (int32_t i = 0; i < g->n_forward; i++) {
         if (g->ops[i].kind != OP_measured_forward || !lower_owns(b, g->ops[i].layer)) continue;
         if (b->split)
@@ -383,35 +198,45 @@ static enum status check_measured(const struct lowering *l, const struct stage_b
     return OK;
 }
 
-enum status lower_plan_graph(struct arena *a, const struct plan *p, const struct graph *g,
-                             const struct lower_options *o, struct program *out, struct error *err)
+static void lower_stage(struct lowering *l, struct stage_build *b)
 {
-    struct lowering l = {.a = a, .plan = p, .g = g, .o = o, .p = out};
-    TRY(plan_check(p, g->n_layers, err));
+    l->v = b->v;
+    lower_slots(l, b);
+    lower_procedures(l, b);
+    lower_scratch(l, b);
+    lower_ring_counts(l, b);
+    ring_bytes(b->s);
+    lower_join_channels(l, b);
+    lower_group_segments(l, b);
+}
+
+enum status lower_plan_graphs(struct arena *a, const struct plan *p, const struct lower_graphs *s,
+                              const struct lower_options *o, struct program *out, struct error *err)
+{
+    struct lowering l = {.a = a, .plan = p, .o = o, .p = out, .n_layers = s->graphs[0]->n_layers};
+    TRY(plan_check(p, l.n_layers, err));
     make_head(&l);
-    make_stages(&l);
+    TRY(lower_stages(&l, s, err));
     copy_cluster(&l);
-    l.gradient_cut = graph_gradient_cuts(a, g);
     TRY(lower_units(&l, err));
     make_arrays(&l);
-    TRY(make_channels(&l, err));
+    TRY(lower_channels(&l, err));
     TRY(lower_orders(&l, err));
     for (int32_t i = 0; i < out->n_stages; i++) TRY(check_measured(&l, &l.stages[i], err));
     TRY(lower_groups(&l, err));
     lower_launches(&l);
-    for (int32_t i = 0; i < out->n_stages; i++) {
-        struct stage_build *b = &l.stages[i];
-        lower_slots(&l, b);
-        lower_procedures(&l, b);
-        lower_scratch(&l, b);
-        lower_ring_counts(&l, b);
-        ring_bytes(b->s);
-        join_channels(&l, b);
-        lower_group_segments(&l, b);
-    }
+    for (int32_t i = 0; i < out->n_stages; i++) lower_stage(&l, &l.stages[i]);
     lower_share_orders(&l);
     TRY(prove(&l, err));
     return o->check_memory ? check_memory(&l, err) : OK;
+}
+
+enum status lower_plan_graph(struct arena *a, const struct plan *p, const struct graph *g,
+                             const struct lower_options *o, struct program *out, struct error *err)
+{
+    struct graph *only = (struct graph *)(uintptr_t)g; /* which nobody writes to */
+    const struct lower_graphs s = {.n = 1, .graphs = &only, .capacity = 1};
+    return lower_plan_graphs(a, p, &s, o, out, err);
 }
 
 enum status lower_plan(struct arena *a, const struct plan *p, const struct lower_options *o,

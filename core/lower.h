@@ -3,6 +3,19 @@
  * Decides everything executable: fusion (from the device type's list of fused kinds), memory slots, ring
  * sizes, procedures and their variants, orders from warm-up counts, channels, gradient groups (one per
  * common refinement of the replicas' layer cuts, split into buckets), tied parameters' second sum.
+ *
+ * Ways to compute. A stage's operators come from the training graph of its way: how many cards of its device share every
+ * operator, whether also the positions, and how many sequences of a microbatch it has. All ways of one job have the same
+ * layers and the same uses of the same parameters, so one plan may mix them.
+ *   Between stages of different ways a message carries what the larger end holds: the whole activation, once.
+ *   Gradients. Where cards hold different shares of a parameter, a member of a group brings what one of its cards holds,
+ *   and the sum takes as long as that of the largest share: cards with less of each parameter are more, and each of
+ *   them meets only its piece of it. Sizes of such ends differ (program.uneven): simulated, never run.
+ *
+ * A stage on several devices (plan.h, `devices:`) becomes a stage of the program on each of them. Where its neighbour is
+ * divided in another way, each message has the sequences that both of its ends have: SLICE cuts them out of the sender's
+ * activation, PASTE puts them into the receiver's; whoever has just those sends and receives as ever. Gradients go back
+ * the same ways. All that own a parameter, over all replicas, are members of its sums, which weigh every sequence alike.
  */
 #ifndef CORE_LOWER_H
 #define CORE_LOWER_H
@@ -28,8 +41,9 @@ MUST_CHECK enum status lower_plan(struct arena *a, const struct plan *p,
                                   struct error *err);
 
 /* The same in two steps, for who lowers many plans of one job: the training graph (layers found, fused by the list,
- * gradients weighted 1 / (global_batch / microbatch)) depends on job, microbatch and fused kinds alone and is only
+ * gradients weighted microbatch / global_batch) depends on job, microbatch and fused kinds alone and is only
  * read by lower_plan_graph. A program points to its names and the plan's, so graph and plan must outlive it.
+ * What stages compute in other ways than g's is made in `a`, again for every plan: O(operators) each.
  * O(operators + calls + messages) a plan. */
 MUST_CHECK enum status lower_training_graph(struct arena *a, const struct job *j,
                                             int64_t microbatch, const struct lower_options *o,
@@ -37,6 +51,34 @@ MUST_CHECK enum status lower_training_graph(struct arena *a, const struct job *j
 MUST_CHECK enum status lower_plan_graph(struct arena *a, const struct plan *p,
                                         const struct graph *g, const struct lower_options *o,
                                         struct program *out, struct error *err);
+
+/* The same for plans whose stages compute in several ways: their graphs, made once and then only read. */
+struct lower_graphs {
+    int32_t n;
+    struct graph *
+        *graphs; /* (n) no two of one way; the first is that of the cluster's first type */
+    size_t capacity;
+};
+/* One for each way in which types of the cluster share operators, for whole microbatches. ERR_INPUT: what model_graph
+ * says of a number of cards that do not divide the model, with the type's name. O(ways · operators). */
+MUST_CHECK enum status lower_graphs_make(struct arena *a, const struct job *j,
+                                         const struct cluster *c, int64_t microbatch,
+                                         const struct lower_options *o, struct lower_graphs *out,
+                                         struct error *err);
+/* The graph of a way, NULL where it is not there; the same, made and kept in `a` (which outlives s) where it is not. */
+const struct graph *lower_graphs_find(const struct lower_graphs *s, int32_t cards,
+                                      bool sequence_parallel, int64_t sequences);
+MUST_CHECK enum status lower_graphs_need(struct arena *a, struct lower_graphs *s,
+                                         const struct job *j, const struct lower_options *o,
+                                         int32_t cards, bool sequence_parallel, int64_t sequences,
+                                         const struct graph **out, struct error *err);
+/* How a device of this type computes a model's graph: of measured layers on one card, whatever the type. */
+int32_t lower_cards(const struct model *m, const struct device_type *t, bool *sequence_parallel);
+/* s is only read: any number of threads may lower with one set. Ways that it lacks are made in `a` for this plan. */
+MUST_CHECK enum status lower_plan_graphs(struct arena *a, const struct plan *p,
+                                         const struct lower_graphs *s,
+                                         const struct lower_options *o, struct program *out,
+                                         struct error *err);
 
 /* A device and the links of a cluster as programs have them; for programs with no plan behind them (exec/bench). */
 struct program_device lower_device(const struct cluster *c, int32_t device);

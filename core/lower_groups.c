@@ -15,71 +15,71 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int by_place(const void *x, const void *y)
+/* Layer and use are the same in every view. */
+static const struct unit *unit_at(const struct lowering *l, int32_t unit)
 {
-    const struct unit *a = x, *b = y;
-    if (a->layer != b->layer) return a->layer < b->layer ? -1 : 1;
-    if (a->parameter != b->parameter) return a->parameter < b->parameter ? -1 : 1;
-    return (a->use > b->use) - (a->use < b->use);
+    return &l->views[0].units[unit];
 }
 
-enum status lower_units(struct lowering *l, struct error *err)
-{
-    const struct graph *g = l->g;
-    l->units = ARENA_ARRAY(l->a, struct unit, (size_t)g->n_tensors);
-    l->unit_of = ARENA_ARRAY(l->a, int32_t, (size_t)g->n_tensors);
-    for (int32_t t = 0; t < g->n_tensors; t++) {
-        const struct tensor *x = &g->tensors[t];
-        l->unit_of[t] = -1;
-        if (x->role != TENSOR_PARAMETER_GRADIENT || x->producer < 0) continue;
-        if (x->use > 1)
-            return error_set(err, ERR_INPUT, "parameter %s is used more than twice",
-                             g->tensors[x->of].name);
-        l->units[l->n_units++] = (struct unit){t, x->of, x->use, g->ops[x->producer].layer};
-    }
-    qsort(l->units, (size_t)l->n_units, sizeof *l->units, by_place);
-    l->use_unit = ARENA_ARRAY(l->a, int32_t, 2 * (size_t)g->n_tensors);
-    memset(l->use_unit, -1, 2 * (size_t)g->n_tensors * sizeof *l->use_unit);
-    for (int32_t i = 0; i < l->n_units; i++) {
-        l->unit_of[l->units[i].gradient] = i;
-        l->use_unit[2 * l->units[i].parameter + l->units[i].use] = i;
-    }
-    return OK;
-}
-
+/* Of several devices the first. */
 static int32_t owner(const struct lowering *l, int32_t replica, int32_t layer)
 {
-    return l->stage_of_layer[replica * l->g->n_layers + layer];
+    return l->stage_of_layer[replica * l->n_layers + layer];
+}
+
+static const struct stage_build *unit_owner(const struct lowering *l, int32_t replica, int32_t unit)
+{
+    return &l->stages[owner(l, replica, unit_at(l, unit)->layer)];
 }
 
 static bool same_owners(const struct lowering *l, int32_t unit, int32_t other)
 {
     for (int32_t r = 0; r < l->plan->n_replicas; r++)
-        if (owner(l, r, l->units[unit].layer) != owner(l, r, l->units[other].layer)) return false;
+        if (unit_owner(l, r, unit) != unit_owner(l, r, other)) return false;
     return true;
 }
 
-/* One replica alone sums nothing, unless its gradients are kept apart and still to be added in
+/* One device that owns it alone sums nothing, unless its gradients are kept apart and still to be added in
  * order. */
 static bool needs_group(const struct lowering *l, int32_t unit)
 {
-    return l->plan->n_replicas > 1 || l->stages[owner(l, 0, l->units[unit].layer)].apart;
+    const struct stage_build *first = unit_owner(l, 0, unit);
+    return l->plan->n_replicas > 1 || first->n_shards > 1 || first->apart;
 }
 
 static int64_t interval_bucket(const struct lowering *l, int32_t unit)
 {
     int64_t least = 0;
     for (int32_t r = 0; r < l->plan->n_replicas; r++) {
-        int64_t bytes = l->stages[owner(l, r, l->units[unit].layer)].plan->bucket_bytes;
+        int64_t bytes = unit_owner(l, r, unit)->plan->bucket_bytes;
         if (bytes > 0 && (!least || bytes < least)) least = bytes;
     }
     return least;
 }
 
+/* Of what one card of the stage holds. */
+static int64_t elements_on(const struct stage_build *b, int32_t unit)
+{
+    return shape_elements(&b->v->g->tensors[b->v->units[unit].gradient].shape);
+}
+
+/* The largest share of all owners; cards that hold equal shares are the rule. */
+static int64_t unit_elements(const struct lowering *l, int32_t unit)
+{
+    int64_t most = elements_on(unit_owner(l, 0, unit), unit);
+    for (int32_t r = 0; l->n_views > 1 && r < l->plan->n_replicas; r++)
+        for (int32_t k = 0; k < unit_owner(l, r, unit)->n_shards; k++) {
+            int64_t n = elements_on(unit_owner(l, r, unit) + k, unit);
+            if (n != most) l->p->uneven = true;
+            most = n > most ? n : most;
+        }
+    return most;
+}
+
 static int64_t unit_bytes(const struct lowering *l, int32_t unit)
 {
-    const struct tensor *t = &l->g->tensors[l->units[unit].gradient];
-    return shape_elements(&t->shape) * dtype_bytes(t->dtype);
+    const struct lower_view *v = unit_owner(l, 0, unit)->v;
+    return unit_elements(l, unit) * dtype_bytes(v->g->tensors[v->units[unit].gradient].dtype);
 }
 
 struct group_maker {
@@ -99,7 +99,7 @@ static struct group *new_group(struct group_maker *m, const char *name,
                                 sizeof *l->group_plans);
     l->group_plans[p->n_groups] = plan;
     struct group *g = &p->groups[p->n_groups++];
-    *g = (struct group){.name = name, .algorithm = algorithm, .n_members = n, .dtype = l->g->dtype};
+    *g = (struct group){.name = name, .algorithm = algorithm, .n_members = n, .dtype = l->p->dtype};
     g->members = ARENA_ARRAY(l->a, struct group_member, (size_t)n);
     g->link = ARENA_ARRAY(l->a, int32_t, (size_t)n),
     g->direction = ARENA_ARRAY(l->a, int32_t, (size_t)n);
@@ -131,19 +131,26 @@ static enum status link_members(struct lowering *l, struct group *g, struct erro
     return OK;
 }
 
+/* A stage of the plan, on all its devices. */
+static int32_t add_members(const struct stage_build *first, struct group *g, int32_t n)
+{
+    for (int32_t k = 0; k < first->n_shards; k++)
+        g->members[n++] = (struct group_member){.stage = first->index + k, .apart = -1};
+    return n;
+}
+
 static enum status make_bucket(struct group_maker *m, int32_t first, int32_t last, int32_t number,
                                bool bucketed, const char *interval)
 {
     struct lowering *l = m->l;
-    struct group *g =
-        new_group(m, arena_printf(l->a, "%s#%" PRId32, interval, number),
-                  l->plan->deterministic ? GROUP_CHAIN : GROUP_RING, l->plan->n_replicas,
-                  (struct group_plan){first, last, bucketed, false});
-    for (int32_t r = 0; r < g->n_members; r++)
-        g->members[r] =
-            (struct group_member){.stage = owner(l, r, l->units[first].layer), .apart = -1};
-    for (int32_t u = first; u <= last; u++)
-        g->elements += shape_elements(&l->g->tensors[l->units[u].gradient].shape);
+    int32_t n = 0, at = 0;
+    for (int32_t r = 0; r < l->plan->n_replicas; r++) n += unit_owner(l, r, first)->n_shards;
+    struct group *g = new_group(m, arena_printf(l->a, "%s#%" PRId32, interval, number),
+                                l->plan->deterministic ? GROUP_CHAIN : GROUP_RING, n,
+                                (struct group_plan){first, last, bucketed, false});
+    for (int32_t r = 0; r < l->plan->n_replicas; r++)
+        at = add_members(unit_owner(l, r, first), g, at);
+    for (int32_t u = first; u <= last; u++) g->elements += unit_elements(l, u);
     return link_members(l, g, m->err);
 }
 
@@ -162,22 +169,47 @@ static enum status make_interval(struct group_maker *m, int32_t first, int32_t l
     return OK;
 }
 
+/* Every device of the one stage, and every one of the other, holds that use's whole sum. Of each stage the first
+ * brings it, the others have cleared theirs (lower_procedures.c), and all get both. */
+static enum status exchange_far(struct group_maker *m, const char *name, struct group_plan plan,
+                                const struct stage_build *a, const struct stage_build *b)
+{
+    struct lowering *l = m->l;
+    int64_t x = elements_on(a, plan.first_unit), y = elements_on(b, plan.last_unit);
+    struct group *g = new_group(m, name, GROUP_RING, a->n_shards + b->n_shards, plan);
+    add_members(b, g, add_members(a, g, 0));
+    g->elements = x > y ? x : y;
+    if (x != y) l->p->uneven = true;
+    return link_members(l, g, m->err);
+}
+
+/* On devices that have both, each for itself. */
+static void exchange_local(struct group_maker *m, const char *name, struct group_plan plan,
+                           const struct stage_build *a, const struct stage_build *b)
+{
+    for (int32_t k = 0; k < a->n_shards; k++) {
+        const char *own = a->n_shards > 1 ? arena_printf(m->l->a, "%s.%" PRId32, name, k) : name;
+        struct group *g = new_group(m, own, GROUP_LOCAL, 2, plan);
+        g->members[0] = (struct group_member){.stage = a->index + k, .apart = -1};
+        g->members[1] = (struct group_member){.stage = b->index + k, .apart = -1};
+        g->elements = elements_on(a, plan.first_unit);
+        for (int32_t i = 0; i < 2; i++) g->link[i] = -1;
+    }
+}
+
 static enum status make_exchange(struct group_maker *m, int32_t replica, int32_t first,
                                  int32_t second)
 {
     struct lowering *l = m->l;
-    int32_t a = owner(l, replica, l->units[first].layer),
-            b = owner(l, replica, l->units[second].layer);
+    const struct stage_build *a = unit_owner(l, replica, first),
+                             *b = unit_owner(l, replica, second);
     if (a == b) return OK;
-    const struct tensor *t = &l->g->tensors[l->units[first].parameter];
-    bool local = l->stages[a].s->device == l->stages[b].s->device;
-    struct group *g = new_group(m, arena_printf(l->a, "tied[%s]@%" PRId32, t->name, replica),
-                                local ? GROUP_LOCAL : GROUP_RING, 2,
-                                (struct group_plan){first, second, false, true});
-    g->members[0] = (struct group_member){.stage = a, .apart = -1};
-    g->members[1] = (struct group_member){.stage = b, .apart = -1};
-    g->elements = shape_elements(&t->shape);
-    return link_members(l, g, m->err);
+    const struct tensor *t = &a->v->g->tensors[a->v->units[first].parameter];
+    const char *name = arena_printf(l->a, "tied[%s]@%" PRId32, t->name, replica);
+    struct group_plan plan = {first, second, false, true};
+    if (a->s->device != b->s->device) return exchange_far(m, name, plan, a, b);
+    exchange_local(m, name, plan, a, b);
+    return OK;
 }
 
 static void tell_members(struct lowering *l)
@@ -205,9 +237,9 @@ enum status lower_groups(struct lowering *l, struct error *err)
         if (needs_group(l, last)) TRY(make_interval(&m, first, last));
     }
     for (int32_t u = 0; u < l->n_units; u++)
-        if (l->units[u].use == 1)
+        if (unit_at(l, u)->use == 1)
             for (int32_t r = 0; r < l->plan->n_replicas; r++)
-                TRY(make_exchange(&m, r, l->use_unit[2 * l->units[u].parameter], u));
+                TRY(make_exchange(&m, r, l->views[0].use_unit[2 * unit_at(l, u)->parameter], u));
     tell_members(l);
     return OK;
 }
@@ -290,8 +322,8 @@ static void segments_of(struct lowering *l, const struct stage_build *b, int32_t
     m->n_segments = n;
     if (plan->tied) {
         m->segments[0] =
-            l->sum_slot[lower_owns(b, l->units[plan->first_unit].layer) ? plan->first_unit
-                                                                        : plan->last_unit];
+            l->sum_slot[lower_owns(b, unit_at(l, plan->first_unit)->layer) ? plan->first_unit
+                                                                           : plan->last_unit];
         return;
     }
     for (int32_t i = 0; i < n; i++) m->segments[i] = l->sum_slot[plan->first_unit + i];

@@ -28,16 +28,23 @@ struct unit { /* one use of one parameter: what replicas sum. Sorted by layer, p
     int32_t gradient, parameter, use, layer; /* tensors; layer of the use */
 };
 
-struct group_plan {                /* beside the program's group of the same index */
-    int32_t first_unit, last_unit; /* inclusive; of a tied exchange: the parameter's two */
-    bool bucketed;                 /* launched as soon as complete, else after the last operator */
-    bool tied;                     /* exchange between the owners of both uses inside one replica */
+/* A training graph and what is asked of it again and again. One for each way in which stages of the plan compute
+ * (lower.h): tensors and operators are numbered anew in each, units and layers are not. */
+struct lower_view {
+    const struct graph *g;
+    struct unit *units;       /* (n_units) */
+    int32_t *unit_of;         /* (n_tensors): unit of a parameter gradient, else -1 */
+    int32_t *use_unit;        /* (n_tensors, 2): units of a parameter's uses, -1 */
+    struct cut *gradient_cut; /* (n_layers - 1): gradients that cross back after layer k */
 };
 
-/* A tensor that a stage gets from the stage before or behind, or gives to it. */
+/* A message of a stage: a tensor, or the sequences of it that one device of the stage before or behind has or wants. */
 struct crossing {
     int32_t tensor, channel;
-    int32_t copy; /* given on as it came: slot that it is copied to and sent from, else -1 */
+    int64_t first, n; /* sequences of the stage's own that it has */
+    int32_t link;     /* that the compute stream waits for; -1 */
+    int32_t
+        slot; /* that holds it: the tensor's own, a piece's, or a copy's of what is handed on as it came */
 };
 enum edge { ACTIVATIONS_IN, ACTIVATIONS_OUT, GRADIENTS_IN, GRADIENTS_OUT, EDGE_COUNT };
 struct crossings {
@@ -45,11 +52,21 @@ struct crossings {
     struct crossing *list; /* (n) */
 };
 
+struct group_plan {                /* beside the program's group of the same index */
+    int32_t first_unit, last_unit; /* inclusive; of a tied exchange: the parameter's two */
+    bool bucketed;                 /* launched as soon as complete, else after the last operator */
+    bool tied;                     /* exchange between the owners of both uses inside one replica */
+};
+
 struct stage_build {
     struct program_stage *s;
     const struct plan_stage *plan;
-    int32_t index, replica, stage; /* in the program; in the plan */
-    int32_t chunk;                 /* of its device */
+    int32_t index, replica, stage;     /* in the program; in the plan */
+    int32_t device;                    /* of the cluster */
+    int32_t chunk;                     /* of the device */
+    int32_t shard, n_shards;           /* the stage's devices; neighbours in the program */
+    int64_t first_sequence, sequences; /* of a microbatch */
+    const struct lower_view *v;
     bool split, ascending, apart; /* I and W; W in ascending order; gradients kept per microbatch */
     int32_t in_flight;            /* forwards before the first backward */
 
@@ -59,9 +76,7 @@ struct stage_build {
     int32_t *at[PART_COUNT]; /* (microbatches): position of the call of each part */
     int64_t last_weight; /* position in the lane of the call that completes the step's gradients */
 
-    struct crossings edge[EDGE_COUNT];
-    /* that the compute stream waits for, to the stages before and behind; -1 */
-    int32_t link_before, link_behind;
+    struct crossings edge[EDGE_COUNT]; /* by neighbour, and then as the tensors are made */
 
     size_t slot_capacity, ring_capacity, op_capacity;
     size_t ring_group_capacity;
@@ -77,6 +92,7 @@ struct stage_build {
 struct lane_build {
     int32_t device;            /* of the cluster */
     int32_t replica, n_stages; /* n_stages: chunks */
+    int32_t turn;              /* which of the plan's lanes (plan_lanes) it takes its calls from */
     int32_t *stages;           /* (n_stages) in the program, ascending */
     int64_t n_calls;
     struct schedule_op *calls; /* (n_calls) */
@@ -85,21 +101,20 @@ struct lane_build {
 struct lowering {
     struct arena *a;
     const struct plan *plan;
-    const struct graph *g;
     const struct lower_options *o;
+    int32_t n_views, n_layers;
+    struct lower_view *views;
     struct program *p;
     struct stage_build *stages; /* (p->n_stages) */
     struct lane_build *lanes;   /* (p->n_devices) */
-    int32_t *stage_of_layer;    /* (n_replicas, n_layers), index into stages */
+    /* (n_replicas, n_layers), index into stages; of several devices the first */
+    int32_t *stage_of_layer;
     int32_t n_units;
-    struct unit *units;
-    int32_t *unit_of;  /* (n_tensors): unit of a parameter gradient, else -1 */
-    int32_t *use_unit; /* (n_tensors, 2): units of a parameter's uses, -1 */
     struct group_plan *group_plans;
     struct lower_routes *routes;
-    struct cut *gradient_cut; /* (n_layers - 1): gradients that cross back after layer k */
 
     /* Of the stage at hand, reset by lower_slots. (n_tensors) each. */
+    const struct lower_view *v;
     int32_t *slot_forward, *slot_back; /* slot of the tensor as F and as the backward know it */
     uint8_t *uses_forward, *uses_back; /* bits 1 << part: who reads it */
     int32_t *apart_slot, *sum_slot;    /* (n_units): per-microbatch gradient, GRADIENT slot; -1 */
@@ -115,17 +130,29 @@ static inline bool lower_owns(const struct stage_build *b, int32_t layer)
 {
     return layer >= b->plan->first_layer && layer <= b->plan->last_layer;
 }
-static inline char part_letter(const struct stage_build *b, enum part p)
+/* Whether a message is all that the stage has of the tensor. */
+static inline bool lower_whole(const struct stage_build *b, const struct crossing *x)
 {
-    return p == PART_FORWARD ? 'F' : !b->split ? 'B' : p == PART_BACK ? 'I' : 'W';
+    return x->n == b->sequences;
 }
-/* What of this edge is this tensor, NULL where it does not cross there. */
+/* The one message that is the whole tensor, NULL where it crosses there in pieces or not at all. */
 static inline struct crossing *lower_crossing(const struct stage_build *b, enum edge e,
                                               int32_t tensor)
 {
     for (int32_t i = 0; i < b->edge[e].n; i++)
-        if (b->edge[e].list[i].tensor == tensor) return &b->edge[e].list[i];
+        if (b->edge[e].list[i].tensor == tensor && lower_whole(b, &b->edge[e].list[i]))
+            return &b->edge[e].list[i];
     return NULL;
+}
+static inline bool lower_crosses(const struct stage_build *b, enum edge e, int32_t tensor)
+{
+    for (int32_t i = 0; i < b->edge[e].n; i++)
+        if (b->edge[e].list[i].tensor == tensor) return true;
+    return false;
+}
+static inline char part_letter(const struct stage_build *b, enum part p)
+{
+    return p == PART_FORWARD ? 'F' : !b->split ? 'B' : p == PART_BACK ? 'I' : 'W';
 }
 /* The part that runs a gradient operator; WEIGHT only where it is a procedure of its own. */
 static inline enum part op_part(const struct stage_build *b, const struct graph_op *op)
@@ -134,6 +161,14 @@ static inline enum part op_part(const struct stage_build *b, const struct graph_
            : b->split && op->phase == PHASE_W ? PART_WEIGHT
                                               : PART_BACK;
 }
+/* lower_stages.c: stages, lanes and the stages' graphs, from the set where it has them. */
+MUST_CHECK enum status lower_stages(struct lowering *l, const struct lower_graphs *s,
+                                    struct error *err);
+
+/* lower_channels.c: the channels between stages, and their slots once both ends' stand. */
+MUST_CHECK enum status lower_channels(struct lowering *l, struct error *err);
+void lower_join_channels(struct lowering *l, const struct stage_build *b);
+
 /* lower_links.c: the cluster's links; then the link that carries from one stage's device to another's, or the route,
  * which is added where it is new. ERR_INPUT naming both devices where neither is. */
 void lower_links(struct lowering *l);
@@ -146,8 +181,10 @@ MUST_CHECK enum status lower_orders(struct lowering *l, struct error *err);
 void lower_ring_counts(struct lowering *l, struct stage_build *b);
 void lower_share_orders(struct lowering *l);
 
-/* lower_groups.c */
+/* lower_units.c */
 MUST_CHECK enum status lower_units(struct lowering *l, struct error *err);
+
+/* lower_groups.c */
 MUST_CHECK enum status lower_groups(struct lowering *l, struct error *err);
 void lower_launches(struct lowering *l); /* once groups and orders stand */
 /* Is this exchange between two chunks of one device awaited in an update before that of b? */

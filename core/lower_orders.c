@@ -97,16 +97,15 @@ static void stage_part(struct lowering *l, const struct lane_build *lane, struct
 enum status lower_orders(struct lowering *l, struct error *err)
 {
     struct schedule schedule;
-    for (int32_t i = 0, first = 0; i < l->p->n_devices; i++) {
+    for (int32_t i = 0; i < l->p->n_devices; i++) {
         struct lane_build *lane = &l->lanes[i];
         if (!i || lane->replica != l->lanes[i - 1].replica) {
             struct plan_place at = {l->plan, lane->replica, -1, err};
-            first = i;
             if (l->plan->replicas[lane->replica].schedule) TRY(plan_schedule(l->a, &at, &schedule));
         }
         if (l->plan->replicas[lane->replica].schedule) {
-            lane->n_calls = schedule.lanes[i - first].n_ops;
-            lane->calls = schedule.lanes[i - first].ops;
+            lane->n_calls = schedule.lanes[lane->turn].n_ops;
+            lane->calls = schedule.lanes[lane->turn].ops;
         } else {
             lane_calls(l, lane);
         }

@@ -10,6 +10,7 @@
  */
 #include "core/lower_internal.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 struct writer {
@@ -37,7 +38,7 @@ static struct program_op *add_op(struct writer *w, struct program_op op)
 {
     struct program_stage *s = w->b->s;
     s->ops = arena_grow(w->l->a, s->ops, (size_t)s->n_ops, &w->b->op_capacity, sizeof *s->ops);
-    op.dtype = op.phase == PHASE_U ? dtype_master(w->l->g->dtype) : w->l->g->dtype;
+    op.dtype = op.phase == PHASE_U ? dtype_master(w->l->v->g->dtype) : w->l->v->g->dtype;
     op.shapes.n_inputs = op.n_inputs, op.shapes.n_outputs = op.n_outputs;
     for (int32_t i = 0; i < op.n_inputs; i++) op.shapes.input[i] = s->slots[op.input[i]].shape;
     for (int32_t i = 0; i < op.n_outputs; i++) op.shapes.output[i] = s->slots[op.output[i]].shape;
@@ -76,10 +77,10 @@ static void add_zero(struct writer *w, enum phase phase, int32_t layer, const ch
 static void add_gradient(struct writer *w, const struct graph_op *op, int32_t tensor)
 {
     struct lowering *l = w->l;
-    int32_t unit = l->unit_of[tensor];
+    int32_t unit = l->v->unit_of[tensor];
     if (l->plan->deterministic && !w->b->apart)
         add_accumulate(w, PHASE_W, op->layer,
-                       arena_printf(l->a, "%s.sum", l->g->tensors[tensor].name),
+                       arena_printf(l->a, "%s.sum", l->v->g->tensors[tensor].name),
                        l->slot_back[tensor], l->sum_slot[unit]);
     l->done_at[unit] = (int32_t)w->n - 1;
 }
@@ -87,7 +88,7 @@ static void add_gradient(struct writer *w, const struct graph_op *op, int32_t te
 static void add_graph_op(struct writer *w, int32_t index, bool again)
 {
     struct lowering *l = w->l;
-    const struct graph_op *op = &l->g->ops[index];
+    const struct graph_op *op = &l->v->g->ops[index];
     bool forward = op->phase == PHASE_F && !again;
     const int32_t *slot = forward ? l->slot_forward : l->slot_back;
     struct program_op x = {.kind = op->kind,
@@ -104,7 +105,7 @@ static void add_graph_op(struct writer *w, int32_t index, bool again)
             x.attrs.kept = shape_last(&w->b->s->slots[x.output[k]].shape);
         if (op->kind == OP_measured_backward && k == 1)
             x.attrs.kept = shape_last(&w->b->s->slots[x.input[1]].shape);
-        if (l->g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT)
+        if (l->v->g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT)
             x.attrs.accumulate = !l->plan->deterministic;
     }
     add_op(w, x);
@@ -135,63 +136,86 @@ static void add_carrying(struct writer *w, int32_t link, enum phase phase, int32
     add_op(w, op);
 }
 
-/* The edge's messages, and copies for the stage beyond of what is handed on as it came. */
-static void receive(struct writer *w, enum edge in)
+/* Sequences of one slot cut out into another, or put in there. */
+static void add_piece(struct writer *w, enum op_kind kind, enum phase phase,
+                      const struct crossing *x, int32_t from, int32_t to)
 {
-    struct stage_build *b = w->b;
-    bool gradient = in == GRADIENTS_IN;
-    enum phase phase = gradient ? PHASE_I : PHASE_F;
-    const int32_t *slot = gradient ? w->l->slot_back : w->l->slot_forward;
-    int32_t from = gradient ? b->link_behind : b->link_before,
-            to = gradient ? b->link_before : b->link_behind;
-    for (int32_t i = 0; i < b->edge[in].n; i++) {
-        const struct crossing *x = &b->edge[in].list[i];
-        emit(w, INSTR_RECEIVE, x->channel);
-        add_carrying(w, from, phase, x->channel, slot[x->tensor], true);
-    }
-    for (int32_t i = 0; i < b->edge[in].n; i++) {
-        int32_t tensor = b->edge[in].list[i].tensor;
-        const struct crossing *on =
-            lower_crossing(b, gradient ? GRADIENTS_OUT : ACTIVATIONS_OUT, tensor);
-        if (!on) continue;
-        const char *name = w->l->g->tensors[tensor].name;
-        add_zero(w, phase, b->s->first_layer, arena_printf(w->l->a, "%s.pass.zero", name),
-                 on->copy);
-        add_accumulate(w, phase, b->s->first_layer, arena_printf(w->l->a, "%s.pass", name),
-                       slot[tensor], on->copy);
-        emit(w, INSTR_SEND, on->channel);
-        add_carrying(w, to, phase, on->channel, on->copy, false);
+    const struct stage_build *b = w->b;
+    const char *name = b->s->slots[kind == OP_slice ? from : to].name;
+    struct op_attrs attrs = {.start = x->first,
+                             .sequences = kind == OP_slice ? x->n : b->sequences};
+    add_op(w,
+           (struct program_op){
+               .kind = kind,
+               .phase = phase,
+               .attrs = attrs,
+               .name = arena_printf(w->l->a, "%s.%s%" PRId64, name, op_kind_name(kind), x->first),
+               .layer =
+                   (phase == PHASE_F) == (kind == OP_slice) ? b->s->last_layer : b->s->first_layer,
+               .n_inputs = 1,
+               .n_outputs = 1,
+               .input = {from},
+               .output = {to}});
+}
+
+/* What stands in home, to all that want of it: as it is, copied or in pieces. */
+static void send(struct writer *w, enum edge out, int32_t tensor, int32_t home)
+{
+    enum phase phase = out == GRADIENTS_OUT ? PHASE_I : PHASE_F;
+    for (int32_t i = 0; i < w->b->edge[out].n; i++) {
+        const struct crossing *x = &w->b->edge[out].list[i];
+        if (x->tensor != tensor) continue;
+        if (!lower_whole(w->b, x)) {
+            add_piece(w, OP_slice, phase, x, home, x->slot);
+        } else if (x->slot != home) {
+            const char *name = w->l->v->g->tensors[tensor].name;
+            add_zero(w, phase, w->b->s->first_layer, arena_printf(w->l->a, "%s.pass.zero", name),
+                     x->slot);
+            add_accumulate(w, phase, w->b->s->first_layer, arena_printf(w->l->a, "%s.pass", name),
+                           home, x->slot);
+        }
+        emit(w, INSTR_SEND, x->channel);
+        add_carrying(w, x->link, phase, x->channel, x->slot, false);
     }
 }
 
-static void send(struct writer *w, enum edge out, enum phase phase, int32_t tensor, int32_t slot)
+/* The edge's messages; then, for the stage beyond, what is handed on as it came. */
+static void receive(struct writer *w, enum edge in, enum edge out)
 {
-    const struct crossing *x = lower_crossing(w->b, out, tensor);
-    if (!x) return;
-    emit(w, INSTR_SEND, x->channel);
-    add_carrying(w, out == GRADIENTS_OUT ? w->b->link_before : w->b->link_behind, phase, x->channel,
-                 slot, false);
+    struct stage_build *b = w->b;
+    enum phase phase = in == GRADIENTS_IN ? PHASE_I : PHASE_F;
+    const int32_t *slot = in == GRADIENTS_IN ? w->l->slot_back : w->l->slot_forward;
+    for (int32_t i = 0; i < b->edge[in].n; i++) {
+        const struct crossing *x = &b->edge[in].list[i];
+        emit(w, INSTR_RECEIVE, x->channel);
+        add_carrying(w, x->link, phase, x->channel, x->slot, true);
+        if (!lower_whole(b, x)) add_piece(w, OP_paste, phase, x, x->slot, slot[x->tensor]);
+    }
+    for (int32_t i = 0; i < b->edge[in].n; i++) {
+        const struct crossing *x = &b->edge[in].list[i];
+        if (x->first == 0) send(w, out, x->tensor, slot[x->tensor]); /* once a tensor */
+    }
 }
 
 static void forward_procedure(struct writer *w)
 {
     struct lowering *l = w->l;
     struct stage_build *b = w->b;
-    const struct graph *g = l->g;
+    const struct graph *g = l->v->g;
     for (int32_t i = 0; i < b->s->n_slots; i++)
         if (b->s->slots[i].input >= 0) {
             emit(w, INSTR_LOAD, -1);
             break;
         }
-    receive(w, ACTIVATIONS_IN);
+    receive(w, ACTIVATIONS_IN, ACTIVATIONS_OUT);
     for (int32_t i = 0; i < g->n_forward; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(b, op->layer)) continue;
         add_graph_op(w, i, false);
         for (int32_t k = 0; k < op->n_outputs; k++) {
-            send(w, ACTIVATIONS_OUT, PHASE_F, op->output[k], l->slot_forward[op->output[k]]);
-            if (g->tensors[op->output[k]].role == TENSOR_LOSS)
-                emit(w, INSTR_LOSS, l->slot_forward[op->output[k]]);
+            int32_t slot = l->slot_forward[op->output[k]];
+            send(w, ACTIVATIONS_OUT, op->output[k], slot);
+            if (g->tensors[op->output[k]].role == TENSOR_LOSS) emit(w, INSTR_LOSS, slot);
         }
     }
     b->procedure_f = finish(w, 'F', "");
@@ -210,7 +234,7 @@ static void run_block_again(struct writer *w, int32_t forward, int32_t *done)
     int32_t first = forward, last = forward;
     if (forward < 0 || (*done >= 0 && lower_same_block(l, forward, *done))) return;
     while (first > 0 && lower_same_block(l, forward, first - 1)) first--;
-    while (last + 1 < l->g->n_forward && lower_same_block(l, forward, last + 1)) last++;
+    while (last + 1 < l->v->g->n_forward && lower_same_block(l, forward, last + 1)) last++;
     *done = forward;
     run_again(w, first, last);
 }
@@ -220,7 +244,7 @@ static void gradient_ops(struct writer *w, enum part part)
     int32_t again = -1;
     bool blocks = part == PART_BACK && w->b->plan->recompute == RECOMPUTE_BLOCKS;
     struct lowering *l = w->l;
-    const struct graph *g = l->g;
+    const struct graph *g = l->v->g;
     for (int32_t i = g->n_forward; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(w->b, op->layer) || op_part(w->b, op) != part) continue;
@@ -230,7 +254,7 @@ static void gradient_ops(struct writer *w, enum part part)
             if (g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT) {
                 add_gradient(w, op, op->output[k]);
             } else {
-                send(w, GRADIENTS_OUT, PHASE_I, op->output[k], l->slot_back[op->output[k]]);
+                send(w, GRADIENTS_OUT, op->output[k], l->slot_back[op->output[k]]);
             }
     }
 }
@@ -239,8 +263,8 @@ static void backward_procedures(struct writer *w)
 {
     struct lowering *l = w->l;
     struct stage_build *b = w->b;
-    if (b->plan->recompute != RECOMPUTE_BLOCKS) run_again(w, 0, l->g->n_forward - 1);
-    receive(w, GRADIENTS_IN);
+    if (b->plan->recompute != RECOMPUTE_BLOCKS) run_again(w, 0, l->v->g->n_forward - 1);
+    receive(w, GRADIENTS_IN, GRADIENTS_OUT);
     gradient_ops(w, PART_BACK);
     b->procedure_back = b->procedure_w = finish(w, part_letter(b, PART_BACK), "");
     if (!b->split) return;
@@ -287,6 +311,22 @@ static void await_sums(struct writer *w, const struct stage_build *b)
         if (!w->l->group_plans[b->groups[i]].tied) emit(w, INSTR_AWAIT, b->groups[i]);
 }
 
+/* All devices of a stage hold the same sum of a use; it counts once (lower_groups.c). */
+static void clear_tied(struct writer *w, const int32_t *tied, int32_t n)
+{
+    const struct lowering *l = w->l;
+    const struct stage_build *b = w->b;
+    for (int32_t i = 0; b->shard > 0 && i < n; i++) {
+        const struct group_plan *plan = &l->group_plans[tied[i]];
+        int32_t unit =
+            lower_owns(b, l->v->units[plan->first_unit].layer) ? plan->first_unit : plan->last_unit;
+        if (l->p->groups[tied[i]].algorithm == GROUP_LOCAL) continue;
+        add_zero(w, PHASE_U, b->s->first_layer,
+                 arena_printf(l->a, "%s.once", b->s->slots[l->sum_slot[unit]].name),
+                 l->sum_slot[unit]);
+    }
+}
+
 /* The first update of a device exchanges for both chunks, so the other one's sums must be there too. */
 static void wait_for_sums(struct writer *w)
 {
@@ -302,6 +342,7 @@ static void wait_for_sums(struct writer *w)
             if (g->members[k].stage != b->index) await_sums(w, &l->stages[g->members[k].stage]);
         tied[n++] = b->groups[i];
     }
+    clear_tied(w, tied, n);
     for (int32_t i = 0; i < n; i++) emit(w, INSTR_REDUCE, tied[i]);
     for (int32_t i = 0; i < n; i++) emit(w, INSTR_AWAIT, tied[i]);
 }

@@ -2,13 +2,15 @@
  *
  * What lives from one procedure to another lives in a ring, one ring for each pair of birth and
  * death (and for each channel, whose messages come and go in their own time). What lives inside one
- * procedure lives in scratch, where first fit by lifetimes lets tensors share bytes. Parameters,
+ * procedure lives in scratch (lower_scratch.c). Parameters,
  * gradients and optimizer state stand in the same order at the same offsets of their regions,
  * decayed parameters first: one flat update runs over each half. A parameter starts at a multiple
  * of 64 bytes; what lies between is zero and stays zero under adamw and sgd.
  * In half precision gradients, optimizer state and a copy of the parameters are fp32 (dtype_master), so that their
  * offsets are twice the parameters'; the copy has bytes of the state but no slot, and updates are priced in fp32.
  * With recompute a forward tensor has two homes: one while F runs, one in the backward.
+ * Where a tensor comes or goes in pieces (lower_channels.c), the pieces live as its messages do and it lives as what is
+ * made of them.
  */
 #include "core/lower_internal.h"
 
@@ -35,7 +37,7 @@ static struct shape shape_on(const struct stage_build *b, const struct tensor *t
 static struct slot slot_like(const struct lowering *l, const struct stage_build *b, int32_t tensor,
                              enum slot_class class)
 {
-    const struct tensor *t = &l->g->tensors[tensor];
+    const struct tensor *t = &l->v->g->tensors[tensor];
     return (struct slot){.name = t->name,
                          .class = class,
                          .dtype = t->dtype,
@@ -64,15 +66,20 @@ static int32_t find_ring(struct lowering *l, struct stage_build *b, struct ring 
     return s->n_rings++;
 }
 
-static int32_t ring_slot(struct lowering *l, struct stage_build *b, int32_t tensor,
-                         struct ring life, int32_t group)
+static int32_t add_ring_slot(struct lowering *l, struct stage_build *b, struct slot s,
+                             struct ring life, int32_t group)
 {
-    struct slot s = slot_like(l, b, tensor, SLOT_RING);
     s.ring = find_ring(l, b, life, group);
     s.offset_bytes = b->s->rings[s.ring].stride_bytes;
     int32_t index = add_slot(l, b, s);
     b->s->rings[s.ring].stride_bytes += slot_align(b->s->slots[index].bytes);
     return index;
+}
+
+static int32_t ring_slot(struct lowering *l, struct stage_build *b, int32_t tensor,
+                         struct ring life, int32_t group)
+{
+    return add_ring_slot(l, b, slot_like(l, b, tensor, SLOT_RING), life, group);
 }
 
 static enum part last_part(uint8_t uses, enum part born)
@@ -95,6 +102,72 @@ static int32_t made_slot(struct lowering *l, struct stage_build *b, int32_t tens
         -1);
 }
 
+/* --- what comes and goes in pieces --- */
+
+static int32_t piece_slot(struct lowering *l, struct stage_build *b, int32_t tensor, int64_t n,
+                          struct ring life)
+{
+    struct slot s = slot_like(l, b, tensor, SLOT_RING);
+    s.name = arena_printf(l->a, "%s.part", s.name);
+    s.shape.dim[0] = n;
+    return add_ring_slot(l, b, s, life, -1);
+}
+
+/* Of what leaves: home, or a piece of it that somebody cuts out in this part. */
+static void sent_slots(struct lowering *l, struct stage_build *b, enum edge out, int32_t tensor,
+                       enum part part, int32_t home)
+{
+    for (int32_t i = 0; i < b->edge[out].n; i++) {
+        struct crossing *x = &b->edge[out].list[i];
+        struct ring life = {
+            .birth = part_letter(b, part), .death = 'S', .sent = x->channel, .received = -1};
+        if (x->tensor != tensor) continue;
+        x->slot = lower_whole(b, x) ? home : piece_slot(l, b, tensor, x->n, life);
+    }
+}
+
+/* Of what comes, one for each piece; the part puts them together. */
+static void received_slots(struct lowering *l, struct stage_build *b, enum edge in, int32_t tensor,
+                           enum part part)
+{
+    for (int32_t i = 0; i < b->edge[in].n; i++) {
+        struct crossing *x = &b->edge[in].list[i];
+        struct ring life = {
+            .birth = 'R', .death = part_letter(b, part), .sent = -1, .received = x->channel};
+        if (x->tensor == tensor) x->slot = piece_slot(l, b, tensor, x->n, life);
+    }
+}
+
+/* Channel of which the tensor's own home is the source, -1. */
+static int32_t sent_from_home(const struct stage_build *b, enum edge out, int32_t tensor)
+{
+    const struct crossing *x = lower_crossing(b, out, tensor);
+    return x ? x->channel : -1;
+}
+
+/* Home of a tensor that comes from outside, and of what goes on from there. What came whole and only is handed on is
+ * copied, so that a buffer that is sent is always one that a call wrote; what is put together is written anyway. */
+static int32_t arriving_slot(struct lowering *l, struct stage_build *b, enum edge in, enum edge out,
+                             int32_t tensor, uint8_t uses, enum part part)
+{
+    struct crossing *whole = lower_crossing(b, in, tensor);
+    int32_t home, sent = sent_from_home(b, out, tensor);
+    if (whole) {
+        struct ring life = {.birth = 'R',
+                            .death = part_letter(b, last_part(uses, part)),
+                            .sent = -1,
+                            .received = whole->channel};
+        home = whole->slot = ring_slot(l, b, tensor, life, -1);
+    } else {
+        received_slots(l, b, in, tensor, part);
+        home = made_slot(l, b, tensor, part, uses, sent);
+    }
+    if (lower_crosses(b, out, tensor))
+        sent_slots(l, b, out, tensor, part,
+                   whole && sent >= 0 ? made_slot(l, b, tensor, part, 0, sent) : home);
+    return home;
+}
+
 /* --- who reads what --- */
 
 /* A block's name is its operators' up to the second point ("h.0"); embedding and head are in none. */
@@ -108,7 +181,7 @@ static size_t block_name(const char *op)
 
 bool lower_same_block(const struct lowering *l, int32_t op, int32_t other)
 {
-    const char *a = l->g->ops[op].name, *b = l->g->ops[other].name;
+    const char *a = l->v->g->ops[op].name, *b = l->v->g->ops[other].name;
     size_t n = block_name(a);
     return n && n == block_name(b) && !strncmp(a, b, n);
 }
@@ -116,7 +189,7 @@ bool lower_same_block(const struct lowering *l, int32_t op, int32_t other)
 /* Whether the backward finds what F made of the tensor, or has it made again. */
 static bool kept(const struct lowering *l, const struct stage_build *b, int32_t tensor)
 {
-    const struct graph *g = l->g;
+    const struct graph *g = l->v->g;
     int32_t producer = g->tensors[tensor].producer, first;
     switch (b->plan->recompute) {
     case RECOMPUTE_NONE:
@@ -142,7 +215,7 @@ static bool kept(const struct lowering *l, const struct stage_build *b, int32_t 
 /* Forward operators whose outputs the backward reads, directly or through others that run again. */
 static void find_reruns(struct lowering *l, const struct stage_build *b)
 {
-    const struct graph *g = l->g;
+    const struct graph *g = l->v->g;
     for (int32_t i = g->n_forward - 1; i >= 0; i--) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(b, op->layer)) continue;
@@ -155,7 +228,7 @@ static void find_reruns(struct lowering *l, const struct stage_build *b)
 
 static void find_uses(struct lowering *l, const struct stage_build *b)
 {
-    const struct graph *g = l->g;
+    const struct graph *g = l->v->g;
     for (int32_t i = 0; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(b, op->layer)) continue;
@@ -168,47 +241,37 @@ static void find_uses(struct lowering *l, const struct stage_build *b)
 
 /* --- activations and gradients of activations --- */
 
-/* Inputs and the received activations: one home for all parts. */
-static void outside_slot(struct lowering *l, struct stage_build *b, int32_t tensor)
+/* Inputs: one home for all parts. */
+static void input_slot(struct lowering *l, struct stage_build *b, int32_t tensor)
 {
     if (l->slot_forward[tensor] >= 0) return;
     enum part last = last_part(l->uses_forward[tensor] | l->uses_back[tensor], PART_FORWARD);
-    const struct crossing *received = lower_crossing(b, ACTIVATIONS_IN, tensor);
-    struct ring life = {.birth = received ? 'R' : 'F',
-                        .death = part_letter(b, last),
-                        .sent = -1,
-                        .received = received ? received->channel : -1};
+    struct ring life = {.birth = 'F', .death = part_letter(b, last), .sent = -1, .received = -1};
     l->slot_forward[tensor] = l->slot_back[tensor] = ring_slot(l, b, tensor, life, -1);
-}
-
-/* What a stage only hands on is copied, so that a buffer that is sent is always one that a call wrote. */
-static void handed_on(struct lowering *l, struct stage_build *b, enum edge in, enum edge out,
-                      enum part part)
-{
-    for (int32_t i = 0; i < b->edge[out].n; i++) {
-        struct crossing *x = &b->edge[out].list[i];
-        if (lower_crossing(b, in, x->tensor))
-            x->copy = made_slot(l, b, x->tensor, part, 0, x->channel);
-    }
 }
 
 static void forward_slots(struct lowering *l, struct stage_build *b)
 {
-    const struct graph *g = l->g;
-    for (int32_t i = 0; i < b->edge[ACTIVATIONS_IN].n; i++)
-        outside_slot(l, b, b->edge[ACTIVATIONS_IN].list[i].tensor);
-    handed_on(l, b, ACTIVATIONS_IN, ACTIVATIONS_OUT, PART_FORWARD);
+    const struct graph *g = l->v->g;
+    for (int32_t i = 0; i < b->edge[ACTIVATIONS_IN].n; i++) {
+        int32_t t = b->edge[ACTIVATIONS_IN].list[i].tensor;
+        if (l->slot_forward[t] >= 0) continue; /* another piece of it */
+        l->slot_forward[t] = l->slot_back[t] =
+            arriving_slot(l, b, ACTIVATIONS_IN, ACTIVATIONS_OUT, t,
+                          l->uses_forward[t] | l->uses_back[t], PART_FORWARD);
+    }
     for (int32_t i = 0; i < g->n_forward; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(b, op->layer)) continue;
         for (int32_t k = 0; k < op->n_inputs; k++)
-            if (g->tensors[op->input[k]].role == TENSOR_INPUT) outside_slot(l, b, op->input[k]);
+            if (g->tensors[op->input[k]].role == TENSOR_INPUT) input_slot(l, b, op->input[k]);
         for (int32_t k = 0; k < op->n_outputs; k++) {
             int32_t t = op->output[k];
             bool keep = kept(l, b, t);
             uint8_t uses = l->uses_forward[t] | (keep ? l->uses_back[t] : 0);
-            const struct crossing *sent = lower_crossing(b, ACTIVATIONS_OUT, t);
-            l->slot_forward[t] = made_slot(l, b, t, PART_FORWARD, uses, sent ? sent->channel : -1);
+            int32_t sent = sent_from_home(b, ACTIVATIONS_OUT, t);
+            l->slot_forward[t] = made_slot(l, b, t, PART_FORWARD, uses, sent);
+            sent_slots(l, b, ACTIVATIONS_OUT, t, PART_FORWARD, l->slot_forward[t]);
             if (keep)
                 l->slot_back[t] = l->slot_forward[t];
             else if (l->rerun[i])
@@ -217,19 +280,11 @@ static void forward_slots(struct lowering *l, struct stage_build *b)
     }
 }
 
-static void gradient_in_slot(struct lowering *l, struct stage_build *b, const struct crossing *x)
-{
-    enum part last = last_part(l->uses_back[x->tensor], PART_BACK);
-    struct ring life = {
-        .birth = 'R', .death = part_letter(b, last), .sent = -1, .received = x->channel};
-    l->slot_back[x->tensor] = ring_slot(l, b, x->tensor, life, -1);
-}
-
 /* Where the gradient of one microbatch goes before it is added (deterministic), and where the sum
  * is. */
 static void unit_slots(struct lowering *l, struct stage_build *b, int32_t tensor)
 {
-    int32_t unit = l->unit_of[tensor];
+    int32_t unit = l->v->unit_of[tensor];
     struct ring life = {
         .birth = part_letter(b, PART_WEIGHT), .death = 'U', .sent = -1, .received = -1};
     if (b->apart)
@@ -243,24 +298,27 @@ static void unit_slots(struct lowering *l, struct stage_build *b, int32_t tensor
 
 static void back_slots(struct lowering *l, struct stage_build *b)
 {
-    const struct graph *g = l->g;
-    for (int32_t i = 0; i < b->edge[GRADIENTS_IN].n; i++)
-        gradient_in_slot(l, b, &b->edge[GRADIENTS_IN].list[i]);
-    handed_on(l, b, GRADIENTS_IN, GRADIENTS_OUT, PART_BACK);
+    const struct graph *g = l->v->g;
+    for (int32_t i = 0; i < b->edge[GRADIENTS_IN].n; i++) {
+        int32_t t = b->edge[GRADIENTS_IN].list[i].tensor;
+        if (l->slot_back[t] >= 0) continue;
+        l->slot_back[t] =
+            arriving_slot(l, b, GRADIENTS_IN, GRADIENTS_OUT, t, l->uses_back[t], PART_BACK);
+    }
     for (int32_t i = g->n_forward; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(b, op->layer)) continue;
         for (int32_t k = 0; k < op->n_outputs; k++) {
             int32_t t = op->output[k];
             if (g->tensors[t].role == TENSOR_PARAMETER_GRADIENT) continue;
-            const struct crossing *sent = lower_crossing(b, GRADIENTS_OUT, t);
-            l->slot_back[t] =
-                made_slot(l, b, t, op_part(b, op), l->uses_back[t], sent ? sent->channel : -1);
+            int32_t sent = sent_from_home(b, GRADIENTS_OUT, t);
+            l->slot_back[t] = made_slot(l, b, t, op_part(b, op), l->uses_back[t], sent);
+            sent_slots(l, b, GRADIENTS_OUT, t, op_part(b, op), l->slot_back[t]);
         }
     }
     /* In the order of the units, so that what is kept apart lies in the order of its group. */
     for (int32_t u = 0; u < l->n_units; u++)
-        if (lower_owns(b, l->units[u].layer)) unit_slots(l, b, l->units[u].gradient);
+        if (lower_owns(b, l->v->units[u].layer)) unit_slots(l, b, l->v->units[u].gradient);
 }
 
 /* --- parameters --- */
@@ -268,7 +326,7 @@ static void back_slots(struct lowering *l, struct stage_build *b)
 /* Bytes of a gradient or state for one of a parameter. */
 static int64_t wide(const struct lowering *l)
 {
-    return dtype_bytes(dtype_master(l->g->dtype)) / dtype_bytes(l->g->dtype);
+    return dtype_bytes(dtype_master(l->v->g->dtype)) / dtype_bytes(l->v->g->dtype);
 }
 
 static int32_t place_slot(struct lowering *l, struct stage_build *b, int32_t tensor,
@@ -286,19 +344,19 @@ static void gradient_slots(struct lowering *l, struct stage_build *b, int32_t in
                            int64_t offset)
 {
     struct program_parameter *p = &b->s->parameters[index];
-    const int32_t *units = &l->use_unit[2 * tensor];
+    const int32_t *units = &l->v->use_unit[2 * tensor];
     bool swapped =
         units[0] > units[1] &&
         units[1] >= 0; /* units stand by layer: the forward pass's first use comes first */
     bool first = true;
     for (int k = 0; k < 2; k++) {
         int32_t u = units[swapped ? 1 - k : k];
-        if (u < 0 || !lower_owns(b, l->units[u].layer)) continue;
-        int32_t gradient = l->units[u].gradient;
+        if (u < 0 || !lower_owns(b, l->v->units[u].layer)) continue;
+        int32_t gradient = l->v->units[u].gradient;
         int64_t at = first ? offset * wide(l) : b->s->class_bytes[SLOT_GRADIENT];
         int32_t slot =
-            place_slot(l, b, gradient, SLOT_GRADIENT, at, l->g->tensors[gradient].name, index);
-        p->gradient[l->units[u].use] = l->sum_slot[u] = slot;
+            place_slot(l, b, gradient, SLOT_GRADIENT, at, l->v->g->tensors[gradient].name, index);
+        p->gradient[l->v->units[u].use] = l->sum_slot[u] = slot;
         if (!first) b->s->class_bytes[SLOT_GRADIENT] += slot_align(b->s->slots[slot].bytes);
         first = false;
     }
@@ -307,7 +365,7 @@ static void gradient_slots(struct lowering *l, struct stage_build *b, int32_t in
 static void parameter_slots(struct lowering *l, struct stage_build *b, int32_t index,
                             int32_t tensor, int64_t offset, int64_t region)
 {
-    const struct tensor *t = &l->g->tensors[tensor];
+    const struct tensor *t = &l->v->g->tensors[tensor];
     struct program_parameter *p = &b->s->parameters[index];
     *p = (struct program_parameter){.name = t->name,
                                     .shape = t->shape,
@@ -332,14 +390,14 @@ static void run_slots(struct lowering *l, struct stage_build *b, int run, int64_
                                             {"other", "other.grad", "other.m", "other.v"}};
     static const enum slot_class classes[4] = {SLOT_PARAMETER, SLOT_GRADIENT, SLOT_STATE,
                                                SLOT_STATE};
-    struct slot s = {.dtype = l->g->dtype,
+    struct slot s = {.dtype = l->v->g->dtype,
                      .ring = -1,
                      .parameter = -1,
                      .input = -1,
-                     .shape = {.rank = 1, .dim = {bytes / dtype_bytes(l->g->dtype)}}};
+                     .shape = {.rank = 1, .dim = {bytes / dtype_bytes(l->v->g->dtype)}}};
     for (int k = 0; k < 2 + (int)optimizer_state_tensors(&l->p->optimizer); k++) {
         s.name = names[run][k], s.class = classes[k];
-        s.dtype = k ? dtype_master(l->g->dtype) : l->g->dtype;
+        s.dtype = k ? dtype_master(l->v->g->dtype) : l->v->g->dtype;
         s.offset_bytes = (offset + (k == 3 ? region : 0)) * (k ? wide(l) : 1);
         b->run_slot[run][k] = add_slot(l, b, s);
     }
@@ -355,7 +413,7 @@ static bool runs_flat(const struct lowering *l)
 
 static void parameter_regions(struct lowering *l, struct stage_build *b)
 {
-    const struct graph *g = l->g;
+    const struct graph *g = l->v->g;
     struct program_stage *s = b->s;
     int32_t *mine = ARENA_ARRAY(l->a, int32_t, (size_t)g->n_tensors), n = 0;
     int64_t start[3] = {0}; /* of the decayed run, the other run, the end */
@@ -389,12 +447,12 @@ static void parameter_regions(struct lowering *l, struct stage_build *b)
 
 void lower_slots(struct lowering *l, struct stage_build *b)
 {
-    size_t n = (size_t)l->g->n_tensors;
+    size_t n = (size_t)l->v->g->n_tensors;
     memset(l->slot_forward, -1, n * sizeof *l->slot_forward);
     memset(l->slot_back, -1, n * sizeof *l->slot_back);
     memset(l->uses_forward, 0, n);
     memset(l->uses_back, 0, n);
-    memset(l->rerun, 0, (size_t)l->g->n_forward * sizeof *l->rerun);
+    memset(l->rerun, 0, (size_t)l->v->g->n_forward * sizeof *l->rerun);
     memset(l->apart_slot, -1, (size_t)l->n_units * sizeof *l->apart_slot);
     memset(l->sum_slot, -1, (size_t)l->n_units * sizeof *l->sum_slot);
     memset(b->run_slot, -1, sizeof b->run_slot);
@@ -402,77 +460,4 @@ void lower_slots(struct lowering *l, struct stage_build *b)
     parameter_regions(l, b);
     forward_slots(l, b);
     back_slots(l, b);
-}
-
-/* --- scratch --- */
-
-struct life {
-    int32_t first, last; /* instructions of the procedure */
-};
-
-static void touch(struct life *life, const struct program_stage *s, int32_t slot, int32_t at)
-{
-    if (s->slots[slot].class != SLOT_SCRATCH) return;
-    if (life[slot].first < 0) life[slot].first = at;
-    life[slot].last = at;
-}
-
-/* Lowest offset at which the slot meets none of the living, which stand by ascending offset. */
-static int32_t first_fit(const struct program_stage *s, const int32_t *live, int32_t n,
-                         int64_t bytes, int64_t *offset)
-{
-    *offset = 0;
-    for (int32_t i = 0; i < n; i++) {
-        const struct slot *x = &s->slots[live[i]];
-        if (*offset + bytes <= x->offset_bytes) return i;
-        *offset = x->offset_bytes + slot_align(x->bytes);
-    }
-    return n;
-}
-
-static int64_t lay_procedure(struct program_stage *s, const struct procedure *p, struct life *life,
-                             int32_t *live)
-{
-    int32_t n_live = 0;
-    int64_t top = 0;
-    for (int32_t i = 0; i < p->n_instrs; i++) {
-        if (p->instrs[i].kind != INSTR_COMPUTE) continue;
-        const struct program_op *op = &s->ops[p->instrs[i].arg];
-        for (int32_t k = 0; k < op->n_outputs; k++) {
-            struct slot *x = &s->slots[op->output[k]];
-            if (x->class != SLOT_SCRATCH || life[op->output[k]].first != i) continue;
-            int32_t at = first_fit(s, live, n_live, slot_align(x->bytes), &x->offset_bytes);
-            memmove(&live[at + 1], &live[at], (size_t)(n_live - at) * sizeof *live);
-            live[at] = op->output[k], n_live++;
-            if (x->offset_bytes + slot_align(x->bytes) > top)
-                top = x->offset_bytes + slot_align(x->bytes);
-        }
-        int32_t kept = 0;
-        for (int32_t k = 0; k < n_live; k++)
-            if (life[live[k]].last > i) live[kept++] = live[k];
-        n_live = kept;
-    }
-    return top;
-}
-
-void lower_scratch(struct lowering *l, struct stage_build *b)
-{
-    struct program_stage *s = b->s;
-    struct life *life = ARENA_ARRAY(l->a, struct life, (size_t)s->n_slots);
-    int32_t *live = ARENA_ARRAY(l->a, int32_t, (size_t)s->n_slots + 1);
-    for (int32_t i = 0; i < s->n_slots; i++) life[i].first = -1;
-    for (int32_t k = 0; k < s->n_procedures; k++) {
-        const struct procedure *p = &s->procedures[k];
-        if (*p->variant) continue; /* the same operators as the plain one */
-        for (int32_t i = 0; i < p->n_instrs; i++) {
-            const struct instr *x = &p->instrs[i];
-            if (x->kind == INSTR_LOSS) touch(life, s, x->arg, i);
-            if (x->kind != INSTR_COMPUTE) continue;
-            const struct program_op *op = &s->ops[x->arg];
-            for (int32_t j = 0; j < op->n_inputs; j++) touch(life, s, op->input[j], i);
-            for (int32_t j = 0; j < op->n_outputs; j++) touch(life, s, op->output[j], i);
-        }
-        int64_t top = lay_procedure(s, p, life, live);
-        if (top > s->class_bytes[SLOT_SCRATCH]) s->class_bytes[SLOT_SCRATCH] = top;
-    }
 }

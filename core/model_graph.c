@@ -337,6 +337,8 @@ enum status model_graph(struct arena *a, const struct model *m, enum dtype dtype
                       .prefix = "",
                       .cards = m->tensor_parallel > 1 ? m->tensor_parallel : 1,
                       .err = err};
+    b.g->cards = (int32_t)b.cards;
+    b.g->sequence_parallel = b.cards > 1 && m->sequence_parallel;
     int32_t tokens = input(&b, "tokens", INPUT_TOKENS);
     int32_t targets = input(&b, "targets", INPUT_TARGETS);
     if (!strcmp(m->family, "gpt2"))

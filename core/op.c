@@ -32,7 +32,8 @@ enum {
     A_DECAY = 32,
     A_ROW = 64,
     A_LINK = 128,
-    A_RANKS = 256
+    A_RANKS = 256,
+    A_PART = 512
 };
 
 /* How much of an operand's shape matters to the cost: all of it, (rows, last), or its elements. */
@@ -143,6 +144,9 @@ static const struct op_row table[OP_KIND_COUNT] = {
                        .gradient = gradient_rule_all_gather, .key_attrs = A_RANKS},
     [OP_reduce_scatter] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_reduce_scatter,
                            .gradient = gradient_rule_reduce_scatter, .key_attrs = A_RANKS},
+    /* a copy, which counts nothing; how far from the front is no work */
+    [OP_slice] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_slice, .bytes = bytes_slice, .key_attrs = A_PART},
+    [OP_paste] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_paste, .bytes = bytes_paste, .key_attrs = A_PART},
     [OP_measured_forward] = {.n_inputs = 2, .n_inputs_or = 1, .n_outputs = 2,
                              .infer = shapes_measured_forward,
                              .gradient = gradient_rule_measured_forward, .key_attrs = A_ROW},
@@ -323,6 +327,7 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     out[n++] = (struct key_attr){"V=", has & A_VOCABULARY ? a->vocabulary : 0};
     /* Later than profiles that are kept: no part of a key where it is not set. */
     if ((has & A_HEADS) && a->eager) out[n++] = (struct key_attr){"eager", 1};
+    if (has & A_PART) out[n++] = (struct key_attr){"sequences=", a->sequences};
     if (has & A_RANKS) out[n++] = (struct key_attr){"ranks=", a->ranks};
     return n;
 }

@@ -76,6 +76,10 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  * reduce_scatter           x (b,T,d)                     -> y (b,T/ranks,d)  this card's share of the sum; gradient and inverse of all_gather
  * accumulate               x                             -> y += x     flat
  * zero                                                   -> y = 0      flat; the caller gives output[0], there is nothing to infer from
+ * slice                    x (b,…)                       -> y (sequences,…) = x from sequence attrs.start on
+ * paste                    x (n,…)                       -> y (sequences,…), of which x becomes those from attrs.start on; the
+ *                                                           others stay as they are. Neither is differentiated: they stand
+ *                                                           where devices share a stage's sequences (core/lower.h)
  * adamw                U   p, g, m, v (same shape)       -> p, m, v, g=0; attrs.decay says whether weight decay applies
  * flat_adamw           U   the same over one contiguous run of many parameters; fuses adamw
  * sgd                  U   p, g                          -> p, g=0
@@ -98,7 +102,7 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
     X(rms_norm) X(rms_norm_grad) X(rms_norm_weight_grad) \
     X(embedding) X(embedding_grad) X(rotary) X(attention) X(attention_grad) X(cross_entropy) X(cross_entropy_grad) \
     X(accumulate) X(zero) X(adamw) X(flat_adamw) X(sgd) X(flat_sgd) \
-    X(all_reduce) X(all_gather) X(reduce_scatter)
+    X(all_reduce) X(all_gather) X(reduce_scatter) X(slice) X(paste)
 /* clang-format on */
 enum op_kind {
 #define X(name) OP_##name,
@@ -137,6 +141,7 @@ struct op_attrs {
     double scale;                 /* cross_entropy_grad */
     int64_t row;                  /* measured_*: which layer was measured, op_measured_row */
     int64_t sequences, out, kept; /* measured_*: of the microbatch; elements of one sequence */
+    int64_t start;                /* slice, paste: first sequence; and `sequences` of y */
     bool first;                   /* measured_*: reads no activation */
     int32_t link;                 /* message: of the cluster */
 };

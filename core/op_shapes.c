@@ -358,3 +358,33 @@ enum status shapes_measured_backward(enum op_kind kind, const struct op_attrs *a
     if (!attrs->first) s->output[2] = s->input[2];
     return OK;
 }
+
+/* Sequences [start, start + n) of so many. */
+static enum status need_part(enum op_kind kind, const struct op_attrs *a, const struct shape *x,
+                             int64_t n, int64_t whole, struct error *err)
+{
+    if (x->rank >= 1 && a->start >= 0 && n >= 0 && n <= whole && a->start <= whole - n) return OK;
+    char text[SHAPE_TEXT_MAX];
+    return error_set(err, ERR_INPUT,
+                     "%s: %" PRId64 " sequences from %" PRId64 " on are not all of %" PRId64
+                     "; its operand is %s",
+                     op_kind_name(kind), n, a->start, whole, shape_text(text, x));
+}
+
+enum status shapes_slice(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
+                         struct error *err)
+{
+    TRY(need_part(kind, attrs, &s->input[0], attrs->sequences, s->input[0].dim[0], err));
+    s->output[0] = s->input[0];
+    s->output[0].dim[0] = attrs->sequences;
+    return OK;
+}
+
+enum status shapes_paste(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
+                         struct error *err)
+{
+    TRY(need_part(kind, attrs, &s->input[0], s->input[0].dim[0], attrs->sequences, err));
+    s->output[0] = s->input[0];
+    s->output[0].dim[0] = attrs->sequences;
+    return OK;
+}

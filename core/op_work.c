@@ -110,6 +110,21 @@ void bytes_accumulate(const struct op_attrs *attrs, const struct op_shapes *s, i
     *read = b * shape_elements(&s->input[0]) + *written;
 }
 
+/* Only the sequences that are copied, of either operand. */
+void bytes_slice(const struct op_attrs *attrs, const struct op_shapes *s, int64_t b, int64_t *read,
+                 int64_t *written)
+{
+    (void)attrs;
+    *read = *written = b * shape_elements(&s->output[0]);
+}
+
+void bytes_paste(const struct op_attrs *attrs, const struct op_shapes *s, int64_t b, int64_t *read,
+                 int64_t *written)
+{
+    (void)attrs;
+    *read = *written = b * shape_elements(&s->input[0]);
+}
+
 /* What passes over scores beyond the operands, each a read or a write of b·H·T² elements (Megatron-LM's eager
  * attention with its fused softmax): scores out, softmax in, dropout in and out, into p·v. */
 enum { EAGER_PASSES = 5, EAGER_GRAD_PASSES = 8 };

@@ -17,7 +17,8 @@ typedef void bytes_rule(const struct op_attrs *attrs, const struct op_shapes *sh
     X(matmul) X(gelu) X(gelu_grad) X(bias_gelu) X(bias_gelu_grad) X(embedding_grad) X(attention) \
     X(attention_grad) X(adamw) X(sgd)
 /* clang-format on */
-#define BYTES_RULES(X) X(embedding) X(embedding_grad) X(accumulate) X(attention) X(attention_grad)
+#define BYTES_RULES(X)                                                                             \
+    X(embedding) X(embedding_grad) X(accumulate) X(attention) X(attention_grad) X(slice) X(paste)
 #define X(name) flops_rule flops_##name;
 FLOPS_RULES(X)
 #undef X

@@ -81,56 +81,86 @@ void plan_share(struct plan *p)
     p->job.model.sequence_parallel = t->sequence_parallel;
 }
 
-static enum status check_cards(const struct plan_place *at, int32_t device)
+static bool same_devices(const struct plan_stage *x, const struct plan_stage *y)
 {
-    const struct model *m = &at->p->job.model;
-    const struct device_type *t = &at->p->cluster.types[at->p->cluster.devices[device].type];
-    int32_t cards = t->tensor_parallel > 1 ? t->tensor_parallel : 1,
-            want = m->tensor_parallel > 1 ? m->tensor_parallel : 1;
-    if (m->measured) return OK;
-    if (cards == want && (cards == 1 || t->sequence_parallel == m->sequence_parallel)) return OK;
+    bool same = plan_stage_devices(x) == plan_stage_devices(y);
+    for (int32_t k = 0; same && k < plan_stage_devices(x); k++)
+        same = plan_stage_device(x, k) == plan_stage_device(y, k);
+    return same;
+}
+
+/* The device already has a stage of this replica. */
+static enum status check_again(const struct plan_place *at, int32_t device, int32_t other)
+{
+    const struct plan_replica *r = &at->p->replicas[at->replica];
+    const char *name = at->p->cluster.devices[device].name;
+    if (other == at->stage) return plan_complain(at, "devices: %s stands twice", name);
+    if (!same_devices(&r->stages[at->stage], &r->stages[other]))
+        return plan_complain(at,
+                             "devices: %s already has stages[%" PRId32
+                             "], which is not on the same devices in the same order",
+                             name, other);
+    if (r->schedule || r->orders) return OK;
     return plan_complain(at,
-                         "device: %s has tensor_parallel %" PRId32
-                         "%s, other devices of the plan %" PRId32
-                         "%s; all must share operators alike",
-                         at->p->cluster.devices[device].name, cards,
-                         t->sequence_parallel ? " with sequence_parallel" : "", want,
-                         m->sequence_parallel ? " with sequence_parallel" : "");
+                         "device: %s already has stages[%" PRId32
+                         "]; where a device has several, the replica says `schedule:` or `orders:`",
+                         name, other);
 }
 
 /* owner: (n_devices), 1 + index of the stage over all replicas that stands on the device; 0 none. */
-static enum status check_devices(struct plan_place *at, int32_t *owner, const int32_t *first_stage)
+static enum status check_device(const struct plan_place *at, int32_t device, int32_t *owner,
+                                const int32_t *first_stage)
 {
     const struct plan *p = at->p;
-    const struct plan_replica *r = &p->replicas[at->replica];
+    if (device < 0 || device >= p->cluster.n_devices)
+        return plan_complain(at, "device: there is no device %" PRId32 "; the cluster has %" PRId32,
+                             device, p->cluster.n_devices);
+    if (!owner[device]) {
+        owner[device] = 1 + first_stage[at->replica] + at->stage;
+        return OK;
+    }
+    int32_t stage = owner[device] - 1, other = at->replica;
+    if (stage >= first_stage[other]) return check_again(at, device, stage - first_stage[other]);
+    while (first_stage[other] > stage) other--;
+    return plan_complain(at,
+                         "device: %s already has replicas[%" PRId32 "].stages[%" PRId32
+                         "]; a device belongs to one replica",
+                         p->cluster.devices[device].name, other, stage - first_stage[other]);
+}
+
+/* Each device has at least one sequence of every microbatch, all of them have all. */
+static enum status check_sequences(const struct plan_place *at, const struct plan_stage *s)
+{
+    int64_t sum = 0;
+    if (s->n_shards < 1) return OK;
+    if (at->p->deterministic && s->n_shards > 1)
+        return plan_complain(at, "devices: several devices add up one microbatch's gradients, so "
+                                 "the plan cannot be deterministic");
+    for (int32_t k = 0; k < s->n_shards; k++) {
+        if (s->sequences[k] < 1 || s->sequences[k] > at->p->microbatch - sum)
+            return plan_complain(at,
+                                 "sequences: %" PRId64 " for %s; the devices of a stage share the "
+                                 "%" PRId64 " sequences of a microbatch, each at least one",
+                                 s->sequences[k], at->p->cluster.devices[s->devices[k]].name,
+                                 at->p->microbatch);
+        sum += s->sequences[k];
+    }
+    if (sum == at->p->microbatch) return OK;
+    return plan_complain(at, "sequences: add up to %" PRId64 ", but a microbatch has %" PRId64, sum,
+                         at->p->microbatch);
+}
+
+static enum status check_devices(struct plan_place *at, int32_t *owner, const int32_t *first_stage)
+{
+    const struct plan_replica *r = &at->p->replicas[at->replica];
     for (int32_t i = 0; i < r->n_stages; i++) {
-        int32_t device = r->stages[i].device;
+        const struct plan_stage *s = &r->stages[i];
         at->stage = i;
-        if (device < 0 || device >= p->cluster.n_devices)
-            return plan_complain(at,
-                                 "device: there is no device %" PRId32 "; the cluster has %" PRId32,
-                                 device, p->cluster.n_devices);
-        TRY(check_cards(at, device));
-        if (!owner[device]) {
-            owner[device] = 1 + first_stage[at->replica] + i;
-            continue;
-        }
-        if (owner[device] > first_stage[at->replica]) {
-            if (r->schedule || r->orders) continue;
-            return plan_complain(at,
-                                 "device: %s already has stages[%" PRId32
-                                 "]; where a device has several, the replica says `schedule:` or "
-                                 "`orders:`",
-                                 p->cluster.devices[device].name,
-                                 owner[device] - 1 - first_stage[at->replica]);
-        }
-        int32_t other = at->replica;
-        while (first_stage[other] > owner[device] - 1) other--;
-        return plan_complain(at,
-                             "device: %s already has replicas[%" PRId32 "].stages[%" PRId32
-                             "]; a device belongs to one replica",
-                             p->cluster.devices[device].name, other,
-                             owner[device] - 1 - first_stage[other]);
+        for (int32_t k = 0; k < plan_stage_devices(s); k++)
+            TRY(check_device(at, plan_stage_device(s, k), owner, first_stage));
+        if (s->n_shards > 0 && s->device != s->devices[0])
+            BUG("a stage's device is not the first of its devices");
+        TRY(check_sequences(at, s));
     }
     return OK;
 }
@@ -192,13 +222,22 @@ static void describe_order(FILE *out, const struct plan_replica *r)
     if (r->orders) fputs("ordered ", out);
 }
 
+static void describe_devices(FILE *out, const struct plan *p, const struct plan_stage *s)
+{
+    for (int32_t k = 0; k < plan_stage_devices(s); k++) {
+        int32_t device = plan_stage_device(s, k);
+        bool known = device >= 0 && device < p->cluster.n_devices;
+        fprintf(out, "%s%s", k ? "+" : "", known ? p->cluster.devices[device].name : "?");
+        if (s->n_shards > 0) fprintf(out, "×%" PRId64, s->sequences[k]);
+    }
+}
+
 /* warmup: the default, which goes without saying. */
 static void describe_stage(FILE *out, const struct plan *p, const struct plan_stage *s,
                            int32_t warmup)
 {
-    bool known = s->device >= 0 && s->device < p->cluster.n_devices;
-    fprintf(out, "%" PRId32 "-%" PRId32 " %s", s->first_layer, s->last_layer,
-            known ? p->cluster.devices[s->device].name : "?");
+    fprintf(out, "%" PRId32 "-%" PRId32 " ", s->first_layer, s->last_layer);
+    describe_devices(out, p, s);
     if (s->order) fputs(" ordered", out);
     if (s->warmup && s->warmup != warmup) fprintf(out, " w%" PRId32, s->warmup);
     if (s->recompute) fputs(" recompute", out);

@@ -13,6 +13,7 @@
  *         - {layers: [0, 9], device: a.0, warmup: 3}           # layers first … last, inclusive
  *         - {layers: [10, 14], device: b.0, recompute: true, bucket: 1 MiB, receive_ahead: 2}
  *         - {layers: …, device: …, order: "F0 F1 B0 F2 B1 B2"}   # instead of warmup; F, B or I and W
+ *         - {layers: […], devices: [b.1, c.1, d.1], sequences: [2, 1, 1]}     # instead of device
  *     - microbatches: 4
  *       schedule: zb-v               # a name of core/schedule.h, instead of warmup and order; split: true splits B
  *       orders: {c.0: "0F0 1F0 1I0 1W0 0I0 …", …}     # or: the order of each device, a chunk before each letter; also as one
@@ -25,8 +26,12 @@
  * microbatches means GPipe. bucket: gradients of a data-parallel group are reduced in buckets of
  * about so many bytes as the last backward yields them; absent: all at once after it.
  * Replica r owns global microbatches [first_r, first_r + microbatches), first_r = sum of the earlier ones.
+ * devices: a stage on several devices, which may be of any types and hosts: each takes so many sequences of every
+ * microbatch (together all of it), holds all parameters of the stage, and their gradients are summed over the devices
+ * (and the replicas) before the update. Such a plan cannot be deterministic.
  * A device may own several stages of one replica, its chunks: chunk 0 is the first of them in the list. The replica then
- * says who takes turns how, by schedule or orders. The list is the order of the layers and of a schedule's virtual
+ * says who takes turns how, by schedule or orders. Stages whose first devices are one stand on the same devices all.
+ * The list is the order of the layers and of a schedule's virtual
  * stages: round robin over the devices for interleaved, there and back for zb-v, v-half, v-min.
  * Ownership: the arena's.
  */
@@ -52,7 +57,12 @@ enum recompute {
 
 struct plan_stage {
     int32_t first_layer, last_layer; /* inclusive */
-    int32_t device;
+    int32_t device;                  /* of a stage on several devices the first one */
+    /* (n_shards) devices of a stage that they share by sequences, and how many of each microbatch each takes, in order
+     * from the first sequence on; 0: one device has all */
+    int32_t n_shards;
+    const int32_t *devices;
+    const int64_t *sequences;
     int32_t warmup;    /* 0: the default */
     const char *order; /* NULL: from warmup */
     enum recompute recompute;
@@ -91,17 +101,35 @@ MUST_CHECK enum status plan_read(struct arena *a, const char *path, struct plan 
 MUST_CHECK enum status plan_parse(struct arena *a, const struct node *root, const char *folder,
                                   struct plan *out, struct error *err);
 void plan_write(FILE *out, struct arena *a, const struct plan *p);
-/* Tells the plan's model how many cards share every operator of its devices, as its first stage's device says; plan_check
- * holds the others to it. */
+/* Tells the plan's model how many cards share every operator of its devices, as its first stage's device says; lowering
+ * asks each stage's own device. */
 void plan_share(struct plan *p);
 /* Structure against the model's n_layers: layers of each replica contiguous from 0 to n_layers-1, shares
- * add up to global_batch / microbatch, devices exist, belong to one replica and share operators
- * alike, warmup in 1 … microbatches, orders complete,
+ * add up to global_batch / microbatch, devices exist and belong to one replica, their sequences add up to
+ * the microbatch, warmup in 1 … microbatches, orders complete,
  * stages where the schedule wants them. ERR_INPUT. */
 MUST_CHECK enum status plan_check(const struct plan *p, int32_t n_layers, struct error *err);
+/* Number of devices of a stage, and the k-th; its sequences of a microbatch. */
+static inline int32_t plan_stage_devices(const struct plan_stage *s)
+{
+    return s->n_shards > 0 ? s->n_shards : 1;
+}
+static inline int32_t plan_stage_device(const struct plan_stage *s, int32_t k)
+{
+    return s->n_shards > 0 ? s->devices[k] : s->device;
+}
+static inline int64_t plan_stage_sequences(const struct plan *p, const struct plan_stage *s,
+                                           int32_t k)
+{
+    return s->n_shards > 0 ? s->sequences[k] : p->microbatch;
+}
 /* Short for people: "2 replicas: 5 × [0-9 a.0 w3 | 10-14 b.0 recompute], 3 × [0-14 c.0 bucket 1 MiB]"; what is
  * not the default is said. */
 const char *plan_describe(struct arena *a, const struct plan *p);
+/* Money an hour of all cards that the plan uses (`price` of their types); 0 where no type has one. Cards that are left idle cost
+ * nothing: they are somebody else's. O(devices + stages). */
+double plan_price_per_h(const struct plan *p);
+double plan_cost(const struct plan *p, int64_t ns); /* money of so long */
 uint64_t plan_hash(
     struct arena *a,
     const struct plan *p); /* of what is executed: its canonical text without name and made_by */

@@ -74,20 +74,55 @@ static enum status read_layers(struct reader *r, const struct node *stage, struc
     return OK;
 }
 
-static enum status read_device(struct reader *r, const struct node *stage, struct plan_stage *s)
+static enum status find_device(const struct reader *r, const struct node *n, int32_t *device)
 {
     const struct cluster *c = &r->p->cluster;
-    const struct node *n;
     const char *name, *list = "";
-    TRY(node_need(stage, "device", &n, r->err));
     TRY(node_text(n, &name, r->err));
-    s->device = cluster_device(c, name);
-    if (s->device >= 0) return OK;
+    *device = cluster_device(c, name);
+    if (*device >= 0) return OK;
     for (int32_t i = 0; i < c->n_devices && strlen(list) < 200; i++)
         list = arena_printf(r->a, "%s%s%s", list, i ? ", " : "",
                             strlen(list) + strlen(c->devices[i].name) < 200 ? c->devices[i].name
                                                                             : "...");
     return node_error(n, r->err, "unknown device '%.100s'; known are: %s", name, list);
+}
+
+/* devices: [a.0, b.0], sequences: [3, 2] */
+static enum status read_devices(struct reader *r, const struct node *stage, struct plan_stage *s)
+{
+    const struct node *devices, *sequences;
+    TRY(need_list(stage, "devices", &devices, r->err));
+    TRY(need_list(stage, "sequences", &sequences, r->err));
+    if (devices->count != sequences->count)
+        return node_error(sequences, r->err, "has %zu numbers for %zu devices", sequences->count,
+                          devices->count);
+    if (devices->count > (size_t)r->p->cluster.n_devices)
+        return node_error(devices, r->err, "%zu devices, but the cluster has %" PRId32,
+                          devices->count, r->p->cluster.n_devices);
+    int32_t *device = ARENA_ARRAY(r->a, int32_t, devices->count);
+    int64_t *n = ARENA_ARRAY(r->a, int64_t, devices->count);
+    for (size_t i = 0; i < devices->count; i++) {
+        TRY(find_device(r, devices->members[i], &device[i]));
+        TRY(node_int(sequences->members[i], 1, MICROBATCHES_MAX, &n[i], r->err));
+    }
+    s->device = device[0];
+    s->n_shards = (int32_t)devices->count, s->devices = device, s->sequences = n;
+    return OK;
+}
+
+static enum status read_device(struct reader *r, const struct node *stage, struct plan_stage *s)
+{
+    const struct node *n, *devices = given(stage, "devices");
+    if (devices && given(stage, "device"))
+        return node_error(devices, r->err,
+                          "there is a device as well; a stage says one of the two");
+    if (devices) return read_devices(r, stage, s);
+    if (given(stage, "sequences"))
+        return node_error(given(stage, "sequences"), r->err,
+                          "one device has all sequences; several are said with `devices`");
+    TRY(node_need(stage, "device", &n, r->err));
+    return find_device(r, n, &s->device);
 }
 
 static const char *const recomputes[] = {
@@ -107,8 +142,8 @@ static enum status read_recompute(const struct node *stage, struct plan_stage *s
 
 static enum status read_stage(struct reader *r, const struct node *n, struct plan_stage *s)
 {
-    static const char *const keys[] = {"layers",    "device", "warmup",        "order",
-                                       "recompute", "bucket", "receive_ahead", NULL};
+    static const char *const keys[] = {"layers", "device",    "devices", "sequences",     "warmup",
+                                       "order",  "recompute", "bucket",  "receive_ahead", NULL};
     double bucket = 0;
     *s = (struct plan_stage){
         .receive_ahead = RECEIVE_AHEAD_DEFAULT, .line = n->line, .column = n->column};
@@ -304,15 +339,37 @@ static void write_order(FILE *out, const char *order)
     fputc('"', out);
 }
 
+static void write_device(FILE *out, const struct plan *p, int32_t device)
+{
+    if (device >= 0 && device < p->cluster.n_devices)
+        canonical_text(out, p->cluster.devices[device].name);
+    else
+        fprintf(out, "%" PRId32, device);
+}
+
+static void write_devices(FILE *out, const struct plan *p, const struct plan_stage *s)
+{
+    if (s->n_shards < 1) {
+        fputs("device: ", out);
+        write_device(out, p, s->device);
+        return;
+    }
+    fputs("devices: [", out);
+    for (int32_t k = 0; k < s->n_shards; k++) {
+        if (k) fputs(", ", out);
+        write_device(out, p, s->devices[k]);
+    }
+    fputs("], sequences: [", out);
+    for (int32_t k = 0; k < s->n_shards; k++)
+        fprintf(out, "%s%" PRId64, k ? ", " : "", s->sequences[k]);
+    fputc(']', out);
+}
+
 static void write_stage(FILE *out, const struct plan *p, const struct plan_stage *s)
 {
     int32_t ahead = s->receive_ahead > 0 ? s->receive_ahead : 1;
-    fprintf(out, "      - {layers: [%" PRId32 ", %" PRId32 "], device: ", s->first_layer,
-            s->last_layer);
-    if (s->device >= 0 && s->device < p->cluster.n_devices)
-        canonical_text(out, p->cluster.devices[s->device].name);
-    else
-        fprintf(out, "%" PRId32, s->device);
+    fprintf(out, "      - {layers: [%" PRId32 ", %" PRId32 "], ", s->first_layer, s->last_layer);
+    write_devices(out, p, s);
     if (s->order)
         fputs(", order: ", out), write_order(out, s->order);
     else if (s->warmup)

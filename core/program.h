@@ -20,7 +20,8 @@
  *                     collective stream (in order); the compute stream goes on at once.
  *   AWAIT group       the compute stream waits until this step's collective `group` has ended.
  *   LOAD              inputs of this microbatch (tokens, positions, targets) are put into their slots.
- *   LOSS              the loss slot of this microbatch is recorded.
+ *   LOSS              the loss slot of this microbatch is recorded: the mean over the stage's sequences, which counts as
+ *                     many times as they are.
  *   COLLECT group     the compute stream joins collective `group` of this call and goes on when it has ended: it starts when
  *                     the last member has come, and takes 2(n−1) steps of the longest chunk over the slowest hop of the ring.
  *                     Members meet in it once for each COLLECT, in their common order. What devices that share one
@@ -174,6 +175,8 @@ struct program_stage {
     int32_t first_layer, last_layer;
     /* the replica's share and where it starts in the global batch */
     int32_t microbatches, first_microbatch;
+    /* of each microbatch: this stage has so many sequences from the first on, others of its number the rest; 0: all */
+    int64_t first_sequence, sequences;
     bool recompute;
     /* > 1: equal cards that share every operator and each hold their part of parameters, gradients, state and
      * collective buffers; rings and scratch are of one card */
@@ -254,6 +257,9 @@ struct program {
     uint64_t seed;
     enum dtype dtype;
     bool emulated, deterministic;
+    /* stages' cards share operators in different numbers (core/lower.h): ends of channels and segments of a group's members
+     * may differ in size, the largest counts. Simulated only; a program file has none */
+    bool uneven;
     int32_t steps; /* a default for how many to take; orders describe one step, all alike */
     int64_t microbatch, sequence_length, vocabulary;
     int32_t microbatches; /* of the whole step */

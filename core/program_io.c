@@ -149,6 +149,10 @@ static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_att
                          &a->rope.original_max_position,
                          &a->scale};
     for (size_t i = 0; i < sizeof doubles / sizeof *doubles; i++) TRY(words_double(r, doubles[i]));
+    if (kind == OP_slice || kind == OP_paste) {
+        TRY(words_int64(r, 0, INT64_MAX, &a->start));
+        return words_int64(r, 0, INT64_MAX, &a->sequences);
+    }
     if (!op_is_measured(kind)) return OK;
     int64_t *sizes[] = {&a->row, &a->sequences, &a->out, &a->kept};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -252,7 +256,10 @@ static enum status read_stage(struct reader *r, const struct program *p, struct 
     for (int32_t i = 0; i < s->n_ops; i++) TRY(read_op(r, s, &s->ops[i]));
     for (int32_t i = 0; i < s->n_parameters; i++) TRY(read_parameter(r, s, &s->parameters[i]));
     for (int32_t i = 0; i < s->n_procedures; i++) TRY(read_procedure(r, &s->procedures[i]));
-    return OK;
+    if (!words_next_is(r, "part")) return OK;
+    TRY(words_start(r, "part"));
+    TRY(words_int64(r, 0, p->microbatch - 1, &s->first_sequence));
+    return words_int64(r, 1, p->microbatch, &s->sequences);
 }
 
 static enum status read_channel(struct reader *r, struct channel *c)

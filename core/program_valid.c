@@ -244,6 +244,9 @@ static enum status check_stage(struct check *c, int32_t index, int64_t *buffers)
              s->first_microbatch <= c->p->microbatches - s->microbatches,
          "stage %" PRId32 ": %" PRId32 " microbatches from %" PRId32, index, s->microbatches,
          s->first_microbatch);
+    NEED(s->sequences >= 0 && s->first_sequence >= 0 &&
+             s->first_sequence <= c->p->microbatch - s->sequences,
+         "stage %" PRId32 ": not its sequences", index);
     int64_t ring_bytes = 0;
     for (int32_t i = 0; i < s->n_rings; i++) {
         c->where.item = 1 + s->n_slots + i;
@@ -251,25 +254,18 @@ static enum status check_stage(struct check *c, int32_t index, int64_t *buffers)
     }
     c->where.item = 0;
     TRY(check_regions(c, ring_bytes));
-    for (int32_t i = 0; i < s->n_slots; i++) {
-        c->where.item = 1 + i;
-        TRY(check_slot(c, &s->slots[i]));
+    int32_t at = 0; /* lines from the stage's own one on */
+#define CHECK_EACH(n, call)                                                                        \
+    for (int32_t i = 0; i < (n); i++) {                                                            \
+        c->where.item = ++at;                                                                      \
+        TRY(call);                                                                                 \
     }
-    int32_t at = 1 + s->n_slots + s->n_rings;
-    for (int32_t i = 0; i < s->n_ops; i++) {
-        c->where.item = at + i;
-        TRY(check_op(c, &s->ops[i]));
-    }
-    at += s->n_ops;
-    for (int32_t i = 0; i < s->n_parameters; i++) {
-        c->where.item = at + i;
-        TRY(check_parameter(c, &s->parameters[i]));
-    }
-    at += s->n_parameters;
-    for (int32_t i = 0; i < s->n_procedures; i++) {
-        c->where.item = at + i;
-        TRY(check_procedure(c, &s->procedures[i]));
-    }
+    CHECK_EACH(s->n_slots, check_slot(c, &s->slots[i]));
+    at += s->n_rings;
+    CHECK_EACH(s->n_ops, check_op(c, &s->ops[i]));
+    CHECK_EACH(s->n_parameters, check_parameter(c, &s->parameters[i]));
+    CHECK_EACH(s->n_procedures, check_procedure(c, &s->procedures[i]));
+#undef CHECK_EACH
     return OK;
 }
 
@@ -290,7 +286,9 @@ static enum status check_channel(struct check *c, int32_t index, int64_t *messag
          "channel %" PRId32 ": its source is in no ring that sends it", index);
     NEED(in(b->ring, to->n_rings) && to->rings[b->ring].received == index,
          "channel %" PRId32 ": its destination is in no ring that receives it", index);
-    NEED(a->bytes == b->bytes && a->bytes == x->bytes, "channel %" PRId32 ": sizes differ", index);
+    NEED((a->bytes > b->bytes ? a->bytes : b->bytes) == x->bytes &&
+             (a->bytes == b->bytes || c->p->uneven),
+         "channel %" PRId32 ": sizes differ", index);
     NEED(in_or_none(x->link, c->p->n_links) && in(x->direction, 2),
          "channel %" PRId32 ": no such link", index);
     NEED(x->receive_ahead >= 1, "channel %" PRId32 ": receive_ahead %" PRId32, index,
@@ -313,7 +311,8 @@ static enum status check_link(struct check *c, int32_t index)
     NEED(k->bandwidth_Bps >= 0 && k->latency_s >= 0 && in(k->sharing, LINK_FLUID + 1) &&
              !(k->emulated && k->sharing == LINK_FLUID),
          "link %s: out of range", k->name);
-    NEED(k->n_hops == 0 || (k->n_hops > 1 && !k->paired), "route %s: of %" PRId32 " links", k->name, k->n_hops);
+    NEED(k->n_hops == 0 || (k->n_hops > 1 && !k->paired), "route %s: of %" PRId32 " links", k->name,
+         k->n_hops);
     for (int32_t i = 0; i < k->n_hops; i++)
         NEED(in(k->hop[i], p->n_links) && !p->links[k->hop[i]].n_hops && in(k->hop_direction[i], 2),
              "route %s: its link %" PRId32 " is none", k->name, i);
@@ -356,7 +355,7 @@ static enum status check_member(struct check *c, const struct group *g, int32_t 
         const struct slot *x = &c->s->slots[m->segments[k]];
         NEED(x->class == SLOT_GRADIENT && x->dtype == dtype_master(g->dtype),
              "group %s: segment %s is no gradient of its dtype", g->name, x->name);
-        if (i > 0)
+        if (i > 0 && !c->p->uneven)
             NEED(x->bytes ==
                      c->p->stages[g->members[0].stage].slots[g->members[0].segments[k]].bytes,
                  "group %s: sizes of %s differ", g->name, x->name);
@@ -371,8 +370,8 @@ static enum status check_member(struct check *c, const struct group *g, int32_t 
              "group %s: %s is not kept apart in its place", g->name, y->name);
         offset += (y->bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
     }
-    NEED(elements == g->elements, "group %s: %" PRId64 " elements, not %" PRId64, g->name, elements,
-         g->elements);
+    NEED(c->p->uneven ? elements <= g->elements : elements == g->elements,
+         "group %s: %" PRId64 " elements, not %" PRId64, g->name, elements, g->elements);
     NEED(elements < INT64_MAX / 4 / dtype_bytes(g->dtype) &&
              group_staging_bytes(g, m, c->s) <= c->s->buffer_bytes,
          "group %s: the staging buffer is too small", g->name);

@@ -103,6 +103,7 @@ static void write_op(FILE *out, const struct program_op *op)
     if (op_is_measured(op->kind))
         put(out, a->row), put(out, a->sequences), put(out, a->out), put(out, a->kept),
             put(out, a->first), put(out, a->link);
+    if (op->kind == OP_slice || op->kind == OP_paste) put(out, a->start), put(out, a->sequences);
     put(out, op->n_inputs), put_list(out, op->input, op->n_inputs);
     put(out, op->n_outputs), put_list(out, op->output, op->n_outputs);
     fputc('\n', out);
@@ -164,6 +165,10 @@ static void write_stage(FILE *out, const struct program_stage *s)
         fputc('\n', out);
     }
     for (int32_t i = 0; i < s->n_procedures; i++) write_procedure(out, &s->procedures[i]);
+    if (!s->sequences) return;
+    fprintf(out, "part");
+    put(out, s->first_sequence), put(out, s->sequences);
+    fputc('\n', out);
 }
 
 static void write_channel(FILE *out, const struct channel *c)

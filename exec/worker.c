@@ -111,6 +111,10 @@ static enum status check_kernels(const struct program_stage *s, struct error *er
 
 static enum status check_program(const struct worker *w, struct error *err)
 {
+    if (w->p->uneven)
+        return error_set(err, ERR_INPUT,
+                         "its devices are different numbers of cards that share every operator: "
+                         "such a plan is simulated, never run");
     for (int32_t i = 0; i < w->n_chunks; i++) TRY(check_inputs(w, w->chunks[i].stage, err));
     for (int32_t i = 0; i < w->n_chunks; i++) TRY(check_kernels(w->chunks[i].stage, err));
     for (int32_t i = 0; w->p->emulated && i < w->p->n_links; i++)

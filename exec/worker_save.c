@@ -1,7 +1,7 @@
 /* exec/worker_save.c - which of a rank's slots go into a checkpoint under which names.
  *
  * Parameters under their own names, optimizer state under "name#m" and "name#v"; written once, by
- * the first stage of replica 0 that owns the parameter. */
+ * the first stage of replica 0 that owns the parameter, of several devices the first. */
 #include "exec/checkpoint.h"
 #include "exec/worker_internal.h"
 
@@ -22,7 +22,7 @@ static int32_t part_slot(const struct program_parameter *p, int part)
 
 static bool owned_by(const struct program *p, const struct program_stage *owner, const char *name)
 {
-    if (owner->replica != 0) return false;
+    if (owner->replica != 0 || owner->first_sequence > 0) return false;
     for (int32_t i = 0; i < p->n_stages; i++) {
         const struct program_stage *s = &p->stages[i];
         if (s->replica != 0 || s->stage >= owner->stage) continue;

@@ -293,8 +293,9 @@ static enum status load_slot(struct worker *w, int32_t slot, const struct taking
     const struct slot *s = &stage->slots[slot];
     struct data d = w->data;
     char *to = lane_memory_slot(&t->chunk->memory, slot, t->seq);
-    int64_t rows = shape_rows(&s->shape), first = w->first_sequence + w->step * w->global_batch +
-                                                  (stage->first_microbatch + t->microbatch) * rows;
+    int64_t rows = shape_rows(&s->shape), whole = stage->sequences ? w->p->microbatch : rows;
+    int64_t first = w->first_sequence + w->step * w->global_batch +
+                    (stage->first_microbatch + t->microbatch) * whole + stage->first_sequence;
     d.sequence_length = shape_last(&s->shape);
     if (d.sequence_length > w->longest) BUG("slot %s is longer than was looked for", s->name);
     for (int64_t row = 0; row < rows; row++) {
@@ -329,6 +330,8 @@ static enum status take_loss(struct worker *w, int32_t slot, const struct taking
                             dtype_bytes(s->dtype), err));
     double loss = s->dtype == DTYPE_fp64 ? value.whole : (double)value.single;
     if (!isfinite(loss) && w->bad_step < 0) w->bad_step = w->step;
+    /* All ranks' are added up in the end. */
+    if (stage->sequences) loss *= (double)stage->sequences / (double)w->p->microbatch;
     w->losses[w->step * w->p->microbatches + stage->first_microbatch + t->microbatch] = loss;
     return OK;
 }

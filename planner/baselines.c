@@ -48,7 +48,9 @@ enum status baselines_pick(struct tries *q, struct search_result *out, struct er
         if (b->iteration_ns == INT64_MAX)
             return error_set(err, ERR_INFEASIBLE, "baseline %s: %s", b->name,
                              b->why ? b->why : "does not fit");
-        q->kept.plans[0] = (struct search_plan){.plan = b->plan, .iteration_ns = b->iteration_ns};
+        q->kept.plans[0] = (struct search_plan){.plan = b->plan,
+                                                .iteration_ns = b->iteration_ns,
+                                                .cost = plan_cost(&b->plan, b->iteration_ns)};
         q->kept.n = 1;
         return OK;
     }

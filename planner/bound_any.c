@@ -166,6 +166,20 @@ static void put_layers(struct bound_lp *p, const struct bound_any *b, const stru
         }
 }
 
+/* What crosses takes its time on the wire; and the far side, which lacks a layer, does no more than all others of it. */
+static void put_crossing(struct bound_lp *p, const struct bound_any *b, const struct sides *s,
+                         double unit)
+{
+    int32_t wire = bound_lp_row(p, 0), lacks = bound_lp_row(p, 0);
+    bound_lp_put(p, wire, 0, 1);
+    bound_lp_put(p, wire, 1, -s->cross_ns / unit);
+    bound_lp_put(p, lacks, 1, b->n_layers - 1);
+    for (int32_t r = 0; r < b->n_rows; r++)
+        for (int32_t g = 0; g < b->n_kinds; g++)
+            if (s->count[1][g] && !isinf(b->layers[b->row[r]].work_ns[g]))
+                bound_lp_put(p, lacks, column_of(b, 1, g, r, 0), -b->times[r]);
+}
+
 /* Least time of an iteration in ns; INFINITY where these devices cannot hold every layer. */
 static double compute_ns(struct bound_any *b, const struct sides *s)
 {
@@ -174,11 +188,7 @@ static double compute_ns(struct bound_any *b, const struct sides *s)
     struct bound_lp *p = bound_lp_new(scratch, column_of(b, 2, 0, 0, 0));
     put_work(p, b, s, unit);
     put_layers(p, b, s);
-    if (s->cross_ns > 0) {
-        int32_t wire = bound_lp_row(p, 0);
-        bound_lp_put(p, wire, 0, 1);
-        bound_lp_put(p, wire, 1, -s->cross_ns / unit);
-    }
+    if (s->cross_ns > 0) put_crossing(p, b, s, unit);
     double ns = bound_lp_solve(p) * unit;
     arena_free(scratch);
     return ns;

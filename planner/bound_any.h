@@ -10,7 +10,7 @@
  *             either one part does all (compute, restricted);
  *             or both hold all layers: gradients of all parameters cross, T >= 2 bytes / C;
  *             or one part, say B, lacks a layer: whatever sample it works on crosses twice, as an activation and as its
- *             gradient: y >= Σ_{g in B} x_lg for every l, 2 y (bytes a sample at the narrowest place) <= C T;
+ *             gradient: y >= Σ_{g in B} x_lg for every l, (L - 1) y >= Σ_{l, g in B} x_lg, 2 y (bytes a sample at the narrowest place) <= C T;
  *             and T is at least the least of these.
  * The linear programs go to GLPK; what is handed out is not their value but the bound that their row prices prove by weak
  * duality, summed here (Neumaier and Shcherbina 2004), so that no tolerance of the solver can make it false.

@@ -12,24 +12,28 @@ enum { LEVELS_MOST = 32, CUTS_MOST = 256 };
 
 /* --- offers --- */
 
-/* Least of (a stage of several layers) ÷ (sum of its layers), for forward, input, weight and update time; at most 1. */
-static void shrink_of(const struct space *s, int32_t device, double shrink[4])
+static int32_t largest_power_below(int32_t n)
 {
-    for (int k = 0; k < 4; k++) shrink[k] = 1;
-    for (int32_t first = 0; first < s->n_layers; first++) {
-        double sum[4] = {0};
-        for (int32_t last = first; last < s->n_layers; last++) {
-            const struct stage_cost *one = space_stage(s, device, last, last),
-                                    *all = space_stage(s, device, first, last);
-            const int64_t ns[2][4] = {
-                {one->forward_ns, one->input_ns, one->weight_ns, one->update_ns},
-                {all->forward_ns, all->input_ns, all->weight_ns, all->update_ns}};
-            for (int k = 0; k < 4; k++) {
-                sum[k] += (double)ns[0][k];
-                if ((double)ns[1][k] < shrink[k] * sum[k]) shrink[k] = (double)ns[1][k] / sum[k];
-            }
+    int32_t power = 1;
+    while (2 * power < n) power *= 2;
+    return power;
+}
+
+/* Forward, input and weight times of a stage are sums over its layers (sim/stage.h). Updates are not: tied parameters are
+ * updated once, and one operator over many parameters takes less than many. Least of (update of some layers) ÷ (sum of
+ * their own) over all layers and over runs of 2^k that overlap by half; the whole is the least wherever a byte costs no
+ * more in a larger update. */
+static double shrink_of(const struct space *s, int32_t device)
+{
+    double least = 1;
+    for (int32_t n = s->n_layers; n > 1; n = n == s->n_layers ? largest_power_below(n) : n / 2)
+        for (int32_t first = 0; first + n <= s->n_layers; first += n / 2) {
+            double sum = 0, all = (double)space_stage(s, device, first, first + n - 1)->update_ns;
+            for (int32_t l = first; l < first + n; l++)
+                sum += (double)space_stage(s, device, l, l)->update_ns;
+            if (all < least * sum) least = all / sum;
         }
-    }
+    return least;
 }
 
 /* A device whose costs stand for the type's; -1 where there is none. */
@@ -46,8 +50,7 @@ void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32
     for (int32_t t = 0; t < s->n_types; t++) {
         int32_t device = device_of(s->cluster, t);
         if (device < 0) continue;
-        double shrink[4];
-        shrink_of(s, device, shrink);
+        double shrink = shrink_of(s, device);
         for (int32_t l = 0; l < s->n_layers; l++) {
             const struct stage_cost *c = space_stage(s, device, l, l);
             struct space_stage_time time;
@@ -57,10 +60,9 @@ void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32
             if (time.missing_bytes) continue;
             bound_any_offer(b, kind ? kind[t] : t, l,
                             &(struct bound_offer){cards ? cards[t] : 1, s->microbatch,
-                                                  shrink[0] * (double)c->forward_ns,
-                                                  shrink[1] * (double)c->input_ns,
-                                                  shrink[2] * (double)c->weight_ns,
-                                                  shrink[3] * (double)c->update_ns});
+                                                  (double)c->forward_ns, (double)c->input_ns,
+                                                  (double)c->weight_ns,
+                                                  shrink * (double)c->update_ns});
         }
     }
 }

@@ -1,8 +1,8 @@
 /* planner/bound_cluster.h - the bound on any plan (planner/bound_any.h) from a search's spaces and a cluster's links.
  *
- * Kinds are the cluster's device types. Offers come from the spaces' stage costs, layer by layer, scaled down where some
- * stage of several layers takes less than the sum of its layers (one update operator for many parameters), so that they
- * add up to no more than any stage costs.
+ * Kinds are the cluster's device types. Offers come from the spaces' stage costs, layer by layer; those of updates
+ * scaled down by what one update of many layers saves against many of one (see the .c), so that they add up to no more than any
+ * stage costs.
  * Cuts: nodes and switches are vertices, links edges (igraph). Links of at least some bandwidth join vertices to clusters,
  * one level after the other from the fastest to the slowest; each such cluster against the rest is a cut. Up to
  * BOUND_VERTICES_MOST vertices those of the Gomory-Hu tree come on top: they contain a least cut of every two vertices.
@@ -18,7 +18,7 @@
 enum { BOUND_VERTICES_MOST = 64 };
 
 /* One space more: of this microbatch size. cards: (n_types of the space) that its types stand for, and kind: (n_types) which
- * type of the bound's cluster these are; NULL: one each, the same types. O(types · layers^2) without pricing anything new. */
+ * type of the bound's cluster these are; NULL: one each, the same types. O(types · layers) stages priced. */
 void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32_t *cards,
                          const int32_t *kind);
 

@@ -80,6 +80,7 @@ double bound_lp_solve(struct bound_lp *p)
     glp_smcp how;
     glp_init_smcp(&how);
     how.msg_lev = GLP_MSG_OFF;
+    how.meth = GLP_DUALP; /* no price is negative, so the empty basis is dual feasible */
     bool nowhere = glp_simplex(g, &how) == 0 && glp_get_status(g) == GLP_NOFEAS;
     for (size_t i = 0; i < p->n_rows; i++) price[i] = glp_get_row_dual(g, (int)i + 1);
     glp_delete_prob(g);

@@ -1,14 +1,15 @@
 #include "planner/bound_schedule.h"
 
 #include "core/arena.h"
-#include "planner/bound_windows.h"
+#include "planner/bound_alone.h"
+#include "planner/bound_refute.h"
 #include "sim/static.h"
 
-#include <string.h>
-
-enum { STEPS_DEFAULT = 60000000 };
+enum { STEPS_DEFAULT = 45000000 };
 /* A stage of more points than this is left to the closed forms. */
 enum { POINTS_MOST = 4000000 };
+/* Most microbatches of a stage alone, which takes 16 bytes times their square. */
+enum { ALONE_MOST = 2048 };
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
@@ -92,132 +93,98 @@ static int64_t little_ns(const struct bound_part *p, int32_t m, int64_t round_tr
     return ns < (double)BOUND_FAR ? (int64_t)ns : BOUND_FAR;
 }
 
-/* down: h_s; up: from the end of the last I of s to the end of the step; trip: R_s. */
-static void cheap_stage(const struct bound_line *l, int32_t s, int64_t down, int64_t up,
-                        int64_t trip, struct bound_schedule *out)
+/* What lies around a stage: the way down to it, the way from the end of its last I to the end of the step, the round trip
+ * below it, and how far apart successive F arrive and successive I return at least. */
+struct place {
+    int64_t down, up, trip, down_step, trip_step, bound_ns;
+};
+
+static struct place *places_of(struct arena *a, const struct bound_line *l)
+{
+    struct place *at = ARENA_ARRAY(a, struct place, (size_t)l->n);
+    at[0].up = l->parts[0].ns[BOUND_W];
+    for (int32_t s = 1; s < l->n; s++) {
+        const struct bound_part *p = &l->parts[s - 1];
+        const struct bound_way *w = &l->ways[s - 1];
+        at[s].down = at[s - 1].down + p->ns[BOUND_F] + way_ns(w, 0);
+        at[s].up = max64(at[s - 1].up, p->ns[BOUND_W]) + p->ns[BOUND_I] + way_ns(w, 1);
+        at[s].down_step = max64(at[s - 1].down_step, max64(p->ns[BOUND_F], w->occupancy_ns[0]));
+    }
+    for (int32_t s = l->n - 2; s >= 0; s--) {
+        const struct bound_part *p = &l->parts[s + 1];
+        const struct bound_way *w = &l->ways[s];
+        at[s].trip = at[s + 1].trip + p->ns[BOUND_F] + p->ns[BOUND_I] + way_ns(w, 0) + way_ns(w, 1);
+        at[s].trip_step = max64(at[s + 1].trip_step, max64(p->ns[BOUND_I], w->occupancy_ns[1]));
+    }
+    return at;
+}
+
+static void cheap_stage(const struct bound_line *l, int32_t s, struct place *at,
+                        struct bound_schedule *out)
 {
     const struct bound_part *p = &l->parts[s];
     int64_t m = l->m, f = p->ns[BOUND_F], i = p->ns[BOUND_I], w = p->ns[BOUND_W];
-    int64_t gap = max64(0, trip - (p->in_flight - 1) * f);
-    raise(out, down + m * (f + i + w) + gap, "work", s);
-    raise(out, down + m * (f + i) + gap + max64(up, w), "way back", s);
-    raise(out, down + little_ns(p, l->m, trip), "memory", s);
-    for (int u = 0; u < 2 && s + 1 < l->n; u++) { /* below the link: the rest of the trip */
-        int64_t rest = trip - way_ns(&l->ways[s], 0) - way_ns(&l->ways[s], 1);
-        int64_t busy = way_ns(&l->ways[s], u) + (m - 1) * l->ways[s].occupancy_ns[u];
-        raise(out, down + f + busy + way_ns(&l->ways[s], !u) + rest + i + max64(up, w), "link", s);
-    }
+    int64_t gap = max64(0, at->trip - (p->in_flight - 1) * f), end = max64(at->up, w);
+    int64_t work = at->down + m * (f + i + w) + gap, back = at->down + m * (f + i) + gap + end;
+    int64_t memory = at->down + little_ns(p, l->m, at->trip);
+    at->bound_ns = max64(work, max64(back, memory));
+    raise(out, work, "work", s);
+    raise(out, back, "way back", s);
+    raise(out, memory, "memory", s);
+    for (int up = 0; up < 2 && s + 1 < l->n; up++) /* the first message has the way to itself */
+        raise(out, at->down + f + at->trip + (m - 1) * l->ways[s].occupancy_ns[up] + i + end,
+              "link", s);
 }
 
-static void cheap(const struct bound_line *l, struct bound_schedule *out)
+static void cheap(const struct bound_line *l, struct place *at, struct bound_schedule *out)
 {
-    int64_t down = 0, up = l->parts[0].ns[BOUND_W], trip = 0;
-    for (int32_t s = 0; s < l->n; s++) {
+    for (int32_t s = 0; s < l->n; s++)
         if (l->parts[s].in_flight < 1) {
             raise(out, INT64_MAX, "does not fit", s);
             return;
         }
-        if (s == 0) continue;
-        const struct bound_part *p = &l->parts[s];
-        trip += p->ns[BOUND_F] + p->ns[BOUND_I] + way_ns(&l->ways[s - 1], 0) +
-                way_ns(&l->ways[s - 1], 1);
+    for (int32_t s = 0; s < l->n; s++) cheap_stage(l, s, &at[s], out);
+}
+
+/* --- cycles of one stage --- */
+
+static void cycle(const struct bound_line *l, int32_t s, const struct place *at, int64_t *steps,
+                  struct bound_schedule *out)
+{
+    struct bound_alone by = {at->down, at->down_step, at->trip, at->trip_step};
+    int64_t input, last;
+    bound_alone_ends(&l->parts[s], l->m, &by, &input, &last, steps);
+    raise(out, max64(last, input + at->up), "cycle", s);
+}
+
+/* Stages by what the closed forms say of them, highest first, while steps and `best_ns` (0: none) leave something to do. */
+static void cycles(struct arena *a, const struct bound_line *l, const struct place *at,
+                   int64_t best_ns, int64_t *steps, struct bound_schedule *out)
+{
+    bool *done = ARENA_ARRAY(a, bool, (size_t)l->n);
+    for (int32_t turn = 0; turn < l->n; turn++) {
+        int32_t next = -1;
+        for (int32_t s = 0; s < l->n; s++)
+            if (!done[s] && (next < 0 || at[s].bound_ns > at[next].bound_ns)) next = s;
+        done[next] = true;
+        if (best_ns && out->lower_bound_ns >= best_ns) return;
+        if (l->m <= ALONE_MOST && bound_points(&l->parts[next], l->m) <= *steps)
+            cycle(l, next, &at[next], steps, out);
     }
+}
+
+/* --- all stages at once --- */
+
+/* Sweeps over all stages come after the cycles of each alone, and only where some fit into the steps. */
+static bool sweeps_fit(const struct bound_line *l, int64_t steps)
+{
+    int64_t points = 0;
     for (int32_t s = 0; s < l->n; s++) {
-        cheap_stage(l, s, down, up, trip, out);
-        if (s + 1 == l->n) break;
-        const struct bound_part *p = &l->parts[s], *below = &l->parts[s + 1];
-        int64_t ways = way_ns(&l->ways[s], 0) + way_ns(&l->ways[s], 1);
-        down += p->ns[BOUND_F] + way_ns(&l->ways[s], 0);
-        up = max64(up, p->ns[BOUND_W]) + p->ns[BOUND_I] + way_ns(&l->ways[s], 1);
-        trip -= below->ns[BOUND_F] + below->ns[BOUND_I] + ways;
+        int64_t one = bound_points(&l->parts[s], l->m);
+        if (one > POINTS_MOST) return false;
+        points += one;
     }
-}
-
-/* --- windows --- */
-
-struct deep {
-    const struct bound_line *line;
-    struct bound_walker *walker;
-    size_t n;                  /* values of from and of until */
-    struct bound_windows base; /* of all schedules that end by base_ns */
-    int64_t base_ns;
-    struct bound_windows trial;
-    int64_t steps;
-    int32_t stage;
-};
-
-static struct bound_windows windows_new(struct arena *a, size_t n)
-{
-    return (struct bound_windows){ARENA_ARRAY(a, int64_t, n), ARENA_ARRAY(a, int64_t, n)};
-}
-
-/* Heads plus tails of single operations, once windows without an end lie still. */
-static int64_t longest_path(const struct deep *d)
-{
-    int64_t longest = 0;
-    size_t m = (size_t)d->line->m;
-    for (size_t i = 0; i < d->n; i++) {
-        const struct bound_part *p = &d->line->parts[i / (BOUND_KINDS * m)];
-        int64_t tail = BOUND_FAR - d->base.until[i];
-        longest = max64(longest, d->base.from[i] + p->ns[i / m % BOUND_KINDS] + tail);
-    }
-    return longest;
-}
-
-/* Whether no schedule ends by ns. Where that stays open, its windows become the base of shorter ones. */
-static bool refuted(struct deep *d, int64_t ns)
-{
-    memcpy(d->trial.from, d->base.from, d->n * sizeof *d->trial.from);
-    for (size_t i = 0; i < d->n; i++) d->trial.until[i] = d->base.until[i] - (d->base_ns - ns);
-    enum bound_outcome o = bound_windows_narrow(d->walker, &d->trial, &d->steps, &d->stage);
-    if (o == BOUND_EMPTY) return true;
-    struct bound_windows t = d->base;
-    d->base = d->trial, d->trial = t, d->base_ns = ns;
-    return false;
-}
-
-/* Longest makespan that is refuted, between `low` (no schedule is shorter) and `high` (not refuted). */
-static void bisect(struct deep *d, int64_t low, int64_t high, struct bound_schedule *out)
-{
-    while (low < high && d->steps > 0 && high - low > high / 1000000) {
-        int64_t middle = low + (high - low) / 2;
-        if (refuted(d, middle)) {
-            low = middle + 1;
-            raise(out, low, "windows", d->stage);
-        } else {
-            high = middle;
-        }
-    }
-}
-
-static void deep(struct arena *a, const struct bound_line *l,
-                 const struct bound_schedule_options *o, struct bound_schedule *out)
-{
-    struct deep d = {.line = l, .steps = o->steps ? o->steps : STEPS_DEFAULT, .stage = -1};
-    int64_t given = d.steps;
-    d.n = (size_t)l->n * BOUND_KINDS * (size_t)l->m;
-    for (int32_t s = 0; s < l->n; s++)
-        if (bound_points(&l->parts[s], l->m) > POINTS_MOST) return;
-    d.walker = bound_walker_new(a, l);
-    d.base = windows_new(a, d.n), d.trial = windows_new(a, d.n), d.base_ns = BOUND_FAR;
-    bound_windows_open(l, BOUND_FAR, &d.base);
-    (void)bound_windows_narrow(d.walker, &d.base, &d.steps, &d.stage);
-    raise(out, longest_path(&d), "windows", -1);
-    int64_t best = o->best_ns;
-    if (best && best > out->lower_bound_ns && d.steps > 0) {
-        if (refuted(&d, best - 1))
-            raise(out, best, "windows", d.stage);
-        else
-            bisect(&d, out->lower_bound_ns, best - 1, out);
-    }
-    for (int64_t ns = out->lower_bound_ns; !best && d.steps > 0; ns += ns / 16 + 1)
-        if (!refuted(&d, ns)) {
-            bisect(&d, out->lower_bound_ns, ns, out);
-            break;
-        } else {
-            raise(out, ns + 1, "windows", d.stage);
-        }
-    out->steps = given - d.steps;
+    return 4 * points <= steps;
 }
 
 void bound_schedule(const struct pipeline *p, int32_t microbatches,
@@ -226,9 +193,19 @@ void bound_schedule(const struct pipeline *p, int32_t microbatches,
     struct arena *a = arena_new();
     struct bound_line l = line_of(a, p, microbatches, o->orders);
     *out = (struct bound_schedule){.term = "work", .stage = -1, .class_text = classes[o->orders]};
-    cheap(&l, out);
-    if (o->depth == BOUND_DEEP && out->lower_bound_ns != INT64_MAX &&
-        (!o->best_ns || out->lower_bound_ns < o->best_ns))
-        deep(a, &l, o, out);
+    struct place *at = places_of(a, &l);
+    int64_t given = o->steps ? o->steps : STEPS_DEFAULT, steps = given / 4, best = o->best_ns;
+    cheap(&l, at, out);
+    if (o->depth != BOUND_CHEAP && out->lower_bound_ns != INT64_MAX) {
+        cycles(a, &l, at, best, &steps, out);
+        steps += given - given / 4;
+        bool open = !best || out->lower_bound_ns < best;
+        if (o->depth == BOUND_DEEP && open && sweeps_fit(&l, steps)) {
+            int32_t stage = -1;
+            int64_t ns = bound_refute(a, &l, out->lower_bound_ns, best, &steps, &stage);
+            raise(out, ns, "windows", stage);
+        }
+        out->steps = given - steps;
+    }
     arena_free(a);
 }

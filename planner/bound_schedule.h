@@ -6,13 +6,14 @@
  * k-th F of a stage needs k different F of the stage before it, whichever they are. So a stage's order is a path from
  * (0, 0, 0) to (m, m, m) in the lattice of numbers of F, I and W done, and memory is a function of the point.
  *
- * Two depths. The cheap one is the largest of closed forms, O(stages); with R_s the round trip below stage s, K_s the
+ * Three depths. The cheap one is the largest of closed forms, O(stages); with R_s the round trip below stage s, K_s the
  * microbatches that its memory holds before the first I, h_s the way down to it:
  *   work     h_s + m (F + I + W)_s + g_s,  g_s = max(0, R_s - (K_s - 1) F_s): only K_s forwards can run before the first I
  *   way back h_s + m (F + I)_s + g_s + the way up from s + W_0
  *   memory   h_s + m [f (F + R + I) + (f - i) W]_s / limit_s  (Little's law; f bytes that F takes, i that I gives back)
  *   link     serial in each direction: the way to it + m occupancy + the way from it to the end
- * The deep one (planner/bound_windows.h) gives every operation a window of time and narrows all of them until nothing
+ * Cycles (planner/bound_alone.h) walk the orders of one stage whose round trip is a delay: K tokens go round, and what the
+ * stage does meanwhile takes its time. The deep one (planner/bound_windows.h) adds all stages at once: it gives every operation a window of time and narrows all of them until nothing
  * moves: on a stage by all paths through its lattice that keep to the windows and to memory (edge finding taken to its
  * end, token cycles included), between stages by links. With a makespan assumed, windows end too; where one becomes empty
  * no schedule is that short ("destructive" bound: Klein and Scholl 1999), and bisection finds the longest refuted. Heads
@@ -27,7 +28,7 @@
 struct arena;
 struct pipeline; /* of sim/static.h */
 
-enum bound_depth { BOUND_CHEAP, BOUND_DEEP };
+enum bound_depth { BOUND_CHEAP, BOUND_CYCLES, BOUND_DEEP };
 
 /* Which orders the bound is to hold for. */
 enum bound_orders {
@@ -39,21 +40,21 @@ enum bound_orders {
 struct bound_schedule_options {
     enum bound_depth depth;
     enum bound_orders orders;
-    /* Makespan of a schedule that is known (0: none): the deep bound goes no further than it, and is surest to prove it. */
+    /* Makespan of a schedule that is known (0: none): deeper bounds go no further than it, and is surest to prove it. */
     int64_t best_ns;
-    int64_t steps; /* lattice points to visit at most; 0: 60,000,000 (about 0.3 s) */
+    int64_t steps; /* lattice points to visit at most; 0: 45,000,000 (about 0.3 s) */
 };
 
 struct bound_schedule {
     int64_t lower_bound_ns; /* INT64_MAX: some stage cannot hold even one microbatch */
-    const char
-        *term;     /* what binds: "work", "way back", "memory", "link", "windows", "does not fit" */
-    int32_t stage; /* where; -1: all together. link: between stage and stage + 1 */
+    const char *
+        term; /* what binds: "work", "way back", "memory", "link", "cycle", "windows", "does not fit" */
+    int32_t stage;          /* where; -1: all together. link: between stage and stage + 1 */
     const char *class_text; /* plans that the bound holds for */
     int64_t steps;          /* lattice points visited */
 };
 /* p: one chunk a device (n_stages == n_devices), has passed pipeline_check. Never above a feasible makespan. Cheap:
- * O(stages). Deep: O(sweeps · Σ_s points of s's lattice), cut off by steps: a bound in any case. The same for the same
+ * O(stages). Cycles: O(Σ_s points of s's lattice). Deep: as much each sweep. Both are cut off by steps: a bound in any case. The same for the same
  * arguments. Scratch in an arena of its own. */
 void bound_schedule(const struct pipeline *p, int32_t microbatches,
                     const struct bound_schedule_options *o, struct bound_schedule *out);

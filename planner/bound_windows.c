@@ -232,11 +232,11 @@ static void pass_way(struct bound_walker *k, const struct passage *p)
 }
 
 enum bound_outcome bound_windows_narrow(struct bound_walker *k, struct bound_windows *w,
-                                        int64_t *steps, int32_t *stage)
+                                        int32_t moved_stage, int64_t *steps, int32_t *stage)
 {
     const struct bound_line *l = k->line;
     bool moving = true;
-    for (int32_t s = 0; s < l->n; s++) k->stale[s] = true;
+    for (int32_t s = 0; s < l->n; s++) k->stale[s] = moved_stage < 0 || s == moved_stage;
     for (int down = 1; moving; down = !down) {
         moving = false;
         for (int32_t i = 0; i < l->n; i++) {

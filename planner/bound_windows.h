@@ -52,8 +52,9 @@ struct bound_walker *bound_walker_new(struct arena *a, const struct bound_line *
 void bound_windows_open(const struct bound_line *line, int64_t makespan, struct bound_windows *w);
 enum bound_outcome { BOUND_EMPTY, BOUND_STILL, BOUND_CUT };
 /* EMPTY: some window is empty, so there is no such schedule. STILL: nothing moves any more. CUT: *steps ran out; the windows
- * are as good as they got. *steps is lowered by the points visited; *stage: where it became empty. */
+ * are as good as they got. *steps is lowered by the points visited; *stage: where it became empty. moved: the only stage whose
+ * windows are narrower than when they last lay still; -1: any may be. */
 enum bound_outcome bound_windows_narrow(struct bound_walker *k, struct bound_windows *w,
-                                        int64_t *steps, int32_t *stage);
+                                        int32_t moved, int64_t *steps, int32_t *stage);
 
 #endif

@@ -9,16 +9,23 @@
 #include "core/plan.h"
 #include "planner/search.h"
 
+/* Better is what the objective says (planner/search.h). Plans outside its limits stand behind all inside, the nearest first:
+ * what is refined may come inside. */
 struct kept {
     struct arena *arena; /* of the copies */
+    const struct search_options *o;
+    double least_price_per_h; /* of any device: what a time says of a cost */
     int32_t n, most;
     struct search_plan *plans; /* best first; ties: who came first */
     uint64_t *layout;
 };
 
-void kept_init(struct kept *k, struct arena *a, int32_t most);
+void kept_init(struct kept *k, struct arena *a, int32_t most, const struct search_options *o,
+               const struct cluster *c);
 /* What a plan must be faster than to be kept; INT64_MAX while there is room. */
 int64_t kept_limit(const struct kept *k);
+/* The limits of rate and cost. */
+bool kept_inside(const struct kept *k, const struct search_plan *x);
 void kept_add(struct kept *k, const struct plan *p, int64_t iteration_ns);
 
 #endif

@@ -4,13 +4,15 @@
 #include "planner/schedule_plan.h"
 
 enum { ORDER_OPERATIONS = 300000 }; /* for the orders of one replica: about 10 ms */
-enum warmup_rule { WARMUP_HETEROGENEOUS, WARMUP_EAGER, WARMUP_GPIPE, WARMUP_RULES };
+enum warmup_rule { WARMUP_HETEROGENEOUS, WARMUP_EAGER, WARMUP_GPIPE };
 
 static int32_t least(int64_t a, int64_t b) { return (int32_t)(a < b ? a : b); }
 
 static void heterogeneous(const struct space *s, struct plan_replica *r)
 {
-    int64_t t[SPACE_DEVICES_MAX], c[SPACE_DEVICES_MAX] = {0}, slowest = 1;
+    struct arena *scratch = arena_new();
+    int64_t *t = ARENA_ARRAY(scratch, int64_t, (size_t)r->n_stages),
+            *c = ARENA_ARRAY(scratch, int64_t, (size_t)r->n_stages), slowest = 1;
     for (int32_t i = 0; i < r->n_stages; i++) {
         struct space_stage_time time;
         space_stage_time(s, r->stages[i].device, r->stages[i].first_layer, r->stages[i].last_layer,
@@ -29,9 +31,10 @@ static void heterogeneous(const struct space *s, struct plan_replica *r)
         int64_t delta = (t[i] + 2 * c[i - 1] + slowest - 1) / slowest;
         w += delta > 1 ? delta : 1;
     }
+    arena_free(scratch);
 }
 
-static void set_warmups(const struct space *s, struct plan *p, enum warmup_rule rule)
+void refine_warmups(const struct space *s, struct plan *p, int rule)
 {
     for (int32_t r = 0; r < p->n_replicas; r++) {
         struct plan_replica *replica = &p->replicas[r];
@@ -99,9 +102,9 @@ enum status refine_plan(struct arena *a, struct scorer *w, const struct space *s
 {
     static const int64_t parts[] = {2, 4, 8};
     struct refinement x = {a, w, s, plan, iteration_ns, evaluations_left, stop};
-    for (int32_t rule = 0; rule < WARMUP_RULES; rule++) {
+    for (int32_t rule = 0; rule < REFINE_WARMUPS; rule++) {
         struct plan variant = score_copy_plan(a, plan);
-        set_warmups(s, &variant, (enum warmup_rule)rule);
+        refine_warmups(s, &variant, rule);
         TRY(attempt(&x, &variant, err));
     }
     TRY(try_rings(&x, err));

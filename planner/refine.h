@@ -12,6 +12,10 @@
 
 #include <signal.h>
 
+/* Sets the warm-up counts of every replica by rule 0 … REFINE_WARMUPS - 1: heterogeneity-aware, eager, GPipe. */
+enum { REFINE_WARMUPS = 3 };
+void refine_warmups(const struct space *s, struct plan *p, int rule);
+
 /* *plan and *iteration_ns become the best variant's where one is better. Spends evaluations;
  * ends early where *stop is set (NULL: never). */
 MUST_CHECK enum status refine_plan(struct arena *a, struct scorer *w, const struct space *s,

@@ -31,11 +31,18 @@ static bool asked_to_stop(void *user)
 
 static bool can_order(const struct plan_replica *r)
 {
-    return r->n_stages > 1 && r->microbatches > 1 &&
-           (int64_t)r->n_stages * r->microbatches * 3 <= SCHEDULE_PLAN_OPS_MOST;
+    return r->n_stages > 1 && r->microbatches > 1;
 }
 
-/* Then lanes of the program are the stages of the plan, one after the other. */
+static int64_t operations_of(const struct plan *p)
+{
+    int64_t n = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        n += 3 * (int64_t)p->replicas[r].n_stages * p->replicas[r].microbatches;
+    return n;
+}
+
+/* Then the program has the stages of the plan, each as often as it has devices, one after the other. */
 static bool one_stage_a_device(const struct plan *p)
 {
     for (int32_t r = 0; r < p->n_replicas; r++) {
@@ -112,26 +119,65 @@ static void most_alive(const struct schedule_lane *l, int64_t most[LIVES])
 
 /* --- replicas as pipelines --- */
 
-static void price_stage(const struct space *s, const struct plan_stage *x,
+static int64_t part(int64_t ns, int64_t sequences, int64_t of)
+{
+    return (ns * sequences + of - 1) / of;
+}
+
+/* A stage on several devices is as slow as the slowest of them. */
+static void price_stage(const struct ordering *x, const struct plan_stage *g,
                         struct pipeline_stage *out)
 {
-    const struct stage_cost *c = space_stage(s, x->device, x->first_layer, x->last_layer);
-    out->forward_ns = c->forward_ns, out->weight_ns = c->weight_ns;
-    out->input_ns = c->input_ns + (x->recompute == RECOMPUTE_STAGE ? c->recompute_ns : 0);
+    int64_t all = x->plan->microbatch;
+    for (int32_t k = 0; k < plan_stage_devices(g); k++) {
+        const struct stage_cost *c =
+            space_stage(x->space, plan_stage_device(g, k), g->first_layer, g->last_layer);
+        int64_t n = plan_stage_sequences(x->plan, g, k);
+        int64_t again = g->recompute == RECOMPUTE_STAGE ? c->recompute_ns : 0;
+        int64_t f = part(c->forward_ns, n, all), i = part(c->input_ns + again, n, all),
+                w = part(c->weight_ns, n, all);
+        if (f > out->forward_ns) out->forward_ns = f;
+        if (i > out->input_ns) out->input_ns = i;
+        if (w > out->weight_ns) out->weight_ns = w;
+    }
 }
 
 static void price_link(const struct space *s, const struct plan_stage *x,
                        const struct plan_stage *y, struct pipeline_link *out)
 {
     const struct cost_link *l = space_link(s, x->device, y->device);
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; l && k < 2; k++) {
         out->occupancy_ns[k] = cost_occupancy_ns(l, s->cut_bytes[x->last_layer]);
         out->latency_ns[k] = l->latency_ns;
     }
 }
 
-/* lane: of the replica's first stage in the program; made: the order that the program has. */
-static void describe(struct ordering *x, const struct program *program, int32_t lane,
+/* Of the stage's devices the one that holds the fewest microbatches counts. at: of its first device among the program's
+ * stages; made: the order that the program has. */
+static void measure_memory(const struct program *program, int32_t at, int32_t n,
+                           const struct schedule_lane *made, struct pipeline_stage *stage,
+                           struct pipeline_device *device)
+{
+    double fewest = 0;
+    for (int32_t k = at; k < at + n; k++) {
+        int64_t bytes[LIVES], most[LIVES], lane = program->stages[k].device;
+        lives_of(program, &program->stages[k], bytes);
+        most_alive(made, most);
+        int64_t resident = program_lane_bytes(program, (int32_t)lane),
+                limit = program->devices[lane].memory_bytes,
+                forward = bytes[F_TO_I] + bytes[F_TO_W];
+        for (int life = 0; life < LIVES; life++) resident -= bytes[life] * most[life];
+        double held = (double)(limit - resident) / (double)(forward > 0 ? forward : 1);
+        if (k > at && held >= fewest) continue;
+        fewest = held;
+        stage->forward_bytes = forward;
+        stage->input_bytes = bytes[I_TO_W] - bytes[F_TO_I];
+        stage->weight_bytes = -bytes[F_TO_W] - bytes[I_TO_W];
+        *device = (struct pipeline_device){resident, limit};
+    }
+}
+
+static void describe(struct ordering *x, const struct program *program, int32_t at,
                      const struct plan_replica *r, const struct schedule *made, struct pipeline *p)
 {
     size_t n = (size_t)r->n_stages;
@@ -140,18 +186,12 @@ static void describe(struct ordering *x, const struct program *program, int32_t 
     p->links = ARENA_ARRAY(x->scratch, struct pipeline_link, n);
     p->devices = ARENA_ARRAY(x->scratch, struct pipeline_device, n);
     for (int32_t i = 0; i < r->n_stages; i++) {
-        int64_t bytes[LIVES], most[LIVES];
-        price_stage(x->space, &r->stages[i], &p->stages[i]);
+        int32_t devices = plan_stage_devices(&r->stages[i]);
+        price_stage(x, &r->stages[i], &p->stages[i]);
         if (i + 1 < r->n_stages)
             price_link(x->space, &r->stages[i], &r->stages[i + 1], &p->links[i]);
-        lives_of(program, &program->stages[lane + i], bytes);
-        most_alive(&made->lanes[i], most);
-        p->stages[i].forward_bytes = bytes[F_TO_I] + bytes[F_TO_W];
-        p->stages[i].input_bytes = bytes[I_TO_W] - bytes[F_TO_I];
-        p->stages[i].weight_bytes = -bytes[F_TO_W] - bytes[I_TO_W];
-        int64_t resident = program_lane_bytes(program, lane + i);
-        for (int life = 0; life < LIVES; life++) resident -= bytes[life] * most[life];
-        p->devices[i] = (struct pipeline_device){resident, program->devices[lane + i].memory_bytes};
+        measure_memory(program, at, devices, &made->lanes[i], &p->stages[i], &p->devices[i]);
+        at += devices;
     }
 }
 
@@ -176,10 +216,11 @@ static enum status describe_all(struct ordering *x, bool *possible, struct error
     TRY(scorer_program(x->scorer, x->space, p, &program, err));
     *possible = program != NULL;
     x->pipeline = ARENA_ARRAY(x->scratch, struct pipeline, (size_t)p->n_replicas);
-    for (int32_t r = 0, lane = 0; program && r < p->n_replicas; r++) {
-        if (made[r].n_devices)
-            describe(x, program, lane, &p->replicas[r], &made[r], &x->pipeline[r]);
-        lane += p->replicas[r].n_stages;
+    for (int32_t r = 0, at = 0; program && r < p->n_replicas; r++) {
+        const struct plan_replica *replica = &p->replicas[r];
+        if (made[r].n_devices) describe(x, program, at, replica, &made[r], &x->pipeline[r]);
+        for (int32_t i = 0; i < replica->n_stages; i++)
+            at += plan_stage_devices(&replica->stages[i]);
     }
     return OK;
 }
@@ -252,9 +293,16 @@ static enum status order_all(struct ordering *x, bool *fits, struct error *err)
 static bool tighten(struct ordering *x, const struct program *program)
 {
     bool missing = false;
-    for (int32_t r = 0, lane = 0; r < x->plan->n_replicas; r++)
+    for (int32_t r = 0, lane = 0, at = 0; r < x->plan->n_replicas; r++)
         for (int32_t i = 0; i < x->plan->replicas[r].n_stages; i++, lane++) {
-            int64_t over = program_lane_bytes(program, lane) - program->devices[lane].memory_bytes;
+            int64_t over = 0;
+            for (int32_t k = 0; k < plan_stage_devices(&x->plan->replicas[r].stages[i]);
+                 k++, at++) {
+                int32_t device = program->stages[at].device;
+                int64_t bytes =
+                    program_lane_bytes(program, device) - program->devices[device].memory_bytes;
+                if (bytes > over) over = bytes;
+            }
             if (over <= 0) continue;
             missing = x->lacks[lane] = true;
             if (x->pipeline[r].n_stages) x->pipeline[r].devices[i].limit_bytes -= over;
@@ -323,7 +371,7 @@ enum status schedule_plan(struct arena *a, struct scorer *w, const struct space 
     for (int32_t r = 0; r < plan->n_replicas; r++) stages += plan->replicas[r].n_stages;
     x.lacks = ARENA_ARRAY(x.scratch, bool, (size_t)stages);
     enum status st = OK;
-    if (one_stage_a_device(plan)) {
+    if (operations_of(plan) <= SCHEDULE_PLAN_OPS_MOST && one_stage_a_device(plan)) {
         st = order_and_score(&x, &best, iteration_ns, evaluations_left, err);
         x.plan = &again;
         if (st == OK && recompute_lacking(&x))

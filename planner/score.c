@@ -9,20 +9,19 @@
 
 struct scorer {
     struct lower_options lower, checked; /* without and with the check of memory */
-    struct cost *cost;
+    bool quick;
     struct arena *own, *candidate,
         *program; /* own: this struct; candidate: its plan; program: lowering and simulation */
     int64_t runs, least_missing;
     char why[sizeof((struct error *)0)->text];
 };
 
-struct scorer *scorer_new(const struct lower_options *lower, struct cost *k)
+struct scorer *scorer_new(const struct lower_options *lower)
 {
     struct arena *own = arena_new();
     struct scorer *w = ARENA_ARRAY(own, struct scorer, 1);
     *w = (struct scorer){.lower = *lower,
                          .checked = *lower,
-                         .cost = k,
                          .own = own,
                          .candidate = arena_new(),
                          .program = arena_new(),
@@ -65,7 +64,7 @@ static int64_t note_missing(struct scorer *w, const struct space *s, const struc
     struct arena *scratch = arena_new();
     struct program again;
     struct error why = {0};
-    if (lower_plan_graph(scratch, p, s->graph, &w->checked, &again, &why) == ERR_INFEASIBLE) {
+    if (lower_plan_graphs(scratch, p, &s->graphs, &w->checked, &again, &why) == ERR_INFEASIBLE) {
         w->least_missing = worst;
         snprintf(w->why, sizeof w->why, "the nearest miss is %s; %s", plan_describe(scratch, p),
                  why.text);
@@ -79,7 +78,7 @@ static enum status lower(struct scorer *w, const struct space *s, const struct p
 {
     arena_reset(w->program);
     *missing = 0;
-    enum status st = lower_plan_graph(w->program, p, s->graph, &w->lower, program, err);
+    enum status st = lower_plan_graphs(w->program, p, &s->graphs, &w->lower, program, err);
     if (st == OK) *missing = note_missing(w, s, p, program);
     if (st != ERR_INFEASIBLE) return st;
     if (w->least_missing == INT64_MAX) snprintf(w->why, sizeof w->why, "%s", err->text);
@@ -88,13 +87,16 @@ static enum status lower(struct scorer *w, const struct space *s, const struct p
     return OK;
 }
 
-static enum status simulate(struct scorer *w, const struct program *program, int64_t *iteration_ns,
-                            struct error *err)
+void scorer_quick(struct scorer *w, bool quick) { w->quick = quick; }
+
+static enum status simulate(struct scorer *w, const struct space *s, const struct program *program,
+                            int64_t *iteration_ns, struct error *err)
 {
     struct sim_result result;
     struct sim_options o = {.steps = 0};
+    if (w->quick) o.steps = 1, o.detail = SIM_STAGE;
     w->runs++;
-    TRY(sim_run(w->program, program, w->cost, &o, &result, err));
+    TRY(sim_run(w->program, program, s->cost, &o, &result, err));
     *iteration_ns = result.iteration_ns;
     return OK;
 }
@@ -106,7 +108,7 @@ enum status scorer_run(struct scorer *w, const struct space *s, const struct pla
     int64_t missing;
     *iteration_ns = INT64_MAX;
     TRY(lower(w, s, p, &program, &missing, err));
-    return missing ? OK : simulate(w, &program, iteration_ns, err);
+    return missing ? OK : simulate(w, s, &program, iteration_ns, err);
 }
 
 enum status scorer_program(struct scorer *w, const struct space *s, const struct plan *p,
@@ -114,7 +116,7 @@ enum status scorer_program(struct scorer *w, const struct space *s, const struct
 {
     arena_reset(w->program);
     struct program *program = ARENA_ARRAY(w->program, struct program, 1);
-    enum status st = lower_plan_graph(w->program, p, s->graph, &w->lower, program, err);
+    enum status st = lower_plan_graphs(w->program, p, &s->graphs, &w->lower, program, err);
     *out = st == OK ? program : NULL;
     if (st != ERR_INFEASIBLE) return st;
     *err = (struct error){0};
@@ -188,17 +190,31 @@ static void follow_warmups(struct plan_replica *r)
             r->stages[i].warmup = warmup_of(r, i - 1);
 }
 
+/* What the fullest device of a stage lacks, and which stage of the program it is: from `first` on. */
+static int64_t fullest_of(const struct program *program, const struct plan_stage *x, int32_t first,
+                          int32_t *fullest)
+{
+    int64_t most = INT64_MIN;
+    for (int32_t k = first; k < first + plan_stage_devices(x); k++) {
+        int64_t missing = missing_of(program, program->stages[k].device);
+        if (missing > most) most = missing, *fullest = k;
+    }
+    return most;
+}
+
 static bool change_stages(const struct program *program, struct plan *p, struct fitting *f)
 {
     bool changed = false;
     int32_t at = 0;
     for (int32_t r = 0; r < p->n_replicas; r++) {
-        for (int32_t i = 0; i < p->replicas[r].n_stages; i++, at++) {
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++, f++) {
             struct plan_stage *x = &p->replicas[r].stages[i];
-            int64_t missing = missing_of(program, at);
-            if (missing <= 0 || f[at].last == MEASURE_END) continue;
-            changed |= next_measure(&f[at], x, warmup_of(&p->replicas[r], i), missing,
-                                    buffers_bytes(&program->stages[at]));
+            int32_t fullest = at;
+            int64_t missing = fullest_of(program, x, at, &fullest);
+            at += plan_stage_devices(x);
+            if (missing <= 0 || f->last == MEASURE_END) continue;
+            changed |= next_measure(f, x, warmup_of(&p->replicas[r], i), missing,
+                                    buffers_bytes(&program->stages[fullest]));
         }
         follow_warmups(&p->replicas[r]);
     }
@@ -214,7 +230,7 @@ enum status scorer_fit(struct scorer *w, const struct space *s, struct plan *p,
     for (int32_t r = 0; r < p->n_replicas; r++) n += p->replicas[r].n_stages;
     *iteration_ns = INT64_MAX;
     TRY(lower(w, s, p, &program, &missing, err));
-    if (!missing) return simulate(w, &program, iteration_ns, err);
+    if (!missing) return simulate(w, s, &program, iteration_ns, err);
     struct arena *scratch = arena_new();
     struct fitting *f = ARENA_ARRAY(scratch, struct fitting, (size_t)n);
     enum status st = OK;
@@ -222,7 +238,18 @@ enum status scorer_fit(struct scorer *w, const struct space *s, struct plan *p,
         st = lower(w, s, p, &program, &missing, err);
     arena_free(scratch);
     if (st != OK || missing) return st;
-    return simulate(w, &program, iteration_ns, err);
+    return simulate(w, s, &program, iteration_ns, err);
+}
+
+static void copy_devices(struct arena *a, struct plan_stage *s)
+{
+    size_t n = (size_t)s->n_shards;
+    if (!n) return;
+    int32_t *devices = ARENA_ARRAY(a, int32_t, n);
+    int64_t *sequences = ARENA_ARRAY(a, int64_t, n);
+    memcpy(devices, s->devices, n * sizeof *devices);
+    memcpy(sequences, s->sequences, n * sizeof *sequences);
+    s->devices = devices, s->sequences = sequences;
 }
 
 struct plan score_copy_plan(struct arena *a, const struct plan *p)
@@ -236,6 +263,7 @@ struct plan score_copy_plan(struct arena *a, const struct plan *p)
         memcpy(copy.replicas[r].stages, p->replicas[r].stages, n * sizeof *copy.replicas[r].stages);
         for (size_t i = 0; i < n; i++) {
             struct plan_stage *x = &copy.replicas[r].stages[i];
+            copy_devices(a, x);
             if (x->order) x->order = arena_strdup(a, x->order);
         }
     }

@@ -9,7 +9,9 @@
 
 struct scorer; /* opaque; freed by scorer_free */
 
-struct scorer *scorer_new(const struct lower_options *lower, struct cost *k);
+struct scorer *scorer_new(const struct lower_options *lower);
+/* quick: the first step of a run, procedures whole: nearly the steady step (from rest), at a fraction of the time. */
+void scorer_quick(struct scorer *w, bool quick);
 void scorer_free(struct scorer *w);
 /* Scratch for one candidate's plan; forgotten by the next call. */
 struct arena *scorer_arena(struct scorer *w);

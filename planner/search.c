@@ -2,10 +2,12 @@
 
 #include "core/arena.h"
 #include "core/lower.h"
+#include "core/units.h"
 #include "planner/baseline.h"
 #include "planner/baselines.h"
 #include "planner/bound_cluster.h"
 #include "planner/exact.h"
+#include "planner/fleet.h"
 #include "planner/near.h"
 #include "planner/refine.h"
 #include "planner/tries.h"
@@ -13,7 +15,7 @@
 
 #include <string.h>
 
-enum { EVALUATIONS_DEFAULT = 20000, KEPT_LEAST = 32 };
+enum { EVALUATIONS_DEFAULT = 20000, KEPT_LEAST = 32, BASELINE_DEVICES = 64 };
 
 /* The tables of one microbatch size after the other, and the tries on all of them. */
 struct search {
@@ -45,7 +47,7 @@ static enum status refine_kept(struct search *q, struct search_result *out, stru
 {
     struct tries *t = &q->t;
     struct kept refined;
-    kept_init(&refined, t->arena, t->kept.most);
+    kept_init(&refined, t->arena, t->kept.most, t->o, q->cluster);
     if (t->kept.n) out->class_ns = t->kept.plans[0].iteration_ns;
     for (int32_t i = 0; i < t->kept.n; i++) {
         struct plan better = t->kept.plans[i].plan;
@@ -62,24 +64,14 @@ static enum status refine_kept(struct search *q, struct search_result *out, stru
     return OK;
 }
 
-/* How far from the best of any plan the first one can be. */
-static enum status certify(struct search *q, struct search_result *out, struct error *err)
-{
-    struct bound_certificate b;
-    TRY(bound_cluster(q->t.arena, q->space, q->n_spaces, &b, err));
-    out->lower_bound_ns = b.lower_bound_ns;
-    out->binding = b.binding;
-    out->bound_class = b.class_text;
-    out->gap = bound_gap(out->plans[0].iteration_ns, b.lower_bound_ns);
-    return OK;
-}
-
 static enum status conclude(struct tries *q, const struct profile *p, struct search_result *out,
                             struct error *err)
 {
     if (q->o->baseline) TRY(baselines_pick(q, out, err));
     out->plans = q->kept.plans;
-    out->n_plans = q->kept.n < q->o->top || q->o->top < 1 ? q->kept.n : q->o->top;
+    while (out->n_plans < q->kept.n && kept_inside(&q->kept, &q->kept.plans[out->n_plans]))
+        out->n_plans++;
+    if (q->o->top > 0 && out->n_plans > q->o->top) out->n_plans = q->o->top;
     out->candidates = q->candidates;
     out->evaluated = scorer_runs(q->scorer);
     out->exact = !q->interrupted && !q->exhausted && !q->truncated && !q->o->baseline;
@@ -93,6 +85,11 @@ static enum status conclude(struct tries *q, const struct profile *p, struct sea
     if (out->n_plans) return OK;
     if (q->interrupted)
         return error_set(err, ERR_INTERRUPTED, "interrupted before any plan was found");
+    if (q->kept.n)
+        return error_set(err, ERR_INFEASIBLE,
+                         "no plan within the limits: the nearest takes %.4g s and costs %.4g an "
+                         "iteration",
+                         s_from_ns(q->kept.plans[0].iteration_ns), q->kept.plans[0].cost);
     return error_set(err, ERR_INFEASIBLE, "no feasible plan: %s", scorer_why(q->scorer));
 }
 
@@ -110,12 +107,59 @@ static int32_t sizes_of(const struct job *j, int64_t sizes[16])
     return n;
 }
 
-static enum status search_all(struct search *q, const struct profile *p, struct search_result *out,
-                              struct error *err)
+static void put_bound(struct search_result *out, const struct bound_certificate *b)
+{
+    out->lower_bound_ns = b->lower_bound_ns;
+    out->binding = b->binding;
+    out->bound_class = b->class_text;
+    out->gap = bound_gap(out->plans[0].iteration_ns, b->lower_bound_ns);
+}
+
+/* How far from the best of any plan the first one can be. */
+static enum status certify(struct search *q, struct search_result *out, struct error *err)
+{
+    struct bound_certificate b;
+    TRY(bound_cluster(q->t.arena, q->space, q->n_spaces, &b, err));
+    put_bound(out, &b);
+    return OK;
+}
+
+static bool is_large(const struct search *q)
+{
+    return !q->t.o->baseline &&
+           (q->cluster->n_devices > SEARCH_DEVICES_MAX || q->t.o->n_tensor > 1);
+}
+
+/* Any number of devices: kinds, templates and mixes (planner/fleet). */
+static enum status search_large(struct search *q, const struct profile *p, const int64_t *sizes,
+                                int32_t n_sizes, struct search_result *out, struct error *err)
 {
     struct tries *t = &q->t;
-    int64_t sizes[16], for_refinement = t->evaluations_left / 8;
-    int32_t n_sizes = sizes_of(q->job, sizes);
+    struct bound_certificate b = {.binding = "", .class_text = ""};
+    struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
+    if (q->cluster->n_devices <= BASELINE_DEVICES)
+        for (int32_t i = 0; i < n_sizes && !tries_over(t); i++) {
+            arena_reset(q->lists);
+            struct space *s = &q->space[q->n_spaces++];
+            TRY(space_make(q->spaces, q->job, q->cluster, q->cost, sizes[i], t->lower, s, err));
+            TRY(baselines_score(t, q->lists, s, out, err));
+        }
+    else
+        for (int32_t i = 0; i < out->n_baselines; i++)
+            out->baselines[i].why = "not tried beside a search of so many devices";
+    TRY(fleet_search(t, &task, &b, err));
+    if (t->kept.n) out->class_ns = t->kept.plans[0].iteration_ns;
+    t->truncated = true;
+    TRY(conclude(t, p, out, err));
+    put_bound(out, &b);
+    return OK;
+}
+
+static enum status search_small(struct search *q, const struct profile *p, const int64_t *sizes,
+                                int32_t n_sizes, struct search_result *out, struct error *err)
+{
+    struct tries *t = &q->t;
+    int64_t for_refinement = t->evaluations_left / 8;
     t->evaluations_left -= for_refinement;
     for (int32_t i = 0; i < n_sizes && !tries_over(t); i++) TRY(one_size(q, sizes[i], out, err));
     t->exhausted = t->evaluations_left <= 0;
@@ -123,6 +167,29 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
     if (!t->o->baseline) TRY(refine_kept(q, out, err));
     TRY(conclude(t, p, out, err));
     return certify(q, out, err);
+}
+
+static enum status check_objective(const struct cluster *c, const struct search_options *o,
+                                   struct error *err)
+{
+    bool prices = false;
+    for (int32_t t = 0; t < c->n_types; t++) prices |= c->types[t].price_per_h > 0;
+    if ((o->objective == OBJECTIVE_COST || o->most_cost > 0) && !prices)
+        return error_set(err, ERR_INPUT,
+                         "no device type of cluster '%s' has a price (for example price: 3.2/h)",
+                         c->name);
+    if (o->objective == OBJECTIVE_RATE && !(o->most_cost > 0))
+        return error_set(err, ERR_USAGE, "the objective rate wants a budget (most-cost)");
+    return OK;
+}
+
+static enum status search_all(struct search *q, const struct profile *p, struct search_result *out,
+                              struct error *err)
+{
+    int64_t sizes[16];
+    int32_t n_sizes = sizes_of(q->job, sizes);
+    return is_large(q) ? search_large(q, p, sizes, n_sizes, out, err)
+                       : search_small(q, p, sizes, n_sizes, out, err);
 }
 
 enum status search_plans(struct arena *a, const struct job *j, const struct cluster *c,
@@ -136,24 +203,20 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
             (struct search_baseline){.name = baseline_name(i), .iteration_ns = INT64_MAX};
     struct lower_options lower = {.check_memory = true};
     TRY(team_fused(a, c, &lower, err));
-    if (!o->baseline && c->n_devices > SEARCH_DEVICES_MAX)
-        return error_set(err, ERR_INPUT,
-                         "cluster '%s' has %d devices; the exact search takes at most %d "
-                         "(baselines take any number)",
-                         c->name, (int)c->n_devices, SEARCH_DEVICES_MAX);
+    TRY(check_objective(c, o, err));
     struct cost *k = cost_new(a, p, c);
     struct search q = {
         .t = {.arena = a,
               .o = o,
               .lower = &lower,
-              .scorer = scorer_new(&lower, k),
+              .scorer = scorer_new(&lower),
               .evaluations_left = o->evaluations > 0 ? o->evaluations : EVALUATIONS_DEFAULT},
         .job = j,
         .cluster = c,
         .cost = k,
         .spaces = arena_new(),
         .lists = arena_new()};
-    kept_init(&q.t.kept, a, o->top > KEPT_LEAST ? o->top : KEPT_LEAST);
+    kept_init(&q.t.kept, a, o->top > KEPT_LEAST ? o->top : KEPT_LEAST, o, c);
     enum status st = search_all(&q, p, out, err);
     scorer_free(q.t.scorer);
     arena_free(q.lists);

@@ -61,6 +61,7 @@ struct search_options {
 struct search_plan {
     struct plan plan; /* predicted_ns filled */
     int64_t iteration_ns;
+    double cost; /* money an iteration: core/plan.h */
 };
 struct search_baseline {
     const char *name;

@@ -1,7 +1,6 @@
 #include "planner/space.h"
 
 #include "core/arena.h"
-#include "core/gradient.h"
 #include "core/topology.h"
 
 /* i and j are interchangeable where exchanging them changes nothing the search can see: same type,
@@ -9,8 +8,7 @@
 static bool same_link(const struct space *s, int32_t a, int32_t b, int32_t c, int32_t d)
 {
     const struct cost_link *x = space_link(s, a, b), *y = space_link(s, c, d);
-    if (space_linked(s, a, b) != space_linked(s, c, d)) return false;
-    if (!space_linked(s, a, b)) return true;
+    if (!x || !y) return !x && !y;
     return x->bandwidth_Bps == y->bandwidth_Bps && x->latency_ns == y->latency_ns;
 }
 
@@ -72,41 +70,17 @@ static void find_classes(struct space *s, struct topology *t)
     }
 }
 
-/* A message on several links goes at the pace of the slowest and arrives after all their latencies (sim/network.h). */
-static enum status route_cost(const struct space *s, int32_t from, int32_t to,
-                              const struct route *r, struct cost_link *out, struct error *err)
+static void find_links(struct arena *a, struct space *s)
 {
-    const struct device *d = s->cluster->devices;
-    TRY(cost_link_of(s->cost, r->link[0], d[from].type, d[to].type, out, err));
-    for (int32_t i = 1; i < r->n_hops; i++) {
-        struct cost_link hop;
-        TRY(cost_link(s->cost, r->link[i], &hop, err));
-        if (hop.bandwidth_Bps < out->bandwidth_Bps) out->bandwidth_Bps = hop.bandwidth_Bps;
-        out->latency_ns += hop.latency_ns;
-    }
-    return OK;
-}
-
-static enum status find_links(struct arena *a, struct space *s, struct error *err)
-{
-    size_t n = (size_t)s->n_devices * (size_t)s->n_devices;
     struct arena *own = arena_new();
-    struct topology *t = topology_new(own, s->cluster);
-    enum status st = OK;
-    s->linked = ARENA_ARRAY(a, bool, n);
-    s->link = ARENA_ARRAY(a, struct cost_link, n);
-    for (int32_t i = 0; i < s->n_devices; i++)
-        for (int32_t j = i + 1; j < s->n_devices && st == OK; j++) {
-            struct route r;
-            size_t at = (size_t)i * (size_t)s->n_devices + (size_t)j,
-                   back = (size_t)j * (size_t)s->n_devices + (size_t)i;
-            s->linked[at] = s->linked[back] = topology_route(t, i, j, &r);
-            if (s->linked[at]) st = route_cost(s, i, j, &r, &s->link[at], err);
-            s->link[back] = s->link[at];
-        }
-    if (st == OK && s->n_devices <= SPACE_DEVICES_MAX) find_classes(s, t);
+    size_t n = (size_t)s->n_devices;
+    const struct cost_link **link = ARENA_ARRAY(a, const struct cost_link *, n *n);
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n; j++)
+            link[i * n + j] = device_graph_link(s->devices, (int32_t)i, (int32_t)j);
+    s->link = link;
+    find_classes(s, topology_new(own, s->cluster));
     arena_free(own);
-    return st;
 }
 
 /* Behind the operator that makes the gradient which crosses to the layer before, a layer computes
@@ -134,36 +108,79 @@ static void find_early(struct arena *a, struct space *s)
     }
 }
 
+/* What crosses after a layer between any two devices, at least: cards that share positions send a share each. */
+static int64_t least_bytes(const struct lower_graphs *graphs, int32_t layer)
+{
+    int64_t least = INT64_MAX;
+    for (int32_t i = 0; i < graphs->n; i++) {
+        const struct graph *g = graphs->graphs[i];
+        int64_t bytes = graph_cut_bytes(g, &g->cut[layer]);
+        least = bytes < least ? bytes : least;
+    }
+    return least;
+}
+
+/* Prices each type's operators, so that whatever the profile does not know is said here and a stage asked for later
+ * cannot fail. */
+static enum status make_table(struct arena *a, struct space *s, const struct lower_options *lower,
+                              struct error *err)
+{
+    s->table = stage_table_new(a, s->graph, s->cost, &s->job->optimizer);
+    stage_table_graphs(s->table, &s->graphs);
+    stage_table_fused(s->table, lower->fused, lower->n_fused);
+    s->stage = ARENA_ARRAY(a, struct stage_cost *, (size_t)s->n_types * (size_t)s->n_layers);
+    for (int32_t t = 0; t < s->n_types; t++) {
+        struct stage_cost whole;
+        TRY(sim_stage(s->table, 0, s->n_layers - 1, t, &whole, err));
+    }
+    return OK;
+}
+
+const struct stage_cost *space_price(const struct space *s, int32_t type, int32_t first,
+                                     int32_t last)
+{
+    struct stage_cost **row = &s->stage[type * s->n_layers + first];
+    struct error why;
+    if (!*row) {
+        *row = ARENA_ARRAY(s->arena, struct stage_cost, (size_t)s->n_layers);
+        for (int32_t l = 0; l < s->n_layers; l++) (*row)[l].parameter_bytes = -1;
+    }
+    if ((*row)[last].parameter_bytes < 0 &&
+        sim_stage(s->table, first, last, type, &(*row)[last], &why) != OK)
+        BUG("a stage of priced operators has no price: %s", why.text);
+    return &(*row)[last];
+}
+
 enum status space_make(struct arena *a, const struct job *j, const struct cluster *c,
                        struct cost *k, int64_t microbatch, const struct lower_options *lower,
                        struct space *out, struct error *err)
 {
-    *out = (struct space){.job = j,
+    return space_make_on(a, j, c, k, NULL, microbatch, lower, out, err);
+}
+
+enum status space_make_on(struct arena *a, const struct job *j, const struct cluster *c,
+                          struct cost *k, struct device_graph *devices, int64_t microbatch,
+                          const struct lower_options *lower, struct space *out, struct error *err)
+{
+    *out = (struct space){.arena = a,
+                          .job = j,
                           .cluster = c,
                           .cost = k,
+                          .devices = devices,
                           .microbatch = microbatch,
                           .n_types = c->n_types,
                           .n_devices = c->n_devices,
                           .microbatches = (int32_t)(j->global_batch / microbatch)};
-    struct graph *forward = NULL;
-    TRY(lower_graph(a, j, microbatch, &forward, err));
-    out->graph = graph_fuse(forward, lower->fused, lower->n_fused);
-    TRY(gradient_build(out->graph, 1.0 / out->microbatches, err));
+    TRY(lower_graphs_make(a, j, c, microbatch, lower, &out->graphs, err));
+    out->graph = out->graphs.graphs[0];
     int32_t n = out->n_layers = out->graph->n_layers;
     out->cut_bytes = ARENA_ARRAY(a, int64_t, (size_t)n);
-    for (int32_t i = 0; i + 1 < n; i++) {
-        out->cut_bytes[i] = graph_cut_bytes(out->graph, &out->graph->cut[i]);
-    }
+    for (int32_t i = 0; i + 1 < n; i++) out->cut_bytes[i] = least_bytes(&out->graphs, i);
     find_early(a, out);
-    struct stage_table *table = stage_table_new(a, out->graph, k, &j->optimizer);
-    stage_table_fused(table, lower->fused, lower->n_fused);
-    out->stage = ARENA_ARRAY(a, struct stage_cost, (size_t)c->n_types * (size_t)n * (size_t)n);
-    for (int32_t t = 0; t < c->n_types; t++)
-        for (int32_t first = 0; first < n; first++)
-            for (int32_t last = first; last < n; last++)
-                TRY(sim_stage(table, first, last, t,
-                              &out->stage[((int64_t)t * n + first) * n + last], err));
-    return find_links(a, out, err);
+    TRY(make_table(a, out, lower, err));
+    if (!devices) TRY(device_graph_new(a, c, k, &out->devices, err));
+    if (c->n_devices <= SPACE_DEVICES_MAX) find_links(a, out);
+    return OK;
 }
 
 int64_t space_transfer_ns(const struct space *s, int32_t from, int32_t to, int32_t cut)

@@ -1,4 +1,4 @@
-/* planner/space.h - everything the search asks about one microbatch size, in flat tables.
+/* planner/space.h - everything the search asks about one microbatch size, each stage and route priced when it is asked for.
  *
  * All costs come from sim_stage and cost_link; the planner has no cost formula of its own.
  */
@@ -10,49 +10,71 @@
 #include "core/graph.h"
 #include "core/job.h"
 #include "core/lower.h"
+#include "planner/device_graph.h"
 #include "sim/cost.h"
 #include "sim/stage.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SPACE_DEVICES_MAX = 8 }; /* of the search; a space for baselines alone may have more */
+enum { SPACE_DEVICES_MAX = 8 }; /* of the exact search; a space may have more */
 
 struct space {
+    struct arena *arena;
     const struct job *job;
     const struct cluster *cluster;
     struct cost *cost;
-    struct graph *graph; /* fused training graph */
+    struct lower_graphs
+        graphs;          /* fused training graphs: of each way in which types share operators */
+    struct graph *graph; /* the first of them; all have the same layers */
     int32_t n_layers, n_devices, n_types;
     int64_t microbatch;
-    int32_t microbatches;     /* of the global batch */
-    struct stage_cost *stage; /* (n_types, n_layers, n_layers): [type][first][last], row-major */
+    int32_t microbatches; /* of the global batch */
+    struct stage_table *table;
+    struct stage_cost *
+        *stage;  /* (n_types · n_layers) rows by last layer: [type][first]; made when asked for */
     bool *early; /* (n_layers): the gradient that enters the layer before is not made by this one's
                   * last operators but weight gradients, so nothing is known of when it leaves */
-    int64_t *cut_bytes;     /* (n_layers - 1) activation that crosses after layer k */
-    bool *linked;           /* (n_devices, n_devices): from, to; row-major */
-    struct cost_link *link; /* likewise */
+    int64_t *cut_bytes; /* (n_layers - 1) activation that crosses after layer k, at least */
+    struct device_graph *devices;
+    const struct cost_link **link; /* (n_devices, n_devices): from, to; up to 8 only, else NULL */
     /* interchangeable devices have equal classes; up to 8 only */
     int32_t class_of[SPACE_DEVICES_MAX];
 };
-static inline bool space_linked(const struct space *s, int32_t from, int32_t to)
-{
-    return s->linked[(int64_t)from * s->n_devices + to];
-}
+/* A message between two devices; NULL where none gets there. */
 static inline const struct cost_link *space_link(const struct space *s, int32_t from, int32_t to)
 {
-    return &s->link[(int64_t)from * s->n_devices + to];
+    return s->link ? s->link[(int64_t)from * s->n_devices + to]
+                   : device_graph_link(s->devices, from, to);
+}
+static inline bool space_linked(const struct space *s, int32_t from, int32_t to)
+{
+    return space_link(s, from, to) != NULL;
 }
 
+/* devices: of the cluster, shared by the spaces of a search; NULL: the space's own. A space belongs to one thread. */
 MUST_CHECK enum status space_make(struct arena *a, const struct job *j, const struct cluster *c,
                                   struct cost *k, int64_t microbatch,
                                   const struct lower_options *lower, struct space *out,
                                   struct error *err);
+MUST_CHECK enum status space_make_on(struct arena *a, const struct job *j, const struct cluster *c,
+                                     struct cost *k, struct device_graph *devices,
+                                     int64_t microbatch, const struct lower_options *lower,
+                                     struct space *out, struct error *err);
+/* Fills row (type, first) of the table up to `last`. */
+const struct stage_cost *space_price(const struct space *s, int32_t type, int32_t first,
+                                     int32_t last);
+static inline const struct stage_cost *space_stage_type(const struct space *s, int32_t type,
+                                                        int32_t first, int32_t last)
+{
+    const struct stage_cost *row = s->stage[type * s->n_layers + first];
+    if (!row || row[last].parameter_bytes < 0) return space_price(s, type, first, last);
+    return &row[last];
+}
 static inline const struct stage_cost *space_stage(const struct space *s, int32_t device,
                                                    int32_t first, int32_t last)
 {
-    int32_t type = s->cluster->devices[device].type;
-    return &s->stage[((int64_t)type * s->n_layers + first) * s->n_layers + last];
+    return space_stage_type(s, s->cluster->devices[device].type, first, last);
 }
 /* One message after layer `cut` between two devices: occupancy and latency. */
 int64_t space_transfer_ns(const struct space *s, int32_t from, int32_t to, int32_t cut);

@@ -30,3 +30,16 @@ enum status tries_evaluate(struct tries *q, const struct space *s, struct plan *
     tries_report(q);
     return OK;
 }
+
+enum status tries_score(struct tries *q, const struct space *s, struct plan *p,
+                        int64_t *iteration_ns, struct error *err)
+{
+    *iteration_ns = INT64_MAX;
+    q->evaluations_left--;
+    q->candidates++;
+    struct error why;
+    enum status st = scorer_fit(q->scorer, s, p, iteration_ns, &why);
+    tries_report(q);
+    if (st != OK && st != ERR_INPUT && err) *err = why;
+    return st == ERR_INPUT ? OK : st;
+}

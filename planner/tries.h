@@ -32,5 +32,9 @@ void tries_report(const struct tries *q);
 /* Fits, simulates and keeps one plan of the space; *p is changed until it fits (scorer_fit). */
 MUST_CHECK enum status tries_evaluate(struct tries *q, const struct space *s, struct plan *p,
                                       struct error *err);
+/* The same without keeping: *iteration_ns, INT64_MAX where it does not fit, or where lowering refuses it (no way between two
+ * members of a ring), which is a result here and no error. */
+MUST_CHECK enum status tries_score(struct tries *q, const struct space *s, struct plan *p,
+                                   int64_t *iteration_ns, struct error *err);
 
 #endif

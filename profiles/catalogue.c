@@ -36,6 +36,8 @@ static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_
 #define GENERATION "PCIe generation, 16 lanes"
 #define SAILOR "Sailor's artifact, cluster_config.json"
 #define GH "NVIDIA GH200 white paper via datacrunch.io"
+#define HARP "HARP's repository: A100 with locked clocks that stands for a V100"
+#define LOCKED "assumed: slowed by the locked clock as the peak is"
 #define SAME_CHIP "H100-SXM5: same chip and clock"
 #define ASSUMED "assumed: one core of a server"
 
@@ -142,6 +144,13 @@ static const struct catalogue_device table[] = {
      .nvlink_Bps = HIGH(300.0 * GB, LA_PL),
      .pcie_Bps = HIGH(32.0 * GB, LA_PL),
      .watts = HIGH(400.0, LA_PL)},
+    /* NVLink as its authors measured it, all-reduce's bus bandwidth */
+    {.id = "A100-SXM4-40-locked",
+     CUDA(80),
+     .memory_bytes = MEDIUM(32.0 * GB, HARP),
+     .memory_Bps = LOW(632.7 * GB, LOCKED),
+     .fp16_flops = MEDIUM(126.95 * TERA, HARP),
+     .nvlink_Bps = MEDIUM(113.6 * GB, HARP)},
     {.id = "A100-SXM4-80",
      CUDA(80),
      .memory_bytes = HIGH(80.0 * GIB, AIC_PL),

@@ -44,20 +44,11 @@ enum status team_precision(const struct cluster *c, enum dtype t, struct error *
     return OK;
 }
 
-enum status team_share(const struct cluster *c, struct model *m, struct error *err)
+void team_share(const struct cluster *c, struct model *m)
 {
-    const struct device_type *first = &c->types[0];
-    if (m->measured) return OK; /* what cards share was measured, for each number of them */
-    for (int32_t t = 1; t < c->n_types; t++)
-        if (c->types[t].tensor_parallel != first->tensor_parallel ||
-            c->types[t].sequence_parallel != first->sequence_parallel)
-            return error_set(err, ERR_INPUT,
-                             "device types '%s' and '%s' share operators in different ways "
-                             "(tensor_parallel, sequence_parallel): one plan has one way",
-                             first->name, c->types[t].name);
-    m->tensor_parallel = first->tensor_parallel;
-    m->sequence_parallel = first->sequence_parallel;
-    return OK;
+    if (m->measured) return; /* what cards share was measured, for each number of them */
+    m->tensor_parallel = c->types[0].tensor_parallel;
+    m->sequence_parallel = c->types[0].sequence_parallel;
 }
 
 enum status team_fused(struct arena *a, const struct cluster *c, struct lower_options *out,

@@ -15,8 +15,9 @@ MUST_CHECK enum status team_complete(struct cluster *c, struct error *err);
  * capability 8.0 have no bf16. */
 MUST_CHECK enum status team_precision(const struct cluster *c, enum dtype t, struct error *err);
 
-/* Tells the model how many cards share every operator of a device. ERR_INPUT where the cluster's types disagree. */
-MUST_CHECK enum status team_share(const struct cluster *c, struct model *m, struct error *err);
+/* Tells the model how many cards share every operator of a device of the first type, for who asks for the job's one graph;
+ * lowering and the planner ask each type (core/lower.h). */
+void team_share(const struct cluster *c, struct model *m);
 
 /* Fills n_fused and fused; the rest of *out is untouched. ERR_INPUT: unknown catalogue id. */
 MUST_CHECK enum status team_fused(struct arena *a, const struct cluster *c,

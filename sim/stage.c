@@ -35,6 +35,8 @@ struct stage_table {
     struct cost *cost;
     const struct optimizer *optimizer;
     bool flat;
+    const struct lower_graphs *graphs; /* NULL: g alone */
+    struct stage_table **other; /* (n_types): of types with another graph, NULL until asked for */
     struct stage_again *again;
     struct type_times **times;  /* (n_types) */
     int32_t *cards;             /* (n_types): that share a stage; sizes are of one of them */
@@ -223,6 +225,7 @@ struct stage_table *stage_table_new(struct arena *a, const struct graph *g, stru
                               .optimizer = o,
                               .again = stage_again_new(a, g, cost_types(k)),
                               .times = ARENA_ARRAY(a, struct type_times *, n),
+                              .other = ARENA_ARRAY(a, struct stage_table *, n),
                               .cards = ARENA_ARRAY(a, int32_t, n),
                               .sizes = ARENA_ARRAY(a, struct stage_sizes *, n)};
     /* A graph of measured layers is whole; any other is one card's share already (core/model). */
@@ -234,6 +237,11 @@ struct stage_table *stage_table_new(struct arena *a, const struct graph *g, stru
         t->sizes[i] = same < i ? t->sizes[same] : stage_sizes_new(a, g, t->cards[i]);
     }
     return t;
+}
+
+void stage_table_graphs(struct stage_table *t, const struct lower_graphs *graphs)
+{
+    t->graphs = graphs;
 }
 
 void stage_table_fused(struct stage_table *t, const enum op_kind *fused, int32_t n)
@@ -254,6 +262,33 @@ static int64_t input_bytes(const struct stage_table *t, const struct size_row *s
     return bytes;
 }
 
+/* The table of the graph of which one card of the type computes its share: types that share alike have one. */
+static enum status table_for(struct stage_table *t, int32_t type, struct stage_table **out,
+                             struct error *err)
+{
+    const struct device_type *d = cost_type(t->cost, type);
+    bool whole = t->g->n_ops && op_is_measured(t->g->ops[0].kind);
+    int32_t cards = !whole && d->tensor_parallel > 1 ? d->tensor_parallel : 1;
+    bool positions = cards > 1 && d->sequence_parallel;
+    *out = t;
+    if (whole ||
+        ((t->g->cards > 1 ? t->g->cards : 1) == cards && t->g->sequence_parallel == positions))
+        return OK;
+    const struct graph *g =
+        t->graphs ? lower_graphs_find(t->graphs, cards, positions, t->g->microbatch) : NULL;
+    if (!g)
+        return error_set(err, ERR_INPUT,
+                         "device type %s: there is no graph of %" PRId32
+                         " cards that share every operator",
+                         d->name, cards);
+    for (int32_t i = 0; i < cost_types(t->cost) && !t->other[type]; i++)
+        if (t->other[i] && t->other[i]->g == g) t->other[type] = t->other[i];
+    if (!t->other[type]) t->other[type] = stage_table_new(t->arena, g, t->cost, t->optimizer);
+    *out = t->other[type];
+    (*out)->flat = t->flat;
+    return OK;
+}
+
 enum status sim_stage(struct stage_table *t, int32_t first_layer, int32_t last_layer, int32_t type,
                       struct stage_cost *out, struct error *err)
 {
@@ -263,6 +298,7 @@ enum status sim_stage(struct stage_table *t, int32_t first_layer, int32_t last_l
                          "no stage of layers %" PRId32 " to %" PRId32 " of %" PRId32
                          " on type %" PRId32,
                          first_layer, last_layer, t->g->n_layers, type);
+    TRY(table_for(t, type, &t, err));
     if (!t->times[type]) TRY(make_times(t, type, err));
     const struct type_times *x = t->times[type];
     const struct size_row *s = stage_sizes_row(t->sizes[type], first_layer);

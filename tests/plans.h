@@ -166,13 +166,15 @@ static inline void plans_random_stage(struct arena *a, struct plans_random *r, s
     if (plans_below(r, 3) == 0) s->order = plans_split_order(a, r, m, w);
 }
 
-static inline struct plan plans_random_plan(struct arena *a, uint64_t seed)
+/* by: where stages may begin; LAYERS_DEFAULT, COARSE or FINE. */
+static inline struct plan plans_random_cut(struct arena *a, uint64_t seed, enum layers_by by)
 {
     struct plans_random r = {seed, 0};
     int32_t n_replicas = 1 + plans_below(&r, 3);
     int32_t blocks = 1 + plans_below(&r, 3); /* one draw a statement: a compiler may order others */
     const char *model = plans_below(&r, 2) ? "gpt2" : "llama";
     struct plan p = plans_new(a, model, blocks, 5 * n_replicas);
+    p.job.layers.by = by;
     int32_t layers = plans_layers(a, &p);
     if (plans_below(&r, 3) == 0) p.job.optimizer.kind = OPTIMIZER_SGD;
     p.deterministic = plans_below(&r, 3) == 0;
@@ -189,6 +191,11 @@ static inline struct plan plans_random_plan(struct arena *a, uint64_t seed)
         }
     }
     return p;
+}
+
+static inline struct plan plans_random_plan(struct arena *a, uint64_t seed)
+{
+    return plans_random_cut(a, seed, LAYERS_DEFAULT);
 }
 
 /* --- several stages on a device --- */
@@ -276,9 +283,9 @@ static inline void plans_random_orders(struct arena *a, struct plans_random *r,
 }
 
 /* A random plan whose replicas stand on fewer devices than they have stages. */
-static inline struct plan plans_random_chunks(struct arena *a, uint64_t seed)
+static inline struct plan plans_random_cut_chunks(struct arena *a, uint64_t seed, enum layers_by by)
 {
-    struct plan p = plans_random_plan(a, seed);
+    struct plan p = plans_random_cut(a, seed, by);
     struct plans_random r = {seed, 1000};
     for (int32_t k = 0; k < p.n_replicas; k++) {
         struct plan_replica *x = &p.replicas[k];
@@ -288,6 +295,11 @@ static inline struct plan plans_random_chunks(struct arena *a, uint64_t seed)
         plans_random_orders(a, &r, x);
     }
     return p;
+}
+
+static inline struct plan plans_random_chunks(struct arena *a, uint64_t seed)
+{
+    return plans_random_cut_chunks(a, seed, LAYERS_DEFAULT);
 }
 
 /* A program's text (n bytes) with one to three bytes changed, again and again: refused or read, never a crash; what is read may

@@ -169,7 +169,9 @@ START_TEST(no_bound_is_above_a_schedule)
                     makespan_of(a, &p, &s));
         for (int k = 0; k < 3; k++) {
             int64_t cheap = bound_of(&p, BOUND_CHEAP, (enum bound_orders)k, 0, 0);
+            int64_t cycles = bound_of(&p, BOUND_CYCLES, (enum bound_orders)k, 0, 0);
             int64_t deep = bound_of(&p, BOUND_DEEP, (enum bound_orders)k, 0, 0);
+            ck_assert(cheap <= cycles && cycles <= deep);
             int64_t cut = bound_of(&p, BOUND_DEEP, (enum bound_orders)k, 0, 1 + below(&d, 400));
             ck_assert_msg(cheap <= deep && cut <= deep && deep <= best[k],
                           "seed %d, orders %d: %lld, %lld, %lld > %lld", (int)seed, k,
@@ -367,7 +369,7 @@ START_TEST(the_table_of_cases_is_proved_as_far_as_stated)
     }
     arena_free(a);
     ck_assert_int_ge(tried, 80);
-    ck_assert_msg(100 * proved >= 86 * tried && gap / tried < 0.002, "%d of %d, mean gap %g",
+    ck_assert_msg(100 * proved >= 90 * tried && gap / tried < 0.002, "%d of %d, mean gap %g",
                   proved, tried, gap / tried);
 }
 END_TEST

@@ -57,7 +57,8 @@ START_TEST(random_chunks_run_in_simulated_time)
 {
     int32_t several = 0, local = 0, turns = 0;
     for (uint64_t seed = 0; seed < (test_long() ? 400 : 60); seed++) {
-        struct plan plan = plans_random_chunks(arena, seed);
+        struct plan plan =
+            plans_random_cut_chunks(arena, seed, seed % 3 ? LAYERS_DEFAULT : LAYERS_FINE);
         struct program *p = plans_lower(arena, &plan, seed % 2);
         struct sim_options o = {.steps = 3, .keep_trace = true};
         struct sim_result r, again;
@@ -133,6 +134,8 @@ START_TEST(one_device_trains_alike_however_many_stages_it_owns)
         chunked.replicas = ARENA_ARRAY(arena, struct plan_replica, 1);
         int32_t layers = plans_layers(arena, &plan), last = layers - 1;
         plans_replica(arena, &plan, 4, 1, &last);
+        if (seed % 5 < 3) chunked.job.layers.by = LAYERS_FINE;
+        layers = plans_layers(arena, &chunked);
         struct plan_replica *x =
             plans_replica(arena, &chunked, 4, 4, (const int32_t[]){0, 3, 5, layers - 1});
         plans_place(x, (const int32_t[4]){0});

@@ -293,6 +293,28 @@ START_TEST(zero_writes_zeros_to_its_output)
     ck_assert(!signbit(((float *)m.c.output[0])[0]));
 }
 END_TEST
+START_TEST(what_is_sliced_and_pasted_back_is_what_it_was)
+{
+    for (int k = 0; k < 2; k++) {
+        enum dtype t = k ? DTYPE_fp64 : DTYPE_fp32;
+        size_t size = (size_t)dtype_bytes(t);
+        struct made *slice =
+            make(OP_slice, &(struct op_attrs){.start = 1, .sequences = 3}, "5,2,3", t);
+        call(slice);
+        ck_assert_mem_eq(slice->c.output[0], (const char *)slice->c.input[0] + 6 * size, 18 * size);
+        struct made *paste =
+            make(OP_paste, &(struct op_attrs){.start = 2, .sequences = 6}, "3,2,3", t);
+        char before[36 * sizeof(double)], *out = paste->c.output[0];
+        for (int64_t i = 0; i < 36; i++) set(t, out, i, (double)i);
+        memcpy(before, out, sizeof before / sizeof(double) * size);
+        call(paste);
+        ck_assert_mem_eq(out, before, 12 * size);
+        ck_assert_mem_eq(out + 12 * size, paste->c.input[0], 18 * size);
+        ck_assert_mem_eq(out + 30 * size, before + 30 * size, 6 * size);
+    }
+}
+END_TEST
+
 static void check_refused(struct made *m, const char *text)
 {
     struct error err = {0};
@@ -405,6 +427,7 @@ Suite *kernel_values_suite(void)
                             sgd_subtracts_the_gradient_and_the_decay,
                             flat_adamw_equals_adamw_of_each_tensor_bit_for_bit,
                             zero_writes_zeros_to_its_output,
+                            what_is_sliced_and_pasted_back_is_what_it_was,
                             a_token_outside_the_vocabulary_is_named,
                             other_types_are_refused_by_name,
                             what_several_cards_do_together_is_refused,

@@ -228,7 +228,7 @@ START_TEST(every_kind_has_a_kernel_and_a_test)
 {
     /* Tests of their own in test_kernel_values.c. */
     static const enum op_kind others[] = {
-        OP_zero, OP_adamw, OP_flat_adamw, OP_sgd, OP_flat_sgd,
+        OP_zero, OP_adamw, OP_flat_adamw, OP_sgd, OP_flat_sgd, OP_slice, OP_paste,
         /* between the cards of one device: refused before they run */
         OP_all_reduce, OP_all_gather, OP_reduce_scatter};
     bool tested[OP_KIND_COUNT] = {false}, forward[OP_KIND_COUNT] = {false};

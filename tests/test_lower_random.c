@@ -2,6 +2,8 @@
  * through memory: what an operator reads is what its producer wrote for the same microbatch,
  * whatever shares the bytes.
  */
+#include "core/gradient.h"
+
 #include "tests/plans.h"
 
 static struct arena *arena;
@@ -102,6 +104,24 @@ static void follow_lane(const struct program *p, int32_t device)
     }
 }
 
+static void check_follow_and_read_back(const struct program *p, uint64_t seed)
+{
+    struct error err = {0};
+    ck_assert_msg(program_check(arena, p, &err) == OK, "seed %lu: %s", (unsigned long)seed,
+                  err.text);
+    for (int32_t i = 0; i < p->n_devices; i++) follow_lane(p, i);
+    size_t n1, n2;
+    char *first = plans_text(p, &n1), *second;
+    struct program again;
+    ck_assert_msg(program_parse(arena, "text", first, n1, &again, &err) == OK, "seed %lu: %s",
+                  (unsigned long)seed, err.text);
+    second = plans_text(&again, &n2);
+    ck_assert_msg(n1 == n2 && !memcmp(first, second, n1), "seed %lu: another text",
+                  (unsigned long)seed);
+    ck_assert_uint_eq(again.stages[0].ops[0].key, p->stages[0].ops[0].key);
+    free(first), free(second);
+}
+
 START_TEST(random_plans_lower_check_and_read_what_was_written)
 {
     int n = test_long() ? 400 : 40; /* times ten */
@@ -109,21 +129,81 @@ START_TEST(random_plans_lower_check_and_read_what_was_written)
         uint64_t seed = (uint64_t)(_i * n + k);
         struct plan plan =
             seed % 3 ? plans_random_plan(arena, seed) : plans_random_chunks(arena, seed);
-        const struct program *p = plans_lower(arena, &plan, seed % 2);
-        struct error err = {0};
-        ck_assert_msg(program_check(arena, p, &err) == OK, "seed %lu: %s", (unsigned long)seed,
-                      err.text);
-        for (int32_t i = 0; i < p->n_devices; i++) follow_lane(p, i);
-        size_t n1, n2;
-        char *first = plans_text(p, &n1), *second;
-        struct program again;
-        ck_assert_msg(program_parse(arena, "text", first, n1, &again, &err) == OK, "seed %lu: %s",
-                      (unsigned long)seed, err.text);
-        second = plans_text(&again, &n2);
-        ck_assert_msg(n1 == n2 && !memcmp(first, second, n1), "seed %lu: another text",
-                      (unsigned long)seed);
-        ck_assert_uint_eq(again.stages[0].ops[0].key, p->stages[0].ops[0].key);
-        free(first), free(second);
+        check_follow_and_read_back(plans_lower(arena, &plan, seed % 2), seed);
+        arena_reset(arena);
+    }
+}
+END_TEST
+
+/* Messages between stages of both kinds, and those that are handed on. */
+static int32_t count_passed(const struct program *p)
+{
+    int32_t n = 0;
+    for (int32_t s = 0; s < p->n_stages; s++)
+        for (int32_t i = 0; i < p->stages[s].n_ops; i++) {
+            const char *end = strstr(p->stages[s].ops[i].name, ".pass");
+            n += end && !end[5];
+        }
+    return n;
+}
+
+/* A plan on layers that end wherever the draw says, in the middle of blocks and of their halves. */
+static const struct program *cut_anywhere(uint64_t seed)
+{
+    struct plans_random r = {seed, 2000};
+    struct plan *plan = ARENA_ARRAY(arena, struct plan, 1);
+    struct program *p = ARENA_ARRAY(arena, struct program, 1);
+    struct lower_options o = {.fused = plans_fused, .n_fused = seed % 2 ? 4 : 0};
+    struct graph *g;
+    struct error err = {0};
+    *plan = plans_new(arena, seed % 2 ? "gpt2" : "llama", 2, 12);
+    plan->deterministic = plans_below(&r, 3) == 0;
+    for (int32_t k = 1 + plans_below(&r, 2); k > 0; k--) {
+        int32_t last[64], layers[4], n = 0, m = 1 + plans_below(&r, 5), s = 0;
+        ck_assert_int_eq(lower_graph(arena, &plan->job, plan->microbatch, &g, &err), OK);
+        /* Replicas share one graph, so its layers are drawn from the seed alone. */
+        struct plans_random cuts = {seed, 3000};
+        for (int32_t i = 0; i + 1 < g->n_forward; i++)
+            if (plans_below(&cuts, 3) == 0) last[n++] = i;
+        last[n++] = g->n_forward - 1;
+        graph_set_layers(g, last, n);
+        for (int32_t l = 0; l + 1 < n && s < 3; l++)
+            if (plans_below(&r, 4) == 0) layers[s++] = l;
+        layers[s++] = n - 1;
+        struct plan_replica *x = plans_replica(arena, plan, m, s, layers);
+        for (int32_t i = s - 1, w = 1; i >= 0; i--, w = w < m ? w + plans_below(&r, 2) : m)
+            plans_random_stage(arena, &r, &x->stages[i], m, w);
+    }
+    g = graph_fuse(g, o.fused, o.n_fused);
+    ck_assert_msg(gradient_build(g, 1, &err) == OK, "%s", err.text);
+    ck_assert_msg(lower_plan_graph(arena, plan, g, &o, p, &err) == OK, "seed %lu: %s",
+                  (unsigned long)seed, err.text);
+    return p;
+}
+
+START_TEST(stages_may_begin_at_any_operator)
+{
+    int32_t n = test_long() ? 300 : 60, several = 0, passed = 0; /* times four */
+    for (int32_t k = 0; k < n; k++) {
+        uint64_t seed = (uint64_t)(_i * n + k);
+        const struct program *p = cut_anywhere(seed);
+        check_follow_and_read_back(p, seed);
+        passed += count_passed(p);
+        for (int32_t c = 1; c < p->n_channels; c++)
+            several += p->channels[c].from_stage == p->channels[c - 1].from_stage &&
+                       p->channels[c].gradient == p->channels[c - 1].gradient;
+        arena_reset(arena);
+    }
+    ck_assert(several > n / 2 && passed > n / 2);
+}
+END_TEST
+
+START_TEST(plans_of_fine_layers_lower_and_read_what_was_written)
+{
+    for (uint64_t seed = 0; seed < (test_long() ? 1000 : 100); seed++) {
+        struct plan plan = seed % 3 ? plans_random_cut(arena, seed, LAYERS_FINE)
+                                    : plans_random_cut_chunks(arena, seed, LAYERS_FINE);
+        check_follow_and_read_back(plans_lower(arena, &plan, seed % 2), seed);
         arena_reset(arena);
     }
 }
@@ -161,6 +241,8 @@ Suite *lower_random_suite(void)
     TCase *t = tcase_create("lower_random");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_loop_test(t, random_plans_lower_check_and_read_what_was_written, 0, 10);
+    tcase_add_loop_test(t, stages_may_begin_at_any_operator, 0, 4);
+    tcase_add_test(t, plans_of_fine_layers_lower_and_read_what_was_written);
     tcase_add_test(t, random_plans_sum_every_gradient_once);
     suite_add_tcase(s, t);
     return s;

@@ -151,6 +151,9 @@ static const struct row rows[] = {
     {OP_all_reduce, {.ranks = 4}, "2,3,4", "2,3,4", 0, 96, 96},
     {OP_all_gather, {.ranks = 4}, "2,3,4", "2,12,4", 0, 96, 384},
     {OP_reduce_scatter, {.ranks = 4}, "2,12,4", "2,3,4", 0, 384, 96},
+    /* 2 of 5 sequences, 3 of 4 */
+    {OP_slice, {.start = 3, .sequences = 2}, "5,3,4", "2,3,4", 0, 96, 96},
+    {OP_paste, {.start = 1, .sequences = 4}, "3,2", "4,2", 0, 24, 24},
 };
 enum { N_ROWS = sizeof rows / sizeof *rows };
 
@@ -278,6 +281,9 @@ static const struct {
     {OP_adamw, {0}, "6 x 6 x 6 x 5", "(6)", "(5)"},
     {OP_add, {0}, "2,3", "takes 2 operands", "not 1"},
     {OP_reduce_scatter, {.ranks = 4}, "2,10,4", "(2,10,4)", "4 cards"},
+    {OP_slice, {.start = 4, .sequences = 2}, "5,3", "2 sequences from 4", "(5,3)"},
+    {OP_slice, {.start = -1, .sequences = 2}, "5,3", "from -1", "(5,3)"},
+    {OP_paste, {.start = 2, .sequences = 4}, "3,2", "3 sequences from 2", "(3,2)"},
 };
 
 START_TEST(shapes_that_do_not_fit_are_named_with_their_operator)

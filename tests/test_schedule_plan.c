@@ -63,7 +63,7 @@ static void make(struct made *m, int32_t n, const int *slowdown, const int *MBps
     m->cost = cost_new(arena, &m->profile, &m->cluster);
     ck_assert_int_eq(
         space_make(arena, &m->job, &m->cluster, m->cost, 1, &m->lower, &m->space, &err), OK);
-    m->scorer = scorer_new(&m->lower, m->cost);
+    m->scorer = scorer_new(&m->lower);
 }
 
 /* One replica over `stages` devices each, one after the other, layers in equal parts. */

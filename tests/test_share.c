@@ -132,25 +132,6 @@ START_TEST(cards_must_divide_what_they_share)
 }
 END_TEST
 
-START_TEST(devices_of_one_plan_share_alike)
-{
-    struct plan p = shared(TINY_GPT2, 2, false);
-    int32_t n = plans_layers(arena, &p);
-    struct error err = {0};
-    plans_replica(arena, &p, 2, 2, (const int32_t[]){2, n - 1});
-    ck_assert_int_eq(plan_check(&p, n, &err), OK);
-    struct device_type types[2] = {p.cluster.types[0], p.cluster.types[0]};
-    types[1].tensor_parallel = 1;
-    p.cluster.types = types, p.cluster.n_types = 2;
-    p.cluster.devices[1].type = 1;
-    ck_assert_int_eq(plan_check(&p, n, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, "a.1 has tensor_parallel 1, other devices of the plan 2"), "%s",
-                  err.text);
-    plan_share(&p);
-    ck_assert_int_eq(p.job.model.tensor_parallel, 2);
-}
-END_TEST
-
 static const char written[] =
     "version: 1\nname: x\nmicrobatch: 2\nreplicas:\n"
     "  - {microbatches: 4, stages: [{layers: [0, 3], device: a.0, recompute: selective}, "
@@ -351,7 +332,6 @@ static Suite *suite(void)
                                           &norms_and_residuals_are_whole_or_divided_by_positions,
                                           &a_cards_parameters_add_up,
                                           &cards_must_divide_what_they_share,
-                                          &devices_of_one_plan_share_alike,
                                           &files_say_how_cards_share_and_what_runs_again,
                                           &selective_recomputation_keeps_all_but_the_scores,
                                           &blocks_run_again_each_before_its_own_gradients,

@@ -12,14 +12,21 @@
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { TENSOR_MOST = 16 };
 
 struct request {
     const char *job, *cluster, *db, *out, *baseline, *from;
     struct texts with, without;
     int64_t profile, top, evaluations, time_limit;
+    const char *cards; /* --tensor-parallel, as given */
+    int32_t tensor[TENSOR_MOST], n_tensor;
+    int objective;
+    double least_rate, most_cost;
 };
 
 static volatile sig_atomic_t stop;
@@ -88,6 +95,7 @@ static void print_json(struct arena *a, const struct search_result *r,
     struct json j;
     common_json_begin(&j);
     json_put_int(&j, "iteration_ns", r->plans[0].iteration_ns);
+    json_put_double(&j, "cost", r->plans[0].cost);
     json_put_text(&j, "plan", plan_describe(a, &r->plans[0].plan));
     json_put_text(&j, "file", out);
     json_put_int(&j, "profile_id", profile->id);
@@ -108,6 +116,7 @@ static void print_json(struct arena *a, const struct search_result *r,
     for (int32_t i = 0; i < r->n_plans; i++) {
         json_put_object_line(&j, NULL);
         json_put_int(&j, "iteration_ns", r->plans[i].iteration_ns);
+        json_put_double(&j, "cost", r->plans[i].cost);
         json_put_text(&j, "plan", plan_describe(a, &r->plans[i].plan));
         json_close(&j);
     }
@@ -129,9 +138,12 @@ static void print_text(struct arena *a, const struct search_result *r,
     char text[32];
     printf("predicted with %s%s\n", common_profile_label(a, profile),
            r->plans[0].plan.cluster.emulated ? ", for emulated devices" : "");
-    for (int32_t i = 0; i < r->n_plans; i++)
-        printf("  %-14s %10s  %s\n", r->plans[i].plan.name,
-               units_print_ns(text, r->plans[i].iteration_ns), plan_describe(a, &r->plans[i].plan));
+    for (int32_t i = 0; i < r->n_plans; i++) {
+        const struct search_plan *x = &r->plans[i];
+        const char *cost = x->cost > 0 ? arena_printf(a, "costs %.4g  ", x->cost) : "";
+        printf("  %-14s %10s  %s%s\n", x->plan.name, units_print_ns(text, x->iteration_ns), cost,
+               plan_describe(a, &x->plan));
+    }
     for (int32_t i = 0; i < r->n_baselines; i++) {
         const struct search_baseline *b = &r->baselines[i];
         if (b->iteration_ns == INT64_MAX)
@@ -191,7 +203,24 @@ static enum status read_task(struct arena *a, const struct request *q, struct pl
     return replan_team(a, from, profile, &q->with, &q->without, c, err);
 }
 
-static enum status plan(struct arena *a, const struct request *q, const struct common *common,
+/* "1,2,4" */
+static enum status read_tensor(struct request *q, struct error *err)
+{
+    for (const char *at = q->cards; at && *at; at += *at == ',') {
+        char *end;
+        long n = strtol(at, &end, 10);
+        if (end == at || (*end && *end != ',') || n < 1 || n > 1024 || q->n_tensor == TENSOR_MOST)
+            return error_set(err, ERR_USAGE,
+                             "--tensor-parallel wants numbers of cards, for example 1,2,4; found "
+                             "'%.60s'",
+                             q->cards);
+        q->tensor[q->n_tensor++] = (int32_t)n;
+        at = end;
+    }
+    return OK;
+}
+
+static enum status plan(struct arena *a, struct request *q, const struct common *common,
                         struct error *err)
 {
     struct plan from;
@@ -200,13 +229,19 @@ static enum status plan(struct arena *a, const struct request *q, const struct c
     struct profile profile;
     struct search_result r;
     TRY(common_not_stdout(common->json, "-o", q->out, err));
+    TRY(read_tensor(q, err));
     TRY(common_writable(q->out, err));
     TRY(read_task(a, q, &from, &j, &c, &profile, err));
     if (common->seed) j.seed = (uint64_t)common->seed;
     TRY(team_precision(&c, j.precision, err));
-    TRY(team_share(&c, &j.model, err));
+    team_share(&c, &j.model);
     struct search_options o = {.baseline = q->baseline,
                                .from = q->from ? &from : NULL,
+                               .tensor = q->n_tensor ? q->tensor : NULL,
+                               .n_tensor = q->n_tensor,
+                               .objective = (enum objective)q->objective,
+                               .least_rate = q->least_rate,
+                               .most_cost = q->most_cost,
                                .top = (int32_t)q->top,
                                .evaluations = q->evaluations,
                                .stop = &stop,
@@ -234,6 +269,11 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
 {
     struct common common = COMMON_DEFAULTS;
     struct request q = {.top = 1};
+    static const char *const objectives[] = {
+#define X(name, text) text,
+        OBJECTIVES(X)
+#undef X
+            NULL};
     const struct option options[] = {
         {.name = "JOB",
          .type = OPTION_ARGUMENT,
@@ -283,6 +323,31 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
          .value = &q.with,
          .unit = "[NAME=]NODE",
          .help = "of --from: a node more, like NODE of its cluster or FILE:NODE; may be repeated"},
+        {.name = "tensor-parallel",
+         .type = OPTION_TEXT,
+         .value = &q.cards,
+         .unit = "N,...",
+         .help = "cards of one node that may share every operator; without it as CLUSTER says"},
+        {.name = "objective",
+         .type = OPTION_CHOICE,
+         .value = &q.objective,
+         .choices = objectives,
+         .help = "least time, least cost of an iteration, or least time within --most-cost"},
+        {.name = "least-rate",
+         .type = OPTION_DOUBLE,
+         .value = &q.least_rate,
+         .unit = "PER_SECOND",
+         .min = 0,
+         .max = 1e9,
+         .help = "only plans of so many iterations a second at least; 0: any"},
+        {.name = "most-cost",
+         .type = OPTION_DOUBLE,
+         .value = &q.most_cost,
+         .unit = "MONEY",
+         .min = 0,
+         .max = 1e12,
+         .help =
+             "only plans whose iteration costs at most so much (price of CLUSTER's types); 0: any"},
         {.name = "top",
          .type = OPTION_INT,
          .value = &q.top,
@@ -311,6 +376,8 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
         options,
         {"musher plan job.yaml cluster.yaml --db profiles.db -o plan.yaml",
          "musher plan job.yaml cluster.yaml -o even.yaml --baseline even-pipeline",
+         "musher plan job.yaml cluster.yaml --tensor-parallel 1,2,4 --objective cost --least-rate "
+         "0.05 -o cheap.yaml",
          "musher plan --from plan.yaml --without b.0 -o smaller.yaml"}};
     struct arena *a = arena_new();
     enum status st = options_parse(a, &command, &common, argc, argv, err);

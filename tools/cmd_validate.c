@@ -3,6 +3,7 @@
 #include "tools/cmd.h"
 #include "tools/options.h"
 #include "tools/validate_collectives.h"
+#include "tools/validate_harp.h"
 #include "tools/validate_plans.h"
 #include "tools/validate_published.h"
 #include "tools/validate_schedules.h"
@@ -10,7 +11,7 @@
 #include <stdio.h>
 
 struct request {
-    const char *plans, *db, *models, *schedules, *table, *collectives;
+    const char *plans, *db, *models, *schedules, *table, *collectives, *harp;
     bool all_collectives;
 };
 
@@ -18,11 +19,11 @@ struct request {
 static enum status count_modes(const struct request *q, struct error *err)
 {
     int n = (q->plans != NULL) + (q->schedules != NULL) + (q->table != NULL) +
-            (q->collectives != NULL) + q->all_collectives;
+            (q->collectives != NULL) + (q->harp != NULL) + q->all_collectives;
     if (n > 1)
         return error_set(
             err, ERR_USAGE,
-            "--plans, --schedules, --table, --collectives and --nccl are validated one "
+            "--plans, --schedules, --table, --collectives, --harp and --nccl are validated one "
             "at a time");
     if (q->plans && !q->db) return error_set(err, ERR_USAGE, "--plans needs --db DB");
     if (!q->plans && (q->db || q->models))
@@ -37,6 +38,7 @@ static enum status validate(struct arena *a, const struct request *q, bool as_js
     TRY(count_modes(q, err));
     if (q->plans) return validate_plans_print(a, q->plans, q->db, q->models, as_json, err);
     if (q->schedules) return validate_schedules(a, q->schedules, as_json, err);
+    if (q->harp) return validate_harp(a, q->harp, as_json, err);
     if (q->table) return validate_published(a, q->table, as_json, err);
     if (q->collectives) return validate_collectives(a, q->collectives, as_json, err);
     TRY(published_folder(a, &folder, err));
@@ -68,6 +70,11 @@ enum status cmd_validate(int argc, char **argv, struct error *err)
          .value = &q.schedules,
          .unit = "CSV",
          .help = "makespans of named schedules, and lower bounds (tools/schedule_cases.h)"},
+        {.name = "harp",
+         .type = OPTION_TEXT,
+         .value = &q.harp,
+         .unit = "DIR",
+         .help = "HARP's cases, planned and simulated (tools/validate_harp.h)"},
         {.name = "plans",
          .type = OPTION_TEXT,
          .value = &q.plans,
@@ -89,7 +96,8 @@ enum status cmd_validate(int argc, char **argv, struct error *err)
                                     options,
                                     {"musher validate", "musher validate --nccl",
                                      "musher validate --plans measured.csv --db sailor.db",
-                                     "musher validate --schedules cases.csv"}};
+                                     "musher validate --schedules cases.csv",
+                                     "musher validate --harp tests/data/harp"}};
     struct arena *a = arena_new();
     enum status st = options_parse(a, &command, &common, argc, argv, err);
     if (st == OK && !common.help) st = validate(a, &q, common.json, err);

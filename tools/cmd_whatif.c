@@ -149,15 +149,7 @@ static enum status make_variants(struct arena *a, const struct request *q, const
 
 static int32_t devices_used(struct arena *a, const struct plan *p)
 {
-    bool *used = ARENA_ARRAY(a, bool, (size_t)p->cluster.n_devices);
-    int32_t n = 0;
-    for (int32_t r = 0; r < p->n_replicas; r++)
-        for (int32_t s = 0; s < p->replicas[r].n_stages; s++) {
-            bool *u = &used[p->replicas[r].stages[s].device];
-            n += !*u;
-            *u = true;
-        }
-    return n;
+    return replan_mark(p, ARENA_ARRAY(a, bool, (size_t)p->cluster.n_devices));
 }
 
 static double gap_of(const struct variant *v)

@@ -5,7 +5,7 @@
 #include "planner/search.h"
 #include "sim/goodput.h"
 #include "tools/common.h"
-#include "tools/team_edit.h"
+#include "tools/replan.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -35,14 +35,6 @@ double fleet_speed(const void *fleet, const int64_t *devices)
     return all > 0 ? weight_of(f, devices) / all : 0;
 }
 
-static bool in_plan(const struct plan *p, int32_t device)
-{
-    for (int32_t r = 0; r < p->n_replicas; r++)
-        for (int32_t s = 0; s < p->replicas[r].n_stages; s++)
-            if (p->replicas[r].stages[s].device == device) return true;
-    return false;
-}
-
 enum status fleet_of_plan(struct arena *a, const struct plan *p, struct fleet *out,
                           struct error *err)
 {
@@ -61,8 +53,10 @@ enum status fleet_of_plan(struct arena *a, const struct plan *p, struct fleet *o
         out->types[t] = c->types[t].name;
         out->weights[t] = 1;
     }
+    bool *used = ARENA_ARRAY(a, bool, (size_t)c->n_devices);
+    replan_mark(p, used);
     for (int32_t d = 0; d < c->n_devices; d++)
-        (in_plan(p, d) ? out->devices : out->spares)[c->devices[d].type]++;
+        (used[d] ? out->devices : out->spares)[c->devices[d].type]++;
     return OK;
 }
 
@@ -74,8 +68,9 @@ static struct cluster part_of(struct arena *a, const struct plan *p, const int64
     bool *stays = ARENA_ARRAY(a, bool, (size_t)c->n_devices);
     int64_t *left = ARENA_ARRAY(a, int64_t, (size_t)c->n_types);
     memcpy(left, keep, (size_t)c->n_types * sizeof *left);
+    replan_mark(p, stays);
     for (int32_t d = 0; d < c->n_devices; d++)
-        stays[d] = in_plan(p, d) && left[c->devices[d].type]-- > 0;
+        stays[d] = stays[d] && left[c->devices[d].type]-- > 0;
     team_part(a, c, stays, &out);
     return out;
 }

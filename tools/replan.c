@@ -4,11 +4,41 @@
 
 #include <string.h>
 
+struct carrying {
+    struct arena *a;
+    const struct cluster *from, *to;
+    const char *missing;
+};
+
+static int32_t carried(struct carrying *k, int32_t device)
+{
+    const char *name = k->from->devices[device].name;
+    int32_t now = cluster_device(k->to, name);
+    if (now >= 0) return now;
+    if (!k->missing)
+        k->missing = name;
+    else if (strlen(k->missing) < 80)
+        k->missing = arena_printf(k->a, "%s, %s", k->missing, name);
+    return now;
+}
+
+static struct plan_stage carry_stage(struct carrying *k, const struct plan_stage *s)
+{
+    struct plan_stage made = *s;
+    if (!s->n_shards) made.device = carried(k, s->device);
+    if (!s->n_shards) return made;
+    int32_t *devices = ARENA_ARRAY(k->a, int32_t, (size_t)s->n_shards);
+    for (int32_t i = 0; i < s->n_shards; i++) devices[i] = carried(k, s->devices[i]);
+    made.devices = devices;
+    made.device = devices[0];
+    return made;
+}
+
 void replan_carry(struct arena *a, const struct plan *p, const struct cluster *c, struct plan *out,
                   const char **missing)
 {
     struct plan made = *p;
-    *missing = NULL;
+    struct carrying k = {.a = a, .from = &p->cluster, .to = c};
     made.cluster = *c;
     made.predicted_ns = 0;
     made.replicas = ARENA_ARRAY(a, struct plan_replica, (size_t)p->n_replicas);
@@ -16,18 +46,25 @@ void replan_carry(struct arena *a, const struct plan *p, const struct cluster *c
         size_t n = (size_t)p->replicas[r].n_stages;
         made.replicas[r] = p->replicas[r];
         made.replicas[r].stages = ARENA_ARRAY(a, struct plan_stage, n);
-        for (size_t s = 0; s < n; s++) {
-            const char *name = p->cluster.devices[p->replicas[r].stages[s].device].name;
-            made.replicas[r].stages[s] = p->replicas[r].stages[s];
-            made.replicas[r].stages[s].device = cluster_device(c, name);
-            if (made.replicas[r].stages[s].device >= 0) continue;
-            if (!*missing)
-                *missing = name;
-            else if (strlen(*missing) < 80)
-                *missing = arena_printf(a, "%s, %s", *missing, name);
-        }
+        for (size_t s = 0; s < n; s++)
+            made.replicas[r].stages[s] = carry_stage(&k, &p->replicas[r].stages[s]);
     }
-    if (!*missing) *out = made;
+    *missing = k.missing;
+    if (!k.missing) *out = made;
+}
+
+int32_t replan_mark(const struct plan *p, bool *used)
+{
+    int32_t n = 0;
+    for (int32_t d = 0; d < p->cluster.n_devices; d++) used[d] = false;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t s = 0; s < p->replicas[r].n_stages; s++) {
+            const struct plan_stage *stage = &p->replicas[r].stages[s];
+            for (int32_t k = 0; k < plan_stage_devices(stage); k++)
+                used[plan_stage_device(stage, k)] = true;
+        }
+    for (int32_t d = 0; d < p->cluster.n_devices; d++) n += used[d];
+    return n;
 }
 
 enum status replan_team(struct arena *a, const struct plan *from, const struct profile *profile,

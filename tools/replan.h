@@ -20,6 +20,9 @@ struct arena;
 void replan_carry(struct arena *a, const struct plan *p, const struct cluster *c, struct plan *out,
                   const char **missing);
 
+/* Marks the devices that have a stage, or a part of one; (n_devices) of the plan's cluster. How many. */
+int32_t replan_mark(const struct plan *p, bool *used);
+
 /* What plan --from PLAN wants: the job and the cluster of the plan, changed one after the other as the lists say, additions
  * first, so that what is taken away or joined may be a part of them; links measured by the profile are written into the cluster
  * where a node is added. */

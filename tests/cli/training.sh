@@ -13,7 +13,7 @@ plan() {
     cat > "$scratch/$1.yaml" <<END
 version: 1
 name: $1
-microbatch: 1
+microbatch: $microbatch
 steps: 1
 replicas:
 $4
@@ -22,7 +22,8 @@ job:
   model: {model_type: ${5:-gpt2}, $model}
   sequence_length: 24
   global_batch: 6
-  precision: $2
+  precision: $2${6:+
+  layers: $6}
   optimizer: {kind: $3, lr: 1e-3}
   seed: 7
 cluster:
@@ -34,6 +35,7 @@ cluster:
 END
 }
 
+microbatch=1
 # 10 layers: embedding, 2 x (attention, MLP), final norm, head, loss are 0 ... 7 for two blocks.
 gpt='n_embd: 32, n_layer: 2, n_head: 4, n_positions: 32, vocab_size: 256'
 llama='hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 256, max_position_embeddings: 32, rms_norm_eps: 1e-5, tie_word_embeddings: false, hidden_act: silu'
@@ -52,6 +54,10 @@ plans[interleaved]='  - {microbatches: 6, schedule: interleaved, stages: [{layer
 plans[zb-v]='  - {microbatches: 6, schedule: zb-v, stages: [{layers: [0, 0], device: n.0}, {layers: [1, 3], device: n.1}, {layers: [4, 5], device: n.1}, {layers: [6, 7], device: n.0}]}'
 plans[chunks-and-data]='  - {microbatches: 3, schedule: zb-v, stages: [{layers: [0, 1], device: n.0, bucket: 4 KiB}, {layers: [2, 2], device: n.3}, {layers: [3, 5], device: n.3}, {layers: [6, 7], device: n.0}]}
   - {microbatches: 3, orders: {n.1: "0F0 0F1 1F0 1B0 0F2 1F1 1B1 0B0 1F2 1B2 0B1 0B2", n.2: "F0 F1 I0 F2 I1 W0 W1 I2 W2"}, stages: [{layers: [0, 2], device: n.1}, {layers: [3, 3], device: n.2}, {layers: [4, 7], device: n.1}]}'
+
+# The same at cuts inside the halves of a block, where several activations cross: 1 + 2 x 3 + 1 layers.
+fine='  - {microbatches: 2, stages: [{layers: [0, 1], device: n.0, bucket: 4 KiB}, {layers: [2, 2], device: n.1, bucket: 4 KiB}, {layers: [3, 7], device: n.0, recompute: true, bucket: 4 KiB}], orders: {n.0: "0F0 0F1 1F0 1B0 1F1 1B1 0B0 0B1", n.1: "F0 F1 B0 B1"}}
+  - {microbatches: 4, stages: [{layers: [0, 4], device: n.2, warmup: 2}, {layers: [5, 7], device: n.3}]}'
 
 run() { # NAME ARGUMENTS...: losses to NAME.losses, one a line
     local name=$1
@@ -78,8 +84,9 @@ equal_losses() { # FAMILY PRECISION TOLERANCE
     first=$(head -n 1 "$scratch/single.losses") last=$(tail -n 1 "$scratch/single.losses")
     within "$last" "$(awk -v f="$first" 'BEGIN { print 0.9 * f }')" && ok "$1 $2: the loss falls ($first -> $last)" ||
         not_ok "$1 $2: the loss falls" "$first -> $last"
-    for name in "${!plans[@]}"; do
-        plan "$name" "$2" adamw "${plans[$name]}" "$1"
+    plan fine "$2" adamw "$fine" "$1" 8
+    for name in fine "${!plans[@]}"; do
+        [[ $name == fine ]] || plan "$name" "$2" adamw "${plans[$name]}" "$1"
         run "$name" --steps "$steps" || continue
         local d
         d=$(distance "$scratch/single.losses" "$scratch/$name.losses")
@@ -94,8 +101,9 @@ same_bits() { # FAMILY
     weights "$scratch/save.single" > "$scratch/single.weights"
     [[ $(wc -l < "$scratch/single.weights") -gt 20 ]] && ok "$1: the checkpoint lists its tensors" ||
         not_ok "$1: the checkpoint lists its tensors" "$(wc -l < "$scratch/single.weights") of them"
-    for name in "${!plans[@]}"; do
-        plan "$name" fp32 adamw "${plans[$name]}" "$1"
+    plan fine fp32 adamw "$fine" "$1" 8
+    for name in fine "${!plans[@]}"; do
+        [[ $name == fine ]] || plan "$name" fp32 adamw "${plans[$name]}" "$1"
         rm -rf "$scratch/save"
         run "$name" --steps "$steps" --deterministic --save "$scratch/save" || continue
         weights "$scratch/save" > "$scratch/$name.weights"
@@ -132,11 +140,52 @@ resumes() {
         not_ok "and the other way round" "weights differ"
 }
 
+# Stages on several devices: each has some sequences of every microbatch, here two microbatches of three.
+declare -A shared
+shared[group-then-one]='  - {microbatches: 2, stages: [{layers: [0, 3], devices: [n.0, n.1], sequences: [2, 1]}, {layers: [4, 7], device: n.2, recompute: true}]}'
+shared[one-then-group]='  - {microbatches: 2, stages: [{layers: [0, 1], device: n.0}, {layers: [2, 7], devices: [n.1, n.2, n.3], sequences: [1, 1, 1], recompute: true, bucket: 4 KiB}]}'
+shared[other-splits]='  - {microbatches: 2, stages: [{layers: [0, 3], devices: [n.0, n.1], sequences: [2, 1], recompute: blocks}, {layers: [4, 7], devices: [n.2, n.3], sequences: [1, 2]}]}'
+shared[same-splits]='  - {microbatches: 2, stages: [{layers: [0, 3], devices: [n.3, n.1], sequences: [1, 2], warmup: 1}, {layers: [4, 7], devices: [n.2, n.0], sequences: [1, 2]}]}'
+shared[one-group]='  - {microbatches: 2, stages: [{layers: [0, 7], devices: [n.0, n.1, n.2], sequences: [1, 1, 1]}]}'
+shared[group-and-replica]='  - {microbatches: 1, stages: [{layers: [0, 2], devices: [n.0, n.1], sequences: [1, 2]}, {layers: [3, 7], device: n.2}]}
+  - {microbatches: 1, stages: [{layers: [0, 7], device: n.3}]}'
+shared[groups-interleaved]='  - {microbatches: 2, schedule: interleaved, stages: [{layers: [0, 1], devices: [n.0, n.1], sequences: [2, 1]}, {layers: [2, 3], devices: [n.2, n.3], sequences: [2, 1]}, {layers: [4, 5], devices: [n.0, n.1], sequences: [1, 2]}, {layers: [6, 7], devices: [n.2, n.3], sequences: [1, 2]}]}'
+shared[groups-zb-v]='  - {microbatches: 2, schedule: zb-v, stages: [{layers: [0, 1], devices: [n.0, n.1], sequences: [1, 2]}, {layers: [2, 3], device: n.2}, {layers: [4, 5], device: n.2}, {layers: [6, 7], devices: [n.0, n.1], sequences: [2, 1]}]}'
+
+shared_losses() { # FAMILY PRECISION TOLERANCE
+    local d name
+    plan single "$2" adamw "$single" "$1"
+    run single --steps "$steps" || return
+    cp "$scratch/single.losses" "$scratch/whole.losses"
+    microbatch=3
+    plan other-splits "$2" adamw "${shared[other-splits]}" "$1"
+    rm -rf "$scratch/shares"
+    run other-splits --steps 12 --save "$scratch/shares" || return
+    cp "$scratch/other-splits.losses" "$scratch/joined.losses"
+    run single --steps $((steps - 12)) --resume "$scratch/shares" || return
+    cat "$scratch/single.losses" >> "$scratch/joined.losses"
+    cp "$scratch/whole.losses" "$scratch/single.losses"
+    d=$(distance "$scratch/whole.losses" "$scratch/joined.losses")
+    within "$d" "$3" && ok "$1 $2: one device goes on where groups stopped ($d)" ||
+        not_ok "$1 $2: one device goes on where groups stopped" "losses differ by $d, more than $3"
+    for name in "${!shared[@]}"; do
+        plan "$name" "$2" adamw "${shared[$name]}" "$1"
+        run "$name" --steps "$steps" || continue
+        d=$(distance "$scratch/single.losses" "$scratch/$name.losses")
+        within "$d" "$3" && ok "$1 $2: $name trains like one device ($d)" ||
+            not_ok "$1 $2: $name trains like one device" "losses differ by $d, more than $3"
+    done
+    microbatch=1
+}
+
 model=$gpt
 equal_losses gpt2 fp32 1e-5
 equal_losses gpt2 fp64 1e-9
+shared_losses gpt2 fp32 1e-5
+shared_losses gpt2 fp64 1e-9
 same_bits gpt2
 resumes
 model=$llama
 equal_losses llama fp64 1e-9
+shared_losses llama fp64 1e-9
 exit $bad

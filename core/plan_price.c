@@ -1,0 +1,27 @@
+/* core/plan_price.c - what a plan's cards cost. */
+#include "core/arena.h"
+#include "core/plan.h"
+
+double plan_price_per_h(const struct plan *p)
+{
+    const struct cluster *c = &p->cluster;
+    struct arena *scratch = arena_new();
+    bool *counted = ARENA_ARRAY(scratch, bool, (size_t)c->n_devices);
+    double price = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t s = 0; s < p->replicas[r].n_stages; s++) {
+            int32_t device = p->replicas[r].stages[s].device;
+            const struct device_type *t = &c->types[c->devices[device].type];
+            if (counted[device]) continue;
+            counted[device] = true;
+            price += t->price_per_h * (t->tensor_parallel > 1 ? t->tensor_parallel : 1);
+        }
+    arena_free(scratch);
+    return price;
+}
+
+double plan_cost(const struct plan *p, int64_t ns)
+{
+    const double ns_per_h = 3600e9;
+    return plan_price_per_h(p) * ((double)ns / ns_per_h);
+}

@@ -1,0 +1,389 @@
+#include "planner/device_graph.h"
+
+#include "core/arena.h"
+#include "core/topology.h"
+#include "planner/igraph_guard.h"
+
+#include <igraph.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Zones are parted only where each device's share falls by so much at once. */
+static const double ZONE_FACTOR = 3;
+
+/* --- routes --- */
+
+struct device_route {
+    int64_t key; /* of both sites and types; never 0 */
+    bool linked;
+    struct cost_link link;
+};
+struct device_routes { /* open hash, never more than half full */
+    struct arena *arena, *scratch;
+    struct cost *cost;
+    struct topology *topology;
+    size_t n, capacity;
+    struct device_route **entries;
+};
+
+/* A message on several links goes at the pace of the slowest and arrives after all their latencies (sim/network.h). */
+static bool route_cost(struct device_routes *r, const struct device_graph *g, int32_t from,
+                       int32_t to, const struct route *way, struct cost_link *out)
+{
+    struct error unheard;
+    const struct device *d = g->cluster->devices;
+    if (cost_link_of(r->cost, way->link[0], d[from].type, d[to].type, out, &unheard) != OK)
+        return false;
+    for (int32_t i = 1; i < way->n_hops; i++) {
+        struct cost_link hop;
+        if (cost_link(r->cost, way->link[i], &hop, &unheard) != OK) return false;
+        if (hop.bandwidth_Bps < out->bandwidth_Bps) out->bandwidth_Bps = hop.bandwidth_Bps;
+        out->latency_ns += hop.latency_ns;
+    }
+    return true;
+}
+
+static struct device_route **find_route(struct device_routes *r, int64_t key)
+{
+    size_t at = (size_t)((uint64_t)key * UINT64_C(0x9E3779B97F4A7C15) >> 20);
+    for (;; at++) {
+        struct device_route **e = &r->entries[at & (r->capacity - 1)];
+        if (!*e || (*e)->key == key) return e;
+    }
+}
+
+static void grow_routes(struct device_routes *r)
+{
+    struct device_route **old = r->entries;
+    size_t n = r->capacity;
+    r->capacity *= 2;
+    r->entries = ARENA_ARRAY(r->arena, struct device_route *, r->capacity);
+    for (size_t i = 0; i < n; i++)
+        if (old[i]) *find_route(r, old[i]->key) = old[i];
+}
+
+const struct cost_link *device_graph_link(const struct device_graph *g, int32_t from, int32_t to)
+{
+    struct device_routes *r = g->routes;
+    if (from == to) return NULL;
+    if (from > to) {
+        int32_t device = from;
+        from = to, to = device;
+    }
+    const struct cluster *c = g->cluster;
+    int64_t places = (int64_t)g->n_sites * c->n_types;
+    int64_t a = (int64_t)g->site_of[from] * c->n_types + c->devices[from].type,
+            b = (int64_t)g->site_of[to] * c->n_types + c->devices[to].type,
+            key = a * places + b + 1;
+    struct device_route **e = find_route(r, key);
+    if (!*e) {
+        if (2 * ++r->n > r->capacity) {
+            grow_routes(r);
+            e = find_route(r, key);
+        }
+        struct route way;
+        struct device_route *made = *e = ARENA_ARRAY(r->arena, struct device_route, 1);
+        made->key = key;
+        made->linked = topology_route(r->topology, from, to, &way) &&
+                       route_cost(r, g, from, to, &way, &made->link);
+    }
+    return (*e)->linked ? &(*e)->link : NULL;
+}
+
+static struct device_routes *routes_new(struct arena *a, const struct cluster *c, struct cost *k)
+{
+    struct device_routes *r = ARENA_ARRAY(a, struct device_routes, 1);
+    *r = (struct device_routes){
+        .arena = a, .cost = k, .topology = topology_new(a, c), .capacity = 1024};
+    r->entries = ARENA_ARRAY(a, struct device_route *, r->capacity);
+    return r;
+}
+
+/* --- sites and their tree --- */
+
+struct tree_edge {
+    int32_t end[2], link;
+    double Bps, share;
+    bool cut;
+};
+struct tree {
+    struct arena *arena;
+    const struct cluster *c;
+    struct device_graph *g;
+    int32_t n_vertices, n_edges, n_tree; /* vertices: sites, then switches */
+    struct tree_edge *edges;             /* (n_edges); of the tree after find_tree: (n_tree) */
+    int32_t *first, *next;               /* half edges of a vertex: 2 · edge + end */
+    int32_t *weight;                     /* (n_vertices) devices */
+    int32_t *walk, *parent;              /* (n_vertices) depth first, and the half edge come by */
+    size_t capacity;
+};
+
+static void find_sites(struct tree *t)
+{
+    const struct cluster *c = t->c;
+    struct device_graph *g = t->g;
+    bool *own = ARENA_ARRAY(t->arena, bool, (size_t)c->n_nodes);
+    for (int32_t i = 0; i < c->n_links; i++)
+        for (int32_t e = 0; e < c->links[i].n_ends; e++)
+            if (c->links[i].kind[e] == END_DEVICE) own[c->devices[c->links[i].end[e]].node] = true;
+    for (int32_t n = 0; n < c->n_nodes; n++)
+        for (int32_t d = 0; d < c->nodes[n].n_devices; d++) {
+            g->site_of[c->nodes[n].first_device + d] = g->n_sites;
+            if (own[n] || d + 1 == c->nodes[n].n_devices) g->n_sites++;
+        }
+}
+
+static void add_edge(struct tree *t, int32_t a, int32_t b, int32_t link, double Bps)
+{
+    t->edges = arena_grow(t->arena, t->edges, (size_t)t->n_edges, &t->capacity, sizeof *t->edges);
+    t->edges[t->n_edges++] = (struct tree_edge){.end = {a, b}, .link = link, .Bps = Bps};
+}
+
+/* Sites of a link's end, from … to. */
+static void sites_of(const struct tree *t, const struct link *l, int end, int32_t *from,
+                     int32_t *to)
+{
+    const struct cluster *c = t->c;
+    if (l->kind[end] == END_SWITCH) {
+        *from = *to = t->g->n_sites + l->end[end];
+    } else if (l->kind[end] == END_DEVICE) {
+        *from = *to = t->g->site_of[l->end[end]];
+    } else {
+        const struct node_spec *n = &c->nodes[l->end[end]];
+        *from = t->g->site_of[n->first_device];
+        *to = t->g->site_of[n->first_device + n->n_devices - 1];
+    }
+}
+
+static enum status find_edges(struct tree *t, struct cost *k, struct error *err)
+{
+    for (int32_t i = 0; i < t->c->n_links; i++) {
+        const struct link *l = &t->c->links[i];
+        struct cost_link cost;
+        int32_t a, a_last, b, b_last;
+        TRY(cost_link(k, i, &cost, err));
+        sites_of(t, l, 0, &a, &a_last);
+        if (l->n_ends == 1) {
+            for (; a < a_last; a++) add_edge(t, a, a + 1, i, cost.bandwidth_Bps);
+            continue;
+        }
+        sites_of(t, l, 1, &b, &b_last);
+        for (int32_t x = a; x <= a_last; x++) add_edge(t, x, b, i, cost.bandwidth_Bps);
+        for (int32_t y = b + 1; y <= b_last; y++) add_edge(t, a, y, i, cost.bandwidth_Bps);
+    }
+    return OK;
+}
+
+/* Keeps the edges of a maximum spanning forest by bandwidth. */
+static enum status find_tree(struct tree *t, struct error *err)
+{
+    igraph_t graph;
+    igraph_vector_int_t ends = {0}, kept = {0}; /* all zero is empty, and may be destroyed */
+    igraph_vector_t weight = {0};
+    igraph_integer_t n = t->n_edges;
+    enum status st;
+    igraph_guard_enter();
+    bool made = false;
+    st = igraph_guard(igraph_vector_int_init(&ends, 2 * n), "edges of the devices", err);
+    if (st == OK) st = igraph_guard(igraph_vector_int_init(&kept, 0), "a tree of devices", err);
+    if (st == OK) st = igraph_guard(igraph_vector_init(&weight, n), "weights of links", err);
+    for (igraph_integer_t i = 0; i < n && st == OK; i++) {
+        VECTOR(ends)[2 * i] = t->edges[i].end[0];
+        VECTOR(ends)[2 * i + 1] = t->edges[i].end[1];
+        VECTOR(weight)[i] = 1 / t->edges[i].Bps;
+    }
+    if (st == OK)
+        st = igraph_guard(igraph_create(&graph, &ends, t->n_vertices, IGRAPH_UNDIRECTED),
+                          "a graph of the devices", err);
+    made = st == OK;
+    if (st == OK)
+        st = igraph_guard(igraph_minimum_spanning_tree(&graph, &kept, &weight),
+                          "a spanning tree of the devices", err);
+    for (igraph_integer_t i = 0; st == OK && i < igraph_vector_int_size(&kept); i++)
+        t->edges[n + i] = t->edges[VECTOR(kept)[i]];
+    if (st == OK) {
+        t->n_tree = (int32_t)igraph_vector_int_size(&kept);
+        memmove(t->edges, t->edges + n, (size_t)t->n_tree * sizeof *t->edges);
+    }
+    if (made) igraph_destroy(&graph);
+    igraph_vector_destroy(&weight);
+    igraph_vector_int_destroy(&kept);
+    igraph_vector_int_destroy(&ends);
+    igraph_guard_leave();
+    return st;
+}
+
+/* Half edges of every vertex, in the order of the tree's list. */
+static void link_vertices(struct tree *t)
+{
+    memset(t->first, -1, (size_t)t->n_vertices * sizeof *t->first);
+    for (int32_t h = 2 * t->n_tree - 1; h >= 0; h--) {
+        int32_t v = t->edges[h / 2].end[h % 2];
+        t->next[h] = t->first[v];
+        t->first[v] = h;
+    }
+}
+
+/* Depth first from every vertex not yet seen; a vertex's half edge back to where it was come from is its parent. */
+static void walk_tree(struct tree *t)
+{
+    int32_t *stack = ARENA_ARRAY(t->arena, int32_t, (size_t)t->n_vertices), n = 0;
+    bool *seen = ARENA_ARRAY(t->arena, bool, (size_t)t->n_vertices);
+    for (int32_t root = 0; root < t->n_vertices; root++) {
+        int32_t depth = 0;
+        if (seen[root]) continue;
+        seen[root] = true;
+        t->parent[root] = -1;
+        stack[depth++] = root;
+        while (depth) {
+            int32_t v = stack[--depth];
+            t->walk[n++] = v;
+            for (int32_t h = t->first[v]; h >= 0; h = t->next[h]) {
+                int32_t to = t->edges[h / 2].end[1 - h % 2];
+                if (seen[to]) continue;
+                seen[to] = true;
+                t->parent[to] = h;
+                stack[depth++] = to;
+            }
+        }
+    }
+}
+
+static int by_share(const void *x, const void *y)
+{
+    double a = *(const double *)x, b = *(const double *)y;
+    return (a < b) - (a > b);
+}
+
+/* Marks the edges to cut: below the largest fall of shares. */
+static void find_shares(struct tree *t)
+{
+    struct device_graph *g = t->g;
+    double *share = ARENA_ARRAY(t->arena, double, (size_t)t->n_tree + 1), least = 0;
+    int32_t n = 0;
+    for (int32_t i = t->n_vertices - 1; i >= 0; i--) { /* weight: of the subtree */
+        int32_t v = t->walk[i], h = t->parent[v];
+        if (h < 0) continue;
+        struct tree_edge *e = &t->edges[h / 2];
+        int32_t inside = t->weight[v];
+        int32_t side = inside < g->n_devices - inside ? inside : g->n_devices - inside;
+        e->share = side > 0 ? e->Bps / side : INFINITY;
+        t->weight[e->end[h % 2]] += inside;
+        if (isinf(e->share)) continue;
+        if (g->bottleneck < 0 || e->share < least) least = e->share, g->bottleneck = e->link;
+        share[n++] = e->share;
+    }
+    if (n > 1) qsort(share, (size_t)n, sizeof *share, by_share);
+    double fall = ZONE_FACTOR, cut = 0;
+    for (int32_t i = 0; i + 1 < n; i++)
+        if (share[i] >= fall * share[i + 1]) fall = share[i] / share[i + 1], cut = share[i + 1];
+    g->zone_share_Bps = cut;
+    for (int32_t i = 0; i < t->n_tree; i++) t->edges[i].cut = t->edges[i].share <= cut;
+}
+
+/* Devices in the order of the walk; a zone goes on until a cut edge or a new root. Zones without devices take no number. */
+static void find_order(struct tree *t)
+{
+    struct device_graph *g = t->g;
+    int32_t *label = ARENA_ARRAY(t->arena, int32_t, (size_t)t->n_vertices), labels = 0, n = 0;
+    int32_t *zone = ARENA_ARRAY(t->arena, int32_t, (size_t)t->n_vertices);
+    int32_t *first = ARENA_ARRAY(t->arena, int32_t, (size_t)g->n_sites + 1);
+    for (int32_t d = 0; d < g->n_devices; d++) first[g->site_of[d] + 1] = d + 1;
+    for (int32_t i = 0; i < t->n_vertices; i++) {
+        int32_t v = t->walk[i], h = t->parent[v];
+        bool fresh = h < 0 || t->edges[h / 2].cut;
+        label[v] = fresh ? labels++ : label[t->edges[h / 2].end[h % 2]];
+        if (fresh) zone[label[v]] = -1;
+        if (v >= g->n_sites) continue;
+        if (zone[label[v]] < 0) zone[label[v]] = g->n_zones++;
+        for (int32_t d = first[v]; d < first[v + 1]; d++) {
+            g->order[n++] = d;
+            g->zone_of[d] = zone[label[v]];
+        }
+    }
+}
+
+static enum status find_places(struct tree *t, struct cost *k, struct error *err)
+{
+    struct device_graph *g = t->g;
+    find_sites(t);
+    TRY(find_edges(t, k, err));
+    t->n_vertices = g->n_sites + t->c->n_switches;
+    size_t n = (size_t)t->n_vertices, edges = (size_t)t->n_edges;
+    struct tree_edge *room = ARENA_ARRAY(t->arena, struct tree_edge, edges + n);
+    if (edges) memcpy(room, t->edges, edges * sizeof *room);
+    t->edges = room;
+    TRY(find_tree(t, err));
+    t->first = ARENA_ARRAY(t->arena, int32_t, n), t->next = ARENA_ARRAY(t->arena, int32_t, 2 * n);
+    t->weight = ARENA_ARRAY(t->arena, int32_t, n), t->walk = ARENA_ARRAY(t->arena, int32_t, n);
+    t->parent = ARENA_ARRAY(t->arena, int32_t, n);
+    for (int32_t d = 0; d < g->n_devices; d++) t->weight[g->site_of[d]]++;
+    link_vertices(t);
+    walk_tree(t);
+    find_shares(t);
+    find_order(t);
+    return OK;
+}
+
+/* --- kinds --- */
+
+/* How finely kinds are told apart: by type, zone and node; by type and zone; by type. */
+static int32_t count_kinds(struct arena *a, struct device_graph *g, int level)
+{
+    const struct cluster *c = g->cluster;
+    size_t types = (size_t)c->n_types;
+    int32_t *on_node = ARENA_ARRAY(a, int32_t, (size_t)c->n_nodes * types);
+    for (int32_t d = 0; d < g->n_devices; d++)
+        on_node[(size_t)c->devices[d].node * types + (size_t)c->devices[d].type]++;
+    g->n_kinds = 0;
+    for (int32_t i = 0; i < g->n_devices; i++) {
+        int32_t d = g->order[i], k = 0, type = c->devices[d].type;
+        int32_t per_node = on_node[(size_t)c->devices[d].node * types + (size_t)type];
+        int32_t zone = level < 2 ? g->zone_of[d] : 0;
+        for (; k < g->n_kinds; k++)
+            if (g->kinds[k].type == type && g->kinds[k].zone == zone &&
+                (level > 0 || g->kinds[k].per_node == per_node))
+                break;
+        if (k == g->n_kinds) {
+            if (k == KINDS_MOST && level < 2) return -1;
+            g->kinds[g->n_kinds++] =
+                (struct kind){.type = type, .zone = zone, .per_node = per_node};
+        }
+        g->kinds[k].n++;
+        g->kind_of[d] = k;
+    }
+    return g->n_kinds;
+}
+
+static void find_kinds(struct arena *a, struct device_graph *g)
+{
+    int32_t most = KINDS_MOST > g->cluster->n_types ? KINDS_MOST : g->cluster->n_types;
+    g->kinds = ARENA_ARRAY(a, struct kind, (size_t)most);
+    for (int level = 0; count_kinds(a, g, level) < 0;) level++;
+    for (int32_t k = 0; k < g->n_kinds; k++) {
+        g->kinds[k].devices = ARENA_ARRAY(a, int32_t, (size_t)g->kinds[k].n);
+        g->kinds[k].n = 0;
+    }
+    for (int32_t i = 0; i < g->n_devices; i++) {
+        struct kind *k = &g->kinds[g->kind_of[g->order[i]]];
+        k->devices[k->n++] = g->order[i];
+    }
+}
+
+enum status device_graph_new(struct arena *a, const struct cluster *c, struct cost *k,
+                             struct device_graph **out, struct error *err)
+{
+    size_t n = (size_t)c->n_devices;
+    struct device_graph *g = *out = ARENA_ARRAY(a, struct device_graph, 1);
+    *g = (struct device_graph){.cluster = c, .n_devices = c->n_devices, .bottleneck = -1};
+    g->site_of = ARENA_ARRAY(a, int32_t, n), g->zone_of = ARENA_ARRAY(a, int32_t, n);
+    g->kind_of = ARENA_ARRAY(a, int32_t, n), g->order = ARENA_ARRAY(a, int32_t, n);
+    g->routes = routes_new(a, c, k);
+    struct arena *scratch = arena_new();
+    struct tree t = {.arena = scratch, .c = c, .g = g};
+    enum status st = find_places(&t, k, err);
+    if (st == OK) find_kinds(a, g);
+    arena_free(scratch);
+    return st;
+}

@@ -1,0 +1,29 @@
+/* planner/fleet.h - the search for any number of devices.
+ *
+ * For each way of sharing operators among cards (a number of cards for each device type, planner/offers) and each microbatch
+ * size: templates over kinds and a mix of them (planner/mix), placed in two ways (planner/place). Candidates are ranked
+ * by what they should take; the best are lowered and simulated, which alone decides. The best of those is then changed
+ * little by little (planner/improve), each change simulated, as long as evaluations are left.
+ * So the cost of all but the simulations grows with kinds, not with devices.
+ * Where there are more lanes than QUICK_LANES, candidates are compared by the first step of a run, and the winner alone is
+ * simulated to its steady step.
+ */
+#ifndef PLANNER_FLEET_H
+#define PLANNER_FLEET_H
+
+#include "planner/tries.h"
+
+struct bound_certificate;
+
+struct fleet_task {
+    const struct job *job;
+    const struct cluster *cluster;
+    const struct profile *profile;
+    const int64_t *sizes; /* (n_sizes) of microbatches */
+    int32_t n_sizes;
+};
+/* Fills t->kept, and *bound with what no plan beats. ERR_INFEASIBLE is left to the caller, who sees nothing kept. */
+MUST_CHECK enum status fleet_search(struct tries *t, const struct fleet_task *task,
+                                    struct bound_certificate *bound, struct error *err);
+
+#endif

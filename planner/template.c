@@ -1,0 +1,287 @@
+#include "planner/template.h"
+
+#include "core/arena.h"
+
+#include <string.h>
+
+struct template_label {
+    int32_t first, last, kind, warmup, below; /* below: label of the next stage, -1 */
+    bool recompute;
+    int64_t t_ns;
+    double cost;
+};
+
+/* --- kinds and their links --- */
+
+static int32_t node_of(const struct device_graph *g, int32_t device)
+{
+    return g->cluster->devices[device].node;
+}
+
+/* Two devices of the kinds that stand as near as any, or on different nodes; false where there are none. */
+static bool pick_pair(const struct device_graph *g, const struct kind *a, const struct kind *b,
+                      bool far, int32_t pair[2])
+{
+    for (int32_t i = 0; i < a->n; i++)
+        for (int32_t j = 0; j < b->n; j++) {
+            pair[0] = a->devices[i], pair[1] = b->devices[j];
+            if (pair[0] == pair[1]) continue;
+            if ((node_of(g, pair[0]) != node_of(g, pair[1])) == far) return true;
+            if (i > 0 && j > 0) return false; /* neighbours in order are what counts */
+        }
+    return false;
+}
+
+static void find_links(struct template_maker *m)
+{
+    const struct device_graph *g = m->g;
+    for (int32_t a = 0; a < g->n_kinds; a++)
+        for (int32_t b = 0; b < g->n_kinds; b++) {
+            int32_t pair[2], at = a * g->n_kinds + b;
+            if (pick_pair(g, &g->kinds[a], &g->kinds[b], false, pair))
+                m->near[at] = device_graph_link(g, pair[0], pair[1]);
+            if (pick_pair(g, &g->kinds[a], &g->kinds[b], true, pair))
+                m->far[at] = device_graph_link(g, pair[0], pair[1]);
+            if (!m->near[at]) m->near[at] = m->far[at];
+            if (!m->far[at]) m->far[at] = m->near[at];
+        }
+}
+
+struct template_maker *template_maker_new(struct arena *a, const struct space *s,
+                                          const struct device_graph *g)
+{
+    size_t n = (size_t)g->n_kinds;
+    struct template_maker *m = ARENA_ARRAY(a, struct template_maker, 1);
+    *m = (struct template_maker){.arena = a, .s = s, .g = g};
+    m->limit = ARENA_ARRAY(a, int32_t, n);
+    m->near = ARENA_ARRAY(a, const struct cost_link *, n *n);
+    m->far = ARENA_ARRAY(a, const struct cost_link *, n *n);
+    m->best = ARENA_ARRAY(a, int32_t, n * (size_t)s->n_layers);
+    for (size_t k = 0; k < n; k++) m->limit[k] = g->kinds[k].n;
+    find_links(m);
+    return m;
+}
+
+static int64_t message_ns(const struct cost_link *l, int64_t bytes)
+{
+    return cost_occupancy_ns(l, bytes) + l->latency_ns;
+}
+
+int64_t template_transfer_ns(const struct template_maker *m, int32_t from, int32_t to, int32_t cut)
+{
+    int32_t at = from * m->g->n_kinds + to;
+    const struct kind *k = &m->g->kinds[from];
+    int64_t bytes = m->s->cut_bytes[cut];
+    if (!m->near[at]) return INT64_MAX;
+    int64_t near = message_ns(m->near[at], bytes);
+    if (from != to) return near;
+    /* Of so many stages side by side one is the last on its node. */
+    int64_t far = message_ns(m->far[at], bytes), on_node = k->per_node < k->n ? k->per_node : k->n;
+    return (near * (on_node - 1) + far) / on_node;
+}
+
+/* --- stages --- */
+
+bool template_stage_time(const struct template_maker *m, int32_t kind, int32_t first, int32_t last,
+                         int32_t warmup, struct template_time *out)
+{
+    const struct kind *k = &m->g->kinds[kind];
+    const struct stage_cost *c = space_stage_type(m->s, k->type, first, last);
+    int64_t fixed = c->parameter_bytes + c->gradient_bytes + c->state_bytes + c->scratch_bytes;
+    int64_t room = m->s->cluster->types[k->type].memory_bytes - fixed;
+    out->t_ns = c->forward_ns + c->input_ns + c->weight_ns;
+    out->recompute = warmup * c->activation_bytes > room;
+    if (!out->recompute) return true;
+    out->t_ns += c->recompute_ns;
+    return (warmup + 1) * c->input_bytes + c->activation_bytes <= room;
+}
+
+/* Smallest first layer of a stage that ends at `last` and keeps the pace; last + 1 where none does. */
+static int32_t longest(const struct template_maker *m, int32_t kind, int32_t last, int32_t warmup,
+                       int64_t tau_ns, struct template_time *out)
+{
+    int32_t low = 0, high = last + 1;
+    struct template_time t;
+    while (low < high) {
+        int32_t first = low + (high - low) / 2;
+        if (template_stage_time(m, kind, first, last, warmup, &t) && t.t_ns <= tau_ns)
+            high = first;
+        else
+            low = first + 1;
+    }
+    if (high <= last) template_stage_time(m, kind, high, last, warmup, out);
+    return high;
+}
+
+static int32_t warmup_before(int32_t warmup, int64_t t_ns, int64_t transfer_ns, int64_t tau_ns)
+{
+    int64_t more = tau_ns > 0 ? (t_ns + 2 * transfer_ns + tau_ns - 1) / tau_ns : 1;
+    return warmup + (int32_t)(more > 1 ? more : 1);
+}
+
+/* --- the dynamic program --- */
+
+static int32_t used(const struct template_maker *m, int32_t label, int32_t kind, int32_t *length)
+{
+    int32_t n = 0;
+    *length = 0;
+    for (; label >= 0; label = m->labels[label].below) {
+        n += m->labels[label].kind == kind;
+        ++*length;
+    }
+    return n;
+}
+
+static void add_label(struct template_maker *m, const struct template_label *x)
+{
+    int32_t *best = &m->best[x->first * m->g->n_kinds + x->kind];
+    if (*best >= 0 && m->labels[*best].cost <= x->cost) return;
+    m->labels = arena_grow(m->arena, m->labels, m->n_labels, &m->capacity, sizeof *m->labels);
+    *best = (int32_t)m->n_labels;
+    m->labels[m->n_labels++] = *x;
+}
+
+static void extend(struct template_maker *m, int32_t below, int64_t tau_ns, const double *price)
+{
+    const struct template_label *b = below >= 0 ? &m->labels[below] : NULL;
+    struct template_label from = b ? *b : (struct template_label){.first = m->s->n_layers};
+    for (int32_t k = 0; k < m->g->n_kinds; k++) {
+        int64_t transfer = 0;
+        int32_t warmup = 1, length;
+        struct template_time t;
+        if (price[k] < 0 || used(m, below, k, &length) >= m->limit[k]) continue;
+        if (length >= TEMPLATE_STAGES_MOST) return;
+        if (b) {
+            transfer = template_transfer_ns(m, k, from.kind, from.first - 1);
+            if (transfer > tau_ns) continue;
+            warmup = warmup_before(from.warmup, from.t_ns, transfer, tau_ns);
+        }
+        int32_t first = longest(m, k, from.first - 1, warmup, tau_ns, &t);
+        if (first >= from.first) continue;
+        double cost = from.cost + (double)(t.t_ns + 2 * transfer) / (double)tau_ns + price[k];
+        add_label(m, &(struct template_label){first, from.first - 1, k, warmup, below, t.recompute,
+                                              t.t_ns, cost});
+    }
+}
+
+static void take(const struct template_maker *m, int32_t label, struct template *out)
+{
+    int32_t n = 0;
+    *out = (struct template){0};
+    for (int32_t l = label; l >= 0; l = m->labels[l].below) out->n_stages++;
+    out->stages = ARENA_ARRAY(m->arena, struct template_stage, (size_t)out->n_stages);
+    for (int32_t l = label; l >= 0; l = m->labels[l].below) {
+        const struct template_label *x = &m->labels[l];
+        out->stages[n++] =
+            (struct template_stage){x->kind, x->first, x->last, x->warmup, x->recompute};
+    }
+    template_measure(m, out);
+}
+
+bool template_cheapest(struct template_maker *m, int64_t tau_ns, const double *price,
+                       struct template *out)
+{
+    int32_t n_kinds = m->g->n_kinds, best = -1;
+    m->n_labels = 0;
+    memset(m->best, -1, (size_t)m->s->n_layers * (size_t)n_kinds * sizeof *m->best);
+    extend(m, -1, tau_ns, price);
+    for (size_t i = 0; i < m->n_labels; i++) {
+        const struct template_label *x = &m->labels[i];
+        if (m->best[x->first * n_kinds + x->kind] != (int32_t)i) continue; /* beaten since */
+        if (x->first > 0) extend(m, (int32_t)i, tau_ns, price);
+    }
+    for (int32_t k = 0; k < n_kinds; k++) {
+        int32_t at = m->best[k];
+        if (at >= 0 && (best < 0 || m->labels[at].cost < m->labels[best].cost)) best = at;
+    }
+    if (best >= 0) take(m, best, out);
+    return best >= 0;
+}
+
+/* --- a given order of kinds --- */
+
+static bool fill_back(const struct template_maker *m, struct template *t, int64_t tau_ns)
+{
+    int32_t end = m->s->n_layers, warmup = 1;
+    struct template_time time = {0, false};
+    for (int32_t i = t->n_stages - 1; i >= 0; i--) {
+        struct template_stage *x = &t->stages[i];
+        if (end <= i) return false; /* a layer each for those before */
+        if (i + 1 < t->n_stages) {
+            int64_t transfer = template_transfer_ns(m, x->kind, t->stages[i + 1].kind, end - 1);
+            if (transfer == INT64_MAX) return false;
+            warmup =
+                warmup_before(warmup, time.t_ns, transfer, tau_ns > transfer ? tau_ns : transfer);
+        }
+        int32_t first = longest(m, x->kind, end - 1, warmup, tau_ns, &time);
+        if (first >= end) return false;
+        if (first < i || (i == 0 && first > 0)) {
+            if (i == 0) return false;
+            first = i;
+            if (!template_stage_time(m, x->kind, first, end - 1, warmup, &time)) return false;
+        }
+        x->first = first, x->last = end - 1, x->warmup = warmup, x->recompute = time.recompute;
+        end = first;
+    }
+    return end == 0;
+}
+
+bool template_balance(struct template_maker *m, const int32_t *kinds, int32_t n,
+                      struct template *out)
+{
+    int64_t low = 1, high, least;
+    if (n > m->s->n_layers) return false;
+    *out = (struct template){.n_stages = n};
+    out->stages = ARENA_ARRAY(m->arena, struct template_stage, (size_t)n);
+    for (int32_t i = 0; i < n; i++) out->stages[i].kind = kinds[i];
+    template_paces(m, &least, &high);
+    high *= 8;
+    if (!fill_back(m, out, high)) return false;
+    while (low < high - high / 4096) {
+        int64_t tau = low + (high - low) / 2;
+        if (fill_back(m, out, tau))
+            high = tau;
+        else
+            low = tau + 1;
+    }
+    if (!fill_back(m, out, high)) return false;
+    template_measure(m, out);
+    return true;
+}
+
+void template_measure(const struct template_maker *m, struct template *t)
+{
+    t->tau_ns = 1, t->fill_ns = 0, t->tail_ns = 0;
+    t->use = ARENA_ARRAY(m->arena, int32_t, (size_t)m->g->n_kinds);
+    for (int32_t i = 0; i < t->n_stages; i++) {
+        struct template_stage *x = &t->stages[i];
+        struct template_time time;
+        template_stage_time(m, x->kind, x->first, x->last, x->warmup, &time);
+        int64_t update =
+            space_stage_type(m->s, m->g->kinds[x->kind].type, x->first, x->last)->update_ns;
+        int64_t transfer =
+            i ? template_transfer_ns(m, t->stages[i - 1].kind, x->kind, x->first - 1) : 0;
+        t->use[x->kind]++;
+        t->fill_ns += time.t_ns + 2 * transfer;
+        if (time.t_ns > t->tau_ns) t->tau_ns = time.t_ns;
+        if (transfer > t->tau_ns) t->tau_ns = transfer;
+        if (update > t->tail_ns) t->tail_ns = update;
+    }
+}
+
+void template_paces(const struct template_maker *m, int64_t *least_ns, int64_t *most_ns)
+{
+    *least_ns = 1, *most_ns = 0;
+    for (int32_t l = 0; l <= m->s->n_layers; l++) {
+        int64_t best = INT64_MAX; /* of layer l; last round: of all */
+        for (int32_t k = 0; k < m->g->n_kinds; k++) {
+            bool all = l == m->s->n_layers;
+            const struct stage_cost *c = space_stage_type(m->s, m->g->kinds[k].type, all ? 0 : l,
+                                                          all ? m->s->n_layers - 1 : l);
+            int64_t t = c->forward_ns + c->input_ns + c->weight_ns;
+            if (all && t + c->recompute_ns > *most_ns) *most_ns = t + c->recompute_ns;
+            if (t < best) best = t;
+        }
+        if (l < m->s->n_layers && best > *least_ns) *least_ns = best;
+    }
+}

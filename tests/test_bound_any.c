@@ -1,0 +1,409 @@
+/* The bound on any plan: by hand, and never above the simulated iteration of a plan. */
+#include "core/arena.h"
+#include "core/document.h"
+#include "core/rng.h"
+#include "planner/baseline.h"
+#include "planner/bound_cluster.h"
+#include "planner/bound_lp.h"
+#include "planner/score.h"
+#include "planner/search.h"
+#include "profiles/team.h"
+#include "tests/suites.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
+
+struct draw {
+    uint64_t seed, at;
+};
+static int64_t below(struct draw *d, int64_t n)
+{
+    return (int64_t)rng_below(d->seed, 502, d->at++, (uint64_t)n);
+}
+
+/* --- by hand --- */
+
+/* min x0: x0 >= 3 - x1, x1 <= 1 (as every column): 2. */
+START_TEST(a_linear_program_gives_its_optimum_as_a_bound)
+{
+    struct arena *a = arena_new();
+    struct bound_lp *p = bound_lp_new(a, 2);
+    int32_t row = bound_lp_row(p, 3);
+    bound_lp_put(p, row, 0, 1);
+    bound_lp_put(p, row, 1, 1);
+    ck_assert_double_eq_tol(bound_lp_solve(p), 2, 1e-12);
+    row = bound_lp_row(p, 2); /* x1 >= 2 cannot be */
+    bound_lp_put(p, row, 1, 1);
+    ck_assert_double_eq(bound_lp_solve(p), INFINITY);
+    arena_free(a);
+}
+END_TEST
+
+static int64_t solved(struct bound_any *b, const char *binding)
+{
+    struct bound_certificate c;
+    struct error err = {0};
+    ck_assert_msg(bound_any_solve(b, &c, &err) == OK, "%s", err.text);
+    ck_assert_msg(strncmp(c.binding, binding, strlen(binding)) == 0, "%s", c.binding);
+    return c.lower_bound_ns;
+}
+
+/* Off by what floored() takes at most. */
+#define NEARLY(value, expected)                                                                    \
+    do {                                                                                           \
+        int64_t value_ = (value);                                                                  \
+        ck_assert_msg(value_ <= (expected) && value_ >= (expected)-3, "%lld", (long long)value_);  \
+    } while (0)
+
+static struct bound_offer offer(double f, double i, double w, double update)
+{
+    return (struct bound_offer){1, 1, f, i, w, update};
+}
+
+/* One layer, 600 samples; a kind of one device at 10 us a sample and one of two at 30 us: rates 1/10 + 2/30 = 1/6. */
+START_TEST(kinds_share_the_batch_by_their_rates)
+{
+    struct arena *a = arena_new();
+    struct bound_any *b = bound_any_new(a, 1, 2, (int64_t[]){1, 2}, 600);
+    struct bound_offer fast = offer(3000, 3000, 4000, 0), slow = offer(10000, 10000, 10000, 0);
+    bound_any_offer(b, 0, 0, &fast);
+    bound_any_offer(b, 1, 0, &slow);
+    NEARLY(solved(b, "compute"), 3600000);
+    /* Two cards that together take 2 samples in 20 us: 20 card-us a sample, better than 30. 1/10 + 2/20 = 1/5. */
+    bound_any_offer(b, 1, 0, &(struct bound_offer){2, 2, 5000, 5000, 10000, 0});
+    NEARLY(solved(b, "compute"), 3000000);
+    arena_free(a);
+}
+END_TEST
+
+/* Two layers of 10 us and 20 us each; layer 1 fits only on kind 1. Kind 0 does layer 0 alone: 10 · 10; kind 1 does layer 1:
+ * 10 · 20 = 200 us. Updates of 15 us each: kind 1's is its own, layer 0's goes where there is time. */
+START_TEST(a_layer_that_only_one_kind_holds_is_its_work)
+{
+    struct arena *a = arena_new();
+    struct bound_any *b = bound_any_new(a, 2, 2, (int64_t[]){1, 1}, 10);
+    struct bound_offer one = offer(4000, 3000, 3000, 15000), two = offer(8000, 6000, 6000, 15000);
+    bound_any_offer(b, 0, 0, &one);
+    bound_any_offer(b, 1, 0, &one);
+    struct bound_certificate c;
+    struct error err = {0};
+    ck_assert_int_eq(bound_any_solve(b, &c, &err), ERR_INFEASIBLE);
+    bound_any_offer(b, 1, 1, &two);
+    NEARLY(solved(b, "compute"), 215000);
+    arena_free(a);
+}
+END_TEST
+
+/* One sample: all of it passes F and I of both layers, then W of the first: 2 (4 + 3) + 3 us, more than 20 / 2. */
+START_TEST(one_microbatch_takes_the_way_there_and_back)
+{
+    struct arena *a = arena_new();
+    struct bound_any *b = bound_any_new(a, 2, 1, (int64_t[]){2}, 1);
+    struct bound_offer one = offer(4000, 3000, 3000, 0);
+    bound_any_offer(b, 0, 0, &one);
+    bound_any_offer(b, 0, 1, &one);
+    NEARLY(solved(b, "latency"), 17000);
+    arena_free(a);
+}
+END_TEST
+
+/* Two equal devices, two equal layers of 10 us, 100 samples: 1000 us together, 2000 alone. */
+START_TEST(a_slow_cut_leaves_three_ways)
+{
+    struct arena *a = arena_new();
+    struct bound_any *b = bound_any_new(a, 2, 1, (int64_t[]){2}, 100);
+    struct bound_offer one = offer(4000, 3000, 3000, 0);
+    for (int l = 0; l < 2; l++) bound_any_offer(b, 0, l, &one);
+    bound_any_cut(b, (int64_t[]){1}, 1e9, "cut");
+    NEARLY(solved(b, "compute"), 1000000); /* nothing is known of bytes */
+    for (int l = 0; l < 2; l++) bound_any_traffic(b, l, 1e6, 1e4);
+    /* Activations: 2 · 100 · 1e4 B / 1e9 = 2000 us. Gradients: 2 · 2e6 / 1e9 = 4000 us. A part y of the batch
+     * crosses to the side that has one layer: T = 2000 y us; the other side has (2 - y) 1000 us left: y = 2/3. */
+    NEARLY(solved(b, "cut"), 1333333);
+    for (int l = 0; l < 2; l++) bound_any_traffic(b, l, 3e5, 1e4);
+    /* Now gradients cross in 2 · 6e5 / 1e9 = 1200 us. */
+    NEARLY(solved(b, "cut"), 1200000);
+    for (int l = 0; l < 2; l++) bound_any_traffic(b, l, 3e5, 1e3);
+    NEARLY(solved(b, "compute"), 1000000);
+    arena_free(a);
+}
+END_TEST
+
+START_TEST(gaps_are_parts_of_the_bound)
+{
+    ck_assert_double_eq_tol(bound_gap(115, 100), 0.15, 1e-12);
+    ck_assert(isinf(bound_gap(115, 0)));
+}
+END_TEST
+
+/* --- against plans --- */
+
+struct text {
+    char at[6000];
+    size_t n;
+};
+static void say(struct text *t, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    t->n += (size_t)vsnprintf(t->at + t->n, sizeof t->at - t->n, fmt, args);
+    va_end(args);
+    ck_assert(t->n < sizeof t->at);
+}
+
+static void say_link(struct text *t, struct draw *d, const char *name, const char *a, const char *b)
+{
+    static const int kBps[] = {30, 200, 2000, 20000, 200000};
+    say(t, "  - {name: %s, between: [%s%s%s], bandwidth: %d kB/s, latency: %d us%s%s}\n", name, a,
+        *b ? ", " : "", b, (int)(kBps[below(d, 5)] * (1 + below(d, 3))), 1 + (int)below(d, 300),
+        below(d, 4) ? "" : ", duplex: half", below(d, 4) ? "" : ", sharing: fair");
+}
+
+/* 1 … 4 nodes of 1 or 2 devices of 1 … 3 types, joined by links of their own or by one or two switches. */
+static void say_cluster(struct text *t, struct draw *d)
+{
+    int types = 1 + (int)below(d, 3), nodes = 1 + (int)below(d, 4), two[4], switches = 0;
+    char a[8], b[8], name[8];
+    say(t, "version: 1\nname: c\ndevice_types:\n");
+    for (int i = 0; i < types; i++)
+        say(t, "  - {name: t%d, device: host, slowdown: %d, memory: %s}\n", i, 1 + (int)below(d, 6),
+            below(d, 4) ? "1 GiB" : "700 KiB");
+    say(t, "nodes:\n");
+    for (int i = 0; i < nodes; i++) {
+        two[i] = below(d, 3) == 0 || nodes == 1;
+        say(t, "  - {name: n%d, host: localhost, devices: [{type: t%d}", i, (int)below(d, types));
+        say(t, two[i] ? ", {type: t%d, index: 1}]}\n" : "]}\n", (int)below(d, types));
+    }
+    if (nodes > 1 && below(d, 3) == 0) {
+        switches = 1 + (int)below(d, 2);
+        say(t, "switches: [{name: s0}%s]\n", switches > 1 ? ", {name: s1}" : "");
+    }
+    say(t, "links:\n");
+    for (int i = 0; i < nodes; i++) {
+        snprintf(a, sizeof a, "n%d", i);
+        snprintf(name, sizeof name, "bus%d", i);
+        if (two[i]) say_link(t, d, name, a, "");
+        snprintf(name, sizeof name, "up%d", i);
+        if (switches) say_link(t, d, name, a, below(d, switches) ? "s1" : "s0");
+        for (int j = 0; j < i && !switches; j++) {
+            snprintf(b, sizeof b, "n%d", j);
+            snprintf(name, sizeof name, "l%d%d", j, i);
+            say_link(t, d, name, b, a);
+        }
+    }
+    if (switches > 1) say_link(t, d, "trunk", "s0", "s1");
+}
+
+static const struct node *parsed(struct arena *a, const struct text *t)
+{
+    struct node *root = NULL;
+    struct error err = {0};
+    ck_assert_msg(document_parse(a, "case", t->at, t->n, &root, &err) == OK, "%s\n%s", err.text,
+                  t->at);
+    return root;
+}
+
+static void random_case(struct arena *a, struct draw *d, struct job *job, struct cluster *cluster)
+{
+    struct text c = {.n = 0}, j = {.n = 0};
+    struct error err = {0};
+    say_cluster(&c, d);
+    ck_assert_msg(cluster_parse(a, parsed(a, &c), cluster, &err) == OK, "%s\n%s", err.text, c.at);
+    say(&j,
+        "version: 1\nmodel: {model_type: gpt2, n_embd: %d, n_layer: %d, n_head: 2, n_positions: "
+        "16, "
+        "vocab_size: %d}\nsequence_length: 16\nglobal_batch: %d\nmicrobatch: [1, 2]\n",
+        below(d, 2) ? 32 : 64, 1 + (int)below(d, 2), below(d, 2) ? 64 : 512,
+        2 * (1 + (int)below(d, 4)));
+    ck_assert_msg(job_parse(a, parsed(a, &j), ".", job, &err) == OK, "%s", err.text);
+}
+
+/* Devices shuffled, dealt out to replicas, layers and shares cut at random; orders of 1F1B or by name. */
+static void random_plan(struct arena *a, struct draw *d, const struct space *s, struct plan *out)
+{
+    static const char *const names[] = {"gpipe", "eager-1f1b", "zb-h1", "zb-h2", "h-1f1b"};
+    int32_t order[16], n_stages[16], left = s->n_devices, n = 0;
+    for (int32_t i = 0; i < left; i++) order[i] = i;
+    for (int32_t i = left - 1; i > 0; i--) {
+        int32_t j = (int32_t)below(d, i + 1), x = order[i];
+        order[i] = order[j], order[j] = x;
+    }
+    int32_t unused = (int32_t)below(d, left), dealt = 0;
+    left -= unused;
+    while (left > 0 && n < s->microbatches) {
+        int32_t most = left < s->n_layers ? left : s->n_layers;
+        n_stages[n] = 1 + (int32_t)below(d, most);
+        left -= n_stages[n++];
+    }
+    plan_skeleton(a, s, "random", n, n_stages, out);
+    int32_t batches = s->microbatches;
+    for (int32_t r = 0; r < n; r++) {
+        struct plan_replica *x = &out->replicas[r];
+        int32_t behind = n - r - 1;
+        x->microbatches = behind ? 1 + (int32_t)below(d, batches - behind) : batches;
+        batches -= x->microbatches;
+        for (int32_t i = 0, first = 0; i < n_stages[r]; i++) {
+            int32_t rest = n_stages[r] - i - 1, room = s->n_layers - first - rest;
+            struct plan_stage *t = &x->stages[i];
+            t->device = order[dealt++];
+            t->first_layer = first;
+            t->last_layer = rest ? first + (int32_t)below(d, room) : s->n_layers - 1;
+            first = t->last_layer + 1;
+            if (!below(d, 5)) t->recompute = RECOMPUTE_STAGE;
+            if (!below(d, 3)) t->bucket_bytes = 1 + below(d, 100000);
+        }
+        if (below(d, 2)) x->schedule = names[below(d, 5)], x->split = below(d, 2);
+    }
+}
+
+struct tally {
+    int64_t plans, cases, cuts, latencies;
+    double least_gap;
+};
+
+static void check_case(struct arena *a, uint64_t seed, int32_t plans, struct tally *t)
+{
+    struct draw d = {seed, 0};
+    struct job job;
+    struct cluster cluster;
+    struct profile profile;
+    struct error err = {0};
+    struct space spaces[2];
+    struct lower_options lower = {.check_memory = true};
+    random_case(a, &d, &job, &cluster);
+    ck_assert_msg(profile_prior(a, &cluster, &profile, &err) == OK, "%s", err.text);
+    ck_assert_int_eq(team_fused(a, &cluster, &lower, &err), OK);
+    struct cost *cost = cost_new(a, &profile, &cluster);
+    for (int i = 0; i < 2; i++)
+        ck_assert_msg(space_make(a, &job, &cluster, cost, i + 1, &lower, &spaces[i], &err) == OK,
+                      "%s", err.text);
+    struct bound_certificate b;
+    enum status st = bound_cluster(a, spaces, 2, &b, &err);
+    ck_assert_msg(st == OK || st == ERR_INFEASIBLE, "%s", err.text);
+    if (st == ERR_INFEASIBLE) b = (struct bound_certificate){INT64_MAX, "no device", ""};
+    struct scorer *scorer = scorer_new(&lower);
+    for (int32_t i = 0; i < plans; i++) {
+        struct plan p;
+        int64_t ns;
+        const struct space *s = &spaces[below(&d, 2)];
+        random_plan(scorer_arena(scorer), &d, s, &p);
+        ck_assert_msg(scorer_run(scorer, s, &p, &ns, &err) == OK, "seed %d: %s", (int)seed,
+                      err.text);
+        if (ns == INT64_MAX) continue;
+        ck_assert_msg(b.lower_bound_ns <= ns, "seed %d: bound %lld (%s) above %lld", (int)seed,
+                      (long long)b.lower_bound_ns, b.binding, (long long)ns);
+        t->plans++;
+        t->least_gap = fmin(t->least_gap, bound_gap(ns, b.lower_bound_ns));
+    }
+    scorer_free(scorer);
+    t->cases++;
+    t->cuts += !strncmp(b.binding, "cut", 3);
+    t->latencies += !strncmp(b.binding, "latency", 7);
+}
+
+START_TEST(no_bound_is_above_a_simulated_plan)
+{
+    struct arena *a = arena_new();
+    struct tally t = {.least_gap = INFINITY};
+    uint64_t cases = test_long() ? 2500 : 60;
+    for (uint64_t seed = 0; seed < cases; seed++, arena_reset(a)) check_case(a, seed, 12, &t);
+    arena_free(a);
+    ck_assert_msg(t.plans > (int64_t)(5 * cases) && t.cuts > (int64_t)cases / 50 &&
+                      t.latencies > 0 && t.least_gap < 0.6,
+                  "%lld cases, %lld plans, %lld cuts, %lld latencies, least gap %g",
+                  (long long)t.cases, (long long)t.plans, (long long)t.cuts, (long long)t.latencies,
+                  t.least_gap);
+}
+END_TEST
+
+START_TEST(no_bound_is_above_what_the_search_finds)
+{
+    struct arena *a = arena_new();
+    uint64_t cases = test_long() ? 300 : 10;
+    int32_t found = 0;
+    double gap = 0;
+    for (uint64_t seed = 5000; seed < 5000 + cases; seed++, arena_reset(a)) {
+        struct draw d = {seed, 0};
+        struct job job;
+        struct cluster cluster;
+        struct profile profile;
+        struct error err = {0};
+        struct search_result r;
+        random_case(a, &d, &job, &cluster);
+        ck_assert_int_eq(profile_prior(a, &cluster, &profile, &err), OK);
+        struct search_options o = {.top = 1, .evaluations = 300};
+        enum status st = search_plans(a, &job, &cluster, &profile, &o, &r, &err);
+        ck_assert_msg(st == OK || st == ERR_INFEASIBLE, "%s", err.text);
+        if (st != OK) continue;
+        found++;
+        ck_assert_msg(r.lower_bound_ns <= r.plans[0].iteration_ns, "seed %d: bound %lld (%s)",
+                      (int)seed, (long long)r.lower_bound_ns, r.binding);
+        for (int32_t i = 0; i < r.n_baselines; i++)
+            ck_assert_int_le(r.lower_bound_ns, r.baselines[i].iteration_ns);
+        ck_assert_double_eq(r.gap, bound_gap(r.plans[0].iteration_ns, r.lower_bound_ns));
+        gap += r.gap;
+    }
+    arena_free(a);
+    ck_assert_msg(found > (int)cases / 2 && gap / found < 3, "%d found, mean gap %g", found,
+                  gap / found);
+}
+END_TEST
+
+/* Links that carry what is needed, 16 microbatches, four devices of three speeds: 12.2 % when written. */
+START_TEST(the_example_is_certified_within_an_eighth)
+{
+    struct arena *a = arena_new();
+    struct job job;
+    struct cluster cluster;
+    struct profile profile;
+    struct error err = {0};
+    struct search_result r;
+    ck_assert_int_eq(job_read(a, "examples/job.yaml", &job, &err), OK);
+    ck_assert_int_eq(cluster_read(a, "examples/team.yaml", &cluster, &err), OK);
+    ck_assert_int_eq(team_complete(&cluster, &err), OK);
+    ck_assert_int_eq(profile_prior(a, &cluster, &profile, &err), OK);
+    struct search_options o = {.top = 1};
+    ck_assert_msg(search_plans(a, &job, &cluster, &profile, &o, &r, &err) == OK, "%s", err.text);
+    ck_assert_msg(r.gap >= 0 && r.gap < 0.125, "%g", r.gap);
+    ck_assert_str_eq(r.binding, "compute of all devices");
+    arena_free(a);
+}
+END_TEST
+
+/* 400 layers that all differ, on four kinds of 2,560 devices: the program has 800 rows. */
+START_TEST(many_layers_and_devices_are_bounded_at_once)
+{
+    struct arena *a = arena_new();
+    struct draw d = {1, 0};
+    int64_t count[4] = {2560, 2560, 2560, 2560};
+    struct bound_any *b = bound_any_new(a, 400, 4, count, 10240);
+    double least = 0, best = INFINITY;
+    for (int32_t l = 0; l < 400; l++) {
+        double layer = INFINITY;
+        for (int32_t g = 0; g < 4; g++) {
+            double w = (double)(100000 * (g + 1) + below(&d, 100000));
+            struct bound_offer o = offer(w, w, w, 5000);
+            bound_any_offer(b, g, l, &o);
+            layer = fmin(layer, 3 * w);
+        }
+        least += layer;
+    }
+    best = 10240 * least / 10240; /* all at its cheapest, on all devices */
+    clock_t begin = clock();
+    int64_t ns = solved(b, "compute");
+    double s = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    ck_assert(ns > (int64_t)best && ns < 4 * (int64_t)best);
+    ck_assert_msg(s < 2, "%g s", s); /* hundredths, without sanitizers */
+    if (getenv("MUSHER_PRINT")) printf("%lld %g s\n", (long long)ns, s);
+    arena_free(a);
+}
+END_TEST
+
+SUITE_OF(bound_any, a_linear_program_gives_its_optimum_as_a_bound,
+         kinds_share_the_batch_by_their_rates, a_layer_that_only_one_kind_holds_is_its_work,
+         one_microbatch_takes_the_way_there_and_back, a_slow_cut_leaves_three_ways,
+         gaps_are_parts_of_the_bound, no_bound_is_above_a_simulated_plan,
+         no_bound_is_above_what_the_search_finds, the_example_is_certified_within_an_eighth,
+         many_layers_and_devices_are_bounded_at_once)

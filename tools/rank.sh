@@ -1,0 +1,166 @@
+#!/bin/bash
+# tools/rank.sh - is the plan that was predicted fastest the fastest measured, and are plans ranked as they turn out?
+#
+# Three emulated teams × two models. Each: profile, two runs of even-pipeline to calibrate on, plan; then ten plans are
+# predicted and really run, round after round in turn, so that a slow minute of the machine meets all of them:
+#   found        what the planner chose
+#   presets      every baseline that the executor runs today
+#   without-D    the best plan without a device of the chosen one
+#   top-N        of the planner's 100 best, spread evenly over their predicted times
+# A plan's time is the median over the rounds of what `run` tells. Rank correlation is Spearman's, ties share their rank.
+# usage: MUSHER=build/musher tools/rank.sh [FOLDER]            results in FOLDER (build/rank), about eight minutes
+#   RANK_CASES="sled:gpt ..."  cases to do          RANK_SECONDS=55  for the runs of a case; at least two rounds are made
+#   RANK_STEPS=4               steps of a run       RANK_ROUNDS=4    at most
+set -u
+here=$(cd "$(dirname "$0")/.." && pwd)
+MUSHER=${MUSHER:-$here/build/musher}
+out=${1:-build/rank}
+steps=${RANK_STEPS:-4} rounds=${RANK_ROUNDS:-4} seconds=${RANK_SECONDS:-55}
+cases=${RANK_CASES:-sled:gpt sled:llama far:gpt far:llama islands:gpt islands:llama}
+wanted=10 # plans
+# One thread of BLAS a rank, as the tests have it: ranks are devices.
+export OPENBLAS_NUM_THREADS=${OPENBLAS_NUM_THREADS:-1}
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
+team_of() { [[ $1 == sled ]] && echo "$here/examples/team.yaml" || echo "$here/examples/rank/$1.yaml"; }
+number() { sed -n "s/.*\"$2\": *\\([-0-9.e]*\\).*/\\1/p" "$1" | head -n 1; }
+run() { "$MUSHER" run "$1" --steps "$steps" --data "$here/LICENSE" --json "${@:2}"; }
+die() {
+    echo "rank: $*" >&2
+    exit 1
+}
+
+# A plan into the list, unless one that is predicted the same to the nanosecond is there: its like on other devices.
+enlist() { # FOLDER NAME MUSHER-PLAN-ARGUMENTS
+    "$MUSHER" plan "${@:3}" --db "$1/profiles.db" -o "$1/$2.yaml" --json > "$1/one.json" 2> /dev/null || return 0
+    grep -qx "$(number "$1/one.json" iteration_ns)" "$1/known" && return 0
+    number "$1/one.json" iteration_ns >> "$1/known"
+    echo "$2" >> "$1/plans"
+}
+
+# Profile of the team, calibrated on even-pipeline; the plans' files, a name a line in "plans".
+prepare() { # JOB TEAM FOLDER
+    local db=$3/profiles.db i d n
+    "$MUSHER" profile "$1" "$2" --db "$db" -q > /dev/null || die "profile failed"
+    "$MUSHER" plan "$1" "$2" --db "$db" -o "$3/even-pipeline.yaml" --baseline even-pipeline > /dev/null || die "even-pipeline failed"
+    for i in 1 2; do run "$3/even-pipeline.yaml" --trace "$3/calibrate.$i" > /dev/null || die "even-pipeline does not run"; done
+    "$MUSHER" calibrate --db "$db" "$3/calibrate.1" "$3/calibrate.2" > /dev/null || die "calibrate failed"
+    "$MUSHER" plan "$1" "$2" --db "$db" -o "$3/top.yaml" --top 100 --json > "$3/plan.json" || die "plan failed"
+    mv "$3/top.yaml" "$3/found.yaml"
+    echo found > "$3/plans"
+    number "$3/plan.json" iteration_ns > "$3/known"
+    # The names of the list that has the presets, but for those that do not fit.
+    for n in $(sed -n '/"baselines"/,/\]/s/.*"name": "\([^"]*\)", "iteration_ns": [0-9].*/\1/p' "$3/plan.json"); do
+        enlist "$3" "$n" "$1" "$2" --baseline "$n"
+    done
+    for d in $(sed -n '/^job:/q; s/.*device: \([^,}]*\).*/\1/p' "$3/found.yaml" | sort -u | tail -n 3); do
+        enlist "$3" "without-$d" --from "$3/found.yaml" --without "$d"
+    done
+    # Places in the list of the best, one for each part of the range of their times.
+    sed -n '/"top"/,/^  \]/s/.*"iteration_ns": \([0-9]*\),.*/\1/p' "$3/plan.json" > "$3/times"
+    awk -v n=$((wanted - $(wc -l < "$3/plans"))) '{ t[NR] = $1 }
+        END {
+            for (k = 1; k <= n; k++) {
+                goal = t[1] + (t[NR] - t[1]) * k / n; best = 0
+                for (i = 2; i <= NR; i++)
+                    if (!(i in used) && (!best || (t[i] - goal) ^ 2 < (t[best] - goal) ^ 2)) best = i
+                if (best) { used[best] = 1; print best }
+            }
+        }' "$3/times" | sort -n > "$3/places"
+    while read -r i; do
+        mv "$3/top.yaml.$i" "$3/top-$i.yaml" && echo "top-$i" >> "$3/plans"
+    done < "$3/places"
+    rm -f "$3"/top.yaml.*
+}
+
+predict() { # FOLDER
+    local p
+    while read -r p; do
+        "$MUSHER" simulate "$1/$p.yaml" --db "$1/profiles.db" --json > "$1/$p.sim.json" 2> "$1/err" || die "$p: $(cat "$1/err")"
+    done < "$1/plans"
+}
+
+# Every plan once a round; what the executor refuses is named and left out.
+measure() { # FOLDER
+    local p r began=$SECONDS longest=0 start
+    : > "$1/measured"
+    for ((r = 1; r <= rounds; r++)); do
+        ((r > 2 && SECONDS - began + longest > seconds)) && break
+        start=$SECONDS
+        while read -r p <&3; do
+            if run "$1/$p.yaml" > "$1/run.json" 2> "$1/err" < /dev/null; then
+                echo "$p $(number "$1/run.json" iteration_ns)" >> "$1/measured"
+            else
+                ((r == 1)) || die "$p ran once and then failed: $(cat "$1/err")"
+                echo "   not run today: $p: $(head -c 160 "$1/err" | head -n 1)"
+                grep -vx -- "$p" "$1/plans" > "$1/plans.new"
+                mv "$1/plans.new" "$1/plans"
+            fi
+        done 3< <(cat "$1/plans")
+        ((SECONDS - start > longest)) && longest=$((SECONDS - start))
+    done
+}
+
+# The table, and a line for the summary: case, plans, rho, chosen ÷ best preset, measured.
+table() { # CASE FOLDER
+    while read -r p; do
+        echo "plan $p $(number "$2/$p.sim.json" iteration_ns)"
+    done < "$2/plans" | cat - <(sed 's/^/run /' "$2/measured") | awk -v name="$1" -v summary="$out/summary" '
+    function median(list, n,   v, i, j, t) {
+        split(list, v, " ")
+        for (i = 2; i <= n; i++) for (j = i; j > 1 && v[j-1] + 0 > v[j] + 0; j--) { t = v[j]; v[j] = v[j-1]; v[j-1] = t }
+        spread = (v[n] - v[1]) / v[int((n + 1) / 2)]
+        return n % 2 ? v[(n + 1) / 2] : (v[n / 2] + v[n / 2 + 1]) / 2
+    }
+    # place among all; equal times share the middle of their places
+    function rank(t, i, n,   k, r) {
+        r = 0.5
+        for (k = 1; k <= n; k++) r += t[k] < t[i] ? 1 : t[k] == t[i] ? 0.5 : 0
+        return r
+    }
+    $1 == "plan" { n++; plan[n] = $2; at[$2] = n; predicted[n] = $3 }
+    $1 == "run" && $2 in at { i = at[$2]; runs[i] = runs[i] " " $3; count[i]++ }
+    END {
+        for (i = 1; i <= n; i++) { measured[i] = median(runs[i], count[i]); noise[i] = spread }
+        printf "   %-16s %12s %12s %8s %8s %6s %9s\n", "plan", "predicted", "measured", "error", "spread", "rank", "measured"
+        for (i = 1; i <= n; i++) {
+            p[i] = rank(predicted, i, n); m[i] = rank(measured, i, n)
+            mp += p[i] / n; mm += m[i] / n
+            is_preset = plan[i] !~ /^(found|without-.*|top-[0-9]*)$/
+            if (is_preset && (!best || measured[i] < measured[best])) best = i
+        }
+        for (i = 1; i <= n; i++) {
+            a += (p[i] - mp) * (m[i] - mm); b += (p[i] - mp) ^ 2; c += (m[i] - mm) ^ 2
+            printf "   %-16s %9.1f ms %9.1f ms %+6.1f %% %6.1f %% %6.4g %9.4g\n", plan[i], predicted[i] / 1e6, measured[i] / 1e6,
+                100 * (predicted[i] - measured[i]) / measured[i], 100 * noise[i], p[i], m[i]
+        }
+        rho = a / sqrt(b * c); ratio = measured[best] / measured[1]
+        printf "   Spearman %.3f over %d plans, %d rounds; found is %.2f times as fast as the fastest preset (%s), measured\n",
+            rho, n, count[1], ratio, plan[best]
+        printf "%s %d %.4f %.4f %s\n", name, n, rho, ratio, plan[best] >> summary
+    }'
+}
+
+mkdir -p "$out"
+rm -f "$out/summary"
+start=$SECONDS
+for c in $cases; do
+    folder=$out/${c/:/-}
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    echo "== ${c%:*}, ${c#*:}: emulated devices, $steps steps a run"
+    prepare "$here/examples/rank/${c#*:}.yaml" "$(team_of "${c%:*}")" "$folder"
+    predict "$folder"
+    measure "$folder"
+    table "$c" "$folder"
+done
+echo "== $((SECONDS - start)) s, $("$MUSHER" version | head -n 1), $(nproc) processors, load $(cut -d' ' -f1 /proc/loadavg)"
+awk '{
+    printf "   %-14s Spearman %.3f over %2d plans, found %.2f times as fast as %s%s\n", $1, $3, $2, $4, $5, $4 < 1 ? "  NOT THE FASTEST" : ""
+    if (NR == 1 || $3 < least) least = $3
+    sum += $3; slower += $4 < 1
+}
+END {
+    printf "   least %.3f, mean %.3f; found was the fastest of all presets in %d of %d\n", least, sum / NR, NR - slower, NR
+    exit !(least >= 0.9 && !slower)
+}' "$out/summary"
