@@ -128,7 +128,7 @@ static enum status settle(struct fleet *q, struct scored *x, struct error *err)
     struct kept full;
     scorer_quick(q->t->scorer, false);
     TRY(tries_score(q->t, &x->space, &x->plan, &x->ns, err));
-    kept_init(&full, q->t->arena, q->t->kept.most, q->t->o, x->s->cluster);
+    kept_init(&full, q->t->arena, q->t->kept.most, q->t->o, q->task->cluster);
     kept_add(&full, &x->plan, x->ns);
     q->t->kept = full;
     return OK;
