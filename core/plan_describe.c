@@ -10,7 +10,7 @@
 enum { REPLICAS_ONE_BY_ONE = 8 };
 
 /* Replicas that differ in their devices alone. */
-struct shape {
+struct alike {
     int32_t first, last, n; /* first and last replica of it; how many */
 };
 
@@ -90,14 +90,14 @@ static bool same_shape(const struct plan *p, const struct plan_replica *a,
 }
 
 /* Shapes in order of first appearance; of few replicas each is one of its own. O(replicas · shapes). */
-static int32_t find_shapes(struct arena *a, const struct plan *p, struct shape **out)
+static int32_t find_shapes(struct arena *a, const struct plan *p, struct alike **out)
 {
     int32_t n = 0;
-    struct shape *found = ARENA_ARRAY(a, struct shape, (size_t)p->n_replicas);
+    struct alike *found = ARENA_ARRAY(a, struct alike, (size_t)p->n_replicas);
     for (int32_t r = 0; r < p->n_replicas; r++) {
         int32_t k = p->n_replicas > REPLICAS_ONE_BY_ONE ? 0 : n;
         while (k < n && !same_shape(p, &p->replicas[found[k].first], &p->replicas[r])) k++;
-        if (k == n) found[n++] = (struct shape){.first = r};
+        if (k == n) found[n++] = (struct alike){.first = r};
         found[k].last = r;
         found[k].n++;
     }
@@ -105,7 +105,7 @@ static int32_t find_shapes(struct arena *a, const struct plan *p, struct shape *
     return n;
 }
 
-static void describe_shape(FILE *out, const struct plan *p, const struct shape *x)
+static void describe_shape(FILE *out, const struct plan *p, const struct alike *x)
 {
     const struct plan_replica *r = &p->replicas[x->first], *last = &p->replicas[x->last];
     if (x->n > 1) fprintf(out, "%" PRId32 " of ", x->n);
@@ -127,7 +127,7 @@ const char *plan_describe(struct arena *a, const struct plan *p)
     FILE *out = open_memstream(&buffer, &size);
     if (!out) arena_exhausted(sizeof *out);
     struct arena *scratch = arena_new();
-    struct shape *shapes;
+    struct alike *shapes;
     int32_t n = find_shapes(scratch, p, &shapes);
     fprintf(out, "%" PRId32 " replica%s: ", p->n_replicas, p->n_replicas == 1 ? "" : "s");
     for (int32_t i = 0; i < n; i++) {

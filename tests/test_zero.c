@@ -11,8 +11,6 @@ static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
-/* --- plans --- */
-
 static void divide(struct plan *p, int32_t zero, int64_t bucket)
 {
     for (int32_t r = 0; r < p->n_replicas; r++)
