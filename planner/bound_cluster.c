@@ -268,6 +268,9 @@ enum status bound_cluster_cuts(struct arena *a, struct bound_any *b, const struc
 {
     struct cutter k = {.arena = a, .bound = b, .c = c, .n_vertices = c->n_nodes + c->n_switches};
     if (k.n_vertices < 2) return OK;
+    /* Where every two devices have a link of their own no cut is narrow. */
+    for (int32_t i = 0; i < c->n_links; i++)
+        if (link_of_every_pair(&c->links[i])) return OK;
     TRY(find_edges(&k, cost, err));
     k.devices = ARENA_ARRAY(a, int64_t, (size_t)k.n_vertices * (size_t)c->n_types);
     k.seen = ARENA_ARRAY(a, uint64_t, CUTS_MOST);
