@@ -6,7 +6,6 @@
 #include "core/rng.h"
 
 #include <string.h>
-
 struct named { /* one place in an open hash by key */
     uint64_t key;
     int32_t index; /* + 1; 0: empty */

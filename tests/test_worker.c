@@ -323,7 +323,7 @@ START_TEST(exactly_what_the_program_plans_is_allocated)
     struct arena *a = arena_new();
     int staged = 0;
     for (uint64_t seed = 0; seed < 40; seed++) {
-        struct plan plan = plans_random_plan(a, seed);
+        struct plan plan = plans_random_cut(a, seed, seed % 4 == 1 ? LAYERS_FINE : LAYERS_DEFAULT);
         struct program *p = plans_lower(a, &plan, seed % 2 == 0);
         check_memory(a, p);
         for (int32_t i = 0; i < p->n_groups; i++)
