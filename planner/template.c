@@ -189,11 +189,9 @@ static void extend(struct template_maker *m, int32_t below, int64_t tau_ns, cons
     for (int32_t k = 0; k < m->n_kinds; k++) {
         const struct template_kind *kind = &m->kinds[k];
         int64_t transfer = 0, busy = 0;
-        int32_t warmup = 1, length;
+        int32_t warmup = 1;
         struct template_time t;
-        if (price[k] < 0) continue;
-        if (used(m, below, kind->pool, &length) + kind->cards > m->g->kinds[kind->pool].n) continue;
-        if (length >= TEMPLATE_STAGES_MOST) return;
+        if (price[k] < 0 || use[kind->pool] + kind->cards > m->g->kinds[kind->pool].n) continue;
         if (below >= 0) {
             transfer = template_transfer_ns(m, k, from.kind, from.first - 1);
             busy = template_busy_ns(m, k, from.kind, from.first - 1);
