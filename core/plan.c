@@ -243,6 +243,7 @@ static void describe_stage(FILE *out, const struct plan *p, const struct plan_st
     if (s->recompute) fputs(" recompute", out);
     if (s->recompute == RECOMPUTE_BLOCKS) fputs(" of blocks", out);
     if (s->recompute == RECOMPUTE_SELECTIVE) fputs(" of attention", out);
+    if (s->zero) fprintf(out, " zero %" PRId32, s->zero);
     char bucket[32];
     if (s->bucket_bytes)
         fprintf(out, " bucket %s", units_print_bytes(bucket, (double)s->bucket_bytes));

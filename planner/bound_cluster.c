@@ -49,7 +49,7 @@ void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32
 {
     for (int32_t t = 0; t < s->n_types; t++) {
         int32_t device = device_of(s->cluster, t);
-        if (device < 0) continue;
+        if (device < 0 || (cards && !cards[t])) continue;
         double shrink = shrink_of(s, device);
         for (int32_t l = 0; l < s->n_layers; l++) {
             const struct stage_cost *c = space_stage(s, device, l, l);

@@ -206,6 +206,11 @@ static enum status search(struct fleet *q, struct error *err)
     return n_best && lanes > QUICK_LANES ? settle(q, &best[first], err) : OK;
 }
 
+static int32_t cards_of(const struct device_type *t)
+{
+    return t->tensor_parallel > 1 ? t->tensor_parallel : 1;
+}
+
 static enum status certify(struct fleet *q, struct bound_certificate *bound, struct error *err)
 {
     const struct cluster *c = q->task->cluster;
@@ -221,9 +226,11 @@ static enum status certify(struct fleet *q, struct bound_certificate *bound, str
     for (int32_t i = 0; i < q->n_offers; i++) {
         const struct offer *o = &q->offers[i];
         int32_t *cards = ARENA_ARRAY(q->arena, int32_t, (size_t)o->cluster.n_types);
-        for (int32_t t = 0; t < o->cluster.n_types; t++)
-            cards[t] =
-                o->cluster.types[t].tensor_parallel > 1 ? o->cluster.types[t].tensor_parallel : 1;
+        for (int32_t t = 0; t < o->cluster.n_types; t++) {
+            int32_t base = o->base_type[t], n = cards_of(&o->cluster.types[t]);
+            if (base < 0 || (o->cards[base] > 1 && n != o->cards[base])) continue; /* left over */
+            cards[t] = n / cards_of(&c->types[base]); /* one of the file may be several already */
+        }
         for (int32_t k = 0; k < q->task->n_sizes; k++)
             if (o->makers[k]) bound_cluster_offer(b, &o->spaces[k], cards, o->base_type);
     }
