@@ -55,8 +55,8 @@ static bool over(struct find *f)
 static void keep(struct find *f, const uint8_t *word, int64_t ns, const char *from)
 {
     size_t n = (size_t)f->shop.n_nodes;
-    uint64_t hash = hash_bytes(1, word, n);
     if (f->n_elite == ELITE && ns >= f->elite[ELITE - 1].makespan_ns) return;
+    uint64_t hash = hash_bytes(1, word, n);
     for (int32_t i = 0; i < f->n_elite; i++)
         if (f->elite[i].hash == hash) return;
     int32_t at = f->n_elite < ELITE ? f->n_elite++ : ELITE - 1;
