@@ -70,20 +70,10 @@ static int64_t largest_share(const struct lowering *l, const struct stage_build 
 /* Cards that hold equal shares are the rule, and one way to compute makes nothing else. */
 static int64_t unit_elements(const struct lowering *l, int32_t unit)
 {
-<<<<<<< HEAD
-    if (l->n_views == 1) return elements_on(unit_owner(l, 0, unit), unit);
+    if (l->n_views == 1) return elements_on(lower_unit_owner(l, 0, unit), unit);
     int64_t most = -1;
     for (int32_t r = 0; r < l->plan->n_replicas; r++)
-        most = largest_share(l, unit_owner(l, r, unit), unit, most);
-=======
-    int64_t most = elements_on(lower_unit_owner(l, 0, unit), unit);
-    for (int32_t r = 0; l->n_views > 1 && r < l->plan->n_replicas; r++)
-        for (int32_t k = 0; k < lower_unit_owner(l, r, unit)->n_shards; k++) {
-            int64_t n = elements_on(lower_unit_owner(l, r, unit) + k, unit);
-            if (n != most) l->p->uneven = true;
-            most = n > most ? n : most;
-        }
->>>>>>> c508a49025d79588187dbba4452795e3ccd4cce4
+        most = largest_share(l, lower_unit_owner(l, r, unit), unit, most);
     return most;
 }
 
@@ -189,20 +179,10 @@ static enum status exchange_far(struct lowering *l, const char *name, struct gro
                                 const struct stage_build *a, const struct stage_build *b,
                                 struct error *err)
 {
-<<<<<<< HEAD
-    struct lowering *l = m->l;
-    struct group *g = new_group(m, name, GROUP_RING, a->n_shards + b->n_shards, plan);
-    add_members(b, g, add_members(a, g, 0));
-    g->elements = largest_share(l, b, plan.last_unit, largest_share(l, a, plan.first_unit, -1));
-    return link_members(l, g, m->err);
-=======
-    int64_t x = elements_on(a, plan.first_unit), y = elements_on(b, plan.last_unit);
     struct group *g = lower_group_new(l, name, GROUP_RING, a->n_shards + b->n_shards, plan);
     add_members(b, g, add_members(a, g, 0));
-    g->elements = x > y ? x : y;
-    if (x != y) l->p->uneven = true;
+    g->elements = largest_share(l, b, plan.last_unit, largest_share(l, a, plan.first_unit, -1));
     return lower_group_links(l, g, err);
->>>>>>> c508a49025d79588187dbba4452795e3ccd4cce4
 }
 
 /* On devices that have both, each for itself. */
