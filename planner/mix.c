@@ -111,8 +111,8 @@ static double solve(struct master *q)
         glp_std_basis(q->lp);
         if (glp_simplex(q->lp, &o) != 0) return 0;
     }
-    for (int32_t k = 0; k < q->n_kinds; k++) q->price[k] = fmax(0, glp_get_row_dual(q->lp, k + 1));
-    q->replica_price = fmax(0, glp_get_row_dual(q->lp, q->n_kinds + 1));
+    for (int32_t k = 0; k < q->n_pools; k++) q->price[k] = fmax(0, glp_get_row_dual(q->lp, k + 1));
+    q->replica_price = fmax(0, glp_get_row_dual(q->lp, q->n_pools + 1));
     return glp_get_obj_val(q->lp);
 }
 
