@@ -3,6 +3,7 @@
 #include "core/arena.h"
 #include "planner/bound_cluster.h"
 #include "planner/improve.h"
+#include "planner/menu.h"
 #include "planner/offers.h"
 #include "planner/place.h"
 
@@ -12,7 +13,10 @@
 enum {
     QUICK_LANES = 256,
     CANDIDATES_MOST = 1024,
+    MENU_DEVICES_MOST = 1024, /* a menu of mixes is placed and looked at one by one */
+    MENU_MOST = 80,
     LANES_A_SEARCH = 1024, /* simulated in all where the user says nothing, but ... */
+    LANES_APART = 6144,    /* ... where nobody shares a link, so that devices that are alike fold */
     TRIES_LEAST = 4,
     IMPROVED_MOST = 3
 };
@@ -77,6 +81,12 @@ static enum status make_candidates(struct fleet *q, int32_t size, struct error *
             if (!same_mix(&x, &before[i])) add_candidates(q, size, &x);
             before[i] = x;
         }
+    m->most_layers = layers;
+    if (q->task->cluster->n_devices > MENU_DEVICES_MOST) return OK;
+    struct mix *mixes;
+    int32_t n;
+    TRY(menu_mixes(m, m->s->microbatches, MENU_MOST, &mixes, &n, err));
+    for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
     return OK;
 }
 
@@ -134,6 +144,13 @@ static enum status settle(struct fleet *q, struct scored *x, struct error *err)
     return OK;
 }
 
+static bool apart(const struct cluster *c)
+{
+    for (int32_t i = 0; i < c->n_links; i++)
+        if (!link_of_every_pair(&c->links[i])) return false;
+    return true;
+}
+
 static enum status search(struct fleet *q, struct error *err)
 {
     struct scored best[IMPROVED_MOST + 1];
@@ -146,7 +163,8 @@ static enum status search(struct fleet *q, struct error *err)
     qsort(q->candidates, (size_t)q->n_candidates, sizeof *q->candidates, by_estimate);
     if (!q->n_candidates) return OK;
     int32_t lanes = q->candidates[0].placed.n_stages;
-    int64_t most = LANES_A_SEARCH / lanes > TRIES_LEAST ? LANES_A_SEARCH / lanes : TRIES_LEAST;
+    int64_t simulated = apart(q->task->cluster) ? LANES_APART : LANES_A_SEARCH;
+    int64_t most = simulated / lanes > TRIES_LEAST ? simulated / lanes : TRIES_LEAST;
     if (o->evaluations > 0 || most > q->t->evaluations_left) most = q->t->evaluations_left;
     scorer_quick(q->t->scorer, lanes > QUICK_LANES);
     TRY(simulate_candidates(q, (most + 1) / 2, best, &n_best, err));
