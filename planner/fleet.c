@@ -3,6 +3,7 @@
 #include "core/arena.h"
 #include "planner/bound_cluster.h"
 #include "planner/improve.h"
+#include "planner/menu.h"
 #include "planner/offers.h"
 #include "planner/place.h"
 
@@ -14,6 +15,9 @@
 enum {
     QUICK_LANES = 256,
     CANDIDATES_MOST = 1024,
+    MENU_DEVICES_MOST = 1024, /* a menu of mixes is placed and looked at one by one */
+    MENU_MOST = 80,
+    APART_TIMES = 4, /* more is simulated where nobody shares a link: devices that are alike fold */
     /* What simulations may cost where the user says nothing: microseconds at all, and more for each card. */
     BUDGET_US = 450000,
     BUDGET_CARD_US = 500,
@@ -104,6 +108,16 @@ static void make_mix(struct fleet *q, int32_t size, int32_t variant, int32_t mos
     add_candidates(q, size, &x);
 }
 
+static enum status add_menu(struct fleet *q, int32_t size, struct error *err)
+{
+    struct mix *mixes;
+    int32_t n;
+    if (q->task->cluster->n_devices > MENU_DEVICES_MOST) return OK;
+    TRY(menu_mixes(q->makers[size], q->makers[size]->s->microbatches, MENU_MOST, &mixes, &n, err));
+    for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
+    return OK;
+}
+
 /* All sizes with stages as long as they want first; then, for the most promising ones, stages of ever fewer layers: longer
  * pipelines take longer to fill and have less to sum up. */
 static enum status make_candidates(struct fleet *q, struct error *err)
@@ -129,6 +143,8 @@ static enum status make_candidates(struct fleet *q, struct error *err)
         for (int32_t most = layers; most > 1; most /= most == layers ? 4 : 2)
             for (int32_t v = most == layers; v < VARIANTS && !tries_stopped(q->t); v++)
                 make_mix(q, best, v, most);
+        q->makers[best]->most_layers = layers;
+        TRY(add_menu(q, best, err));
     }
     return OK;
 }
@@ -196,6 +212,13 @@ static enum status settle(struct fleet *q, struct scored *x, struct error *err)
     return OK;
 }
 
+static bool apart(const struct cluster *c)
+{
+    for (int32_t i = 0; i < c->n_links; i++)
+        if (!link_of_every_pair(&c->links[i])) return false;
+    return true;
+}
+
 static enum status search(struct fleet *q, struct error *err)
 {
     struct scored best[IMPROVED_MOST + 1];
@@ -206,12 +229,10 @@ static enum status search(struct fleet *q, struct error *err)
     TRY(make_candidates(q, err));
     qsort(q->candidates, (size_t)q->n_candidates, sizeof *q->candidates, by_estimate);
     if (!q->n_candidates) return OK;
-    if (getenv("DBG"))
-        fprintf(stderr, "offers+mix %.3f s, %d candidates\n", (double)clock() / CLOCKS_PER_SEC,
-                q->n_candidates);
     q->left_us = o->evaluations > 0
                      ? INT64_MAX / 2
                      : BUDGET_US + BUDGET_CARD_US * (int64_t)q->task->cluster->n_devices;
+    if (apart(q->task->cluster) && !o->evaluations) q->left_us *= APART_TIMES;
     TRY(simulate_candidates(q, best, &n_best, err));
     for (int32_t i = 0; i < n_best && !tries_over(q->t); i++) {
         int64_t tries = (q->left_us / (n_best - i) - best[i].settle_us) / best[i].cost_us;
@@ -260,10 +281,8 @@ enum status fleet_search(struct tries *t, const struct fleet_task *task,
     q.size_ns = ARENA_ARRAY(q.arena, int64_t, (size_t)task->n_sizes);
     q.before = ARENA_ARRAY(q.arena, struct mix, VARIANTS * (size_t)task->n_sizes);
     q.makers = ARENA_ARRAY(q.arena, struct template_maker *, (size_t)task->n_sizes);
-    if (getenv("DBG")) fprintf(stderr, "begin %.3f s\n", (double)clock() / CLOCKS_PER_SEC);
     enum status st = search(&q, err);
     if (st == OK && t->kept.n) st = certify(&q, bound, err);
-    if (getenv("DBG")) fprintf(stderr, "certified %.3f s\n", (double)clock() / CLOCKS_PER_SEC);
     for (int32_t i = 0; i < t->kept.n && t->o->tensor; i++)
         place_tidy(t->arena, &t->kept.plans[i].plan.cluster);
     arena_free(q.arena);
