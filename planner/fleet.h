@@ -1,7 +1,7 @@
 /* planner/fleet.h - the search for any number of devices.
  *
- * For each way of sharing operators among cards (a number of cards for each device type, planner/offers) and each microbatch
- * size: templates over kinds and a mix of them (planner/mix), placed in two ways (planner/place). Candidates are ranked
+ * For each microbatch size, and for stages of ever fewer layers: templates over kinds of devices, which may be several cards
+ * (planner/offers), and a mix of them (planner/mix), placed in two ways (planner/place). Candidates are ranked
  * by what they should take; the best are lowered and simulated, which alone decides. The best of those is then changed
  * little by little (planner/improve), each change simulated, as long as evaluations are left.
  * So the cost of all but the simulations grows with kinds, not with devices.
