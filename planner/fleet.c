@@ -14,7 +14,9 @@ enum {
     CANDIDATES_MOST = 1024,
     LANES_A_SEARCH = 1024, /* simulated in all where the user says nothing, but ... */
     TRIES_LEAST = 4,
-    IMPROVED_MOST = 3
+    IMPROVED_MOST = 3,
+    SIZES_MOST = 3, /* microbatch sizes looked at closely */
+    VARIANTS = 3
 };
 
 struct candidate {
@@ -32,6 +34,9 @@ struct fleet {
     struct template_maker **makers; /* (n_sizes) */
     int32_t n_candidates;
     struct candidate *candidates;
+    int64_t best_ns;    /* least estimate */
+    int64_t *size_ns;   /* (n_sizes) the same of each size, stages as long as they want */
+    struct mix *before; /* (n_sizes, VARIANTS) the last mix of each */
 };
 
 /* --- candidates --- */
@@ -52,31 +57,55 @@ static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
         c->size = size;
         if (!place_mix(q->arena, q->makers[size], x, (enum placement)how, &c->placed)) continue;
         c->estimate_ns = place_estimate(q->arena, &c->placed, x);
+        if (c->estimate_ns < q->best_ns) q->best_ns = c->estimate_ns;
         q->n_candidates++;
     }
 }
 
-/* Stages of ever fewer layers: longer pipelines take longer to fill and have less to sum up. */
-static enum status make_candidates(struct fleet *q, int32_t size, struct error *err)
+/* The mix of one size, of stages of at most so many layers. Placed where nothing much better is known. */
+static void make_mix(struct fleet *q, int32_t size, int32_t variant, int32_t most_layers)
 {
-    static const struct mix_options variants[] = {
+    static const struct mix_options variants[VARIANTS] = {
         {false, false}, {.one_kind = true}, {.one_zone = true}};
-    TRY(offers_size(q->arena, &q->offers, q->task->sizes[size], q->t->lower, &q->spaces[size],
-                    &q->makers[size], err));
     struct template_maker *m = q->makers[size];
-    int32_t layers = m->s->n_layers;
-    struct mix before[sizeof variants / sizeof *variants] = {{0}};
-    for (m->most_layers = layers; m->most_layers; m->most_layers /= 2)
-        for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
-            struct mix x;
-            int64_t relaxed;
-            if (tries_stopped(q->t)) return OK;
-            if (i == 1 && m->n_kinds == 1) continue;
-            if (i == 2 && m->g->n_zones == 1) continue;
-            if (!mix_solve(m, m->s->microbatches, &variants[i], &x, &relaxed)) continue;
-            if (!same_mix(&x, &before[i])) add_candidates(q, size, &x);
-            before[i] = x;
-        }
+    struct mix x;
+    int64_t relaxed;
+    m->most_layers = most_layers;
+    if (variant == 1 && m->n_kinds == 1) return;
+    if (variant == 2 && m->g->n_zones == 1) return;
+    if (!mix_solve(m, m->s->microbatches, &variants[variant], &x, &relaxed)) return;
+    if (x.t_ns > q->best_ns && x.t_ns - q->best_ns > q->best_ns / 5) return;
+    if (same_mix(&x, &q->before[size * VARIANTS + variant])) return;
+    q->before[size * VARIANTS + variant] = x;
+    add_candidates(q, size, &x);
+}
+
+/* All sizes with stages as long as they want first; then, for the most promising ones, stages of ever fewer layers: longer
+ * pipelines take longer to fill and have less to sum up. */
+static enum status make_candidates(struct fleet *q, struct error *err)
+{
+    int32_t n = q->task->n_sizes;
+    for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) {
+        TRY(offers_size(q->arena, &q->offers, q->task->sizes[i], q->t->lower, &q->spaces[i],
+                        &q->makers[i], err));
+        int64_t before = q->best_ns;
+        q->best_ns = INT64_MAX;
+        make_mix(q, i, 0, q->spaces[i].n_layers);
+        q->size_ns[i] = q->best_ns;
+        if (before < q->best_ns) q->best_ns = before;
+    }
+    for (int32_t round = 0; round < SIZES_MOST; round++) {
+        int32_t best = -1;
+        for (int32_t i = 0; i < n; i++)
+            if (q->size_ns[i] < INT64_MAX && (best < 0 || q->size_ns[i] < q->size_ns[best]))
+                best = i;
+        if (best < 0) break;
+        q->size_ns[best] = INT64_MAX;
+        int32_t layers = q->spaces[best].n_layers;
+        for (int32_t most = layers; most > 1; most /= most == layers ? 4 : 2)
+            for (int32_t v = most == layers; v < VARIANTS && !tries_stopped(q->t); v++)
+                make_mix(q, best, v, most);
+    }
     return OK;
 }
 
@@ -141,8 +170,7 @@ static enum status search(struct fleet *q, struct error *err)
     const struct search_options *o = q->t->o;
     TRY(offers_make(q->t->arena, q->task->job, q->task->cluster, q->task->profile, o->tensor,
                     o->n_tensor, &q->offers, err));
-    for (int32_t i = 0; i < q->task->n_sizes && !tries_stopped(q->t); i++)
-        TRY(make_candidates(q, i, err));
+    TRY(make_candidates(q, err));
     qsort(q->candidates, (size_t)q->n_candidates, sizeof *q->candidates, by_estimate);
     if (!q->n_candidates) return OK;
     int32_t lanes = q->candidates[0].placed.n_stages;
@@ -187,6 +215,9 @@ enum status fleet_search(struct tries *t, const struct fleet_task *task,
     struct fleet q = {.t = t, .task = task, .arena = arena_new()};
     q.candidates = ARENA_ARRAY(q.arena, struct candidate, CANDIDATES_MOST);
     q.spaces = ARENA_ARRAY(q.arena, struct space, (size_t)task->n_sizes);
+    q.best_ns = INT64_MAX;
+    q.size_ns = ARENA_ARRAY(q.arena, int64_t, (size_t)task->n_sizes);
+    q.before = ARENA_ARRAY(q.arena, struct mix, VARIANTS * (size_t)task->n_sizes);
     q.makers = ARENA_ARRAY(q.arena, struct template_maker *, (size_t)task->n_sizes);
     enum status st = search(&q, err);
     if (st == OK && t->kept.n) st = certify(&q, bound, err);
