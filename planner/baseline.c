@@ -1,7 +1,6 @@
 #include "planner/baseline.h"
 
 #include "core/arena.h"
-#include "planner/offers.h"
 
 #include <stdio.h>
 
@@ -29,7 +28,7 @@ void plan_skeleton(struct arena *a, const struct space *s, const char *name, int
 
 static int32_t devices_of(const struct baseline_task *k, int32_t bed)
 {
-    return k->beds[bed].offer->cluster.n_devices;
+    return k->beds[bed].cluster.n_devices;
 }
 
 /* A full replica on each device. */

@@ -31,8 +31,11 @@ struct setting {
 /* A cluster in which some cards may share operators, and its space for each microbatch size (NULL: not asked for yet). */
 struct bed {
     int32_t cards;
-    bool possible;
-    struct offer *offer;
+    bool possible; /* every node's cards can be taken together so many at a time */
+    struct cluster cluster;
+    struct job job; /* its model knows how many */
+    struct cost *cost;
+    struct device_graph *graph;
     struct space **spaces; /* (n_sizes) */
 };
 
@@ -46,6 +49,7 @@ struct baseline_task {
     const int64_t *sizes; /* (n_sizes) microbatch sizes */
     int32_t n_sizes, n_beds;
     struct bed *beds; /* beds[0]: the cluster as it is */
+    int32_t most_tries; /* simulations a family */
     int32_t n_settings;
     size_t capacity;
     struct setting *settings;

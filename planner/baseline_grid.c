@@ -4,7 +4,6 @@
 #include "planner/baseline.h"
 
 #include "core/arena.h"
-#include "planner/offers.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,9 +15,9 @@ enum { SAMPLES = 4, MOST_COARSE = 16 };
 struct grid { /* a setting on its space */
     const struct setting *x;
     const struct space *s;
-    int32_t n_virtual;      /* stages · chunks */
-    int32_t microbatches;   /* of a replica, the largest share */
-    int32_t *last;          /* (n_virtual) last layer of each */
+    int32_t n_virtual;    /* stages · chunks */
+    int32_t microbatches; /* of a replica, the largest share */
+    int32_t *last;        /* (n_virtual) last layer of each */
 };
 
 static int32_t device_of(const struct setting *x, int32_t replica, int32_t stage)
@@ -43,8 +42,8 @@ static int64_t stage_ns(const struct grid *g, int32_t stage, int32_t first, int3
 {
     int64_t most = 0;
     for (int32_t k = 0; k < samples(g->x); k++) {
-        const struct stage_cost *c = space_stage(
-            g->s, device_of(g->x, sample(g->x, k), stage % g->x->stages), first, last);
+        const struct stage_cost *c =
+            space_stage(g->s, device_of(g->x, sample(g->x, k), stage % g->x->stages), first, last);
         int64_t ns = c->forward_ns + c->input_ns + c->weight_ns;
         most = ns > most ? ns : most;
     }
@@ -192,8 +191,8 @@ static enum status check(const struct setting *x, const struct space *s, struct 
     if (x->zero > 1 && s->microbatches % x->replicas)
         return refuse(err, "%" PRId64 " microbatches are no multiple of %" PRId64 " replicas",
                       s->microbatches, x->replicas);
-    if (x->chunks > 1 && (s->microbatches % x->replicas ||
-                          s->microbatches / x->replicas % x->stages))
+    if (x->chunks > 1 &&
+        (s->microbatches % x->replicas || s->microbatches / x->replicas % x->stages))
         return refuse(err,
                       "%" PRId64 " microbatches a replica are no multiple of %" PRId64 " stages",
                       s->microbatches / x->replicas, x->stages);
@@ -245,15 +244,13 @@ static enum status time_device(const struct grid *g, int32_t replica, int32_t st
                 return error_set(err, ERR_INFEASIBLE, "no way from %s to %s",
                                  g->s->cluster->devices[device].name,
                                  g->s->cluster->devices[next].name);
-            if (next != device)
-                t->transfer_ns += space_transfer_ns(g->s, device, next, g->last[v]);
+            if (next != device) t->transfer_ns += space_transfer_ns(g->s, device, next, g->last[v]);
         }
     }
     if (held > memory)
-        return error_set(err, ERR_INFEASIBLE,
-                         "%s: parameters, gradients and state take %.4g GiB of %.4g GiB",
-                         g->s->cluster->devices[device].name, (double)held / 0x1p30,
-                         (double)memory / 0x1p30);
+        return error_set(
+            err, ERR_INFEASIBLE, "%s: parameters, gradients and state take %.4g GiB of %.4g GiB",
+            g->s->cluster->devices[device].name, (double)held / 0x1p30, (double)memory / 0x1p30);
     bool recompute = x->recompute != RECOMPUTE_NONE || held + kept * in_flight > memory;
     if (x->recompute == RECOMPUTE_SELECTIVE && held + kept * in_flight <= memory) again /= 10;
     backward += recompute ? again : 0;
@@ -327,9 +324,20 @@ static enum status estimate(struct baseline_task *k, struct setting *x, struct e
     return st;
 }
 
+static bool same_setting(const struct setting *a, const struct setting *b)
+{
+    return a->bed == b->bed && a->size == b->size && a->stages == b->stages &&
+           a->replicas == b->replicas && a->chunks == b->chunks && a->coarse == b->coarse &&
+           a->cut == b->cut && a->strided == b->strided && a->gpipe == b->gpipe &&
+           a->recompute == b->recompute && a->zero == b->zero &&
+           a->bucket_bytes == b->bucket_bytes;
+}
+
 enum status baseline_add(struct baseline_task *k, struct setting x, struct error *err)
 {
     struct error why = {0};
+    for (int32_t i = k->n_settings; i-- > 0;)
+        if (same_setting(&k->settings[i], &x)) return OK;
     x.number = k->n_settings;
     enum status st = estimate(k, &x, &why);
     if (st == ERR_INFEASIBLE) {
@@ -340,8 +348,8 @@ enum status baseline_add(struct baseline_task *k, struct setting x, struct error
         if (err) *err = why;
         return st;
     }
-    k->settings = arena_grow(k->arena, k->settings, (size_t)k->n_settings, &k->capacity,
-                             sizeof *k->settings);
+    k->settings =
+        arena_grow(k->arena, k->settings, (size_t)k->n_settings, &k->capacity, sizeof *k->settings);
     k->settings[k->n_settings++] = x;
     return OK;
 }

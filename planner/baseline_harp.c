@@ -1,7 +1,6 @@
 #include "planner/baseline_harp.h"
 
 #include "core/arena.h"
-#include "planner/offers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,11 +12,12 @@ enum { MESH_MOST = 5, MAXIMA_MOST = 24 }; /* meshes of 1, 2 … 16 cards */
 struct harp {
     struct arena *a;
     struct baseline_task *k;
-    struct space *s;                 /* of whole microbatches */
-    struct space *part[MESH_MOST];   /* of what one card of a mesh has; NULL: it cannot be divided so */
+    struct space *s; /* of whole microbatches */
+    struct space
+        *part[MESH_MOST]; /* of what one card of a mesh has; NULL: it cannot be divided so */
     const struct cluster *c;
     int32_t n, layers;
-    int64_t *best; /* (n + 1, layers + 1): sum of t + c from this device and layer on */
+    int64_t *best;        /* (n + 1, layers + 1): sum of t + c from this device and layer on */
     int32_t *mesh, *last; /* likewise: the choice */
 };
 
@@ -32,7 +32,8 @@ static bool mesh_fits(const struct harp *h, int32_t device, int32_t k)
            d[end - 1].type == d[device].type;
 }
 
-static int64_t stage_ns(const struct harp *h, int32_t device, int32_t k, int32_t first, int32_t last)
+static int64_t stage_ns(const struct harp *h, int32_t device, int32_t k, int32_t first,
+                        int32_t last)
 {
     const struct stage_cost *c =
         space_stage_type(h->part[k], h->c->devices[device].type, first, last);
@@ -120,7 +121,9 @@ static void read_plan(const struct harp *h, struct harp_plan *out)
         while (1 << k < out->n_devices[i]) k++;
         int64_t c = transfer_ns(h, device, k, out->last_layer[i]);
         bool near = h->c->devices[device].node == h->c->devices[out->first_device[i + 1]].node;
-        out->warmup[i] = out->warmup[i + 1] + (near || c < slowest / 10 ? 1 : c < slowest / 2 ? 2 : 3);
+        out->warmup[i] = out->warmup[i + 1] + (near || c < slowest / 10 ? 1
+                                               : c < slowest / 2        ? 2
+                                                                        : 3);
     }
 }
 
@@ -137,10 +140,10 @@ static enum status find_parts(struct harp *h, int32_t size, struct error *err)
             TRY(baseline_space(k, 0, have, &h->part[m], err));
             continue;
         }
-        const struct offer *o = k->beds[0].offer;
+        const struct bed *o = &k->beds[0];
         h->part[m] = ARENA_ARRAY(k->arena, struct space, 1);
-        TRY(space_make_on(k->arena, &o->job, &o->cluster, o->cost, o->graph,
-                          k->sizes[size] / cards, k->t->lower, h->part[m], err));
+        TRY(space_make_on(k->arena, &o->job, &o->cluster, o->cost, o->graph, k->sizes[size] / cards,
+                          k->t->lower, h->part[m], err));
     }
     return OK;
 }
@@ -170,7 +173,7 @@ static void search(struct harp *h, struct harp_plan *out)
 enum status harp_plan_make(struct baseline_task *k, int32_t size, struct harp_plan *out,
                            struct error *err)
 {
-    struct harp h = {.a = arena_new(), .k = k, .c = &k->beds[0].offer->cluster};
+    struct harp h = {.a = arena_new(), .k = k, .c = &k->beds[0].cluster};
     *out = (struct harp_plan){.closed_ns = INT64_MAX, .size = size};
     enum status st = baseline_space(k, 0, size, &h.s, err);
     if (st == OK) st = find_parts(&h, size, err);

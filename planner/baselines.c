@@ -1,16 +1,19 @@
 #include "planner/baselines.h"
 
 #include "core/arena.h"
+#include "core/cluster_group.h"
 #include "planner/baseline.h"
 #include "planner/baseline_harp.h"
-#include "planner/offers.h"
+#include "profiles/team.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Layers lowered in all simulations of one family, and in one of them: what a second or so pays for. */
-enum { LAYERS_A_FAMILY = 6000, LAYERS_A_PLAN = 60000, TRIES_MOST = 8, QUICK_LANES = 64 };
+/* Layers lowered in all simulations of one family, in one of them, and of all families beside a large search: what about a
+ * quarter of a second, three seconds and half a second pay for. */
+enum { LAYERS_A_FAMILY = 6000, LAYERS_A_PLAN = 60000, LAYERS_BESIDE = 10000, TRIES_MOST = 6, QUICK_LANES = 64 };
+#define HOPELESS 1.5 /* times the best estimate: not simulated */
 
 /* --- beds and spaces --- */
 
@@ -19,9 +22,8 @@ enum status baseline_space(struct baseline_task *k, int32_t bed, int32_t size, s
 {
     struct bed *b = &k->beds[bed];
     if (!b->spaces[size]) {
-        const struct offer *o = b->offer;
         struct space *s = ARENA_ARRAY(k->arena, struct space, 1);
-        TRY(space_make_on(k->arena, &o->job, &o->cluster, o->cost, o->graph, k->sizes[size],
+        TRY(space_make_on(k->arena, &b->job, &b->cluster, b->cost, b->graph, k->sizes[size],
                           k->t->lower, s, err));
         b->spaces[size] = s;
     }
@@ -29,35 +31,60 @@ enum status baseline_space(struct baseline_task *k, int32_t bed, int32_t size, s
     return OK;
 }
 
-/* Every node's cards taken together so many at a time, none left over. */
-static bool divides_nodes(const struct cluster *c, int32_t cards)
+/* Each node's cards taken together so many at a time in the order of the file; 0 groups where some are left over or differ. */
+static int32_t group_cards(struct arena *a, const struct cluster *c, int32_t cards,
+                           struct cluster_group *groups)
 {
-    for (int32_t n = 0; n < c->n_nodes; n++)
-        if (c->nodes[n].n_devices % cards) return false;
-    return c->n_nodes > 0;
+    int32_t n = 0;
+    for (int32_t node = 0; node < c->n_nodes; node++) {
+        const struct node_spec *x = &c->nodes[node];
+        if (x->n_devices % cards) return 0;
+        for (int32_t first = x->first_device; first < x->first_device + x->n_devices;
+             first += cards) {
+            int32_t *member = ARENA_ARRAY(a, int32_t, (size_t)cards), type = c->devices[first].type;
+            for (int32_t d = 0; d < cards; d++) {
+                member[d] = first + d;
+                if (c->devices[first + d].type != type || c->types[type].tensor_parallel > 1)
+                    return 0;
+            }
+            groups[n++] = (struct cluster_group){cards, member, false};
+        }
+    }
+    return n;
 }
 
 static enum status make_bed(struct baseline_task *k, struct bed *b, int32_t cards,
                             struct error *err)
 {
-    int32_t *all = ARENA_ARRAY(k->arena, int32_t, (size_t)k->cluster->n_types);
-    *b = (struct bed){.cards = cards, .possible = cards == 1 || divides_nodes(k->cluster, cards)};
+    const struct cluster *c = k->cluster;
+    *b = (struct bed){.cards = cards, .possible = true, .cluster = *c, .job = *k->job};
     b->spaces = ARENA_ARRAY(k->arena, struct space *, (size_t)k->n_sizes);
-    b->offer = ARENA_ARRAY(k->arena, struct offer, 1);
-    for (int32_t t = 0; t < k->cluster->n_types; t++) {
-        all[t] = cards;
-        b->possible &= cards == 1 || (k->cluster->types[t].tensor_parallel <= 1 &&
-                                      offer_possible(k->cluster, t, cards));
+    if (cards > 1) {
+        struct cluster_group *groups =
+            ARENA_ARRAY(k->arena, struct cluster_group, (size_t)c->n_devices);
+        int32_t n = group_cards(k->arena, c, cards, groups);
+        b->possible = n > 0;
+        if (!n) return OK;
+        TRY(cluster_group(k->arena, c, groups, n, &b->cluster, NULL, err));
+        team_share(&b->cluster, &b->job.model);
     }
-    if (!b->possible) return OK;
+    b->cost = cost_new(k->arena, k->profile, &b->cluster);
+    return device_graph_new(k->arena, &b->cluster, b->cost, &b->graph, err);
+}
+
+/* Whether the model can be shared among so many cards at all. */
+static enum status try_bed(struct baseline_task *k, int32_t bed, struct error *err)
+{
+    struct space *s;
     struct error why = {0};
-    enum status st = offer_make(k->arena, k->job, k->cluster, k->profile, all, k->n_sizes, b->offer,
-                                &why);
-    if (st == OK || cards == 1) {
-        if (st != OK && err) *err = why;
+    if (!k->beds[bed].possible) return OK;
+    enum status st = baseline_space(k, bed, 0, &s, &why);
+    if (st == ERR_INPUT && bed > 0)
+        k->beds[bed].possible = false;
+    else if (st != OK) {
+        if (err) *err = why;
         return st;
     }
-    b->possible = false; /* cards of other types on a node, for example */
     return OK;
 }
 
@@ -68,6 +95,7 @@ static enum status make_beds(struct baseline_task *k, struct error *err)
     TRY(make_bed(k, &k->beds[k->n_beds++], 1, err));
     for (int32_t i = 0; o->tensor && i < o->n_tensor; i++)
         if (o->tensor[i] > 1) TRY(make_bed(k, &k->beds[k->n_beds++], o->tensor[i], err));
+    for (int32_t i = 0; i < k->n_beds; i++) TRY(try_bed(k, i, err));
     return OK;
 }
 
@@ -101,6 +129,10 @@ static bool is_plain(const struct plan *p)
 struct scoring { /* of one family */
     struct baseline_task *k;
     struct search_baseline *b;
+    int32_t n; /* best first: settings, or HARP's plans */
+    struct setting *settings;
+    struct harp_plan *plans;
+    int64_t least;  /* layers of the first one */
     int64_t layers; /* lowered so far */
     int32_t tries;
     char why[256];
@@ -157,7 +189,7 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
 
 static bool enough(const struct scoring *x)
 {
-    return tries_stopped(x->k->t) || x->tries >= TRIES_MOST ||
+    return tries_stopped(x->k->t) || x->tries >= x->k->most_tries ||
            (x->layers > LAYERS_A_FAMILY && x->b->iteration_ns != INT64_MAX);
 }
 
@@ -168,18 +200,30 @@ static int by_estimate(const void *x, const void *y)
     return a->number - b->number;
 }
 
-static enum status score_grids(struct scoring *x, baseline_family *family, struct error *err)
+static enum status find_settings(struct scoring *x, baseline_family *family, struct error *err)
 {
     struct baseline_task *k = x->k;
-    k->n_settings = 0, k->why[0] = 0;
+    struct space *s;
+    k->n_settings = 0, k->capacity = 0, k->settings = NULL;
     TRY(family(k, err));
-    qsort(k->settings, (size_t)k->n_settings, sizeof *k->settings, by_estimate);
-    note_why(x, k->n_settings ? "" : k->why);
-    for (int32_t i = 0; i < k->n_settings && !enough(x); i++) {
+    x->settings = k->settings, x->n = k->n_settings;
+    if (!x->n) return OK;
+    qsort(x->settings, (size_t)x->n, sizeof *x->settings, by_estimate);
+    TRY(baseline_space(k, x->settings[0].bed, x->settings[0].size, &s, err));
+    x->least = (int64_t)x->settings[0].replicas * s->n_layers;
+    return OK;
+}
+
+static enum status score_grids(struct scoring *x, struct error *err)
+{
+    struct baseline_task *k = x->k;
+    for (int32_t i = 0; i < x->n && !enough(x); i++) {
+        double least = HOPELESS * (double)x->settings[0].estimate_ns;
+        if ((double)x->settings[i].estimate_ns > least && x->b->iteration_ns != INT64_MAX) break;
         struct plan p;
         struct space *s;
-        TRY(baseline_space(k, k->settings[i].bed, k->settings[i].size, &s, err));
-        TRY(baseline_make(k, &k->settings[i], x->b->name, scorer_arena(k->t->scorer), &p, err));
+        TRY(baseline_space(k, x->settings[i].bed, x->settings[i].size, &s, err));
+        TRY(baseline_make(k, &x->settings[i], x->b->name, scorer_arena(k->t->scorer), &p, err));
         TRY(score(x, s, &p, err));
     }
     return OK;
@@ -192,23 +236,26 @@ static int by_closed_form(const void *x, const void *y)
     return a->size - b->size;
 }
 
+static enum status find_harp(struct scoring *x, struct error *err)
+{
+    struct baseline_task *k = x->k;
+    x->plans = ARENA_ARRAY(k->arena, struct harp_plan, (size_t)k->n_sizes);
+    for (int32_t i = 0; i < k->n_sizes && !tries_stopped(k->t); i++) {
+        TRY(harp_plan_make(k, i, &x->plans[x->n], err));
+        x->n += x->plans[x->n].closed_ns != INT64_MAX;
+    }
+    qsort(x->plans, (size_t)x->n, sizeof *x->plans, by_closed_form);
+    return OK;
+}
+
 static enum status score_harp(struct scoring *x, struct error *err)
 {
     struct baseline_task *k = x->k;
-    struct harp_plan *all = ARENA_ARRAY(k->arena, struct harp_plan, (size_t)k->n_sizes);
-    int32_t n = 0;
-    k->why[0] = 0;
-    for (int32_t i = 0; i < k->n_sizes && !tries_stopped(k->t); i++) {
-        TRY(harp_plan_make(k, i, &all[n], err));
-        n += all[n].closed_ns != INT64_MAX;
-    }
-    qsort(all, (size_t)n, sizeof *all, by_closed_form);
-    note_why(x, k->why);
-    for (int32_t i = 0; i < n && !enough(x); i++) {
+    for (int32_t i = 0; i < x->n && !enough(x); i++) {
         struct plan p;
         struct space *s;
-        TRY(baseline_space(k, 0, all[i].size, &s, err));
-        TRY(harp_plan_fill(k, &all[i], scorer_arena(k->t->scorer), &p, err));
+        TRY(baseline_space(k, 0, x->plans[i].size, &s, err));
+        TRY(harp_plan_fill(k, &x->plans[i], scorer_arena(k->t->scorer), &p, err));
         TRY(score(x, s, &p, err));
     }
     return OK;
@@ -230,39 +277,65 @@ static enum status settle(struct scoring *x, struct error *err)
     return OK;
 }
 
-static enum status score_family(struct baseline_task *k, int32_t i, struct search_baseline *b,
-                                struct error *err)
+static enum status score_family(struct scoring *x, struct error *err)
 {
-    struct scoring x = {.k = k, .b = b};
-    if (baseline_settings(i))
-        TRY(score_grids(&x, baseline_settings(i), err));
-    else
-        TRY(score_harp(&x, err));
-    if (b->iteration_ns == INT64_MAX) {
-        b->why = arena_strdup(k->t->arena, *x.why ? x.why : "stopped before it was tried");
-        return OK;
-    }
-    TRY(settle(&x, err));
+    struct search_baseline *b = x->b;
+    TRY(x->settings ? score_grids(x, err) : score_harp(x, err));
+    if (b->iteration_ns == INT64_MAX) return OK;
+    TRY(settle(x, err));
     b->plan.predicted_ns = b->iteration_ns;
+    return OK;
+}
+
+static int by_layers(const void *x, const void *y)
+{
+    const struct scoring *a = x, *b = y;
+    if (a->least != b->least) return a->least < b->least ? -1 : 1;
+    return (a->b > b->b) - (a->b < b->b);
+}
+
+/* The cheapest families first, as long as the search's share lasts. */
+static enum status score_all(struct baseline_task *k, struct scoring *all, int32_t n, int64_t share,
+                             struct error *err)
+{
+    qsort(all, (size_t)n, sizeof *all, by_layers);
+    for (int32_t i = 0; i < n && !tries_stopped(k->t); i++) {
+        struct scoring *x = &all[i];
+        if (x->n && x->least > share)
+            note_why(x, "not tried beside a search of so many devices: --baseline does");
+        else if (x->n)
+            TRY(score_family(x, err));
+        share -= x->layers;
+        if (x->b->iteration_ns == INT64_MAX)
+            x->b->why = arena_strdup(k->t->arena, *x->why ? x->why : "stopped before it was tried");
+    }
     return OK;
 }
 
 enum status baselines_score(struct tries *q, const struct baselines_request *r,
                             struct search_result *out, struct error *err)
 {
+    bool beside = !q->o->baseline && r->cluster->n_devices > SEARCH_DEVICES_MAX;
     struct baseline_task k = {.arena = q->arena,
                               .t = q,
                               .job = r->job,
                               .cluster = r->cluster,
                               .profile = r->profile,
                               .sizes = r->sizes,
-                              .n_sizes = r->n_sizes};
+                              .n_sizes = r->n_sizes,
+                              .most_tries = beside ? 1 : TRIES_MOST};
+    struct scoring *all = ARENA_ARRAY(q->arena, struct scoring, (size_t)baseline_count());
+    int32_t n = 0;
     TRY(make_beds(&k, err));
     for (int32_t i = 0; i < baseline_count() && !tries_stopped(q); i++) {
         if (q->o->baseline && strcmp(q->o->baseline, baseline_name(i)) != 0) continue;
-        TRY(score_family(&k, i, &out->baselines[i], err));
+        struct scoring *x = &all[n++];
+        *x = (struct scoring){.k = &k, .b = &out->baselines[i]};
+        k.why[0] = 0;
+        TRY(baseline_settings(i) ? find_settings(x, baseline_settings(i), err) : find_harp(x, err));
+        if (!x->n) note_why(x, k.why);
     }
-    return OK;
+    return score_all(&k, all, n, beside ? LAYERS_BESIDE : INT64_MAX, err);
 }
 
 void baselines_keep(struct tries *q, const struct search_result *out)

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PACES = 20, NEWTON_MOST = 6, ROUNDS_MOST = 4, NODES_MOST = 200, COLUMNS_MOST = 1000 };
+enum { PACES = 24, NEWTON_MOST = 6, ROUNDS_MOST = 8, NODES_MOST = 300, COLUMNS_MOST = 1000 };
 
 struct master {
     struct template_maker *maker;
@@ -35,12 +35,21 @@ static double value_of(const struct master *q, const struct template *t)
     return (q->t_ns - (double)t->fill_ns - (double)t->tail_ns) / (double)t->tau_ns + 1;
 }
 
+static bool is_widest(const struct template_maker *m, int32_t kind)
+{
+    for (int32_t k = 0; k < m->n_kinds; k++)
+        if (m->kinds[k].pool == m->kinds[kind].pool && m->kinds[k].cards > m->kinds[kind].cards)
+            return false;
+    return true;
+}
+
 static bool allowed(const struct master *q, const struct template *t)
 {
     const struct template_maker *m = q->maker;
     for (int32_t i = 0; i < t->n_stages; i++) {
         const struct template_stage *x = &t->stages[i];
         if (x->last - x->first >= m->most_layers) return false;
+        if (q->o->widest && !is_widest(m, x->kind)) return false;
         if (q->o->one_kind && x->kind != t->stages[0].kind) return false;
         if (q->o->one_zone && m->kinds[x->kind].zone != m->kinds[t->stages[0].kind].zone)
             return false;
@@ -99,7 +108,8 @@ static void only_kinds(const struct master *q, double *price, int32_t kind, int3
 {
     for (int32_t k = 0; k < q->n_kinds; k++) {
         const struct template_kind *x = &q->maker->kinds[k];
-        bool in = (kind < 0 || k == kind) && (zone < 0 || x->zone == zone);
+        bool in = (kind < 0 || k == kind) && (zone < 0 || x->zone == zone) &&
+                  (!q->o->widest || is_widest(q->maker, k));
         price[k] = in ? q->price[x->pool] * x->cards : -1;
     }
 }

@@ -45,7 +45,8 @@ enum { SEARCH_DEVICES_MAX = 8 };
       "tensor x pipeline x data, equal layers everywhere, 1F1B or interleaved")                    \
     X(alpa_coarse, "alpa-coarse", "stages of at most 16 coarse layers on equal meshes, 1F1B")      \
     X(harp_published, "harp-published",                                                            \
-      "HARP as its authors published it: nodes in order, every device, meshes of 2^k cards of one " \
+      "HARP as its authors published it: nodes in order, every device, meshes of 2^k cards of "    \
+      "one "                                                                                       \
       "node, ranked by closed form")
 
 /* What a plan is better by. TIME: the iteration. COST: money an iteration (device types with a price), among plans
