@@ -33,8 +33,8 @@ struct schedule_found {
     struct schedule schedule;
     int64_t makespan_ns;
     int64_t *peak_bytes; /* (n_devices) */
-    const char
-        *from; /* which of the three found it: the name of a start, "rules", "turning", "moves" */
+    const char *
+        from; /* which of the three found it: the name of a start, "rules", "turning", "moves", "proof" */
     int64_t operations; /* timed */
     /* of the class in the text; of one chunk a device: any order of this placement, of more: see bound_chunks in schedule_find.c */
     struct bound_schedule bound;
