@@ -133,7 +133,8 @@ static inline int64_t plan_stage_sequences(const struct plan *p, const struct pl
     return s->n_shards > 0 ? s->sequences[k] : p->microbatch;
 }
 /* Short for people: "2 replicas: 5 × [0-9 a.0 w3 | 10-14 b.0 recompute], 3 × [0-14 c.0 bucket 1 MiB]"; what is
- * not the default is said. */
+ * not the default is said. Of more than 8 replicas those that differ in their devices alone stand together, with the devices of
+ * the first and of the last: "31 of 5 × [0-67 a0.0 … a3.6], 7 of 3 × […]". */
 const char *plan_describe(struct arena *a, const struct plan *p);
 /* Money an hour of all cards that the plan uses (`price` of their types); 0 where no type has one. Cards that are left idle cost
  * nothing: they are somebody else's. O(devices + stages). */

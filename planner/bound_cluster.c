@@ -23,38 +23,30 @@ static int32_t largest_power_below(int32_t n)
  * updated once, and one operator over many parameters takes less than many. Least of (update of some layers) ÷ (sum of
  * their own) over all layers and over runs of 2^k that overlap by half; the whole is the least wherever a byte costs no
  * more in a larger update. */
-static double shrink_of(const struct space *s, int32_t device)
+static double shrink_of(const struct space *s, int32_t type)
 {
     double least = 1;
     for (int32_t n = s->n_layers; n > 1; n = n == s->n_layers ? largest_power_below(n) : n / 2)
         for (int32_t first = 0; first + n <= s->n_layers; first += n / 2) {
-            double sum = 0, all = (double)space_stage(s, device, first, first + n - 1)->update_ns;
+            double sum = 0,
+                   all = (double)space_stage_type(s, type, first, first + n - 1)->update_ns;
             for (int32_t l = first; l < first + n; l++)
-                sum += (double)space_stage(s, device, l, l)->update_ns;
+                sum += (double)space_stage_type(s, type, l, l)->update_ns;
             if (all < least * sum) least = all / sum;
         }
     return least;
-}
-
-/* A device whose costs stand for the type's; -1 where there is none. */
-static int32_t device_of(const struct cluster *c, int32_t type)
-{
-    for (int32_t d = 0; d < c->n_devices; d++)
-        if (c->devices[d].type == type) return d;
-    return -1;
 }
 
 void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32_t *cards,
                          const int32_t *kind)
 {
     for (int32_t t = 0; t < s->n_types; t++) {
-        int32_t device = device_of(s->cluster, t);
-        if (device < 0 || (cards && !cards[t])) continue;
-        double shrink = shrink_of(s, device);
+        if (cards && !cards[t]) continue;
+        double shrink = shrink_of(s, t);
         for (int32_t l = 0; l < s->n_layers; l++) {
-            const struct stage_cost *c = space_stage(s, device, l, l);
+            const struct stage_cost *c = space_stage_type(s, t, l, l);
             struct space_stage_time time;
-            space_stage_time(s, device, l, l, 1, &time);
+            space_stage_time_type(s, t, l, l, 1, &time);
             double out = l + 1 < s->n_layers ? (double)s->cut_bytes[l] / (double)s->microbatch : 0;
             bound_any_traffic(b, l, (double)c->parameter_bytes, out);
             if (time.missing_bytes) continue;
@@ -276,6 +268,9 @@ enum status bound_cluster_cuts(struct arena *a, struct bound_any *b, const struc
 {
     struct cutter k = {.arena = a, .bound = b, .c = c, .n_vertices = c->n_nodes + c->n_switches};
     if (k.n_vertices < 2) return OK;
+    /* Where every two devices have a link of their own no cut is narrow. */
+    for (int32_t i = 0; i < c->n_links; i++)
+        if (link_of_every_pair(&c->links[i])) return OK;
     TRY(find_edges(&k, cost, err));
     k.devices = ARENA_ARRAY(a, int64_t, (size_t)k.n_vertices * (size_t)c->n_types);
     k.seen = ARENA_ARRAY(a, uint64_t, CUTS_MOST);

@@ -14,11 +14,6 @@ static const double ZONE_FACTOR = 3;
 
 /* --- routes --- */
 
-struct device_route {
-    int64_t key; /* of both sites and types; never 0 */
-    bool linked;
-    struct cost_link link;
-};
 struct device_routes { /* open hash, never more than half full */
     struct arena *arena, *scratch;
     struct cost *cost;
@@ -28,18 +23,23 @@ struct device_routes { /* open hash, never more than half full */
 };
 
 /* A message on several links goes at the pace of the slowest and arrives after all their latencies (sim/network.h). */
-static bool route_cost(struct device_routes *r, const struct device_graph *g, int32_t from,
-                       int32_t to, const struct route *way, struct cost_link *out)
+static bool price_route(struct device_routes *r, const struct cluster *c, const int32_t type[2],
+                        const struct route *way, struct device_route *out)
 {
     struct error unheard;
-    const struct device *d = g->cluster->devices;
-    if (cost_link_of(r->cost, way->link[0], d[from].type, d[to].type, out, &unheard) != OK)
+    int32_t *hop = ARENA_ARRAY(r->arena, int32_t, (size_t)way->n_hops);
+    if (cost_link_of(r->cost, way->link[0], type[0], type[1], &out->link, &unheard) != OK)
         return false;
-    for (int32_t i = 1; i < way->n_hops; i++) {
-        struct cost_link hop;
-        if (cost_link(r->cost, way->link[i], &hop, &unheard) != OK) return false;
-        if (hop.bandwidth_Bps < out->bandwidth_Bps) out->bandwidth_Bps = hop.bandwidth_Bps;
-        out->latency_ns += hop.latency_ns;
+    out->own = link_of_every_pair(&c->links[way->link[0]]);
+    out->n_hops = way->n_hops, out->hop = hop;
+    for (int32_t i = 0; i < way->n_hops; i++) {
+        struct cost_link x;
+        hop[i] = 2 * way->link[i] + way->towards[i];
+        out->blocking |= c->links[way->link[i]].blocking;
+        if (i == 0) continue;
+        if (cost_link(r->cost, way->link[i], &x, &unheard) != OK) return false;
+        if (x.bandwidth_Bps < out->link.bandwidth_Bps) out->link.bandwidth_Bps = x.bandwidth_Bps;
+        out->link.latency_ns += x.latency_ns;
     }
     return true;
 }
@@ -63,19 +63,15 @@ static void grow_routes(struct device_routes *r)
         if (old[i]) *find_route(r, old[i]->key) = old[i];
 }
 
-const struct cost_link *device_graph_link(const struct device_graph *g, int32_t from, int32_t to)
+const struct device_route *device_graph_route(const struct device_graph *g, int32_t from,
+                                              int32_t to, int32_t from_type, int32_t to_type)
 {
     struct device_routes *r = g->routes;
     if (from == to) return NULL;
-    if (from > to) {
-        int32_t device = from;
-        from = to, to = device;
-    }
-    const struct cluster *c = g->cluster;
-    int64_t places = (int64_t)g->n_sites * c->n_types;
-    int64_t a = (int64_t)g->site_of[from] * c->n_types + c->devices[from].type,
-            b = (int64_t)g->site_of[to] * c->n_types + c->devices[to].type,
-            key = a * places + b + 1;
+    if (from > to) return device_graph_route(g, to, from, to_type, from_type);
+    int64_t types = g->n_types, places = g->n_sites * types;
+    int64_t key = ((int64_t)g->site_of[from] * types + from_type) * places +
+                  (int64_t)g->site_of[to] * types + to_type + 1;
     struct device_route **e = find_route(r, key);
     if (!*e) {
         if (2 * ++r->n > r->capacity) {
@@ -85,10 +81,18 @@ const struct cost_link *device_graph_link(const struct device_graph *g, int32_t 
         struct route way;
         struct device_route *made = *e = ARENA_ARRAY(r->arena, struct device_route, 1);
         made->key = key;
-        made->linked = topology_route(r->topology, from, to, &way) &&
-                       route_cost(r, g, from, to, &way, &made->link);
+        made->linked =
+            topology_route(r->topology, from, to, &way) &&
+            price_route(r, g->cluster, (const int32_t[2]){from_type, to_type}, &way, made);
     }
-    return (*e)->linked ? &(*e)->link : NULL;
+    return (*e)->linked ? *e : NULL;
+}
+
+const struct cost_link *device_graph_link(const struct device_graph *g, int32_t from, int32_t to)
+{
+    const struct device *d = g->cluster->devices;
+    const struct device_route *r = device_graph_route(g, from, to, d[from].type, d[to].type);
+    return r ? &r->link : NULL;
 }
 
 static struct device_routes *routes_new(struct arena *a, const struct cluster *c, struct cost *k)
@@ -115,6 +119,7 @@ struct tree {
     struct tree_edge *edges;             /* (n_edges); of the tree after find_tree: (n_tree) */
     int32_t *first, *next;               /* half edges of a vertex: 2 · edge + end */
     int32_t *weight;                     /* (n_vertices) devices */
+    int32_t *node_of_site;               /* (n_sites) */
     int32_t *walk, *parent;              /* (n_vertices) depth first, and the half edge come by */
     size_t capacity;
 };
@@ -124,12 +129,14 @@ static void find_sites(struct tree *t)
     const struct cluster *c = t->c;
     struct device_graph *g = t->g;
     bool *own = ARENA_ARRAY(t->arena, bool, (size_t)c->n_nodes);
+    t->node_of_site = ARENA_ARRAY(t->arena, int32_t, (size_t)c->n_devices + 1);
     for (int32_t i = 0; i < c->n_links; i++)
         for (int32_t e = 0; e < c->links[i].n_ends; e++)
             if (c->links[i].kind[e] == END_DEVICE) own[c->devices[c->links[i].end[e]].node] = true;
     for (int32_t n = 0; n < c->n_nodes; n++)
         for (int32_t d = 0; d < c->nodes[n].n_devices; d++) {
             g->site_of[c->nodes[n].first_device + d] = g->n_sites;
+            t->node_of_site[g->n_sites] = n;
             if (own[n] || d + 1 == c->nodes[n].n_devices) g->n_sites++;
         }
 }
@@ -156,13 +163,41 @@ static void sites_of(const struct tree *t, const struct link *l, int end, int32_
     }
 }
 
+/* A link of every two devices joins all sites alike: each with the first one, or with the one before on its node. */
+static enum status every_edges(struct tree *t, struct cost *k, int32_t link, struct error *err)
+{
+    const struct cluster *c = t->c;
+    bool inside = c->links[link].kind[0] == END_INSIDE;
+    int32_t *first = ARENA_ARRAY(t->arena, int32_t, (size_t)t->g->n_sites);
+    for (int32_t d = t->g->n_devices - 1; d >= 0; d--) first[t->g->site_of[d]] = d;
+    for (int32_t s = 1; s < t->g->n_sites; s++) {
+        int32_t other = inside ? s - 1 : 0;
+        const struct device *a = &c->devices[first[other]], *b = &c->devices[first[s]];
+        struct cost_link cost;
+        if ((a->node == b->node) != inside) continue;
+        TRY(cost_link_of(k, link, a->type, b->type, &cost, err));
+        add_edge(t, other, s, link, cost.bandwidth_Bps);
+    }
+    return OK;
+}
+
 static enum status find_edges(struct tree *t, struct cost *k, struct error *err)
 {
     for (int32_t i = 0; i < t->c->n_links; i++) {
         const struct link *l = &t->c->links[i];
         struct cost_link cost;
         int32_t a, a_last, b, b_last;
+        if (link_of_every_pair(l)) {
+            TRY(every_edges(t, k, i, err));
+            continue;
+        }
         TRY(cost_link(k, i, &cost, err));
+        if (link_of_every_pair(l)) {
+            for (int32_t v = 0; v + 1 < t->g->n_sites; v++)
+                if ((t->node_of_site[v] == t->node_of_site[v + 1]) == (l->kind[0] == END_INSIDE))
+                    add_edge(t, v, v + 1, i, cost.bandwidth_Bps);
+            continue;
+        }
         sites_of(t, l, 0, &a, &a_last);
         if (l->n_ends == 1) {
             for (; a < a_last; a++) add_edge(t, a, a + 1, i, cost.bandwidth_Bps);
@@ -268,6 +303,7 @@ static void find_shares(struct tree *t)
         struct tree_edge *e = &t->edges[h / 2];
         int32_t inside = t->weight[v];
         int32_t side = inside < g->n_devices - inside ? inside : g->n_devices - inside;
+        if (link_of_every_pair(&t->c->links[e->link]) && side > 0) side = 1; /* each has its own */
         e->share = side > 0 ? e->Bps / side : INFINITY;
         t->weight[e->end[h % 2]] += inside;
         if (isinf(e->share)) continue;
@@ -376,7 +412,8 @@ enum status device_graph_new(struct arena *a, const struct cluster *c, struct co
 {
     size_t n = (size_t)c->n_devices;
     struct device_graph *g = *out = ARENA_ARRAY(a, struct device_graph, 1);
-    *g = (struct device_graph){.cluster = c, .n_devices = c->n_devices, .bottleneck = -1};
+    *g = (struct device_graph){
+        .cluster = c, .n_devices = c->n_devices, .n_types = cost_types(k), .bottleneck = -1};
     g->site_of = ARENA_ARRAY(a, int32_t, n), g->zone_of = ARENA_ARRAY(a, int32_t, n);
     g->kind_of = ARENA_ARRAY(a, int32_t, n), g->order = ARENA_ARRAY(a, int32_t, n);
     g->routes = routes_new(a, c, k);

@@ -31,6 +31,7 @@ struct kind {
 struct device_graph {
     const struct cluster *cluster;
     int32_t n_devices, n_sites, n_zones, n_kinds;
+    int32_t n_types; /* of the costs, which may know more than the cluster has */
     int32_t *site_of, *zone_of, *kind_of; /* (n_devices) */
     int32_t *order;                       /* (n_devices) neighbours side by side */
     struct kind *kinds;                   /* (n_kinds) by their first devices in order */
@@ -42,7 +43,21 @@ struct device_graph {
 /* Kinds beyond KINDS_MOST fall together with those of their type. ERR_INPUT: what cost_link says. O((sites + links) log). */
 MUST_CHECK enum status device_graph_new(struct arena *a, const struct cluster *c, struct cost *k,
                                         struct device_graph **out, struct error *err);
-/* What a message from one device to another takes; NULL where none gets there. One thread at a time: routes are kept. */
+/* The way from one device to another, as between devices of these types; NULL where there is none. One thread at a time:
+ * routes are kept. */
+struct device_route {
+    struct cost_link link; /* what a message takes */
+    bool blocking;         /* both ends' compute streams wait for it */
+    bool own;              /* nobody else's messages are on it */
+    int32_t n_hops;
+    const int32_t *
+        hop; /* (n_hops) 2 · link of the cluster + direction, from the lower device to the higher */
+    int64_t key; /* of the table */
+    bool linked;
+};
+const struct device_route *device_graph_route(const struct device_graph *g, int32_t from,
+                                              int32_t to, int32_t from_type, int32_t to_type);
+/* What a message takes between two devices of the cluster as they are; NULL where none gets there. */
 const struct cost_link *device_graph_link(const struct device_graph *g, int32_t from, int32_t to);
 
 #endif

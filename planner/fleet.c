@@ -6,129 +6,130 @@
 #include "planner/offers.h"
 #include "planner/place.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     QUICK_LANES = 256,
-    OFFERS_MOST = 64,
-    CANDIDATES_MOST = 512,
-    LANES_A_SEARCH = 1024, /* simulated in all where the user says nothing, but ... */
-    TRIES_LEAST = 4,
-    IMPROVED_MOST = 3
+    CANDIDATES_MOST = 1024,
+    /* What simulations may cost where the user says nothing: microseconds at all, and more for each card. */
+    BUDGET_US = 450000,
+    BUDGET_CARD_US = 500,
+    /* What one costs, as measured: to lower a stage, to simulate a call or a message of a ring, steps of a run. */
+    LOWER_US = 300,
+    STEADY_STEPS = 4,
+    IMPROVED_MOST = 3,
+    SIZES_MOST = 3, /* microbatch sizes looked at closely */
+    VARIANTS = 4
 };
 
 struct candidate {
-    int32_t offer, size;
-    enum placement how;
-    struct mix mix;
+    int32_t size;
+    struct placed placed;
     int64_t estimate_ns;
+    int64_t cost_us, settle_us; /* of simulating it: for comparison, and to its steady step */
 };
 
 struct fleet {
     struct tries *t;
     const struct fleet_task *task;
-    struct arena *arena; /* offers, spaces, templates */
-    int32_t n_offers, n_candidates;
-    struct offer offers[OFFERS_MOST];
+    struct arena *arena; /* spaces, templates, placed mixes */
+    struct offers offers;
+    struct space *spaces;           /* (n_sizes) */
+    struct template_maker **makers; /* (n_sizes) */
+    int32_t n_candidates;
     struct candidate *candidates;
-    int64_t *best_ns; /* (OFFERS_MOST, n_sizes) least estimate */
+    int64_t left_us;    /* of the budget for simulations */
+    int64_t best_ns;    /* least estimate */
+    int64_t *size_ns;   /* (n_sizes) the same of each size, stages as long as they want */
+    struct mix *before; /* (n_sizes, VARIANTS) the last mix of each */
 };
 
 /* --- candidates --- */
 
-static void add_candidate(struct fleet *q, int32_t offer, int32_t size, const struct mix *x)
+static bool same_mix(const struct mix *a, const struct mix *b)
 {
-    const struct template_maker *m = q->offers[offer].makers[size];
-    int64_t *best = &q->best_ns[offer * q->task->n_sizes + size];
+    if (a->n != b->n || a->t_ns != b->t_ns) return false;
+    for (int32_t i = 0; i < a->n; i++)
+        if (a->count[i] != b->count[i] || a->templates[i].n_stages != b->templates[i].n_stages)
+            return false;
+    return true;
+}
+
+/* Calls of all stages, and messages of all rings. */
+static int64_t work_of(const struct placed *x)
+{
+    const struct plan *p = &x->plan;
+    int64_t calls = 0, most = 1;
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        calls += 2 * (int64_t)p->replicas[r].microbatches * p->replicas[r].n_stages;
+        if (p->replicas[r].n_stages > most) most = p->replicas[r].n_stages;
+    }
+    return calls + (p->n_replicas > 1 ? 2 * most * p->n_replicas * p->n_replicas : 0);
+}
+
+static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
+{
     for (int how = 0; how < PLACEMENT_COUNT && q->n_candidates < CANDIDATES_MOST; how++) {
-        int64_t estimate = place_estimate(m, x, (enum placement)how);
-        q->candidates[q->n_candidates++] =
-            (struct candidate){offer, size, (enum placement)how, *x, estimate};
-        if (estimate < *best) *best = estimate;
+        struct candidate *c = &q->candidates[q->n_candidates];
+        c->size = size;
+        if (!place_mix(q->arena, q->makers[size], x, (enum placement)how, &c->placed)) continue;
+        c->estimate_ns = place_estimate(q->arena, &c->placed, x);
+        int64_t work = work_of(&c->placed), lower = LOWER_US * (int64_t)c->placed.n_stages;
+        c->settle_us = lower + STEADY_STEPS * work;
+        c->cost_us = c->placed.n_stages > QUICK_LANES ? lower + work : c->settle_us;
+        if (c->estimate_ns < q->best_ns) q->best_ns = c->estimate_ns;
+        q->n_candidates++;
     }
 }
 
-static enum status make_candidates(struct fleet *q, int32_t offer, int32_t size, struct error *err)
+/* The mix of one size, of stages of at most so many layers. Placed where nothing much better is known. */
+static void make_mix(struct fleet *q, int32_t size, int32_t variant, int32_t most_layers)
 {
-    static const struct mix_options variants[] = {
-        {false, false}, {.one_kind = true}, {.one_zone = true}};
-    struct offer *o = &q->offers[offer];
-    TRY(offer_size(q->arena, o, size, q->task->sizes[size], q->t->lower, err));
-    int32_t microbatches = o->spaces[size].microbatches;
-    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
-        struct mix x;
-        int64_t relaxed;
-        if (i == 1 && o->graph->n_kinds == 1) continue;
-        if (i == 2 && o->graph->n_zones == 1) continue;
-        if (mix_solve(o->makers[size], microbatches, &variants[i], &x, &relaxed))
-            add_candidate(q, offer, size, &x);
+    static const struct mix_options variants[VARIANTS] = {
+        {.one_kind = false}, {.widest = true}, {.one_kind = true}, {.one_zone = true}};
+    struct template_maker *m = q->makers[size];
+    struct mix x;
+    int64_t relaxed;
+    m->most_layers = most_layers;
+    if (variants[variant].widest && m->n_kinds == m->n_pools) return;
+    if (variants[variant].one_kind && m->n_kinds == 1) return;
+    if (variants[variant].one_zone && m->g->n_zones == 1) return;
+    if (!mix_solve(m, m->s->microbatches, &variants[variant], &x, &relaxed)) return;
+    if (x.t_ns > q->best_ns && x.t_ns - q->best_ns > q->best_ns / 5) return;
+    if (same_mix(&x, &q->before[size * VARIANTS + variant])) return;
+    q->before[size * VARIANTS + variant] = x;
+    add_candidates(q, size, &x);
+}
+
+/* All sizes with stages as long as they want first; then, for the most promising ones, stages of ever fewer layers: longer
+ * pipelines take longer to fill and have less to sum up. */
+static enum status make_candidates(struct fleet *q, struct error *err)
+{
+    int32_t n = q->task->n_sizes;
+    for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) {
+        TRY(offers_size(q->arena, &q->offers, q->task->sizes[i], q->t->lower, &q->spaces[i],
+                        &q->makers[i], err));
+        int64_t before = q->best_ns;
+        q->best_ns = INT64_MAX;
+        make_mix(q, i, 0, q->spaces[i].n_layers);
+        q->size_ns[i] = q->best_ns;
+        if (before < q->best_ns) q->best_ns = before;
     }
-    return OK;
-}
-
-/* A way of sharing, once; -1 where there is no room, or it was there. */
-static enum status add_offer(struct fleet *q, const int32_t *cards, int32_t *index,
-                             struct error *err)
-{
-    const struct fleet_task *k = q->task;
-    *index = -1;
-    if (q->n_offers == OFFERS_MOST) return OK;
-    for (int32_t i = 0; i < q->n_offers; i++)
-        if (!memcmp(q->offers[i].cards, cards, (size_t)k->cluster->n_types * sizeof *cards))
-            return OK;
-    /* Plans point to its cluster, and outlive the tables. */
-    TRY(offer_make(q->t->arena, k->job, k->cluster, k->profile, cards, k->n_sizes,
-                   &q->offers[q->n_offers], err));
-    *index = q->n_offers++;
-    return OK;
-}
-
-static enum status all_sizes(struct fleet *q, int32_t offer, struct error *err)
-{
-    for (int32_t i = 0; i < q->task->n_sizes && !tries_stopped(q->t); i++)
-        TRY(make_candidates(q, offer, i, err));
-    return OK;
-}
-
-/* The offer and size of the least estimate. */
-static void best_of(const struct fleet *q, int32_t *offer, int32_t *size)
-{
-    int64_t best = INT64_MAX;
-    *offer = *size = 0;
-    for (int32_t o = 0; o < q->n_offers; o++)
-        for (int32_t i = 0; i < q->task->n_sizes; i++)
-            if (q->best_ns[o * q->task->n_sizes + i] < best) {
-                best = q->best_ns[o * q->task->n_sizes + i];
-                *offer = o, *size = i;
-            }
-}
-
-/* The same number of cards for all types first; then, from the best, another number for one type at a time. */
-static enum status make_offers(struct fleet *q, struct error *err)
-{
-    const struct cluster *c = q->task->cluster;
-    const struct search_options *o = q->t->o;
-    int32_t *cards = ARENA_ARRAY(q->arena, int32_t, (size_t)c->n_types), index;
-    static const int32_t one = 1;
-    const int32_t *numbers = o->tensor ? o->tensor : &one;
-    int32_t n = o->tensor ? o->n_tensor : 1;
-    for (int32_t i = 0; i < n; i++) {
-        for (int32_t t = 0; t < c->n_types; t++)
-            cards[t] = offer_possible(c, t, numbers[i]) ? numbers[i] : 1;
-        TRY(add_offer(q, cards, &index, err));
-        if (index >= 0) TRY(all_sizes(q, index, err));
+    for (int32_t round = 0; round < SIZES_MOST; round++) {
+        int32_t best = -1;
+        for (int32_t i = 0; i < n; i++)
+            if (q->size_ns[i] < INT64_MAX && (best < 0 || q->size_ns[i] < q->size_ns[best]))
+                best = i;
+        if (best < 0) break;
+        q->size_ns[best] = INT64_MAX;
+        int32_t layers = q->spaces[best].n_layers;
+        for (int32_t most = layers; most > 1; most /= most == layers ? 4 : 2)
+            for (int32_t v = most == layers; v < VARIANTS && !tries_stopped(q->t); v++)
+                make_mix(q, best, v, most);
     }
-    for (int32_t t = 0; n > 1 && t < c->n_types; t++)
-        for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) {
-            int32_t offer, size;
-            best_of(q, &offer, &size);
-            memcpy(cards, q->offers[offer].cards, (size_t)c->n_types * sizeof *cards);
-            if (!offer_possible(c, t, numbers[i])) continue;
-            cards[t] = numbers[i];
-            TRY(add_offer(q, cards, &index, err));
-            if (index >= 0) TRY(make_candidates(q, index, size, err));
-        }
     return OK;
 }
 
@@ -136,38 +137,49 @@ static int by_estimate(const void *x, const void *y)
 {
     const struct candidate *a = x, *b = y;
     if (a->estimate_ns != b->estimate_ns) return a->estimate_ns < b->estimate_ns ? -1 : 1;
-    if (a->offer != b->offer) return a->offer - b->offer;
     if (a->size != b->size) return a->size - b->size;
-    return (int)a->how - (int)b->how;
+    return a->placed.n_stages - b->placed.n_stages;
 }
 
 /* --- simulations --- */
 
 struct scored {
     struct plan plan;
+    int64_t cost_us, settle_us;
+    bool quick;
     int64_t ns;
-    const struct space *s;
+    struct space space;
 };
 
-static enum status simulate_candidates(struct fleet *q, int64_t most, struct scored *best,
-                                       int32_t *n_best, struct error *err)
+static void keep_best(struct fleet *q, const struct scored *x, struct scored *best, int32_t *n)
 {
+    int32_t at = *n < IMPROVED_MOST ? (*n)++ : IMPROVED_MOST;
+    kept_add(&q->t->kept, &x->plan, x->ns);
+    for (; at > 0 && best[at - 1].ns > x->ns; at--)
+        if (at < IMPROVED_MOST) best[at] = best[at - 1];
+    if (at < IMPROVED_MOST) best[at] = *x;
+}
+
+/* The first candidate whatever it costs, if none is cheaper; others while there is budget. */
+static enum status simulate_candidates(struct fleet *q, struct scored *best, int32_t *n_best,
+                                       struct error *err)
+{
+    int64_t least = INT64_MAX, half = q->left_us / 2;
     *n_best = 0;
-    for (int32_t i = 0; i < q->n_candidates && most > 0 && !tries_over(q->t); i++, most--) {
+    for (int32_t i = 0; i < q->n_candidates; i++)
+        if (q->candidates[i].cost_us < least) least = q->candidates[i].cost_us;
+    for (int32_t i = 0; i < q->n_candidates && !tries_over(q->t); i++) {
         const struct candidate *c = &q->candidates[i];
-        const struct template_maker *m = q->offers[c->offer].makers[c->size];
-        struct scored x = {.s = m->s};
-        struct arena *a = scorer_arena(q->t->scorer);
-        struct plan p;
-        place_plan(a, m, &c->mix, c->how, &p);
-        TRY(tries_score(q->t, m->s, &p, &x.ns, err));
-        if (x.ns == INT64_MAX) continue;
-        kept_add(&q->t->kept, &p, x.ns);
-        x.plan = score_copy_plan(q->arena, &p);
-        int32_t at = *n_best < IMPROVED_MOST ? (*n_best)++ : IMPROVED_MOST;
-        for (; at > 0 && best[at - 1].ns > x.ns; at--)
-            if (at < IMPROVED_MOST) best[at] = best[at - 1];
-        if (at < IMPROVED_MOST) best[at] = x;
+        struct scored x = {.cost_us = c->cost_us, .settle_us = c->settle_us};
+        if (i && c->estimate_ns == c[-1].estimate_ns && c->size == c[-1].size) continue;
+        if (q->left_us - c->cost_us < half && (*n_best || c->cost_us > least)) continue;
+        x.quick = c->placed.n_stages > QUICK_LANES;
+        scorer_quick(q->t->scorer, x.quick);
+        /* The cluster of a plan outlives the tables. */
+        TRY(place_plan(q->t->arena, &q->offers, &c->placed, &x.plan, &x.space, err));
+        TRY(tries_score(q->t, &x.space, &x.plan, &x.ns, err));
+        q->left_us -= c->cost_us;
+        if (x.ns < INT64_MAX) keep_best(q, &x, best, n_best);
     }
     return OK;
 }
@@ -177,8 +189,8 @@ static enum status settle(struct fleet *q, struct scored *x, struct error *err)
 {
     struct kept full;
     scorer_quick(q->t->scorer, false);
-    TRY(tries_score(q->t, x->s, &x->plan, &x->ns, err));
-    kept_init(&full, q->t->arena, q->t->kept.most, q->t->o, x->s->cluster);
+    TRY(tries_score(q->t, &x->space, &x->plan, &x->ns, err));
+    kept_init(&full, q->t->arena, q->t->kept.most, q->t->o, q->task->cluster);
     kept_add(&full, &x->plan, x->ns);
     q->t->kept = full;
     return OK;
@@ -188,22 +200,33 @@ static enum status search(struct fleet *q, struct error *err)
 {
     struct scored best[IMPROVED_MOST + 1];
     int32_t n_best = 0;
-    TRY(make_offers(q, err));
+    const struct search_options *o = q->t->o;
+    TRY(offers_make(q->t->arena, q->task->job, q->task->cluster, q->task->profile, o->tensor,
+                    o->n_tensor, &q->offers, err));
+    TRY(make_candidates(q, err));
     qsort(q->candidates, (size_t)q->n_candidates, sizeof *q->candidates, by_estimate);
     if (!q->n_candidates) return OK;
-    int32_t lanes = q->offers[q->candidates[0].offer].cluster.n_devices;
-    int64_t most = LANES_A_SEARCH / lanes > TRIES_LEAST ? LANES_A_SEARCH / lanes : TRIES_LEAST;
-    if (q->t->o->evaluations > 0 || most > q->t->evaluations_left) most = q->t->evaluations_left;
-    scorer_quick(q->t->scorer, lanes > QUICK_LANES);
-    TRY(simulate_candidates(q, (most + 1) / 2, best, &n_best, err));
+    if (getenv("DBG"))
+        fprintf(stderr, "offers+mix %.3f s, %d candidates\n", (double)clock() / CLOCKS_PER_SEC,
+                q->n_candidates);
+    q->left_us = o->evaluations > 0
+                     ? INT64_MAX / 2
+                     : BUDGET_US + BUDGET_CARD_US * (int64_t)q->task->cluster->n_devices;
+    TRY(simulate_candidates(q, best, &n_best, err));
     for (int32_t i = 0; i < n_best && !tries_over(q->t); i++) {
-        TRY(improve_plan(q->t, best[i].s, &best[i].plan, &best[i].ns, most / 2 / n_best, err));
+        int64_t tries = (q->left_us / (n_best - i) - best[i].settle_us) / best[i].cost_us;
+        if (o->evaluations > 0) tries = q->t->evaluations_left / (n_best - i);
+        if (tries < 1) continue;
+        scorer_quick(q->t->scorer, best[i].quick);
+        TRY(improve_plan(q->t, &best[i].space, &best[i].plan, &best[i].ns, tries, err));
+        q->left_us -= tries * best[i].cost_us;
         kept_add(&q->t->kept, &best[i].plan, best[i].ns);
     }
     int32_t first = 0;
     for (int32_t i = 1; i < n_best; i++)
         if (best[i].ns < best[first].ns) first = i;
-    return n_best && lanes > QUICK_LANES ? settle(q, &best[first], err) : OK;
+    if (!n_best || !best[first].quick || best[first].settle_us > q->left_us) return OK;
+    return settle(q, &best[first], err);
 }
 
 static int32_t cards_of(const struct device_type *t)
@@ -213,29 +236,17 @@ static int32_t cards_of(const struct device_type *t)
 
 static enum status certify(struct fleet *q, struct bound_certificate *bound, struct error *err)
 {
-    const struct cluster *c = q->task->cluster;
-    const struct space *any = NULL;
-    for (int32_t i = 0; i < q->n_offers && !any; i++)
-        for (int32_t k = 0; k < q->task->n_sizes && !any; k++)
-            if (q->offers[i].makers[k]) any = &q->offers[i].spaces[k];
-    if (!any) return OK;
+    const struct cluster *c = q->task->cluster, *priced = &q->offers.priced;
     int64_t *count = ARENA_ARRAY(q->arena, int64_t, (size_t)c->n_types);
+    int32_t *cards = ARENA_ARRAY(q->arena, int32_t, (size_t)priced->n_types);
     for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;
-    struct bound_any *b =
-        bound_any_new(q->t->arena, any->n_layers, c->n_types, count, q->task->job->global_batch);
-    for (int32_t i = 0; i < q->n_offers; i++) {
-        const struct offer *o = &q->offers[i];
-        int32_t *cards = ARENA_ARRAY(q->arena, int32_t, (size_t)o->cluster.n_types);
-        for (int32_t t = 0; t < o->cluster.n_types; t++) {
-            int32_t base = o->base_type[t], n = cards_of(&o->cluster.types[t]);
-            if (base < 0 || (o->cards[base] > 1 && n != o->cards[base])) continue; /* left over */
-            cards[t] = n / cards_of(&c->types[base]); /* one of the file may be several already */
-        }
-        for (int32_t k = 0; k < q->task->n_sizes; k++)
-            if (o->makers[k]) bound_cluster_offer(b, &o->spaces[k], cards, o->base_type);
-    }
-    struct cost *cost = cost_new(q->arena, q->task->profile, c);
-    TRY(bound_cluster_cuts(q->t->arena, b, c, cost, err));
+    for (int32_t t = 0; t < priced->n_types; t++)
+        cards[t] = cards_of(&priced->types[t]) / cards_of(&c->types[q->offers.base_type[t]]);
+    struct bound_any *b = bound_any_new(q->t->arena, q->spaces[0].n_layers, c->n_types, count,
+                                        q->task->job->global_batch);
+    for (int32_t i = 0; i < q->task->n_sizes && q->makers[i]; i++)
+        bound_cluster_offer(b, &q->spaces[i], cards, q->offers.base_type);
+    TRY(bound_cluster_cuts(q->t->arena, b, c, q->offers.cost, err));
     return bound_any_solve(b, bound, err);
 }
 
@@ -244,10 +255,17 @@ enum status fleet_search(struct tries *t, const struct fleet_task *task,
 {
     struct fleet q = {.t = t, .task = task, .arena = arena_new()};
     q.candidates = ARENA_ARRAY(q.arena, struct candidate, CANDIDATES_MOST);
-    q.best_ns = ARENA_ARRAY(q.arena, int64_t, OFFERS_MOST * (size_t)task->n_sizes);
-    for (int32_t i = 0; i < OFFERS_MOST * task->n_sizes; i++) q.best_ns[i] = INT64_MAX;
+    q.spaces = ARENA_ARRAY(q.arena, struct space, (size_t)task->n_sizes);
+    q.best_ns = INT64_MAX;
+    q.size_ns = ARENA_ARRAY(q.arena, int64_t, (size_t)task->n_sizes);
+    q.before = ARENA_ARRAY(q.arena, struct mix, VARIANTS * (size_t)task->n_sizes);
+    q.makers = ARENA_ARRAY(q.arena, struct template_maker *, (size_t)task->n_sizes);
+    if (getenv("DBG")) fprintf(stderr, "begin %.3f s\n", (double)clock() / CLOCKS_PER_SEC);
     enum status st = search(&q, err);
     if (st == OK && t->kept.n) st = certify(&q, bound, err);
+    if (getenv("DBG")) fprintf(stderr, "certified %.3f s\n", (double)clock() / CLOCKS_PER_SEC);
+    for (int32_t i = 0; i < t->kept.n && t->o->tensor; i++)
+        place_tidy(t->arena, &t->kept.plans[i].plan.cluster);
     arena_free(q.arena);
     return st;
 }

@@ -1,12 +1,13 @@
 /* planner/fleet.h - the search for any number of devices.
  *
- * For each way of sharing operators among cards (a number of cards for each device type, planner/offers) and each microbatch
- * size: templates over kinds and a mix of them (planner/mix), placed in two ways (planner/place). Candidates are ranked
+ * For each microbatch size, and for stages of ever fewer layers: templates over kinds of devices, which may be several cards
+ * (planner/offers), and a mix of them (planner/mix), placed in two ways (planner/place). Candidates are ranked
  * by what they should take; the best are lowered and simulated, which alone decides. The best of those is then changed
  * little by little (planner/improve), each change simulated, as long as evaluations are left.
  * So the cost of all but the simulations grows with kinds, not with devices.
- * Where there are more lanes than QUICK_LANES, candidates are compared by the first step of a run, and the winner alone is
- * simulated to its steady step.
+ * Plans of very many lanes are compared by the first step of a run; the winner alone is simulated to its steady step, and
+ * even it is not where that would cost more than is left. What simulations may cost is counted in calls and messages, never in
+ * seconds of a clock, so that a search repeats.
  */
 #ifndef PLANNER_FLEET_H
 #define PLANNER_FLEET_H

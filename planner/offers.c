@@ -1,74 +1,93 @@
 #include "planner/offers.h"
 
 #include "core/arena.h"
-#include "core/cluster_group.h"
 #include "profiles/team.h"
 
-bool offer_possible(const struct cluster *c, int32_t type, int32_t cards)
+#include <string.h>
+
+static bool shared(const struct device_type *t) { return t->tensor_parallel > 1; }
+
+/* A type for so many cards of type `base`, made where it is not there; -1 where there is no room. */
+static int32_t type_of(struct arena *a, struct offers *o, int32_t base, int32_t cards, int32_t most)
 {
-    if (c->types[type].tensor_parallel > 1) return cards == 1;
-    for (int32_t n = 0; n < c->n_nodes; n++) {
-        int32_t have = 0;
-        for (int32_t d = 0; d < c->nodes[n].n_devices; d++)
-            have += c->devices[c->nodes[n].first_device + d].type == type;
-        if (have && have < cards) return false;
-    }
-    return true;
+    struct cluster *c = &o->priced;
+    if (cards == 1) return base;
+    for (int32_t t = o->n_base; t < c->n_types; t++)
+        if (o->base_type[t] == base && c->types[t].tensor_parallel == cards) return t;
+    if (c->n_types == most) return -1;
+    struct device_type *made = &c->types[c->n_types];
+    *made = c->types[base];
+    made->name = arena_printf(a, "%s-x%d", c->types[base].name, (int)cards);
+    made->tensor_parallel = cards;
+    o->base_type[c->n_types] = base;
+    return c->n_types++;
 }
 
-/* Groups of so many cards a type, node by node. */
-static int32_t make_groups(struct arena *a, const struct cluster *c, const int32_t *cards,
-                           struct cluster_group *groups)
+static void add_kind(struct offers *o, int32_t pool, int32_t type, int32_t cards)
 {
-    int32_t n = 0;
-    for (int32_t node = 0; node < c->n_nodes; node++)
-        for (int32_t t = 0; t < c->n_types; t++) {
-            int32_t *member = NULL, have = 0;
-            for (int32_t d = 0; d < c->nodes[node].n_devices && cards[t] > 1; d++) {
-                int32_t device = c->nodes[node].first_device + d;
-                if (c->devices[device].type != t) continue;
-                if (!have) member = ARENA_ARRAY(a, int32_t, (size_t)cards[t]);
-                member[have++] = device;
-                if (have < cards[t]) continue;
-                groups[n++] = (struct cluster_group){have, member, false};
-                have = 0;
-            }
+    const struct kind *k = &o->graph->kinds[pool];
+    int32_t on_node = k->per_node / cards;
+    if (type < 0 || !on_node || o->n_kinds == TEMPLATE_KINDS_MOST) return;
+    o->kinds[o->n_kinds++] =
+        (struct template_kind){pool, type, k->zone, cards, on_node, on_node * (k->n / k->per_node)};
+}
+
+/* One type for every number of cards that some node has of it. */
+static void make_types(struct arena *a, struct offers *o, const struct cluster *c,
+                       const int32_t *numbers, int32_t n, int32_t most)
+{
+    int32_t *on_node = ARENA_ARRAY(a, int32_t, (size_t)c->n_types);
+    int32_t *most_of = ARENA_ARRAY(a, int32_t, (size_t)c->n_types);
+    for (int32_t node = 0; node < c->n_nodes; node++) {
+        memset(on_node, 0, (size_t)c->n_types * sizeof *on_node);
+        for (int32_t d = 0; d < c->nodes[node].n_devices; d++) {
+            int32_t t = c->devices[c->nodes[node].first_device + d].type;
+            if (++on_node[t] > most_of[t]) most_of[t] = on_node[t];
         }
-    return n;
-}
-
-enum status offer_make(struct arena *a, const struct job *j, const struct cluster *c,
-                       const struct profile *p, const int32_t *cards, int32_t n_sizes,
-                       struct offer *out, struct error *err)
-{
-    int32_t *copy = ARENA_ARRAY(a, int32_t, (size_t)c->n_types), *where = NULL, n;
-    struct cluster_group *groups = ARENA_ARRAY(a, struct cluster_group, (size_t)c->n_devices);
-    for (int32_t t = 0; t < c->n_types; t++) copy[t] = cards[t];
-    *out = (struct offer){.cards = copy, .cluster = *c, .job = *j};
-    n = make_groups(a, c, cards, groups);
-    if (n) TRY(cluster_group(a, c, groups, n, &out->cluster, &where, err));
-    out->base_type = ARENA_ARRAY(a, int32_t, (size_t)out->cluster.n_types);
-    for (int32_t t = 0; t < out->cluster.n_types; t++) out->base_type[t] = -1;
-    for (int32_t d = 0; d < c->n_devices; d++)
-        out->base_type[out->cluster.devices[where ? where[d] : d].type] = c->devices[d].type;
-    team_share(&out->cluster, &out->job.model);
-    out->cost = cost_new(a, p, &out->cluster);
-    out->spaces = ARENA_ARRAY(a, struct space, (size_t)n_sizes);
-    out->makers = ARENA_ARRAY(a, struct template_maker *, (size_t)n_sizes);
-    return device_graph_new(a, &out->cluster, out->cost, &out->graph, err);
-}
-
-enum status offer_size(struct arena *a, struct offer *o, int32_t size, int64_t microbatch,
-                       const struct lower_options *lower, struct error *err)
-{
-    if (o->makers[size]) return OK;
-    TRY(space_make_on(a, &o->job, &o->cluster, o->cost, o->graph, microbatch, lower,
-                      &o->spaces[size], err));
-    o->makers[size] = template_maker_new(a, &o->spaces[size], o->graph);
-    for (int32_t k = 0; k < o->graph->n_kinds; k++) { /* what was left over on a node */
-        int32_t type = o->graph->kinds[k].type, base = o->base_type[type];
-        int32_t cards = o->cluster.types[type].tensor_parallel;
-        if (o->cards[base] > 1 && cards != o->cards[base]) o->makers[size]->limit[k] = 0;
     }
+    for (int32_t t = 0; t < c->n_types; t++)
+        for (int32_t i = 0; i < n && !shared(&c->types[t]); i++)
+            if (numbers[i] > 1 && numbers[i] <= most_of[t]) type_of(a, o, t, numbers[i], most);
+}
+
+static void make_kinds(struct offers *o, const int32_t *numbers, int32_t n)
+{
+    for (int32_t pool = 0; pool < o->graph->n_kinds; pool++) {
+        int32_t base = o->graph->kinds[pool].type;
+        if (!numbers || shared(&o->priced.types[base])) {
+            add_kind(o, pool, base, 1);
+            continue;
+        }
+        for (int32_t i = 0; i < n; i++)
+            if (numbers[i] <= o->graph->kinds[pool].per_node)
+                add_kind(o, pool, type_of(NULL, o, base, numbers[i], o->priced.n_types),
+                         numbers[i]);
+    }
+}
+
+enum status offers_make(struct arena *a, const struct job *j, const struct cluster *c,
+                        const struct profile *p, const int32_t *numbers, int32_t n,
+                        struct offers *out, struct error *err)
+{
+    int32_t most = c->n_types * (1 + (numbers ? n : 0));
+    *out = (struct offers){.priced = *c, .job = *j, .profile = p, .n_base = c->n_types};
+    out->priced.types = ARENA_ARRAY(a, struct device_type, (size_t)most);
+    out->base_type = ARENA_ARRAY(a, int32_t, (size_t)most);
+    memcpy(out->priced.types, c->types, (size_t)c->n_types * sizeof *c->types);
+    for (int32_t t = 0; t < c->n_types; t++) out->base_type[t] = t;
+    if (numbers) make_types(a, out, c, numbers, n, most);
+    out->cost = cost_new(a, p, &out->priced);
+    out->kinds = ARENA_ARRAY(a, struct template_kind, TEMPLATE_KINDS_MOST);
+    TRY(device_graph_new(a, c, out->cost, &out->graph, err));
+    make_kinds(out, numbers, n);
+    return OK;
+}
+
+enum status offers_size(struct arena *a, const struct offers *o, int64_t microbatch,
+                        const struct lower_options *lower, struct space *space,
+                        struct template_maker **maker, struct error *err)
+{
+    TRY(space_make_on(a, &o->job, &o->priced, o->cost, o->graph, microbatch, lower, space, err));
+    *maker = template_maker_new(a, space, o->graph, o->kinds, o->n_kinds);
     return OK;
 }

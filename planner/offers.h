@@ -1,8 +1,10 @@
-/* planner/offers.h - ways in which equal cards of a node may share operators: a cluster of devices for each.
+/* planner/offers.h - what cards may be taken together as one device, and what each such device costs.
  *
- * A way is a number of cards for each device type. Cards of a type on one node are taken together in the order of the file,
- * so many at a time; what is left over on a node stays single and is not offered work. Each way has its own cluster
- * (core/cluster_group), costs, device graph, and a space for every microbatch size.
+ * Equal cards of one node may share every operator (options.tensor). So a pool of cards (a kind of the device graph) offers
+ * a kind of template devices for every number of cards that its nodes have; plans may take any of them side by side, and the
+ * pool's cards are the budget (planner/mix). One space for each microbatch size prices them all: its cluster is the task's,
+ * with a device type more for each type and number of cards.
+ * Which cards are taken together is known once a mix is placed: then the plan gets a cluster of its own (core/cluster_group).
  */
 #ifndef PLANNER_OFFERS_H
 #define PLANNER_OFFERS_H
@@ -10,26 +12,24 @@
 #include "planner/bound_any.h"
 #include "planner/template.h"
 
-struct offer {
-    int32_t *cards;         /* (n_types of the task's cluster) */
-    struct cluster cluster; /* of devices that may be several cards */
-    struct job job;         /* its model knows how many */
-    int32_t *base_type;     /* (n_types of .cluster) type of the task's cluster, -1: no device */
+struct offers {
+    struct cluster priced; /* the task's, with more types */
+    struct job job;        /* its model knows how many cards share */
+    const struct profile *profile;
     struct cost *cost;
-    struct device_graph *graph;
-    struct space *spaces;           /* (n_sizes), made when asked for: n_layers > 0 */
-    struct template_maker **makers; /* (n_sizes) likewise */
+    struct device_graph *graph; /* of single cards */
+    int32_t n_kinds, n_base;    /* n_base: types of the task's cluster, which come first */
+    struct template_kind *kinds;
+    int32_t *base_type; /* (types of priced) */
 };
 
-/* Whether a type of the cluster may be shared by so many: every node with the type has that many of it. */
-bool offer_possible(const struct cluster *c, int32_t type, int32_t cards);
-/* cards: (n_types), kept. n_sizes: how many spaces there will be. */
-MUST_CHECK enum status offer_make(struct arena *a, const struct job *j, const struct cluster *c,
-                                  const struct profile *p, const int32_t *cards, int32_t n_sizes,
-                                  struct offer *out, struct error *err);
-/* The space and the maker of templates of size number `size`. */
-MUST_CHECK enum status offer_size(struct arena *a, struct offer *o, int32_t size,
-                                  int64_t microbatch, const struct lower_options *lower,
-                                  struct error *err);
+/* numbers: (n) of cards; NULL: devices are taken as they are. Of more than TEMPLATE_KINDS_MOST kinds the first ones. */
+MUST_CHECK enum status offers_make(struct arena *a, const struct job *j, const struct cluster *c,
+                                   const struct profile *p, const int32_t *numbers, int32_t n,
+                                   struct offers *out, struct error *err);
+/* The space of a microbatch size, and what makes templates of it. */
+MUST_CHECK enum status offers_size(struct arena *a, const struct offers *o, int64_t microbatch,
+                                   const struct lower_options *lower, struct space *space,
+                                   struct template_maker **maker, struct error *err);
 
 #endif

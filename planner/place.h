@@ -1,21 +1,39 @@
-/* planner/place.h - a mix of templates on devices: which device computes which stage of which replica.
+/* planner/place.h - a mix of templates on cards: which of them compute which stage of which replica.
  *
- * Devices of a kind are handed out in the order of the device graph, where neighbours stand side by side, so two walks keep
- * neighbours together: REPLICAS gives each replica all its devices before the next one has any (messages of a pipeline
- * stay on a node, sums of gradients leave it), STAGES gives a stage of as many replicas as a node has devices of the kind
- * before their next stage (the other way round). Replicas stand in the order of the mix, so rings pass through neighbours.
+ * Cards of a pool are handed out in the order of the device graph, where neighbours stand side by side, each stage's on the
+ * first node that has enough left; so two walks keep neighbours together: REPLICAS gives each replica all its cards before
+ * the next one has any (messages of a pipeline stay on a node, sums of gradients leave it), STAGES gives a stage of as many
+ * replicas as a node holds before their next stage (the other way round). Replicas stand in the order of the mix, so
+ * rings pass through neighbours.
  */
 #ifndef PLANNER_PLACE_H
 #define PLANNER_PLACE_H
 
 #include "planner/mix.h"
+#include "planner/offers.h"
 
 enum placement { PLACEMENT_REPLICAS, PLACEMENT_STAGES, PLACEMENT_COUNT };
 
-/* The plan, in a. O(stages). */
-void place_plan(struct arena *a, const struct template_maker *m, const struct mix *x,
-                enum placement how, struct plan *out);
-/* What it should take: the mix's time, and the sums of gradients through the links that nodes share, where they are not hidden. */
-int64_t place_estimate(const struct template_maker *m, const struct mix *x, enum placement how);
+struct placed {
+    const struct template_maker *maker;
+    struct plan plan; /* a stage's device: its first card of the task's cluster */
+    int32_t n_stages; /* of all replicas, in order */
+    int32_t *kind;    /* (n_stages) of the maker */
+    int32_t **cards;  /* (n_stages) rows of as many as the kind has */
+};
+/* false where the cards that are left stand on too many nodes. O(stages + devices). */
+bool place_mix(struct arena *a, const struct template_maker *m, const struct mix *x,
+               enum placement how, struct placed *out);
+
+/* What the placed mix should take: its slowest replica or its fullest link, whichever is longer, and the sums of gradients
+ * from link to link as if nothing hid them. O(replicas · layers that rings part at). */
+int64_t place_estimate(struct arena *a, const struct placed *x, const struct mix *mix);
+
+/* The plan on a cluster of its own, in which each stage's cards are one device, and the space that scores it (its own where
+ * cards are taken together, else the maker's). */
+MUST_CHECK enum status place_plan(struct arena *a, const struct offers *o, const struct placed *x,
+                                  struct plan *out, struct space *space, struct error *err);
+/* Leaves only the device types that the cluster's devices are of. */
+void place_tidy(struct arena *a, struct cluster *c);
 
 #endif

@@ -201,24 +201,35 @@ int64_t space_least_transfer_ns(const struct space *s, int32_t from, int32_t to,
     return cost_occupancy_ns(l, s->late_bytes[cut]) + l->latency_ns;
 }
 
-int64_t space_late_ns(const struct space *s, int32_t device, int32_t first, int32_t last)
+static int64_t late_ns(const struct space *s, int32_t type, int32_t first, int32_t last)
 {
-    const struct stage_cost *c = space_stage(s, device, first, last);
+    const struct stage_cost *c = space_stage_type(s, type, first, last);
     if (first == 0) return 0;
     if (s->early[first]) return c->input_ns + c->weight_ns;
-    return space_stage(s, device, first, first)->weight_ns;
+    return space_stage_type(s, type, first, first)->weight_ns;
+}
+
+int64_t space_late_ns(const struct space *s, int32_t device, int32_t first, int32_t last)
+{
+    return late_ns(s, s->cluster->devices[device].type, first, last);
 }
 
 void space_stage_time(const struct space *s, int32_t device, int32_t first, int32_t last,
                       int32_t in_flight, struct space_stage_time *out)
 {
-    const struct stage_cost *c = space_stage(s, device, first, last);
-    int64_t memory = s->cluster->types[s->cluster->devices[device].type].memory_bytes;
+    space_stage_time_type(s, s->cluster->devices[device].type, first, last, in_flight, out);
+}
+
+void space_stage_time_type(const struct space *s, int32_t type, int32_t first, int32_t last,
+                           int32_t in_flight, struct space_stage_time *out)
+{
+    const struct stage_cost *c = space_stage_type(s, type, first, last);
+    int64_t memory = s->cluster->types[type].memory_bytes;
     int64_t fixed = c->parameter_bytes + c->gradient_bytes + c->state_bytes;
     *out = (struct space_stage_time){.forward_ns = c->forward_ns,
                                      .backward_ns = c->input_ns + c->weight_ns,
-                                     .return_ns = c->input_ns + c->weight_ns -
-                                                  space_late_ns(s, device, first, last),
+                                     .return_ns =
+                                         c->input_ns + c->weight_ns - late_ns(s, type, first, last),
                                      .update_ns = c->update_ns,
                                      .recompute = fixed + in_flight * c->activation_bytes > memory};
     /* All that a backward reads is alive when it begins, kept or computed again. */

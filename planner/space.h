@@ -104,5 +104,8 @@ struct space_stage_time {
  * is set only where it cannot do without; scorer_fit has the last word. */
 void space_stage_time(const struct space *s, int32_t device, int32_t first, int32_t last,
                       int32_t in_flight, struct space_stage_time *out);
+/* The same of any device of a type, also one that the cluster has none of. */
+void space_stage_time_type(const struct space *s, int32_t type, int32_t first, int32_t last,
+                           int32_t in_flight, struct space_stage_time *out);
 
 #endif

@@ -11,6 +11,13 @@ struct template_label {
     double cost;
 };
 
+/* What `longest` found at this pace for a kind before a layer, while the other circumstances are the same. */
+struct template_found {
+    int64_t stamp, limit_ns;
+    int32_t warmup, first;
+    struct template_time time;
+};
+
 /* --- kinds and their links --- */
 
 static int32_t node_of(const struct device_graph *g, int32_t device)
@@ -18,46 +25,54 @@ static int32_t node_of(const struct device_graph *g, int32_t device)
     return g->cluster->devices[device].node;
 }
 
-/* Two devices of the kinds that stand as near as any, or on different nodes; false where there are none. */
+/* Two devices of the pools on one node, or on two; false where there are none. What is near is found with the first device
+ * of either: neighbours in order are what counts. */
 static bool pick_pair(const struct device_graph *g, const struct kind *a, const struct kind *b,
                       bool far, int32_t pair[2])
 {
-    for (int32_t i = 0; i < a->n; i++)
-        for (int32_t j = 0; j < b->n; j++) {
-            pair[0] = a->devices[i], pair[1] = b->devices[j];
-            if (pair[0] == pair[1]) continue;
-            if ((node_of(g, pair[0]) != node_of(g, pair[1])) == far) return true;
-            if (i > 0 && j > 0) return false; /* neighbours in order are what counts */
-        }
+    for (int32_t k = 0; k < a->n + b->n; k++) {
+        pair[0] = a->devices[k < b->n ? 0 : k - b->n];
+        pair[1] = b->devices[k < b->n ? k : 0];
+        if (pair[0] != pair[1] && (node_of(g, pair[0]) != node_of(g, pair[1])) == far) return true;
+    }
     return false;
 }
 
 static void find_links(struct template_maker *m)
 {
     const struct device_graph *g = m->g;
-    for (int32_t a = 0; a < g->n_kinds; a++)
-        for (int32_t b = 0; b < g->n_kinds; b++) {
-            int32_t pair[2], at = a * g->n_kinds + b;
-            if (pick_pair(g, &g->kinds[a], &g->kinds[b], false, pair))
-                m->near[at] = device_graph_link(g, pair[0], pair[1]);
-            if (pick_pair(g, &g->kinds[a], &g->kinds[b], true, pair))
-                m->far[at] = device_graph_link(g, pair[0], pair[1]);
+    for (int32_t i = 0; i < m->n_kinds; i++)
+        for (int32_t j = 0; j < m->n_kinds; j++) {
+            const struct template_kind *a = &m->kinds[i], *b = &m->kinds[j];
+            const struct kind *pa = &g->kinds[a->pool], *pb = &g->kinds[b->pool];
+            int32_t pair[2], at = i * m->n_kinds + j;
+            bool room = a->pool != b->pool || a->cards + b->cards <= pa->per_node;
+            if (room && pick_pair(g, pa, pb, false, pair))
+                m->near[at] = device_graph_route(g, pair[0], pair[1], a->type, b->type);
+            if (pick_pair(g, pa, pb, true, pair))
+                m->far[at] = device_graph_route(g, pair[0], pair[1], a->type, b->type);
             if (!m->near[at]) m->near[at] = m->far[at];
             if (!m->far[at]) m->far[at] = m->near[at];
         }
 }
 
 struct template_maker *template_maker_new(struct arena *a, const struct space *s,
-                                          const struct device_graph *g)
+                                          const struct device_graph *g,
+                                          const struct template_kind *kinds, int32_t n_kinds)
 {
-    size_t n = (size_t)g->n_kinds;
+    size_t n = (size_t)n_kinds;
     struct template_maker *m = ARENA_ARRAY(a, struct template_maker, 1);
-    *m = (struct template_maker){.arena = a, .s = s, .g = g};
-    m->limit = ARENA_ARRAY(a, int32_t, n);
-    m->near = ARENA_ARRAY(a, const struct cost_link *, n *n);
-    m->far = ARENA_ARRAY(a, const struct cost_link *, n *n);
+    *m = (struct template_maker){.arena = a,
+                                 .s = s,
+                                 .g = g,
+                                 .kinds = kinds,
+                                 .n_kinds = n_kinds,
+                                 .n_pools = g->n_kinds,
+                                 .most_layers = s->n_layers};
+    m->near = ARENA_ARRAY(a, const struct device_route *, n *n);
+    m->far = ARENA_ARRAY(a, const struct device_route *, n *n);
     m->best = ARENA_ARRAY(a, int32_t, n * (size_t)s->n_layers);
-    for (size_t k = 0; k < n; k++) m->limit[k] = g->kinds[k].n;
+    m->found = ARENA_ARRAY(a, struct template_found, n * (size_t)s->n_layers);
     find_links(m);
     return m;
 }
@@ -69,15 +84,22 @@ static int64_t message_ns(const struct cost_link *l, int64_t bytes)
 
 int64_t template_transfer_ns(const struct template_maker *m, int32_t from, int32_t to, int32_t cut)
 {
-    int32_t at = from * m->g->n_kinds + to;
-    const struct kind *k = &m->g->kinds[from];
+    int32_t at = from * m->n_kinds + to;
+    const struct template_kind *k = &m->kinds[from];
     int64_t bytes = m->s->cut_bytes[cut];
     if (!m->near[at]) return INT64_MAX;
-    int64_t near = message_ns(m->near[at], bytes);
+    int64_t near = message_ns(&m->near[at]->link, bytes);
     if (from != to) return near;
     /* Of so many stages side by side one is the last on its node. */
-    int64_t far = message_ns(m->far[at], bytes), on_node = k->per_node < k->n ? k->per_node : k->n;
+    int64_t far = message_ns(&m->far[at]->link, bytes),
+            on_node = k->per_node < k->n ? k->per_node : k->n;
     return (near * (on_node - 1) + far) / on_node;
+}
+
+int64_t template_busy_ns(const struct template_maker *m, int32_t from, int32_t to, int32_t cut)
+{
+    const struct device_route *r = m->near[from * m->n_kinds + to];
+    return r && r->blocking ? 2 * template_transfer_ns(m, from, to, cut) : 0;
 }
 
 /* --- stages --- */
@@ -85,7 +107,7 @@ int64_t template_transfer_ns(const struct template_maker *m, int32_t from, int32
 bool template_stage_time(const struct template_maker *m, int32_t kind, int32_t first, int32_t last,
                          int32_t warmup, struct template_time *out)
 {
-    const struct kind *k = &m->g->kinds[kind];
+    const struct template_kind *k = &m->kinds[kind];
     const struct stage_cost *c = space_stage_type(m->s, k->type, first, last);
     int64_t fixed = c->parameter_bytes + c->gradient_bytes + c->state_bytes + c->scratch_bytes;
     int64_t room = m->s->cluster->types[k->type].memory_bytes - fixed;
@@ -100,8 +122,9 @@ bool template_stage_time(const struct template_maker *m, int32_t kind, int32_t f
 static int32_t longest(const struct template_maker *m, int32_t kind, int32_t last, int32_t warmup,
                        int64_t tau_ns, struct template_time *out)
 {
-    int32_t low = 0, high = last + 1;
+    int32_t low = last + 1 - m->most_layers, high = last + 1;
     struct template_time t;
+    if (low < 0) low = 0;
     while (low < high) {
         int32_t first = low + (high - low) / 2;
         if (template_stage_time(m, kind, first, last, warmup, &t) && t.t_ns <= tau_ns)
@@ -115,48 +138,71 @@ static int32_t longest(const struct template_maker *m, int32_t kind, int32_t las
 
 static int32_t warmup_before(int32_t warmup, int64_t t_ns, int64_t transfer_ns, int64_t tau_ns)
 {
-    int64_t more = tau_ns > 0 ? (t_ns + 2 * transfer_ns + tau_ns - 1) / tau_ns : 1;
+    /* A message of less than a hundredth of the pace costs no warm-up of its own: it would double what a stage holds. */
+    int64_t more = tau_ns > 0 ? (t_ns + 2 * transfer_ns - tau_ns / 50 + tau_ns - 1) / tau_ns : 1;
     return warmup + (int32_t)(more > 1 ? more : 1);
 }
 
 /* --- the dynamic program --- */
 
-static int32_t used(const struct template_maker *m, int32_t label, int32_t kind, int32_t *length)
+/* Cards of each pool in a label and those below; returns how many stages that are. */
+static int32_t count_used(const struct template_maker *m, int32_t label, int32_t *use)
 {
-    int32_t n = 0;
-    *length = 0;
-    for (; label >= 0; label = m->labels[label].below) {
-        n += m->labels[label].kind == kind;
-        ++*length;
+    int32_t length = 0;
+    memset(use, 0, (size_t)m->n_pools * sizeof *use);
+    for (; label >= 0; label = m->labels[label].below, length++) {
+        const struct template_kind *k = &m->kinds[m->labels[label].kind];
+        use[k->pool] += k->cards;
     }
-    return n;
+    return length;
+}
+
+static int32_t longest_kept(struct template_maker *m, int32_t kind, int32_t last, int32_t warmup,
+                            int64_t limit_ns, struct template_time *out)
+{
+    struct template_found *f = &m->found[last * m->n_kinds + kind];
+    if (f->stamp != m->stamp || f->warmup != warmup || f->limit_ns != limit_ns) {
+        *f = (struct template_found){.stamp = m->stamp, .limit_ns = limit_ns, .warmup = warmup};
+        f->first = longest(m, kind, last, warmup, limit_ns, &f->time);
+    }
+    *out = f->time;
+    return f->first;
 }
 
 static void add_label(struct template_maker *m, const struct template_label *x)
 {
-    int32_t *best = &m->best[x->first * m->g->n_kinds + x->kind];
+    int32_t *best = &m->best[x->first * m->n_kinds + x->kind];
     if (*best >= 0 && m->labels[*best].cost <= x->cost) return;
     m->labels = arena_grow(m->arena, m->labels, m->n_labels, &m->capacity, sizeof *m->labels);
     *best = (int32_t)m->n_labels;
     m->labels[m->n_labels++] = *x;
 }
 
+/* Every kind before a label, in its longest stage. Where messages keep the stage busy, as much again is set aside for those
+ * with the stage before it, which is not known yet. */
 static void extend(struct template_maker *m, int32_t below, int64_t tau_ns, const double *price)
 {
-    const struct template_label *b = below >= 0 ? &m->labels[below] : NULL;
-    struct template_label from = b ? *b : (struct template_label){.first = m->s->n_layers};
-    for (int32_t k = 0; k < m->g->n_kinds; k++) {
-        int64_t transfer = 0;
-        int32_t warmup = 1, length;
+    struct template_label from = {.first = m->s->n_layers};
+    int32_t use[KINDS_MOST];
+    if (below >= 0) from = m->labels[below];
+    if (count_used(m, below, use) >= TEMPLATE_STAGES_MOST) return;
+    for (int32_t k = 0; k < m->n_kinds; k++) {
+        const struct template_kind *kind = &m->kinds[k];
+        int64_t transfer = 0, busy = 0;
+        int32_t warmup = 1;
         struct template_time t;
-        if (price[k] < 0 || used(m, below, k, &length) >= m->limit[k]) continue;
-        if (length >= TEMPLATE_STAGES_MOST) return;
-        if (b) {
+        if (price[k] < 0 || use[kind->pool] + kind->cards > m->g->kinds[kind->pool].n) continue;
+        if (below >= 0) {
             transfer = template_transfer_ns(m, k, from.kind, from.first - 1);
-            if (transfer > tau_ns) continue;
+            busy = template_busy_ns(m, k, from.kind, from.first - 1);
+            if (transfer > tau_ns || 2 * busy > tau_ns) continue;
             warmup = warmup_before(from.warmup, from.t_ns, transfer, tau_ns);
+        } else if (m->s->n_layers > 1) {
+            busy = template_busy_ns(m, k, k, m->s->n_layers - 2) / 2;
         }
-        int32_t first = longest(m, k, from.first - 1, warmup, tau_ns, &t);
+        int32_t first = longest_kept(m, k, from.first - 1, warmup, tau_ns - 2 * busy, &t);
+        if (first > 0 && busy && longest(m, k, from.first - 1, warmup, tau_ns - busy, &t) == 0)
+            first = 0; /* nobody is before it */
         if (first >= from.first) continue;
         double cost = from.cost + (double)(t.t_ns + 2 * transfer) / (double)tau_ns + price[k];
         add_label(m, &(struct template_label){first, from.first - 1, k, warmup, below, t.recompute,
@@ -181,8 +227,9 @@ static void take(const struct template_maker *m, int32_t label, struct template 
 bool template_cheapest(struct template_maker *m, int64_t tau_ns, const double *price,
                        struct template *out)
 {
-    int32_t n_kinds = m->g->n_kinds, best = -1;
+    int32_t n_kinds = m->n_kinds, best = -1;
     m->n_labels = 0;
+    m->stamp++;
     memset(m->best, -1, (size_t)m->s->n_layers * (size_t)n_kinds * sizeof *m->best);
     extend(m, -1, tau_ns, price);
     for (size_t i = 0; i < m->n_labels; i++) {
@@ -213,7 +260,12 @@ static bool fill_back(const struct template_maker *m, struct template *t, int64_
             warmup =
                 warmup_before(warmup, time.t_ns, transfer, tau_ns > transfer ? tau_ns : transfer);
         }
-        int32_t first = longest(m, x->kind, end - 1, warmup, tau_ns, &time);
+        int64_t busy = 0;
+        if (i + 1 < t->n_stages)
+            busy += template_busy_ns(m, x->kind, t->stages[i + 1].kind, end - 1);
+        if (i) /* the next cut is about as large */
+            busy += template_busy_ns(m, t->stages[i - 1].kind, x->kind, end > 1 ? end - 2 : 0);
+        int32_t first = longest(m, x->kind, end - 1, warmup, tau_ns - busy, &time);
         if (first >= end) return false;
         if (first < i || (i == 0 && first > 0)) {
             if (i == 0) return false;
@@ -252,18 +304,22 @@ bool template_balance(struct template_maker *m, const int32_t *kinds, int32_t n,
 void template_measure(const struct template_maker *m, struct template *t)
 {
     t->tau_ns = 1, t->fill_ns = 0, t->tail_ns = 0;
-    t->use = ARENA_ARRAY(m->arena, int32_t, (size_t)m->g->n_kinds);
+    t->use = ARENA_ARRAY(m->arena, int32_t, (size_t)m->n_pools);
     for (int32_t i = 0; i < t->n_stages; i++) {
         struct template_stage *x = &t->stages[i];
         struct template_time time;
         template_stage_time(m, x->kind, x->first, x->last, x->warmup, &time);
         int64_t update =
-            space_stage_type(m->s, m->g->kinds[x->kind].type, x->first, x->last)->update_ns;
+            space_stage_type(m->s, m->kinds[x->kind].type, x->first, x->last)->update_ns;
         int64_t transfer =
             i ? template_transfer_ns(m, t->stages[i - 1].kind, x->kind, x->first - 1) : 0;
-        t->use[x->kind]++;
+        int64_t busy = time.t_ns;
+        if (i) busy += template_busy_ns(m, t->stages[i - 1].kind, x->kind, x->first - 1);
+        if (i + 1 < t->n_stages)
+            busy += template_busy_ns(m, x->kind, t->stages[i + 1].kind, x->last);
+        t->use[m->kinds[x->kind].pool] += m->kinds[x->kind].cards;
         t->fill_ns += time.t_ns + 2 * transfer;
-        if (time.t_ns > t->tau_ns) t->tau_ns = time.t_ns;
+        if (busy > t->tau_ns) t->tau_ns = busy;
         if (transfer > t->tau_ns) t->tau_ns = transfer;
         if (update > t->tail_ns) t->tail_ns = update;
     }
@@ -274,10 +330,10 @@ void template_paces(const struct template_maker *m, int64_t *least_ns, int64_t *
     *least_ns = 1, *most_ns = 0;
     for (int32_t l = 0; l <= m->s->n_layers; l++) {
         int64_t best = INT64_MAX; /* of layer l; last round: of all */
-        for (int32_t k = 0; k < m->g->n_kinds; k++) {
+        for (int32_t k = 0; k < m->n_kinds; k++) {
             bool all = l == m->s->n_layers;
-            const struct stage_cost *c = space_stage_type(m->s, m->g->kinds[k].type, all ? 0 : l,
-                                                          all ? m->s->n_layers - 1 : l);
+            const struct stage_cost *c =
+                space_stage_type(m->s, m->kinds[k].type, all ? 0 : l, all ? m->s->n_layers - 1 : l);
             int64_t t = c->forward_ns + c->input_ns + c->weight_ns;
             if (all && t + c->recompute_ns > *most_ns) *most_ns = t + c->recompute_ns;
             if (t < best) best = t;

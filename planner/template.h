@@ -5,9 +5,9 @@
  * back from the last layer: a label is (first layer so far, kind of that stage, microbatches in flight there, cost), and
  * each extension puts the longest stage of some kind before it (shorter ones would want more devices), with
  *   w_before = w + max(1, ceil((t + 2 c) / tau))                                       (warm-ups, planner/refine.h)
- * microbatches in flight, so that memory is right by construction; a stage recomputes where it would not fit otherwise.
+ * microbatches in flight (messages that keep compute streams busy count as work of both stages), so that memory is right by construction; a stage recomputes where it would not fit otherwise.
  * Kinds may come in any order, again, or not at all. Pruned from both sides: a pace below the slowest layer is none, one above
- * what the whole model takes on one device is no better (HARP's bidirectional pruning, arXiv 2509.24859, here on paces); and
+ * what the whole model takes on the slowest device is no better (HARP's bidirectional pruning, arXiv 2509.24859, here on paces); and
  * of labels at one layer and kind the cheapest is extended.
  * A pipeline of m microbatches takes fill + (m - 1) tau + tail: fill the sum of t + 2 c, tail the longest update.
  */
@@ -16,7 +16,7 @@
 
 #include "planner/space.h"
 
-enum { TEMPLATE_STAGES_MOST = 256 };
+enum { TEMPLATE_STAGES_MOST = 256, TEMPLATE_KINDS_MOST = 128 };
 
 struct template_stage {
     int32_t kind, first, last, warmup;
@@ -26,27 +26,44 @@ struct template
 {
     int32_t n_stages;
     struct template_stage *stages;
-    int32_t *use; /* (n_kinds) devices of each kind */
+    int32_t *use; /* (n_pools) cards of each pool */
     int64_t tau_ns, fill_ns, tail_ns;
 };
 
+/* Devices that templates are made of: so many cards of a pool (a kind of the device graph) that share every operator. */
+struct template_kind {
+    int32_t pool, type, zone; /* type: of the space */
+    int32_t cards;
+    int32_t per_node, n; /* such devices on a node, and in all */
+};
 /* What templates of one space are made from: who may be used, and links between kinds. */
 struct template_maker {
     struct arena *arena;
     const struct space *s;
     const struct device_graph *g;
-    int32_t *limit;                /* (n_kinds) most devices of a kind in one template */
-    const struct cost_link **near; /* (n_kinds, n_kinds): of neighbours; NULL: no way */
-    const struct cost_link **far;  /* the same between nodes; on the diagonal alone not near's */
-    struct template_label *labels; /* scratch */
+    int32_t n_kinds, n_pools;
+    const struct template_kind *kinds;
+    int32_t most_layers;              /* of a stage */
+    const struct device_route **near; /* (n_kinds, n_kinds): of neighbours; NULL: no way */
+    const struct device_route **far;  /* the same between nodes */
+    struct template_label *labels;    /* scratch */
     size_t n_labels, capacity;
-    int32_t *best; /* (n_layers, n_kinds) label of least cost, -1 */
+    int32_t *best;                /* (n_layers, n_kinds) label of least cost, -1 */
+    struct template_found *found; /* (n_layers, n_kinds) scratch */
+    int64_t stamp;                /* of what was found at the pace at hand */
+    /* templates made so far, for the next mix (planner/mix) */
+    struct template *pool;
+    int32_t n_pool;
+    size_t pool_capacity;
 };
 struct template_maker *template_maker_new(struct arena *a, const struct space *s,
-                                          const struct device_graph *g);
+                                          const struct device_graph *g,
+                                          const struct template_kind *kinds, int32_t n_kinds);
 
 /* Time of one message between neighbouring stages of these kinds behind a layer; INT64_MAX where there is no way. */
 int64_t template_transfer_ns(const struct template_maker *m, int32_t from, int32_t to, int32_t cut);
+/* That time where both compute streams are busy with the message, twice (there and back); else 0. */
+int64_t template_busy_ns(const struct template_maker *m, int32_t from, int32_t to, int32_t cut);
 
 /* A stage as templates see it; false where it does not fit with so many microbatches in flight. */
 struct template_time {
