@@ -290,7 +290,7 @@ static void search(struct find *f)
     find_bound(f, BOUND_DEEP);
     while (!over(f)) {
         move(f, (int32_t)draw(f, (uint64_t)f->n_elite), 2000);
-        turn(f, 20);
+        turn(f, 8);
     }
 }
 
