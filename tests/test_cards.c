@@ -293,10 +293,10 @@ END_TEST
 Suite *cards_suite(void)
 {
     const TTest *tests[] = {
-        any_number_of_cards_finds_the_same_layers,    each_stage_computes_what_its_own_cards_share,
-        a_message_is_what_the_larger_end_holds,       sums_take_as_long_as_the_largest_share,
-        one_table_knows_the_stages_of_every_type,     graphs_made_once_give_the_same_program,
-        cards_that_do_not_divide_the_model_are_named, devices_that_share_a_stage_may_be_any};
+        any_number_of_cards_finds_the_same_layers, each_stage_computes_what_its_own_cards_share,
+        a_message_is_what_the_larger_end_holds,    sums_take_as_long_as_the_largest_share,
+        one_table_knows_the_stages_of_every_type,  graphs_made_once_give_the_same_program,
+        devices_that_share_a_stage_may_be_any,     cards_that_do_not_divide_the_model_are_named};
     Suite *suite = suite_create("cards");
     TCase *t = tcase_create("cards");
     tcase_add_checked_fixture(t, setup, teardown);

@@ -1,6 +1,5 @@
 /* ZeRO: who holds, sends and updates what, by hand; then random plans through the token game, the program file, the
- * simulator, its folding and its explanation. That training is the same is tests/cli/training.sh's.
- */
+ * simulator, its folding and its explanation. That training is the same is tests/cli/training.sh's. */
 #include "sim/explain.h"
 #include "sim/footprint.h"
 #include "sim/sim.h"

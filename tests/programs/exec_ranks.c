@@ -198,7 +198,7 @@ static void collective(enum group_algorithm algorithm, int64_t elements, int32_t
         ((float *)m.ring)[i] = value(r.rank, (int32_t)(i / elements), i % elements);
     mover_member(&r.mover, m, arena_alloc(a, 2 * ((size_t)elements * 4 + 64), 1));
     go(&r);
-    mover_order(&r.mover, (struct mover_order){.kind = ORDER_REDUCE, .index = 0, .number = 0}));
+    mover_order(&r.mover, (struct mover_order){.kind = ORDER_REDUCE, .index = 0, .number = 0});
     NEED(mover_wait_group(&r.mover, 0, 0, &end_ns, &e) == OK, "%s", e.text);
     stop(&r);
     for (int32_t k = 0, at = 0; k < segments; at += (int32_t)m.pieces[k++].elements)
