@@ -103,8 +103,15 @@ static enum status read_price(const struct node *n, double *out, struct error *e
 
 static enum status read_type(struct cluster_reader *r, const struct node *n, struct device_type *t)
 {
-    static const char *const keys[] = {"name",    "device",          "slowdown",          "memory",
-                                       "reserve", "tensor_parallel", "sequence_parallel", "price",
+    static const char *const keys[] = {"name",
+                                       "device",
+                                       "slowdown",
+                                       "memory",
+                                       "reserve",
+                                       "tensor_parallel",
+                                       "sequence_parallel",
+                                       "price",
+                                       "cards_of",
                                        NULL};
     const struct node *device, *slowdown, *cards, *price = cluster_given(n, "price");
     int64_t n_cards = 1;
@@ -122,6 +129,8 @@ static enum status read_type(struct cluster_reader *r, const struct node *n, str
     if (cards) TRY(node_int(cards, 1, TENSOR_PARALLEL_MAX, &n_cards, r->err));
     t->tensor_parallel = (int32_t)n_cards;
     TRY(node_get_bool(n, "sequence_parallel", &t->sequence_parallel, r->err));
+    const struct node *cards_of = cluster_given(n, "cards_of");
+    if (cards_of) TRY(canonical_label(cards_of, &t->cards_of, r->err));
     double reserve = 0;
     TRY(node_get_quantity(n, "reserve", QUANTITY_BYTES, 0, MEMORY_MAX_BYTES, &reserve, r->err));
     t->reserve_bytes = (int64_t)llround(reserve);
