@@ -30,6 +30,7 @@ static void write_type(FILE *out, const struct device_type *t)
         fputs(", cards_of: ", out);
         canonical_text(out, t->cards_of);
     }
+    if (t->parameter_copies) fprintf(out, ", parameter_copies: %" PRId32, t->parameter_copies);
     if (t->price_per_h > 0) {
         fputs(", price: ", out);
         canonical_double(out, t->price_per_h);

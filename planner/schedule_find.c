@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define OPERATIONS_DEFAULT INT64_C(30000000)
+#define OPERATIONS_DEFAULT INT64_C(25000000)
 enum {
     ELITE = 6,
     DISPATCH_COST = 6
@@ -174,14 +174,14 @@ static void flights(const struct find *f, int rule, int32_t *out)
     schedule_warmup(&spec, out);
 }
 
-/* Without waiting, then with more and more patience: as memory allows, and with the warm-ups of three families. At most half
+/* Without waiting, then with more and more patience: as memory allows, and with the warm-ups of three families. At most a third
  * of the budget. */
 static void try_rules(struct find *f)
 {
     static const int32_t patience[] = {0, 256, 512, 768, 1023};
     int32_t *flight = ARENA_ARRAY(f->arena, int32_t, (size_t)f->shop.n_devices);
     int rules = f->shape->n_chunks == 1 ? 4 : 1;
-    int64_t enough = f->left / 2;
+    int64_t enough = f->left - f->left / 3;
     for (size_t k = 0; k < sizeof patience / sizeof *patience; k++)
         for (int rule = 0; rule < rules; rule++)
             for (int first = 0; first < 2 && !over(f) && f->left > enough; first++) {

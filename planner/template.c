@@ -11,6 +11,13 @@ struct template_label {
     double cost;
 };
 
+/* What `longest` found at this pace for a kind before a layer, while the other circumstances are the same. */
+struct template_found {
+    int64_t stamp, limit_ns;
+    int32_t warmup, first;
+    struct template_time time;
+};
+
 /* --- kinds and their links --- */
 
 static int32_t node_of(const struct device_graph *g, int32_t device)
@@ -65,6 +72,7 @@ struct template_maker *template_maker_new(struct arena *a, const struct space *s
     m->near = ARENA_ARRAY(a, const struct device_route *, n *n);
     m->far = ARENA_ARRAY(a, const struct device_route *, n *n);
     m->best = ARENA_ARRAY(a, int32_t, n * (size_t)s->n_layers);
+    m->found = ARENA_ARRAY(a, struct template_found, n * (size_t)s->n_layers);
     find_links(m);
     return m;
 }
@@ -130,23 +138,35 @@ static int32_t longest(const struct template_maker *m, int32_t kind, int32_t las
 
 static int32_t warmup_before(int32_t warmup, int64_t t_ns, int64_t transfer_ns, int64_t tau_ns)
 {
-    int64_t more = tau_ns > 0 ? (t_ns + 2 * transfer_ns + tau_ns - 1) / tau_ns : 1;
+    /* A message of less than a hundredth of the pace costs no warm-up of its own: it would double what a stage holds. */
+    int64_t more = tau_ns > 0 ? (t_ns + 2 * transfer_ns - tau_ns / 50 + tau_ns - 1) / tau_ns : 1;
     return warmup + (int32_t)(more > 1 ? more : 1);
 }
 
 /* --- the dynamic program --- */
 
-/* Cards of a pool in a label and those below. */
-static int32_t used(const struct template_maker *m, int32_t label, int32_t pool, int32_t *length)
+/* Cards of each pool in a label and those below; returns how many stages that are. */
+static int32_t count_used(const struct template_maker *m, int32_t label, int32_t *use)
 {
-    int32_t n = 0;
-    *length = 0;
-    for (; label >= 0; label = m->labels[label].below) {
-        if (m->kinds[m->labels[label].kind].pool == pool)
-            n += m->kinds[m->labels[label].kind].cards;
-        ++*length;
+    int32_t length = 0;
+    memset(use, 0, (size_t)m->n_pools * sizeof *use);
+    for (; label >= 0; label = m->labels[label].below, length++) {
+        const struct template_kind *k = &m->kinds[m->labels[label].kind];
+        use[k->pool] += k->cards;
     }
-    return n;
+    return length;
+}
+
+static int32_t longest_kept(struct template_maker *m, int32_t kind, int32_t last, int32_t warmup,
+                            int64_t limit_ns, struct template_time *out)
+{
+    struct template_found *f = &m->found[last * m->n_kinds + kind];
+    if (f->stamp != m->stamp || f->warmup != warmup || f->limit_ns != limit_ns) {
+        *f = (struct template_found){.stamp = m->stamp, .limit_ns = limit_ns, .warmup = warmup};
+        f->first = longest(m, kind, last, warmup, limit_ns, &f->time);
+    }
+    *out = f->time;
+    return f->first;
 }
 
 static void add_label(struct template_maker *m, const struct template_label *x)
@@ -163,15 +183,15 @@ static void add_label(struct template_maker *m, const struct template_label *x)
 static void extend(struct template_maker *m, int32_t below, int64_t tau_ns, const double *price)
 {
     struct template_label from = {.first = m->s->n_layers};
+    int32_t use[KINDS_MOST];
     if (below >= 0) from = m->labels[below];
+    if (count_used(m, below, use) >= TEMPLATE_STAGES_MOST) return;
     for (int32_t k = 0; k < m->n_kinds; k++) {
         const struct template_kind *kind = &m->kinds[k];
         int64_t transfer = 0, busy = 0;
-        int32_t warmup = 1, length;
+        int32_t warmup = 1;
         struct template_time t;
-        if (price[k] < 0) continue;
-        if (used(m, below, kind->pool, &length) + kind->cards > m->g->kinds[kind->pool].n) continue;
-        if (length >= TEMPLATE_STAGES_MOST) return;
+        if (price[k] < 0 || use[kind->pool] + kind->cards > m->g->kinds[kind->pool].n) continue;
         if (below >= 0) {
             transfer = template_transfer_ns(m, k, from.kind, from.first - 1);
             busy = template_busy_ns(m, k, from.kind, from.first - 1);
@@ -180,7 +200,7 @@ static void extend(struct template_maker *m, int32_t below, int64_t tau_ns, cons
         } else if (m->s->n_layers > 1) {
             busy = template_busy_ns(m, k, k, m->s->n_layers - 2) / 2;
         }
-        int32_t first = longest(m, k, from.first - 1, warmup, tau_ns - 2 * busy, &t);
+        int32_t first = longest_kept(m, k, from.first - 1, warmup, tau_ns - 2 * busy, &t);
         if (first > 0 && busy && longest(m, k, from.first - 1, warmup, tau_ns - busy, &t) == 0)
             first = 0; /* nobody is before it */
         if (first >= from.first) continue;
@@ -209,6 +229,7 @@ bool template_cheapest(struct template_maker *m, int64_t tau_ns, const double *p
 {
     int32_t n_kinds = m->n_kinds, best = -1;
     m->n_labels = 0;
+    m->stamp++;
     memset(m->best, -1, (size_t)m->s->n_layers * (size_t)n_kinds * sizeof *m->best);
     extend(m, -1, tau_ns, price);
     for (size_t i = 0; i < m->n_labels; i++) {

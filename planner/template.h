@@ -48,7 +48,13 @@ struct template_maker {
     const struct device_route **far;  /* the same between nodes */
     struct template_label *labels;    /* scratch */
     size_t n_labels, capacity;
-    int32_t *best; /* (n_layers, n_kinds) label of least cost, -1 */
+    int32_t *best;                /* (n_layers, n_kinds) label of least cost, -1 */
+    struct template_found *found; /* (n_layers, n_kinds) scratch */
+    int64_t stamp;                /* of what was found at the pace at hand */
+    /* templates made so far, for the next mix (planner/mix) */
+    struct template *pool;
+    int32_t n_pool;
+    size_t pool_capacity;
 };
 struct template_maker *template_maker_new(struct arena *a, const struct space *s,
                                           const struct device_graph *g,
