@@ -88,7 +88,8 @@ static void offer(struct master *q, const struct template *t)
     struct template even;
     int32_t kinds[TEMPLATE_STAGES_MOST];
     for (int32_t i = 0; i < t->n_stages; i++) kinds[i] = t->stages[i].kind;
-    if (template_balance(q->maker, kinds, t->n_stages, &even) && even.tau_ns <= t->tau_ns)
+    if (template_balance(q->maker, kinds, t->n_stages, t->tau_ns, &even) &&
+        even.tau_ns <= t->tau_ns)
         add_column(q, &even);
     else
         add_column(q, t);
