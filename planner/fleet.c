@@ -130,7 +130,7 @@ static enum status make_candidates(struct fleet *q, struct error *err)
         int32_t layers = q->spaces[best].n_layers;
         for (int32_t most = layers; most > 1; most /= 4)
             for (int32_t v = most == layers; v < VARIANTS && !tries_stopped(q->t); v++)
-                make_mix(q, best, v, most);
+                if (v == 0 || 4 * most >= layers) make_mix(q, best, v, most);
     }
     return OK;
 }
@@ -174,7 +174,9 @@ static enum status simulate_candidates(struct fleet *q, struct scored *best, int
         const struct candidate *c = &q->candidates[i];
         struct scored x = {.cost_us = c->cost_us, .settle_us = c->settle_us};
         if (i && c->estimate_ns == c[-1].estimate_ns && c->size == c[-1].size) continue;
-        if (q->left_us - c->cost_us < half && (*n_best || c->cost_us > least)) continue;
+        /* Half is kept for improvements, which the largest plans are too dear for. */
+        int64_t spare = c->placed.n_stages > QUICK_LANES ? 0 : half;
+        if (q->left_us - c->cost_us < spare && (*n_best || c->cost_us > least)) continue;
         x.quick = c->placed.n_stages > QUICK_LANES;
         scorer_quick(q->t->scorer, x.quick);
         /* The cluster of a plan outlives the tables. */
