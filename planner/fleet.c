@@ -102,7 +102,9 @@ static void make_mix(struct fleet *q, int32_t size, int32_t variant, int32_t mos
     if (variants[variant].one_kind && m->n_kinds == 1) return;
     if (variants[variant].one_zone && m->g->n_zones == 1) return;
     if (!mix_solve(m, m->s->microbatches, &variants[variant], &x, &relaxed)) return;
-    if (x.t_ns > q->best_ns && x.t_ns - q->best_ns > q->best_ns / 5) return;
+    /* Wide devices may be slower and yet the only ones few enough to be simulated. */
+    int64_t worse = variants[variant].widest ? q->best_ns : q->best_ns / 5;
+    if (x.t_ns > q->best_ns && x.t_ns - q->best_ns > worse) return;
     if (same_mix(&x, &q->before[size * VARIANTS + variant])) return;
     q->before[size * VARIANTS + variant] = x;
     add_candidates(q, size, &x);
@@ -140,9 +142,9 @@ static enum status make_candidates(struct fleet *q, struct error *err)
         if (best < 0) break;
         q->size_ns[best] = INT64_MAX;
         int32_t layers = q->spaces[best].n_layers;
-        for (int32_t most = layers; most > 1; most /= most == layers ? 4 : 2)
+        for (int32_t most = layers; most > 1; most /= 4)
             for (int32_t v = most == layers; v < VARIANTS && !tries_stopped(q->t); v++)
-                make_mix(q, best, v, most);
+                if (v == 0 || 4 * most >= layers) make_mix(q, best, v, most);
         q->makers[best]->most_layers = layers;
         TRY(add_menu(q, best, err));
     }
@@ -188,7 +190,9 @@ static enum status simulate_candidates(struct fleet *q, struct scored *best, int
         const struct candidate *c = &q->candidates[i];
         struct scored x = {.cost_us = c->cost_us, .settle_us = c->settle_us};
         if (i && c->estimate_ns == c[-1].estimate_ns && c->size == c[-1].size) continue;
-        if (q->left_us - c->cost_us < half && (*n_best || c->cost_us > least)) continue;
+        /* Half is kept for improvements, which the largest plans are too dear for. */
+        int64_t spare = c->placed.n_stages > QUICK_LANES ? 0 : half;
+        if (q->left_us - c->cost_us < spare && (*n_best || c->cost_us > least)) continue;
         x.quick = c->placed.n_stages > QUICK_LANES;
         scorer_quick(q->t->scorer, x.quick);
         /* The cluster of a plan outlives the tables. */
