@@ -10,6 +10,8 @@ struct entry {
     int32_t row, column;
     double value;
 };
+enum { ITERATIONS_LEAST = 1000, ITERATIONS_ROW = 20 };
+
 struct bound_lp {
     struct arena *arena;
     int32_t n_columns;
@@ -81,7 +83,15 @@ double bound_lp_solve(struct bound_lp *p)
     glp_init_smcp(&how);
     how.msg_lev = GLP_MSG_OFF;
     how.meth = GLP_DUALP; /* no price is negative, so the empty basis is dual feasible */
-    bool nowhere = glp_simplex(g, &how) == 0 && glp_get_status(g) == GLP_NOFEAS;
+    /* Degenerate programs send it round in circles now and then; any prices prove a bound, those of another way better ones. */
+    how.it_lim = ITERATIONS_LEAST + ITERATIONS_ROW * ((int)p->n_rows + p->n_columns);
+    int stopped = glp_simplex(g, &how);
+    if (stopped == GLP_EITLIM) {
+        glp_std_basis(g);
+        how.meth = GLP_PRIMAL;
+        stopped = glp_simplex(g, &how);
+    }
+    bool nowhere = stopped == 0 && glp_get_status(g) == GLP_NOFEAS;
     for (size_t i = 0; i < p->n_rows; i++) price[i] = glp_get_row_dual(g, (int)i + 1);
     glp_delete_prob(g);
     return nowhere ? INFINITY : proved(p, price);
