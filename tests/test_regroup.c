@@ -52,7 +52,7 @@ static const struct node *parsed(const struct text *t)
 /* n devices of up to three types on nodes of one or two, a link between every two nodes. */
 static void make_cluster(struct draw *d, int32_t n, struct cluster *out)
 {
-    static const int kBps[] = {200, 2000, 20000, 200000, 2000000};
+    static const int kBps[] = {2000, 50000, 1000000, 20000000, 200000000};
     struct text t = {.n = 0};
     struct error err = {0};
     int32_t types = 1 + below(d, 3), nodes = 0, left = n, size[8];
@@ -63,7 +63,7 @@ static void make_cluster(struct draw *d, int32_t n, struct cluster *out)
     say(&t, "version: 1\nname: c\ndevice_types:\n");
     for (int32_t i = 0; i < types; i++)
         say(&t, "  - {name: t%d, device: host, slowdown: %d, memory: %s}\n", (int)i,
-            1 + (int)below(d, 6), below(d, 5) ? "1 GiB" : "2 MiB");
+            1 + (int)below(d, 6), below(d, 5) ? "4 GiB" : "24 MiB");
     say(&t, "nodes:\n");
     for (int32_t i = 0; i < nodes; i++) {
         say(&t, "  - {name: n%d, host: localhost, devices: [{type: t%d}", (int)i,
@@ -74,10 +74,10 @@ static void make_cluster(struct draw *d, int32_t n, struct cluster *out)
     for (int32_t i = 0; i < nodes; i++) {
         if (size[i] > 1)
             say(&t, "  - {name: b%d, between: [n%d], bandwidth: %d kB/s, latency: %d us}\n", (int)i,
-                (int)i, kBps[below(d, 5)], 1 + (int)below(d, 200));
+                (int)i, kBps[below(d, 5)], 1 + (int)below(d, 40));
         for (int32_t j = 0; j < i; j++)
             say(&t, "  - {name: l%d%d, between: [n%d, n%d], bandwidth: %d kB/s, latency: %d us}\n",
-                (int)j, (int)i, (int)j, (int)i, kBps[below(d, 5)], 1 + (int)below(d, 300));
+                (int)j, (int)i, (int)j, (int)i, kBps[below(d, 5)], 1 + (int)below(d, 60));
     }
     ck_assert_msg(cluster_parse(arena, parsed(&t), out, &err) == OK, "%s\n%s", err.text, t.at);
 }
@@ -89,7 +89,7 @@ static void make_job(int32_t width, int32_t blocks, int32_t batch, const char *s
     struct error err = {0};
     say(&t,
         "version: 1\nmodel: {model_type: gpt2, n_embd: %d, n_layer: %d, n_head: 2, n_positions: "
-        "16, vocab_size: 64}\nsequence_length: 16\nglobal_batch: %d\nmicrobatch: %s\n",
+        "128, vocab_size: 512}\nsequence_length: 128\nglobal_batch: %d\nmicrobatch: %s\n",
         (int)width, (int)blocks, (int)batch, sizes);
     ck_assert_msg(job_parse(arena, parsed(&t), ".", out, &err) == OK, "%s", err.text);
 }
@@ -122,7 +122,7 @@ static void open_bench(struct bench *b)
 
 /* --- by hand --- */
 
-/* Slowdowns 1 and 3: of 4 sequences 3 and 1 take as long as one another; of 8, 6 and 2. */
+/* Slowdowns 1, 2 and 2: of 4 sequences the first two take 3 and 1 in 3 units of time, not 2 and 2 in 4; of 8 all take 4, 2, 2. */
 START_TEST(sequences_go_where_they_end_first)
 {
     struct bench b = {.n_spaces = 0};
@@ -130,7 +130,7 @@ START_TEST(sequences_go_where_they_end_first)
     struct error err = {0};
     int64_t n[3];
     say(&t, "version: 1\nname: c\ndevice_types: [{name: f, device: host, slowdown: 1, memory: 1 GiB}, {name: s, "
-            "device: host, slowdown: 3, memory: 1 GiB}]\nnodes: [{name: a, host: localhost, devices: [{type: f}, "
+            "device: host, slowdown: 2, memory: 1 GiB}]\nnodes: [{name: a, host: localhost, devices: [{type: f}, "
             "{type: s}, {type: s}]}]\nlinks: [{name: b, between: [a], bandwidth: 1 GB/s, latency: "
             "1 us}]\n");
     ck_assert_msg(cluster_parse(arena, parsed(&t), &b.cluster, &err) == OK, "%s", err.text);
@@ -139,10 +139,8 @@ START_TEST(sequences_go_where_they_end_first)
     int32_t last = b.spaces[0].n_layers - 1;
     regroup_balance(&b.spaces[0], 0, last, (int32_t[]){0, 1}, 2, n);
     ck_assert(n[0] == 3 && n[1] == 1);
-    regroup_balance(&b.spaces[1], 0, last, (int32_t[]){0, 1}, 2, n);
-    ck_assert(n[0] == 6 && n[1] == 2);
     regroup_balance(&b.spaces[1], 0, last, (int32_t[]){0, 1, 2}, 3, n);
-    ck_assert(n[0] == 5 && n[1] == 2 && n[2] == 1);
+    ck_assert(n[0] == 4 && n[1] == 2 && n[2] == 2);
     struct plan_stage x = {.first_layer = 0, .last_layer = last};
     ck_assert(regroup_place(arena, &b.spaces[0], &x, (int32_t[]){2, 0}, 2));
     ck_assert(x.device == 0 && x.devices[1] == 2 && x.sequences[0] == 3);
@@ -212,7 +210,7 @@ static void check_bound(uint64_t seed, int32_t plans, struct tally *t)
     struct error err = {0};
     int32_t k = below(&d, 7), whole = k == 6 ? 3 : 8;
     make_cluster(&d, 2 + below(&d, 4), &b.cluster);
-    make_job(below(&d, 2) ? 32 : 64, 1 + below(&d, 2), whole * (1 + below(&d, 3)), sizes[k],
+    make_job(below(&d, 2) ? 128 : 256, 1 + below(&d, 2), whole * (1 + below(&d, 3)), sizes[k],
              &b.job);
     open_bench(&b);
     enum status st = bound_cluster(arena, b.spaces, b.n_spaces, &c, &err);
@@ -320,7 +318,7 @@ static void check_regret(uint64_t seed, struct regrets *t)
     struct bench b = {.n_spaces = 0};
     int32_t n = 3 + (below(&d, 4) == 0);
     make_cluster(&d, n, &b.cluster);
-    make_job(32, 1, 8, sizes[below(&d, 4)], &b.job);
+    make_job(256, 1, 8, sizes[below(&d, 4)], &b.job);
     b.job.layers = (struct layers_choice){LAYERS_NUMBER, n == 3 ? 4 : 3};
     open_bench(&b);
     struct brute x = {.b = &b, .best_ns = INT64_MAX};
