@@ -17,6 +17,7 @@ struct harp {
         *part[MESH_MOST]; /* of what one card of a mesh has; NULL: it cannot be divided so */
     const struct cluster *c;
     int32_t n, layers;
+    int64_t *transfer;    /* (n, layers): of a cut, to this device from the one before it */
     int64_t *best;        /* (n + 1, layers + 1): sum of t + c from this device and layer on */
     int32_t *mesh, *last; /* likewise: the choice */
 };
@@ -40,12 +41,23 @@ static int64_t stage_ns(const struct harp *h, int32_t device, int32_t k, int32_t
     return c->forward_ns + c->input_ns + c->weight_ns;
 }
 
+/* From the mesh's last card to the first one of the next mesh. */
 static int64_t transfer_ns(const struct harp *h, int32_t device, int32_t k, int32_t last)
 {
     int32_t next = device + (1 << k);
-    if (next >= h->n || last == h->layers - 1) return 0;
-    return space_linked(h->s, device, next) ? space_transfer_ns(h->s, device, next, last)
-                                            : INT64_MAX / 4;
+    return next >= h->n || last == h->layers - 1 ? 0
+                                                 : h->transfer[(int64_t)next * h->layers + last];
+}
+
+static void find_transfers(struct harp *h)
+{
+    h->transfer = ARENA_ARRAY(h->a, int64_t, (size_t)h->n * (size_t)h->layers);
+    for (int32_t d = 1; d < h->n; d++) {
+        bool linked = space_linked(h->s, d - 1, d);
+        for (int32_t l = 0; l + 1 < h->layers; l++)
+            h->transfer[(int64_t)d * h->layers + l] =
+                linked ? space_transfer_ns(h->s, d - 1, d, l) : INT64_MAX / 4;
+    }
 }
 
 static int64_t *cell(const struct harp *h, int64_t *table, int32_t device, int32_t layer)
@@ -187,6 +199,7 @@ enum status harp_plan_make(struct baseline_task *k, int32_t size, struct harp_pl
         size_t cells = (size_t)(h.n + 1) * (size_t)(h.layers + 1);
         h.best = ARENA_ARRAY(h.a, int64_t, cells);
         h.mesh = ARENA_ARRAY(h.a, int32_t, cells), h.last = ARENA_ARRAY(h.a, int32_t, cells);
+        find_transfers(&h);
         search(&h, out);
         if (out->closed_ns == INT64_MAX)
             snprintf(k->why, sizeof k->why,

@@ -12,7 +12,16 @@
 
 /* Layers lowered in all simulations of one family, in one of them, and of all families beside a large search: what about a
  * quarter of a second, three seconds and half a second pay for. */
-enum { LAYERS_A_FAMILY = 6000, LAYERS_A_PLAN = 60000, LAYERS_BESIDE = 10000, TRIES_MOST = 6, QUICK_LANES = 64 };
+enum {
+    LAYERS_A_FAMILY = 6000,
+    LAYERS_A_PLAN = 60000,
+    LAYERS_BESIDE = 10000,
+    TRIES_MOST = 6,
+    QUICK_LANES = 64,
+    LANES_A_FAMILY = 4000,
+    LANES_BESIDE = 512,
+    LANES_A_PLAN = 2560
+};
 #define HOPELESS 1.5 /* times the best estimate: not simulated */
 
 /* --- beds and spaces --- */
@@ -168,6 +177,15 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
         note_why(x, text);
         return OK;
     }
+    if (s->n_devices > LANES_A_PLAN) {
+        char text[160];
+        snprintf(text, sizeof text,
+                 "%d devices take minutes to simulate; with --tensor-parallel cards are taken "
+                 "together",
+                 (int)s->n_devices);
+        note_why(x, text);
+        return OK;
+    }
     x->tries++, x->layers += layers;
     int64_t left = t->evaluations_left;
     scorer_quick(t->scorer, s->n_devices > QUICK_LANES);
@@ -189,8 +207,10 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
 
 static bool enough(const struct scoring *x)
 {
+    int64_t lanes = (int64_t)x->tries * x->k->cluster->n_devices;
     return tries_stopped(x->k->t) || x->tries >= x->k->most_tries ||
-           (x->layers > LAYERS_A_FAMILY && x->b->iteration_ns != INT64_MAX);
+           ((x->layers > LAYERS_A_FAMILY || lanes > LANES_A_FAMILY) &&
+            x->b->iteration_ns != INT64_MAX);
 }
 
 static int by_estimate(const void *x, const void *y)
@@ -266,6 +286,7 @@ static enum status settle(struct scoring *x, struct error *err)
 {
     struct baseline_task *k = x->k;
     struct search_baseline *b = x->b;
+    if (k->cluster->n_devices > LANES_A_FAMILY) return OK; /* its first step has to do */
     for (int32_t i = 0; i < k->n_beds; i++)
         for (int32_t size = 0; k->beds[i].possible && size < k->n_sizes; size++) {
             const struct space *s = k->beds[i].spaces[size];
@@ -298,10 +319,11 @@ static int by_layers(const void *x, const void *y)
 static enum status score_all(struct baseline_task *k, struct scoring *all, int32_t n, int64_t share,
                              struct error *err)
 {
+    int32_t lanes = k->t->o->baseline ? 0 : k->cluster->n_devices;
     qsort(all, (size_t)n, sizeof *all, by_layers);
     for (int32_t i = 0; i < n && !tries_stopped(k->t); i++) {
         struct scoring *x = &all[i];
-        if (x->n && x->least > share)
+        if (x->n && (x->least > share || lanes > LANES_BESIDE))
             note_why(x, "not tried beside a search of so many devices: --baseline does");
         else if (x->n)
             TRY(score_family(x, err));
