@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MESH_MOST = 5, MAXIMA_MOST = 24 }; /* meshes of 1, 2 … 16 cards */
+enum { MESH_MOST = 5, MAXIMA_MOST = 48 }; /* meshes of 1, 2 … 16 cards */
 #define WORK_MOST INT64_C(40000000)       /* cells of tables filled for one size */
 
 struct harp {
@@ -160,25 +160,33 @@ static enum status find_parts(struct harp *h, int32_t size, struct error *err)
     return OK;
 }
 
-/* Bidirectional pruning: the least maximum that any plan has by bisection; from there up, as long as (B - 1) times it
- * alone may beat the best. */
+static void weigh(const struct harp *h, int64_t sum, struct harp_plan *out)
+{
+    int64_t closed = sum + ((int64_t)h->s->microbatches - 1) * reached(h);
+    if (closed >= out->closed_ns) return;
+    out->closed_ns = closed;
+    read_plan(h, out);
+}
+
+/* Bidirectional pruning: the least maximum of any plan by bisection; a maximum above that plan's T / (B - 1) beats nothing,
+ * so from there down, each time to just below the maximum that was reached, every plan worth weighing comes by. */
 static void search(struct harp *h, struct harp_plan *out)
 {
     int64_t b = h->s->microbatches, low = 0, high = 1;
+    int64_t cells = (int64_t)h->n * h->layers * h->layers + 1;
+    int64_t tries = WORK_MOST / cells < MAXIMA_MOST ? WORK_MOST / cells : MAXIMA_MOST;
     while (high < INT64_MAX / 8 && within(h, high) == INT64_MAX) low = high, high *= 2;
     if (within(h, high) == INT64_MAX) return;
-    while (high - low > high / 256 + 1) {
+    while (high - low > 1 + (tries < MAXIMA_MOST ? high / 64 : 0)) {
         int64_t middle = low + (high - low) / 2;
         *(within(h, middle) == INT64_MAX ? &low : &high) = middle;
     }
-    int64_t cells = (int64_t)h->n * h->layers * h->layers + 1;
-    int64_t tries = WORK_MOST / cells < MAXIMA_MOST ? WORK_MOST / cells : MAXIMA_MOST;
-    int64_t most = high;
-    for (int64_t i = 0; i <= tries && (b - 1) * most < out->closed_ns; i++, most += most / 32 + 1) {
+    weigh(h, within(h, high), out);
+    for (int64_t i = 0, most = b > 1 ? out->closed_ns / (b - 1) : INT64_MAX / 8; i < tries; i++) {
         int64_t sum = within(h, most);
-        if (sum == INT64_MAX || sum + (b - 1) * reached(h) >= out->closed_ns) continue;
-        out->closed_ns = sum + (b - 1) * reached(h);
-        read_plan(h, out);
+        if (sum == INT64_MAX) break;
+        weigh(h, sum, out);
+        most = reached(h) - 1;
     }
 }
 

@@ -52,7 +52,8 @@ static enum status refine_kept(struct search *q, struct search_result *out, stru
         int64_t ns = t->kept.plans[i].iteration_ns;
         int32_t s = 0;
         while (s < q->n_spaces && q->space[s].microbatch != better.microbatch) s++;
-        if (!tries_over(t))
+        if (s < q->n_spaces &&
+            !tries_over(t)) /* a baseline's size may come after the budget's end */
             TRY(refine_plan(scorer_arena(t->scorer), t->scorer, &q->space[s], &better, &ns,
                             &t->evaluations_left, t->o->stop, err));
         kept_add(&refined, &better, ns);
