@@ -55,16 +55,25 @@ static int64_t elements_on(const struct stage_build *b, int32_t unit)
     return shape_elements(&b->v->g->tensors[b->v->units[unit].gradient].shape);
 }
 
-/* The largest share of all owners; cards that hold equal shares are the rule. */
+/* The larger of the largest share so far (-1: none) and what any device of a stage holds. */
+static int64_t largest_share(const struct lowering *l, const struct stage_build *first,
+                             int32_t unit, int64_t most)
+{
+    for (int32_t k = 0; k < first->n_shards; k++) {
+        int64_t n = elements_on(first + k, unit);
+        if (most >= 0 && n != most) l->p->uneven = true;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+/* Cards that hold equal shares are the rule, and one way to compute makes nothing else. */
 static int64_t unit_elements(const struct lowering *l, int32_t unit)
 {
-    int64_t most = elements_on(lower_unit_owner(l, 0, unit), unit);
-    for (int32_t r = 0; l->n_views > 1 && r < l->plan->n_replicas; r++)
-        for (int32_t k = 0; k < lower_unit_owner(l, r, unit)->n_shards; k++) {
-            int64_t n = elements_on(lower_unit_owner(l, r, unit) + k, unit);
-            if (n != most) l->p->uneven = true;
-            most = n > most ? n : most;
-        }
+    if (l->n_views == 1) return elements_on(lower_unit_owner(l, 0, unit), unit);
+    int64_t most = -1;
+    for (int32_t r = 0; r < l->plan->n_replicas; r++)
+        most = largest_share(l, lower_unit_owner(l, r, unit), unit, most);
     return most;
 }
 
@@ -170,11 +179,9 @@ static enum status exchange_far(struct lowering *l, const char *name, struct gro
                                 const struct stage_build *a, const struct stage_build *b,
                                 struct error *err)
 {
-    int64_t x = elements_on(a, plan.first_unit), y = elements_on(b, plan.last_unit);
     struct group *g = lower_group_new(l, name, GROUP_RING, a->n_shards + b->n_shards, plan);
     add_members(b, g, add_members(a, g, 0));
-    g->elements = x > y ? x : y;
-    if (x != y) l->p->uneven = true;
+    g->elements = largest_share(l, b, plan.last_unit, largest_share(l, a, plan.first_unit, -1));
     return lower_group_links(l, g, err);
 }
 
@@ -187,7 +194,7 @@ static void exchange_local(struct lowering *l, const char *name, struct group_pl
         struct group *g = lower_group_new(l, own, GROUP_LOCAL, 2, plan);
         g->members[0] = (struct group_member){.stage = a->index + k, .apart = -1};
         g->members[1] = (struct group_member){.stage = b->index + k, .apart = -1};
-        g->elements = elements_on(a, plan.first_unit);
+        g->elements = elements_on(a + k, plan.first_unit);
         for (int32_t i = 0; i < 2; i++) g->link[i] = -1;
     }
 }

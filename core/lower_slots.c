@@ -434,9 +434,11 @@ static void parameter_regions(struct lowering *l, struct stage_build *b)
     s->parameters = ARENA_ARRAY(l->a, struct program_parameter, (size_t)n);
     s->class_bytes[SLOT_PARAMETER] = start[2];
     s->class_bytes[SLOT_GRADIENT] = start[2] * lower_wide(l);
+    const struct cluster *c = &l->plan->cluster;
     s->class_bytes[SLOT_STATE] =
-        (optimizer_state_tensors(&l->p->optimizer) + dtype_is_half(g->dtype)) * start[2] *
-        lower_wide(l);
+        (optimizer_state_tensors(&l->p->optimizer) + dtype_is_half(g->dtype) +
+         c->types[c->devices[b->device].type].parameter_copies) *
+        start[2] * lower_wide(l);
     int64_t offset = 0;
     for (int32_t i = 0; i < n; i++) {
         const struct tensor *x = &g->tensors[mine[i]];

@@ -10,7 +10,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define OPERATIONS_DEFAULT INT64_C(30000000)
+#define OPERATIONS_DEFAULT INT64_C(25000000)
+#define PROOF_STEPS INT64_C(45000000)
 enum {
     ELITE = 6,
     DISPATCH_COST = 6
@@ -174,14 +175,14 @@ static void flights(const struct find *f, int rule, int32_t *out)
     schedule_warmup(&spec, out);
 }
 
-/* Without waiting, then with more and more patience: as memory allows, and with the warm-ups of three families. At most half
+/* Without waiting, then with more and more patience: as memory allows, and with the warm-ups of three families. At most a third
  * of the budget. */
 static void try_rules(struct find *f)
 {
     static const int32_t patience[] = {0, 256, 512, 768, 1023};
     int32_t *flight = ARENA_ARRAY(f->arena, int32_t, (size_t)f->shop.n_devices);
     int rules = f->shape->n_chunks == 1 ? 4 : 1;
-    int64_t enough = f->left / 2;
+    int64_t enough = f->left - f->left / 3;
     for (size_t k = 0; k < sizeof patience / sizeof *patience; k++)
         for (int rule = 0; rule < rules; rule++)
             for (int first = 0; first < 2 && !over(f) && f->left > enough; first++) {
@@ -270,27 +271,49 @@ static bool any_fused(const struct pipeline *p)
     return false;
 }
 
-static void find_bound(struct find *f, enum bound_depth depth)
+/* What the proof came upon. */
+static void keep_found(struct find *f, const struct schedule *s, int64_t ns)
+{
+    static const char letters[] = "FIW";
+    for (int32_t d = 0; d < s->n_devices; d++)
+        for (int64_t i = 0; i < s->lanes[d].n_ops; i++)
+            f->trial[d * f->shop.length + i] =
+                (uint8_t)(strchr(letters, s->lanes[d].ops[i].letter) - letters);
+    keep(f, f->trial, ns, "proof");
+}
+
+/* steps: of the deep bound; a bound of before is never lost. */
+static void find_bound(struct find *f, enum bound_depth depth, int64_t steps)
 {
     if (f->shape->n_chunks > 1 || (depth == BOUND_DEEP && (f->o->cheap || over(f)))) return;
     struct bound_schedule_options o = {.depth = depth,
                                        .orders = any_fused(f->p) ? BOUND_MIXED : BOUND_SPLIT,
-                                       .best_ns = f->n_elite ? f->elite[0].makespan_ns : 0};
-    bound_schedule(f->p, f->shape->n_microbatches, &o, &f->bound);
+                                       .best_ns = f->n_elite ? f->elite[0].makespan_ns : 0,
+                                       .arena = f->arena,
+                                       .steps = steps};
+    struct bound_schedule b;
+    bound_schedule(f->p, f->shape->n_microbatches, &o, &b);
+    if (b.found) keep_found(f, b.found, b.found_ns);
+    if (b.lower_bound_ns > f->bound.lower_bound_ns || depth == BOUND_CHEAP) f->bound = b;
 }
 
 static void search(struct find *f)
 {
-    find_bound(f, BOUND_CHEAP);
+    find_bound(f, BOUND_CHEAP, 0);
     try_names(f);
     try_rules(f);
     if (!f->n_elite) return;
     turn(f, 10);
     move(f, 0, 500);
-    find_bound(f, BOUND_DEEP);
+    find_bound(f, BOUND_DEEP, PROOF_STEPS / 3);
+    int64_t proved = f->left / 8, best = f->elite[0].makespan_ns;
     while (!over(f)) {
         move(f, (int32_t)draw(f, (uint64_t)f->n_elite), 2000);
-        turn(f, 20);
+        turn(f, 8);
+        if (f->left > proved || proved < 0) continue;
+        proved = -1; /* once more with the better schedule, and then what is left of the search */
+        find_bound(f, BOUND_DEEP,
+                   f->elite[0].makespan_ns < best ? PROOF_STEPS : PROOF_STEPS * 2 / 3);
     }
 }
 

@@ -2,12 +2,14 @@
  * (tests/data/sailor_mixed: its data, MIT, LICENSE beside them). */
 #include "core/arena.h"
 #include "core/units.h"
+#include "planner/search.h"
 #include "tests/sailor_cases.h"
 #include "tests/suites.h"
 #include "tools/export_sailor.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <time.h>
 
 static struct arena *a;
 static struct error err;
@@ -148,6 +150,62 @@ START_TEST(what_sailor_cannot_say_is_refused_and_what_it_takes_for_granted_is_to
 }
 END_TEST
 
+/* --- ours ------------------------------------------------------------------------------------ */
+
+struct ours {
+    double cpu_s, simulated_s, referee_s; /* of the first plan; referee: replica by replica */
+    double known_s;                       /* the known plan, simulated */
+    double
+        both_s; /* of the plans handed out that take no longer than the known one, simulated: the referee's least */
+    bool fits;
+};
+
+static void plan_case(const struct known *k, struct ours *out)
+{
+    static const int32_t cards[] = {1, 2, 4};
+    struct job job;
+    struct cluster cluster;
+    struct profile profile;
+    struct plan known_plan;
+    struct search_result r;
+    struct sailor_score s;
+    int64_t ns;
+    MUST(sailor_case_read(a, &k->c, &job, &cluster, &profile, &err));
+    MUST(sailor_plan(a, &job, &cluster, k->microbatch, k->n_replicas, k->stages, k->n_stages,
+                     &known_plan, &err));
+    MUST(sailor_simulate(a, &known_plan, &profile, &ns, &err));
+    out->known_s = s_from_ns(ns);
+    struct search_options o = {.tensor = cards, .n_tensor = 3, .top = 32};
+    clock_t begin = clock();
+    MUST(search_plans(a, &job, &cluster, &profile, &o, &r, &err));
+    out->cpu_s = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    out->both_s = INFINITY;
+    for (int32_t i = 0; i < r.n_plans; i++) {
+        enum status st = sailor_score_plan(a, &k->c, &r.plans[i].plan, true, &s, &err);
+        if (i == 0) {
+            ck_assert_msg(st == OK, "%s", err.text);
+            out->simulated_s = s_from_ns(r.plans[0].iteration_ns);
+            out->referee_s = s.total_s, out->fits = s.fits;
+        }
+        if (st == OK && s.fits && r.plans[i].iteration_ns <= ns)
+            out->both_s = fmin(out->both_s, s.total_s);
+    }
+    printf("%-10s %-12s best known %6.2f | referee %7.3f both %7.3f | simulated %7.3f known plan "
+           "%7.3f | %s %.2f s CPU, %d plans: %.200s\n",
+           k->c.cluster, k->c.model, k->c.best_known_s, out->referee_s, out->both_s,
+           out->simulated_s, out->known_s, out->fits ? "fits" : "TOO LARGE", out->cpu_s,
+           (int)r.n_plans, plan_describe(a, &r.plans[0].plan));
+}
+
+START_TEST(our_plans)
+{
+    for (int i = 0; i < N_KNOWN; i++) {
+        struct ours x;
+        plan_case(&known[i], &x);
+    }
+}
+END_TEST
+
 Suite *sailor_plans_suite(void)
 {
     Suite *s = suite_create("sailor_plans");
@@ -155,7 +213,9 @@ Suite *sailor_plans_suite(void)
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_test(c, shares_of_ones_own_are_scored_replica_by_replica);
     tcase_add_test(c, what_sailor_cannot_say_is_refused_and_what_it_takes_for_granted_is_told);
+    tcase_add_test(c, our_plans);
     tcase_add_test(c, the_referee_gives_the_best_known_plans_their_published_times);
+    tcase_set_timeout(c, 60);
     suite_add_tcase(s, c);
     return s;
 }
