@@ -16,7 +16,7 @@ enum {
     LAYERS_A_FAMILY = 6000,
     LAYERS_A_PLAN = 60000,
     LAYERS_BESIDE = 10000,
-    TRIES_MOST = 6,
+    TRIES_MOST = 10,
     QUICK_LANES = 64,
     LANES_A_FAMILY = 4000,
     LANES_BESIDE = 512,
@@ -220,6 +220,20 @@ static int by_estimate(const void *x, const void *y)
     return a->number - b->number;
 }
 
+/* The best of each number of chunks goes first: estimates compare orders least well. */
+static void lead(struct setting *x, int32_t n)
+{
+    int32_t leaders = 0;
+    for (int32_t i = 0; i < n; i++) {
+        bool known = false;
+        for (int32_t k = 0; k < leaders; k++) known |= x[k].chunks == x[i].chunks;
+        if (known) continue;
+        struct setting leader = x[i];
+        memmove(&x[leaders + 1], &x[leaders], (size_t)(i - leaders) * sizeof *x);
+        x[leaders++] = leader;
+    }
+}
+
 static enum status find_settings(struct scoring *x, baseline_family *family, struct error *err)
 {
     struct baseline_task *k = x->k;
@@ -229,6 +243,7 @@ static enum status find_settings(struct scoring *x, baseline_family *family, str
     x->settings = k->settings, x->n = k->n_settings;
     if (!x->n) return OK;
     qsort(x->settings, (size_t)x->n, sizeof *x->settings, by_estimate);
+    lead(x->settings, x->n);
     TRY(baseline_space(k, x->settings[0].bed, x->settings[0].size, &s, err));
     x->least = (int64_t)x->settings[0].replicas * s->n_layers;
     return OK;
@@ -239,7 +254,7 @@ static enum status score_grids(struct scoring *x, struct error *err)
     struct baseline_task *k = x->k;
     for (int32_t i = 0; i < x->n && !enough(x); i++) {
         double least = HOPELESS * (double)x->settings[0].estimate_ns;
-        if ((double)x->settings[i].estimate_ns > least && x->b->iteration_ns != INT64_MAX) break;
+        if ((double)x->settings[i].estimate_ns > least && x->b->iteration_ns != INT64_MAX) continue;
         struct plan p;
         struct space *s;
         TRY(baseline_space(k, x->settings[i].bed, x->settings[i].size, &s, err));

@@ -270,7 +270,7 @@ START_TEST(a_preset_is_nearly_the_best_setting_of_its_family)
 {
     double sum = 0;
     int32_t n = 0;
-    for (uint64_t seed = 0; seed < (test_long() ? 40 : 4); seed++) {
+    for (uint64_t seed = 0; seed < (test_long() ? 12 : 4); seed++) {
         struct job j = small_job(3 + (int)(seed % 3), 24, "microbatch: [1, 2, 4]\n");
         struct cluster c = random_team(seed);
         struct search_options o = {.top = 1, .evaluations = 8};
