@@ -27,7 +27,6 @@ static struct plan replicas(const char *model, int32_t n, int32_t microbatches, 
     return p;
 }
 
-/* A GPT of one block is 6 layers: embedding, attention, MLP, norm, head, loss, of which some are one. */
 static struct plan whole_replicas(const char *model, int32_t n, int32_t microbatches, int32_t zero)
 {
     struct plan p = plans_new(arena, model, 1, n);
