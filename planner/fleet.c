@@ -7,24 +7,34 @@
 #include "planner/offers.h"
 #include "planner/place.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     QUICK_LANES = 256,
     CANDIDATES_MOST = 1024,
-    MENU_DEVICES_MOST = 1024, /* a menu of mixes is placed and looked at one by one */
-    MENU_MOST = 80,
-    LANES_A_SEARCH = 1024, /* simulated in all where the user says nothing, but ... */
-    LANES_APART = 6144,    /* ... where nobody shares a link, so that devices that are alike fold */
-    TRIES_LEAST = 4,
-    IMPROVED_MOST = 3
+    /* What simulations may cost where the user says nothing: microseconds at all, and more for each card. */
+    BUDGET_US = 450000,
+    BUDGET_CARD_US = 500,
+    BUDGET_APART_US = 5000, /* for each card where nobody shares a link: more can be told apart */
+    /* What one costs, as measured: to lower a stage, to simulate a call or a message of a ring, steps of a run. */
+    LOWER_US = 300,
+    LOWER_MEASURED_US = 20, /* of layers measured whole: few operators */
+    MENU_DEVICES_MOST = 1024,
+    MENU_MOST = 80, /* mixes of a menu, for each size */
+    STEADY_STEPS = 4,
+    IMPROVED_MOST = 3,
+    SIZES_MOST = 3, /* microbatch sizes looked at closely */
+    VARIANTS = 4
 };
 
 struct candidate {
     int32_t size;
     struct placed placed;
     int64_t estimate_ns;
+    int64_t cost_us, settle_us; /* of simulating it: for comparison, and to its steady step */
 };
 
 struct fleet {
@@ -36,6 +46,11 @@ struct fleet {
     struct template_maker **makers; /* (n_sizes) */
     int32_t n_candidates;
     struct candidate *candidates;
+    int64_t left_us;    /* of the budget for simulations */
+    int64_t best_ns;    /* least estimate */
+    int64_t *size_ns;   /* (n_sizes) the same of each size, stages as long as they want */
+    struct mix *before; /* (n_sizes, VARIANTS) the last mix of each */
+    bool apart;         /* every two devices have links of their own */
 };
 
 /* --- candidates --- */
@@ -49,6 +64,18 @@ static bool same_mix(const struct mix *a, const struct mix *b)
     return true;
 }
 
+/* Calls of all stages, and messages of all rings. */
+static int64_t work_of(const struct placed *x)
+{
+    const struct plan *p = &x->plan;
+    int64_t calls = 0, most = 1;
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        calls += 2 * (int64_t)p->replicas[r].microbatches * p->replicas[r].n_stages;
+        if (p->replicas[r].n_stages > most) most = p->replicas[r].n_stages;
+    }
+    return calls + (p->n_replicas > 1 ? 2 * most * p->n_replicas * p->n_replicas : 0);
+}
+
 static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
 {
     for (int how = 0; how < PLACEMENT_COUNT && q->n_candidates < CANDIDATES_MOST; how++) {
@@ -56,37 +83,87 @@ static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
         c->size = size;
         if (!place_mix(q->arena, q->makers[size], x, (enum placement)how, &c->placed)) continue;
         c->estimate_ns = place_estimate(q->arena, &c->placed, x);
+        bool measured = q->task->job->model.measured != NULL;
+        int64_t work = work_of(&c->placed),
+                lower = (measured ? LOWER_MEASURED_US : LOWER_US) * (int64_t)c->placed.n_stages;
+        /* Replicas that are alike fold into one. */
+        if (q->apart && c->placed.plan.n_replicas > x->n)
+            work = work * x->n / c->placed.plan.n_replicas;
+        c->settle_us = lower + STEADY_STEPS * work;
+        c->cost_us = c->placed.n_stages > QUICK_LANES ? lower + work : c->settle_us;
+        if (c->estimate_ns < q->best_ns) q->best_ns = c->estimate_ns;
         q->n_candidates++;
     }
 }
 
-/* Stages of ever fewer layers: longer pipelines take longer to fill and have less to sum up. */
-static enum status make_candidates(struct fleet *q, int32_t size, struct error *err)
+/* The mix of one size, of stages of at most so many layers. Placed where nothing much better is known. */
+static void make_mix(struct fleet *q, int32_t size, int32_t variant, int32_t most_layers)
 {
-    static const struct mix_options variants[] = {
-        {false, false}, {.one_kind = true}, {.one_zone = true}};
-    TRY(offers_size(q->arena, &q->offers, q->task->sizes[size], q->t->lower, &q->spaces[size],
-                    &q->makers[size], err));
+    static const struct mix_options variants[VARIANTS] = {
+        {.one_kind = false}, {.widest = true}, {.one_kind = true}, {.one_zone = true}};
     struct template_maker *m = q->makers[size];
-    int32_t layers = m->s->n_layers;
-    struct mix before[sizeof variants / sizeof *variants] = {{0}};
-    for (m->most_layers = layers; m->most_layers; m->most_layers /= 2)
-        for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
-            struct mix x;
-            int64_t relaxed;
-            if (tries_stopped(q->t)) return OK;
-            if (i == 1 && m->n_kinds == 1) continue;
-            if (i == 2 && m->g->n_zones == 1) continue;
-            if (!mix_solve(m, m->s->microbatches, &variants[i], &x, &relaxed)) continue;
-            if (!same_mix(&x, &before[i])) add_candidates(q, size, &x);
-            before[i] = x;
-        }
-    m->most_layers = layers;
-    if (q->task->cluster->n_devices > MENU_DEVICES_MOST) return OK;
+    struct mix x;
+    int64_t relaxed;
+    m->most_layers = most_layers;
+    if (variants[variant].widest && m->n_kinds == m->n_pools) return;
+    if (variants[variant].one_kind && m->n_kinds == 1) return;
+    if (variants[variant].one_zone && m->g->n_zones == 1) return;
+    if (!mix_solve(m, m->s->microbatches, &variants[variant], &x, &relaxed)) return;
+    /* Wide devices may be slower and yet the only ones few enough to be simulated. */
+    int64_t worse = variants[variant].widest ? q->best_ns : q->best_ns / 5;
+    if (x.t_ns > q->best_ns && x.t_ns - q->best_ns > worse) return;
+    if (same_mix(&x, &q->before[size * VARIANTS + variant])) return;
+    q->before[size * VARIANTS + variant] = x;
+    add_candidates(q, size, &x);
+}
+
+static bool apart(const struct cluster *c)
+{
+    for (int32_t i = 0; i < c->n_links; i++)
+        if (!link_of_every_pair(&c->links[i])) return false;
+    return true;
+}
+
+/* Where kinds are few and plans are cheap to place. */
+static enum status take_menu(struct fleet *q, int32_t size, struct error *err)
+{
+    struct template_maker *m = q->makers[size];
     struct mix *mixes;
     int32_t n;
+    if (!q->apart || q->task->cluster->n_devices > MENU_DEVICES_MOST) return OK;
+    m->most_layers = m->s->n_layers;
     TRY(menu_mixes(m, m->s->microbatches, MENU_MOST, &mixes, &n, err));
     for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
+    return OK;
+}
+
+/* All sizes with stages as long as they want first; then, for the most promising ones, stages of ever fewer layers: longer
+ * pipelines take longer to fill and have less to sum up. */
+static enum status make_candidates(struct fleet *q, struct error *err)
+{
+    int32_t n = q->task->n_sizes;
+    for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) {
+        TRY(offers_size(q->arena, &q->offers, q->task->sizes[i], q->t->lower, &q->spaces[i],
+                        &q->makers[i], err));
+        int64_t before = q->best_ns;
+        q->best_ns = INT64_MAX;
+        make_mix(q, i, 0, q->spaces[i].n_layers);
+        q->size_ns[i] = q->best_ns;
+        if (before < q->best_ns) q->best_ns = before;
+    }
+    for (int32_t round = 0; round < SIZES_MOST; round++) {
+        int32_t best = -1;
+        for (int32_t i = 0; i < n; i++)
+            if (q->size_ns[i] < INT64_MAX && (best < 0 || q->size_ns[i] < q->size_ns[best]))
+                best = i;
+        if (best < 0) break;
+        q->size_ns[best] = INT64_MAX;
+        TRY(take_menu(q, best, err));
+        int32_t layers = q->spaces[best].n_layers;
+        for (int32_t most = layers; most > 1; most /= 4)
+            for (int32_t v = most == layers; v < VARIANTS && !tries_stopped(q->t); v++)
+                if (v == 0 || 4 * most >= layers) make_mix(q, best, v, most);
+    }
     return OK;
 }
 
@@ -102,6 +179,8 @@ static int by_estimate(const void *x, const void *y)
 
 struct scored {
     struct plan plan;
+    int64_t cost_us, settle_us;
+    bool quick;
     int64_t ns;
     struct space space;
 };
@@ -115,18 +194,27 @@ static void keep_best(struct fleet *q, const struct scored *x, struct scored *be
     if (at < IMPROVED_MOST) best[at] = *x;
 }
 
-static enum status simulate_candidates(struct fleet *q, int64_t most, struct scored *best,
-                                       int32_t *n_best, struct error *err)
+/* The first candidate whatever it costs, if none is cheaper; others while there is budget. */
+static enum status simulate_candidates(struct fleet *q, struct scored *best, int32_t *n_best,
+                                       struct error *err)
 {
+    int64_t least = INT64_MAX, half = q->left_us / 2;
     *n_best = 0;
-    for (int32_t i = 0; i < q->n_candidates && most > 0 && !tries_over(q->t); i++) {
+    for (int32_t i = 0; i < q->n_candidates; i++)
+        if (q->candidates[i].cost_us < least) least = q->candidates[i].cost_us;
+    for (int32_t i = 0; i < q->n_candidates && !tries_over(q->t); i++) {
         const struct candidate *c = &q->candidates[i];
-        struct scored x;
+        struct scored x = {.cost_us = c->cost_us, .settle_us = c->settle_us};
         if (i && c->estimate_ns == c[-1].estimate_ns && c->size == c[-1].size) continue;
+        /* Half is kept for improvements, which the largest plans are too dear for. */
+        int64_t spare = c->placed.n_stages > QUICK_LANES ? 0 : half;
+        if (q->left_us - c->cost_us < spare && (*n_best || c->cost_us > least)) continue;
+        x.quick = c->placed.n_stages > QUICK_LANES;
+        scorer_quick(q->t->scorer, x.quick);
         /* The cluster of a plan outlives the tables. */
         TRY(place_plan(q->t->arena, &q->offers, &c->placed, &x.plan, &x.space, err));
         TRY(tries_score(q->t, &x.space, &x.plan, &x.ns, err));
-        most--;
+        q->left_us -= c->cost_us;
         if (x.ns < INT64_MAX) keep_best(q, &x, best, n_best);
     }
     return OK;
@@ -144,13 +232,6 @@ static enum status settle(struct fleet *q, struct scored *x, struct error *err)
     return OK;
 }
 
-static bool apart(const struct cluster *c)
-{
-    for (int32_t i = 0; i < c->n_links; i++)
-        if (!link_of_every_pair(&c->links[i])) return false;
-    return true;
-}
-
 static enum status search(struct fleet *q, struct error *err)
 {
     struct scored best[IMPROVED_MOST + 1];
@@ -158,24 +239,30 @@ static enum status search(struct fleet *q, struct error *err)
     const struct search_options *o = q->t->o;
     TRY(offers_make(q->t->arena, q->task->job, q->task->cluster, q->task->profile, o->tensor,
                     o->n_tensor, &q->offers, err));
-    for (int32_t i = 0; i < q->task->n_sizes && !tries_stopped(q->t); i++)
-        TRY(make_candidates(q, i, err));
+    TRY(make_candidates(q, err));
     qsort(q->candidates, (size_t)q->n_candidates, sizeof *q->candidates, by_estimate);
     if (!q->n_candidates) return OK;
-    int32_t lanes = q->candidates[0].placed.n_stages;
-    int64_t simulated = apart(q->task->cluster) ? LANES_APART : LANES_A_SEARCH;
-    int64_t most = simulated / lanes > TRIES_LEAST ? simulated / lanes : TRIES_LEAST;
-    if (o->evaluations > 0 || most > q->t->evaluations_left) most = q->t->evaluations_left;
-    scorer_quick(q->t->scorer, lanes > QUICK_LANES);
-    TRY(simulate_candidates(q, (most + 1) / 2, best, &n_best, err));
+    if (getenv("DBG"))
+        fprintf(stderr, "offers+mix %.3f s, %d candidates\n", (double)clock() / CLOCKS_PER_SEC,
+                q->n_candidates);
+    q->left_us = o->evaluations > 0 ? INT64_MAX / 2
+                                    : BUDGET_US + (q->apart ? BUDGET_APART_US : BUDGET_CARD_US) *
+                                                      (int64_t)q->task->cluster->n_devices;
+    TRY(simulate_candidates(q, best, &n_best, err));
     for (int32_t i = 0; i < n_best && !tries_over(q->t); i++) {
-        TRY(improve_plan(q->t, &best[i].space, &best[i].plan, &best[i].ns, most / 2 / n_best, err));
+        int64_t tries = (q->left_us / (n_best - i) - best[i].settle_us) / best[i].cost_us;
+        if (o->evaluations > 0) tries = q->t->evaluations_left / (n_best - i);
+        if (tries < 1) continue;
+        scorer_quick(q->t->scorer, best[i].quick);
+        TRY(improve_plan(q->t, &best[i].space, &best[i].plan, &best[i].ns, tries, err));
+        q->left_us -= tries * best[i].cost_us;
         kept_add(&q->t->kept, &best[i].plan, best[i].ns);
     }
     int32_t first = 0;
     for (int32_t i = 1; i < n_best; i++)
         if (best[i].ns < best[first].ns) first = i;
-    return n_best && lanes > QUICK_LANES ? settle(q, &best[first], err) : OK;
+    if (!n_best || !best[first].quick || best[first].settle_us > q->left_us) return OK;
+    return settle(q, &best[first], err);
 }
 
 static enum status certify(struct fleet *q, struct bound_certificate *bound, struct error *err)
@@ -200,9 +287,15 @@ enum status fleet_search(struct tries *t, const struct fleet_task *task,
     struct fleet q = {.t = t, .task = task, .arena = arena_new()};
     q.candidates = ARENA_ARRAY(q.arena, struct candidate, CANDIDATES_MOST);
     q.spaces = ARENA_ARRAY(q.arena, struct space, (size_t)task->n_sizes);
+    q.best_ns = INT64_MAX;
+    q.apart = apart(task->cluster);
+    q.size_ns = ARENA_ARRAY(q.arena, int64_t, (size_t)task->n_sizes);
+    q.before = ARENA_ARRAY(q.arena, struct mix, VARIANTS * (size_t)task->n_sizes);
     q.makers = ARENA_ARRAY(q.arena, struct template_maker *, (size_t)task->n_sizes);
+    if (getenv("DBG")) fprintf(stderr, "begin %.3f s\n", (double)clock() / CLOCKS_PER_SEC);
     enum status st = search(&q, err);
     if (st == OK && t->kept.n) st = certify(&q, bound, err);
+    if (getenv("DBG")) fprintf(stderr, "certified %.3f s\n", (double)clock() / CLOCKS_PER_SEC);
     for (int32_t i = 0; i < t->kept.n && t->o->tensor; i++)
         place_tidy(t->arena, &t->kept.plans[i].plan.cluster);
     arena_free(q.arena);

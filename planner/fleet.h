@@ -5,8 +5,9 @@
  * by what they should take; the best are lowered and simulated, which alone decides. The best of those is then changed
  * little by little (planner/improve), each change simulated, as long as evaluations are left.
  * So the cost of all but the simulations grows with kinds, not with devices.
- * Where there are more lanes than QUICK_LANES, candidates are compared by the first step of a run, and the winner alone is
- * simulated to its steady step.
+ * Plans of very many lanes are compared by the first step of a run; the winner alone is simulated to its steady step, and
+ * even it is not where that would cost more than is left. What simulations may cost is counted in calls and messages, never in
+ * seconds of a clock, so that a search repeats.
  */
 #ifndef PLANNER_FLEET_H
 #define PLANNER_FLEET_H

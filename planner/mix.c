@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PACES = 24, NEWTON_MOST = 8, ROUNDS_MOST = 12, NODES_MOST = 400, COLUMNS_MOST = 2000 };
+enum { PACES = 24, NEWTON_MOST = 6, ROUNDS_MOST = 8, NODES_MOST = 300, COLUMNS_MOST = 1000 };
 
 struct master {
     struct template_maker *maker;
@@ -35,13 +35,33 @@ static double value_of(const struct master *q, const struct template *t)
     return (q->t_ns - (double)t->fill_ns - (double)t->tail_ns) / (double)t->tau_ns + 1;
 }
 
-static void add_column(struct master *q, const struct template *t)
+static bool is_widest(const struct template_maker *m, int32_t kind)
+{
+    for (int32_t k = 0; k < m->n_kinds; k++)
+        if (m->kinds[k].pool == m->kinds[kind].pool && m->kinds[k].cards > m->kinds[kind].cards)
+            return false;
+    return true;
+}
+
+static bool allowed(const struct master *q, const struct template *t)
+{
+    const struct template_maker *m = q->maker;
+    for (int32_t i = 0; i < t->n_stages; i++) {
+        const struct template_stage *x = &t->stages[i];
+        if (x->last - x->first >= m->most_layers) return false;
+        if (q->o->widest && !is_widest(m, x->kind)) return false;
+        if (q->o->one_kind && x->kind != t->stages[0].kind) return false;
+        if (q->o->one_zone && m->kinds[x->kind].zone != m->kinds[t->stages[0].kind].zone)
+            return false;
+    }
+    return true;
+}
+
+static void put_column(struct master *q, const struct template *t)
 {
     int32_t index[KINDS_MOST + 2], n = 0;
     double factor[KINDS_MOST + 2];
-    for (int32_t i = 0; i < q->n_columns; i++)
-        if (same_template(&q->columns[i], t)) return;
-    if (q->n_columns == COLUMNS_MOST) return;
+    if (q->n_columns == COLUMNS_MOST || !allowed(q, t)) return;
     q->columns = arena_grow(q->maker->arena, q->columns, (size_t)q->n_columns, &q->capacity,
                             sizeof *q->columns);
     q->columns[q->n_columns++] = *t;
@@ -52,13 +72,24 @@ static void add_column(struct master *q, const struct template *t)
     glp_set_mat_col(q->lp, q->n_columns, n, index, factor);
 }
 
+static void add_column(struct master *q, const struct template *t)
+{
+    struct template_maker *m = q->maker;
+    for (int32_t i = 0; i < m->n_pool; i++)
+        if (same_template(&m->pool[i], t)) return;
+    m->pool = arena_grow(m->arena, m->pool, (size_t)m->n_pool, &m->pool_capacity, sizeof *m->pool);
+    m->pool[m->n_pool++] = *t;
+    put_column(q, t);
+}
+
 /* Both as the dynamic program leaves it and with the same kinds split evenly. */
 static void offer(struct master *q, const struct template *t)
 {
     struct template even;
     int32_t kinds[TEMPLATE_STAGES_MOST];
     for (int32_t i = 0; i < t->n_stages; i++) kinds[i] = t->stages[i].kind;
-    if (template_balance(q->maker, kinds, t->n_stages, &even) && even.tau_ns <= t->tau_ns)
+    if (template_balance(q->maker, kinds, t->n_stages, t->tau_ns, &even) &&
+        even.tau_ns <= t->tau_ns)
         add_column(q, &even);
     else
         add_column(q, t);
@@ -78,7 +109,8 @@ static void only_kinds(const struct master *q, double *price, int32_t kind, int3
 {
     for (int32_t k = 0; k < q->n_kinds; k++) {
         const struct template_kind *x = &q->maker->kinds[k];
-        bool in = (kind < 0 || k == kind) && (zone < 0 || x->zone == zone);
+        bool in = (kind < 0 || k == kind) && (zone < 0 || x->zone == zone) &&
+                  (!q->o->widest || is_widest(q->maker, k));
         price[k] = in ? q->price[x->pool] * x->cards : -1;
     }
 }
@@ -88,7 +120,7 @@ static void first_columns(struct master *q)
     double price[TEMPLATE_KINDS_MOST];
     struct template t;
     for (int32_t k = 0; k < q->n_kinds; k++)
-        for (int i = 0; i < PACES; i++) {
+        for (int i = 0; i < PACES; i += 2) {
             only_kinds(q, price, k, -1);
             if (template_cheapest(q->maker, q->pace[i], price, &t)) offer(q, &t);
         }
@@ -165,7 +197,11 @@ static bool relax(struct master *q)
     q->t_ns = first_time(q);
     for (int i = 0; i < NEWTON_MOST; i++) {
         double done = solve(q), slope = 0;
-        for (int r = 0; r < ROUNDS_MOST && generate(q); r++) done = solve(q);
+        for (int r = 0; r < ROUNDS_MOST && generate(q); r++) {
+            double before = done;
+            done = solve(q);
+            if (done < before * (1 + 1e-3)) break;
+        }
         for (int32_t c = 0; c < q->n_columns; c++)
             slope += glp_get_col_prim(q->lp, c + 1) / (double)q->columns[c].tau_ns;
         if (slope <= 0) {
@@ -174,7 +210,7 @@ static bool relax(struct master *q)
         }
         double step = (q->microbatches - done) / slope;
         q->t_ns += step;
-        if (fabs(step) < 0.002 * q->t_ns) break;
+        if (fabs(step) < 0.004 * q->t_ns) break;
     }
     return true;
 }
@@ -275,6 +311,7 @@ bool mix_solve(struct template_maker *m, int32_t microbatches, const struct mix_
     for (int32_t k = 0; k < q.n_pools; k++)
         glp_set_row_bnds(q.lp, k + 1, GLP_UP, 0, m->g->kinds[k].n);
     glp_set_row_bnds(q.lp, q.n_pools + 1, GLP_UP, 0, microbatches);
+    for (int32_t i = 0; i < m->n_pool; i++) put_column(&q, &m->pool[i]);
     find_paces(&q);
     bool found = relax(&q);
     if (found) {

@@ -8,10 +8,12 @@
 struct loads {
     const struct placed *x;
     const struct template_maker *m;
-    const int32_t *first; /* (n_replicas) of its stages in x's lists */
-    double *ns;           /* (2 · links) that each direction is busy */
-    int32_t *rings;       /* (2 · links) hops of the interval at hand */
-    double *sums_ns;      /* (2 · links) that each direction is busy with sums of gradients */
+    const int32_t *first;            /* (n_replicas) of its stages in x's lists */
+    double *ns;                      /* (2 · links) that each direction is busy */
+    int32_t *rings;                  /* (2 · links) hops of the interval at hand */
+    const struct device_route **way; /* (n_replicas) of the ring at hand */
+    int32_t *flip;                   /* (n_replicas) 1: from the higher device to the lower */
+    double *sums_ns; /* (2 · links) that each direction is busy with sums of gradients */
 };
 
 static const struct device_route *route(const struct loads *q, int32_t r, int32_t s, int32_t r2,
@@ -58,27 +60,6 @@ static int32_t owner(const struct plan_replica *r, int32_t layer)
     return s;
 }
 
-/* A hop of a ring: counted, or its time for a byte at the count, and its bytes laid on the links. */
-static double hop(struct loads *q, int32_t r, int32_t r2, int32_t layer, int32_t add, double bytes,
-                  double *latency)
-{
-    const struct plan *p = &q->x->plan;
-    int32_t s = owner(&p->replicas[r], layer), s2 = owner(&p->replicas[r2], layer);
-    const struct device_route *way = route(q, r, s, r2, s2);
-    int32_t flip = direction(q, r, s, r2, s2);
-    if (!way) return 0;
-    double slowest = 1 / way->link.bandwidth_Bps;
-    for (int32_t i = 0; i < way->n_hops && !way->own; i++) {
-        int32_t at = way->hop[i] ^ flip;
-        q->rings[at] += add;
-        double ns = q->rings[at] / link_Bps(q, way->hop[i], way);
-        if (ns > slowest) slowest = ns;
-        q->sums_ns[at] += 2e9 * bytes / link_Bps(q, way->hop[i], way);
-    }
-    if ((double)way->link.latency_ns > *latency) *latency = (double)way->link.latency_ns;
-    return slowest;
-}
-
 /* Time of the ring over all replicas of layers first … last; what its hops add to the links' times. */
 static double ring(struct loads *q, int32_t first, int32_t last)
 {
@@ -86,19 +67,32 @@ static double ring(struct loads *q, int32_t first, int32_t last)
     int32_t n = p->n_replicas;
     double slowest = 0, latency = 0, bytes = 0;
     for (int32_t r = 0; r < n; r++) {
-        int32_t s = owner(&p->replicas[r], first);
+        int32_t s = owner(&p->replicas[r], first), r2 = (r + 1) % n;
+        int32_t s2 = owner(&p->replicas[r2], first);
         int32_t type = q->m->kinds[q->x->kind[q->first[r] + s]].type;
         double here = (double)space_stage_type(q->m->s, type, first, last)->parameter_bytes;
+        const struct device_route *way = q->way[r] = route(q, r, s, r2, s2);
+        q->flip[r] = direction(q, r, s, r2, s2);
         if (here > bytes) bytes = here;
-        hop(q, r, (r + 1) % n, first, 1, 0, &latency);
+        for (int32_t i = 0; way && !way->own && i < way->n_hops; i++)
+            q->rings[way->hop[i] ^ q->flip[r]]++;
     }
     for (int32_t r = 0; r < n; r++) {
-        double ns = hop(q, r, (r + 1) % n, first, 0, bytes, &latency);
-        if (ns > slowest) slowest = ns;
+        const struct device_route *way = q->way[r];
+        if (!way) continue;
+        if (1 / way->link.bandwidth_Bps > slowest) slowest = 1 / way->link.bandwidth_Bps;
+        for (int32_t i = 0; i < way->n_hops && !way->own; i++) {
+            int32_t at = way->hop[i] ^ q->flip[r];
+            double one = 1 / link_Bps(q, way->hop[i], way);
+            if (q->rings[at] * one > slowest) slowest = q->rings[at] * one;
+            q->sums_ns[at] += 2e9 * bytes * one;
+        }
+        if ((double)way->link.latency_ns > latency) latency = (double)way->link.latency_ns;
     }
-    for (int32_t r = 0; r < n; r++) hop(q, r, (r + 1) % n, first, -1, 0, &latency);
-    double chunk = bytes / n * slowest * 1e9 + latency;
-    return 2.0 * (n - 1) * chunk;
+    for (int32_t r = 0; r < n; r++)
+        for (int32_t i = 0; q->way[r] && !q->way[r]->own && i < q->way[r]->n_hops; i++)
+            q->rings[q->way[r]->hop[i] ^ q->flip[r]] = 0;
+    return 2.0 * (n - 1) * (bytes / n * slowest * 1e9 + latency);
 }
 
 /* Rings of the intervals between the cuts of any replica; a device takes those of its stage one after the other. */
@@ -137,6 +131,8 @@ int64_t place_estimate(struct arena *a, const struct placed *x, const struct mix
     struct loads q = {.x = x, .m = m, .first = first};
     q.ns = ARENA_ARRAY(a, double, directions);
     q.rings = ARENA_ARRAY(a, int32_t, directions);
+    q.way = ARENA_ARRAY(a, const struct device_route *, (size_t)p->n_replicas);
+    q.flip = ARENA_ARRAY(a, int32_t, (size_t)p->n_replicas);
     q.sums_ns = ARENA_ARRAY(a, double, directions);
     for (int32_t r = 0, at = 0; r < p->n_replicas; r++) {
         first[r] = at;

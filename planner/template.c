@@ -6,9 +6,17 @@
 
 struct template_label {
     int32_t first, last, kind, warmup, below; /* below: label of the next stage, -1 */
+    int32_t length;                           /* stages */
     bool recompute;
     int64_t t_ns;
     double cost;
+};
+
+/* What `longest` found at this pace for a kind before a layer, while the other circumstances are the same. */
+struct template_found {
+    int64_t stamp, limit_ns;
+    int32_t warmup, first;
+    struct template_time time;
 };
 
 /* --- kinds and their links --- */
@@ -65,6 +73,12 @@ struct template_maker *template_maker_new(struct arena *a, const struct space *s
     m->near = ARENA_ARRAY(a, const struct device_route *, n *n);
     m->far = ARENA_ARRAY(a, const struct device_route *, n *n);
     m->best = ARENA_ARRAY(a, int32_t, n * (size_t)s->n_layers);
+    m->least_pool = INT32_MAX;
+    for (int32_t k = 0; k < n_kinds; k++) {
+        if (kinds[k].cards > m->most_cards) m->most_cards = kinds[k].cards;
+        if (g->kinds[kinds[k].pool].n < m->least_pool) m->least_pool = g->kinds[kinds[k].pool].n;
+    }
+    m->found = ARENA_ARRAY(a, struct template_found, n * (size_t)s->n_layers);
     find_links(m);
     return m;
 }
@@ -102,7 +116,8 @@ bool template_stage_time(const struct template_maker *m, int32_t kind, int32_t f
     const struct template_kind *k = &m->kinds[kind];
     const struct stage_cost *c = space_stage_type(m->s, k->type, first, last);
     int64_t fixed = c->parameter_bytes + c->gradient_bytes + c->state_bytes + c->scratch_bytes;
-    int64_t room = m->s->cluster->types[k->type].memory_bytes - fixed;
+    /* Received ahead and not yet sent: two activations and two gradients. */
+    int64_t room = m->s->cluster->types[k->type].memory_bytes - fixed - 4 * c->input_bytes;
     out->t_ns = c->forward_ns + c->input_ns + c->weight_ns;
     out->recompute = warmup * c->activation_bytes > room;
     if (!out->recompute) return true;
@@ -130,23 +145,32 @@ static int32_t longest(const struct template_maker *m, int32_t kind, int32_t las
 
 static int32_t warmup_before(int32_t warmup, int64_t t_ns, int64_t transfer_ns, int64_t tau_ns)
 {
-    int64_t more = tau_ns > 0 ? (t_ns + 2 * transfer_ns + tau_ns - 1) / tau_ns : 1;
+    /* A message of less than a hundredth of the pace costs no warm-up of its own: it would double what a stage holds. */
+    int64_t more = tau_ns > 0 ? (t_ns + 2 * transfer_ns - tau_ns / 50 + tau_ns - 1) / tau_ns : 1;
     return warmup + (int32_t)(more > 1 ? more : 1);
 }
 
 /* --- the dynamic program --- */
 
-/* Cards of a pool in a label and those below. */
-static int32_t used(const struct template_maker *m, int32_t label, int32_t pool, int32_t *length)
+/* Cards of each pool in a label and those below. */
+static void count_used(const struct template_maker *m, int32_t label, int32_t *use)
 {
-    int32_t n = 0;
-    *length = 0;
     for (; label >= 0; label = m->labels[label].below) {
-        if (m->kinds[m->labels[label].kind].pool == pool)
-            n += m->kinds[m->labels[label].kind].cards;
-        ++*length;
+        const struct template_kind *k = &m->kinds[m->labels[label].kind];
+        use[k->pool] += k->cards;
     }
-    return n;
+}
+
+static int32_t longest_kept(struct template_maker *m, int32_t kind, int32_t last, int32_t warmup,
+                            int64_t limit_ns, struct template_time *out)
+{
+    struct template_found *f = &m->found[last * m->n_kinds + kind];
+    if (f->stamp != m->stamp || f->warmup != warmup || f->limit_ns != limit_ns) {
+        *f = (struct template_found){.stamp = m->stamp, .limit_ns = limit_ns, .warmup = warmup};
+        f->first = longest(m, kind, last, warmup, limit_ns, &f->time);
+    }
+    *out = f->time;
+    return f->first;
 }
 
 static void add_label(struct template_maker *m, const struct template_label *x)
@@ -163,15 +187,16 @@ static void add_label(struct template_maker *m, const struct template_label *x)
 static void extend(struct template_maker *m, int32_t below, int64_t tau_ns, const double *price)
 {
     struct template_label from = {.first = m->s->n_layers};
+    int32_t use[KINDS_MOST] = {0};
     if (below >= 0) from = m->labels[below];
+    if (from.length >= TEMPLATE_STAGES_MOST) return;
+    if ((from.length + 1) * m->most_cards > m->least_pool) count_used(m, below, use);
     for (int32_t k = 0; k < m->n_kinds; k++) {
         const struct template_kind *kind = &m->kinds[k];
         int64_t transfer = 0, busy = 0;
-        int32_t warmup = 1, length;
+        int32_t warmup = 1;
         struct template_time t;
-        if (price[k] < 0) continue;
-        if (used(m, below, kind->pool, &length) + kind->cards > m->g->kinds[kind->pool].n) continue;
-        if (length >= TEMPLATE_STAGES_MOST) return;
+        if (price[k] < 0 || use[kind->pool] + kind->cards > m->g->kinds[kind->pool].n) continue;
         if (below >= 0) {
             transfer = template_transfer_ns(m, k, from.kind, from.first - 1);
             busy = template_busy_ns(m, k, from.kind, from.first - 1);
@@ -180,13 +205,13 @@ static void extend(struct template_maker *m, int32_t below, int64_t tau_ns, cons
         } else if (m->s->n_layers > 1) {
             busy = template_busy_ns(m, k, k, m->s->n_layers - 2) / 2;
         }
-        int32_t first = longest(m, k, from.first - 1, warmup, tau_ns - 2 * busy, &t);
+        int32_t first = longest_kept(m, k, from.first - 1, warmup, tau_ns - 2 * busy, &t);
         if (first > 0 && busy && longest(m, k, from.first - 1, warmup, tau_ns - busy, &t) == 0)
             first = 0; /* nobody is before it */
         if (first >= from.first) continue;
         double cost = from.cost + (double)(t.t_ns + 2 * transfer) / (double)tau_ns + price[k];
-        add_label(m, &(struct template_label){first, from.first - 1, k, warmup, below, t.recompute,
-                                              t.t_ns, cost});
+        add_label(m, &(struct template_label){first, from.first - 1, k, warmup, below,
+                                              from.length + 1, t.recompute, t.t_ns, cost});
     }
 }
 
@@ -209,6 +234,7 @@ bool template_cheapest(struct template_maker *m, int64_t tau_ns, const double *p
 {
     int32_t n_kinds = m->n_kinds, best = -1;
     m->n_labels = 0;
+    m->stamp++;
     memset(m->best, -1, (size_t)m->s->n_layers * (size_t)n_kinds * sizeof *m->best);
     extend(m, -1, tau_ns, price);
     for (size_t i = 0; i < m->n_labels; i++) {
@@ -257,18 +283,17 @@ static bool fill_back(const struct template_maker *m, struct template *t, int64_
     return end == 0;
 }
 
-bool template_balance(struct template_maker *m, const int32_t *kinds, int32_t n,
+bool template_balance(struct template_maker *m, const int32_t *kinds, int32_t n, int64_t most_ns,
                       struct template *out)
 {
-    int64_t low = 1, high, least;
+    int64_t low, high = most_ns;
     if (n > m->s->n_layers) return false;
     *out = (struct template){.n_stages = n};
     out->stages = ARENA_ARRAY(m->arena, struct template_stage, (size_t)n);
     for (int32_t i = 0; i < n; i++) out->stages[i].kind = kinds[i];
-    template_paces(m, &least, &high);
-    high *= 8;
     if (!fill_back(m, out, high)) return false;
-    while (low < high - high / 4096) {
+    low = high / 4;
+    while (low < high - high / 512) {
         int64_t tau = low + (high - low) / 2;
         if (fill_back(m, out, tau))
             high = tau;
