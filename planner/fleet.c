@@ -15,14 +15,15 @@
 enum {
     QUICK_LANES = 256,
     CANDIDATES_MOST = 1024,
-    MENU_DEVICES_MOST = 1024, /* a menu of mixes is placed and looked at one by one */
-    MENU_MOST = 80,
-    APART_TIMES = 4, /* more is simulated where nobody shares a link: devices that are alike fold */
     /* What simulations may cost where the user says nothing: microseconds at all, and more for each card. */
     BUDGET_US = 450000,
     BUDGET_CARD_US = 500,
+    BUDGET_APART_US = 5000, /* for each card where nobody shares a link: more can be told apart */
     /* What one costs, as measured: to lower a stage, to simulate a call or a message of a ring, steps of a run. */
     LOWER_US = 300,
+    LOWER_MEASURED_US = 20, /* of layers measured whole: few operators */
+    MENU_DEVICES_MOST = 1024,
+    MENU_MOST = 80, /* mixes of a menu, for each size */
     STEADY_STEPS = 4,
     IMPROVED_MOST = 3,
     SIZES_MOST = 3, /* microbatch sizes looked at closely */
@@ -49,6 +50,7 @@ struct fleet {
     int64_t best_ns;    /* least estimate */
     int64_t *size_ns;   /* (n_sizes) the same of each size, stages as long as they want */
     struct mix *before; /* (n_sizes, VARIANTS) the last mix of each */
+    bool apart;         /* every two devices have links of their own */
 };
 
 /* --- candidates --- */
@@ -81,7 +83,12 @@ static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
         c->size = size;
         if (!place_mix(q->arena, q->makers[size], x, (enum placement)how, &c->placed)) continue;
         c->estimate_ns = place_estimate(q->arena, &c->placed, x);
-        int64_t work = work_of(&c->placed), lower = LOWER_US * (int64_t)c->placed.n_stages;
+        bool measured = q->task->job->model.measured != NULL;
+        int64_t work = work_of(&c->placed),
+                lower = (measured ? LOWER_MEASURED_US : LOWER_US) * (int64_t)c->placed.n_stages;
+        /* Replicas that are alike fold into one. */
+        if (q->apart && c->placed.plan.n_replicas > x->n)
+            work = work * x->n / c->placed.plan.n_replicas;
         c->settle_us = lower + STEADY_STEPS * work;
         c->cost_us = c->placed.n_stages > QUICK_LANES ? lower + work : c->settle_us;
         if (c->estimate_ns < q->best_ns) q->best_ns = c->estimate_ns;
@@ -110,12 +117,22 @@ static void make_mix(struct fleet *q, int32_t size, int32_t variant, int32_t mos
     add_candidates(q, size, &x);
 }
 
-static enum status add_menu(struct fleet *q, int32_t size, struct error *err)
+static bool apart(const struct cluster *c)
 {
+    for (int32_t i = 0; i < c->n_links; i++)
+        if (!link_of_every_pair(&c->links[i])) return false;
+    return true;
+}
+
+/* Where kinds are few and plans are cheap to place. */
+static enum status take_menu(struct fleet *q, int32_t size, struct error *err)
+{
+    struct template_maker *m = q->makers[size];
     struct mix *mixes;
     int32_t n;
-    if (q->task->cluster->n_devices > MENU_DEVICES_MOST) return OK;
-    TRY(menu_mixes(q->makers[size], q->makers[size]->s->microbatches, MENU_MOST, &mixes, &n, err));
+    if (!q->apart || q->task->cluster->n_devices > MENU_DEVICES_MOST) return OK;
+    m->most_layers = m->s->n_layers;
+    TRY(menu_mixes(m, m->s->microbatches, MENU_MOST, &mixes, &n, err));
     for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
     return OK;
 }
@@ -141,12 +158,11 @@ static enum status make_candidates(struct fleet *q, struct error *err)
                 best = i;
         if (best < 0) break;
         q->size_ns[best] = INT64_MAX;
+        TRY(take_menu(q, best, err));
         int32_t layers = q->spaces[best].n_layers;
         for (int32_t most = layers; most > 1; most /= 4)
             for (int32_t v = most == layers; v < VARIANTS && !tries_stopped(q->t); v++)
                 if (v == 0 || 4 * most >= layers) make_mix(q, best, v, most);
-        q->makers[best]->most_layers = layers;
-        TRY(add_menu(q, best, err));
     }
     return OK;
 }
@@ -216,13 +232,6 @@ static enum status settle(struct fleet *q, struct scored *x, struct error *err)
     return OK;
 }
 
-static bool apart(const struct cluster *c)
-{
-    for (int32_t i = 0; i < c->n_links; i++)
-        if (!link_of_every_pair(&c->links[i])) return false;
-    return true;
-}
-
 static enum status search(struct fleet *q, struct error *err)
 {
     struct scored best[IMPROVED_MOST + 1];
@@ -233,10 +242,9 @@ static enum status search(struct fleet *q, struct error *err)
     TRY(make_candidates(q, err));
     qsort(q->candidates, (size_t)q->n_candidates, sizeof *q->candidates, by_estimate);
     if (!q->n_candidates) return OK;
-    q->left_us = o->evaluations > 0
-                     ? INT64_MAX / 2
-                     : BUDGET_US + BUDGET_CARD_US * (int64_t)q->task->cluster->n_devices;
-    if (apart(q->task->cluster) && !o->evaluations) q->left_us *= APART_TIMES;
+    q->left_us = o->evaluations > 0 ? INT64_MAX / 2
+                                    : BUDGET_US + (q->apart ? BUDGET_APART_US : BUDGET_CARD_US) *
+                                                      (int64_t)q->task->cluster->n_devices;
     TRY(simulate_candidates(q, best, &n_best, err));
     for (int32_t i = 0; i < n_best && !tries_over(q->t); i++) {
         int64_t tries = (q->left_us / (n_best - i) - best[i].settle_us) / best[i].cost_us;
@@ -254,11 +262,6 @@ static enum status search(struct fleet *q, struct error *err)
     return settle(q, &best[first], err);
 }
 
-static int32_t cards_of(const struct device_type *t)
-{
-    return t->tensor_parallel > 1 ? t->tensor_parallel : 1;
-}
-
 static enum status certify(struct fleet *q, struct bound_certificate *bound, struct error *err)
 {
     const struct cluster *c = q->task->cluster, *priced = &q->offers.priced;
@@ -266,7 +269,7 @@ static enum status certify(struct fleet *q, struct bound_certificate *bound, str
     int32_t *cards = ARENA_ARRAY(q->arena, int32_t, (size_t)priced->n_types);
     for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;
     for (int32_t t = 0; t < priced->n_types; t++)
-        cards[t] = cards_of(&priced->types[t]) / cards_of(&c->types[q->offers.base_type[t]]);
+        cards[t] = t >= c->n_types ? priced->types[t].tensor_parallel : 1;
     struct bound_any *b = bound_any_new(q->t->arena, q->spaces[0].n_layers, c->n_types, count,
                                         q->task->job->global_batch);
     for (int32_t i = 0; i < q->task->n_sizes && q->makers[i]; i++)
@@ -282,6 +285,7 @@ enum status fleet_search(struct tries *t, const struct fleet_task *task,
     q.candidates = ARENA_ARRAY(q.arena, struct candidate, CANDIDATES_MOST);
     q.spaces = ARENA_ARRAY(q.arena, struct space, (size_t)task->n_sizes);
     q.best_ns = INT64_MAX;
+    q.apart = apart(task->cluster);
     q.size_ns = ARENA_ARRAY(q.arena, int64_t, (size_t)task->n_sizes);
     q.before = ARENA_ARRAY(q.arena, struct mix, VARIANTS * (size_t)task->n_sizes);
     q.makers = ARENA_ARRAY(q.arena, struct template_maker *, (size_t)task->n_sizes);
