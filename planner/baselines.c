@@ -12,7 +12,13 @@
 
 /* Layers lowered in all simulations of one family, in one of them, and of all families beside a large search: what about a
  * quarter of a second, three seconds and half a second pay for. */
-enum { LAYERS_A_FAMILY = 6000, LAYERS_A_PLAN = 60000, LAYERS_BESIDE = 10000, TRIES_MOST = 6, QUICK_LANES = 64 };
+enum {
+    LAYERS_A_FAMILY = 6000,
+    LAYERS_A_PLAN = 60000,
+    LAYERS_BESIDE = 10000,
+    TRIES_MOST = 6,
+    QUICK_LANES = 64
+};
 #define HOPELESS 1.5 /* times the best estimate: not simulated */
 
 /* --- beds and spaces --- */
@@ -26,6 +32,7 @@ enum status baseline_space(struct baseline_task *k, int32_t bed, int32_t size, s
         TRY(space_make_on(k->arena, &b->job, &b->cluster, b->cost, b->graph, k->sizes[size],
                           k->t->lower, s, err));
         b->spaces[size] = s;
+        if (k->t->n_presets < PRESET_SPACES_MOST) k->t->preset[k->t->n_presets++] = s;
     }
     *out = b->spaces[size];
     return OK;

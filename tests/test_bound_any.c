@@ -280,7 +280,8 @@ static void check_case(struct arena *a, uint64_t seed, int32_t plans, struct tal
         ck_assert_msg(space_make(a, &job, &cluster, cost, i + 1, &lower, &spaces[i], &err) == OK,
                       "%s", err.text);
     struct bound_certificate b;
-    enum status st = bound_cluster(a, spaces, 2, &b, &err);
+    enum status st = bound_cluster(a, &cluster, cost,
+                                   (const struct space *[]){&spaces[0], &spaces[1]}, 2, &b, &err);
     ck_assert_msg(st == OK || st == ERR_INFEASIBLE, "%s", err.text);
     if (st == ERR_INFEASIBLE) b = (struct bound_certificate){INT64_MAX, "no device", ""};
     struct scorer *scorer = scorer_new(&lower);
@@ -460,10 +461,22 @@ START_TEST(many_layers_and_devices_are_bounded_at_once)
 }
 END_TEST
 
-SUITE_OF(bound_any, a_linear_program_gives_its_optimum_as_a_bound,
-         kinds_share_the_batch_by_their_rates, a_layer_that_only_one_kind_holds_is_its_work,
-         one_microbatch_takes_the_way_there_and_back, a_slow_cut_leaves_three_ways,
-         gaps_are_parts_of_the_bound, no_bound_is_above_a_simulated_plan,
-         no_bound_is_above_what_the_search_finds,
-         no_bound_is_above_a_plan_of_cards_that_share_operators,
-         the_example_is_certified_within_an_eighth, many_layers_and_devices_are_bounded_at_once)
+Suite *bound_any_suite(void)
+{
+    Suite *s = suite_create("bound_any");
+    TCase *t = tcase_create("all");
+    tcase_set_timeout(t, 600);
+    tcase_add_test(t, a_linear_program_gives_its_optimum_as_a_bound);
+    tcase_add_test(t, kinds_share_the_batch_by_their_rates);
+    tcase_add_test(t, a_layer_that_only_one_kind_holds_is_its_work);
+    tcase_add_test(t, one_microbatch_takes_the_way_there_and_back);
+    tcase_add_test(t, a_slow_cut_leaves_three_ways);
+    tcase_add_test(t, gaps_are_parts_of_the_bound);
+    tcase_add_test(t, no_bound_is_above_a_simulated_plan);
+    tcase_add_test(t, no_bound_is_above_what_the_search_finds);
+    tcase_add_test(t, no_bound_is_above_a_plan_of_cards_that_share_operators);
+    tcase_add_test(t, the_example_is_certified_within_an_eighth);
+    tcase_add_test(t, many_layers_and_devices_are_bounded_at_once);
+    suite_add_tcase(s, t);
+    return s;
+}
