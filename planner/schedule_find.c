@@ -313,7 +313,7 @@ static void search(struct find *f)
     int64_t proved = f->left / 8, best = f->elite[0].makespan_ns;
     while (!over(f)) {
         move(f, (int32_t)draw(f, (uint64_t)f->n_elite), 2000);
-        turn(f, 20);
+        turn(f, 8);
         if (f->left > proved || proved < 0) continue;
         proved = -1; /* once more with the better schedule, and then what is left of the search */
         find_bound(f, BOUND_DEEP,
