@@ -322,7 +322,7 @@ END_TEST
 START_TEST(no_bound_is_above_what_the_search_finds)
 {
     struct arena *a = arena_new();
-    uint64_t cases = test_long() ? 300 : 10;
+    uint64_t cases = test_long() ? 100 : 10;
     int32_t found = 0;
     double gap = 0;
     for (uint64_t seed = 5000; seed < 5000 + cases; seed++, arena_reset(a)) {
