@@ -274,6 +274,8 @@ static enum status certify(struct fleet *q, struct bound_certificate *bound, str
                                         q->task->job->global_batch);
     for (int32_t i = 0; i < q->task->n_sizes && q->makers[i]; i++)
         bound_cluster_offer(b, &q->spaces[i], cards, q->offers.base_type);
+    for (int32_t i = 0; i < q->t->n_presets; i++)
+        bound_cluster_offer_grouped(b, c, q->t->preset[i]);
     TRY(bound_cluster_cuts(q->t->arena, b, c, q->offers.cost, err));
     return bound_any_solve(b, bound, err);
 }

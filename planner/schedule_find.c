@@ -285,7 +285,11 @@ static void keep_found(struct find *f, const struct schedule *s, int64_t ns)
 /* steps: of the deep bound; a bound of before is never lost. */
 static void find_bound(struct find *f, enum bound_depth depth, int64_t steps)
 {
-    if (f->shape->n_chunks > 1 || (depth == BOUND_DEEP && (f->o->cheap || over(f)))) return;
+    if (f->shape->n_chunks > 1 || (depth == BOUND_DEEP && f->o->cheap)) return;
+    if (depth == BOUND_DEEP && over(f)) {
+        if (f->stopped || f->elite[0].makespan_ns <= f->bound.lower_bound_ns) return;
+        depth = BOUND_CYCLES; /* what large pipelines, whose operations are soon spent, can have */
+    }
     struct bound_schedule_options o = {.depth = depth,
                                        .orders = any_fused(f->p) ? BOUND_MIXED : BOUND_SPLIT,
                                        .best_ns = f->n_elite ? f->elite[0].makespan_ns : 0,

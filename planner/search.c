@@ -52,8 +52,7 @@ static enum status refine_kept(struct search *q, struct search_result *out, stru
         int64_t ns = t->kept.plans[i].iteration_ns;
         int32_t s = 0;
         while (s < q->n_spaces && q->space[s].microbatch != better.microbatch) s++;
-        if (s < q->n_spaces &&
-            !tries_over(t)) /* a baseline's size may come after the budget's end */
+        if (!tries_over(t) && s < q->n_spaces) /* a baseline's size may not have had its turn */
             TRY(refine_plan(scorer_arena(t->scorer), t->scorer, &q->space[s], &better, &ns,
                             &t->evaluations_left, t->o->stop, err));
         kept_add(&refined, &better, ns);
@@ -117,8 +116,12 @@ static void put_bound(struct search_result *out, const struct bound_certificate 
 /* How far from the best of any plan the first one can be. */
 static enum status certify(struct search *q, struct search_result *out, struct error *err)
 {
-    struct bound_certificate b;
-    TRY(bound_cluster(q->t.arena, q->space, q->n_spaces, &b, err));
+    struct bound_certificate b = {.binding = "nothing was tried", .class_text = ""};
+    const struct space *spaces[16 + PRESET_SPACES_MOST];
+    int32_t n = 0;
+    for (int32_t i = 0; i < q->n_spaces; i++) spaces[n++] = &q->space[i];
+    for (int32_t i = 0; i < q->t.n_presets; i++) spaces[n++] = q->t.preset[i];
+    if (n) TRY(bound_cluster(q->t.arena, q->cluster, q->cost, spaces, n, &b, err));
     put_bound(out, &b);
     return OK;
 }
