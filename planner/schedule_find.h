@@ -23,7 +23,7 @@ struct arena;
 
 struct schedule_find_options {
     uint64_t seed;
-    int64_t operations; /* to time at most (about 4e7 a second); 0: 25,000,000 */
+    int64_t operations; /* to time at most (about 4e7 a second); 0: 40,000,000 */
     bool
         cheap; /* only closed forms bound it (planner/bound_schedule.h): no time is spent on a proof */
     bool (*stop)(void *user); /* true: end with the best so far; NULL: never */
