@@ -27,7 +27,7 @@ struct find {
     struct shop_tabu *tabu;
     int64_t *priority; /* (n_nodes) */
     uint8_t *word, *trial;
-    /* the best words so far, no two of one makespan from one source; best first */
+    /* the best words so far, each of another makespan (the newest of each, so that they stay unlike); best first */
     struct {
         uint8_t *word;
         int64_t makespan_ns;
@@ -63,8 +63,13 @@ static void keep(struct find *f, const uint8_t *word, int64_t ns, const char *fr
     size_t n = (size_t)f->shop.n_nodes;
     if (f->n_elite == ELITE && ns >= f->elite[ELITE - 1].makespan_ns) return;
     uint64_t hash = hash_bytes(1, word, n);
-    for (int32_t i = 0; i < f->n_elite; i++)
+    for (int32_t i = 0; i < f->n_elite; i++) {
         if (f->elite[i].hash == hash) return;
+        if (f->elite[i].makespan_ns != ns) continue;
+        memcpy(f->elite[i].word, word, n);
+        f->elite[i].hash = hash, f->elite[i].from = from;
+        return;
+    }
     int32_t at = f->n_elite < ELITE ? f->n_elite++ : ELITE - 1;
     uint8_t *room = f->elite[at].word;
     for (; at && f->elite[at - 1].makespan_ns > ns; at--) f->elite[at] = f->elite[at - 1];
@@ -296,7 +301,7 @@ static void search(struct find *f)
     find_bound(f, BOUND_DEEP);
     while (!over(f)) {
         move(f, (int32_t)draw(f, (uint64_t)f->n_elite), 2000);
-        turn(f, 8);
+        turn(f, 30);
     }
 }
 
