@@ -37,6 +37,13 @@ static double shrink_of(const struct space *s, int32_t type)
     return least;
 }
 
+/* Whether a device of the type can do the layer at all: its parameters must be there, whole, while it is computed, even
+ * where they are divided between (ZeRO). What activations need at least depends on what runs again. */
+static bool may_hold(const struct space *s, int32_t type, const struct stage_cost *c)
+{
+    return c->parameter_bytes <= s->cluster->types[type].memory_bytes;
+}
+
 void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32_t *cards,
                          const int32_t *kind)
 {
@@ -45,11 +52,9 @@ void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32
         double shrink = shrink_of(s, t);
         for (int32_t l = 0; l < s->n_layers; l++) {
             const struct stage_cost *c = space_stage_type(s, t, l, l);
-            struct space_stage_time time;
-            space_stage_time_type(s, t, l, l, 1, &time);
             double out = l + 1 < s->n_layers ? (double)s->cut_bytes[l] / (double)s->microbatch : 0;
             bound_any_traffic(b, l, (double)c->parameter_bytes, out);
-            if (time.missing_bytes) continue;
+            if (!may_hold(s, t, c)) continue;
             bound_any_offer(b, kind ? kind[t] : t, l,
                             &(struct bound_offer){cards ? cards[t] : 1, s->microbatch,
                                                   (double)c->forward_ns, (double)c->input_ns,

@@ -3,6 +3,7 @@
 #include "core/arena.h"
 #include "planner/bound_cluster.h"
 #include "planner/improve.h"
+#include "planner/menu.h"
 #include "planner/offers.h"
 #include "planner/place.h"
 
@@ -17,8 +18,12 @@ enum {
     /* What simulations may cost where the user says nothing: microseconds at all, and more for each card. */
     BUDGET_US = 450000,
     BUDGET_CARD_US = 500,
+    BUDGET_APART_US = 5000, /* for each card where nobody shares a link: more can be told apart */
     /* What one costs, as measured: to lower a stage, to simulate a call or a message of a ring, steps of a run. */
     LOWER_US = 300,
+    LOWER_MEASURED_US = 20, /* of layers measured whole: few operators */
+    MENU_DEVICES_MOST = 1024,
+    MENU_MOST = 80, /* mixes of a menu, for each size */
     STEADY_STEPS = 4,
     IMPROVED_MOST = 3,
     SIZES_MOST = 3, /* microbatch sizes looked at closely */
@@ -45,6 +50,7 @@ struct fleet {
     int64_t best_ns;    /* least estimate */
     int64_t *size_ns;   /* (n_sizes) the same of each size, stages as long as they want */
     struct mix *before; /* (n_sizes, VARIANTS) the last mix of each */
+    bool apart;         /* every two devices have links of their own */
 };
 
 /* --- candidates --- */
@@ -77,7 +83,12 @@ static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
         c->size = size;
         if (!place_mix(q->arena, q->makers[size], x, (enum placement)how, &c->placed)) continue;
         c->estimate_ns = place_estimate(q->arena, &c->placed, x);
-        int64_t work = work_of(&c->placed), lower = LOWER_US * (int64_t)c->placed.n_stages;
+        bool measured = q->task->job->model.measured != NULL;
+        int64_t work = work_of(&c->placed),
+                lower = (measured ? LOWER_MEASURED_US : LOWER_US) * (int64_t)c->placed.n_stages;
+        /* Replicas that are alike fold into one. */
+        if (q->apart && c->placed.plan.n_replicas > x->n)
+            work = work * x->n / c->placed.plan.n_replicas;
         c->settle_us = lower + STEADY_STEPS * work;
         c->cost_us = c->placed.n_stages > QUICK_LANES ? lower + work : c->settle_us;
         if (c->estimate_ns < q->best_ns) q->best_ns = c->estimate_ns;
@@ -98,10 +109,32 @@ static void make_mix(struct fleet *q, int32_t size, int32_t variant, int32_t mos
     if (variants[variant].one_kind && m->n_kinds == 1) return;
     if (variants[variant].one_zone && m->g->n_zones == 1) return;
     if (!mix_solve(m, m->s->microbatches, &variants[variant], &x, &relaxed)) return;
-    if (x.t_ns > q->best_ns && x.t_ns - q->best_ns > q->best_ns / 5) return;
+    /* Wide devices may be slower and yet the only ones few enough to be simulated. */
+    int64_t worse = variants[variant].widest ? q->best_ns : q->best_ns / 5;
+    if (x.t_ns > q->best_ns && x.t_ns - q->best_ns > worse) return;
     if (same_mix(&x, &q->before[size * VARIANTS + variant])) return;
     q->before[size * VARIANTS + variant] = x;
     add_candidates(q, size, &x);
+}
+
+static bool apart(const struct cluster *c)
+{
+    for (int32_t i = 0; i < c->n_links; i++)
+        if (!link_of_every_pair(&c->links[i])) return false;
+    return true;
+}
+
+/* Where kinds are few and plans are cheap to place. */
+static enum status take_menu(struct fleet *q, int32_t size, struct error *err)
+{
+    struct template_maker *m = q->makers[size];
+    struct mix *mixes;
+    int32_t n;
+    if (!q->apart || q->task->cluster->n_devices > MENU_DEVICES_MOST) return OK;
+    m->most_layers = m->s->n_layers;
+    TRY(menu_mixes(m, m->s->microbatches, MENU_MOST, &mixes, &n, err));
+    for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
+    return OK;
 }
 
 /* All sizes with stages as long as they want first; then, for the most promising ones, stages of ever fewer layers: longer
@@ -125,10 +158,11 @@ static enum status make_candidates(struct fleet *q, struct error *err)
                 best = i;
         if (best < 0) break;
         q->size_ns[best] = INT64_MAX;
+        TRY(take_menu(q, best, err));
         int32_t layers = q->spaces[best].n_layers;
-        for (int32_t most = layers; most > 1; most /= most == layers ? 4 : 2)
+        for (int32_t most = layers; most > 1; most /= 4)
             for (int32_t v = most == layers; v < VARIANTS && !tries_stopped(q->t); v++)
-                make_mix(q, best, v, most);
+                if (v == 0 || 4 * most >= layers) make_mix(q, best, v, most);
     }
     return OK;
 }
@@ -172,7 +206,9 @@ static enum status simulate_candidates(struct fleet *q, struct scored *best, int
         const struct candidate *c = &q->candidates[i];
         struct scored x = {.cost_us = c->cost_us, .settle_us = c->settle_us};
         if (i && c->estimate_ns == c[-1].estimate_ns && c->size == c[-1].size) continue;
-        if (q->left_us - c->cost_us < half && (*n_best || c->cost_us > least)) continue;
+        /* Half is kept for improvements, which the largest plans are too dear for. */
+        int64_t spare = c->placed.n_stages > QUICK_LANES ? 0 : half;
+        if (q->left_us - c->cost_us < spare && (*n_best || c->cost_us > least)) continue;
         x.quick = c->placed.n_stages > QUICK_LANES;
         scorer_quick(q->t->scorer, x.quick);
         /* The cluster of a plan outlives the tables. */
@@ -206,12 +242,9 @@ static enum status search(struct fleet *q, struct error *err)
     TRY(make_candidates(q, err));
     qsort(q->candidates, (size_t)q->n_candidates, sizeof *q->candidates, by_estimate);
     if (!q->n_candidates) return OK;
-    if (getenv("DBG"))
-        fprintf(stderr, "offers+mix %.3f s, %d candidates\n", (double)clock() / CLOCKS_PER_SEC,
-                q->n_candidates);
-    q->left_us = o->evaluations > 0
-                     ? INT64_MAX / 2
-                     : BUDGET_US + BUDGET_CARD_US * (int64_t)q->task->cluster->n_devices;
+    q->left_us = o->evaluations > 0 ? INT64_MAX / 2
+                                    : BUDGET_US + (q->apart ? BUDGET_APART_US : BUDGET_CARD_US) *
+                                                      (int64_t)q->task->cluster->n_devices;
     TRY(simulate_candidates(q, best, &n_best, err));
     for (int32_t i = 0; i < n_best && !tries_over(q->t); i++) {
         int64_t tries = (q->left_us / (n_best - i) - best[i].settle_us) / best[i].cost_us;
@@ -229,11 +262,6 @@ static enum status search(struct fleet *q, struct error *err)
     return settle(q, &best[first], err);
 }
 
-static int32_t cards_of(const struct device_type *t)
-{
-    return t->tensor_parallel > 1 ? t->tensor_parallel : 1;
-}
-
 static enum status certify(struct fleet *q, struct bound_certificate *bound, struct error *err)
 {
     const struct cluster *c = q->task->cluster, *priced = &q->offers.priced;
@@ -241,7 +269,7 @@ static enum status certify(struct fleet *q, struct bound_certificate *bound, str
     int32_t *cards = ARENA_ARRAY(q->arena, int32_t, (size_t)priced->n_types);
     for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;
     for (int32_t t = 0; t < priced->n_types; t++)
-        cards[t] = cards_of(&priced->types[t]) / cards_of(&c->types[q->offers.base_type[t]]);
+        cards[t] = t >= c->n_types ? priced->types[t].tensor_parallel : 1;
     struct bound_any *b = bound_any_new(q->t->arena, q->spaces[0].n_layers, c->n_types, count,
                                         q->task->job->global_batch);
     for (int32_t i = 0; i < q->task->n_sizes && q->makers[i]; i++)
@@ -257,13 +285,12 @@ enum status fleet_search(struct tries *t, const struct fleet_task *task,
     q.candidates = ARENA_ARRAY(q.arena, struct candidate, CANDIDATES_MOST);
     q.spaces = ARENA_ARRAY(q.arena, struct space, (size_t)task->n_sizes);
     q.best_ns = INT64_MAX;
+    q.apart = apart(task->cluster);
     q.size_ns = ARENA_ARRAY(q.arena, int64_t, (size_t)task->n_sizes);
     q.before = ARENA_ARRAY(q.arena, struct mix, VARIANTS * (size_t)task->n_sizes);
     q.makers = ARENA_ARRAY(q.arena, struct template_maker *, (size_t)task->n_sizes);
-    if (getenv("DBG")) fprintf(stderr, "begin %.3f s\n", (double)clock() / CLOCKS_PER_SEC);
     enum status st = search(&q, err);
     if (st == OK && t->kept.n) st = certify(&q, bound, err);
-    if (getenv("DBG")) fprintf(stderr, "certified %.3f s\n", (double)clock() / CLOCKS_PER_SEC);
     for (int32_t i = 0; i < t->kept.n && t->o->tensor; i++)
         place_tidy(t->arena, &t->kept.plans[i].plan.cluster);
     arena_free(q.arena);

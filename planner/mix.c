@@ -88,7 +88,8 @@ static void offer(struct master *q, const struct template *t)
     struct template even;
     int32_t kinds[TEMPLATE_STAGES_MOST];
     for (int32_t i = 0; i < t->n_stages; i++) kinds[i] = t->stages[i].kind;
-    if (template_balance(q->maker, kinds, t->n_stages, &even) && even.tau_ns <= t->tau_ns)
+    if (template_balance(q->maker, kinds, t->n_stages, t->tau_ns, &even) &&
+        even.tau_ns <= t->tau_ns)
         add_column(q, &even);
     else
         add_column(q, t);
@@ -196,7 +197,11 @@ static bool relax(struct master *q)
     q->t_ns = first_time(q);
     for (int i = 0; i < NEWTON_MOST; i++) {
         double done = solve(q), slope = 0;
-        for (int r = 0; r < ROUNDS_MOST && generate(q); r++) done = solve(q);
+        for (int r = 0; r < ROUNDS_MOST && generate(q); r++) {
+            double before = done;
+            done = solve(q);
+            if (done < before * (1 + 1e-3)) break;
+        }
         for (int32_t c = 0; c < q->n_columns; c++)
             slope += glp_get_col_prim(q->lp, c + 1) / (double)q->columns[c].tau_ns;
         if (slope <= 0) {
@@ -205,7 +210,7 @@ static bool relax(struct master *q)
         }
         double step = (q->microbatches - done) / slope;
         q->t_ns += step;
-        if (fabs(step) < 0.002 * q->t_ns) break;
+        if (fabs(step) < 0.004 * q->t_ns) break;
     }
     return true;
 }

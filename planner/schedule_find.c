@@ -10,7 +10,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define OPERATIONS_DEFAULT INT64_C(40000000)
+#define OPERATIONS_DEFAULT INT64_C(25000000)
+#define PROOF_STEPS INT64_C(45000000)
 enum {
     ELITE = 6,
     DISPATCH_COST = 6
@@ -281,27 +282,38 @@ static bool any_fused(const struct pipeline *p)
     return false;
 }
 
-static void find_bound(struct find *f, enum bound_depth depth)
+/* steps: of the deep bound; a bound of before is never lost. */
+static void find_bound(struct find *f, enum bound_depth depth, int64_t steps)
 {
     if (f->shape->n_chunks > 1 || (depth == BOUND_DEEP && (f->o->cheap || over(f)))) return;
     struct bound_schedule_options o = {.depth = depth,
                                        .orders = any_fused(f->p) ? BOUND_MIXED : BOUND_SPLIT,
-                                       .best_ns = f->n_elite ? f->elite[0].makespan_ns : 0};
-    bound_schedule(f->p, f->shape->n_microbatches, &o, &f->bound);
+                                       .best_ns = f->n_elite ? f->elite[0].makespan_ns : 0,
+                                       .arena = f->arena,
+                                       .steps = steps};
+    struct bound_schedule b;
+    bound_schedule(f->p, f->shape->n_microbatches, &o, &b);
+    if (b.found) try_schedule(f, b.found, "proof"); /* what the proof came upon */
+    if (b.lower_bound_ns > f->bound.lower_bound_ns || depth == BOUND_CHEAP) f->bound = b;
 }
 
 static void search(struct find *f)
 {
-    find_bound(f, BOUND_CHEAP);
+    find_bound(f, BOUND_CHEAP, 0);
     try_names(f);
     try_rules(f);
     if (!f->n_elite) return;
     turn(f, 10);
     move(f, 0, 500);
-    find_bound(f, BOUND_DEEP);
+    find_bound(f, BOUND_DEEP, PROOF_STEPS / 3);
+    int64_t proved = f->left / 8, best = f->elite[0].makespan_ns;
     while (!over(f)) {
         move(f, (int32_t)draw(f, (uint64_t)f->n_elite), 2000);
         turn(f, 30);
+        if (f->left > proved || proved < 0) continue;
+        proved = -1; /* once more with the better schedule, and then what is left of the search */
+        find_bound(f, BOUND_DEEP,
+                   f->elite[0].makespan_ns < best ? PROOF_STEPS : PROOF_STEPS * 2 / 3);
     }
 }
 

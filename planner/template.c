@@ -6,6 +6,7 @@
 
 struct template_label {
     int32_t first, last, kind, warmup, below; /* below: label of the next stage, -1 */
+    int32_t length;                           /* stages */
     bool recompute;
     int64_t t_ns;
     double cost;
@@ -72,6 +73,11 @@ struct template_maker *template_maker_new(struct arena *a, const struct space *s
     m->near = ARENA_ARRAY(a, const struct device_route *, n *n);
     m->far = ARENA_ARRAY(a, const struct device_route *, n *n);
     m->best = ARENA_ARRAY(a, int32_t, n * (size_t)s->n_layers);
+    m->least_pool = INT32_MAX;
+    for (int32_t k = 0; k < n_kinds; k++) {
+        if (kinds[k].cards > m->most_cards) m->most_cards = kinds[k].cards;
+        if (g->kinds[kinds[k].pool].n < m->least_pool) m->least_pool = g->kinds[kinds[k].pool].n;
+    }
     m->found = ARENA_ARRAY(a, struct template_found, n * (size_t)s->n_layers);
     find_links(m);
     return m;
@@ -110,7 +116,8 @@ bool template_stage_time(const struct template_maker *m, int32_t kind, int32_t f
     const struct template_kind *k = &m->kinds[kind];
     const struct stage_cost *c = space_stage_type(m->s, k->type, first, last);
     int64_t fixed = c->parameter_bytes + c->gradient_bytes + c->state_bytes + c->scratch_bytes;
-    int64_t room = m->s->cluster->types[k->type].memory_bytes - fixed;
+    /* Received ahead and not yet sent: two activations and two gradients. */
+    int64_t room = m->s->cluster->types[k->type].memory_bytes - fixed - 4 * c->input_bytes;
     out->t_ns = c->forward_ns + c->input_ns + c->weight_ns;
     out->recompute = warmup * c->activation_bytes > room;
     if (!out->recompute) return true;
@@ -145,16 +152,13 @@ static int32_t warmup_before(int32_t warmup, int64_t t_ns, int64_t transfer_ns, 
 
 /* --- the dynamic program --- */
 
-/* Cards of each pool in a label and those below; returns how many stages that are. */
-static int32_t count_used(const struct template_maker *m, int32_t label, int32_t *use)
+/* Cards of each pool in a label and those below. */
+static void count_used(const struct template_maker *m, int32_t label, int32_t *use)
 {
-    int32_t length = 0;
-    memset(use, 0, (size_t)m->n_pools * sizeof *use);
-    for (; label >= 0; label = m->labels[label].below, length++) {
+    for (; label >= 0; label = m->labels[label].below) {
         const struct template_kind *k = &m->kinds[m->labels[label].kind];
         use[k->pool] += k->cards;
     }
-    return length;
 }
 
 static int32_t longest_kept(struct template_maker *m, int32_t kind, int32_t last, int32_t warmup,
@@ -183,9 +187,10 @@ static void add_label(struct template_maker *m, const struct template_label *x)
 static void extend(struct template_maker *m, int32_t below, int64_t tau_ns, const double *price)
 {
     struct template_label from = {.first = m->s->n_layers};
-    int32_t use[KINDS_MOST];
+    int32_t use[KINDS_MOST] = {0};
     if (below >= 0) from = m->labels[below];
-    if (count_used(m, below, use) >= TEMPLATE_STAGES_MOST) return;
+    if (from.length >= TEMPLATE_STAGES_MOST) return;
+    if ((from.length + 1) * m->most_cards > m->least_pool) count_used(m, below, use);
     for (int32_t k = 0; k < m->n_kinds; k++) {
         const struct template_kind *kind = &m->kinds[k];
         int64_t transfer = 0, busy = 0;
@@ -205,8 +210,8 @@ static void extend(struct template_maker *m, int32_t below, int64_t tau_ns, cons
             first = 0; /* nobody is before it */
         if (first >= from.first) continue;
         double cost = from.cost + (double)(t.t_ns + 2 * transfer) / (double)tau_ns + price[k];
-        add_label(m, &(struct template_label){first, from.first - 1, k, warmup, below, t.recompute,
-                                              t.t_ns, cost});
+        add_label(m, &(struct template_label){first, from.first - 1, k, warmup, below,
+                                              from.length + 1, t.recompute, t.t_ns, cost});
     }
 }
 
@@ -278,18 +283,17 @@ static bool fill_back(const struct template_maker *m, struct template *t, int64_
     return end == 0;
 }
 
-bool template_balance(struct template_maker *m, const int32_t *kinds, int32_t n,
+bool template_balance(struct template_maker *m, const int32_t *kinds, int32_t n, int64_t most_ns,
                       struct template *out)
 {
-    int64_t low = 1, high, least;
+    int64_t low, high = most_ns;
     if (n > m->s->n_layers) return false;
     *out = (struct template){.n_stages = n};
     out->stages = ARENA_ARRAY(m->arena, struct template_stage, (size_t)n);
     for (int32_t i = 0; i < n; i++) out->stages[i].kind = kinds[i];
-    template_paces(m, &least, &high);
-    high *= 8;
     if (!fill_back(m, out, high)) return false;
-    while (low < high - high / 4096) {
+    low = high / 4;
+    while (low < high - high / 512) {
         int64_t tau = low + (high - low) / 2;
         if (fill_back(m, out, tau))
             high = tau;

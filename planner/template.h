@@ -42,6 +42,7 @@ struct template_maker {
     const struct space *s;
     const struct device_graph *g;
     int32_t n_kinds, n_pools;
+    int32_t most_cards, least_pool; /* of any kind; cards of the smallest pool */
     const struct template_kind *kinds;
     int32_t most_layers;              /* of a stage */
     const struct device_route **near; /* (n_kinds, n_kinds): of neighbours; NULL: no way */
@@ -77,8 +78,9 @@ bool template_stage_time(const struct template_maker *m, int32_t kind, int32_t f
  * used. false where there is none. The result lives in the maker's arena. O(labels · kinds · log layers). */
 bool template_cheapest(struct template_maker *m, int64_t tau_ns, const double *price,
                        struct template *out);
-/* The split of least tau for this order of kinds; false where none fits. O(stages · log layers · log tau). */
-bool template_balance(struct template_maker *m, const int32_t *kinds, int32_t n,
+/* The split of least tau for this order of kinds, within most_ns / 4 … most_ns and to half a per cent; false where none of
+ * most_ns fits. O(stages · log layers). */
+bool template_balance(struct template_maker *m, const int32_t *kinds, int32_t n, int64_t most_ns,
                       struct template *out);
 /* Fills use, tau, fill and tail of given stages; warm-ups too. */
 void template_measure(const struct template_maker *m, struct template *t);

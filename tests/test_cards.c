@@ -210,6 +210,25 @@ START_TEST(one_table_knows_the_stages_of_every_type)
 }
 END_TEST
 
+/* What was learnt of a type holds for its cards together. */
+START_TEST(cards_are_priced_as_what_they_are)
+{
+    struct plan p = pipeline(TINY_GPT2, ONE, TWO);
+    struct profile prior;
+    struct factor_row twice = {.type = "one", .kind = -1, .factor = 2};
+    struct program *x = lowered(&p);
+    ck_assert_int_eq(profile_prior(arena, &p.cluster, &prior, &err), OK);
+    struct profile learnt = prior;
+    learnt.factors = &twice, learnt.n_factors = 1;
+    int64_t before = priced(cost_new(arena, &prior, &p.cluster), TWO, &x->stages[1], 'F');
+    int64_t n = x->stages[1].n_ops;
+    ck_assert_int_eq(priced(cost_new(arena, &learnt, &p.cluster), TWO, &x->stages[1], 'F'), before);
+    p.cluster.types[TWO].cards_of = "one";
+    int64_t after = priced(cost_new(arena, &learnt, &p.cluster), TWO, &x->stages[1], 'F');
+    ck_assert_int_le(llabs(after - 2 * before), n); /* each is rounded once */
+}
+END_TEST
+
 static int64_t iteration(const struct plan *p, const struct program *x)
 {
     struct sim_result r;
@@ -293,10 +312,11 @@ END_TEST
 Suite *cards_suite(void)
 {
     const TTest *tests[] = {
-        any_number_of_cards_finds_the_same_layers, each_stage_computes_what_its_own_cards_share,
-        a_message_is_what_the_larger_end_holds,    sums_take_as_long_as_the_largest_share,
-        one_table_knows_the_stages_of_every_type,  graphs_made_once_give_the_same_program,
-        devices_that_share_a_stage_may_be_any,     cards_that_do_not_divide_the_model_are_named};
+        any_number_of_cards_finds_the_same_layers,   each_stage_computes_what_its_own_cards_share,
+        a_message_is_what_the_larger_end_holds,      sums_take_as_long_as_the_largest_share,
+        one_table_knows_the_stages_of_every_type,    graphs_made_once_give_the_same_program,
+        devices_that_share_a_stage_may_be_any,       cards_are_priced_as_what_they_are,
+        cards_that_do_not_divide_the_model_are_named};
     Suite *suite = suite_create("cards");
     TCase *t = tcase_create("cards");
     tcase_add_checked_fixture(t, setup, teardown);

@@ -372,6 +372,7 @@ void harp_plan(struct arena *a, const struct harp_team *t, const struct harp_pip
                                      .last_layer = p->last[s],
                                      .warmup = p->warmup[s],
                                      .recompute = RECOMPUTE_BLOCKS,
+                                     .zero = t->sharing == HARP_SEQUENCES ? 1 : 0,
                                      .receive_ahead = 2};
         on_cards(a, t, p->node[s], stage);
     }
