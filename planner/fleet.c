@@ -18,7 +18,7 @@ enum {
     /* What simulations may cost where the user says nothing: microseconds at all, and more for each card. */
     BUDGET_US = 450000,
     BUDGET_CARD_US = 500,
-    BUDGET_APART_US = 5000, /* for each card where nobody shares a link: more can be told apart */
+    BUDGET_APART_US = 2500, /* for each card where nobody shares a link: more can be told apart */
     /* What one costs, as measured: to lower a stage, to simulate a call or a message of a ring, steps of a run. */
     LOWER_US = 300,
     LOWER_MEASURED_US = 20, /* of layers measured whole: few operators */

@@ -105,13 +105,32 @@ static bool fill_back(const struct menu *q, const int32_t *kinds, int32_t n, int
     return end == 0;
 }
 
+/* A sum over so many members on links of one kind. */
+static double ring_ns(const struct cost_link *l, double bytes, int32_t members)
+{
+    double chunk = bytes / members;
+    return 2.0 * (members - 1) * (double)(cost_occupancy_ns(l, (int64_t)chunk) + l->latency_ns);
+}
+
+/* As many as all cards make of this template and its like. */
+static int32_t replicas_of(const struct menu *q, const struct template *t)
+{
+    int32_t used = 0, all = 0;
+    for (int32_t p = 0; p < q->m->n_pools; p++) used += t->use[p], all += q->m->g->kinds[p].n;
+    return all / used > 1 ? all / used : 2;
+}
+
 static void measure(const struct menu *q, struct dish *d)
 {
     const struct template_maker *m = q->m;
     struct template *t = &d->t;
     int32_t kinds[MENU_STAGES];
     t->use = ARENA_ARRAY(q->a, int32_t, (size_t)m->n_pools);
-    for (int32_t i = 0; i < t->n_stages; i++) kinds[i] = t->stages[i].kind;
+    for (int32_t i = 0; i < t->n_stages; i++) {
+        const struct template_kind *k = &m->kinds[kinds[i] = t->stages[i].kind];
+        t->use[k->pool] += k->cards;
+    }
+    int32_t replicas = replicas_of(q, t);
     for (int32_t i = 0; i < t->n_stages; i++) {
         const struct template_stage *x = &t->stages[i];
         const struct template_kind *k = &m->kinds[x->kind];
@@ -119,7 +138,6 @@ static void measure(const struct menu *q, struct dish *d)
         const struct device_route *far = m->far[x->kind * m->n_kinds + x->kind];
         int64_t work = 0;
         work_of(q, kinds, t->n_stages, i, x->first, x->last, &work);
-        t->use[k->pool] += k->cards;
         t->fill_ns += work;
         if (i) {
             int64_t way = template_transfer_ns(m, kinds[i - 1], kinds[i], x->first - 1);
@@ -127,8 +145,8 @@ static void measure(const struct menu *q, struct dish *d)
         }
         if (work > t->tau_ns) t->tau_ns = work;
         if (c->update_ns > t->tail_ns) t->tail_ns = c->update_ns;
-        double sum =
-            far ? 2e9 * (double)c->parameter_bytes * k->cards / far->link.bandwidth_Bps : 0;
+        double bytes = (double)c->parameter_bytes * k->cards,
+               sum = far ? ring_ns(&far->link, bytes, replicas) : 0;
         if (sum > (double)d->sum_ns) d->sum_ns = (int64_t)sum;
     }
 }
