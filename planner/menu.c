@@ -105,21 +105,6 @@ static bool fill_back(const struct menu *q, const int32_t *kinds, int32_t n, int
     return end == 0;
 }
 
-/* A sum over so many members on links of one kind. */
-static double ring_ns(const struct cost_link *l, double bytes, int32_t members)
-{
-    double chunk = bytes / members;
-    return 2.0 * (members - 1) * (double)(cost_occupancy_ns(l, (int64_t)chunk) + l->latency_ns);
-}
-
-/* As many as all cards make of this template and its like. */
-static int32_t replicas_of(const struct menu *q, const struct template *t)
-{
-    int32_t used = 0, all = 0;
-    for (int32_t p = 0; p < q->m->n_pools; p++) used += t->use[p], all += q->m->g->kinds[p].n;
-    return all / used > 1 ? all / used : 2;
-}
-
 static void measure(const struct menu *q, struct dish *d)
 {
     const struct template_maker *m = q->m;
@@ -130,7 +115,6 @@ static void measure(const struct menu *q, struct dish *d)
         const struct template_kind *k = &m->kinds[kinds[i] = t->stages[i].kind];
         t->use[k->pool] += k->cards;
     }
-    int32_t replicas = replicas_of(q, t);
     for (int32_t i = 0; i < t->n_stages; i++) {
         const struct template_stage *x = &t->stages[i];
         const struct template_kind *k = &m->kinds[x->kind];
@@ -146,7 +130,7 @@ static void measure(const struct menu *q, struct dish *d)
         if (work > t->tau_ns) t->tau_ns = work;
         if (c->update_ns > t->tail_ns) t->tail_ns = c->update_ns;
         double bytes = (double)c->parameter_bytes * k->cards,
-               sum = far ? ring_ns(&far->link, bytes, replicas) : 0;
+               sum = far ? 2e9 * bytes / far->link.bandwidth_Bps : 0;
         if (sum > (double)d->sum_ns) d->sum_ns = (int64_t)sum;
     }
 }

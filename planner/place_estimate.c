@@ -60,13 +60,6 @@ static int32_t owner(const struct plan_replica *r, int32_t layer)
     return s;
 }
 
-/* Of a byte of so large a message: on a curve small ones go slowly. */
-static double byte_s(const struct cost_link *l, double bytes)
-{
-    if (!l->curve || bytes < 1) return 1 / l->bandwidth_Bps;
-    return 1e-9 * (double)cost_occupancy_ns(l, (int64_t)bytes) / bytes;
-}
-
 /* Time of the ring over all replicas of layers first … last; what its hops add to the links' times. */
 static double ring(struct loads *q, int32_t first, int32_t last)
 {
@@ -78,8 +71,6 @@ static double ring(struct loads *q, int32_t first, int32_t last)
         int32_t s2 = owner(&p->replicas[r2], first);
         int32_t type = q->m->kinds[q->x->kind[q->first[r] + s]].type;
         double here = (double)space_stage_type(q->m->s, type, first, last)->parameter_bytes;
-        /* Measured curves are of all cards of a device together. */
-        if (q->m->s->job->model.measured) here *= q->m->kinds[q->x->kind[q->first[r] + s]].cards;
         const struct device_route *way = q->way[r] = route(q, r, s, r2, s2);
         q->flip[r] = direction(q, r, s, r2, s2);
         if (here > bytes) bytes = here;
@@ -89,8 +80,7 @@ static double ring(struct loads *q, int32_t first, int32_t last)
     for (int32_t r = 0; r < n; r++) {
         const struct device_route *way = q->way[r];
         if (!way) continue;
-        double hop = byte_s(&way->link, bytes / n);
-        if (hop > slowest) slowest = hop;
+        if (1 / way->link.bandwidth_Bps > slowest) slowest = 1 / way->link.bandwidth_Bps;
         for (int32_t i = 0; i < way->n_hops && !way->own; i++) {
             int32_t at = way->hop[i] ^ q->flip[r];
             double one = 1 / link_Bps(q, way->hop[i], way);
