@@ -33,8 +33,7 @@ static enum status use_link(struct told *t, int32_t link, struct error *err)
 {
     if (link < 0 || t->links[link].bandwidth_Bps > 0) return OK;
     const struct program_link *l = &t->program->links[link];
-    if (!l->n_hops)
-        return cost_program_link(t->cost, l, link, &t->links[link], err);
+    if (!l->n_hops) return cost_program_link(t->cost, l, link, &t->links[link], err);
     /* A route: as fast as its slowest link, as late as all of them together. */
     struct cost_link all = {.bandwidth_Bps = INFINITY};
     for (int32_t i = 0; i < l->n_hops; i++) {
