@@ -41,6 +41,7 @@ void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32
                          const int32_t *kind)
 {
     for (int32_t t = 0; t < s->n_types; t++) {
+        if (cards && !cards[t]) continue;
         double shrink = shrink_of(s, t);
         for (int32_t l = 0; l < s->n_layers; l++) {
             const struct stage_cost *c = space_stage_type(s, t, l, l);

@@ -17,7 +17,7 @@
 
 enum { BOUND_VERTICES_MOST = 64 };
 
-/* One space more: of this microbatch size. cards: (n_types of the space) that its types stand for, and kind: (n_types) which
+/* One space more: of this microbatch size. cards: (n_types of the space) that its types stand for, 0 for a type that is not offered, and kind: (n_types) which
  * type of the bound's cluster these are; NULL: one each, the same types. O(types · layers) stages priced. */
 void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32_t *cards,
                          const int32_t *kind);
