@@ -19,7 +19,7 @@ enum {
     /* What simulations may cost where the user says nothing: microseconds at all, and more for each card. */
     BUDGET_US = 450000,
     BUDGET_CARD_US = 500,
-    BUDGET_APART_US = 5000, /* for each card where nobody shares a link: more can be told apart */
+    BUDGET_APART_US = 2500, /* for each card where nobody shares a link: more can be told apart */
     /* What one costs, as measured: to lower a stage, to simulate a call or a message of a ring, steps of a run. */
     LOWER_US = 300,
     LOWER_MEASURED_US = 20, /* of layers measured whole: few operators */
@@ -277,14 +277,24 @@ static enum status search(struct fleet *q, struct error *err)
     return settle(q, &best[first], err);
 }
 
+/* The certificate speaks of the devices that were offered: where cards must be shared by 4 or by 8, of such plans. */
+static const char *class_of(struct fleet *q, const char *text)
+{
+    const struct search_options *o = q->t->o;
+    for (int32_t i = 0; o->tensor && i < o->n_tensor; i++)
+        text = arena_printf(q->t->arena, "%s%s%d", text,
+                            i ? ", " : "; cards that share operators: ", (int)o->tensor[i]);
+    return text;
+}
+
 static enum status certify(struct fleet *q, struct bound_certificate *bound, struct error *err)
 {
     const struct cluster *c = q->task->cluster, *priced = &q->offers.priced;
     int64_t *count = ARENA_ARRAY(q->arena, int64_t, (size_t)c->n_types);
-    int32_t *cards = ARENA_ARRAY(q->arena, int32_t, (size_t)priced->n_types);
+    int32_t *cards = ARENA_ARRAY(q->arena, int32_t, (size_t)priced->n_types); /* 0: not offered */
     for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;
-    for (int32_t t = 0; t < priced->n_types; t++)
-        cards[t] = t >= c->n_types ? priced->types[t].tensor_parallel : 1;
+    for (int32_t k = 0; k < q->offers.n_kinds; k++)
+        cards[q->offers.kinds[k].type] = q->offers.kinds[k].cards;
     struct bound_any *b = bound_any_new(q->t->arena, q->spaces[0].n_layers, c->n_types, count,
                                         q->task->job->global_batch);
     for (int32_t i = 0; i < q->task->n_sizes && q->makers[i]; i++)
@@ -292,7 +302,9 @@ static enum status certify(struct fleet *q, struct bound_certificate *bound, str
     for (int32_t i = 0; i < q->t->n_presets; i++)
         bound_cluster_offer_grouped(b, c, q->t->preset[i]);
     TRY(bound_cluster_cuts(q->t->arena, b, c, q->offers.cost, err));
-    return bound_any_solve(b, bound, err);
+    TRY(bound_any_solve(b, bound, err));
+    bound->class_text = class_of(q, bound->class_text);
+    return OK;
 }
 
 enum status fleet_search(struct tries *t, const struct fleet_task *task,

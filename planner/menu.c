@@ -111,7 +111,10 @@ static void measure(const struct menu *q, struct dish *d)
     struct template *t = &d->t;
     int32_t kinds[MENU_STAGES];
     t->use = ARENA_ARRAY(q->a, int32_t, (size_t)m->n_pools);
-    for (int32_t i = 0; i < t->n_stages; i++) kinds[i] = t->stages[i].kind;
+    for (int32_t i = 0; i < t->n_stages; i++) {
+        const struct template_kind *k = &m->kinds[kinds[i] = t->stages[i].kind];
+        t->use[k->pool] += k->cards;
+    }
     for (int32_t i = 0; i < t->n_stages; i++) {
         const struct template_stage *x = &t->stages[i];
         const struct template_kind *k = &m->kinds[x->kind];
@@ -119,7 +122,6 @@ static void measure(const struct menu *q, struct dish *d)
         const struct device_route *far = m->far[x->kind * m->n_kinds + x->kind];
         int64_t work = 0;
         work_of(q, kinds, t->n_stages, i, x->first, x->last, &work);
-        t->use[k->pool] += k->cards;
         t->fill_ns += work;
         if (i) {
             int64_t way = template_transfer_ns(m, kinds[i - 1], kinds[i], x->first - 1);
@@ -127,8 +129,8 @@ static void measure(const struct menu *q, struct dish *d)
         }
         if (work > t->tau_ns) t->tau_ns = work;
         if (c->update_ns > t->tail_ns) t->tail_ns = c->update_ns;
-        double sum =
-            far ? 2e9 * (double)c->parameter_bytes * k->cards / far->link.bandwidth_Bps : 0;
+        double bytes = (double)c->parameter_bytes * k->cards,
+               sum = far ? 2e9 * bytes / far->link.bandwidth_Bps : 0;
         if (sum > (double)d->sum_ns) d->sum_ns = (int64_t)sum;
     }
 }
