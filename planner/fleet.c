@@ -15,7 +15,7 @@ enum {
     QUICK_LANES = 256,
     CANDIDATES_MOST = 1024,
     /* What simulations may cost where the user says nothing: microseconds at all, and more for each card. */
-    BUDGET_US = 450000,
+    BUDGET_US = 700000,
     BUDGET_CARD_US = 500,
     /* What one costs, as measured: to lower a stage, to simulate a call or a message of a ring, steps of a run. */
     LOWER_US = 300,

@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-enum { EVALUATIONS_DEFAULT = 20000, KEPT_LEAST = 32, BASELINE_DEVICES = 64 };
+enum { EVALUATIONS_DEFAULT = 20000, KEPT_LEAST = 32, BASELINE_DEVICES = 32 };
 
 /* The tables of one microbatch size after the other, and the tries on all of them. */
 struct search {
