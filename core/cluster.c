@@ -17,6 +17,7 @@ enum { SWITCHES_MAX = 65536 };
 #define MEMORY_MAX_BYTES 0x1p50
 #define TENSOR_PARALLEL_MAX 1024
 #define PRICE_MAX_PER_H 1e9
+#define PARAMETER_COPIES_MAX 16
 
 const struct node *cluster_given(const struct node *map, const char *key)
 {
@@ -103,11 +104,19 @@ static enum status read_price(const struct node *n, double *out, struct error *e
 
 static enum status read_type(struct cluster_reader *r, const struct node *n, struct device_type *t)
 {
-    static const char *const keys[] = {"name",    "device",          "slowdown",          "memory",
-                                       "reserve", "tensor_parallel", "sequence_parallel", "price",
+    static const char *const keys[] = {"name",
+                                       "device",
+                                       "slowdown",
+                                       "memory",
+                                       "reserve",
+                                       "tensor_parallel",
+                                       "sequence_parallel",
+                                       "price",
+                                       "cards_of",
+                                       "parameter_copies",
                                        NULL};
     const struct node *device, *slowdown, *cards, *price = cluster_given(n, "price");
-    int64_t n_cards = 1;
+    int64_t n_cards = 1, copies = 0;
     TRY(node_keys(n, keys, r->err));
     TRY(cluster_need_name(n, &t->name, r->err));
     TRY(node_need(n, "device", &device, r->err));
@@ -122,9 +131,13 @@ static enum status read_type(struct cluster_reader *r, const struct node *n, str
     if (cards) TRY(node_int(cards, 1, TENSOR_PARALLEL_MAX, &n_cards, r->err));
     t->tensor_parallel = (int32_t)n_cards;
     TRY(node_get_bool(n, "sequence_parallel", &t->sequence_parallel, r->err));
+    const struct node *cards_of = cluster_given(n, "cards_of");
+    if (cards_of) TRY(canonical_label(cards_of, &t->cards_of, r->err));
     double reserve = 0;
     TRY(node_get_quantity(n, "reserve", QUANTITY_BYTES, 0, MEMORY_MAX_BYTES, &reserve, r->err));
     t->reserve_bytes = (int64_t)llround(reserve);
+    TRY(node_get_int(n, "parameter_copies", 0, PARAMETER_COPIES_MAX, &copies, r->err));
+    t->parameter_copies = (int32_t)copies;
     if (price) TRY(read_price(price, &t->price_per_h, r->err));
     return read_memory(r, n, t);
 }

@@ -45,6 +45,7 @@ static bool same_type(const struct device_type *x, const struct device_type *y)
 {
     return !strcmp(x->catalogue, y->catalogue) && x->slowdown == y->slowdown &&
            x->memory_bytes == y->memory_bytes && x->reserve_bytes == y->reserve_bytes &&
+           x->parameter_copies == y->parameter_copies && x->price_per_h == y->price_per_h &&
            x->tensor_parallel == y->tensor_parallel && x->sequence_parallel == y->sequence_parallel;
 }
 
@@ -62,6 +63,7 @@ static int32_t derived_type(struct grouping *m, const struct cluster_group *g)
     const struct device_type *card = &m->old->types[m->old->devices[g->devices[0]].type];
     struct device_type t = *card;
     t.tensor_parallel = g->n, t.sequence_parallel = g->sequence_parallel;
+    if (!t.cards_of) t.cards_of = card->name;
     const char *base =
         arena_printf(m->a, "%s-x%" PRId32 "%s", card->name, g->n, g->sequence_parallel ? "s" : "");
     t.name = base;

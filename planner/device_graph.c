@@ -163,12 +163,34 @@ static void sites_of(const struct tree *t, const struct link *l, int end, int32_
     }
 }
 
+/* A link of every two devices joins all sites alike: each with the first one, or with the one before on its node. */
+static enum status every_edges(struct tree *t, struct cost *k, int32_t link, struct error *err)
+{
+    const struct cluster *c = t->c;
+    bool inside = c->links[link].kind[0] == END_INSIDE;
+    int32_t *first = ARENA_ARRAY(t->arena, int32_t, (size_t)t->g->n_sites);
+    for (int32_t d = t->g->n_devices - 1; d >= 0; d--) first[t->g->site_of[d]] = d;
+    for (int32_t s = 1; s < t->g->n_sites; s++) {
+        int32_t other = inside ? s - 1 : 0;
+        const struct device *a = &c->devices[first[other]], *b = &c->devices[first[s]];
+        struct cost_link cost;
+        if ((a->node == b->node) != inside) continue;
+        TRY(cost_link_of(k, link, a->type, b->type, &cost, err));
+        add_edge(t, other, s, link, cost.bandwidth_Bps);
+    }
+    return OK;
+}
+
 static enum status find_edges(struct tree *t, struct cost *k, struct error *err)
 {
     for (int32_t i = 0; i < t->c->n_links; i++) {
         const struct link *l = &t->c->links[i];
         struct cost_link cost;
         int32_t a, a_last, b, b_last;
+        if (link_of_every_pair(l)) {
+            TRY(every_edges(t, k, i, err));
+            continue;
+        }
         TRY(cost_link(k, i, &cost, err));
         if (link_of_every_pair(l)) {
             for (int32_t v = 0; v + 1 < t->g->n_sites; v++)

@@ -1,8 +1,10 @@
 #include "planner/fleet.h"
+#include "planner/schedule_plan.h"
 
 #include "core/arena.h"
 #include "planner/bound_cluster.h"
 #include "planner/improve.h"
+#include "planner/menu.h"
 #include "planner/offers.h"
 #include "planner/place.h"
 
@@ -15,8 +17,12 @@ enum {
     /* What simulations may cost where the user says nothing: microseconds at all, and more for each card. */
     BUDGET_US = 700000,
     BUDGET_CARD_US = 500,
+    BUDGET_APART_US = 2500, /* for each card where nobody shares a link: more can be told apart */
     /* What one costs, as measured: to lower a stage, to simulate a call or a message of a ring, steps of a run. */
     LOWER_US = 300,
+    LOWER_MEASURED_US = 20, /* of layers measured whole: few operators */
+    MENU_DEVICES_MOST = 1024,
+    MENU_MOST = 80, /* mixes of a menu, for each size */
     STEADY_STEPS = 4,
     IMPROVED_MOST = 3,
     SIZES_MOST = 3, /* microbatch sizes looked at closely */
@@ -44,6 +50,7 @@ struct fleet {
     int64_t best_ns;    /* least estimate */
     int64_t *size_ns;   /* (n_sizes) the same of each size, stages as long as they want */
     struct mix *before; /* (n_sizes, VARIANTS) the last mix of each */
+    bool apart;         /* every two devices have links of their own */
 };
 
 /* --- candidates --- */
@@ -76,7 +83,12 @@ static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
         c->size = size;
         if (!place_mix(q->arena, q->makers[size], x, (enum placement)how, &c->placed)) continue;
         c->estimate_ns = place_estimate(q->arena, &c->placed, x);
-        int64_t work = work_of(&c->placed), lower = LOWER_US * (int64_t)c->placed.n_stages;
+        bool measured = q->task->job->model.measured != NULL;
+        int64_t work = work_of(&c->placed),
+                lower = (measured ? LOWER_MEASURED_US : LOWER_US) * (int64_t)c->placed.n_stages;
+        /* Replicas that are alike fold into one. */
+        if (q->apart && c->placed.plan.n_replicas > x->n)
+            work = work * x->n / c->placed.plan.n_replicas;
         c->settle_us = lower + STEADY_STEPS * work;
         c->cost_us = c->placed.n_stages > QUICK_LANES ? lower + work : c->settle_us;
         if (c->estimate_ns < q->best_ns) q->best_ns = c->estimate_ns;
@@ -147,6 +159,26 @@ static void make_single(struct fleet *q, int32_t size)
     if (mix_share(&x, m->s->microbatches)) add_candidates(q, size, &x);
 }
 
+static bool apart(const struct cluster *c)
+{
+    for (int32_t i = 0; i < c->n_links; i++)
+        if (!link_of_every_pair(&c->links[i])) return false;
+    return true;
+}
+
+/* Where kinds are few and plans are cheap to place. */
+static enum status take_menu(struct fleet *q, int32_t size, struct error *err)
+{
+    struct template_maker *m = q->makers[size];
+    struct mix *mixes;
+    int32_t n;
+    if (!q->apart || q->task->cluster->n_devices > MENU_DEVICES_MOST) return OK;
+    m->most_layers = m->s->n_layers;
+    TRY(menu_mixes(m, m->s->microbatches, MENU_MOST, &mixes, &n, err));
+    for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
+    return OK;
+}
+
 /* All sizes with stages as long as they want first; then, for the most promising ones, stages of ever fewer layers: longer
  * pipelines take longer to fill and have less to sum up. */
 static enum status make_candidates(struct fleet *q, struct error *err)
@@ -169,6 +201,7 @@ static enum status make_candidates(struct fleet *q, struct error *err)
                 best = i;
         if (best < 0) break;
         q->size_ns[best] = INT64_MAX;
+        TRY(take_menu(q, best, err));
         int32_t layers = q->spaces[best].n_layers;
         for (int32_t most = layers; most > 1; most /= 4)
             for (int32_t v = most == layers; v < VARIANTS && !tries_stopped(q->t); v++)
@@ -243,6 +276,19 @@ static enum status settle(struct fleet *q, struct scored *x, struct error *err)
     return OK;
 }
 
+enum { ORDER_OPERATIONS = 1000000 }; /* for the orders of a replica: about 30 ms */
+
+/* The winner's stages with searched orders, where that is quicker. */
+static enum status order(struct fleet *q, struct scored *x, struct error *err)
+{
+    int64_t left = q->t->evaluations_left;
+    TRY(schedule_plan(q->t->arena, q->t->scorer, &x->space, &x->plan, &x->ns, &left,
+                      ORDER_OPERATIONS, q->t->o->stop, err));
+    q->t->evaluations_left = left;
+    kept_add(&q->t->kept, &x->plan, x->ns);
+    return OK;
+}
+
 static enum status search(struct fleet *q, struct error *err)
 {
     struct scored best[IMPROVED_MOST + 1];
@@ -253,9 +299,9 @@ static enum status search(struct fleet *q, struct error *err)
     TRY(make_candidates(q, err));
     qsort(q->candidates, (size_t)q->n_candidates, sizeof *q->candidates, by_estimate);
     if (!q->n_candidates) return OK;
-    q->left_us = o->evaluations > 0
-                     ? INT64_MAX / 2
-                     : BUDGET_US + BUDGET_CARD_US * (int64_t)q->task->cluster->n_devices;
+    q->left_us = o->evaluations > 0 ? INT64_MAX / 2
+                                    : BUDGET_US + (q->apart ? BUDGET_APART_US : BUDGET_CARD_US) *
+                                                      (int64_t)q->task->cluster->n_devices;
     TRY(simulate_candidates(q, best, &n_best, err));
     for (int32_t i = 0; i < n_best && !tries_over(q->t); i++) {
         int64_t tries = (q->left_us / (n_best - i) - best[i].settle_us) / best[i].cost_us;
@@ -269,7 +315,8 @@ static enum status search(struct fleet *q, struct error *err)
     int32_t first = 0;
     for (int32_t i = 1; i < n_best; i++)
         if (best[i].ns < best[first].ns) first = i;
-    if (!n_best || !best[first].quick || best[first].settle_us > q->left_us) return OK;
+    if (n_best && !best[first].quick) return order(q, &best[first], err);
+    if (!n_best || best[first].settle_us > q->left_us) return OK;
     return settle(q, &best[first], err);
 }
 
@@ -295,6 +342,8 @@ static enum status certify(struct fleet *q, struct bound_certificate *bound, str
                                         q->task->job->global_batch);
     for (int32_t i = 0; i < q->task->n_sizes && q->makers[i]; i++)
         bound_cluster_offer(b, &q->spaces[i], cards, q->offers.base_type);
+    for (int32_t i = 0; i < q->t->n_presets; i++)
+        bound_cluster_offer_grouped(b, c, q->t->preset[i]);
     TRY(bound_cluster_cuts(q->t->arena, b, c, q->offers.cost, err));
     TRY(bound_any_solve(b, bound, err));
     bound->class_text = class_of(q, bound->class_text);
@@ -308,6 +357,7 @@ enum status fleet_search(struct tries *t, const struct fleet_task *task,
     q.candidates = ARENA_ARRAY(q.arena, struct candidate, CANDIDATES_MOST);
     q.spaces = ARENA_ARRAY(q.arena, struct space, (size_t)task->n_sizes);
     q.best_ns = INT64_MAX;
+    q.apart = apart(task->cluster);
     q.size_ns = ARENA_ARRAY(q.arena, int64_t, (size_t)task->n_sizes);
     q.before = ARENA_ARRAY(q.arena, struct mix, VARIANTS * (size_t)task->n_sizes);
     q.makers = ARENA_ARRAY(q.arena, struct template_maker *, (size_t)task->n_sizes);

@@ -310,7 +310,8 @@ enum status sim_stage(struct stage_table *t, int32_t first_layer, int32_t last_l
         .recompute_ns = stage_again_column(t->again, last_layer, type, x->op_ns)[first_layer],
         .parameter_bytes = s->parameter[last_layer] / cards,
         .gradient_bytes = s->gradient[last_layer] / cards,
-        .state_bytes = (optimizer_state_tensors(t->optimizer) + dtype_is_half(t->g->dtype)) *
+        .state_bytes = (optimizer_state_tensors(t->optimizer) + dtype_is_half(t->g->dtype) +
+                        cost_type(t->cost, type)->parameter_copies) *
                        s->parameter[last_layer] / dtype_bytes(t->g->dtype) * master_bytes(t->g) /
                        cards,
         .activation_bytes = s->kept[last_layer],
