@@ -8,8 +8,10 @@
 #include "planner/offers.h"
 #include "planner/place.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     QUICK_LANES = 256,
@@ -117,6 +119,26 @@ static void make_mix(struct fleet *q, int32_t size, int32_t variant, int32_t mos
     add_candidates(q, size, &x);
 }
 
+static bool apart(const struct cluster *c)
+{
+    for (int32_t i = 0; i < c->n_links; i++)
+        if (!link_of_every_pair(&c->links[i])) return false;
+    return true;
+}
+
+/* Where kinds are few and plans are cheap to place. */
+static enum status take_menu(struct fleet *q, int32_t size, struct error *err)
+{
+    struct template_maker *m = q->makers[size];
+    struct mix *mixes;
+    int32_t n;
+    if (!q->apart || q->task->cluster->n_devices > MENU_DEVICES_MOST) return OK;
+    m->most_layers = m->s->n_layers;
+    TRY(menu_mixes(m, m->s->microbatches, MENU_MOST, &mixes, &n, err));
+    for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
+    return OK;
+}
+
 /* The pool whose leaving leaves the least estimate goes, as long as there is one: slow devices may cost their team more in
  * messages than they bring. Each step's estimates become candidates. */
 static void leave_out(struct fleet *q, int32_t size)
@@ -157,26 +179,6 @@ static void make_single(struct fleet *q, int32_t size)
     struct template copy = *best;
     struct mix x = {1, &copy, &one[0], &one[1], &one[2], 0};
     if (mix_share(&x, m->s->microbatches)) add_candidates(q, size, &x);
-}
-
-static bool apart(const struct cluster *c)
-{
-    for (int32_t i = 0; i < c->n_links; i++)
-        if (!link_of_every_pair(&c->links[i])) return false;
-    return true;
-}
-
-/* Where kinds are few and plans are cheap to place. */
-static enum status take_menu(struct fleet *q, int32_t size, struct error *err)
-{
-    struct template_maker *m = q->makers[size];
-    struct mix *mixes;
-    int32_t n;
-    if (!q->apart || q->task->cluster->n_devices > MENU_DEVICES_MOST) return OK;
-    m->most_layers = m->s->n_layers;
-    TRY(menu_mixes(m, m->s->microbatches, MENU_MOST, &mixes, &n, err));
-    for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
-    return OK;
 }
 
 /* All sizes with stages as long as they want first; then, for the most promising ones, stages of ever fewer layers: longer
