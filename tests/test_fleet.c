@@ -263,9 +263,11 @@ static int64_t fleet_finds(const struct job *j, const struct cluster *c,
                       .scorer = scorer_new(&lower),
                       .evaluations_left = 20000};
     kept_init(&t.kept, arena, 32, o, c);
+    struct bound_certificate both[2] = {{0}};
     struct fleet_task task = {j, c, &profile, sizes, 1};
-    ck_assert_msg(fleet_search(&t, &task, bound, &err) == OK, "%s", err.text);
+    ck_assert_msg(fleet_search(&t, &task, both, &err) == OK, "%s", err.text);
     scorer_free(t.scorer);
+    *bound = both[0];
     return t.kept.n ? t.kept.plans[0].iteration_ns : INT64_MAX;
 }
 
