@@ -332,7 +332,9 @@ static const char *class_of(struct fleet *q, const char *text)
     return text;
 }
 
-static enum status certify(struct fleet *q, struct bound_certificate *bound, struct error *err)
+/* presets: of what baselines were priced with as well, who may share operators in other ways. */
+static enum status certify(struct fleet *q, bool presets, struct bound_certificate *bound,
+                           struct error *err)
 {
     const struct cluster *c = q->task->cluster, *priced = &q->offers.priced;
     int64_t *count = ARENA_ARRAY(q->arena, int64_t, (size_t)c->n_types);
@@ -344,11 +346,11 @@ static enum status certify(struct fleet *q, struct bound_certificate *bound, str
                                         q->task->job->global_batch);
     for (int32_t i = 0; i < q->task->n_sizes && q->makers[i]; i++)
         bound_cluster_offer(b, &q->spaces[i], cards, q->offers.base_type);
-    for (int32_t i = 0; i < q->t->n_presets; i++)
+    for (int32_t i = 0; presets && i < q->t->n_presets; i++)
         bound_cluster_offer_grouped(b, c, q->t->preset[i]);
     TRY(bound_cluster_cuts(q->t->arena, b, c, q->offers.cost, err));
     TRY(bound_any_solve(b, bound, err));
-    bound->class_text = class_of(q, bound->class_text);
+    if (!presets) bound->class_text = class_of(q, bound->class_text);
     return OK;
 }
 
@@ -364,7 +366,8 @@ enum status fleet_search(struct tries *t, const struct fleet_task *task,
     q.before = ARENA_ARRAY(q.arena, struct mix, VARIANTS * (size_t)task->n_sizes);
     q.makers = ARENA_ARRAY(q.arena, struct template_maker *, (size_t)task->n_sizes);
     enum status st = search(&q, err);
-    if (st == OK && t->kept.n) st = certify(&q, bound, err);
+    if (st == OK && t->kept.n) st = certify(&q, !t->o->tensor, &bound[0], err);
+    if (st == OK && t->kept.n) st = certify(&q, true, &bound[1], err);
     for (int32_t i = 0; i < t->kept.n && t->o->tensor; i++)
         place_tidy(t->arena, &t->kept.plans[i].plan.cluster);
     arena_free(q.arena);

@@ -263,9 +263,11 @@ static int64_t fleet_finds(const struct job *j, const struct cluster *c,
                       .scorer = scorer_new(&lower),
                       .evaluations_left = 20000};
     kept_init(&t.kept, arena, 32, o, c);
+    struct bound_certificate both[2] = {{0}};
     struct fleet_task task = {j, c, &profile, sizes, 1};
-    ck_assert_msg(fleet_search(&t, &task, bound, &err) == OK, "%s", err.text);
+    ck_assert_msg(fleet_search(&t, &task, both, &err) == OK, "%s", err.text);
     scorer_free(t.scorer);
+    *bound = both[0];
     return t.kept.n ? t.kept.plans[0].iteration_ns : INT64_MAX;
 }
 
@@ -275,7 +277,7 @@ static int regret_count;
 /* Teams in which no device is like another are what kinds are worst at; the exact search is the measure. */
 START_TEST(on_small_teams_the_fleets_search_comes_near_the_exact_one)
 {
-    int cases = getenv("MUSHER_LONG") ? 200 : 12;
+    int cases = getenv("MUSHER_LONG") ? 40 : 12;
     regret_sum = 0, regret_count = 0;
     for (int i = 0; i < cases; i++) {
         struct job job;
