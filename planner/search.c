@@ -6,6 +6,7 @@
 #include "planner/baseline.h"
 #include "planner/baselines.h"
 #include "planner/bound_cluster.h"
+#include "planner/cheaper.h"
 #include "planner/exact.h"
 #include "planner/fleet.h"
 #include "planner/near.h"
@@ -148,6 +149,8 @@ static enum status search_large(struct search *q, const struct profile *p, const
         for (int32_t i = 0; i < out->n_baselines; i++)
             out->baselines[i].why = "not tried beside a search of so many devices";
     TRY(fleet_search(t, &task, &b, err));
+    if (t->o->objective != OBJECTIVE_TIME || t->o->most_cost > 0)
+        TRY(cheaper_search(t, &task, err));
     if (t->kept.n) out->class_ns = t->kept.plans[0].iteration_ns;
     t->truncated = true;
     TRY(conclude(t, p, out, err));
