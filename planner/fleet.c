@@ -7,10 +7,8 @@
 #include "planner/offers.h"
 #include "planner/place.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     QUICK_LANES = 256,
@@ -242,9 +240,6 @@ static enum status search(struct fleet *q, struct error *err)
     TRY(make_candidates(q, err));
     qsort(q->candidates, (size_t)q->n_candidates, sizeof *q->candidates, by_estimate);
     if (!q->n_candidates) return OK;
-    if (getenv("DBG"))
-        fprintf(stderr, "offers+mix %.3f s, %d candidates\n", (double)clock() / CLOCKS_PER_SEC,
-                q->n_candidates);
     q->left_us = o->evaluations > 0 ? INT64_MAX / 2
                                     : BUDGET_US + (q->apart ? BUDGET_APART_US : BUDGET_CARD_US) *
                                                       (int64_t)q->task->cluster->n_devices;
@@ -304,10 +299,8 @@ enum status fleet_search(struct tries *t, const struct fleet_task *task,
     q.size_ns = ARENA_ARRAY(q.arena, int64_t, (size_t)task->n_sizes);
     q.before = ARENA_ARRAY(q.arena, struct mix, VARIANTS * (size_t)task->n_sizes);
     q.makers = ARENA_ARRAY(q.arena, struct template_maker *, (size_t)task->n_sizes);
-    if (getenv("DBG")) fprintf(stderr, "begin %.3f s\n", (double)clock() / CLOCKS_PER_SEC);
     enum status st = search(&q, err);
     if (st == OK && t->kept.n) st = certify(&q, bound, err);
-    if (getenv("DBG")) fprintf(stderr, "certified %.3f s\n", (double)clock() / CLOCKS_PER_SEC);
     for (int32_t i = 0; i < t->kept.n && t->o->tensor; i++)
         place_tidy(t->arena, &t->kept.plans[i].plan.cluster);
     arena_free(q.arena);
