@@ -112,6 +112,7 @@ static enum status read_type(struct cluster_reader *r, const struct node *n, str
                                        "tensor_parallel",
                                        "sequence_parallel",
                                        "price",
+                                       "cards_of",
                                        "parameter_copies",
                                        NULL};
     const struct node *device, *slowdown, *cards, *price = cluster_given(n, "price");
@@ -130,6 +131,8 @@ static enum status read_type(struct cluster_reader *r, const struct node *n, str
     if (cards) TRY(node_int(cards, 1, TENSOR_PARALLEL_MAX, &n_cards, r->err));
     t->tensor_parallel = (int32_t)n_cards;
     TRY(node_get_bool(n, "sequence_parallel", &t->sequence_parallel, r->err));
+    const struct node *cards_of = cluster_given(n, "cards_of");
+    if (cards_of) TRY(canonical_label(cards_of, &t->cards_of, r->err));
     double reserve = 0;
     TRY(node_get_quantity(n, "reserve", QUANTITY_BYTES, 0, MEMORY_MAX_BYTES, &reserve, r->err));
     t->reserve_bytes = (int64_t)llround(reserve);

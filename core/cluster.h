@@ -43,6 +43,8 @@
  * A type with `tensor_parallel: N` (1 where absent) stands for N equal cards of one node that share every operator
  * (Megatron-LM): one device of the cluster, memory is one card's. Such devices are planned and simulated only.
  * With `sequence_parallel: true` they also share the positions of what is whole on each (Korthikanti et al. 2023).
+ * `cards_of: NAME` says that its cards are those of another type, measured under that name: what a profile knows of NAME
+ * holds for them (core/cluster_group.h makes such types).
  * `reserve: 3 GB` of a type is memory of each card that no tensor may have: the driver's context, kernels, buffers of the
  * collectives' library. `parameter_copies: 2` says that the framework keeps so many more copies of every parameter, in the dtype of
  * the optimizer's state; they count as state. A link with `overlap: false` has a transport that the compute stream waits for: both ends' streams are
@@ -75,7 +77,8 @@ struct device_type {
     /* > 1: a device is so many equal cards that share every operator; 0 and 1: one card */
     int32_t tensor_parallel;
     bool sequence_parallel;
-    double price_per_h; /* of one card, in whatever money; 0 where the file has no price */
+    const char *cards_of; /* NULL, or the type whose profile prices its cards */
+    double price_per_h;   /* of one card, in whatever money; 0 where the file has no price */
 };
 
 struct device {

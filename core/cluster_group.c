@@ -63,6 +63,7 @@ static int32_t derived_type(struct grouping *m, const struct cluster_group *g)
     const struct device_type *card = &m->old->types[m->old->devices[g->devices[0]].type];
     struct device_type t = *card;
     t.tensor_parallel = g->n, t.sequence_parallel = g->sequence_parallel;
+    if (!t.cards_of) t.cards_of = card->name;
     const char *base =
         arena_printf(m->a, "%s-x%" PRId32 "%s", card->name, g->n, g->sequence_parallel ? "s" : "");
     t.name = base;

@@ -4,7 +4,8 @@
  * how many cards should share starts from a cluster of single cards and groups them here.
  *
  * A group becomes the device of its lowest card: that card's name, number, node and place in the order; the others are
- * gone. Its type is the cards' type with `tensor_parallel`, named "a100-x4" ("a100-x4s" with sequence_parallel); types
+ * gone. Its type is the cards' type with `tensor_parallel` and `cards_of`, named "a100-x4" ("a100-x4s" with
+ * sequence_parallel); types
  * of the old cluster keep their places, derived ones stand behind them, one for each (type, cards, sequence_parallel).
  * Nodes and switches stay as they are. A link of a card is a link of its group. Where several links then join the same
  * two ends, the first in the file stands for all: a message between groups goes once, whole, and nobody is taken to

@@ -187,11 +187,23 @@ static enum status refuse(const struct view *v, const struct repeat *r, int32_t 
                      wanted, r[0].copies, valid);
 }
 
+/* Most groups that there can be: the greatest operator alone must be less than one and a half of them. */
+static int32_t most_groups(const struct view *v)
+{
+    double all = 0, greatest = 0;
+    int32_t most = products(v, 0, v->g->n_forward);
+    for (int32_t i = 0; i < v->g->n_forward; i++) {
+        all += v->flops[i];
+        if (v->flops[i] > greatest) greatest = v->flops[i];
+    }
+    return greatest * most < 1.5 * all ? most : (int32_t)(1.5 * all / greatest);
+}
+
 /* A model without repeats: one piece. */
 static enum status find_plain(struct graph *g, const struct view *v, const struct layers_choice *c,
                               int32_t *last, struct error *err)
 {
-    int32_t most = products(v, 0, g->n_forward), n = c->by == LAYERS_FINE ? most : c->n;
+    int32_t n = c->by == LAYERS_FINE ? most_groups(v) : c->n;
     if (c->by == LAYERS_COARSE) {
         graph_find_layers(g);
         return OK;
@@ -201,7 +213,7 @@ static enum status find_plain(struct graph *g, const struct view *v, const struc
         return error_set(err, ERR_INPUT,
                          "layers: the model cannot be cut into %" PRId32
                          " of about equal work; it has %" PRId32 " matrix products",
-                         n, most);
+                         n, products(v, 0, g->n_forward));
     graph_set_layers(g, last, n);
     return OK;
 }

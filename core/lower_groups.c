@@ -15,43 +15,35 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Layer and use are the same in every view. */
-static const struct unit *unit_at(const struct lowering *l, int32_t unit)
-{
-    return &l->views[0].units[unit];
-}
-
-/* Of several devices the first. */
-static int32_t owner(const struct lowering *l, int32_t replica, int32_t layer)
-{
-    return l->stage_of_layer[replica * l->n_layers + layer];
-}
-
-static const struct stage_build *unit_owner(const struct lowering *l, int32_t replica, int32_t unit)
-{
-    return &l->stages[owner(l, replica, unit_at(l, unit)->layer)];
-}
-
 static bool same_owners(const struct lowering *l, int32_t unit, int32_t other)
 {
     for (int32_t r = 0; r < l->plan->n_replicas; r++)
-        if (unit_owner(l, r, unit) != unit_owner(l, r, other)) return false;
+        if (lower_unit_owner(l, r, unit) != lower_unit_owner(l, r, other)) return false;
     return true;
+}
+
+/* Neighbours that may be in one group. */
+static bool joins(const struct lowering *l, int32_t unit, int32_t other)
+{
+    return same_owners(l, unit, other) && lower_zero_of(l, unit) == lower_zero_of(l, other) &&
+           !lower_zero_alone(l, unit) && !lower_zero_alone(l, other);
 }
 
 /* One device that owns it alone sums nothing, unless its gradients are kept apart and still to be added in
  * order. */
 static bool needs_group(const struct lowering *l, int32_t unit)
 {
-    const struct stage_build *first = unit_owner(l, 0, unit);
+    const struct stage_build *first = lower_unit_owner(l, 0, unit);
     return l->plan->n_replicas > 1 || first->n_shards > 1 || first->apart;
 }
 
 static int64_t interval_bucket(const struct lowering *l, int32_t unit)
 {
     int64_t least = 0;
+    /* Where parameters are gathered, instructions move: nobody asks when an ordinary sum's are complete. */
+    if (!lower_zero_of(l, unit) && lower_unit_owner(l, 0, unit)->plan->zero) return 0;
     for (int32_t r = 0; r < l->plan->n_replicas; r++) {
-        int64_t bytes = unit_owner(l, r, unit)->plan->bucket_bytes;
+        int64_t bytes = lower_unit_owner(l, r, unit)->plan->bucket_bytes;
         if (bytes > 0 && (!least || bytes < least)) least = bytes;
     }
     return least;
@@ -63,40 +55,43 @@ static int64_t elements_on(const struct stage_build *b, int32_t unit)
     return shape_elements(&b->v->g->tensors[b->v->units[unit].gradient].shape);
 }
 
-/* The largest share of all owners; cards that hold equal shares are the rule. */
+/* The larger of the largest share so far (-1: none) and what any device of a stage holds. */
+static int64_t largest_share(const struct lowering *l, const struct stage_build *first,
+                             int32_t unit, int64_t most)
+{
+    for (int32_t k = 0; k < first->n_shards; k++) {
+        int64_t n = elements_on(first + k, unit);
+        if (most >= 0 && n != most) l->p->uneven = true;
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+/* Cards that hold equal shares are the rule, and one way to compute makes nothing else. */
 static int64_t unit_elements(const struct lowering *l, int32_t unit)
 {
-    int64_t most = elements_on(unit_owner(l, 0, unit), unit);
-    for (int32_t r = 0; l->n_views > 1 && r < l->plan->n_replicas; r++)
-        for (int32_t k = 0; k < unit_owner(l, r, unit)->n_shards; k++) {
-            int64_t n = elements_on(unit_owner(l, r, unit) + k, unit);
-            if (n != most) l->p->uneven = true;
-            most = n > most ? n : most;
-        }
+    if (l->n_views == 1) return elements_on(lower_unit_owner(l, 0, unit), unit);
+    int64_t most = -1;
+    for (int32_t r = 0; r < l->plan->n_replicas; r++)
+        most = largest_share(l, lower_unit_owner(l, r, unit), unit, most);
     return most;
 }
 
 static int64_t unit_bytes(const struct lowering *l, int32_t unit)
 {
-    const struct lower_view *v = unit_owner(l, 0, unit)->v;
+    const struct lower_view *v = lower_unit_owner(l, 0, unit)->v;
     return unit_elements(l, unit) * dtype_bytes(v->g->tensors[v->units[unit].gradient].dtype);
 }
 
-struct group_maker {
-    struct lowering *l;
-    size_t group_capacity, plan_capacity;
-    struct error *err;
-};
-
-static struct group *new_group(struct group_maker *m, const char *name,
-                               enum group_algorithm algorithm, int32_t n, struct group_plan plan)
+struct group *lower_group_new(struct lowering *l, const char *name, enum group_algorithm algorithm,
+                              int32_t n, struct group_plan plan)
 {
-    struct lowering *l = m->l;
     struct program *p = l->p;
     p->groups =
-        arena_grow(l->a, p->groups, (size_t)p->n_groups, &m->group_capacity, sizeof *p->groups);
-    l->group_plans = arena_grow(l->a, l->group_plans, (size_t)p->n_groups, &m->plan_capacity,
+        arena_grow(l->a, p->groups, (size_t)p->n_groups, &l->group_capacity, sizeof *p->groups);
+    l->group_plans = arena_grow(l->a, l->group_plans, (size_t)p->n_groups, &l->plan_capacity,
                                 sizeof *l->group_plans);
+    plan.home = plan.gathered = plan.gather[0] = plan.gather[1] = plan.gather[2] = -1;
     l->group_plans[p->n_groups] = plan;
     struct group *g = &p->groups[p->n_groups++];
     *g = (struct group){.name = name, .algorithm = algorithm, .n_members = n, .dtype = l->p->dtype};
@@ -111,7 +106,7 @@ static struct group *new_group(struct group_maker *m, const char *name,
 
 /* Links of a ring go around; those of a chain go there and back and never from the last to the
  * first. */
-static enum status link_members(struct lowering *l, struct group *g, struct error *err)
+enum status lower_group_links(struct lowering *l, struct group *g, struct error *err)
 {
     int32_t n = g->n_members;
     for (int32_t i = 0; i < n; i++) g->link[i] = -1;
@@ -139,31 +134,40 @@ static int32_t add_members(const struct stage_build *first, struct group *g, int
     return n;
 }
 
-static enum status make_bucket(struct group_maker *m, int32_t first, int32_t last, int32_t number,
-                               bool bucketed, const char *interval)
+static enum status make_bucket(struct lowering *l, int32_t first, int32_t last, const char *name,
+                               bool bucketed, struct error *err)
 {
-    struct lowering *l = m->l;
-    int32_t n = 0, at = 0;
-    for (int32_t r = 0; r < l->plan->n_replicas; r++) n += unit_owner(l, r, first)->n_shards;
-    struct group *g = new_group(m, arena_printf(l->a, "%s#%" PRId32, interval, number),
-                                l->plan->deterministic ? GROUP_CHAIN : GROUP_RING, n,
-                                (struct group_plan){first, last, bucketed, false});
+    int32_t n = 0, at = 0, zero = lower_zero_of(l, first);
+    for (int32_t r = 0; r < l->plan->n_replicas; r++) n += lower_unit_owner(l, r, first)->n_shards;
+    struct group *g = lower_group_new(
+        l, name,
+        zero                     ? GROUP_SCATTER
+        : l->plan->deterministic ? GROUP_CHAIN
+                                 : GROUP_RING,
+        n,
+        (struct group_plan){
+            .first_unit = first, .last_unit = last, .bucketed = bucketed, .zero = zero});
     for (int32_t r = 0; r < l->plan->n_replicas; r++)
-        at = add_members(unit_owner(l, r, first), g, at);
+        at = add_members(lower_unit_owner(l, r, first), g, at);
     for (int32_t u = first; u <= last; u++) g->elements += unit_elements(l, u);
-    return link_members(l, g, m->err);
+    if (zero) lower_zero_sections(l, l->p->n_groups - 1);
+    return lower_group_links(l, g, err);
 }
 
-static enum status make_interval(struct group_maker *m, int32_t first, int32_t last)
+static enum status make_interval(struct lowering *l, int32_t first, int32_t last, struct error *err)
 {
-    const struct lowering *l = m->l;
-    const char *name = arena_printf(l->a, "grad[%" PRId32 "..%" PRId32 "]", first, last);
     int64_t bucket = interval_bucket(l, first), bytes = 0;
     int32_t number = 0, end = last;
+    bool layers = lower_zero_of(l, first) > 1; /* whole ones, by default each by itself */
     for (int32_t u = last; u >= first; u--) {
         bytes += unit_bytes(l, u);
-        if (u > first && (!bucket || bytes < bucket)) continue;
-        TRY(make_bucket(m, u, end, number++, bucket > 0, name));
+        bool full = layers ? u > 0 && lower_unit(l, u - 1)->layer != lower_unit(l, u)->layer &&
+                                 bytes >= bucket
+                           : bucket && bytes >= bucket;
+        if (u > first && !full) continue;
+        const char *name =
+            arena_printf(l->a, "grad[%" PRId32 "..%" PRId32 "]#%" PRId32, first, last, number++);
+        TRY(make_bucket(l, u, end, name, bucket > 0, err));
         end = u - 1, bytes = 0;
     }
     return OK;
@@ -171,44 +175,41 @@ static enum status make_interval(struct group_maker *m, int32_t first, int32_t l
 
 /* Every device of the one stage, and every one of the other, holds that use's whole sum. Of each stage the first
  * brings it, the others have cleared theirs (lower_procedures.c), and all get both. */
-static enum status exchange_far(struct group_maker *m, const char *name, struct group_plan plan,
-                                const struct stage_build *a, const struct stage_build *b)
+static enum status exchange_far(struct lowering *l, const char *name, struct group_plan plan,
+                                const struct stage_build *a, const struct stage_build *b,
+                                struct error *err)
 {
-    struct lowering *l = m->l;
-    int64_t x = elements_on(a, plan.first_unit), y = elements_on(b, plan.last_unit);
-    struct group *g = new_group(m, name, GROUP_RING, a->n_shards + b->n_shards, plan);
+    struct group *g = lower_group_new(l, name, GROUP_RING, a->n_shards + b->n_shards, plan);
     add_members(b, g, add_members(a, g, 0));
-    g->elements = x > y ? x : y;
-    if (x != y) l->p->uneven = true;
-    return link_members(l, g, m->err);
+    g->elements = largest_share(l, b, plan.last_unit, largest_share(l, a, plan.first_unit, -1));
+    return lower_group_links(l, g, err);
 }
 
 /* On devices that have both, each for itself. */
-static void exchange_local(struct group_maker *m, const char *name, struct group_plan plan,
+static void exchange_local(struct lowering *l, const char *name, struct group_plan plan,
                            const struct stage_build *a, const struct stage_build *b)
 {
     for (int32_t k = 0; k < a->n_shards; k++) {
-        const char *own = a->n_shards > 1 ? arena_printf(m->l->a, "%s.%" PRId32, name, k) : name;
-        struct group *g = new_group(m, own, GROUP_LOCAL, 2, plan);
+        const char *own = a->n_shards > 1 ? arena_printf(l->a, "%s.%" PRId32, name, k) : name;
+        struct group *g = lower_group_new(l, own, GROUP_LOCAL, 2, plan);
         g->members[0] = (struct group_member){.stage = a->index + k, .apart = -1};
         g->members[1] = (struct group_member){.stage = b->index + k, .apart = -1};
-        g->elements = elements_on(a, plan.first_unit);
+        g->elements = elements_on(a + k, plan.first_unit);
         for (int32_t i = 0; i < 2; i++) g->link[i] = -1;
     }
 }
 
-static enum status make_exchange(struct group_maker *m, int32_t replica, int32_t first,
-                                 int32_t second)
+static enum status make_exchange(struct lowering *l, int32_t replica, int32_t first, int32_t second,
+                                 struct error *err)
 {
-    struct lowering *l = m->l;
-    const struct stage_build *a = unit_owner(l, replica, first),
-                             *b = unit_owner(l, replica, second);
+    const struct stage_build *a = lower_unit_owner(l, replica, first),
+                             *b = lower_unit_owner(l, replica, second);
     if (a == b) return OK;
     const struct tensor *t = &a->v->g->tensors[a->v->units[first].parameter];
     const char *name = arena_printf(l->a, "tied[%s]@%" PRId32, t->name, replica);
-    struct group_plan plan = {first, second, false, true};
-    if (a->s->device != b->s->device) return exchange_far(m, name, plan, a, b);
-    exchange_local(m, name, plan, a, b);
+    struct group_plan plan = {.first_unit = first, .last_unit = second, .tied = true};
+    if (a->s->device != b->s->device) return exchange_far(l, name, plan, a, b, err);
+    exchange_local(l, name, plan, a, b);
     return OK;
 }
 
@@ -220,59 +221,68 @@ static void tell_members(struct lowering *l)
             l->stages[p->groups[i].members[k].stage].n_groups++;
     for (int32_t s = 0; s < p->n_stages; s++) {
         l->stages[s].groups = ARENA_ARRAY(l->a, int32_t, (size_t)l->stages[s].n_groups);
+        l->stages[s].member = ARENA_ARRAY(l->a, int32_t, (size_t)l->stages[s].n_groups);
         l->stages[s].n_groups = 0;
     }
     for (int32_t i = 0; i < p->n_groups; i++)
         for (int32_t k = 0; k < p->groups[i].n_members; k++) {
             struct stage_build *b = &l->stages[p->groups[i].members[k].stage];
+            b->member[b->n_groups] = k;
             b->groups[b->n_groups++] = i;
         }
 }
 
 enum status lower_groups(struct lowering *l, struct error *err)
 {
-    struct group_maker m = {.l = l, .err = err};
+    l->places = ARENA_ARRAY(l->a, struct flat_place, (size_t)l->n_units);
+    for (int32_t u = 0; u < l->n_units; u++) l->places[u].group = -1;
+    TRY(lower_zero_check(l, err));
     for (int32_t last = l->n_units - 1, first; last >= 0; last = first - 1) {
-        for (first = last; first > 0 && same_owners(l, first - 1, last);) first--;
-        if (needs_group(l, last)) TRY(make_interval(&m, first, last));
+        for (first = last; first > 0 && joins(l, first - 1, last);) first--;
+        if (needs_group(l, last)) TRY(make_interval(l, first, last, err));
     }
     for (int32_t u = 0; u < l->n_units; u++)
-        if (unit_at(l, u)->use == 1)
+        if (lower_unit(l, u)->use == 1)
             for (int32_t r = 0; r < l->plan->n_replicas; r++)
-                TRY(make_exchange(&m, r, l->views[0].use_unit[2 * unit_at(l, u)->parameter], u));
+                TRY(make_exchange(l, r, l->views[0].use_unit[2 * lower_unit(l, u)->parameter], u,
+                                  err));
+    lower_zero_gathers(l);
     tell_members(l);
     return OK;
 }
 
 /* --- who launches them --- */
 
-/* The stage of a device that is a member of the group. */
-static const struct stage_build *member_on(const struct lowering *l, const struct group *g,
-                                           int32_t device)
-{
-    for (int32_t k = 0; k < g->n_members; k++)
-        if (l->stages[g->members[k].stage].s->device == device)
-            return &l->stages[g->members[k].stage];
-    return NULL;
-}
+struct launch { /* of a device: a group, and which of its stages is the member */
+    int32_t group;
+    struct stage_build *member;
+};
 
 static int by_number(const void *x, const void *y)
 {
-    int32_t a = *(const int32_t *)x, b = *(const int32_t *)y;
-    return (a > b) - (a < b);
+    const struct launch *a = x, *b = y;
+    return (a->group > b->group) - (a->group < b->group);
 }
 
-/* Groups of a device, without the tied ones, by ascending number. */
-static int32_t lane_groups(const struct lowering *l, const struct lane_build *lane, int32_t **out)
+/* Sums that the step's last weight gradients complete. */
+static bool launched_last(const struct lowering *l, int32_t group)
+{
+    const struct group_plan *g = &l->group_plans[group];
+    return !g->tied && g->gathered < 0 && g->zero < 2;
+}
+
+/* Those groups of a device, by ascending number. */
+static int32_t lane_launches(const struct lowering *l, const struct lane_build *lane,
+                             struct launch **out)
 {
     int32_t n = 0;
     for (int32_t c = 0; c < lane->n_stages; c++) n += l->stages[lane->stages[c]].n_groups;
-    *out = ARENA_ARRAY(l->a, int32_t, (size_t)n);
+    *out = ARENA_ARRAY(l->a, struct launch, (size_t)n);
     n = 0;
     for (int32_t c = 0; c < lane->n_stages; c++) {
-        const struct stage_build *b = &l->stages[lane->stages[c]];
+        struct stage_build *b = &l->stages[lane->stages[c]];
         for (int32_t i = 0; i < b->n_groups; i++)
-            if (!l->group_plans[b->groups[i]].tied) (*out)[n++] = b->groups[i];
+            if (launched_last(l, b->groups[i])) (*out)[n++] = (struct launch){b->groups[i], b};
     }
     qsort(*out, (size_t)n, sizeof **out, by_number);
     return n;
@@ -284,13 +294,14 @@ void lower_launches(struct lowering *l)
 {
     for (int32_t k = 0; k < l->p->n_devices; k++) {
         const struct lane_build *lane = &l->lanes[k];
-        int32_t *groups, n = lane_groups(l, lane, &groups);
+        struct launch *launches;
+        int32_t n = lane_launches(l, lane, &launches);
         struct stage_build *at = NULL;
         for (int32_t i = 0; i < n; i++) {
-            const struct stage_build *b = member_on(l, &l->p->groups[groups[i]], k);
-            if (!at || b->last_weight > at->last_weight) at = &l->stages[b->index];
+            struct stage_build *b = launches[i].member;
+            if (!at || b->last_weight > at->last_weight) at = b;
             if (!at->launches) at->launches = ARENA_ARRAY(l->a, int32_t, (size_t)n);
-            at->launches[at->n_launches++] = groups[i];
+            at->launches[at->n_launches++] = launches[i].group;
         }
     }
 }
@@ -317,13 +328,17 @@ static void segments_of(struct lowering *l, const struct stage_build *b, int32_t
                         struct group_member *m)
 {
     const struct group_plan *plan = &l->group_plans[group];
+    if (plan->zero) {
+        lower_zero_segments(l, b, group, m);
+        return;
+    }
     int32_t n = plan->tied ? 1 : plan->last_unit - plan->first_unit + 1;
     m->segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
     m->n_segments = n;
     if (plan->tied) {
         m->segments[0] =
-            l->sum_slot[lower_owns(b, unit_at(l, plan->first_unit)->layer) ? plan->first_unit
-                                                                           : plan->last_unit];
+            l->sum_slot[lower_owns(b, lower_unit(l, plan->first_unit)->layer) ? plan->first_unit
+                                                                              : plan->last_unit];
         return;
     }
     for (int32_t i = 0; i < n; i++) m->segments[i] = l->sum_slot[plan->first_unit + i];
@@ -338,11 +353,9 @@ void lower_group_segments(struct lowering *l, struct stage_build *b)
 {
     for (int32_t i = 0; i < b->n_groups; i++) {
         struct group *g = &l->p->groups[b->groups[i]];
-        for (int32_t k = 0; k < g->n_members; k++) {
-            if (g->members[k].stage != b->index) continue;
-            segments_of(l, b, b->groups[i], &g->members[k]);
-            int64_t bytes = group_staging_bytes(g, &g->members[k], b->s);
-            if (bytes > b->s->buffer_bytes) b->s->buffer_bytes = bytes;
-        }
+        struct group_member *m = &g->members[b->member[i]];
+        segments_of(l, b, b->groups[i], m);
+        int64_t bytes = group_staging_bytes(g, m, b->s);
+        if (bytes > b->s->buffer_bytes) b->s->buffer_bytes = bytes;
     }
 }

@@ -28,6 +28,14 @@ struct unit { /* one use of one parameter: what replicas sum. Sorted by layer, p
     int32_t gradient, parameter, use, layer; /* tensors; layer of the use */
 };
 
+/* Parameters of a group laid flat one after the other, so that n members divide them evenly: those that decay and the
+ * others apart, because updates tell them apart. A parameter starts at a multiple of 64 bytes; the end is padded. */
+enum { SECTIONS_MAX = 2 };
+struct section {
+    bool decay;
+    int64_t elements; /* a multiple of n members · 64 bytes */
+};
+
 /* A training graph and what is asked of it again and again. One for each way in which stages of the plan compute
  * (lower.h): tensors and operators are numbered anew in each, units and layers are not. */
 struct lower_view {
@@ -56,6 +64,36 @@ struct group_plan {                /* beside the program's group of the same ind
     int32_t first_unit, last_unit; /* inclusive; of a tied exchange: the parameter's two */
     bool bucketed;                 /* launched as soon as complete, else after the last operator */
     bool tied;                     /* exchange between the owners of both uses inside one replica */
+    /* Divided (ZeRO): the plan's level, else 0; of a gather the level of what it gathers. */
+    int32_t zero;
+    int32_t n_sections;
+    struct section section[SECTIONS_MAX];
+    int32_t
+        home; /* group whose sections hold the parameters: itself, but for a tied one's second use */
+    int32_t gathered; /* of a gather: that group; else -1 */
+    /* of a home: the gathers that F and the backward launch (zero 3), or [PART_WEIGHT] the update (1, 2); -1 */
+    int32_t gather[PART_COUNT];
+};
+
+/* A divided group on one stage: slots by section; -1 where there is none. */
+struct flat {
+    int32_t group, member;
+    int32_t parameter[SECTIONS_MAX];          /* whole, zero 1 and 2 */
+    int32_t gather[PART_COUNT][SECTIONS_MAX]; /* whole, in the scratch of one procedure, zero 3 */
+    int32_t gradient[SECTIONS_MAX];           /* whole; from zero 2 on in scratch */
+    int32_t own_parameter[SECTIONS_MAX], own_gradient[SECTIONS_MAX], state[SECTIONS_MAX][2];
+};
+
+/* A slot inside a scratch slot, by which it lives and moves. */
+struct inner {
+    int32_t slot, whole;
+    int64_t offset_bytes;
+};
+
+/* Where a parameter lies in the sections of its home. */
+struct flat_place {
+    int32_t group, section; /* group -1: not divided */
+    int64_t first;          /* element */
 };
 
 struct stage_build {
@@ -80,11 +118,16 @@ struct stage_build {
 
     size_t slot_capacity, ring_capacity, op_capacity;
     size_t ring_group_capacity;
-    int32_t *ring_group;       /* (n_rings): group whose gradients a ring keeps apart, else -1 */
-    int32_t run_slot[2][4];    /* flat runs, decayed and not: p, g, m, v; -1 */
-    int32_t n_groups, *groups; /* ascending; tied ones last */
+    int32_t *ring_group;    /* (n_rings): group whose gradients a ring keeps apart, else -1 */
+    int32_t run_slot[2][4]; /* flat runs, decayed and not: p, g, m, v; -1 */
+    /* ascending; tied ones last, then gathers; and which member of each it is */
+    int32_t n_groups, *groups, *member;
     /* groups of the device that its last weight gradients launch, ascending */
     int32_t n_launches, *launches;
+    int32_t n_flats, n_inner; /* ascending by group */
+    struct flat *flats;
+    struct inner *inner;
+    size_t inner_capacity;
     int32_t procedure_f, procedure_back, procedure_w, procedure_last, procedure_u; /* -1: none */
 };
 
@@ -111,6 +154,8 @@ struct lowering {
     int32_t *stage_of_layer;
     int32_t n_units;
     struct group_plan *group_plans;
+    struct flat_place *places; /* (n_units): where the parameter of a use lies */
+    size_t group_capacity, plan_capacity;
     struct lower_routes *routes;
 
     /* Of the stage at hand, reset by lower_slots. (n_tensors) each. */
@@ -192,7 +237,58 @@ bool lower_exchanged_before(const struct lowering *l, const struct stage_build *
 void lower_group_segments(struct lowering *l,
                           struct stage_build *b); /* once the stage's slots stand */
 
+/* A new group of n members, whose links are joined once they stand. */
+struct group *lower_group_new(struct lowering *l, const char *name, enum group_algorithm algorithm,
+                              int32_t n, struct group_plan plan);
+MUST_CHECK enum status lower_group_links(struct lowering *l, struct group *g, struct error *err);
+/* Layer and use of a unit are the same in every view. */
+static inline const struct unit *lower_unit(const struct lowering *l, int32_t unit)
+{
+    return &l->views[0].units[unit];
+}
+/* The stage that holds a layer; of several devices the first. */
+static inline int32_t lower_owner(const struct lowering *l, int32_t replica, int32_t layer)
+{
+    return l->stage_of_layer[replica * l->n_layers + layer];
+}
+
+static inline const struct stage_build *lower_unit_owner(const struct lowering *l, int32_t replica,
+                                                         int32_t unit)
+{
+    return &l->stages[lower_owner(l, replica, lower_unit(l, unit)->layer)];
+}
+
+/* lower_zero.c: what is divided over replicas (plan.h's zero) */
+/* Whether stages agree; ERR_INPUT. Once orders stand. */
+MUST_CHECK enum status lower_zero_check(const struct lowering *l, struct error *err);
+int32_t lower_zero_of(const struct lowering *l, int32_t unit); /* level; 0: an ordinary sum */
+/* Of the parameter of the view at hand; group -1: not divided. */
+struct flat_place lower_zero_place(const struct lowering *l, int32_t tensor);
+/* A use of a parameter that is used twice: its group holds nothing else. */
+bool lower_zero_alone(const struct lowering *l, int32_t unit);
+void lower_zero_sections(struct lowering *l, int32_t group); /* and elements, of a new group */
+void lower_zero_gathers(struct lowering *l); /* once the groups that scatter stand */
+/* Regions and slots behind those of what is not divided. */
+void lower_zero_slots(struct lowering *l, struct stage_build *b);
+void lower_zero_segments(struct lowering *l, const struct stage_build *b, int32_t group,
+                         struct group_member *m);
+/* The flat of a group, or of what it gathers; NULL: not divided. */
+const struct flat *lower_zero_flat(const struct lowering *l, const struct stage_build *b,
+                                   int32_t group);
+/* Whole slots of the group that a procedure keeps in scratch from its launch until it is awaited. Returns how many. */
+int32_t lower_zero_scratch(const struct lowering *l, const struct stage_build *b, int32_t group,
+                           int32_t out[SECTIONS_MAX]);
+/* Puts launches of gathers and waits for them among a procedure's instructions (zero 3). */
+void lower_zero_insert(struct lowering *l, const struct stage_build *b, enum part part,
+                       struct instr **instrs, size_t *n);
+
 /* lower_slots.c */
+int32_t lower_add_slot(struct lowering *l, struct stage_build *b, struct slot s);
+struct slot lower_slot_like(const struct lowering *l, const struct stage_build *b, int32_t tensor,
+                            enum slot_class class);
+int64_t
+lower_wide(const struct lowering *l); /* bytes of a gradient or state for one of a parameter */
+bool lower_runs_flat(const struct lowering *l);
 void lower_slots(struct lowering *l, struct stage_build *b);
 void lower_scratch(struct lowering *l, struct stage_build *b); /* once the procedures stand */
 /* Whether two forward operators belong to one block of the model. */

@@ -16,6 +16,7 @@
 struct writer {
     struct lowering *l;
     struct stage_build *b;
+    int32_t *missing, scattering; /* see scatter_gradient; scattering: group under way, + 1 */
     struct instr *instrs;
     size_t n, capacity;
 };
@@ -29,6 +30,8 @@ static void emit(struct writer *w, enum instr_kind kind, int32_t arg)
 static int32_t finish(struct writer *w, char letter, const char *variant)
 {
     struct program_stage *s = w->b->s;
+    if (!*variant && letter != 'U' && letter != 'W')
+        lower_zero_insert(w->l, w->b, letter == 'F' ? PART_FORWARD : PART_BACK, &w->instrs, &w->n);
     s->procedures[s->n_procedures] = (struct procedure){letter, variant, (int32_t)w->n, w->instrs};
     *w = (struct writer){.l = w->l, .b = w->b};
     return s->n_procedures++;
@@ -106,7 +109,8 @@ static void add_graph_op(struct writer *w, int32_t index, bool again)
         if (op->kind == OP_measured_backward && k == 1)
             x.attrs.kept = shape_last(&w->b->s->slots[x.input[1]].shape);
         if (l->v->g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT)
-            x.attrs.accumulate = !l->plan->deterministic;
+            x.attrs.accumulate =
+                !l->plan->deterministic && lower_zero_of(l, l->v->unit_of[op->output[k]]) < 2;
     }
     add_op(w, x);
 }
@@ -239,6 +243,24 @@ static void run_block_again(struct writer *w, int32_t forward, int32_t *done)
     run_again(w, first, last);
 }
 
+/* From zero 2 on a group's gradients are scattered as soon as they are whole, one group at a time, so that those of two
+ * are in scratch at most. missing: (n_groups of the stage) gradients still to come, + 1. */
+static void scatter_gradient(struct writer *w, int32_t unit)
+{
+    struct lowering *l = w->l;
+    const struct stage_build *b = w->b;
+    int32_t group = lower_zero_of(l, unit) < 2 ? -1 : lower_group_of_unit(l, b, unit), i = 0;
+    if (group < 0) return;
+    if (!w->missing) w->missing = ARENA_ARRAY(l->a, int32_t, (size_t)b->n_groups);
+    while (b->groups[i] != group) i++;
+    if (!w->missing[i])
+        w->missing[i] = l->group_plans[group].last_unit - l->group_plans[group].first_unit + 2;
+    if (--w->missing[i] > 1) return;
+    emit(w, INSTR_REDUCE, group);
+    if (w->scattering) emit(w, INSTR_AWAIT, w->scattering - 1);
+    w->scattering = group + 1;
+}
+
 static void gradient_ops(struct writer *w, enum part part)
 {
     int32_t again = -1;
@@ -253,10 +275,12 @@ static void gradient_ops(struct writer *w, enum part part)
         for (int32_t k = 0; k < op->n_outputs; k++)
             if (g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT) {
                 add_gradient(w, op, op->output[k]);
+                scatter_gradient(w, l->v->unit_of[op->output[k]]);
             } else {
                 send(w, GRADIENTS_OUT, op->output[k], l->slot_back[op->output[k]]);
             }
     }
+    if (w->scattering) emit(w, INSTR_AWAIT, w->scattering - 1);
 }
 
 static void backward_procedures(struct writer *w)
@@ -308,7 +332,8 @@ static void last_procedure(struct writer *w)
 static void await_sums(struct writer *w, const struct stage_build *b)
 {
     for (int32_t i = 0; i < b->n_groups; i++)
-        if (!w->l->group_plans[b->groups[i]].tied) emit(w, INSTR_AWAIT, b->groups[i]);
+        if (!w->l->group_plans[b->groups[i]].tied && !w->l->group_plans[b->groups[i]].zero)
+            emit(w, INSTR_AWAIT, b->groups[i]);
 }
 
 /* All devices of a stage hold the same sum of a use; it counts once (lower_groups.c). */
@@ -377,6 +402,50 @@ static int32_t primary_gradient(const struct stage_build *b, const struct progra
     return p->gradient[x[p->gradient[0]].offset_bytes != x[p->slot].offset_bytes * wide];
 }
 
+/* The part that this stage owns of one group's parameters. What a second use's gradients add up to comes on top. */
+static void update_own(struct writer *w, const struct flat *f)
+{
+    struct lowering *l = w->l;
+    const struct group_plan *g = &l->group_plans[f->group];
+    const char *name = l->p->groups[f->group].name;
+    if (g->zero == 1) emit(w, INSTR_AWAIT, f->group);
+    for (int32_t i = 0; g->zero == 1 && i < w->b->n_flats; i++) {
+        const struct flat *other = &w->b->flats[i];
+        if (other == f || l->group_plans[other->group].home != f->group) continue;
+        emit(w, INSTR_AWAIT, other->group);
+        add_accumulate(w, PHASE_U, w->b->s->first_layer, arena_printf(l->a, "%s.tie", name),
+                       other->own_gradient[0], f->own_gradient[0]);
+    }
+    for (int32_t k = 0; k < g->n_sections; k++) {
+        int32_t slot[4] = {f->own_parameter[k], f->own_gradient[k], f->state[k][0], f->state[k][1]};
+        bool decay = g->section[k].decay;
+        add_op(w, update_op(w, lower_runs_flat(l),
+                            arena_printf(l->a, "%s.update.%s", name, decay ? "decayed" : "other"),
+                            decay, slot));
+    }
+    if (g->gather[PART_WEIGHT] >= 0) emit(w, INSTR_REDUCE, g->gather[PART_WEIGHT]);
+}
+
+/* Divided parameters: updates, then gathers under which the sums that others own are zeroed. */
+static void update_divided(struct writer *w)
+{
+    struct lowering *l = w->l;
+    const struct stage_build *b = w->b;
+    for (int32_t i = 0; i < b->n_flats; i++)
+        if (l->group_plans[b->flats[i].group].home == b->flats[i].group)
+            update_own(w, &b->flats[i]);
+    for (int32_t i = 0; i < b->n_flats; i++)
+        for (int32_t k = 0; k < l->group_plans[b->flats[i].group].n_sections; k++)
+            if (l->group_plans[b->flats[i].group].zero == 1)
+                add_zero(w, PHASE_U, b->s->first_layer,
+                         arena_printf(l->a, "%s.zero", l->p->groups[b->flats[i].group].name),
+                         b->flats[i].gradient[k]);
+    for (int32_t i = 0; i < b->n_flats; i++) {
+        int32_t gather = l->group_plans[b->flats[i].group].gather[PART_WEIGHT];
+        if (gather >= 0) emit(w, INSTR_AWAIT, gather);
+    }
+}
+
 static void update_procedure(struct writer *w)
 {
     struct lowering *l = w->l;
@@ -386,7 +455,7 @@ static void update_procedure(struct writer *w)
     wait_for_sums(w);
     for (int32_t i = 0; i < s->n_parameters; i++) {
         const struct program_parameter *p = &s->parameters[i];
-        if (p->gradient[0] < 0 || p->gradient[1] < 0) continue;
+        if (p->gradient[0] < 0 || p->gradient[1] < 0 || p->shard) continue;
         int32_t sum = primary_gradient(b, p),
                 other = p->gradient[0] == sum ? p->gradient[1] : p->gradient[0];
         add_accumulate(w, PHASE_U, s->first_layer, arena_printf(l->a, "%s.tie", p->name), other,
@@ -399,11 +468,12 @@ static void update_procedure(struct writer *w)
                                 b->run_slot[run]));
     for (int32_t i = 0; i < s->n_parameters && !flat; i++) {
         const struct program_parameter *p = &s->parameters[i];
+        if (p->shard) continue;
         int32_t slot[4] = {p->slot, primary_gradient(b, p), p->state[0], p->state[1]};
-        if (slot[1] >= 0)
-            add_op(w,
-                   update_op(w, false, arena_printf(l->a, "%s.update", p->name), p->decay, slot));
+        if (slot[1] < 0) continue;
+        add_op(w, update_op(w, false, arena_printf(l->a, "%s.update", p->name), p->decay, slot));
     }
+    update_divided(w);
     b->procedure_u = finish(w, 'U', "");
 }
 

@@ -16,7 +16,7 @@
 
 #include <string.h>
 
-static int32_t add_slot(struct lowering *l, struct stage_build *b, struct slot s)
+int32_t lower_add_slot(struct lowering *l, struct stage_build *b, struct slot s)
 {
     struct program_stage *out = b->s;
     out->slots =
@@ -34,8 +34,8 @@ static struct shape shape_on(const struct stage_build *b, const struct tensor *t
     return shape;
 }
 
-static struct slot slot_like(const struct lowering *l, const struct stage_build *b, int32_t tensor,
-                             enum slot_class class)
+struct slot lower_slot_like(const struct lowering *l, const struct stage_build *b, int32_t tensor,
+                            enum slot_class class)
 {
     const struct tensor *t = &l->v->g->tensors[tensor];
     return (struct slot){.name = t->name,
@@ -71,7 +71,7 @@ static int32_t add_ring_slot(struct lowering *l, struct stage_build *b, struct s
 {
     s.ring = find_ring(l, b, life, group);
     s.offset_bytes = b->s->rings[s.ring].stride_bytes;
-    int32_t index = add_slot(l, b, s);
+    int32_t index = lower_add_slot(l, b, s);
     b->s->rings[s.ring].stride_bytes += slot_align(b->s->slots[index].bytes);
     return index;
 }
@@ -79,7 +79,7 @@ static int32_t add_ring_slot(struct lowering *l, struct stage_build *b, struct s
 static int32_t ring_slot(struct lowering *l, struct stage_build *b, int32_t tensor,
                          struct ring life, int32_t group)
 {
-    return add_ring_slot(l, b, slot_like(l, b, tensor, SLOT_RING), life, group);
+    return add_ring_slot(l, b, lower_slot_like(l, b, tensor, SLOT_RING), life, group);
 }
 
 static enum part last_part(uint8_t uses, enum part born)
@@ -94,7 +94,8 @@ static int32_t made_slot(struct lowering *l, struct stage_build *b, int32_t tens
                          uint8_t uses, int32_t sent)
 {
     enum part last = last_part(uses, born);
-    if (last == born && sent < 0) return add_slot(l, b, slot_like(l, b, tensor, SLOT_SCRATCH));
+    if (last == born && sent < 0)
+        return lower_add_slot(l, b, lower_slot_like(l, b, tensor, SLOT_SCRATCH));
     char death = last > born ? part_letter(b, last) : 'S';
     return ring_slot(
         l, b, tensor,
@@ -107,7 +108,7 @@ static int32_t made_slot(struct lowering *l, struct stage_build *b, int32_t tens
 static int32_t piece_slot(struct lowering *l, struct stage_build *b, int32_t tensor, int64_t n,
                           struct ring life)
 {
-    struct slot s = slot_like(l, b, tensor, SLOT_RING);
+    struct slot s = lower_slot_like(l, b, tensor, SLOT_RING);
     s.name = arena_printf(l->a, "%s.part", s.name);
     s.shape.dim[0] = n;
     return add_ring_slot(l, b, s, life, -1);
@@ -291,7 +292,7 @@ static void unit_slots(struct lowering *l, struct stage_build *b, int32_t tensor
         l->slot_back[tensor] = l->apart_slot[unit] =
             ring_slot(l, b, tensor, life, lower_group_of_unit(l, b, unit));
     else if (l->plan->deterministic)
-        l->slot_back[tensor] = add_slot(l, b, slot_like(l, b, tensor, SLOT_SCRATCH));
+        l->slot_back[tensor] = lower_add_slot(l, b, lower_slot_like(l, b, tensor, SLOT_SCRATCH));
     else
         l->slot_back[tensor] = l->sum_slot[unit];
 }
@@ -318,13 +319,14 @@ static void back_slots(struct lowering *l, struct stage_build *b)
     }
     /* In the order of the units, so that what is kept apart lies in the order of its group. */
     for (int32_t u = 0; u < l->n_units; u++)
-        if (lower_owns(b, l->v->units[u].layer)) unit_slots(l, b, l->v->units[u].gradient);
+        if (lower_owns(b, l->v->units[u].layer) && lower_zero_of(l, u) < 2)
+            unit_slots(l, b, l->v->units[u].gradient);
 }
 
 /* --- parameters --- */
 
 /* Bytes of a gradient or state for one of a parameter. */
-static int64_t wide(const struct lowering *l)
+int64_t lower_wide(const struct lowering *l)
 {
     return dtype_bytes(dtype_master(l->v->g->dtype)) / dtype_bytes(l->v->g->dtype);
 }
@@ -333,10 +335,10 @@ static int32_t place_slot(struct lowering *l, struct stage_build *b, int32_t ten
                           enum slot_class class, int64_t offset, const char *name,
                           int32_t parameter)
 {
-    struct slot s = slot_like(l, b, tensor, class);
+    struct slot s = lower_slot_like(l, b, tensor, class);
     if (class == SLOT_STATE) s.dtype = dtype_master(s.dtype);
     s.name = name, s.offset_bytes = offset, s.parameter = parameter;
-    return add_slot(l, b, s);
+    return lower_add_slot(l, b, s);
 }
 
 /* Gradients of uses beyond the first stand behind the flat runs. */
@@ -353,7 +355,7 @@ static void gradient_slots(struct lowering *l, struct stage_build *b, int32_t in
         int32_t u = units[swapped ? 1 - k : k];
         if (u < 0 || !lower_owns(b, l->v->units[u].layer)) continue;
         int32_t gradient = l->v->units[u].gradient;
-        int64_t at = first ? offset * wide(l) : b->s->class_bytes[SLOT_GRADIENT];
+        int64_t at = first ? offset * lower_wide(l) : b->s->class_bytes[SLOT_GRADIENT];
         int32_t slot =
             place_slot(l, b, gradient, SLOT_GRADIENT, at, l->v->g->tensors[gradient].name, index);
         p->gradient[l->v->units[u].use] = l->sum_slot[u] = slot;
@@ -378,7 +380,7 @@ static void parameter_slots(struct lowering *l, struct stage_build *b, int32_t i
         place_slot(l, b, tensor, SLOT_PARAMETER, offset, t->name, index);
     gradient_slots(l, b, index, tensor, offset);
     for (int64_t k = 0; k < optimizer_state_tensors(&l->p->optimizer); k++)
-        p->state[k] = place_slot(l, b, tensor, SLOT_STATE, (k * region + offset) * wide(l),
+        p->state[k] = place_slot(l, b, tensor, SLOT_STATE, (k * region + offset) * lower_wide(l),
                                  arena_printf(l->a, "%s.%c", t->name, k ? 'v' : 'm'), index);
 }
 
@@ -398,12 +400,12 @@ static void run_slots(struct lowering *l, struct stage_build *b, int run, int64_
     for (int k = 0; k < 2 + (int)optimizer_state_tensors(&l->p->optimizer); k++) {
         s.name = names[run][k], s.class = classes[k];
         s.dtype = k ? dtype_master(l->v->g->dtype) : l->v->g->dtype;
-        s.offset_bytes = (offset + (k == 3 ? region : 0)) * (k ? wide(l) : 1);
-        b->run_slot[run][k] = add_slot(l, b, s);
+        s.offset_bytes = (offset + (k == 3 ? region : 0)) * (k ? lower_wide(l) : 1);
+        b->run_slot[run][k] = lower_add_slot(l, b, s);
     }
 }
 
-static bool runs_flat(const struct lowering *l)
+bool lower_runs_flat(const struct lowering *l)
 {
     enum op_kind flat = l->p->optimizer.kind == OPTIMIZER_ADAMW ? OP_flat_adamw : OP_flat_sgd;
     for (int32_t i = 0; i < l->o->n_fused; i++)
@@ -422,7 +424,7 @@ static void parameter_regions(struct lowering *l, struct stage_build *b)
         for (int32_t t = 0; t < g->n_tensors; t++) {
             const struct tensor *x = &g->tensors[t];
             if (x->role != TENSOR_PARAMETER || x->decay != !run ||
-                !(l->uses_forward[t] | l->uses_back[t]))
+                lower_zero_place(l, t).group >= 0 || !(l->uses_forward[t] | l->uses_back[t]))
                 continue;
             mine[n++] = t;
             start[run + 1] += slot_align(shape_elements(&x->shape) * dtype_bytes(x->dtype));
@@ -431,12 +433,12 @@ static void parameter_regions(struct lowering *l, struct stage_build *b)
     s->n_parameters = n;
     s->parameters = ARENA_ARRAY(l->a, struct program_parameter, (size_t)n);
     s->class_bytes[SLOT_PARAMETER] = start[2];
-    s->class_bytes[SLOT_GRADIENT] = start[2] * wide(l);
+    s->class_bytes[SLOT_GRADIENT] = start[2] * lower_wide(l);
     const struct cluster *c = &l->plan->cluster;
     s->class_bytes[SLOT_STATE] =
         (optimizer_state_tensors(&l->p->optimizer) + dtype_is_half(g->dtype) +
          c->types[c->devices[b->device].type].parameter_copies) *
-        start[2] * wide(l);
+        start[2] * lower_wide(l);
     int64_t offset = 0;
     for (int32_t i = 0; i < n; i++) {
         const struct tensor *x = &g->tensors[mine[i]];
@@ -444,8 +446,9 @@ static void parameter_regions(struct lowering *l, struct stage_build *b)
         offset += slot_align(shape_elements(&x->shape) * dtype_bytes(x->dtype));
     }
     for (int run = 0; run < 2; run++)
-        if (runs_flat(l) && start[run] < start[run + 1])
+        if (lower_runs_flat(l) && start[run] < start[run + 1])
             run_slots(l, b, run, start[run], start[run + 1] - start[run], start[2]);
+    lower_zero_slots(l, b);
 }
 
 void lower_slots(struct lowering *l, struct stage_build *b)

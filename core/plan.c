@@ -213,65 +213,6 @@ enum status plan_check(const struct plan *p, int32_t n_layers, struct error *err
     return st;
 }
 
-/* --- in short --- */
-
-/* How the replica's devices take their turns, where the stages do not say. */
-static void describe_order(FILE *out, const struct plan_replica *r)
-{
-    if (r->schedule) fprintf(out, "%s%s ", r->schedule, r->split ? " split" : "");
-    if (r->orders) fputs("ordered ", out);
-}
-
-static void describe_devices(FILE *out, const struct plan *p, const struct plan_stage *s)
-{
-    for (int32_t k = 0; k < plan_stage_devices(s); k++) {
-        int32_t device = plan_stage_device(s, k);
-        bool known = device >= 0 && device < p->cluster.n_devices;
-        fprintf(out, "%s%s", k ? "+" : "", known ? p->cluster.devices[device].name : "?");
-        if (s->n_shards > 0) fprintf(out, "×%" PRId64, s->sequences[k]);
-    }
-}
-
-/* warmup: the default, which goes without saying. */
-static void describe_stage(FILE *out, const struct plan *p, const struct plan_stage *s,
-                           int32_t warmup)
-{
-    fprintf(out, "%" PRId32 "-%" PRId32 " ", s->first_layer, s->last_layer);
-    describe_devices(out, p, s);
-    if (s->order) fputs(" ordered", out);
-    if (s->warmup && s->warmup != warmup) fprintf(out, " w%" PRId32, s->warmup);
-    if (s->recompute) fputs(" recompute", out);
-    if (s->recompute == RECOMPUTE_BLOCKS) fputs(" of blocks", out);
-    if (s->recompute == RECOMPUTE_SELECTIVE) fputs(" of attention", out);
-    char bucket[32];
-    if (s->bucket_bytes)
-        fprintf(out, " bucket %s", units_print_bytes(bucket, (double)s->bucket_bytes));
-}
-
-const char *plan_describe(struct arena *a, const struct plan *p)
-{
-    char *buffer = NULL;
-    size_t n = 0;
-    FILE *out = open_memstream(&buffer, &n);
-    if (!out) arena_exhausted(sizeof *out);
-    fprintf(out, "%" PRId32 " replica%s: ", p->n_replicas, p->n_replicas == 1 ? "" : "s");
-    for (int32_t r = 0; r < p->n_replicas; r++) {
-        fprintf(out, "%s%" PRId32 " × ", r ? ", " : "", p->replicas[r].microbatches);
-        describe_order(out, &p->replicas[r]);
-        fputc('[', out);
-        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
-            if (i) fputs(" | ", out);
-            int32_t behind = p->replicas[r].n_stages - i, most = p->replicas[r].microbatches;
-            describe_stage(out, p, &p->replicas[r].stages[i], behind < most ? behind : most);
-        }
-        fputc(']', out);
-    }
-    if (fclose(out)) arena_exhausted(n);
-    char *text = arena_strndup(a, buffer, n);
-    free(buffer); /* open_memstream's, not the arena's */
-    return text;
-}
-
 /* The seed is written under made_by and decides first values and the order of data, so it counts;
  * which file the data come from is, like run --data, an input of the run and not of the plan. */
 uint64_t plan_hash(struct arena *a, const struct plan *p)

@@ -21,7 +21,7 @@
  *       stages: [{layers: …, device: c.0}, {layers: …, device: d.0}, {layers: …, device: d.0}, {layers: …, device: c.0}]
  *   job: {…}
  *   cluster: {…}
- * recompute: true, blocks or selective, see enum recompute.
+ * recompute: true, blocks or selective, see enum recompute. zero: 1, 2 or 3, see ZERO_MOST.
  * warmup: forwards in flight, the first backward included (1F1B: stages behind it + 1, the default);
  * microbatches means GPipe. bucket: gradients of a data-parallel group are reduced in buckets of
  * about so many bytes as the last backward yields them; absent: all at once after it.
@@ -55,6 +55,14 @@ enum recompute {
 #undef X
 };
 
+/* zero (Rajbhandari et al. 2020, "ZeRO"): of what all replicas would hold alike each keeps an n-th.
+ * 1  optimizer state: gradients are reduce-scattered, each replica updates its part, parameters are gathered again
+ * 2  and gradients: reduce-scattered bucket by bucket in every backward, so that whole ones live in a call alone
+ * 3  and parameters: gathered before every use in F and in the backward, one bucket ahead, and dropped behind it
+ * The stages of all replicas that hold a layer say the same, from 2 on they have equal numbers of microbatches, at 3 they
+ * recompute alike. Devices that share a stage by sequences divide as replicas do. */
+enum { ZERO_MOST = 3 };
+
 struct plan_stage {
     int32_t first_layer, last_layer; /* inclusive */
     int32_t device;                  /* of a stage on several devices the first one */
@@ -66,7 +74,8 @@ struct plan_stage {
     int32_t warmup;    /* 0: the default */
     const char *order; /* NULL: from warmup */
     enum recompute recompute;
-    int64_t bucket_bytes;  /* 0: one bucket after the last backward */
+    int64_t bucket_bytes; /* 0: one bucket after the last backward; zero 3: a layer each */
+    int32_t zero; /* 0 … ZERO_MOST: what is divided over the replicas that hold the same layers */
     int32_t receive_ahead; /* >= 1; default 2 */
     int32_t line, column;  /* where the file says so, for messages; 0 where made */
 };
@@ -124,7 +133,8 @@ static inline int64_t plan_stage_sequences(const struct plan *p, const struct pl
     return s->n_shards > 0 ? s->sequences[k] : p->microbatch;
 }
 /* Short for people: "2 replicas: 5 × [0-9 a.0 w3 | 10-14 b.0 recompute], 3 × [0-14 c.0 bucket 1 MiB]"; what is
- * not the default is said. */
+ * not the default is said. Of more than 8 replicas those that differ in their devices alone stand together, with the devices of
+ * the first and of the last: "31 of 5 × [0-67 a0.0 … a3.6], 7 of 3 × […]". */
 const char *plan_describe(struct arena *a, const struct plan *p);
 /* Money an hour of all cards that the plan uses (`price` of their types); 0 where no type has one. Cards that are left idle cost
  * nothing: they are somebody else's. O(devices + stages). */

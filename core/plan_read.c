@@ -142,8 +142,9 @@ static enum status read_recompute(const struct node *stage, struct plan_stage *s
 
 static enum status read_stage(struct reader *r, const struct node *n, struct plan_stage *s)
 {
-    static const char *const keys[] = {"layers", "device",    "devices", "sequences",     "warmup",
-                                       "order",  "recompute", "bucket",  "receive_ahead", NULL};
+    static const char *const keys[] = {"layers",        "device", "devices",   "sequences",
+                                       "warmup",        "order",  "recompute", "bucket",
+                                       "receive_ahead", "zero",   NULL};
     double bucket = 0;
     *s = (struct plan_stage){
         .receive_ahead = RECEIVE_AHEAD_DEFAULT, .line = n->line, .column = n->column};
@@ -157,6 +158,7 @@ static enum status read_stage(struct reader *r, const struct node *n, struct pla
     TRY(read_recompute(n, s, r->err));
     TRY(node_get_quantity(n, "bucket", QUANTITY_BYTES, 1, BUCKET_MAX_BYTES, &bucket, r->err));
     s->bucket_bytes = (int64_t)llround(bucket);
+    TRY(get_count(n, "zero", 0, ZERO_MOST, &s->zero, r->err));
     return get_count(n, "receive_ahead", 1, RECEIVE_AHEAD_MAX, &s->receive_ahead, r->err);
 }
 
@@ -379,6 +381,7 @@ static void write_stage(FILE *out, const struct plan *p, const struct plan_stage
         fputs(", bucket: ", out);
         canonical_quantity(out, QUANTITY_BYTES, (double)s->bucket_bytes);
     }
+    if (s->zero) fprintf(out, ", zero: %" PRId32, s->zero);
     if (ahead != RECEIVE_AHEAD_DEFAULT) fprintf(out, ", receive_ahead: %" PRId32, ahead);
     fputs("}\n", out);
 }

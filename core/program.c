@@ -157,7 +157,8 @@ int64_t group_staging_bytes(const struct group *g, const struct group_member *m,
                             const struct program_stage *s)
 {
     int64_t bytes = group_incoming_bytes(g);
-    return bytes && g->algorithm == GROUP_RING && !chunks_stand_whole(g, m, s) ? 2 * bytes : bytes;
+    bool whole = group_divides(g) ? m->n_segments == 1 : chunks_stand_whole(g, m, s);
+    return bytes && group_goes_round(g) && !whole ? 2 * bytes : bytes;
 }
 
 bool procedure_writes_ring(const struct program_stage *s, const struct procedure *f, int32_t ring)

@@ -18,7 +18,8 @@
  *                     to the channel; the compute stream goes on at once.
  *   REDUCE group      once everything before it has ended, collective `group` of this step is handed to the
  *                     collective stream (in order); the compute stream goes on at once.
- *   AWAIT group       the compute stream waits until this step's collective `group` has ended.
+ *   AWAIT group       the compute stream waits until this step's collective `group` has ended; where there are
+ *                     several a step (SCATTER, GATHER), the one that this device launched last.
  *   LOAD              inputs of this microbatch (tokens, positions, targets) are put into their slots.
  *   LOSS              the loss slot of this microbatch is recorded: the mean over the stage's sequences, which counts as
  *                     many times as they are.
@@ -45,6 +46,12 @@
  *   CHAIN (deterministic): member 0 sends its sum to member 1, which adds its microbatches' gradients one
  *   by one in order and sends on …; the last one's result goes back n−1 → n−2 → … → 0, each
  *   member keeping a copy. Members own ascending intervals of microbatches.
+ *   SCATTER, GATHER (ZeRO): the n−1 steps of reduce-scatter alone, and those of all-gather alone. Every segment is
+ *   divided evenly (its elements are a multiple of n): chunk c is the c-th part of each segment, one segment after the
+ *   other. Member i owns chunk (i + 1) mod n, where the ring leaves it complete. SCATTER adds that chunk of the sum to
+ *   the member's own slots, or leaves it in its place where there are none; what else is in its segments is void
+ *   afterwards. GATHER takes a member's chunk from its own slots, or from its place, and all segments end whole and
+ *   alike. A device may launch them several times a step, all members equally often: their k-th launches meet.
  *   LOCAL: the members are chunks of one device, which adds their segments in the order of members and gives each the
  *   sum. No links, no time.
  * A ring or chain message counts as handed over and posted when both ends have come to the step.
@@ -160,6 +167,12 @@ struct procedure {
     struct instr *instrs;
 };
 
+/* ZeRO: the part of a parameter that a stage updates alone, in slots of one dimension which hold parts of its neighbours
+ * and padding as well. Element i of them is the parameter's element i - first, where it has that one. */
+struct program_shard {
+    int32_t slot, state[2]; /* PARAMETER; STATE m, v (-1 none) */
+    int64_t first;
+};
 struct program_parameter {
     const char *name;
     struct shape shape;
@@ -168,6 +181,8 @@ struct program_parameter {
     bool decay;
     int32_t slot, gradient[2],
         state[2]; /* slots; gradient per use (-1 none), state m, v (-1 none) */
+    /* NULL: not divided. Else slot is -1 where only the shard is kept (zero 3), gradient from zero 2 on, state always. */
+    const struct program_shard *shard;
 };
 
 struct program_stage {
@@ -202,11 +217,15 @@ struct channel {                  /* one tensor from one stage to another */
     bool gradient; /* activation forwards or gradient backwards */
 };
 
-enum group_algorithm { GROUP_RING, GROUP_CHAIN, GROUP_LOCAL };
+enum group_algorithm { GROUP_RING, GROUP_CHAIN, GROUP_LOCAL, GROUP_SCATTER, GROUP_GATHER };
 struct group_member {
     int32_t stage;      /* into stages */
     int32_t n_segments; /* slots to be summed, in order; all members have equal lists of sizes */
-    int32_t *segments; /* GRADIENT slots; CHAIN, member > 0 or microbatches kept apart: see apart */
+    /* GRADIENT slots; CHAIN, member > 0 or microbatches kept apart: see apart. SCATTER: also SCRATCH; GATHER: PARAMETER
+     * or SCRATCH, of the wire's dtype */
+    int32_t *segments;
+    int32_t *
+        own; /* SCATTER, GATHER: (n_segments) the member's parts in regions; NULL: in the segments; else NULL */
     /* CHAIN: ring whose buffers hold each microbatch's gradients in this order (first segment's slot gives the
      * offset), to be added one by one; -1: the sum is in segments */
     int32_t apart;
@@ -303,6 +322,19 @@ static inline int32_t group_launches(const struct group *g)
 }
 int64_t program_lane_bytes(const struct program *p,
                            int32_t lane); /* of all its stages; saturates */
+/* Whether members pass chunks around, each to the next: RING, SCATTER, GATHER. */
+static inline bool group_goes_round(const struct group *g)
+{
+    return g->algorithm == GROUP_RING || g->algorithm == GROUP_SCATTER ||
+           g->algorithm == GROUP_GATHER;
+}
+/* SCATTER, GATHER: whether chunks are parts of each segment, and how often a step they meet is the lanes' affair. */
+static inline bool group_divides(const struct group *g)
+{
+    return g->algorithm == GROUP_SCATTER || g->algorithm == GROUP_GATHER;
+}
+/* The chunk that member i of n owns. */
+static inline int32_t group_own_chunk(int32_t i, int32_t n) { return (i + 1) % n; }
 /* Elements [*first, *last) of chunk c of n. */
 void group_chunk(const struct group *g, int32_t c, int64_t *first, int64_t *last);
 /* Staging of one member of a group, in multiples of 64: what comes in (ring: a chunk; chain: the whole list), then,

@@ -100,8 +100,9 @@ static void end_group(struct game *g, int32_t group)
     }
 }
 
-static void hand_group(struct game *g, struct lane_state *l)
+static void hand_group(struct game *g, struct lane_state *l, int64_t *launched)
 {
+    if (launched) ++*launched;
     if (l->handed++ == l->ended) head_changed(g, l);
     /* Ending one group may uncover another at any of its members: follow them all. */
     int32_t group = l->stream[l->ended % l->n_stream];
@@ -174,13 +175,16 @@ static bool take(struct game *g, struct lane_state *l, const struct instr *x, in
         x->kind == INSTR_SEND || x->kind == INSTR_RECEIVE ? &g->channels[x->arg] : NULL;
     if (x->kind == INSTR_RECEIVE && !(c->state[seq] & LEFT))
         return block(l, WAIT_MESSAGE, x->arg, seq);
-    if (x->kind == INSTR_AWAIT && g->group_ended[x->arg] <= l->step)
-        return block(l, WAIT_GROUP, x->arg, l->step);
+    if (x->kind == INSTR_AWAIT) {
+        const int64_t *launched = game_launched(l, x->arg);
+        int64_t last = launched ? *launched - 1 : l->step;
+        if (g->group_ended[x->arg] <= last) return block(l, WAIT_GROUP, x->arg, last);
+    }
     if (x->kind == INSTR_SEND) {
         c->queue[c->tail++] = (int32_t)seq;
         move_messages(g, x->arg);
     }
-    if (x->kind == INSTR_REDUCE) hand_group(g, l);
+    if (x->kind == INSTR_REDUCE) hand_group(g, l, game_launched(l, x->arg));
     return false;
 }
 
@@ -258,6 +262,7 @@ static void set_lanes(struct game *g)
     g->ready = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_devices + (size_t)p->n_groups + 1);
     g->at_head = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_groups);
     g->launched_by = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_groups);
+    g->launched_times = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_groups);
     g->group_ended = ARENA_ARRAY(g->a, int32_t, (size_t)p->n_groups);
     for (int32_t i = 0; i < p->n_devices; i++) {
         g->lanes[i] = (struct lane_state){.device = i, .instr = -1};

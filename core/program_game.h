@@ -28,7 +28,10 @@ struct lane_state {
     int32_t wait_index; /* channel or group */
     int64_t wait_seq;
     int32_t *stream, n_stream; /* groups in the order of one step */
-    int64_t handed, ended;     /* of the stream, over all steps */
+    /* (n_divided) groups that may be launched several times a step, ascending, and how often each has been */
+    int32_t n_divided, *divided;
+    int64_t *launched;
+    int64_t handed, ended; /* of the stream, over all steps */
 };
 
 struct boiled {
@@ -47,6 +50,7 @@ struct game {
     struct channel_state *channels;
     int32_t *at_head, *group_ended; /* (n_groups) */
     int32_t *launched_by;           /* (n_groups) last lane that did, + 1 */
+    int32_t *launched_times;        /* (n_groups) times the last lane did in one step */
     int32_t *ready, n_ready;        /* (n_lanes) stack */
     struct error *err;
 };
@@ -55,6 +59,8 @@ struct game {
 const char *game_device(const struct game *g, int32_t stage);
 const char *game_channel(const struct game *g, int32_t channel);
 const char *game_call(const struct game *g, const struct lane_state *l);
+/* How often the lane has launched a group that divides; NULL: it is no member. */
+int64_t *game_launched(const struct lane_state *l, int32_t group);
 
 /* Boils procedures down, walks one step of every lane on paper: every call once, both ends of a
  * channel agree on the order of its messages, one order of groups serves all lanes. Fills the

@@ -195,10 +195,24 @@ static enum status read_parameter(struct reader *r, const struct program_stage *
     x->init = (enum tensor_init)init;
     TRY(words_double(r, &x->init_std));
     TRY(words_bool(r, &x->decay));
-    TRY(words_int(r, 0, s->n_slots - 1, &x->slot));
+    TRY(words_int(r, -1, s->n_slots - 1, &x->slot));
     TRY(words_list(r, 2, s->n_slots - 1, x->gradient));
     TRY(words_list(r, 2, s->n_slots - 1, x->state));
     return words_shape(r, &x->shape);
+}
+
+static enum status read_shard(struct reader *r, struct program_stage *s)
+{
+    int32_t parameter;
+    struct program_shard *x = ARENA_ARRAY(r->a, struct program_shard, 1);
+    TRY(words_start(r, "shard"));
+    TRY(words_int(r, 0, s->n_parameters - 1, &parameter));
+    if (s->parameters[parameter].shard)
+        return words_broken(r, "parameter %d has two shards", (int)parameter);
+    TRY(words_int(r, 0, s->n_slots - 1, &x->slot));
+    TRY(words_list(r, 2, s->n_slots - 1, x->state));
+    s->parameters[parameter].shard = x;
+    return words_int64(r, -(INT64_C(1) << 60), INT64_C(1) << 60, &x->first);
 }
 
 static enum status read_procedure(struct reader *r, struct procedure *p)
@@ -255,6 +269,7 @@ static enum status read_stage(struct reader *r, const struct program *p, struct 
     for (int32_t i = 0; i < s->n_rings; i++) TRY(read_ring(r, p, &s->rings[i]));
     for (int32_t i = 0; i < s->n_ops; i++) TRY(read_op(r, s, &s->ops[i]));
     for (int32_t i = 0; i < s->n_parameters; i++) TRY(read_parameter(r, s, &s->parameters[i]));
+    while (words_next_is(r, "shard")) TRY(read_shard(r, s));
     for (int32_t i = 0; i < s->n_procedures; i++) TRY(read_procedure(r, &s->procedures[i]));
     if (!words_next_is(r, "part")) return OK;
     TRY(words_start(r, "part"));
@@ -289,18 +304,24 @@ static enum status read_member(struct reader *r, struct group *g, int32_t i)
     TRY(words_count(r, &m->n_segments));
     m->segments = ARENA_ARRAY(r->a, int32_t, (size_t)m->n_segments);
     TRY(words_list(r, m->n_segments, INT32_MAX, m->segments));
-    if (m->apart < 0) return OK;
-    m->apart_segments = ARENA_ARRAY(r->a, int32_t, (size_t)m->n_segments);
-    return words_list(r, m->n_segments, INT32_MAX, m->apart_segments);
+    bool own = false;
+    if (m->apart >= 0) {
+        m->apart_segments = ARENA_ARRAY(r->a, int32_t, (size_t)m->n_segments);
+        TRY(words_list(r, m->n_segments, INT32_MAX, m->apart_segments));
+    }
+    if (group_divides(g)) TRY(words_bool(r, &own));
+    if (!own) return OK;
+    m->own = ARENA_ARRAY(r->a, int32_t, (size_t)m->n_segments + 1);
+    return words_list(r, m->n_segments, INT32_MAX, m->own);
 }
 
 static enum status read_group(struct reader *r, struct group *g)
 {
-    static const char *const algorithms[] = {"ring", "chain", "local"};
+    static const char *const algorithms[] = {"ring", "chain", "local", "scatter", "gather"};
     int algorithm;
     TRY(words_start(r, "group"));
     TRY(words_name(r, &g->name));
-    TRY(words_choice(r, algorithms, 3, &algorithm));
+    TRY(words_choice(r, algorithms, 5, &algorithm));
     g->algorithm = (enum group_algorithm)algorithm;
     TRY(words_dtype(r, &g->dtype));
     TRY(words_int64(r, 0, INT64_MAX, &g->elements));

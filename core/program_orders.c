@@ -73,7 +73,7 @@ static enum status walk_call(struct game *g, struct lane_state *l, size_t *capac
         const struct instr *x = &b->instrs[i];
         if (x->kind == INSTR_SEND || x->kind == INSTR_RECEIVE) TRY(note_transfer(g, l, x));
         if (x->kind != INSTR_REDUCE) continue;
-        if (g->launched_by[x->arg] == l->device + 1)
+        if (g->launched_by[x->arg] == l->device + 1 && !group_divides(&g->p->groups[x->arg]))
             return error_set(g->err, ERR_INPUT, "%s at %s: group %s is launched twice a step",
                              g->p->devices[l->device].name, game_call(g, l),
                              g->p->groups[x->arg].name);
@@ -130,48 +130,128 @@ static enum status compare_orders(struct game *g)
     return OK;
 }
 
-/* Every member launches its group once a step, and "before" has no cycle (Kahn, 1962). */
-static enum status compare_streams(struct game *g)
+/* Times that each lane launches each group, which must be the same for all its members. */
+static enum status count_launches(struct game *g, int32_t *launches, int32_t *times)
 {
-    int32_t n = g->p->n_groups;
-    int32_t *launches = ARENA_ARRAY(g->a, int32_t, (size_t)n),
-            *before = ARENA_ARRAY(g->a, int32_t, (size_t)n);
-    int32_t *stack = ARENA_ARRAY(g->a, int32_t, (size_t)n), n_stack = 0, n_sorted = 0;
-    for (int32_t i = 0; i < g->p->n_devices; i++)
-        for (int32_t k = 0; k < g->lanes[i].n_stream; k++) {
-            launches[g->lanes[i].stream[k]]++;
-            if (k) before[g->lanes[i].stream[k]]++;
+    for (int32_t i = 0; i < g->p->n_devices; i++) {
+        const struct lane_state *l = &g->lanes[i];
+        for (int32_t k = 0; k < l->n_stream; k++) g->launched_times[l->stream[k]] = 0;
+        for (int32_t k = 0; k < l->n_stream; k++) g->launched_times[l->stream[k]]++;
+        for (int32_t k = 0; k < l->n_stream; k++) {
+            int32_t group = l->stream[k], n = g->launched_times[group];
+            if (!n) continue;
+            if (times[group] && times[group] != n)
+                return error_set(g->err, ERR_INPUT,
+                                 "group %s: %s launches it %" PRId32
+                                 " times a step, others %" PRId32,
+                                 g->p->groups[group].name, g->p->devices[i].name, n, times[group]);
+            times[group] = n;
+            launches[group] += n;
+            g->launched_times[group] = 0;
         }
-    for (int32_t i = 0; i < n; i++) {
-        if (launches[i] != group_launches(&g->p->groups[i]))
+    }
+    for (int32_t i = 0; i < g->p->n_groups; i++) {
+        const struct group *x = &g->p->groups[i];
+        int32_t n = times[i] ? times[i] : 1;
+        if (launches[i] != n * group_launches(x))
             return error_set(g->err, ERR_INPUT,
                              "group %s: %" PRId32 " launches a step by %" PRId32 " members",
-                             g->p->groups[i].name, launches[i], group_launches(&g->p->groups[i]));
-        if (!before[i]) stack[n_stack++] = i;
+                             x->name, launches[i], group_launches(x));
     }
-    int32_t *place = ARENA_ARRAY(g->a, int32_t, (size_t)g->p->n_devices);
+    return OK;
+}
+
+/* The k-th launch of a group in a step is a node: first[group] + k. nodes: of all lanes' streams, one after the other. */
+static void number_launches(struct game *g, const int32_t *first, int32_t *nodes, int32_t *before)
+{
+    for (int32_t i = 0, at = 0; i < g->p->n_devices; i++) {
+        const struct lane_state *l = &g->lanes[i];
+        for (int32_t k = 0; k < l->n_stream; k++) g->launched_times[l->stream[k]] = 0;
+        for (int32_t k = 0; k < l->n_stream; k++, at++) {
+            nodes[at] = first[l->stream[k]] + g->launched_times[l->stream[k]]++;
+            if (k) before[nodes[at]]++;
+        }
+    }
+}
+
+/* Every member launches its group as often as the others, and "before" has no cycle (Kahn, 1962). */
+static enum status compare_streams(struct game *g)
+{
+    int32_t n = g->p->n_groups, n_nodes = 0, n_stream = 0, n_stack = 0, n_sorted = 0;
+    int32_t *launches = ARENA_ARRAY(g->a, int32_t, (size_t)n),
+            *times = ARENA_ARRAY(g->a, int32_t, (size_t)n),
+            *first = ARENA_ARRAY(g->a, int32_t, (size_t)n + 1),
+            *begin = ARENA_ARRAY(g->a, int32_t, (size_t)g->p->n_devices);
+    TRY(count_launches(g, launches, times));
+    for (int32_t i = 0; i < n; i++) first[i] = n_nodes, n_nodes += times[i] ? times[i] : 1;
+    for (int32_t i = 0; i < g->p->n_devices; i++)
+        begin[i] = n_stream, n_stream += g->lanes[i].n_stream;
+    int32_t *nodes = ARENA_ARRAY(g->a, int32_t, (size_t)n_stream),
+            *before = ARENA_ARRAY(g->a, int32_t, (size_t)n_nodes),
+            *group_of = ARENA_ARRAY(g->a, int32_t, (size_t)n_nodes),
+            *stack = ARENA_ARRAY(g->a, int32_t, (size_t)n_nodes),
+            *place = ARENA_ARRAY(g->a, int32_t, (size_t)g->p->n_devices);
+    number_launches(g, first, nodes, before);
+    for (int32_t i = 0; i < n; i++)
+        for (int32_t k = 0; k < (times[i] ? times[i] : 1); k++) {
+            group_of[first[i] + k] = i;
+            if (!before[first[i] + k]) stack[n_stack++] = first[i] + k;
+        }
     while (n_stack) {
-        const struct group *group = &g->p->groups[stack[--n_stack]];
+        const struct group *group = &g->p->groups[group_of[stack[--n_stack]]];
         n_sorted++;
         for (int32_t k = 0; k < group_launches(group); k++) {
             int32_t lane = g->lane_of_stage[group->members[k].stage];
             const struct lane_state *l = &g->lanes[lane];
-            if (++place[lane] < l->n_stream && !--before[l->stream[place[lane]]])
-                stack[n_stack++] = l->stream[place[lane]];
+            if (++place[lane] < l->n_stream && !--before[nodes[begin[lane] + place[lane]]])
+                stack[n_stack++] = nodes[begin[lane] + place[lane]];
         }
     }
-    for (int32_t i = 0; i < n && n_sorted < n; i++)
+    for (int32_t i = 0; i < n_nodes && n_sorted < n_nodes; i++)
         if (before[i])
             return error_set(
                 g->err, ERR_INPUT,
                 "groups are met in different orders: no lane order fits all of %s and others",
-                g->p->groups[i].name);
+                g->p->groups[group_of[i]].name);
     return OK;
+}
+
+int64_t *game_launched(const struct lane_state *l, int32_t group)
+{
+    int32_t low = 0, high = l->n_divided;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (l->divided[middle] < group)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < l->n_divided && l->divided[low] == group ? &l->launched[low] : NULL;
+}
+
+static void find_divided(struct game *g)
+{
+    for (int pass = 0; pass < 2; pass++)
+        for (int32_t i = 0; i < g->p->n_groups; i++) {
+            const struct group *x = &g->p->groups[i];
+            for (int32_t k = 0; group_divides(x) && k < x->n_members; k++) {
+                struct lane_state *l = &g->lanes[g->lane_of_stage[x->members[k].stage]];
+                if (!pass)
+                    l->n_divided++;
+                else if (!l->divided) {
+                    l->divided = ARENA_ARRAY(g->a, int32_t, (size_t)l->n_divided);
+                    l->launched = ARENA_ARRAY(g->a, int64_t, (size_t)l->n_divided);
+                    l->n_divided = 0;
+                }
+                if (pass) l->divided[l->n_divided++] = i;
+            }
+        }
 }
 
 enum status game_orders(struct game *g)
 {
     boil(g);
+    find_divided(g);
     for (int32_t i = 0; i < g->p->n_devices; i++) TRY(walk_lane(g, &g->lanes[i]));
     TRY(compare_orders(g));
     return compare_streams(g);

@@ -4,7 +4,7 @@
  * is looked at here once, in the order of the file: so that neither machine has to look again. What
  * takes time to happen (deadlock, buffers overwritten) is the token game's.
  */
-#include "core/program_internal.h"
+#include "core/program_valid.h"
 
 #include "core/cluster.h"
 
@@ -13,16 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ALIGN_BYTES = 64 };
-
-struct check {
-    const struct program *p;
-    const struct program_stage *s; /* the stage at hand */
-    struct program_place where;
-    struct error *err;
-};
-
-PRINTF_LIKE(2, 3) static enum status bad(const struct check *c, const char *fmt, ...)
+enum status valid_complain(const struct valid *c, const char *fmt, ...)
 {
     char message[sizeof c->err->text];
     va_list ap;
@@ -31,14 +22,6 @@ PRINTF_LIKE(2, 3) static enum status bad(const struct check *c, const char *fmt,
     va_end(ap);
     return error_set(c->err, ERR_INPUT, "%s", message);
 }
-
-#define NEED(condition, ...)                                                                       \
-    do {                                                                                           \
-        if (!(condition)) return bad(c, __VA_ARGS__);                                              \
-    } while (0)
-
-static bool in(int64_t i, int64_t n) { return i >= 0 && i < n; }
-static bool in_or_none(int64_t i, int64_t n) { return i >= -1 && i < n; }
 
 /* bytes of a shape, -1 where it is none or too large. */
 static int64_t shape_bytes(const struct shape *s, enum dtype t)
@@ -50,7 +33,7 @@ static int64_t shape_bytes(const struct shape *s, enum dtype t)
     return bytes;
 }
 
-static enum status check_slot(const struct check *c, const struct slot *x)
+static enum status check_slot(const struct valid *c, const struct slot *x)
 {
     NEED(in(x->dtype, DTYPE_COUNT) && in(x->class, SLOT_CLASS_COUNT),
          "slot of unknown class or dtype");
@@ -60,8 +43,8 @@ static enum status check_slot(const struct check *c, const struct slot *x)
         x->class == SLOT_RING ? c->s->rings[x->ring].stride_bytes : c->s->class_bytes[x->class];
     NEED(x->bytes == shape_bytes(&x->shape, x->dtype),
          "slot %s: %" PRId64 " bytes do not fit its shape", x->name, x->bytes);
-    NEED(x->offset_bytes >= 0 && x->offset_bytes % ALIGN_BYTES == 0 && x->offset_bytes <= region &&
-             x->bytes <= region - x->offset_bytes,
+    NEED(x->offset_bytes >= 0 && x->offset_bytes % VALID_ALIGN_BYTES == 0 &&
+             x->offset_bytes <= region && x->bytes <= region - x->offset_bytes,
          "slot %s: %" PRId64 " bytes at %" PRId64 " are outside of its region of %" PRId64, x->name,
          x->bytes, x->offset_bytes, region);
     NEED(in_or_none(x->parameter, c->s->n_parameters), "slot %s: no parameter %" PRId32, x->name,
@@ -72,14 +55,14 @@ static enum status check_slot(const struct check *c, const struct slot *x)
     return OK;
 }
 
-static enum status check_ring(const struct check *c, int32_t index, int64_t *bytes,
+static enum status check_ring(const struct valid *c, int32_t index, int64_t *bytes,
                               int64_t *buffers)
 {
     const struct ring *r = &c->s->rings[index];
     int64_t size;
     NEED(r->count >= 1 && (*buffers += r->count) <= PROGRAM_RING_MAX,
          "ring %" PRId32 ": %" PRId32 " buffers", index, r->count);
-    NEED(r->stride_bytes >= 0 && r->stride_bytes % ALIGN_BYTES == 0 &&
+    NEED(r->stride_bytes >= 0 && r->stride_bytes % VALID_ALIGN_BYTES == 0 &&
              !__builtin_mul_overflow(r->stride_bytes, r->count, &size) &&
              !__builtin_add_overflow(*bytes, size, bytes),
          "ring %" PRId32 ": %" PRId64 " bytes", index, r->stride_bytes);
@@ -103,14 +86,14 @@ static enum status check_ring(const struct check *c, int32_t index, int64_t *byt
 }
 
 /* Half precision mixes with the fp32 of gradients and updates. */
-static bool fits(const struct check *c, enum dtype slot, enum dtype op)
+static bool fits(const struct valid *c, enum dtype slot, enum dtype op)
 {
     return slot == op ||
            (dtype_is_half(c->p->dtype) && (slot == c->p->dtype || slot == DTYPE_fp32));
 }
 
 /* The operands' shapes are the slots'; the outputs must be what the kind makes of the inputs. */
-static enum status check_op(const struct check *c, const struct program_op *op)
+static enum status check_op(const struct valid *c, const struct program_op *op)
 {
     NEED(in(op->kind, OP_KIND_COUNT) && in(op->phase, PHASE_COUNT) && in(op->dtype, DTYPE_COUNT) &&
              op->dtype != DTYPE_int32,
@@ -137,7 +120,7 @@ static enum status check_op(const struct check *c, const struct program_op *op)
     }
     struct error why = {0};
     if (op_infer(op->kind, &op->attrs, &shapes, &why) != OK)
-        return bad(c, "operator %s: %.300s", op->name, why.text);
+        return valid_complain(c, "operator %s: %.300s", op->name, why.text);
     NEED(shapes.n_outputs == op->n_outputs, "operator %s: %" PRId32 " outputs", op->name,
          op->n_outputs);
     for (int32_t i = 0; i < op->n_outputs; i++)
@@ -146,17 +129,28 @@ static enum status check_op(const struct check *c, const struct program_op *op)
     return OK;
 }
 
-static bool is_slot(const struct check *c, int32_t slot, enum slot_class class,
+static bool is_slot(const struct valid *c, int32_t slot, enum slot_class class,
                     const struct shape *shape)
 {
     return in(slot, c->s->n_slots) && c->s->slots[slot].class == class &&
            shape_equal(&c->s->slots[slot].shape, shape);
 }
 
-static enum status check_parameter(const struct check *c, const struct program_parameter *x)
+static enum status check_parameter(const struct valid *c, const struct program_parameter *x)
 {
-    NEED(in(x->init, INIT_NORMAL + 1) && is_slot(c, x->slot, SLOT_PARAMETER, &x->shape),
+    const struct program_shard *shard = x->shard;
+    NEED(in(x->init, INIT_NORMAL + 1) &&
+             ((shard && x->slot == -1) || is_slot(c, x->slot, SLOT_PARAMETER, &x->shape)),
          "parameter %s: no such slot or init", x->name);
+    if (shard) {
+        NEED(in(shard->slot, c->s->n_slots) && c->s->slots[shard->slot].shape.rank == 1 &&
+                 is_slot(c, shard->slot, SLOT_PARAMETER, &c->s->slots[shard->slot].shape),
+             "parameter %s: no such shard", x->name);
+        for (int i = 0; i < 2; i++)
+            NEED(shard->state[i] == -1 ||
+                     is_slot(c, shard->state[i], SLOT_STATE, &c->s->slots[shard->slot].shape),
+                 "parameter %s: no such state of its shard", x->name);
+    }
     for (int i = 0; i < 2; i++)
         NEED((x->gradient[i] == -1 || is_slot(c, x->gradient[i], SLOT_GRADIENT, &x->shape)) &&
                  (x->state[i] == -1 || is_slot(c, x->state[i], SLOT_STATE, &x->shape)),
@@ -173,7 +167,7 @@ static bool is_member(const struct program *p, const struct group *g, int32_t de
     return false;
 }
 
-static enum status check_instr(const struct check *c, const struct instr *x)
+static enum status check_instr(const struct valid *c, const struct instr *x)
 {
     const struct program *p = c->p;
     static const char *const names[] = {
@@ -211,14 +205,14 @@ static enum status check_instr(const struct check *c, const struct instr *x)
     return OK;
 }
 
-static enum status check_procedure(const struct check *c, const struct procedure *x)
+static enum status check_procedure(const struct valid *c, const struct procedure *x)
 {
     NEED(x->letter && strchr("FBIWU", x->letter), "procedure '%c'", x->letter);
     for (int32_t i = 0; i < x->n_instrs; i++) TRY(check_instr(c, &x->instrs[i]));
     return OK;
 }
 
-static enum status check_regions(const struct check *c, int64_t ring_bytes)
+static enum status check_regions(const struct valid *c, int64_t ring_bytes)
 {
     int64_t sum = c->s->buffer_bytes;
     NEED(sum >= 0 && c->s->reserve_bytes >= 0 && c->s->cards >= 0 &&
@@ -233,7 +227,7 @@ static enum status check_regions(const struct check *c, int64_t ring_bytes)
     return OK;
 }
 
-static enum status check_stage(struct check *c, int32_t index, int64_t *buffers)
+static enum status check_stage(struct valid *c, int32_t index, int64_t *buffers)
 {
     const struct program_stage *s = c->s = &c->p->stages[index];
     c->where = (struct program_place){SECTION_STAGE, index, 0};
@@ -264,13 +258,14 @@ static enum status check_stage(struct check *c, int32_t index, int64_t *buffers)
     at += s->n_rings;
     CHECK_EACH(s->n_ops, check_op(c, &s->ops[i]));
     CHECK_EACH(s->n_parameters, check_parameter(c, &s->parameters[i]));
+    for (int32_t i = 0; i < s->n_parameters; i++) at += s->parameters[i].shard != NULL;
     CHECK_EACH(s->n_procedures, check_procedure(c, &s->procedures[i]));
 #undef CHECK_EACH
     return OK;
 }
 
 /* Indices of channels, before anybody follows them. */
-static enum status check_channel(struct check *c, int32_t index, int64_t *messages)
+static enum status check_channel(struct valid *c, int32_t index, int64_t *messages)
 {
     const struct channel *x = &c->p->channels[index];
     c->where = (struct program_place){SECTION_CHANNEL, index, 0};
@@ -303,7 +298,7 @@ static enum status check_channel(struct check *c, int32_t index, int64_t *messag
     return OK;
 }
 
-static enum status check_link(struct check *c, int32_t index)
+static enum status check_link(struct valid *c, int32_t index)
 {
     const struct program *p = c->p;
     const struct program_link *k = &p->links[index];
@@ -319,91 +314,8 @@ static enum status check_link(struct check *c, int32_t index)
     return OK;
 }
 
-static enum status check_links(const struct check *c, const struct group *g, int32_t i)
-{
-    bool chain = g->algorithm == GROUP_CHAIN,
-         alone = g->n_members == 1 || g->algorithm == GROUP_LOCAL;
-    bool on = !alone && !(chain && i == g->n_members - 1), back = chain && i > 0;
-    NEED(in_or_none(g->link[i], c->p->n_links) && in(g->direction[i], 2) &&
-             (g->link[i] >= 0 || !on),
-         "group %s: no link onwards", g->name);
-    if (!chain) return OK;
-    NEED(in_or_none(g->back_link[i], c->p->n_links) && in(g->back_direction[i], 2) &&
-             (g->back_link[i] >= 0 || !back),
-         "group %s: no link back", g->name);
-    return OK;
-}
-
-static enum status check_member(struct check *c, const struct group *g, int32_t i)
-{
-    const struct group_member *m = &g->members[i];
-    c->where.item = 1 + i;
-    NEED(in(m->stage, c->p->n_stages), "group %s: no stage %" PRId32, g->name, m->stage);
-    c->s = &c->p->stages[m->stage];
-    NEED(m->n_segments == g->members[0].n_segments, "group %s: members differ in segments",
-         g->name);
-    NEED(m->apart == -1 || (g->algorithm == GROUP_CHAIN && in(m->apart, c->s->n_rings) &&
-                            c->s->rings[m->apart].death == 'U' &&
-                            c->s->rings[m->apart].count >= c->s->microbatches),
-         "group %s: no ring %" PRId32 " kept apart", g->name, m->apart);
-    NEED((m->apart >= 0) == (m->apart_segments != NULL),
-         "group %s: slots kept apart without a ring", g->name);
-    int64_t elements = 0, offset = 0;
-    for (int32_t k = 0; k < m->n_segments; k++) {
-        NEED(in(m->segments[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name,
-             m->segments[k]);
-        const struct slot *x = &c->s->slots[m->segments[k]];
-        NEED(x->class == SLOT_GRADIENT && x->dtype == dtype_master(g->dtype),
-             "group %s: segment %s is no gradient of its dtype", g->name, x->name);
-        if (i > 0 && !c->p->uneven)
-            NEED(x->bytes ==
-                     c->p->stages[g->members[0].stage].slots[g->members[0].segments[k]].bytes,
-                 "group %s: sizes of %s differ", g->name, x->name);
-        NEED(!__builtin_add_overflow(elements, x->bytes / dtype_bytes(x->dtype), &elements),
-             "group %s: too large", g->name);
-        if (m->apart < 0) continue;
-        NEED(in(m->apart_segments[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name,
-             m->apart_segments[k]);
-        const struct slot *y = &c->s->slots[m->apart_segments[k]];
-        NEED(y->ring == m->apart && y->bytes == x->bytes && y->dtype == x->dtype &&
-                 y->offset_bytes == offset,
-             "group %s: %s is not kept apart in its place", g->name, y->name);
-        offset += (y->bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
-    }
-    NEED(c->p->uneven ? elements <= g->elements : elements == g->elements,
-         "group %s: %" PRId64 " elements, not %" PRId64, g->name, elements, g->elements);
-    NEED(elements < INT64_MAX / 4 / dtype_bytes(g->dtype) &&
-             group_staging_bytes(g, m, c->s) <= c->s->buffer_bytes,
-         "group %s: the staging buffer is too small", g->name);
-    return check_links(c, g, i);
-}
-
-static enum status check_pair(const struct check *c, const struct group *g, int32_t i, int32_t k)
-{
-    const struct program_stage *s = c->p->stages;
-    int32_t a = g->members[i].stage, b = g->members[k].stage;
-    NEED(a != b, "group %s: a member twice", g->name);
-    NEED((s[a].device == s[b].device) == (g->algorithm == GROUP_LOCAL),
-         "group %s: members of one device make a local sum, of several another", g->name);
-    return OK;
-}
-
-static enum status check_group(struct check *c, int32_t index)
-{
-    const struct group *g = &c->p->groups[index];
-    c->where = (struct program_place){SECTION_GROUP, index, 0};
-    NEED(in(g->algorithm, GROUP_LOCAL + 1) && in(g->dtype, DTYPE_COUNT) && g->n_members >= 1 &&
-             g->elements >= 0,
-         "group %s: bad numbers", g->name);
-    for (int32_t i = 0; i < g->n_members; i++) {
-        TRY(check_member(c, g, i));
-        for (int32_t k = 0; k < i && g->n_members <= 64; k++) TRY(check_pair(c, g, k, i));
-    }
-    return OK;
-}
-
 /* A lane's calls, without expanding runs. */
-static enum status check_lane(struct check *c, int32_t device)
+static enum status check_lane(struct valid *c, int32_t device)
 {
     const struct lane *l = &c->p->lanes[device];
     const struct order *o = &c->p->orders[l->order];
@@ -432,7 +344,7 @@ static enum status check_lane(struct check *c, int32_t device)
     return OK;
 }
 
-static enum status check_order(struct check *c, int32_t index)
+static enum status check_order(struct valid *c, int32_t index)
 {
     const struct order *o = &c->p->orders[index];
     int64_t calls = 0;
@@ -450,7 +362,7 @@ static enum status check_order(struct check *c, int32_t index)
 }
 
 /* With the count of all lanes' stages this says that every stage is in one lane, once. */
-static enum status check_stages_of(const struct check *c, int32_t device)
+static enum status check_stages_of(const struct valid *c, int32_t device)
 {
     const struct lane *l = &c->p->lanes[device];
     bool good = l->n_stages >= 1 && in(l->order, c->p->n_orders);
@@ -462,7 +374,7 @@ static enum status check_stages_of(const struct check *c, int32_t device)
     return OK;
 }
 
-static enum status check_all(struct check *c)
+static enum status check_all(struct valid *c)
 {
     const struct program *p = c->p;
     int64_t stages = 0;
@@ -484,7 +396,7 @@ static enum status check_all(struct check *c)
     int64_t buffers = 0, messages = 0;
     for (int32_t i = 0; i < p->n_channels; i++) TRY(check_channel(c, i, &messages));
     for (int32_t i = 0; i < p->n_stages; i++) TRY(check_stage(c, i, &buffers));
-    for (int32_t i = 0; i < p->n_groups; i++) TRY(check_group(c, i));
+    for (int32_t i = 0; i < p->n_groups; i++) TRY(valid_group(c, i));
     for (int32_t i = 0; i < p->n_orders; i++) TRY(check_order(c, i));
     for (int32_t i = 0; i < p->n_devices; i++) TRY(check_lane(c, i));
     return OK;
@@ -492,7 +404,7 @@ static enum status check_all(struct check *c)
 
 enum status program_valid(const struct program *p, struct program_place *where, struct error *err)
 {
-    struct check c = {.p = p, .err = err};
+    struct valid c = {.p = p, .err = err};
     enum status status = check_all(&c);
     if (where) *where = c.where;
     return status;

@@ -143,6 +143,18 @@ static void write_memory(FILE *out, const struct program_stage *s)
     }
 }
 
+/* Behind all parameters, so that programs without any are as they were. */
+static void write_shards(FILE *out, const struct program_stage *s)
+{
+    for (int32_t i = 0; i < s->n_parameters; i++) {
+        const struct program_shard *x = s->parameters[i].shard;
+        if (!x) continue;
+        fprintf(out, "shard");
+        put(out, i), put(out, x->slot), put_list(out, x->state, 2), put(out, x->first);
+        fputc('\n', out);
+    }
+}
+
 static void write_stage(FILE *out, const struct program_stage *s)
 {
     fprintf(out, "stage");
@@ -164,6 +176,7 @@ static void write_stage(FILE *out, const struct program_stage *s)
         put_list(out, x->gradient, 2), put_list(out, x->state, 2), put_shape(out, &x->shape);
         fputc('\n', out);
     }
+    write_shards(out, s);
     for (int32_t i = 0; i < s->n_procedures; i++) write_procedure(out, &s->procedures[i]);
     if (!s->sequences) return;
     fprintf(out, "part");
@@ -184,7 +197,7 @@ static void write_group(FILE *out, const struct group *g)
 {
     fprintf(out, "group");
     put_name(out, g->name);
-    static const char *const algorithms[] = {"ring", "chain", "local"};
+    static const char *const algorithms[] = {"ring", "chain", "local", "scatter", "gather"};
     fprintf(out, " %s %s", algorithms[g->algorithm], dtype_name(g->dtype));
     put(out, g->elements), put(out, g->n_members);
     for (int32_t i = 0; i < g->n_members; i++) {
@@ -195,6 +208,9 @@ static void write_group(FILE *out, const struct group *g)
             put(out, g->back_link ? g->back_direction[i] : 0);
         put(out, m->n_segments), put_list(out, m->segments, m->n_segments);
         if (m->apart >= 0) put_list(out, m->apart_segments, m->n_segments);
+        if (!group_divides(g)) continue;
+        put(out, m->own != NULL);
+        if (m->own) put_list(out, m->own, m->n_segments);
     }
     fputc('\n', out);
 }

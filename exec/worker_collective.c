@@ -91,6 +91,16 @@ static char *contiguous(const struct collectives *c, int64_t first, int64_t last
 /* ---- parts ------------------------------------------------------------------------------------
  */
 
+/* Of a ring's steps, which are those of reduce-scatter and then those of all-gather. */
+static int32_t first_part(const struct group *g)
+{
+    return g->algorithm == GROUP_GATHER ? g->n_members - 1 : 0;
+}
+static int32_t last_part(const struct group *g)
+{
+    return (g->algorithm == GROUP_SCATTER ? 1 : 2) * (g->n_members - 1) - 1;
+}
+
 static void begin_part(struct collectives *c, int32_t part, int64_t at_ns)
 {
     c->part = part;
@@ -123,7 +133,7 @@ static int64_t part_end_ns(const struct collectives *c)
 static void report_part(struct collectives *c)
 {
     if (c->part_moves)
-        c->step_ended(c->owner, current(c)->group, current(c)->step, c->part, c->begin_ns,
+        c->step_ended(c->owner, current(c), c->part - first_part(group_of(c)), c->begin_ns,
                       part_end_ns(c), c->part_bytes);
 }
 
@@ -133,7 +143,7 @@ static void finish(struct collectives *c, int64_t end_ns)
     c->first++;
     c->running = false;
     c->previous_end_ns = end_ns;
-    c->ended(c->owner, done.group, done.step, end_ns);
+    c->ended(c->owner, &done, end_ns);
 }
 
 /* ---- ring -------------------------------------------------------------------------------------
@@ -153,10 +163,68 @@ static void ring_chunks(const struct collectives *c, int32_t *out, int32_t *in)
     }
 }
 
-/* In all-gather a chunk that stands in one piece is received where it belongs. */
-static char *ring_landing(const struct collectives *c, int64_t first, int64_t last)
+static int64_t chunk_elements(const struct collectives *c, int32_t chunk)
 {
-    char *there = c->part >= group_of(c)->n_members - 1 ? contiguous(c, first, last) : NULL;
+    int64_t first, last;
+    group_chunk(group_of(c), chunk, &first, &last);
+    return last - first;
+}
+
+/* Where a chunk stands in one piece: there; else NULL. */
+static char *chunk_place(const struct collectives *c, int32_t chunk)
+{
+    const struct group *g = group_of(c);
+    const struct collective_member *m = member_of(c);
+    int64_t first, last;
+    if (group_divides(g))
+        return m->n_pieces == 1
+                   ? m->pieces[0].data + chunk * (m->pieces[0].elements / g->n_members) * size_of(c)
+                   : NULL;
+    group_chunk(g, chunk, &first, &last);
+    return contiguous(c, first, last);
+}
+
+static void pass_chunk(const struct collectives *c, int32_t chunk, char *staging, enum copy how)
+{
+    const struct group *g = group_of(c);
+    const struct collective_member *m = member_of(c);
+    int64_t first, last;
+    if (!group_divides(g)) {
+        group_chunk(g, chunk, &first, &last);
+        pass_over(c, first, last, staging, how);
+        return;
+    }
+    for (int32_t k = 0; k < m->n_pieces; k++) {
+        int64_t n = m->pieces[k].elements / g->n_members, bytes = n * size_of(c);
+        char *mine = m->pieces[k].data + chunk * bytes;
+        if (how == ADD_IN)
+            add_elements(g->dtype, mine, staging, n);
+        else
+            memcpy(how == COPY_IN ? mine : staging, how == COPY_IN ? staging : mine, (size_t)bytes);
+        staging += bytes;
+    }
+}
+
+/* This member's chunk: from its own slots before a gather, added to them after a scatter. */
+static void pass_own(const struct collectives *c, bool scattered)
+{
+    const struct group *g = group_of(c);
+    const struct collective_member *m = member_of(c);
+    int32_t chunk = group_own_chunk(m->member, g->n_members);
+    for (int32_t k = 0; m->own && k < m->n_pieces; k++) {
+        int64_t n = m->pieces[k].elements / g->n_members;
+        char *there = m->pieces[k].data + chunk * n * size_of(c);
+        if (scattered)
+            add_elements(g->dtype, m->own[k], there, n);
+        else
+            memcpy(there, m->own[k], (size_t)(n * size_of(c)));
+    }
+}
+
+/* In all-gather a chunk that stands in one piece is received where it belongs. */
+static char *ring_landing(const struct collectives *c, int32_t chunk)
+{
+    char *there = c->part >= group_of(c)->n_members - 1 ? chunk_place(c, chunk) : NULL;
     return there ? there : incoming_of(c);
 }
 
@@ -164,39 +232,36 @@ static void ring_part(struct collectives *c, int32_t part, int64_t at_ns)
 {
     const struct group *g = group_of(c);
     int32_t out, in, i = member_of(c)->member;
-    int64_t first, last, size = size_of(c);
+    int64_t size = size_of(c);
     begin_part(c, part, at_ns);
     ring_chunks(c, &out, &in);
-    group_chunk(g, out, &first, &last);
-    if (last > first) {
-        char *data = contiguous(c, first, last);
-        if (!data)
-            pass_over(c, first, last, data = incoming_of(c) + group_incoming_bytes(g), COPY_OUT);
-        send_part(c, i, data, (last - first) * size);
+    if (chunk_elements(c, out)) {
+        char *data = chunk_place(c, out);
+        if (!data) pass_chunk(c, out, data = incoming_of(c) + group_incoming_bytes(g), COPY_OUT);
+        send_part(c, i, data, chunk_elements(c, out) * size);
     }
-    group_chunk(g, in, &first, &last);
-    if (last > first)
-        receive_part(c, modulo(i - 1, g->n_members), ring_landing(c, first, last),
-                     (last - first) * size);
+    if (chunk_elements(c, in))
+        receive_part(c, modulo(i - 1, g->n_members), ring_landing(c, in),
+                     chunk_elements(c, in) * size);
 }
 
 static void ring_step_over(struct collectives *c)
 {
     const struct group *g = group_of(c);
     int32_t out, in;
-    int64_t first, last;
     ring_chunks(c, &out, &in);
-    group_chunk(g, in, &first, &last);
     if (c->part < g->n_members - 1)
-        pass_over(c, first, last, incoming_of(c), ADD_IN);
-    else if (last > first && ring_landing(c, first, last) == incoming_of(c))
-        pass_over(c, first, last, incoming_of(c), COPY_IN);
+        pass_chunk(c, in, incoming_of(c), ADD_IN);
+    else if (chunk_elements(c, in) && ring_landing(c, in) == incoming_of(c))
+        pass_chunk(c, in, incoming_of(c), COPY_IN);
     report_part(c);
     int64_t end_ns = part_end_ns(c);
-    if (c->part + 1 < 2 * (g->n_members - 1))
+    if (c->part < last_part(g)) {
         ring_part(c, c->part + 1, end_ns);
-    else
-        finish(c, end_ns);
+        return;
+    }
+    if (g->algorithm == GROUP_SCATTER) pass_own(c, true);
+    finish(c, end_ns);
 }
 
 /* ---- chain ------------------------------------------------------------------------------------
@@ -298,9 +363,10 @@ static void start(struct collectives *c)
         add_chunks(c, at_ns);
     else if (group_of(c)->algorithm == GROUP_CHAIN)
         chain_leg(c, LEG_IN, at_ns);
-    else if (group_of(c)->n_members > 1)
-        ring_part(c, 0, at_ns);
-    else
+    else if (group_of(c)->n_members > 1) {
+        if (group_of(c)->algorithm == GROUP_GATHER) pass_own(c, false);
+        ring_part(c, first_part(group_of(c)), at_ns);
+    } else
         finish(c, at_ns);
 }
 

@@ -25,23 +25,27 @@ struct collective_member { /* this rank's part in one group */
     char *incoming; /* staging: what comes in; behind it what is not contiguous and goes out */
     struct collective_member *also; /* LOCAL: the next chunk's; NULL at the end */
     int32_t n_pieces;
-    struct piece *pieces; /* (n_pieces) the sums, neighbours in memory joined */
-    int32_t n_apart;      /* segments kept apart; 0: the sum is in pieces */
-    struct piece *apart;  /* (n_apart) data: offset in a buffer of the ring */
+    struct piece *
+        pieces; /* (n_pieces) the sums, neighbours in memory joined; of SCATTER and GATHER the segments */
+    char **own;          /* (n_pieces) this member's parts of them; NULL: in the segments */
+    int32_t n_apart;     /* segments kept apart; 0: the sum is in pieces */
+    struct piece *apart; /* (n_apart) data: offset in a buffer of the ring */
     /* first buffer; microbatch m of step s is buffer (s · microbatches + m) mod count */
     char *ring;
     int64_t ring_count, ring_stride, microbatches;
 };
 
 struct collectives;
+struct collective_order;
 /* A ring step or a chain's leg of this rank has ended. */
-typedef void collective_step_ended(void *owner, int32_t group, int64_t step, int32_t part,
+typedef void collective_step_ended(void *owner, const struct collective_order *of, int32_t part,
                                    int64_t begin_ns, int64_t end_ns, int64_t bytes);
-typedef void collective_ended(void *owner, int32_t group, int64_t step, int64_t end_ns);
+typedef void collective_ended(void *owner, const struct collective_order *of, int64_t end_ns);
 
 struct collective_order {
-    int32_t group;
-    int64_t step, ready_ns;
+    int32_t group, times; /* times: launches of this step before */
+    int64_t number, step; /* number: launches before */
+    int64_t ready_ns;
 };
 
 struct collectives {

@@ -43,6 +43,12 @@ struct channel_end {
     int64_t *handed, *posted; /* (window) local, NULL otherwise */
 };
 
+struct
+    launches { /* of a group by this rank: how many, and of the last one the step and how many of it were before */
+    int64_t number, step;
+    int32_t times;
+};
+
 struct worker {
     struct arena *a;      /* the caller's: results */
     struct arena *run;    /* ends with the run */
@@ -59,7 +65,8 @@ struct worker {
     struct mover mover;
     struct device_clock clock;
     struct span_list spans;
-    struct channel_end *ends; /* (n_channels) */
+    struct channel_end *ends;  /* (n_channels) */
+    struct launches *launches; /* (n_groups) */
     struct optimizer_step optimizer;
     int64_t first_step, step;     /* step: of this run, 0-based */
     int64_t first_sequence;       /* sequences consumed before this run */

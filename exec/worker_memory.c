@@ -95,26 +95,44 @@ static double first_value(const struct program_parameter *p, uint64_t seed, uint
     return p->init_std * rng_normal(seed, stream, (uint64_t)element);
 }
 
+/* Elements [first, first + n) of the parameter, to where they stand. */
+static enum status init_elements(struct lane_memory *m, const struct program_parameter *p,
+                                 enum dtype t, uint64_t seed, int64_t first, int64_t n, char *to,
+                                 struct error *err)
+{
+    int64_t size = dtype_bytes(t);
+    uint64_t stream = hash_text(0, p->name);
+    if (t != DTYPE_fp32 && t != DTYPE_fp64)
+        return error_set(err, ERR_INPUT, "parameter %s is %s; the executor trains in fp32 and fp64",
+                         p->name, dtype_name(t));
+    for (int64_t at = 0; at < n; at += INIT_BLOCK) {
+        double block[INIT_BLOCK];
+        float narrow[INIT_BLOCK];
+        int64_t k = n - at < INIT_BLOCK ? n - at : INIT_BLOCK;
+        for (int64_t i = 0; i < k; i++) block[i] = first_value(p, seed, stream, first + at + i);
+        for (int64_t i = 0; i < k; i++) narrow[i] = (float)block[i];
+        const void *from = t == DTYPE_fp64 ? (const void *)block : narrow;
+        TRY(m->backend->upload(m->backend, to + at * size, from, k * size, err));
+    }
+    return OK;
+}
+
+/* Of a parameter that this stage keeps a part of, that part; another stage's where the shard has none of it. */
 static enum status init_parameter(struct lane_memory *m, const struct program_parameter *p,
                                   uint64_t seed, struct error *err)
 {
-    const struct slot *x = &m->stage->slots[p->slot];
-    int64_t n = shape_elements(&x->shape), size = dtype_bytes(x->dtype);
-    uint64_t stream = hash_text(0, p->name);
-    char *to = lane_memory_slot(m, p->slot, 0);
-    if (x->dtype != DTYPE_fp32 && x->dtype != DTYPE_fp64)
-        return error_set(err, ERR_INPUT, "parameter %s is %s; the executor trains in fp32 and fp64",
-                         p->name, dtype_name(x->dtype));
-    for (int64_t first = 0; first < n; first += INIT_BLOCK) {
-        double block[INIT_BLOCK];
-        float narrow[INIT_BLOCK];
-        int64_t k = n - first < INIT_BLOCK ? n - first : INIT_BLOCK;
-        for (int64_t i = 0; i < k; i++) block[i] = first_value(p, seed, stream, first + i);
-        for (int64_t i = 0; i < k; i++) narrow[i] = (float)block[i];
-        const void *from = x->dtype == DTYPE_fp64 ? (const void *)block : narrow;
-        TRY(m->backend->upload(m->backend, to + first * size, from, k * size, err));
+    int32_t slot = p->slot >= 0 ? p->slot : p->shard->slot;
+    const struct slot *x = &m->stage->slots[slot];
+    int64_t n = shape_elements(&p->shape), first = 0, to = 0;
+    if (p->slot < 0) {
+        int64_t room = shape_elements(&x->shape);
+        first = p->shard->first < 0 ? -p->shard->first : 0;
+        to = p->shard->first > 0 ? p->shard->first : 0;
+        n = n - first < room - to ? n - first : room - to;
+        if (n <= 0) return OK;
     }
-    return OK;
+    return init_elements(m, p, x->dtype, seed, first, n,
+                         (char *)lane_memory_slot(m, slot, 0) + to * dtype_bytes(x->dtype), err);
 }
 
 enum status lane_memory_init(struct lane_memory *m, uint64_t seed, struct error *err)

@@ -47,9 +47,9 @@ static void note_letters(struct mover *m, const struct program_stage *s)
 
 static void message_ended(void *owner, int32_t wire, int64_t number, int64_t start_ns,
                           int64_t end_ns, int64_t bytes, int64_t at_ns);
-static void part_ended(void *owner, int32_t group, int64_t step, int32_t part, int64_t begin_ns,
-                       int64_t end_ns, int64_t bytes);
-static void group_ended(void *owner, int32_t group, int64_t step, int64_t end_ns);
+static void part_ended(void *owner, const struct collective_order *of, int32_t part,
+                       int64_t begin_ns, int64_t end_ns, int64_t bytes);
+static void group_ended(void *owner, const struct collective_order *of, int64_t end_ns);
 
 /* Instants are asked for at most one step after they were noted. */
 static void make_room(struct mover *m)
@@ -160,30 +160,32 @@ static void message_ended(void *owner, int32_t wire, int64_t number, int64_t sta
     note(m, &m->channels[wire], number, end_ns);
 }
 
-static void part_ended(void *owner, int32_t group, int64_t step, int32_t part, int64_t begin_ns,
-                       int64_t end_ns, int64_t bytes)
+static void part_ended(void *owner, const struct collective_order *of, int32_t part,
+                       int64_t begin_ns, int64_t end_ns, int64_t bytes)
 {
     struct mover *m = owner;
+    int32_t group = of->group;
     int32_t member = m->collectives.members[group].member;
-    span_list_add(&m->spans, (struct span){.kind = SPAN_REDUCE,
-                                           .stream = STREAM_collective,
-                                           .device = m->rank,
-                                           .peer = -1,
-                                           .stage = m->p->groups[group].members[member].stage,
-                                           .letter = 'U',
-                                           .step = (int32_t)step,
-                                           .microbatch = -1,
-                                           .op = group,
-                                           .part = part,
-                                           .begin_ns = begin_ns,
-                                           .end_ns = end_ns,
-                                           .bytes = bytes});
+    span_list_add(&m->spans,
+                  (struct span){.kind = SPAN_REDUCE,
+                                .stream = STREAM_collective,
+                                .device = m->rank,
+                                .peer = -1,
+                                .stage = m->p->groups[group].members[member].stage,
+                                .letter = 'U',
+                                .step = (int32_t)of->step,
+                                .microbatch = group_divides(&m->p->groups[group]) ? of->times : -1,
+                                .op = group,
+                                .part = part,
+                                .begin_ns = begin_ns,
+                                .end_ns = end_ns,
+                                .bytes = bytes});
 }
 
-static void group_ended(void *owner, int32_t group, int64_t step, int64_t end_ns)
+static void group_ended(void *owner, const struct collective_order *of, int64_t end_ns)
 {
     struct mover *m = owner;
-    note(m, &m->groups[group], step, end_ns);
+    note(m, &m->groups[of->group], of->number, end_ns);
 }
 
 /* ---- the thread -------------------------------------------------------------------------------
@@ -199,7 +201,8 @@ static void carry_out(struct mover *m, const struct mover_order *o)
         wire_post(&m->wires, o->index, o->data, o->bytes, o->at_ns);
         break;
     case ORDER_REDUCE:
-        collective_add(&m->collectives, (struct collective_order){o->index, o->number, o->at_ns});
+        collective_add(&m->collectives,
+                       (struct collective_order){o->index, o->times, o->number, o->step, o->at_ns});
         break;
     }
 }

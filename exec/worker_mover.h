@@ -26,7 +26,9 @@ enum mover_order_kind { ORDER_HAND, ORDER_POST, ORDER_REDUCE };
 struct mover_order {
     enum mover_order_kind kind;
     int32_t index;  /* channel or group */
-    int64_t number; /* REDUCE: step of this run */
+    int64_t number; /* REDUCE: launches of the group before */
+    int64_t step;   /* REDUCE: of this run */
+    int32_t times;  /* REDUCE: launches of this step before */
     void *data;
     int64_t bytes, at_ns;
 };

@@ -83,11 +83,14 @@ static void prepare_group(struct worker *w, const struct chunk *k, int32_t group
         struct piece next = {lane_memory_slot(&k->memory, m->segments[i], 0),
                              shape_elements(&s->slots[m->segments[i]].shape)};
         struct piece *last = x.n_pieces ? &x.pieces[x.n_pieces - 1] : NULL;
-        if (last && last->data + last->elements * size == next.data)
+        if (last && !group_divides(g) && last->data + last->elements * size == next.data)
             last->elements += next.elements;
         else
             x.pieces[x.n_pieces++] = next;
     }
+    if (m->own) x.own = ARENA_ARRAY(w->run, char *, (size_t)m->n_segments + 1);
+    for (int32_t i = 0; m->own && i < m->n_segments; i++)
+        x.own[i] = lane_memory_slot(&k->memory, m->own[i], 0);
     if (m->apart >= 0) {
         x.ring = k->memory.ring[m->apart];
         x.ring_count = s->rings[m->apart].count;
@@ -114,6 +117,7 @@ static void prepare_chunk(struct worker *w, struct chunk *k)
 void worker_prepare(struct worker *w)
 {
     w->ends = ARENA_ARRAY(w->run, struct channel_end, (size_t)w->p->n_channels + 1);
+    w->launches = ARENA_ARRAY(w->run, struct launches, (size_t)w->p->n_groups + 1);
     for (int32_t i = 0; i < w->n_chunks; i++) prepare_chunk(w, &w->chunks[i]);
     for (int32_t i = 0; i < w->p->n_channels; i++) prepare_end(w, i);
     for (int32_t g = 0; g < w->p->n_groups; g++)
@@ -338,10 +342,15 @@ static enum status take_loss(struct worker *w, int32_t slot, const struct taking
 
 static void take_reduce(struct worker *w, int32_t group)
 {
+    struct launches *n = &w->launches[group];
     device_clock_pace(&w->clock);
+    n->times = n->number && n->step == w->step ? n->times + 1 : 0;
+    n->step = w->step;
     mover_order(&w->mover, (struct mover_order){.kind = ORDER_REDUCE,
                                                 .index = group,
-                                                .number = w->step,
+                                                .number = n->number++,
+                                                .step = w->step,
+                                                .times = n->times,
                                                 .at_ns = device_clock_now(&w->clock)});
 }
 
@@ -349,7 +358,10 @@ static enum status take_await(struct worker *w, int32_t group, struct error *err
 {
     int64_t end_ns = 0;
     device_clock_wait(&w->clock);
-    TRY(mover_wait_group(&w->mover, group, w->step, &end_ns, err));
+    int64_t last = group_divides(&w->p->groups[group]) && w->launches[group].number
+                       ? w->launches[group].number - 1
+                       : w->step;
+    TRY(mover_wait_group(&w->mover, group, last, &end_ns, err));
     device_clock_waited(&w->clock, end_ns);
     return OK;
 }

@@ -1,43 +1,386 @@
 #include "planner/baselines.h"
 
 #include "core/arena.h"
-#include "core/program.h"
+#include "core/cluster_group.h"
 #include "planner/baseline.h"
+#include "planner/baseline_harp.h"
+#include "profiles/team.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* The baseline over all microbatch sizes seen so far: the best setting of its family. */
-enum status baselines_score(struct tries *q, struct arena *scratch, const struct space *s,
-                            struct search_result *out, struct error *err)
+/* Layers lowered in all simulations of one family, in one of them, and of all families beside a large search: what about a
+ * quarter of a second, three seconds and half a second pay for. */
+enum {
+    LAYERS_A_FAMILY = 6000,
+    LAYERS_A_PLAN = 60000,
+    LAYERS_BESIDE = 10000,
+    TRIES_MOST = 10,
+    QUICK_LANES = 64,
+    LANES_A_FAMILY = 4000,
+    LANES_BESIDE = 512,
+    LANES_A_PLAN = 2560
+};
+#define HOPELESS 1.5 /* times the best estimate: not simulated */
+
+/* --- beds and spaces --- */
+
+enum status baseline_space(struct baseline_task *k, int32_t bed, int32_t size, struct space **out,
+                           struct error *err)
 {
-    for (int32_t i = 0; i < baseline_count() && !tries_stopped(q); i++) {
-        struct search_baseline *b = &out->baselines[i];
-        struct plan p;
-        struct error why = {0};
-        int64_t iteration_ns = INT64_MAX;
-        enum status st = baseline_maker(i)(scorer_arena(q->scorer), s, &p, &why);
-        if (st == OK) {
-            q->evaluations_left--;
-            TRY(scorer_fit(q->scorer, s, &p, &iteration_ns, err));
-            if (iteration_ns == INT64_MAX) {
-                struct program program;
-                st = lower_plan_graph(scratch, &p, s->graph, q->lower, &program, &why);
+    struct bed *b = &k->beds[bed];
+    if (!b->spaces[size]) {
+        struct space *s = ARENA_ARRAY(k->arena, struct space, 1);
+        TRY(space_make_on(k->arena, &b->job, &b->cluster, b->cost, b->graph, k->sizes[size],
+                          k->t->lower, s, err));
+        b->spaces[size] = s;
+        if (k->t->n_presets < PRESET_SPACES_MOST) k->t->preset[k->t->n_presets++] = s;
+    }
+    *out = b->spaces[size];
+    return OK;
+}
+
+/* Each node's cards taken together so many at a time in the order of the file; 0 groups where some are left over or differ. */
+static int32_t group_cards(struct arena *a, const struct cluster *c, int32_t cards,
+                           struct cluster_group *groups)
+{
+    int32_t n = 0;
+    for (int32_t node = 0; node < c->n_nodes; node++) {
+        const struct node_spec *x = &c->nodes[node];
+        if (x->n_devices % cards) return 0;
+        for (int32_t first = x->first_device; first < x->first_device + x->n_devices;
+             first += cards) {
+            int32_t *member = ARENA_ARRAY(a, int32_t, (size_t)cards), type = c->devices[first].type;
+            for (int32_t d = 0; d < cards; d++) {
+                member[d] = first + d;
+                if (c->devices[first + d].type != type || c->types[type].tensor_parallel > 1)
+                    return 0;
             }
+            groups[n++] = (struct cluster_group){cards, member, false};
         }
-        if (iteration_ns < b->iteration_ns) {
-            b->iteration_ns = iteration_ns;
-            b->plan = score_copy_plan(q->arena, &p);
-            b->plan.predicted_ns = iteration_ns;
-            b->why = NULL;
-        } else if (b->iteration_ns == INT64_MAX) {
-            b->why = arena_strdup(q->arena, why.text);
-        }
-        if (iteration_ns != INT64_MAX) kept_add(&q->kept, &p, iteration_ns);
-        q->candidates++;
-        tries_report(q);
+    }
+    return n;
+}
+
+static enum status make_bed(struct baseline_task *k, struct bed *b, int32_t cards,
+                            struct error *err)
+{
+    const struct cluster *c = k->cluster;
+    *b = (struct bed){.cards = cards, .possible = true, .cluster = *c, .job = *k->job};
+    b->spaces = ARENA_ARRAY(k->arena, struct space *, (size_t)k->n_sizes);
+    if (cards > 1) {
+        struct cluster_group *groups =
+            ARENA_ARRAY(k->arena, struct cluster_group, (size_t)c->n_devices);
+        int32_t n = group_cards(k->arena, c, cards, groups);
+        b->possible = n > 0;
+        if (!n) return OK;
+        TRY(cluster_group(k->arena, c, groups, n, &b->cluster, NULL, err));
+        team_share(&b->cluster, &b->job.model);
+    }
+    b->cost = cost_new(k->arena, k->profile, &b->cluster);
+    return device_graph_new(k->arena, &b->cluster, b->cost, &b->graph, err);
+}
+
+/* Whether the model can be shared among so many cards at all. */
+static enum status try_bed(struct baseline_task *k, int32_t bed, struct error *err)
+{
+    struct space *s;
+    struct error why = {0};
+    if (!k->beds[bed].possible) return OK;
+    enum status st = baseline_space(k, bed, 0, &s, &why);
+    if (st == ERR_INPUT && bed > 0)
+        k->beds[bed].possible = false;
+    else if (st != OK) {
+        if (err) *err = why;
+        return st;
     }
     return OK;
+}
+
+static enum status make_beds(struct baseline_task *k, struct error *err)
+{
+    const struct search_options *o = k->t->o;
+    k->beds = ARENA_ARRAY(k->arena, struct bed, (size_t)o->n_tensor + 1);
+    TRY(make_bed(k, &k->beds[k->n_beds++], 1, err));
+    for (int32_t i = 0; o->tensor && i < o->n_tensor; i++)
+        if (o->tensor[i] > 1) TRY(make_bed(k, &k->beds[k->n_beds++], o->tensor[i], err));
+    for (int32_t i = 0; i < k->n_beds; i++) TRY(try_bed(k, i, err));
+    return OK;
+}
+
+/* --- scoring --- */
+
+/* What a plan has lowering write down. */
+static int64_t layers_of(const struct plan *p)
+{
+    int64_t n = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t s = 0; s < p->replicas[r].n_stages; s++) {
+            const struct plan_stage *x = &p->replicas[r].stages[s];
+            n += (int64_t)(x->last_layer - x->first_layer + 1) * plan_stage_devices(x);
+        }
+    return n;
+}
+
+/* Plans of the class that the exact search knows: contiguous layers a device, 1F1B, nothing else. */
+static bool is_plain(const struct plan *p)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++) {
+        if (p->replicas[r].schedule || p->replicas[r].orders) return false;
+        for (int32_t s = 0; s < p->replicas[r].n_stages; s++) {
+            const struct plan_stage *x = &p->replicas[r].stages[s];
+            if (x->n_shards || x->order || x->zero || x->bucket_bytes) return false;
+        }
+    }
+    return true;
+}
+
+struct scoring { /* of one family */
+    struct baseline_task *k;
+    struct search_baseline *b;
+    int32_t n; /* best first: settings, or HARP's plans */
+    struct setting *settings;
+    struct harp_plan *plans;
+    int64_t least;  /* layers of the first one */
+    int64_t layers; /* lowered so far */
+    int32_t tries;
+    char why[256];
+};
+
+static void note_why(struct scoring *x, const char *why)
+{
+    if (x->b->iteration_ns == INT64_MAX) snprintf(x->why, sizeof x->why, "%s", why);
+}
+
+/* Why a plan that can be cut so does not run. */
+static void find_why(struct scoring *x, const struct space *s, const struct plan *p)
+{
+    struct arena *scratch = arena_new();
+    struct program program;
+    struct error why = {0};
+    struct lower_options o = *x->k->t->lower;
+    o.check_memory = true;
+    if (lower_plan_graphs(scratch, p, &s->graphs, &o, &program, &why) != OK) note_why(x, why.text);
+    arena_free(scratch);
+}
+
+static enum status score(struct scoring *x, const struct space *s, struct plan *p,
+                         struct error *err)
+{
+    int64_t ns, layers = layers_of(p);
+    struct tries *t = x->k->t;
+    if (layers > LAYERS_A_PLAN) {
+        char text[160];
+        snprintf(text, sizeof text,
+                 "%d replicas of %d layers are more than a baseline is worth simulating",
+                 (int)p->n_replicas, (int)s->n_layers);
+        note_why(x, text);
+        return OK;
+    }
+    if (s->n_devices > LANES_A_PLAN) {
+        char text[160];
+        snprintf(text, sizeof text,
+                 "%d devices take minutes to simulate; with --tensor-parallel cards are taken "
+                 "together",
+                 (int)s->n_devices);
+        note_why(x, text);
+        return OK;
+    }
+    x->tries++, x->layers += layers;
+    int64_t left = t->evaluations_left;
+    scorer_quick(t->scorer, s->n_devices > QUICK_LANES);
+    TRY(tries_score(t, s, p, &ns, err));
+    scorer_quick(t->scorer, false);
+    t->evaluations_left = left; /* baselines have a budget of their own */
+    if (ns == INT64_MAX) {
+        find_why(x, s, p);
+        return OK;
+    }
+    if (s->n_devices <= QUICK_LANES && s->cluster->n_devices == x->k->cluster->n_devices &&
+        is_plain(p))
+        kept_add(&t->kept, p, ns);
+    if (ns >= x->b->iteration_ns) return OK;
+    x->b->iteration_ns = ns;
+    x->b->plan = score_copy_plan(t->arena, p);
+    return OK;
+}
+
+static bool enough(const struct scoring *x)
+{
+    int64_t lanes = (int64_t)x->tries * x->k->cluster->n_devices;
+    return tries_stopped(x->k->t) || x->tries >= x->k->most_tries ||
+           ((x->layers > LAYERS_A_FAMILY || lanes > LANES_A_FAMILY) &&
+            x->b->iteration_ns != INT64_MAX);
+}
+
+static int by_estimate(const void *x, const void *y)
+{
+    const struct setting *a = x, *b = y;
+    if (a->estimate_ns != b->estimate_ns) return a->estimate_ns < b->estimate_ns ? -1 : 1;
+    return a->number - b->number;
+}
+
+/* The best of each number of chunks goes first: estimates compare orders least well. */
+static void lead(struct setting *x, int32_t n)
+{
+    int32_t leaders = 0;
+    for (int32_t i = 0; i < n; i++) {
+        bool known = false;
+        for (int32_t k = 0; k < leaders; k++) known |= x[k].chunks == x[i].chunks;
+        if (known) continue;
+        struct setting leader = x[i];
+        memmove(&x[leaders + 1], &x[leaders], (size_t)(i - leaders) * sizeof *x);
+        x[leaders++] = leader;
+    }
+}
+
+static enum status find_settings(struct scoring *x, baseline_family *family, struct error *err)
+{
+    struct baseline_task *k = x->k;
+    struct space *s;
+    k->n_settings = 0, k->capacity = 0, k->settings = NULL;
+    TRY(family(k, err));
+    x->settings = k->settings, x->n = k->n_settings;
+    if (!x->n) return OK;
+    qsort(x->settings, (size_t)x->n, sizeof *x->settings, by_estimate);
+    lead(x->settings, x->n);
+    TRY(baseline_space(k, x->settings[0].bed, x->settings[0].size, &s, err));
+    x->least = (int64_t)x->settings[0].replicas * s->n_layers;
+    return OK;
+}
+
+static enum status score_grids(struct scoring *x, struct error *err)
+{
+    struct baseline_task *k = x->k;
+    for (int32_t i = 0; i < x->n && !enough(x); i++) {
+        double least = HOPELESS * (double)x->settings[0].estimate_ns;
+        if ((double)x->settings[i].estimate_ns > least && x->b->iteration_ns != INT64_MAX) continue;
+        struct plan p;
+        struct space *s;
+        TRY(baseline_space(k, x->settings[i].bed, x->settings[i].size, &s, err));
+        TRY(baseline_make(k, &x->settings[i], x->b->name, scorer_arena(k->t->scorer), &p, err));
+        TRY(score(x, s, &p, err));
+    }
+    return OK;
+}
+
+static int by_closed_form(const void *x, const void *y)
+{
+    const struct harp_plan *a = x, *b = y;
+    if (a->closed_ns != b->closed_ns) return a->closed_ns < b->closed_ns ? -1 : 1;
+    return a->size - b->size;
+}
+
+static enum status find_harp(struct scoring *x, struct error *err)
+{
+    struct baseline_task *k = x->k;
+    x->plans = ARENA_ARRAY(k->arena, struct harp_plan, (size_t)k->n_sizes);
+    for (int32_t i = 0; i < k->n_sizes && !tries_stopped(k->t); i++) {
+        TRY(harp_plan_make(k, i, &x->plans[x->n], err));
+        x->n += x->plans[x->n].closed_ns != INT64_MAX;
+    }
+    qsort(x->plans, (size_t)x->n, sizeof *x->plans, by_closed_form);
+    return OK;
+}
+
+static enum status score_harp(struct scoring *x, struct error *err)
+{
+    struct baseline_task *k = x->k;
+    for (int32_t i = 0; i < x->n && !enough(x); i++) {
+        struct plan p;
+        struct space *s;
+        TRY(baseline_space(k, 0, x->plans[i].size, &s, err));
+        TRY(harp_plan_fill(k, &x->plans[i], scorer_arena(k->t->scorer), &p, err));
+        TRY(score(x, s, &p, err));
+    }
+    return OK;
+}
+
+/* Where candidates were compared by their first step: the winner's steady one. */
+static enum status settle(struct scoring *x, struct error *err)
+{
+    struct baseline_task *k = x->k;
+    struct search_baseline *b = x->b;
+    if (k->cluster->n_devices > LANES_A_FAMILY) return OK; /* its first step has to do */
+    for (int32_t i = 0; i < k->n_beds; i++)
+        for (int32_t size = 0; k->beds[i].possible && size < k->n_sizes; size++) {
+            const struct space *s = k->beds[i].spaces[size];
+            if (!s || s->microbatch != b->plan.microbatch || s->n_devices <= QUICK_LANES ||
+                s->cluster->n_devices != b->plan.cluster.n_devices)
+                continue;
+            return scorer_run(k->t->scorer, s, &b->plan, &b->iteration_ns, err);
+        }
+    return OK;
+}
+
+static enum status score_family(struct scoring *x, struct error *err)
+{
+    struct search_baseline *b = x->b;
+    TRY(x->settings ? score_grids(x, err) : score_harp(x, err));
+    if (b->iteration_ns == INT64_MAX) return OK;
+    TRY(settle(x, err));
+    b->plan.predicted_ns = b->iteration_ns;
+    return OK;
+}
+
+static int by_layers(const void *x, const void *y)
+{
+    const struct scoring *a = x, *b = y;
+    if (a->least != b->least) return a->least < b->least ? -1 : 1;
+    return (a->b > b->b) - (a->b < b->b);
+}
+
+/* The cheapest families first, as long as the search's share lasts. */
+static enum status score_all(struct baseline_task *k, struct scoring *all, int32_t n, int64_t share,
+                             struct error *err)
+{
+    int32_t lanes = k->t->o->baseline ? 0 : k->cluster->n_devices;
+    qsort(all, (size_t)n, sizeof *all, by_layers);
+    for (int32_t i = 0; i < n && !tries_stopped(k->t); i++) {
+        struct scoring *x = &all[i];
+        if (x->n && (x->least > share || lanes > LANES_BESIDE))
+            note_why(x, "not tried beside a search of so many devices: --baseline does");
+        else if (x->n)
+            TRY(score_family(x, err));
+        share -= x->layers;
+        if (x->b->iteration_ns == INT64_MAX)
+            x->b->why = arena_strdup(k->t->arena, *x->why ? x->why : "stopped before it was tried");
+    }
+    return OK;
+}
+
+enum status baselines_score(struct tries *q, const struct baselines_request *r,
+                            struct search_result *out, struct error *err)
+{
+    bool beside = !q->o->baseline && r->cluster->n_devices > SEARCH_DEVICES_MAX;
+    struct baseline_task k = {.arena = q->arena,
+                              .t = q,
+                              .job = r->job,
+                              .cluster = r->cluster,
+                              .profile = r->profile,
+                              .sizes = r->sizes,
+                              .n_sizes = r->n_sizes,
+                              .most_tries = beside ? 1 : TRIES_MOST};
+    struct scoring *all = ARENA_ARRAY(q->arena, struct scoring, (size_t)baseline_count());
+    int32_t n = 0;
+    TRY(make_beds(&k, err));
+    for (int32_t i = 0; i < baseline_count() && !tries_stopped(q); i++) {
+        if (q->o->baseline && strcmp(q->o->baseline, baseline_name(i)) != 0) continue;
+        struct scoring *x = &all[n++];
+        *x = (struct scoring){.k = &k, .b = &out->baselines[i]};
+        k.why[0] = 0;
+        TRY(baseline_settings(i) ? find_settings(x, baseline_settings(i), err) : find_harp(x, err));
+        if (!x->n) note_why(x, k.why);
+    }
+    return score_all(&k, all, n, beside ? LAYERS_BESIDE : INT64_MAX, err);
+}
+
+void baselines_keep(struct tries *q, const struct search_result *out)
+{
+    for (int32_t i = 0; i < out->n_baselines; i++)
+        if (out->baselines[i].iteration_ns != INT64_MAX)
+            kept_add(&q->kept, &out->baselines[i].plan, out->baselines[i].iteration_ns);
 }
 
 enum status baselines_pick(struct tries *q, struct search_result *out, struct error *err)
@@ -48,13 +391,11 @@ enum status baselines_pick(struct tries *q, struct search_result *out, struct er
         if (b->iteration_ns == INT64_MAX)
             return error_set(err, ERR_INFEASIBLE, "baseline %s: %s", b->name,
                              b->why ? b->why : "does not fit");
-        q->kept.plans[0] = (struct search_plan){.plan = b->plan,
-                                                .iteration_ns = b->iteration_ns,
-                                                .cost = plan_cost(&b->plan, b->iteration_ns)};
-        q->kept.n = 1;
+        q->kept.n = 0;
+        kept_add(&q->kept, &b->plan, b->iteration_ns);
         return OK;
     }
-    char known[200] = "";
+    char known[300] = "";
     for (int32_t i = 0; i < baseline_count(); i++) {
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", baseline_name(i));

@@ -1,14 +1,27 @@
-/* planner/baselines.h - every baseline made, scored and put beside what the search finds. */
+/* planner/baselines.h - every baseline made, scored and put beside what the search finds.
+ *
+ * Of each family the settings with the best estimates are lowered and simulated, a few where devices are few and fewer where
+ * they are many; the best of them stands for the family. Plans of one replica a device on thousands of devices are not
+ * made: lowering would write each replica's operators down.
+ */
 #ifndef PLANNER_BASELINES_H
 #define PLANNER_BASELINES_H
 
 #include "planner/tries.h"
 
-/* Each baseline at this microbatch size; out->baselines keeps the best over all sizes scored so far, or why it is none. What
- * fits is kept among the plans found too. scratch: filled. */
-MUST_CHECK enum status baselines_score(struct tries *q, struct arena *scratch,
-                                       const struct space *s, struct search_result *out,
-                                       struct error *err);
+struct baselines_request {
+    const struct job *job;
+    const struct cluster *cluster;
+    const struct profile *profile;
+    const int64_t *sizes; /* (n_sizes) microbatch sizes */
+    int32_t n_sizes;
+};
+/* All baselines, or the one that the options name; out->baselines gets the best of each, or why there is none. What is of the
+ * exact search's class is kept among the plans found, so that it prunes. */
+MUST_CHECK enum status baselines_score(struct tries *q, const struct baselines_request *r,
+                                       struct search_result *out, struct error *err);
+/* Those that are kept after all, because no search may end with a plan slower than a baseline's. */
+void baselines_keep(struct tries *q, const struct search_result *out);
 /* The one that the options name becomes the only plan kept. ERR_USAGE: unknown (lists them); ERR_INFEASIBLE: why not. */
 MUST_CHECK enum status baselines_pick(struct tries *q, struct search_result *out,
                                       struct error *err);

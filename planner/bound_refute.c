@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { DEPTH_MOST = 48 };
+enum { DEPTH_MOST = 400 };
 
 struct refuter {
     struct arena *arena;
@@ -16,9 +16,11 @@ struct refuter {
     struct bound_windows trial, cases[DEPTH_MOST]; /* cases: made when first used */
     int64_t steps;
     int32_t stage;
+    struct bound_witness *witness; /* or NULL */
 };
 
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+static double least(double a, double b) { return a < b ? a : b; }
 
 static struct bound_windows windows_new(struct arena *a, size_t n)
 {
@@ -53,24 +55,33 @@ static int64_t longest_path(const struct refuter *r)
 
 /* --- cases --- */
 
-/* The operation to tell cases by; r->n where no window leaves a choice. */
+/* How much choice a window leaves against the operation's own length; W, whose place settles little, counts as less. */
+static double looseness(const struct refuter *r, const struct bound_windows *w, size_t i)
+{
+    int64_t ns = time_of(r, i), choice = w->until[i] - w->from[i] - ns;
+    double ratio = (double)choice / (double)max64(ns, 1);
+    return i / (size_t)r->line->m % BOUND_KINDS == BOUND_W ? least(ratio, 1) / 2 : ratio;
+}
+
+/* The operation to tell cases by: the tightest of those looser than 1, else the loosest; r->n where nothing is left to choose. */
 static size_t choose(const struct refuter *r, const struct bound_windows *w)
 {
-    size_t chosen = r->n, m = (size_t)r->line->m;
-    double least = 0;
+    size_t chosen = r->n;
+    double best = 0;
     for (size_t i = 0; i < r->n; i++) {
-        int64_t ns = time_of(r, i), choice = w->until[i] - w->from[i] - ns;
-        if (choice <= ns || !ns || i / m % BOUND_KINDS == BOUND_W) continue;
-        double ratio = (double)choice / (double)ns;
-        if (chosen < r->n && ratio >= least) continue;
-        chosen = i, least = ratio;
+        double x = looseness(r, w, i);
+        bool better = best > 1 ? x > 1 && x < best : x > best;
+        if (better) chosen = i, best = x;
     }
     return chosen;
 }
 
-/* Whether no schedule keeps to windows that lie still. */
+/* Whether no schedule keeps to windows that lie still. A schedule that does ends the search. */
 static bool cases_refuted(struct refuter *r, const struct bound_windows *w, int depth)
 {
+    if (r->witness && bound_witness_try(r->witness, r->line, w) &&
+        r->witness->best_ns <= r->base_ns)
+        return false;
     size_t i = choose(r, w);
     if (i == r->n || depth == DEPTH_MOST) return false;
     if (!r->cases[depth].from) r->cases[depth] = windows_new(r->arena, r->n);
@@ -101,6 +112,7 @@ static bool refuted(struct refuter *r, int64_t ns)
         return true;
     struct bound_windows t = r->base;
     r->base = r->trial, r->trial = t, r->base_ns = ns;
+    if (r->witness) (void)bound_witness_try(r->witness, r->line, &r->base);
     return false;
 }
 
@@ -114,11 +126,17 @@ static bool refuted_by_cases(struct refuter *r, int64_t ns, int64_t most)
     return yes;
 }
 
-/* Between `low`, a bound, and `high`, not refuted: the bound it comes to. part: steps of a try by cases are one part in so
- * many of what is left; 0: windows alone. */
+/* The makespan of the shortest schedule known. */
+static int64_t known(const struct refuter *r, int64_t best_ns)
+{
+    return r->witness && r->witness->best_ns < best_ns ? r->witness->best_ns : best_ns;
+}
+
+/* Between `low`, a bound, and `high`, not refuted or known: the bound it comes to. part: steps of a try by cases are one part in
+ * so many of what is left; 0: windows alone. */
 static int64_t bisect(struct refuter *r, int64_t low, int64_t high, int part, int32_t *stage)
 {
-    while (low < high && r->steps > 0 && high - low > high / 1000000) {
+    while (low < (high = known(r, high)) && r->steps > 0 && high - low > high / 1000000) {
         int64_t middle = low + (high - low) / 2;
         bool yes = part ? refuted_by_cases(r, middle, r->steps / part) : refuted(r, middle);
         if (yes)
@@ -147,29 +165,39 @@ static int64_t explore(struct refuter *r, int64_t low, int32_t *stage)
     return low;
 }
 
-int64_t bound_refute(struct arena *a, const struct bound_line *l, int64_t low, int64_t best_ns,
-                     int64_t *steps, int32_t *stage)
+/* Below a schedule of best_ns, by windows, then by cases for as long as they find shorter schedules. */
+static int64_t aim(struct refuter *r, int64_t low, int64_t best_ns, int32_t *stage)
 {
-    struct refuter r = {.arena = a, .line = l, .steps = *steps, .stage = -1};
+    if (refuted(r, best_ns - 1)) {
+        *stage = r->stage;
+        return best_ns;
+    }
+    low = bisect(r, low, best_ns - 1, 0, stage);
+    for (int64_t best = INT64_MAX; r->steps > 0 && known(r, best_ns) < best;) {
+        best = known(r, best_ns);
+        if (low >= best) return low;
+        reopen(r);
+        if (r->steps > 0 && refuted_by_cases(r, best - 1, r->steps / 2)) {
+            *stage = r->stage;
+            return best;
+        }
+    }
+    return bisect(r, low, known(r, best_ns) - 1, 4, stage);
+}
+
+int64_t bound_refute(struct arena *a, const struct bound_line *l, int64_t low, int64_t best_ns,
+                     struct bound_witness *witness, int64_t *steps, int32_t *stage)
+{
+    struct refuter r = {.arena = a, .line = l, .steps = *steps, .stage = -1, .witness = witness};
     r.n = (size_t)l->n * BOUND_KINDS * (size_t)l->m;
     r.walker = bound_walker_new(a, l);
     r.base = windows_new(a, r.n), r.trial = windows_new(a, r.n);
     reopen(&r);
     if (longest_path(&r) > low) low = longest_path(&r), *stage = -1;
-    if (!best_ns) {
+    if (!best_ns)
         low = explore(&r, low, stage);
-    } else if (low < best_ns && r.steps > 0) {
-        if (refuted(&r, best_ns - 1)) {
-            low = best_ns, *stage = r.stage;
-        } else {
-            low = bisect(&r, low, best_ns - 1, 0, stage);
-            reopen(&r);
-            if (r.steps > 0 && refuted_by_cases(&r, best_ns - 1, r.steps / 2))
-                low = best_ns, *stage = r.stage;
-            else
-                low = bisect(&r, low, best_ns - 1, 4, stage);
-        }
-    }
+    else if (low < best_ns && r.steps > 0)
+        low = aim(&r, low, best_ns, stage);
     *steps = r.steps;
     return low;
 }

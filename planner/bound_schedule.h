@@ -27,6 +27,7 @@
 
 struct arena;
 struct pipeline; /* of sim/static.h */
+struct schedule; /* of core/schedule.h */
 
 enum bound_depth { BOUND_CHEAP, BOUND_CYCLES, BOUND_DEEP };
 
@@ -42,6 +43,9 @@ struct bound_schedule_options {
     enum bound_orders orders;
     /* Makespan of a schedule that is known (0: none): deeper bounds go no further than it, and is surest to prove it. */
     int64_t best_ns;
+    /* Deep, split orders and best_ns: where a shorter schedule shows on the way, it is handed out in this arena; NULL: none is
+     * looked for. */
+    struct arena *arena;
     int64_t steps; /* lattice points to visit at most; 0: 45,000,000 (about 0.3 s) */
 };
 
@@ -52,6 +56,9 @@ struct bound_schedule {
     int32_t stage;          /* where; -1: all together. link: between stage and stage + 1 */
     const char *class_text; /* plans that the bound holds for */
     int64_t steps;          /* lattice points visited */
+    const struct schedule
+        *found; /* NULL, or a schedule of found_ns < best_ns that fits the memory */
+    int64_t found_ns;
 };
 /* p: one chunk a device (n_stages == n_devices), has passed pipeline_check. Never above a feasible makespan. Cheap:
  * O(stages). Cycles: O(Σ_s points of s's lattice). Deep: as much each sweep. Both are cut off by steps: a bound in any case. The same for the same

@@ -1,4 +1,5 @@
 #include "planner/fleet.h"
+#include "planner/schedule_plan.h"
 
 #include "core/arena.h"
 #include "planner/bound_cluster.h"
@@ -14,7 +15,7 @@ enum {
     QUICK_LANES = 256,
     CANDIDATES_MOST = 1024,
     /* What simulations may cost where the user says nothing: microseconds at all, and more for each card. */
-    BUDGET_US = 450000,
+    BUDGET_US = 700000,
     BUDGET_CARD_US = 500,
     BUDGET_APART_US = 2500, /* for each card where nobody shares a link: more can be told apart */
     /* What one costs, as measured: to lower a stage, to simulate a call or a message of a ring, steps of a run. */
@@ -25,7 +26,8 @@ enum {
     STEADY_STEPS = 4,
     IMPROVED_MOST = 3,
     SIZES_MOST = 3, /* microbatch sizes looked at closely */
-    VARIANTS = 4
+    VARIANTS = 4,
+    POOLS_TO_LEAVE = 8 /* of more pools none is left out on purpose */
 };
 
 struct candidate {
@@ -135,6 +137,48 @@ static enum status take_menu(struct fleet *q, int32_t size, struct error *err)
     return OK;
 }
 
+/* The pool whose leaving leaves the least estimate goes, as long as there is one: slow devices may cost their team more in
+ * messages than they bring. Each step's estimates become candidates. */
+static void leave_out(struct fleet *q, int32_t size)
+{
+    struct template_maker *m = q->makers[size];
+    struct mix_options o = {0};
+    m->most_layers = m->s->n_layers;
+    for (int32_t left = m->n_pools; left > 1 && m->n_pools <= POOLS_TO_LEAVE; left--) {
+        int64_t best = INT64_MAX, all = q->best_ns;
+        int32_t leaves = -1;
+        for (int32_t p = 0; p < m->n_pools && !tries_stopped(q->t); p++) {
+            struct mix_options without = {.left_out = o.left_out | UINT64_C(1) << p};
+            struct mix x;
+            int64_t relaxed;
+            if (o.left_out >> p & 1) continue;
+            if (!mix_solve(m, m->s->microbatches, &without, &x, &relaxed)) continue;
+            q->best_ns = INT64_MAX;
+            add_candidates(q, size, &x);
+            if (q->best_ns < best) best = q->best_ns, leaves = p;
+        }
+        q->best_ns = best < all ? best : all;
+        if (leaves < 0) return;
+        o.left_out |= UINT64_C(1) << leaves;
+    }
+}
+
+/* One replica alone, of every template that was made: no sums at all. */
+static void make_single(struct fleet *q, int32_t size)
+{
+    struct template_maker *m = q->makers[size];
+    const struct template *best = NULL;
+    int32_t one[3] = {1, 0, 0};
+    for (int32_t i = 0; i < m->n_pool; i++)
+        if (!best ||
+            template_ns(&m->pool[i], m->s->microbatches) < template_ns(best, m->s->microbatches))
+            best = &m->pool[i];
+    if (!best) return;
+    struct template copy = *best;
+    struct mix x = {1, &copy, &one[0], &one[1], &one[2], 0};
+    if (mix_share(&x, m->s->microbatches)) add_candidates(q, size, &x);
+}
+
 /* All sizes with stages as long as they want first; then, for the most promising ones, stages of ever fewer layers: longer
  * pipelines take longer to fill and have less to sum up. */
 static enum status make_candidates(struct fleet *q, struct error *err)
@@ -146,6 +190,7 @@ static enum status make_candidates(struct fleet *q, struct error *err)
         int64_t before = q->best_ns;
         q->best_ns = INT64_MAX;
         make_mix(q, i, 0, q->spaces[i].n_layers);
+        make_single(q, i);
         q->size_ns[i] = q->best_ns;
         if (before < q->best_ns) q->best_ns = before;
     }
@@ -161,6 +206,7 @@ static enum status make_candidates(struct fleet *q, struct error *err)
         for (int32_t most = layers; most > 1; most /= 4)
             for (int32_t v = most == layers; v < VARIANTS && !tries_stopped(q->t); v++)
                 if (v == 0 || 4 * most >= layers) make_mix(q, best, v, most);
+        if (round == 0) leave_out(q, best);
     }
     return OK;
 }
@@ -230,6 +276,19 @@ static enum status settle(struct fleet *q, struct scored *x, struct error *err)
     return OK;
 }
 
+enum { ORDER_OPERATIONS = 1000000 }; /* for the orders of a replica: about 30 ms */
+
+/* The winner's stages with searched orders, where that is quicker. */
+static enum status order(struct fleet *q, struct scored *x, struct error *err)
+{
+    int64_t left = q->t->evaluations_left;
+    TRY(schedule_plan(q->t->arena, q->t->scorer, &x->space, &x->plan, &x->ns, &left,
+                      ORDER_OPERATIONS, q->t->o->stop, err));
+    q->t->evaluations_left = left;
+    kept_add(&q->t->kept, &x->plan, x->ns);
+    return OK;
+}
+
 static enum status search(struct fleet *q, struct error *err)
 {
     struct scored best[IMPROVED_MOST + 1];
@@ -256,7 +315,8 @@ static enum status search(struct fleet *q, struct error *err)
     int32_t first = 0;
     for (int32_t i = 1; i < n_best; i++)
         if (best[i].ns < best[first].ns) first = i;
-    if (!n_best || !best[first].quick || best[first].settle_us > q->left_us) return OK;
+    if (n_best && !best[first].quick) return order(q, &best[first], err);
+    if (!n_best || best[first].settle_us > q->left_us) return OK;
     return settle(q, &best[first], err);
 }
 
@@ -282,6 +342,8 @@ static enum status certify(struct fleet *q, struct bound_certificate *bound, str
                                         q->task->job->global_batch);
     for (int32_t i = 0; i < q->task->n_sizes && q->makers[i]; i++)
         bound_cluster_offer(b, &q->spaces[i], cards, q->offers.base_type);
+    for (int32_t i = 0; i < q->t->n_presets; i++)
+        bound_cluster_offer_grouped(b, c, q->t->preset[i]);
     TRY(bound_cluster_cuts(q->t->arena, b, c, q->offers.cost, err));
     TRY(bound_any_solve(b, bound, err));
     bound->class_text = class_of(q, bound->class_text);

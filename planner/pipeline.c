@@ -129,7 +129,7 @@ static void descend(struct walk *w, int32_t depth, uint32_t unused, int32_t firs
         if (depth > 0) {
             int32_t above = w->p.device[depth - 1];
             if (!space_linked(s, above, d) || !space_linked(s, d, above)) continue;
-            transfer = space_transfer_ns(s, above, d, first - 1);
+            transfer = space_least_transfer_ns(s, above, d, first - 1);
             w->stage[depth - 1].transfer_ns = transfer;
         }
         uint32_t rest = unused & ~(1u << d);

@@ -1,7 +1,9 @@
 #include "planner/refine.h"
 
 #include "core/arena.h"
+#include "planner/schedule_plan.h"
 
+enum { ORDER_OPERATIONS = 300000 }; /* for the orders of one replica: about 10 ms */
 enum warmup_rule { WARMUP_HETEROGENEOUS, WARMUP_EAGER, WARMUP_GPIPE };
 
 static int32_t least(int64_t a, int64_t b) { return (int32_t)(a < b ? a : b); }
@@ -111,5 +113,6 @@ enum status refine_plan(struct arena *a, struct scorer *w, const struct space *s
         set_buckets(s, &variant, parts[i]);
         TRY(attempt(&x, &variant, err));
     }
-    return OK;
+    return schedule_plan(a, w, s, plan, iteration_ns, evaluations_left, ORDER_OPERATIONS, stop,
+                         err);
 }

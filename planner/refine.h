@@ -1,8 +1,9 @@
-/* planner/refine.h - other warm-up counts, rings and gradient buckets for a plan that is already good.
+/* planner/refine.h - other warm-up counts, rings, gradient buckets and searched orders for a plan that is already good.
  *
  * Warm-up rules: 1F1B (default), eager (two more a stage), GPipe, and heterogeneity-aware 1F1B by
  *   w_S = 1, w_i = w_{i+1} + max(1, ceil((t_{i+1} + 2 c_i) / t_max))   (t: F+B of a stage, c: one-way transfer)
- * which derives HARP's thresholds (arXiv 2509.24859 and its public code) from the steady period t_max.
+ * which derives HARP's thresholds (arXiv 2509.24859 and its public code) from the steady period t_max. Last, orders of F, I
+ * and W that no rule made (planner/schedule_plan.h).
  */
 #ifndef PLANNER_REFINE_H
 #define PLANNER_REFINE_H

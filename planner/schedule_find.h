@@ -23,7 +23,7 @@ struct arena;
 
 struct schedule_find_options {
     uint64_t seed;
-    int64_t operations; /* to time at most (about 4e7 a second); 0: 30,000,000 */
+    int64_t operations; /* to time at most (about 4e7 a second); 0: 25,000,000 */
     bool
         cheap; /* only closed forms bound it (planner/bound_schedule.h): no time is spent on a proof */
     bool (*stop)(void *user); /* true: end with the best so far; NULL: never */
@@ -33,8 +33,8 @@ struct schedule_found {
     struct schedule schedule;
     int64_t makespan_ns;
     int64_t *peak_bytes; /* (n_devices) */
-    const char
-        *from; /* which of the three found it: the name of a start, "rules", "turning", "moves" */
+    const char *
+        from; /* which of the three found it: the name of a start, "rules", "turning", "moves", "proof" */
     int64_t operations; /* timed */
     /* of the class in the text; of one chunk a device: any order of this placement, of more: see bound_chunks in schedule_find.c */
     struct bound_schedule bound;

@@ -111,6 +111,18 @@ enum status scorer_run(struct scorer *w, const struct space *s, const struct pla
     return missing ? OK : simulate(w, s, &program, iteration_ns, err);
 }
 
+enum status scorer_program(struct scorer *w, const struct space *s, const struct plan *p,
+                           const struct program **out, struct error *err)
+{
+    arena_reset(w->program);
+    struct program *program = ARENA_ARRAY(w->program, struct program, 1);
+    enum status st = lower_plan_graphs(w->program, p, &s->graphs, &w->lower, program, err);
+    *out = st == OK ? program : NULL;
+    if (st != ERR_INFEASIBLE) return st;
+    *err = (struct error){0};
+    return OK;
+}
+
 /* --- making it fit --- */
 
 enum measure { MEASURE_NONE, MEASURE_RECOMPUTE, MEASURE_RECEIVE, MEASURE_WARMUP, MEASURE_END };
@@ -249,7 +261,11 @@ struct plan score_copy_plan(struct arena *a, const struct plan *p)
         copy.replicas[r] = p->replicas[r];
         copy.replicas[r].stages = ARENA_ARRAY(a, struct plan_stage, n);
         memcpy(copy.replicas[r].stages, p->replicas[r].stages, n * sizeof *copy.replicas[r].stages);
-        for (size_t i = 0; i < n; i++) copy_devices(a, &copy.replicas[r].stages[i]);
+        for (size_t i = 0; i < n; i++) {
+            struct plan_stage *x = &copy.replicas[r].stages[i];
+            copy_devices(a, x);
+            if (x->order) x->order = arena_strdup(a, x->order);
+        }
     }
     return copy;
 }

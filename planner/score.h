@@ -22,11 +22,14 @@ MUST_CHECK enum status scorer_run(struct scorer *w, const struct space *s, const
  * message ahead, then takes fewer warm-ups. What does not make it smaller is taken back. */
 MUST_CHECK enum status scorer_fit(struct scorer *w, const struct space *s, struct plan *p,
                                   int64_t *iteration_ns, struct error *err);
+/* The plan's program, memory unchecked, until the next call of this scorer. *out NULL: it cannot be lowered (infeasible). */
+MUST_CHECK enum status scorer_program(struct scorer *w, const struct space *s, const struct plan *p,
+                                      const struct program **out, struct error *err);
 int64_t scorer_runs(const struct scorer *w); /* plans simulated */
 /* Of the plan that lacked the fewest bytes on its fullest device; "nothing was tried" before. */
 const char *scorer_why(const struct scorer *w);
-struct plan
-score_copy_plan(struct arena *a,
-                const struct plan *p); /* replicas and stages copied; job and cluster shared */
+struct plan score_copy_plan(
+    struct arena *a,
+    const struct plan *p); /* replicas, stages and their orders copied; job and cluster shared */
 
 #endif

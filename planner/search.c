@@ -16,7 +16,7 @@
 
 #include <string.h>
 
-enum { EVALUATIONS_DEFAULT = 20000, KEPT_LEAST = 32, BASELINE_DEVICES = 64 };
+enum { EVALUATIONS_DEFAULT = 20000, KEPT_LEAST = 32 };
 
 /* The tables of one microbatch size after the other, and the tries on all of them. */
 struct search {
@@ -30,14 +30,12 @@ struct search {
     int32_t n_spaces;
 };
 
-static enum status one_size(struct search *q, int64_t microbatch, struct search_result *out,
-                            struct error *err)
+static enum status one_size(struct search *q, int64_t microbatch, struct error *err)
 {
     struct space *s = &q->space[q->n_spaces++];
     arena_reset(q->lists);
     TRY(space_make(q->spaces, q->job, q->cluster, q->cost, microbatch, q->t.lower, s, err));
     tries_report(&q->t);
-    TRY(baselines_score(&q->t, q->lists, s, out, err));
     if (q->t.o->baseline || tries_stopped(&q->t)) return OK;
     TRY(exact_search(&q->t, q->lists, s, err));
     return q->t.kept.n || tries_stopped(&q->t) ? OK : near_try(q->lists, q->t.scorer, s, err);
@@ -55,7 +53,7 @@ static enum status refine_kept(struct search *q, struct search_result *out, stru
         int64_t ns = t->kept.plans[i].iteration_ns;
         int32_t s = 0;
         while (s < q->n_spaces && q->space[s].microbatch != better.microbatch) s++;
-        if (!tries_over(t))
+        if (!tries_over(t) && s < q->n_spaces) /* a baseline's size may not have had its turn */
             TRY(refine_plan(scorer_arena(t->scorer), t->scorer, &q->space[s], &better, &ns,
                             &t->evaluations_left, t->o->stop, err));
         kept_add(&refined, &better, ns);
@@ -119,8 +117,12 @@ static void put_bound(struct search_result *out, const struct bound_certificate 
 /* How far from the best of any plan the first one can be. */
 static enum status certify(struct search *q, struct search_result *out, struct error *err)
 {
-    struct bound_certificate b;
-    TRY(bound_cluster(q->t.arena, q->space, q->n_spaces, &b, err));
+    struct bound_certificate b = {.binding = "nothing was tried", .class_text = ""};
+    const struct space *spaces[16 + PRESET_SPACES_MOST];
+    int32_t n = 0;
+    for (int32_t i = 0; i < q->n_spaces; i++) spaces[n++] = &q->space[i];
+    for (int32_t i = 0; i < q->t.n_presets; i++) spaces[n++] = q->t.preset[i];
+    if (n) TRY(bound_cluster(q->t.arena, q->cluster, q->cost, spaces, n, &b, err));
     put_bound(out, &b);
     return OK;
 }
@@ -138,21 +140,12 @@ static enum status search_large(struct search *q, const struct profile *p, const
     struct tries *t = &q->t;
     struct bound_certificate b = {.binding = "", .class_text = ""};
     struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
-    if (q->cluster->n_devices <= BASELINE_DEVICES)
-        for (int32_t i = 0; i < n_sizes && !tries_over(t); i++) {
-            arena_reset(q->lists);
-            struct space *s = &q->space[q->n_spaces++];
-            TRY(space_make(q->spaces, q->job, q->cluster, q->cost, sizes[i], t->lower, s, err));
-            TRY(baselines_score(t, q->lists, s, out, err));
-        }
-    else
-        for (int32_t i = 0; i < out->n_baselines; i++)
-            out->baselines[i].why = "not tried beside a search of so many devices";
     TRY(fleet_search(t, &task, &b, err));
     if (t->o->objective != OBJECTIVE_TIME || t->o->most_cost > 0)
         TRY(cheaper_search(t, &task, err));
     if (t->kept.n) out->class_ns = t->kept.plans[0].iteration_ns;
     t->truncated = true;
+    baselines_keep(t, out);
     TRY(conclude(t, p, out, err));
     put_bound(out, &b);
     return OK;
@@ -164,10 +157,13 @@ static enum status search_small(struct search *q, const struct profile *p, const
     struct tries *t = &q->t;
     int64_t for_refinement = t->evaluations_left / 8;
     t->evaluations_left -= for_refinement;
-    for (int32_t i = 0; i < n_sizes && !tries_over(t); i++) TRY(one_size(q, sizes[i], out, err));
+    for (int32_t i = 0; i < n_sizes && !tries_over(t); i++) TRY(one_size(q, sizes[i], err));
     t->exhausted = t->evaluations_left <= 0;
     t->evaluations_left = (t->exhausted ? 0 : t->evaluations_left) + for_refinement;
-    if (!t->o->baseline) TRY(refine_kept(q, out, err));
+    if (!t->o->baseline) {
+        TRY(refine_kept(q, out, err));
+        baselines_keep(t, out);
+    }
     TRY(conclude(t, p, out, err));
     return certify(q, out, err);
 }
@@ -191,6 +187,9 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
 {
     int64_t sizes[16];
     int32_t n_sizes = sizes_of(q->job, sizes);
+    struct baselines_request r = {q->job, q->cluster, p, sizes, n_sizes};
+    tries_report(&q->t);
+    TRY(baselines_score(&q->t, &r, out, err));
     return is_large(q) ? search_large(q, p, sizes, n_sizes, out, err)
                        : search_small(q, p, sizes, n_sizes, out, err);
 }

@@ -26,10 +26,28 @@ enum { SEARCH_DEVICES_MAX = 8 };
 /* What `exact` speaks of. */
 #define SEARCH_CLASS "contiguous layers a device, integer shares, 1F1B, before refinement"
 
-/* Baselines: presets of the same plan space, each scored by the same simulator. */
+/* Baselines: presets of the same plan space, each the best setting of its family: microbatch size, orders, degrees, buckets,
+ * what is computed again. Settings are ranked by an estimate, the first few simulated. Those of one grid have `replicas`
+ * equal pipelines of equally many stages, use every device and give every replica the same share. */
 #define BASELINES(X)                                                                               \
     X(even_pipeline, "even-pipeline", "all devices in order, equal numbers of layers, 1F1B")       \
-    X(data_parallel, "data-parallel", "a full replica on each device, equal shares of the batch")
+    X(data_parallel, "data-parallel",                                                              \
+      "a full replica on each device, equal shares of the batch, one sum behind the backward")     \
+    X(ddp, "ddp", "the same, gradients summed in buckets while the backward goes on")              \
+    X(horovod_ring, "horovod-ring",                                                                \
+      "the same, one ring with fusion buffers: 64 MiB, 128 MiB or everything at once")             \
+    X(zero_1, "zero-1", "data parallel with optimizer state divided over the replicas")            \
+    X(zero_2, "zero-2", "and gradients divided")                                                   \
+    X(zero_3, "zero-3", "and parameters divided, gathered in buckets")                             \
+    X(fsdp, "fsdp", "zero-3 that gathers layer by layer or block by block, one ahead")             \
+    X(gpipe, "gpipe", "balanced pipelines, all forwards before all backwards, recomputing or not") \
+    X(megatron, "megatron",                                                                        \
+      "tensor x pipeline x data, equal layers everywhere, 1F1B or interleaved")                    \
+    X(alpa_coarse, "alpa-coarse", "stages of at most 16 coarse layers on equal meshes, 1F1B")      \
+    X(harp_published, "harp-published",                                                            \
+      "HARP as its authors published it: nodes in order, every device, meshes of 2^k cards of "    \
+      "one "                                                                                       \
+      "node, ranked by closed form")
 
 /* What a plan is better by. TIME: the iteration. COST: money an iteration (device types with a price), among plans
  * of at least least_rate iterations a second. RATE: the iteration, among plans of at most most_cost an iteration. */

@@ -2,6 +2,7 @@
 
 #include "core/arena.h"
 #include "core/topology.h"
+#include "planner/layer_classes.h"
 
 /* i and j are interchangeable where exchanging them changes nothing the search can see: same type,
  * and the same time of any message to and from every third device, and between them both ways. */
@@ -108,16 +109,21 @@ static void find_early(struct arena *a, struct space *s)
     }
 }
 
-/* What crosses after a layer between any two devices, at least: cards that share positions send a share each. */
-static int64_t least_bytes(const struct lower_graphs *graphs, int32_t layer)
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* What crosses between any two devices, at least: cards that share positions send a share each. */
+static void find_cuts(struct arena *a, struct space *s)
 {
-    int64_t least = INT64_MAX;
-    for (int32_t i = 0; i < graphs->n; i++) {
-        const struct graph *g = graphs->graphs[i];
-        int64_t bytes = graph_cut_bytes(g, &g->cut[layer]);
-        least = bytes < least ? bytes : least;
+    s->cut_bytes = ARENA_ARRAY(a, int64_t, (size_t)s->n_layers);
+    s->late_bytes = ARENA_ARRAY(a, int64_t, (size_t)s->n_layers);
+    for (int32_t i = 0; i < s->graphs.n; i++) {
+        const struct layer_crossing *x = layer_crossings(a, s->graphs.graphs[i]);
+        for (int32_t l = 0; l + 1 < s->n_layers; l++) {
+            int64_t *all = &s->cut_bytes[l], *late = &s->late_bytes[l];
+            *all = i ? least(*all, x[l].activation_bytes) : x[l].activation_bytes;
+            *late = i ? least(*late, x[l].least_late_bytes) : x[l].least_late_bytes;
+        }
     }
-    return least;
 }
 
 /* Prices each type's operators, so that whatever the profile does not know is said here and a stage asked for later
@@ -173,9 +179,9 @@ enum status space_make_on(struct arena *a, const struct job *j, const struct clu
                           .microbatches = (int32_t)(j->global_batch / microbatch)};
     TRY(lower_graphs_make(a, j, c, microbatch, lower, &out->graphs, err));
     out->graph = out->graphs.graphs[0];
-    int32_t n = out->n_layers = out->graph->n_layers;
-    out->cut_bytes = ARENA_ARRAY(a, int64_t, (size_t)n);
-    for (int32_t i = 0; i + 1 < n; i++) out->cut_bytes[i] = least_bytes(&out->graphs, i);
+    out->n_layers = out->graph->n_layers;
+    out->classes = layer_classes_new(a, out->graph);
+    find_cuts(a, out);
     find_early(a, out);
     TRY(make_table(a, out, lower, err));
     if (!devices) TRY(device_graph_new(a, c, k, &out->devices, err));
@@ -187,6 +193,12 @@ int64_t space_transfer_ns(const struct space *s, int32_t from, int32_t to, int32
 {
     const struct cost_link *l = space_link(s, from, to);
     return cost_occupancy_ns(l, s->cut_bytes[cut]) + l->latency_ns;
+}
+
+int64_t space_least_transfer_ns(const struct space *s, int32_t from, int32_t to, int32_t cut)
+{
+    const struct cost_link *l = space_link(s, from, to);
+    return cost_occupancy_ns(l, s->late_bytes[cut]) + l->latency_ns;
 }
 
 static int64_t late_ns(const struct space *s, int32_t type, int32_t first, int32_t last)

@@ -11,6 +11,7 @@
 #include "core/job.h"
 #include "core/lower.h"
 #include "planner/device_graph.h"
+#include "planner/layer_classes.h"
 #include "sim/cost.h"
 #include "sim/stage.h"
 
@@ -29,13 +30,18 @@ struct space {
     struct graph *graph; /* the first of them; all have the same layers */
     int32_t n_layers, n_devices, n_types;
     int64_t microbatch;
-    int32_t microbatches; /* of the global batch */
+    int32_t microbatches;          /* of the global batch */
+    struct layer_classes *classes; /* of every graph alike: cards share equal operators alike */
     struct stage_table *table;
-    struct stage_cost *
-        *stage;  /* (n_types · n_layers) rows by last layer: [type][first]; made when asked for */
+    struct stage_cost **
+        stage; /* (n_types · n_layers) rows by last layer: [type][first]; made when asked for, of the
+                 * earliest of the ranges that are the same (layers_same) alone */
     bool *early; /* (n_layers): the gradient that enters the layer before is not made by this one's
                   * last operators but weight gradients, so nothing is known of when it leaves */
-    int64_t *cut_bytes; /* (n_layers - 1) activation that crosses after layer k, at least */
+    int64_t *cut_bytes; /* (n_layers - 1) activations that cross after layer k, at least */
+    /* (n_layers - 1) of them, what is sure to leave after all that the layer computes, and so for the gradients;
+     * the same where one tensor crosses */
+    int64_t *late_bytes;
     struct device_graph *devices;
     const struct cost_link **link; /* (n_devices, n_devices): from, to; up to 8 only, else NULL */
     /* interchangeable devices have equal classes; up to 8 only */
@@ -67,17 +73,21 @@ const struct stage_cost *space_price(const struct space *s, int32_t type, int32_
 static inline const struct stage_cost *space_stage_type(const struct space *s, int32_t type,
                                                         int32_t first, int32_t last)
 {
-    const struct stage_cost *row = s->stage[type * s->n_layers + first];
-    if (!row || row[last].parameter_bytes < 0) return space_price(s, type, first, last);
-    return &row[last];
+    int32_t like = layers_same(s->classes, first, last), end = last - first + like;
+    const struct stage_cost *row = s->stage[type * s->n_layers + like];
+    if (!row || row[end].parameter_bytes < 0) return space_price(s, type, like, end);
+    return &row[end];
 }
 static inline const struct stage_cost *space_stage(const struct space *s, int32_t device,
                                                    int32_t first, int32_t last)
 {
     return space_stage_type(s, s->cluster->devices[device].type, first, last);
 }
-/* One message after layer `cut` between two devices: occupancy and latency. */
+/* What crosses after layer `cut` between two devices: occupancy and latency. */
 int64_t space_transfer_ns(const struct space *s, int32_t from, int32_t to, int32_t cut);
+/* Least time from the end of a stage to when the next one may begin, either way: of several tensors all but the last may
+ * have left while the stage went on. For bounds. */
+int64_t space_least_transfer_ns(const struct space *s, int32_t from, int32_t to, int32_t cut);
 
 /* Most that a stage may still compute when the last gradient it hands on has left. */
 int64_t space_late_ns(const struct space *s, int32_t device, int32_t first, int32_t last);

@@ -365,11 +365,12 @@ enum status catalogue_find(const char *id, const struct catalogue_device **out, 
 {
     char known[440] = "";
     size_t used = 0;
-    for (int32_t i = 0; i < catalogue_count(); i++) {
+    for (int32_t i = 0; i < catalogue_count(); i++)
         if (!strcmp(table[i].id, id)) {
             *out = &table[i];
             return OK;
         }
+    for (int32_t i = 0; i < catalogue_count(); i++) {
         int n = snprintf(known + used, sizeof known - used, "%s%s", i ? " " : "", table[i].id);
         if (n > 0 && used + (size_t)n < sizeof known) used += (size_t)n;
     }

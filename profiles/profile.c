@@ -79,6 +79,12 @@ const struct op_row *profile_row(const struct profile *p, const char *base, uint
     return low < p->n_ops && !by_base_and_key(&p->ops[low], base, key) ? &p->ops[low] : NULL;
 }
 
+/* Cards taken together as one device are measured one by one. */
+static const char *measured_as(const struct device_type *d)
+{
+    return d->cards_of ? d->cards_of : d->name;
+}
+
 static double factor_of(const struct profile *p, const char *type, enum op_kind kind)
 {
     const char *types[] = {type, "*"};
@@ -166,11 +172,11 @@ enum status profile_op_seconds(const struct profile *p, const struct cluster *c,
     double slowdown = d->slowdown > 0 ? d->slowdown : 1, seconds = 0;
     if (op_is_measured(kind)) {
         TRY(measured_op_seconds(p, d, kind, attrs, shapes, t, &seconds, source, err));
-        *out = seconds * factor_of(p, d->name, kind);
+        *out = seconds * factor_of(p, measured_as(d), kind);
         return OK;
     }
     char own[256];
-    int length = snprintf(own, sizeof own, "type:%s", d->name);
+    int length = snprintf(own, sizeof own, "type:%s", measured_as(d));
     const struct op_row *row = length < (int)sizeof own ? profile_row(p, own, key) : NULL;
     if (row) {
         *source = SOURCE_MEASURED;
@@ -197,7 +203,7 @@ enum status profile_op_seconds(const struct profile *p, const struct cluster *c,
             seconds *= scale;
         }
     }
-    *out = seconds * slowdown * factor_of(p, d->name, kind);
+    *out = seconds * slowdown * factor_of(p, measured_as(d), kind);
     return OK;
 }
 

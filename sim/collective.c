@@ -13,9 +13,11 @@
 #include <inttypes.h>
 
 struct member {
-    int32_t group, index, lane;                /* index in the group */
-    int32_t part, pending;                     /* messages of this part that are not over */
-    int32_t ended;                             /* collectives of this group, one a step */
+    int32_t group, index, lane; /* index in the group */
+    int32_t part, pending;      /* messages of this part that are not over */
+    int32_t launched, ended;    /* collectives of this group, one a step where it is a sum */
+    int32_t step, times; /* of the running one: its step, and how many of that step were before */
+    int32_t next_step, next_times;             /* of the last one launched */
     int64_t begin_ns, part_end_ns, part_bytes; /* of the part */
     int64_t end_ns;                            /* of the last collective */
 };
@@ -28,7 +30,7 @@ struct hop {
 };
 
 struct handed {
-    int32_t member;
+    int32_t member, step, times;
     int64_t when_ns;
 };
 
@@ -61,7 +63,7 @@ static bool folded(const struct group *g) { return ranks_of(g) > g->n_members; }
 static int32_t hops_of(const struct group *g)
 {
     if (ranks_of(g) < 2 || g->each_call || g->algorithm == GROUP_LOCAL) return 0;
-    return g->algorithm == GROUP_RING ? g->n_members : 2 * (g->n_members - 1);
+    return group_goes_round(g) ? g->n_members : 2 * (g->n_members - 1);
 }
 
 static enum status make_hop(struct engine *e, struct cost *k, const struct group *g, int32_t first,
@@ -71,7 +73,7 @@ static enum status make_hop(struct engine *e, struct cost *k, const struct group
     bool back = g->algorithm == GROUP_CHAIN && i >= n - 1;
     int32_t from = back ? i - (n - 1) + 1 : i, to = back ? from - 1 : (i + 1) % n;
     int32_t ranks = ranks_of(g);
-    int64_t elements = g->algorithm == GROUP_RING ? (g->elements + ranks - 1) / ranks : g->elements;
+    int64_t elements = group_goes_round(g) ? (g->elements + ranks - 1) / ranks : g->elements;
     h->from = first + from, h->to = first + to;
     h->link = back ? g->back_link[from] : g->link[from];
     direction = back ? g->back_direction[from] : g->direction[from];
@@ -136,6 +138,7 @@ static int64_t chunk_bytes(const struct group *g, int32_t chunk)
 static int32_t parts_of(const struct group *g)
 {
     if (ranks_of(g) < 2 || g->algorithm == GROUP_LOCAL) return 0;
+    if (group_divides(g)) return ranks_of(g) - 1;
     return g->algorithm == GROUP_RING ? 2 * (ranks_of(g) - 1) : 4;
 }
 
@@ -146,7 +149,9 @@ struct part {
 
 static struct part ring_part(const struct group *g, int32_t i, int32_t k)
 {
-    int32_t n = g->n_members, chunk = k < n - 1 ? i - k : i + 1 - (k - (n - 1));
+    int32_t n = g->n_members;
+    if (g->algorithm == GROUP_GATHER) k += n - 1;
+    int32_t chunk = k < n - 1 ? i - k : i + 1 - (k - (n - 1));
     return (struct part){i, (i + n - 1) % n, chunk_bytes(g, chunk), chunk_bytes(g, chunk - 1)};
 }
 
@@ -186,8 +191,8 @@ static void advance(struct engine *e, struct member *m, int64_t now_ns)
 {
     const struct group *g = &e->program->groups[m->group];
     for (; m->part < parts_of(g); m->part++) {
-        struct part p = g->algorithm == GROUP_RING ? ring_part(g, m->index, m->part)
-                                                   : chain_part(g, m->index, m->part);
+        struct part p = group_goes_round(g) ? ring_part(g, m->index, m->part)
+                                            : chain_part(g, m->index, m->part);
         m->begin_ns = m->part_end_ns = now_ns;
         m->part_bytes = p.send_bytes;
         come(e, m, p.send, true, p.send_bytes, now_ns);
@@ -207,9 +212,9 @@ static void run_stream(struct engine *e, int32_t lane)
         struct handed h = s->queue[s->first];
         s->first = --s->n ? s->first + 1 : 0;
         s->busy = true;
-        e->collectives->members[h.member].part = 0;
-        advance(e, &e->collectives->members[h.member],
-                h.when_ns > s->free_ns ? h.when_ns : s->free_ns);
+        struct member *m = &e->collectives->members[h.member];
+        m->part = 0, m->step = h.step, m->times = h.times;
+        advance(e, m, h.when_ns > s->free_ns ? h.when_ns : s->free_ns);
     }
 }
 
@@ -245,16 +250,20 @@ void collective_hand_over(struct engine *e, int32_t group, int32_t lane, int64_t
         s->first = 0;
     }
     s->queue = arena_grow(e->arena, s->queue, s->first + s->n, &s->capacity, sizeof *s->queue);
-    s->queue[s->first + s->n++] = (struct handed){member, now_ns};
+    struct member *m = &e->collectives->members[member];
+    m->next_times = m->launched++ && m->next_step == e->lanes[lane].step ? m->next_times + 1 : 0;
+    m->next_step = e->lanes[lane].step;
+    s->queue[s->first + s->n++] = (struct handed){member, m->next_step, m->next_times, now_ns};
     run_stream(e, lane);
 }
 
 int64_t collective_end(const struct engine *e, int32_t group, int32_t lane, int32_t step)
 {
-    int32_t member = find_member(e, group, lane);
-    return member >= 0 && e->collectives->members[member].ended > step
-               ? e->collectives->members[member].end_ns
-               : -1;
+    int32_t index = find_member(e, group, lane);
+    if (index < 0) return -1;
+    const struct member *m = &e->collectives->members[index];
+    bool several = group_divides(&e->program->groups[group]) && m->launched > 0;
+    return m->ended >= (several ? m->launched : step + 1) ? m->end_ns : -1;
 }
 
 int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupancy_ns)
@@ -272,7 +281,7 @@ static void message_over(struct engine *e, int32_t member, int64_t when_ns)
     if (when_ns > m->part_end_ns) m->part_end_ns = when_ns;
     if (--m->pending) return;
     if (e->trace)
-        report_collective(e, m->lane, m->group, m->index, m->part, m->ended, m->begin_ns,
+        report_collective(e, m->lane, m->group, m->index, m->part, m->step, m->times, m->begin_ns,
                           m->part_end_ns, m->part_bytes);
     m->part++;
     advance(e, m, m->part_end_ns);

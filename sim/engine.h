@@ -171,9 +171,10 @@ void overlap_event(struct engine *e, const struct event *x);
 void report_operator(struct engine *e, int32_t lane, const struct code *c, int64_t begin_ns,
                      int64_t end_ns);
 void report_message(struct engine *e, int32_t channel, int64_t seq, const struct passage *way);
+/* index: of the member in the group; times: launches of that step before this one */
 void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t index, int32_t part,
-                       int32_t step, int64_t begin_ns, int64_t end_ns,
-                       int64_t bytes); /* index: of the member in the group */
+                       int32_t step, int32_t times, int64_t begin_ns, int64_t end_ns,
+                       int64_t bytes);
 void report_meeting(struct engine *e, int32_t lane, int32_t group, int64_t begin_ns,
                     int64_t end_ns);
 void report_steps(struct engine *e, const struct sim_result *r, const struct cost *k);

@@ -13,9 +13,9 @@ enum record_kind {
     RECORD_COMPUTE, /* arg: operator of the stage */
     RECORD_RECEIVE, /* a wait that took time: arg channel, seq */
     RECORD_ROOM,    /* likewise: arg channel, seq of the message that had to leave */
-    RECORD_AWAIT,   /* likewise: arg group, seq the step */
+    RECORD_AWAIT,   /* likewise: arg group, seq the launch */
     RECORD_SEND,    /* no time: arg channel, seq */
-    RECORD_REDUCE,  /* no time: arg group, seq the step */
+    RECORD_REDUCE,  /* no time: arg group, seq the launch */
     RECORD_END,     /* no time: the call is over */
 };
 struct record {
@@ -25,8 +25,8 @@ struct record {
     int64_t seq, begin_ns, end_ns;
 };
 
-struct collective_run { /* one lane's part of one collective of one step */
-    int32_t group, member, step;
+struct collective_run { /* one lane's part of one collective */
+    int32_t group, member, launch;
     size_t record;                      /* its REDUCE */
     int64_t begin_ns, end_ns;           /* on the collective stream */
     int64_t wait_begin_ns, wait_end_ns; /* the compute stream's AWAIT of it; equal: none */
@@ -64,9 +64,11 @@ struct told_part {                   /* REDUCE span */
     int64_t begin_ns, end_ns, bytes; /* begin -1: there is none */
 };
 struct told_group {
-    int32_t n_parts;
-    struct told_part *parts; /* (steps, n_members, n_parts) */
-    size_t *run;             /* (steps, n_members): into the lane's runs */
+    int32_t n_parts,
+        times; /* times: launches by each member in a step; launch: step · times + how many before */
+    int32_t *launched;       /* (n_members) as far as the lanes are told */
+    struct told_part *parts; /* (launches, n_members, n_parts) */
+    size_t *run;             /* (launches, n_members): into the lane's runs */
 };
 
 struct on_resource { /* a message on a link's direction */
@@ -92,9 +94,9 @@ struct told {
     int64_t *alive;
 };
 
-struct told_part *told_part_at(const struct told *t, int32_t group, int32_t step, int32_t member,
+struct told_part *told_part_at(const struct told *t, int32_t group, int32_t launch, int32_t member,
                                int32_t part);
-size_t *told_run_at(const struct told *t, int32_t group, int32_t step, int32_t member);
+size_t *told_run_at(const struct told *t, int32_t group, int32_t launch, int32_t member);
 int32_t told_member(const struct told *t, int32_t group, int32_t lane); /* -1 */
 /* explain_tables.c: all of it; explain_tell.c: the lanes' records */
 MUST_CHECK enum status explain_tell(struct told *t, struct error *err);

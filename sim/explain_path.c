@@ -21,7 +21,7 @@ struct place {
     int32_t lane;    /* LANE; BEGUN */
     size_t index;    /* LANE: one past the record; BEGUN: run */
     int32_t channel; /* messages */
-    int32_t group, member, step, part;
+    int32_t group, member, launch, part;
     int64_t seq;
 };
 
@@ -169,8 +169,7 @@ struct hop { /* one message of a part; sender and receiver as parts */
 static struct hop send_hop(const struct group *g, int32_t m, int32_t part)
 {
     int32_t n = g->n_members;
-    if (g->algorithm == GROUP_RING)
-        return (struct hop){true, m, part, (m + 1) % n, part, g->link[m]};
+    if (group_goes_round(g)) return (struct hop){true, m, part, (m + 1) % n, part, g->link[m]};
     if (part == 1 && m + 1 < n) return (struct hop){true, m, 1, m + 1, 0, g->link[m]};
     if (part == 3 && m > 0) return (struct hop){true, m, 3, m - 1, 2, g->back_link[m]};
     return (struct hop){0};
@@ -179,7 +178,7 @@ static struct hop send_hop(const struct group *g, int32_t m, int32_t part)
 static struct hop receive_hop(const struct group *g, int32_t m, int32_t part)
 {
     int32_t n = g->n_members;
-    if (g->algorithm == GROUP_RING) return send_hop(g, (m + n - 1) % n, part);
+    if (group_goes_round(g)) return send_hop(g, (m + n - 1) % n, part);
     if (part == 0 && m > 0) return send_hop(g, m - 1, 1);
     if (part == 2 && m + 1 < n) return send_hop(g, m + 1, 3);
     return (struct hop){0};
@@ -202,9 +201,9 @@ static struct bound bound_of(const struct path *w, struct hop h, bool arrival)
     int32_t n = t->groups[w->at.group].n_parts;
     struct bound b = {.hop = h, .end_ns = -1};
     if (!h.is || h.sender_part >= n || h.receiver_part >= n) return b;
-    const struct told_part *s = told_part_at(t, w->at.group, w->at.step, h.sender, h.sender_part);
+    const struct told_part *s = told_part_at(t, w->at.group, w->at.launch, h.sender, h.sender_part);
     const struct told_part *r =
-        told_part_at(t, w->at.group, w->at.step, h.receiver, h.receiver_part);
+        told_part_at(t, w->at.group, w->at.launch, h.receiver, h.receiver_part);
     if (s->begin_ns < 0 || r->begin_ns < 0 || !s->bytes) return b;
     b.ready_ns = max_ns(s->begin_ns, r->begin_ns);
     b.end_ns = b.ready_ns + hop_ns(t, h.link, s->bytes, arrival);
@@ -217,7 +216,7 @@ static void part_ended(struct path *w)
     const struct told *t = w->t;
     const struct group *g = &t->program->groups[w->at.group];
     const struct told_part *mine =
-        told_part_at(t, w->at.group, w->at.step, w->at.member, w->at.part);
+        told_part_at(t, w->at.group, w->at.launch, w->at.member, w->at.part);
     int32_t lane = t->lane_of_stage[g->members[w->at.member].stage];
     struct bound s = bound_of(w, send_hop(g, w->at.member, w->at.part), false),
                  r = bound_of(w, receive_hop(g, w->at.member, w->at.part), true);
@@ -246,9 +245,9 @@ static void run_ended(struct path *w, int32_t lane, size_t index)
     const struct told *t = w->t;
     const struct collective_run *r = &t->lanes[lane].runs[index];
     for (int32_t k = t->groups[r->group].n_parts - 1; k >= 0; k--) {
-        if (told_part_at(t, r->group, r->step, r->member, k)->begin_ns < 0) continue;
-        w->at = (struct place){PLACE_PART, .group = r->group, .member = r->member, .step = r->step,
-                               .part = k};
+        if (told_part_at(t, r->group, r->launch, r->member, k)->begin_ns < 0) continue;
+        w->at = (struct place){PLACE_PART, .group = r->group, .member = r->member,
+                               .launch = r->launch, .part = k};
         return;
     }
     w->at = (struct place){PLACE_BEGUN, .lane = lane, .index = index};
@@ -260,13 +259,13 @@ static void part_came(struct path *w)
     const struct told *t = w->t;
     int32_t group = w->at.group, member = w->at.member;
     for (int32_t k = w->at.part - 1; k >= 0; k--)
-        if (told_part_at(t, group, w->at.step, member, k)->begin_ns >= 0) {
+        if (told_part_at(t, group, w->at.launch, member, k)->begin_ns >= 0) {
             w->at.kind = PLACE_PART, w->at.part = k;
             return;
         }
     w->at = (struct place){
         PLACE_BEGUN, .lane = t->lane_of_stage[t->program->groups[group].members[member].stage],
-        .index = *told_run_at(t, group, w->at.step, member)};
+        .index = *told_run_at(t, group, w->at.launch, member)};
 }
 
 static void run_begun(struct path *w)
@@ -303,7 +302,8 @@ static void lane_back(struct path *w)
         w->at = (struct place){PLACE_LEFT, .channel = r->arg, .seq = r->seq};
         break;
     case RECORD_AWAIT:
-        run_ended(w, lane, *told_run_at(w->t, r->arg, r->step, told_member(w->t, r->arg, lane)));
+        run_ended(w, lane,
+                  *told_run_at(w->t, r->arg, (int32_t)r->seq, told_member(w->t, r->arg, lane)));
         break;
     case RECORD_SEND:
     case RECORD_REDUCE:
@@ -346,7 +346,8 @@ static int64_t places(const struct told *t)
         n += 4 * (int64_t)(t->lanes[i].n_records + t->lanes[i].n_runs);
     for (int32_t i = 0; i < t->program->n_channels; i++) n += 4 * t->channels[i].n_messages;
     for (int32_t i = 0; i < t->program->n_groups; i++)
-        n += 4 * (int64_t)t->steps * t->program->groups[i].n_members * t->groups[i].n_parts;
+        n += 4 * (int64_t)t->steps * t->groups[i].times * t->program->groups[i].n_members *
+             t->groups[i].n_parts;
     return n;
 }
 

@@ -7,18 +7,18 @@
 #include <math.h>
 #include <stdlib.h>
 
-struct told_part *told_part_at(const struct told *t, int32_t group, int32_t step, int32_t member,
+struct told_part *told_part_at(const struct told *t, int32_t group, int32_t launch, int32_t member,
                                int32_t part)
 {
     const struct told_group *g = &t->groups[group];
-    size_t row = (size_t)step * (size_t)t->program->groups[group].n_members + (size_t)member;
+    size_t row = (size_t)launch * (size_t)t->program->groups[group].n_members + (size_t)member;
     return &g->parts[row * (size_t)g->n_parts + (size_t)part];
 }
 
-size_t *told_run_at(const struct told *t, int32_t group, int32_t step, int32_t member)
+size_t *told_run_at(const struct told *t, int32_t group, int32_t launch, int32_t member)
 {
     return &t->groups[group]
-                .run[(size_t)step * (size_t)t->program->groups[group].n_members + (size_t)member];
+                .run[(size_t)launch * (size_t)t->program->groups[group].n_members + (size_t)member];
 }
 
 int32_t told_member(const struct told *t, int32_t group, int32_t lane)
@@ -53,7 +53,7 @@ static enum status use_links(struct told *t, struct error *err)
     for (int32_t i = 0; i < p->n_groups; i++)
         for (int32_t m = 0; m < p->groups[i].n_members && p->groups[i].n_members > 1; m++) {
             const struct group *g = &p->groups[i];
-            bool ring = g->algorithm == GROUP_RING, chain = g->algorithm == GROUP_CHAIN;
+            bool ring = group_goes_round(g), chain = g->algorithm == GROUP_CHAIN;
             if (ring || (chain && m + 1 < g->n_members)) TRY(use_link(t, g->link[m], err));
             if (chain && m > 0) TRY(use_link(t, g->back_link[m], err));
         }
@@ -83,19 +83,47 @@ static void make_channels(struct told *t)
     }
 }
 
+static int32_t launches_of(const struct procedure *f, int32_t group)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < f->n_instrs; i++)
+        n += f->instrs[i].kind == INSTR_REDUCE && f->instrs[i].arg == group;
+    return n;
+}
+
+/* All members launch a group equally often, so the first one's lane says how often. */
+static void count_launches(struct told *t)
+{
+    const struct program *p = t->program;
+    for (int32_t i = 0; i < p->n_groups; i++) {
+        t->groups[i].times = 1;
+        if (!group_divides(&p->groups[i])) continue;
+        int32_t stage = p->groups[i].members[0].stage, lane = t->lane_of_stage[stage], n = 0;
+        struct cursor c;
+        struct call call;
+        cursor_start(&c, &p->orders[p->lanes[lane].order]);
+        while (cursor_next(&c, &call)) {
+            const struct program_stage *s = program_called(p, lane, &call);
+            n += launches_of(&s->procedures[call.procedure], i);
+        }
+        t->groups[i].times = n > 1 ? n : 1;
+    }
+}
+
 static void make_groups(struct told *t)
 {
     const struct program *p = t->program;
     t->groups = ARENA_ARRAY(t->arena, struct told_group, (size_t)p->n_groups);
     for (size_t i = 0; i < t->trace->n_spans; i++) {
         const struct span *s = &t->trace->spans[i];
-        if (s->kind == SPAN_REDUCE && s->op >= 0 && s->op < p->n_groups &&
-            s->part >= t->groups[s->op].n_parts)
-            t->groups[s->op].n_parts = s->part + 1;
+        if (s->kind != SPAN_REDUCE || s->op < 0 || s->op >= p->n_groups) continue;
+        if (s->part >= t->groups[s->op].n_parts) t->groups[s->op].n_parts = s->part + 1;
     }
+    count_launches(t);
     for (int32_t i = 0; i < p->n_groups; i++) {
         struct told_group *g = &t->groups[i];
-        size_t rows = (size_t)t->steps * (size_t)p->groups[i].n_members;
+        size_t rows = (size_t)t->steps * (size_t)g->times * (size_t)p->groups[i].n_members;
+        g->launched = ARENA_ARRAY(t->arena, int32_t, (size_t)p->groups[i].n_members);
         g->parts = ARENA_ARRAY(t->arena, struct told_part, rows * (size_t)g->n_parts);
         g->run = ARENA_ARRAY(t->arena, size_t, rows);
         for (size_t k = 0; k < rows * (size_t)g->n_parts; k++) g->parts[k].begin_ns = -1;
@@ -132,7 +160,9 @@ static enum status take_spans(struct told *t, struct error *err)
         int32_t member =
             s->op >= 0 && s->op < t->program->n_groups ? told_member(t, s->op, s->device) : -1;
         if (member < 0 || s->step < 0 || s->step >= t->steps) return stranger(err, s);
-        *told_part_at(t, s->op, s->step, member, s->part) =
+        int32_t times = t->groups[s->op].times, before = s->microbatch > 0 ? s->microbatch : 0;
+        if (before >= times) return stranger(err, s);
+        *told_part_at(t, s->op, s->step * times + before, member, s->part) =
             (struct told_part){s->begin_ns, s->end_ns, s->bytes};
     }
     return OK;

@@ -154,18 +154,23 @@ static bool take_reduce(struct telling *g, int32_t lane, int32_t group)
         disagree(g, lane, "a group that it is no member of");
         return false;
     }
-    tell(t, lane, w, RECORD_REDUCE, group, w->step, w->now_ns);
+    int32_t launch = t->groups[group].launched[member]++;
+    if (launch >= t->steps * t->groups[group].times) {
+        disagree(g, lane, "more collectives than it launches");
+        return false;
+    }
+    tell(t, lane, w, RECORD_REDUCE, group, launch, w->now_ns);
     int64_t free_ns = l->n_runs ? l->runs[l->n_runs - 1].end_ns : 0;
     int64_t begin_ns = w->now_ns > free_ns ? w->now_ns : free_ns, end_ns = begin_ns;
     for (int32_t k = 0; k < t->groups[group].n_parts; k++) {
-        const struct told_part *part = told_part_at(t, group, w->step, member, k);
+        const struct told_part *part = told_part_at(t, group, launch, member, k);
         if (part->begin_ns >= 0 && part->end_ns > end_ns) end_ns = part->end_ns;
     }
     l->runs = arena_grow(t->arena, l->runs, l->n_runs, &l->run_capacity, sizeof *l->runs);
-    *told_run_at(t, group, w->step, member) = l->n_runs;
+    *told_run_at(t, group, launch, member) = l->n_runs;
     l->runs[l->n_runs++] = (struct collective_run){.group = group,
                                                    .member = member,
-                                                   .step = w->step,
+                                                   .launch = launch,
                                                    .record = l->n_records - 1,
                                                    .begin_ns = begin_ns,
                                                    .end_ns = end_ns};
@@ -176,14 +181,16 @@ static bool take_await(struct telling *g, int32_t lane, int32_t group)
 {
     struct walk *w = &g->walks[lane];
     int32_t member = told_member(g->t, group, lane);
-    size_t run = member < 0 ? SIZE_MAX : *told_run_at(g->t, group, w->step, member);
+    bool several = group_divides(&g->t->program->groups[group]);
+    int32_t launch = several && member >= 0 ? g->t->groups[group].launched[member] - 1 : w->step;
+    size_t run = member < 0 || launch < 0 ? SIZE_MAX : *told_run_at(g->t, group, launch, member);
     if (run == SIZE_MAX) {
         disagree(g, lane, "a collective that it has not begun");
         return false;
     }
     struct collective_run *r = &g->t->lanes[lane].runs[run];
     r->wait_begin_ns = w->now_ns;
-    wait(g, lane, RECORD_AWAIT, group, w->step, r->end_ns);
+    wait(g, lane, RECORD_AWAIT, group, launch, r->end_ns);
     r->wait_end_ns = w->now_ns;
     return true;
 }

@@ -127,14 +127,14 @@ static int32_t part_link(const struct group *g, int32_t member, int32_t part, in
 static void use_group(const struct told *t, struct explain *x, int32_t group)
 {
     const struct group *g = &t->program->groups[group];
-    for (int32_t step = 0; step < t->steps; step++)
+    for (int32_t launch = 0; launch < t->steps * t->groups[group].times; launch++)
         for (int32_t m = 0; m < g->n_members; m++)
             for (int32_t k = 0; k < t->groups[group].n_parts; k++) {
-                const struct told_part *part = told_part_at(t, group, step, m, k);
+                const struct told_part *part = told_part_at(t, group, launch, m, k);
                 int32_t receiver;
                 if (part->begin_ns < 0 || !part->bytes) continue;
                 int32_t link = part_link(g, m, k, &receiver);
-                size_t run = *told_run_at(t, group, step, receiver);
+                size_t run = *told_run_at(t, group, launch, receiver);
                 if (link < 0 || run == SIZE_MAX) continue;
                 const struct collective_run *r =
                     &t->lanes[t->lane_of_stage[g->members[receiver].stage]].runs[run];

@@ -6,7 +6,6 @@
 #include "core/rng.h"
 
 #include <string.h>
-
 struct named { /* one place in an open hash by key */
     uint64_t key;
     int32_t index; /* + 1; 0: empty */
@@ -180,7 +179,7 @@ static void pin_contended(struct folding *f)
     }
     for (int32_t i = 0; i < p->n_groups; i++) {
         const struct group *g = &p->groups[i];
-        bool good = g->algorithm == GROUP_RING;
+        bool good = group_goes_round(g);
         for (int32_t m = 0; good && !g->each_call && g->n_members > 1 && m < g->n_members; m++)
             good = g->link && alone(f, g->link[m], g->direction[m]);
         for (int32_t m = 0; !good && m < g->n_members; m++) pin(f, g->members[m].stage);
@@ -314,7 +313,7 @@ static bool pin_mixed(struct folding *f)
     bool any = false;
     for (int32_t i = 0; i < f->p->n_groups; i++) {
         const struct group *g = &f->p->groups[i];
-        if (g->algorithm != GROUP_RING || g->each_call || mixture_of(f, g) != MIXED) continue;
+        if (!group_goes_round(g) || g->each_call || mixture_of(f, g) != MIXED) continue;
         for (int32_t m = 0; m < g->n_members; m++) {
             if (f->pinned[f->lane_of_stage[g->members[m].stage]]) continue;
             pin(f, g->members[m].stage);

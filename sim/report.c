@@ -57,7 +57,7 @@ void report_message(struct engine *e, int32_t channel, int64_t seq, const struct
 }
 
 void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t index, int32_t part,
-                       int32_t step, int64_t begin_ns, int64_t end_ns, int64_t bytes)
+                       int32_t step, int32_t times, int64_t begin_ns, int64_t end_ns, int64_t bytes)
 {
     const struct group *g = &e->program->groups[group];
     int32_t link = g->link ? g->link[index] : -1;
@@ -69,7 +69,7 @@ void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t in
                                       .stage = g->members[index].stage,
                                       .letter = 'U',
                                       .step = step,
-                                      .microbatch = -1,
+                                      .microbatch = group_divides(g) ? times : -1,
                                       .op = group,
                                       .part = part,
                                       .begin_ns = begin_ns,

@@ -302,6 +302,13 @@ static inline struct plan plans_random_chunks(struct arena *a, uint64_t seed)
     return plans_random_cut_chunks(a, seed, LAYERS_DEFAULT);
 }
 
+/* Every third on several stages a device, every fourth with cuts inside the halves of blocks. */
+static inline struct plan plans_random_any(struct arena *a, uint64_t seed)
+{
+    enum layers_by by = seed % 4 == 1 ? LAYERS_FINE : LAYERS_DEFAULT;
+    return seed % 3 ? plans_random_cut(a, seed, by) : plans_random_cut_chunks(a, seed, by);
+}
+
 /* A program's text (n bytes) with one to three bytes changed, again and again: refused or read, never a crash; what is read may
  * be checked. Not every copy may come through. */
 static inline void plans_mangle(struct arena *a, struct plans_random *r, const char *text, size_t n,

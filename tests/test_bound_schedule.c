@@ -115,8 +115,8 @@ static int64_t bound_of(const struct pipe *p, enum bound_depth depth, enum bound
                         int64_t best_ns, int64_t steps)
 {
     struct bound_schedule b;
-    bound_schedule(&p->p, p->m, &(struct bound_schedule_options){depth, orders, best_ns, steps},
-                   &b);
+    bound_schedule(&p->p, p->m,
+                   &(struct bound_schedule_options){depth, orders, best_ns, NULL, steps}, &b);
     ck_assert(b.term && b.class_text);
     return b.lower_bound_ns;
 }
@@ -148,7 +148,7 @@ static void best_by_name(struct arena *a, struct draw *d, const struct pipe *p, 
 START_TEST(no_bound_is_above_a_schedule)
 {
     struct arena *a = arena_new();
-    uint64_t cases = test_long() ? 20000 : 600;
+    uint64_t cases = test_long() ? 20000 : 350;
     int32_t compared = 0;
     for (uint64_t seed = 0; seed < cases; seed++, arena_reset(a)) {
         struct draw d = {seed, 0};
@@ -273,11 +273,26 @@ static int64_t exhaust(const struct pipe *p, struct orders *o, int32_t s, char *
     return best;
 }
 
+/* From a schedule that is too long, proof and witness meet; what is handed out is what it says. */
+static bool closed(struct arena *a, const struct pipe *p, int64_t best, int64_t known)
+{
+    struct bound_schedule b;
+    bound_schedule(
+        &p->p, p->m,
+        &(struct bound_schedule_options){.depth = BOUND_DEEP, .best_ns = known, .arena = a}, &b);
+    ck_assert_int_le(b.lower_bound_ns, best);
+    if (!b.found) return false;
+    ck_assert_int_eq(makespan_of(a, p, b.found), b.found_ns);
+    ck_assert(b.found_ns >= best && b.found_ns < known);
+    return b.found_ns == best && b.lower_bound_ns == best;
+}
+
 START_TEST(bounds_of_tiny_pipelines_are_their_optimum_nearly_always_and_never_above_it)
 {
     uint64_t cases = test_long() ? 4000 : 250;
-    int32_t tried = 0, met = 0, cheaply = 0;
-    for (uint64_t seed = 0; seed < cases; seed++) {
+    int32_t tried = 0, met = 0, cheaply = 0, both = 0;
+    struct arena *a = arena_new();
+    for (uint64_t seed = 0; seed < cases; seed++, arena_reset(a)) {
         struct draw d = {seed, 1000000};
         struct pipe p;
         random_pipe(&d, 3, 3, &p);
@@ -293,9 +308,12 @@ START_TEST(bounds_of_tiny_pipelines_are_their_optimum_nearly_always_and_never_ab
         tried++;
         met += deep == best;
         cheaply += bound_of(&p, BOUND_CHEAP, BOUND_SPLIT, 0, 0) == best;
+        both += closed(a, &p, best, best + 1 + best / 8);
     }
+    arena_free(a);
     ck_assert_int_gt(tried, (int)cases / 2);
-    ck_assert_msg(100 * met >= 90 * tried, "%d of %d met, %d cheaply", met, tried, cheaply);
+    ck_assert_msg(100 * met >= 97 * tried && 100 * both >= 97 * tried,
+                  "%d of %d met, %d cheaply, %d with a schedule", met, tried, cheaply, both);
 }
 END_TEST
 
@@ -356,7 +374,7 @@ START_TEST(the_table_of_cases_is_proved_as_far_as_stated)
     for (int32_t i = 0; i < f.n; i++) {
         const struct schedule_case *c = &f.cases[i];
         int64_t best = c->makespan[COLUMN_best_known];
-        if (!test_long() && (int64_t)c->n_stages * c->microbatches > 300) continue;
+        if (!test_long() && (int64_t)c->n_stages * c->microbatches > 130) continue;
         struct bound_schedule b;
         bound_schedule(&c->pipeline, c->microbatches,
                        &(struct bound_schedule_options){.depth = BOUND_DEEP, .best_ns = best}, &b);
@@ -368,7 +386,7 @@ START_TEST(the_table_of_cases_is_proved_as_far_as_stated)
         tried++;
     }
     arena_free(a);
-    ck_assert_int_ge(tried, 80);
+    ck_assert_int_ge(tried, 60);
     ck_assert_msg(100 * proved >= 90 * tried && gap / tried < 0.002, "%d of %d, mean gap %g",
                   proved, tried, gap / tried);
 }

@@ -210,6 +210,25 @@ START_TEST(one_table_knows_the_stages_of_every_type)
 }
 END_TEST
 
+/* What was learnt of a type holds for its cards together. */
+START_TEST(cards_are_priced_as_what_they_are)
+{
+    struct plan p = pipeline(TINY_GPT2, ONE, TWO);
+    struct profile prior;
+    struct factor_row twice = {.type = "one", .kind = -1, .factor = 2};
+    struct program *x = lowered(&p);
+    ck_assert_int_eq(profile_prior(arena, &p.cluster, &prior, &err), OK);
+    struct profile learnt = prior;
+    learnt.factors = &twice, learnt.n_factors = 1;
+    int64_t before = priced(cost_new(arena, &prior, &p.cluster), TWO, &x->stages[1], 'F');
+    int64_t n = x->stages[1].n_ops;
+    ck_assert_int_eq(priced(cost_new(arena, &learnt, &p.cluster), TWO, &x->stages[1], 'F'), before);
+    p.cluster.types[TWO].cards_of = "one";
+    int64_t after = priced(cost_new(arena, &learnt, &p.cluster), TWO, &x->stages[1], 'F');
+    ck_assert_int_le(llabs(after - 2 * before), n); /* each is rounded once */
+}
+END_TEST
+
 static int64_t iteration(const struct plan *p, const struct program *x)
 {
     struct sim_result r;
@@ -235,6 +254,45 @@ START_TEST(graphs_made_once_give_the_same_program)
 }
 END_TEST
 
+/* Stages on several devices of several ways: two cards with a sequence, one card with another, two that share positions
+ * behind them. Each device computes what its own cards share of its own sequences. */
+START_TEST(devices_that_share_a_stage_may_be_any)
+{
+    struct plan p = team(TINY_GPT2, 4, (const int32_t[]){TWO, ONE, TWO_POSITIONS, TWO});
+    int32_t n = plans_layers(arena, &p), first[] = {0, 1}, second[] = {2, 3};
+    int64_t halves[] = {1, 1};
+    struct plan_stage *s = plans_replica(arena, &p, 3, 2, (const int32_t[]){2, n - 1})->stages;
+    s[0].n_shards = s[1].n_shards = 2, s[0].sequences = s[1].sequences = halves;
+    s[0].devices = first, s[1].devices = second, s[1].device = 2;
+    struct program *x = lowered(&p);
+    ck_assert(x->n_stages == 4 && x->uneven);
+    /* One sequence of 8 positions, 32 features; nobody is cut up, since the halves are the same. */
+    ck_assert_int_eq(x->n_channels, 4);
+    for (int32_t i = 0; i < 4; i++) ck_assert_int_eq(x->channels[i].bytes, 8 * 32 * 4);
+    struct lower_options o = {.n_fused = 4, .fused = plans_fused};
+    struct lower_graphs graphs = {0};
+    struct cost *k = price(&p);
+    for (int32_t i = 0; i < 4; i++) {
+        const struct graph *g;
+        struct stage_cost c;
+        int32_t type = p.cluster.devices[i].type;
+        struct device_type *t = &p.cluster.types[type];
+        ck_assert_int_eq(lower_graphs_need(arena, &graphs, &p.job, &o, t->tensor_parallel,
+                                           t->sequence_parallel, 1, &g, &err),
+                         OK);
+        struct stage_table *table = stage_table_new(arena, g, k, &p.job.optimizer);
+        stage_table_fused(table, plans_fused, 4);
+        ck_assert_int_eq(
+            sim_stage(table, x->stages[i].first_layer, x->stages[i].last_layer, type, &c, &err),
+            OK);
+        ck_assert_int_eq(c.forward_ns, priced(k, type, &x->stages[i], 'F'));
+        ck_assert_int_eq(c.input_ns + c.weight_ns, priced(k, type, &x->stages[i], 'B'));
+    }
+    ck_assert_int_eq(graphs.n, 3);
+    ck_assert_int_gt(iteration(&p, x), 0);
+}
+END_TEST
+
 START_TEST(cards_that_do_not_divide_the_model_are_named)
 {
     struct plan p = pipeline(TINY_GPT2, ONE, TWO);
@@ -257,6 +315,7 @@ Suite *cards_suite(void)
         any_number_of_cards_finds_the_same_layers,   each_stage_computes_what_its_own_cards_share,
         a_message_is_what_the_larger_end_holds,      sums_take_as_long_as_the_largest_share,
         one_table_knows_the_stages_of_every_type,    graphs_made_once_give_the_same_program,
+        devices_that_share_a_stage_may_be_any,       cards_are_priced_as_what_they_are,
         cards_that_do_not_divide_the_model_are_named};
     Suite *suite = suite_create("cards");
     TCase *t = tcase_create("cards");

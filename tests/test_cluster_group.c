@@ -88,6 +88,8 @@ START_TEST(a_group_is_the_device_of_its_lowest_card)
     ck_assert(g.n_switches == 1 && g.n_types == 3);
     ck_assert_str_eq(g.types[2].name, "big-x2");
     ck_assert_str_eq(g.types[2].catalogue, "A100-SXM4-40");
+    ck_assert_str_eq(g.types[2].cards_of, "big");
+    ck_assert_ptr_null(g.types[0].cards_of);
     ck_assert_int_eq(g.types[2].tensor_parallel, 2);
     ck_assert_int_eq(g.types[2].memory_bytes, INT64_C(40) << 30);
     ck_assert_int_eq(g.types[2].reserve_bytes, INT64_C(1) << 30);

@@ -222,7 +222,7 @@ static struct lowered *lowered_make(uint64_t seed, bool alike, bool switches)
 {
     struct plans_random r = {seed, 5000};
     struct lowered *m = ARENA_ARRAY(arena, struct lowered, 1);
-    struct plan one = seed % 3 ? plans_random_plan(arena, seed) : plans_random_chunks(arena, seed);
+    struct plan one = plans_random_any(arena, seed);
     const struct plan_replica *shape = &one.replicas[0];
     int32_t n_replicas = 1 << plans_below(&r, 3), devices = shape->n_stages;
     m->plan = one;

@@ -263,8 +263,7 @@ END_TEST
 START_TEST(the_pieces_tile_the_iteration_of_any_plan)
 {
     for (uint64_t seed = 0; seed < (test_long() ? 3000 : 150); seed++) {
-        struct plan plan =
-            seed % 3 ? plans_random_plan(arena, seed) : plans_random_chunks(arena, seed);
+        struct plan plan = plans_random_any(arena, seed);
         struct program *p = plans_lower(arena, &plan, seed % 2);
         struct profile profile;
         struct sim_result r;

@@ -166,7 +166,8 @@ START_TEST(fusing_merges_neighbours_and_keeps_all_else)
     ck_assert_int_eq(f->n_layers, g->n_layers);
     for (int i = 0; i < g->n_layers; i++) ck_assert_str_eq(f->layer_name[i], g->layer_name[i]);
     for (int i = 0; i + 1 < g->n_layers; i++)
-        ck_assert_str_eq(f->tensors[f->cut[i].tensor[0]].name, g->tensors[g->cut[i].tensor[0]].name);
+        ck_assert_str_eq(f->tensors[f->cut[i].tensor[0]].name,
+                         g->tensors[g->cut[i].tensor[0]].name);
     for (int i = 0; i < f->n_ops; i++) {
         struct op_shapes s, again;
         graph_op_shapes(f, &f->ops[i], &s);

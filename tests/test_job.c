@@ -40,6 +40,8 @@ static const struct {
     {"microbatch-empty", 5, 13, "must be 1 to 16 sizes", ""},
     {"precision", 6, 12, "precision: must be one of fp32, fp64, bf16, fp16", ""},
     {"precision-int", 6, 12, "precision: must be one of", ""},
+    {"layers-word", 7, 9, "layers: must be coarse, fine or how many layers", ""},
+    {"layers-none", 7, 9, "layers: must be coarse, fine or how many layers", ""},
     {"optimizer-kind", 7, 19, "optimizer.kind: must be one of adamw, sgd", ""},
     {"optimizer-not-a-map", 7, 12, "optimizer: must be a map", ""},
     {"sgd-with-beta", 7, 48, "optimizer.weight_decay: unknown key", ""},
@@ -132,13 +134,22 @@ START_TEST(what_is_not_said_has_a_default)
               j.precision == DTYPE_bf16);
     ck_assert_double_eq(j.optimizer.weight_decay, 0);
     ck_assert_int_eq(optimizer_state_tensors(&j.optimizer), 0);
+    ck_assert_int_eq(j.layers.by, LAYERS_DEFAULT);
+    ck_assert_ptr_null(strstr(written(&j, 0), "layers:")); /* so that older plans keep their hash */
+    ck_assert(parse(SHORT "layers: 98\n", &j) == OK);
+    ck_assert(j.layers.by == LAYERS_NUMBER && j.layers.n == 98);
 }
 END_TEST
 
 START_TEST(what_is_written_reads_back_to_the_same_text)
 {
     static const char *const more[] = {
-        "", "microbatch: 2\nseed: 0\n", "microbatch: [4, 1]\nprecision: fp64\n",
+        "",
+        "microbatch: 2\nseed: 0\n",
+        "microbatch: [4, 1]\nprecision: fp64\n",
+        "layers: coarse\n",
+        "layers: fine\nmicrobatch: 4\n",
+        "layers: 98\n",
         "optimizer: {kind: sgd, lr: 1e-2}\n",
         ("optimizer: {lr: 0.30000000000000004, beta1: 0, eps: 1e-12}\n"
          "data: \"a # b: \\\"c\\\"\\u0085.txt\"\n")};
@@ -151,7 +162,8 @@ START_TEST(what_is_written_reads_back_to_the_same_text)
         ck_assert(j.seed == again.seed && j.precision == again.precision &&
                   j.global_batch == again.global_batch &&
                   j.n_microbatches_sizes == again.n_microbatches_sizes &&
-                  j.optimizer.kind == again.optimizer.kind);
+                  j.optimizer.kind == again.optimizer.kind && j.layers.by == again.layers.by &&
+                  j.layers.n == again.layers.n);
         ck_assert(!memcmp(j.microbatch_sizes, again.microbatch_sizes, sizeof j.microbatch_sizes));
         ck_assert_double_eq(j.optimizer.lr, again.optimizer.lr);
         ck_assert(!j.data == !again.data);

@@ -177,19 +177,31 @@ static int32_t *layers_by_op(struct job *j, int64_t microbatch)
 
 START_TEST(layers_mean_the_same_for_every_microbatch_and_number_of_cards)
 {
-    struct job j = gpt(1536, 24);
+    struct job j = gpt(1536, 24), other = j;
+    other.model = plans_model(arena, "llama", 3), other.sequence_length = 8;
+    other.model.kv_heads = 2;
     ck_assert_mem_eq(layers_by_op(&j, 1), layers_by_op(&j, 16), 4096 * sizeof(int32_t));
-    struct graph *whole = cut(&j, LAYERS_FINE, 0, 4);
-    j.model.tensor_parallel = 4;
-    for (int positions = 0; positions < 2; positions++) {
-        j.model.sequence_parallel = positions;
-        struct graph *shared = cut(&j, LAYERS_FINE, 0, 4);
+    for (int i = 0; i < 4; i++) {
+        struct job *x = i < 2 ? &j : &other;
+        x->model.tensor_parallel = 1, x->model.sequence_parallel = false;
+        struct graph *whole = cut(x, LAYERS_FINE, 0, 4);
+        x->model.tensor_parallel = 2, x->model.sequence_parallel = i % 2;
+        struct graph *shared = cut(x, LAYERS_FINE, 0, 4);
         ck_assert_int_eq(shared->n_layers, whole->n_layers);
         ck_assert_int_gt(shared->n_forward, whole->n_forward);
-        for (int32_t i = 0, k = 0; i < shared->n_forward; i++) {
-            if (strcmp(shared->ops[i].name, whole->ops[k].name)) continue;
-            ck_assert_int_eq(shared->ops[i].layer, whole->ops[k].layer);
+        for (int32_t n = 0, k = 0; n < shared->n_forward; n++) {
+            if (strcmp(shared->ops[n].name, whole->ops[k].name)) continue;
+            ck_assert_int_eq(shared->ops[n].layer, whole->ops[k].layer);
             k++;
+        }
+        struct error err = {0};
+        ck_assert_int_eq(gradient_build(whole, 1, &err), OK);
+        ck_assert_int_eq(gradient_build(shared, 1, &err), OK);
+        struct cut *back = graph_gradient_cuts(arena, whole),
+                   *shared_back = graph_gradient_cuts(arena, shared);
+        for (int32_t l = 0; l + 1 < whole->n_layers; l++) {
+            ck_assert_int_eq(shared->cut[l].n, whole->cut[l].n);
+            ck_assert_int_eq(shared_back[l].n, back[l].n);
         }
     }
 }

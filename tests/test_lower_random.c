@@ -171,8 +171,10 @@ static const struct program *cut_anywhere(uint64_t seed)
             if (plans_below(&r, 4) == 0) layers[s++] = l;
         layers[s++] = n - 1;
         struct plan_replica *x = plans_replica(arena, plan, m, s, layers);
-        for (int32_t i = s - 1, w = 1; i >= 0; i--, w = w < m ? w + plans_below(&r, 2) : m)
+        for (int32_t i = s - 1, w = 1; i >= 0; i--, w = w < m ? w + plans_below(&r, 2) : m) {
             plans_random_stage(arena, &r, &x->stages[i], m, w);
+            x->stages[i].recompute = (enum recompute)plans_below(&r, 4);
+        }
     }
     g = graph_fuse(g, o.fused, o.n_fused);
     ck_assert_msg(gradient_build(g, 1, &err) == OK, "%s", err.text);

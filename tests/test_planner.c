@@ -65,6 +65,8 @@ static void make_case(uint64_t seed, int32_t n, struct job *job, struct cluster 
     ck_assert_msg(document_parse(arena, "job", text, (size_t)at, &root, &err) == OK, "%s",
                   err.text);
     ck_assert_msg(job_parse(arena, root, ".", job, &err) == OK, "%s", err.text);
+    /* Some are cut inside the halves of their blocks, where several tensors cross. */
+    if (job->model.layers == 2 && seed % 2) job->layers = (struct layers_choice){LAYERS_NUMBER, 8};
 }
 
 /* Everything about brute force: plain recursion over replicas, devices, splits and shares. */
@@ -92,7 +94,7 @@ static int64_t bound_of(const struct brute *b, int32_t r)
                                          .in_flight = left < b->share[r] ? left : b->share[r]};
         if (i + 1 < b->n_stages[r])
             stages[i].transfer_ns =
-                space_transfer_ns(b->s, b->device[r][i], b->device[r][i + 1], b->last[r][i]);
+                space_least_transfer_ns(b->s, b->device[r][i], b->device[r][i + 1], b->last[r][i]);
         first = b->last[r][i] + 1;
     }
     int64_t path;

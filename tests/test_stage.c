@@ -100,8 +100,7 @@ START_TEST(stage_costs_are_what_lowering_makes_of_the_layers)
 {
     int32_t recomputed = 0;
     for (uint64_t seed = 0; seed < 120; seed++) {
-        struct plan p =
-            plans_random_cut(arena, seed, seed % 4 < 2 ? LAYERS_DEFAULT : LAYERS_FINE);
+        struct plan p = plans_random_cut(arena, seed, seed % 4 < 2 ? LAYERS_DEFAULT : LAYERS_FINE);
         bool fused = seed % 2;
         struct made m = make(&p, fused);
         struct program *program = plans_lower(arena, &p, fused);

@@ -74,7 +74,7 @@ static struct program *halving(struct arena *a)
     s->class_bytes[SLOT_PARAMETER] = s->class_bytes[SLOT_GRADIENT] = 64;
     s->parameters = ARENA_ARRAY(a, struct program_parameter, 1);
     s->parameters[0] =
-        (struct program_parameter){"p", one, INIT_ONES, 0, false, 0, {1, -1}, {-1, -1}};
+        (struct program_parameter){"p", one, INIT_ONES, 0, false, 0, {1, -1}, {-1, -1}, NULL};
     s->ops = ARENA_ARRAY(a, struct program_op, 2);
     s->ops[0] = (struct program_op){.kind = OP_accumulate,
                                     .phase = PHASE_W,
@@ -323,7 +323,7 @@ START_TEST(exactly_what_the_program_plans_is_allocated)
     struct arena *a = arena_new();
     int staged = 0;
     for (uint64_t seed = 0; seed < 40; seed++) {
-        struct plan plan = plans_random_plan(a, seed);
+        struct plan plan = plans_random_cut(a, seed, seed % 4 == 1 ? LAYERS_FINE : LAYERS_DEFAULT);
         struct program *p = plans_lower(a, &plan, seed % 2 == 0);
         check_memory(a, p);
         for (int32_t i = 0; i < p->n_groups; i++)

@@ -108,6 +108,7 @@ static void print_json(struct arena *a, const struct search_result *r,
             json_put_text(&j, "why", r->baselines[i].why);
         } else {
             json_put_int(&j, "iteration_ns", r->baselines[i].iteration_ns);
+            json_put_text(&j, "plan", plan_describe(a, &r->baselines[i].plan));
         }
         json_close(&j);
     }
@@ -265,6 +266,12 @@ static enum status plan(struct arena *a, struct request *q, const struct common 
                      (long long)r.evaluated);
 }
 
+static const char baseline_help[] = "no search, the best setting of one family:"
+#define X(id, name, help) " " name
+    BASELINES(X)
+#undef X
+    ;
+
 enum status cmd_plan(int argc, char **argv, struct error *err)
 {
     struct common common = COMMON_DEFAULTS;
@@ -307,7 +314,7 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
          .type = OPTION_TEXT,
          .value = &q.baseline,
          .unit = "NAME",
-         .help = "no search: even-pipeline or data-parallel, for any number of devices"},
+         .help = baseline_help},
         {.name = "from",
          .type = OPTION_TEXT,
          .value = &q.from,
@@ -317,12 +324,12 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
          .type = OPTION_TEXTS,
          .value = &q.without,
          .unit = "DEVICE,...",
-         .help = "of --from: devices, or whole nodes, that are gone; may be repeated"},
+         .help = "of --from: devices, or whole nodes, that are gone"},
         {.name = "with",
          .type = OPTION_TEXTS,
          .value = &q.with,
          .unit = "[NAME=]NODE",
-         .help = "of --from: a node more, like NODE of its cluster or FILE:NODE; may be repeated"},
+         .help = "of --from: a node more, like NODE of its cluster or FILE:NODE"},
         {.name = "tensor-parallel",
          .type = OPTION_TEXT,
          .value = &q.cards,

@@ -11,6 +11,7 @@
 #include "exec/bench.h"
 #include "exec/launch.h"
 #include "exec/worker.h"
+#include "planner/layer_classes.h"
 #include "profiles/catalogue.h"
 #include "profiles/fit.h"
 #include "profiles/store.h"
@@ -49,8 +50,9 @@ struct bench {
     struct program_op *ops; /* unique by key */
     size_t n, capacity,
         n_fully; /* the first ones get all repeats, the rest, large or only there for a fit, a few */
-    double *link_off; /* (cluster's links) emulated: share by which messages were not as stated */
-    int32_t seen;     /* operators of all graphs, repeats counted */
+    double *link_off;   /* (cluster's links) emulated: share by which messages were not as stated */
+    int32_t seen;       /* operators of all graphs, repeats counted */
+    const char *layers; /* how many of the job's are unique, for people */
 };
 
 static void add_op(struct bench *b, enum op_kind kind, enum phase phase,
@@ -80,6 +82,7 @@ static enum status add_graph(struct bench *b, int64_t microbatch, struct error *
     TRY(lower_graph(b->arena, b->job, microbatch, &g, err));
     g = graph_fuse(g, b->lower.fused, b->lower.n_fused);
     TRY(gradient_build(g, 1, err));
+    if (!b->layers) b->layers = layer_classes_text(b->arena, layer_classes_new(b->arena, g));
     for (int32_t i = 0; i < g->n_ops; i++) {
         struct op_shapes shapes;
         graph_op_shapes(g, &g->ops[i], &shapes);
@@ -95,10 +98,13 @@ static enum status add_flat(struct bench *b, enum op_kind kind, int64_t paramete
     for (int64_t i = 0, n = parameters; i < FLAT_SIZES && n >= 1024; i++, n /= 4) {
         struct op_attrs attrs = {.decay = true};
         bool adamw = kind == OP_adamw || kind == OP_flat_adamw;
+        struct shape run = {.rank = 1, .dim = {n}};
         struct op_shapes shapes = {.n_inputs = kind == OP_accumulate ? 1 : adamw ? 4 : 2};
-        for (int32_t k = 0; k < shapes.n_inputs; k++)
-            shapes.input[k] = (struct shape){.rank = 1, .dim = {n}};
-        TRY(op_infer(kind, &attrs, &shapes, err));
+        for (int32_t k = 0; k < shapes.n_inputs; k++) shapes.input[k] = run;
+        if (kind == OP_zero)
+            shapes = (struct op_shapes){.n_outputs = 1, .output = {run}};
+        else
+            TRY(op_infer(kind, &attrs, &shapes, err));
         add_op(b, kind, PHASE_U, &attrs, &shapes, b->job->precision);
     }
     return OK;
@@ -126,6 +132,7 @@ static enum status collect_ops(struct bench *b, struct error *err)
     TRY(add_flat(b, j->optimizer.kind == OPTIMIZER_ADAMW ? OP_flat_adamw : OP_flat_sgd, parameters,
                  err));
     TRY(add_flat(b, OP_accumulate, parameters, err));
+    TRY(add_flat(b, OP_zero, parameters, err));
     b->n_fully = b->n;
     int64_t least = sizes[0], most = sizes[0];
     for (int32_t i = 0; i < n; i++) {
@@ -369,8 +376,8 @@ static void report(const struct profile *p, const struct bench *b, bool as_json)
         common_json_end(&j);
         return;
     }
-    printf("profile %lld: %zu unique operators of %d measured, %zu fits\n", (long long)p->id,
-           p->n_ops, (int)b->seen, p->n_fits);
+    printf("profile %lld: %zu unique operators of %d measured, %zu fits\n  layers     %s\n",
+           (long long)p->id, p->n_ops, (int)b->seen, p->n_fits, b->layers);
     for (size_t i = 0; i < p->n_links; i++) {
         char latency[32], rate[32];
         printf("  link %-10s %s + bytes / %s, ", p->links[i].name,

@@ -2,6 +2,7 @@
 #include "core/arena.h"
 #include "core/file.h"
 #include "core/units.h"
+#include "planner/schedule_find.h"
 #include "sim/pipeline_program.h"
 #include "sim/zero_bubble.h"
 #include "tools/cmd.h"
@@ -21,7 +22,7 @@ struct asked {
     int64_t devices, microbatches, chunks;
     bool split, v_shaped, fair, fluid, timeline;
 };
-static const char automatic[] = "zero-bubble";
+static const char automatic[] = "zero-bubble", searched[] = "searched";
 enum { MOST_STAGES = 1000000 };
 
 /* --- lists: "1 ms | 2 ms", or one for all --- */
@@ -144,6 +145,22 @@ static enum status make_named(struct arena *a, const struct asked *q, enum sched
     return schedule_make(a, &spec, s, err);
 }
 
+/* *bound: what no order of this placement beats; text NULL where nothing is known (several chunks). */
+static enum status make_searched(struct arena *a, const struct asked *q, const struct pipeline *p,
+                                 struct schedule *s, struct bound_schedule *bound,
+                                 struct error *err)
+{
+    struct schedule_find_options o = {.seed = q->search.seed, .operations = q->search.operations};
+    struct schedule shape;
+    struct schedule_found found;
+    schedule_shape(a, (int32_t)q->devices, q->chunks ? (int32_t)q->chunks : 1,
+                   (int32_t)q->microbatches, q->v_shaped, &shape);
+    TRY(schedule_find(a, p, &shape, &o, &found, err));
+    *s = found.schedule;
+    if (s->n_chunks == 1) *bound = found.bound;
+    return OK;
+}
+
 static enum status read_order(struct arena *a, const struct asked *q, struct schedule *s,
                               struct error *err)
 {
@@ -161,23 +178,25 @@ static enum status counts_given(const struct asked *q, struct error *err)
 }
 
 static enum status make(struct arena *a, const struct asked *q, struct schedule *s,
-                        struct pipeline *p, struct error *err)
+                        struct pipeline *p, struct bound_schedule *bound, struct error *err)
 {
     enum schedule_kind kind;
     bool named = schedule_kind_parse(q->what, &kind, err) == OK;
     if (!named && q->warmup)
         return error_set(err, ERR_USAGE, "--warmup is for schedules by name (1F1B and its kin)");
-    if (named || !strcmp(q->what, automatic)) {
+    bool search = !strcmp(q->what, searched);
+    if (named || search || !strcmp(q->what, automatic)) {
         TRY(counts_given(q, err));
         int64_t own = named ? schedule_kind_chunks(kind) : 1;
         int64_t stages = q->devices * (q->chunks ? q->chunks : own ? own : 2);
         if (stages > MOST_STAGES)
             return error_set(err, ERR_INPUT, "%" PRId64 " stages: expected at most %d", stages,
                              MOST_STAGES);
-        if (!named && q->chunks > 1)
+        if (!named && !search && q->chunks > 1)
             return error_set(err, ERR_USAGE, "%s has one chunk a device", automatic);
         TRY(read_pipeline(a, q, (int32_t)q->devices, (int32_t)stages, p, err));
         if (named) return make_named(a, q, kind, p, s, err);
+        if (search) return make_searched(a, q, p, s, bound, err);
         int64_t makespan_ns;
         return zero_bubble_make(a, p, (int32_t)q->microbatches, true, s, &makespan_ns, err);
     }
@@ -185,8 +204,8 @@ static enum status make(struct arena *a, const struct asked *q, struct schedule 
     if (!file) {
         const char *known = arena_strdup(a, err->text);
         return error_set(err, ERR_INPUT,
-                         "%s, and %s (automatic); a file has a '.' or '/' in its name", known,
-                         automatic);
+                         "%s, and %s and %s (automatic); a file has a '.' or '/' in its name",
+                         known, automatic, searched);
     }
     TRY(read_order(a, q, s, err));
     if ((q->devices && q->devices != s->n_devices) ||
@@ -208,10 +227,21 @@ static enum status write_csv(const struct schedule *s, const char *path, struct 
     return file_commit(&f, err);
 }
 
+static void print_bound(const struct bound_schedule *b, int64_t makespan_ns)
+{
+    char text[32];
+    double gap = (double)(makespan_ns - b->lower_bound_ns) / (double)b->lower_bound_ns;
+    printf("no order of these stages takes less than %s (%s): %s",
+           units_print_ns(text, b->lower_bound_ns), b->term,
+           makespan_ns == b->lower_bound_ns ? "this one is optimal\n" : "at most ");
+    if (makespan_ns != b->lower_bound_ns) printf("%.2f %% from optimal\n", 100 * gap);
+}
+
 static enum status show(struct arena *a, const struct asked *q, bool json, struct error *err)
 {
     struct schedule s;
     struct pipeline p;
+    struct bound_schedule bound = {0};
     struct static_report r;
     struct trace *trace = NULL;
     bool events;
@@ -219,7 +249,7 @@ static enum status show(struct arena *a, const struct asked *q, bool json, struc
     if (q->search.out) return error_set(err, ERR_USAGE, "--out is for --cases; orders go to --csv");
     TRY(common_not_stdout(json, "--csv", q->csv, err));
     TRY(common_not_stdout(json, "--trace", q->trace, err));
-    TRY(make(a, q, &s, &p, err));
+    TRY(make(a, q, &s, &p, &bound, err));
     TRY(pipeline_report(a, &s, &p,
                         q->fluid  ? LINK_FLUID
                         : q->fair ? LINK_FAIR
@@ -232,6 +262,7 @@ static enum status show(struct arena *a, const struct asked *q, bool json, struc
         schedule_print_json(&s, &r, events);
     else if (!silent)
         schedule_print_text(&s, &r, events, q->timeline);
+    if (!json && !silent && bound.term) print_bound(&bound, r.makespan_ns);
     if (r.fits) return OK;
     char needs[32], limit[32];
     return error_set(err, ERR_INFEASIBLE,
@@ -249,7 +280,7 @@ static enum status search(struct arena *a, struct asked *q, const struct common 
         return error_set(err, ERR_USAGE, "--cases searches --chunks 1 or 2, not %" PRId64,
                          q->chunks);
     o->chunks = q->chunks ? q->chunks : 1;
-    o->seed = (uint64_t)common->seed, o->json = common->json;
+    o->json = common->json;
     return schedule_search(a, o, err);
 }
 
@@ -278,7 +309,7 @@ enum status cmd_schedule(int argc, char **argv, struct error *err)
          .min = -1,
          .help =
              "gpipe 1f1b eager-1f1b h-1f1b h-1f1b-published interleaved zb-h1 zb-h2 zb-v v-half "
-             "v-min, zero-bubble (automatic), or a file"},
+             "v-min, zero-bubble and searched (automatic), or a file"},
         COUNT("devices", devices, "P", SCHEDULE_MOST_DEVICES, "devices of the pipeline"),
         COUNT("microbatches", microbatches, "M", SCHEDULE_MOST_MICROBATCHES,
               "microbatches of a step"),
@@ -287,7 +318,7 @@ enum status cmd_schedule(int argc, char **argv, struct error *err)
         TEXT("warmup", warmup, "LIST",
              "forwards in flight on each device, '3|2|1' (1F1B and its kin)"),
         FLAG("split", split, "I and W instead of B where the kind leaves it open"),
-        FLAG("v-shaped", v_shaped, "a file's second chunks come back up the devices"),
+        FLAG("v-shaped", v_shaped, "second chunks come back up the devices (a file's, searched)"),
         TEXT("forward", forward, "TIMES", "of F, one or one a stage: '1 ms|2 ms'; none: 1 ms"),
         TEXT("input", input, "TIMES", "of I, the input gradient; none: 1 ms"),
         TEXT("weight", weight, "TIMES", "of W, the weight gradient; none: 1 ms"),
@@ -318,7 +349,7 @@ enum status cmd_schedule(int argc, char **argv, struct error *err)
          .unit = "N",
          .min = 0,
          .max = 1e15,
-         .help = "of --cases: operations timed by a search at most; 0: its default"},
+         .help = "of a search: operations timed at most; 0: its default"},
         {.name = "time-limit",
          .type = OPTION_DOUBLE,
          .value = &q.search.seconds,
@@ -338,6 +369,7 @@ enum status cmd_schedule(int argc, char **argv, struct error *err)
          "musher schedule --cases cases.csv -o orders.csv --chunks 2"}};
     struct arena *a = arena_new();
     enum status st = options_parse(a, &command, &common, argc, argv, err);
+    q.search.seed = (uint64_t)common.seed;
     if (st == OK && !common.help)
         st = q.search.cases ? search(a, &q, &common, err) : show(a, &q, common.json, err);
     arena_free(a);

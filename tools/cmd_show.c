@@ -6,11 +6,13 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
+#include "tools/print_layers.h"
 
 #include <stdio.h>
 #include <string.h>
 
 struct work { /* of one microbatch's training graph, unfused */
+    const struct graph *graph;
     int32_t operators, layers;
     double forward_flops, flops;
     int64_t tokens;
@@ -23,8 +25,10 @@ static enum status measure(struct arena *a, const struct job *j, struct work *ou
     int64_t microbatch = j->n_microbatches_sizes ? j->microbatch_sizes[0] : 1;
     TRY(lower_graph(a, j, microbatch, &g, err));
     TRY(gradient_build(g, 1, err));
-    *out = (struct work){
-        .operators = g->n_ops, .layers = g->n_layers, .tokens = microbatch * j->sequence_length};
+    *out = (struct work){.graph = g,
+                         .operators = g->n_ops,
+                         .layers = g->n_layers,
+                         .tokens = microbatch * j->sequence_length};
     for (int32_t i = 0; i < g->n_ops; i++) {
         struct op_shapes shapes;
         graph_op_shapes(g, &g->ops[i], &shapes);
@@ -35,7 +39,8 @@ static enum status measure(struct arena *a, const struct job *j, struct work *ou
     return OK;
 }
 
-static enum status show_job(struct arena *a, const struct job *j, bool as_json, struct error *err)
+static enum status show_job(struct arena *a, const struct job *j, bool layers, bool as_json,
+                            struct error *err)
 {
     struct work w;
     TRY(measure(a, j, &w, err));
@@ -51,6 +56,7 @@ static enum status show_job(struct arena *a, const struct job *j, bool as_json, 
         json_put_int(&out, "parameters", parameters);
         json_put_int(&out, "operators", w.operators);
         json_put_int(&out, "layers", w.layers);
+        TRY(print_layers(a, w.graph, layers, &out, err));
         json_put_double(&out, "flops_per_token", per_token);
         json_put_double(&out, "forward_flops_per_token", w.forward_flops / (double)w.tokens);
         json_put_int(&out, "bytes_parameters", bytes);
@@ -67,6 +73,7 @@ static enum status show_job(struct arena *a, const struct job *j, bool as_json, 
     printf(
         "  operators         %d in a microbatch's training graph, %d layers between cut points\n",
         (int)w.operators, (int)w.layers);
+    TRY(print_layers(a, w.graph, layers, NULL, err));
     printf("  FLOPs per token   %.4g (forward %.4g)\n", per_token,
            w.forward_flops / (double)w.tokens);
     printf("  step              %lld sequences of %lld tokens\n", (long long)j->global_batch,
@@ -170,7 +177,8 @@ static void show_plan(struct arena *a, const struct plan *p, bool as_json)
                              : "the catalogue's prior");
 }
 
-static enum status show(struct arena *a, const char *path, bool as_json, struct error *err)
+static enum status show(struct arena *a, const char *path, bool layers, bool as_json,
+                        struct error *err)
 {
     struct node *root = NULL;
     if (common_is_program(path))
@@ -194,7 +202,7 @@ static enum status show(struct arena *a, const char *path, bool as_json, struct 
     if (node_get(root, "model")) {
         struct job j;
         TRY(job_read(a, path, &j, err));
-        return show_job(a, &j, as_json, err);
+        return show_job(a, &j, layers, as_json, err);
     }
     return node_error(
         root, err,
@@ -205,18 +213,25 @@ enum status cmd_show(int argc, char **argv, struct error *err)
 {
     struct common common = COMMON_DEFAULTS;
     const char *path = NULL;
-    const struct option options[] = {{.name = "JOB|CLUSTER|PLAN",
-                                      .type = OPTION_ARGUMENT,
-                                      .value = &path,
-                                      .help = "a file musher reads"},
-                                     {0}};
+    bool layers = false;
+    const struct option options[] = {
+        {.name = "JOB|CLUSTER|PLAN",
+         .type = OPTION_ARGUMENT,
+         .value = &path,
+         .help = "a file musher reads"},
+        {.name = "layers",
+         .type = OPTION_FLAG,
+         .value = &layers,
+         .help = "of a job: each unique layer, its work and what crosses the cut behind it"},
+        {0}};
     const struct command command = {"show",
                                     "what a job, a cluster or a plan says",
                                     options,
-                                    {"musher show job.yaml", "musher show cluster.yaml --json"}};
+                                    {"musher show job.yaml", "musher show job.yaml --layers",
+                                     "musher show cluster.yaml --json"}};
     struct arena *a = arena_new();
     enum status st = options_parse(a, &command, &common, argc, argv, err);
-    if (st == OK && !common.help) st = show(a, path, common.json, err);
+    if (st == OK && !common.help) st = show(a, path, layers, common.json, err);
     arena_free(a);
     return st;
 }

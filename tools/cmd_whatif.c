@@ -13,6 +13,8 @@
 #include <string.h>
 #include <time.h>
 
+enum { EVALUATIONS = 2000 }; /* of a variant: the answer is wanted for many teams, soon */
+
 struct request {
     const char *plan, *db, *latency;
     int64_t profile, evaluations, threads;
@@ -138,9 +140,14 @@ static enum status make_variants(struct arena *a, const struct request *q, const
             struct variant v = {.name = arena_printf(a, "%s %s", lists[k].word, change.text)};
             TRY(team_edit(a, change.kind == TEAM_ADD ? &stated : &p->cluster, &change, &v.team,
                           err));
-            if (q->together) TRY(team_edit(a, &all, &change, &all, err));
+            if (q->together && change.kind != TEAM_WITHOUT)
+                TRY(team_edit(a, &all, &change, &all, err));
             out[(*n)++] = v;
         }
+    if (q->together && q->without.count) {
+        struct team_change gone = {TEAM_WITHOUT, replan_joined(a, &q->without), NULL};
+        TRY(team_edit(a, &all, &gone, &all, err));
+    }
     if (q->together) out[(*n)++] = (struct variant){.name = "together", .team = all};
     return OK;
 }
@@ -157,6 +164,15 @@ static double gap_of(const struct variant *v)
     return (double)(v->best_ns - v->lower_bound_ns) / (double)v->lower_bound_ns;
 }
 
+/* Whether any type of a team has a price: else there is no cost to tell. */
+static bool is_priced(const struct variant *v, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        for (int32_t t = 0; t < v[i].team.n_types; t++)
+            if (v[i].team.types[t].price_per_h > 0) return true;
+    return false;
+}
+
 static void put_ns(struct json *j, const char *key, int64_t ns)
 {
     if (ns)
@@ -170,6 +186,7 @@ static void print_json(struct arena *a, const struct request *q, const struct va
 {
     struct json j;
     double search_s = 0;
+    bool priced = is_priced(v, n);
     common_json_begin(&j);
     json_put_text(&j, "plan", q->plan);
     json_put_int(&j, "profile_id", profile->id);
@@ -189,6 +206,7 @@ static void print_json(struct arena *a, const struct request *q, const struct va
             if (v[i].lower_bound_ns) json_put_text(&j, "binding", v[i].binding);
             if (v[0].old_ns)
                 json_put_double(&j, "speedup", (double)v[0].old_ns / (double)v[i].best_ns);
+            if (priced) json_put_double(&j, "cost", plan_cost(v[i].best, v[i].best_ns));
             json_put_text(&j, "best", plan_describe(a, v[i].best));
             json_put_bool(&j, "stays", v[i].stays);
             json_put_bool(&j, "exact", v[i].exact);
@@ -210,7 +228,8 @@ static const char *cut(struct arena *a, const char *text, size_t most)
     return strlen(text) <= most ? text : arena_printf(a, "%s...", arena_strndup(a, text, most - 3));
 }
 
-static void print_row(struct arena *a, const struct variant *v, int width, int64_t base_ns)
+static void print_row(struct arena *a, const struct variant *v, int width, int64_t base_ns,
+                      bool priced)
 {
     char text[32];
     printf("  %-*s %11s", width, v->name, v->old_ns ? units_print_ns(text, v->old_ns) : "-");
@@ -227,21 +246,23 @@ static void print_row(struct arena *a, const struct variant *v, int width, int64
         printf(" %6.1f %%", 100 * gap_of(v));
     else
         printf(" %8s", v->exact ? "exact" : "-");
-    printf(" %5d of %-5d %s%s\n", (int)devices_used(a, v->best), (int)v->team.n_devices,
-           v->stays ? "the old plan: " : "", cut(a, plan_describe(a, v->best), 120));
+    printf(" %5d of %-5d", (int)devices_used(a, v->best), (int)v->team.n_devices);
+    if (priced) printf(" %11.6g ", plan_cost(v->best, v->best_ns));
+    printf(" %s%s\n", v->stays ? "the old plan: " : "", cut(a, plan_describe(a, v->best), 120));
 }
 
 static void print_text(struct arena *a, const struct variant *v, size_t n,
                        const struct profile *profile)
 {
     int width = 8;
+    bool priced = is_priced(v, n);
     for (size_t i = 0; i < n; i++)
         if ((int)strlen(v[i].name) > width) width = (int)strlen(v[i].name);
     printf("predicted with %s%s\n", common_profile_label(a, profile),
            v[0].team.emulated ? ", for emulated devices" : "");
-    printf("  %-*s %11s %11s %9s %8s %14s\n", width, "", "old plan", "best plan", "speed-up", "gap",
-           "devices used");
-    for (size_t i = 0; i < n; i++) print_row(a, &v[i], width, v[0].old_ns);
+    printf("  %-*s %11s %11s %9s %8s %14s%s\n", width, "", "old plan", "best plan", "speed-up",
+           "gap", "devices used", priced ? "        cost" : "");
+    for (size_t i = 0; i < n; i++) print_row(a, &v[i], width, v[0].old_ns, priced);
     for (size_t i = 0; i < n; i++)
         if (v[i].old_why)
             printf("  the old plan cannot run, %s: %s\n", v[i].name, cut(a, v[i].old_why, 120));
@@ -282,24 +303,24 @@ static enum status whatif(struct arena *a, const struct request *q, bool as_json
 enum status cmd_whatif(int argc, char **argv, struct error *err)
 {
     struct common common = COMMON_DEFAULTS;
-    struct request q = {.threads = 1};
+    struct request q = {.threads = 1, .evaluations = EVALUATIONS};
     const struct option options[] = {
         {.name = "PLAN", .type = OPTION_ARGUMENT, .value = &q.plan, .help = "plan.yaml"},
         {.name = "add",
          .type = OPTION_TEXTS,
          .value = &q.add,
          .unit = "[NAME=]NODE",
-         .help = "a node more, like NODE of the cluster or FILE:NODE of another; may be repeated"},
+         .help = "a node more, like NODE of the cluster or FILE:NODE of another"},
         {.name = "without",
          .type = OPTION_TEXTS,
          .value = &q.without,
          .unit = "DEVICE,...",
-         .help = "devices, or whole nodes, that are gone; may be repeated"},
+         .help = "devices, or whole nodes, that are gone"},
         {.name = "link",
          .type = OPTION_TEXTS,
          .value = &q.link,
          .unit = "A:B=RATE",
-         .help = "another link between A and B, A:B=25GB/s or 25GB/s,10us; may be repeated"},
+         .help = "another link between A and B, A:B=25GB/s or 25GB/s,10us"},
         {.name = "latency",
          .type = OPTION_TEXT,
          .value = &q.latency,
@@ -325,9 +346,9 @@ enum status cmd_whatif(int argc, char **argv, struct error *err)
          .type = OPTION_INT,
          .value = &q.evaluations,
          .unit = "N",
-         .min = 0,
+         .min = 1,
          .max = 1e9,
-         .help = "most plans to try for a variant; 0: 20000"},
+         .help = "most plans to try for a variant"},
         {.name = "threads",
          .type = OPTION_INT,
          .value = &q.threads,

@@ -30,8 +30,9 @@ static int32_t parts(struct arena *a, const char *text, const char *out[HARP_STA
 static enum status row_error(const struct csv *c, int32_t row, const char *column,
                              struct error *err)
 {
-    return error_set(err, ERR_INPUT, "%s:%d: %s: '%.60s': expected one for each stage, between bars",
-                     c->file, (int)c->line[row], column, csv_text(c, row, column));
+    return error_set(err, ERR_INPUT,
+                     "%s:%d: %s: '%.60s': expected one for each stage, between bars", c->file,
+                     (int)c->line[row], column, csv_text(c, row, column));
 }
 
 static enum status numbers(struct arena *a, const struct csv *c, int32_t row, const char *column,

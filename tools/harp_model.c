@@ -87,7 +87,9 @@ enum status harp_team_read(struct arena *a, const char *job, const char *cluster
     TRY(profile_prior(a, &t->cluster, &t->profile, err));
     TRY(team_fused(a, &t->cluster, &lower, err));
     t->profile.pace = pace;
-    t->cost = cost_new(a, &t->profile, &t->cluster);
+    struct harp_team *kept = ARENA_ARRAY(a, struct harp_team, 1); /* *t may move */
+    *kept = *t;
+    t->cost = cost_new(a, &kept->profile, &kept->cluster);
     t->microbatches = (int32_t)(t->job.global_batch / t->job.microbatch_sizes[0]);
     for (int32_t node = 0; node < t->cluster.n_nodes; node++)
         TRY(price_node(a, t, node, &lower, err));
@@ -140,6 +142,20 @@ struct priced {
     int64_t update_ns; /* the longest sum and update */
 };
 
+/* What the backward computes again, block by block (core/plan.h, BLOCKS): of each what its backward reads; neither embedding
+ * nor head. Layer 0 is the embedding, then two a block; a cut inside a block parts it. */
+static int64_t again_ns(const struct harp_team *t, int32_t node, int32_t first, int32_t last)
+{
+    int64_t sum = 0;
+    for (int32_t block = 0; block < t->job.model.layers; block++) {
+        int32_t from = 2 * block + 1, to = from + 1;
+        if (from < first) from = first;
+        if (to > last) to = last;
+        if (from <= to) sum += stage_of(t, node, from, to)->recompute_ns;
+    }
+    return sum;
+}
+
 static enum status price(const struct harp_team *t, const struct harp_pipeline *p,
                          struct priced *out, struct error *err)
 {
@@ -149,13 +165,12 @@ static enum status price(const struct harp_team *t, const struct harp_pipeline *
         int64_t ns;
         out->stages[s] = (struct pipeline_stage){
             .forward_ns = c->forward_ns,
-            .fused_ns = c->recompute_ns + c->input_ns + c->weight_ns};
+            .fused_ns = again_ns(t, p->node[s], first, p->last[s]) + c->input_ns + c->weight_ns};
         TRY(sum_ns(t, p->node[s], c->gradient_bytes, &ns, err));
         ns += c->update_ns;
         if (ns > out->update_ns) out->update_ns = ns;
         first = p->last[s] + 1;
-        if (s + 1 < p->n)
-            TRY(way(t, p->node[s], p->node[s + 1], p->last[s], &out->links[s], err));
+        if (s + 1 < p->n) TRY(way(t, p->node[s], p->node[s + 1], p->last[s], &out->links[s], err));
     }
     return OK;
 }
@@ -336,6 +351,7 @@ static void on_cards(struct arena *a, const struct harp_team *t, int32_t node,
         sequences[i] = t->job.microbatch_sizes[0] / at->n_devices;
     }
     out->n_shards = at->n_devices, out->devices = devices, out->sequences = sequences;
+    out->zero = 1;
 }
 
 void harp_plan(struct arena *a, const struct harp_team *t, const struct harp_pipeline *p,

@@ -2,8 +2,12 @@
  *
  * HARP (arXiv 2509.24859) cuts a model between any two sub-layers and gives each sub-cluster a contiguous part. Here a
  * sub-cluster is a node of the cluster file. Its cards share the stage in one of two ways, as the case says:
- *   sequences  each takes an equal part of every microbatch, all hold the stage's parameters, gradients are summed once a step
+ *   sequences  each takes an equal part of every microbatch, all hold the stage's parameters and divide the optimizer's state
+ *              (zero: 1); gradients are summed once a step
  *   operators  they share every operator (`tensor_parallel`), weights are divided, activations are summed six times a block
+ * Which of them they had is in no log. Sequences is taken for all, after trying both: with the operators shared, splits and the
+ * time of the small case come out as well, but six sums of 84 MB a block over eight cards' NVLink make the large ones 63 and
+ * 33 % slower than measured. The peaks too are those of whole parameters with divided state, but for our gradients in fp32.
  * Costs are sim/stage's and the links'; every stage computes its forward again in the backward, as theirs do; a schedule is
  * timed exactly by sim/static, and the longest sum and update are added. So one pipeline is some microseconds, and all of them
  * can be asked: the ablations need to know what the best of a class is, not what a search found in it. Chosen plans go the
@@ -33,13 +37,15 @@ enum harp_sharing { HARP_SEQUENCES, HARP_OPERATORS };
 struct harp_team {
     struct job job; /* one microbatch size */
     enum harp_sharing sharing;
-    struct cluster cluster; /* OPERATORS: the cards of a node grouped to one device (core/cluster_group) */
+    struct cluster
+        cluster; /* OPERATORS: the cards of a node grouped to one device (core/cluster_group) */
     struct cluster cards;   /* as in the file */
     struct profile profile; /* the prior; pace is the constant of calibration */
     struct cost *cost;
     int32_t n_layers, microbatches;
-    struct stage_cost *stage; /* (n_nodes, n_layers, n_layers): [node][first][last] of a card, row-major */
-    int64_t *cut_bytes;       /* (n_layers - 1) of a microbatch, whole */
+    struct stage_cost
+        *stage; /* (n_nodes, n_layers, n_layers): [node][first][last] of a card, row-major */
+    int64_t *cut_bytes; /* (n_layers - 1) of a microbatch, whole */
 };
 /* ERR_INPUT: what the readers say; no microbatch size or several; more than HARP_STAGES_MOST nodes; a node of several types, or
  * with more cards than divide a microbatch. */
@@ -50,20 +56,20 @@ MUST_CHECK enum status harp_team_read(struct arena *a, const char *job, const ch
 struct harp_pipeline {
     int32_t n;
     int32_t node[HARP_STAGES_MOST], last[HARP_STAGES_MOST]; /* last layer of each stage */
-    int32_t warmup[HARP_STAGES_MOST];                         /* forwards in flight */
+    int32_t warmup[HARP_STAGES_MOST];                       /* forwards in flight */
     int64_t iteration_ns;
 };
 /* Fills warmup by the rule (1F1B, eager, H-1F1B as published or as a ceiling) unless own_warmup, and iteration_ns. ERR_INPUT: two
  * neighbours without a link. O(microbatches · stages). */
 MUST_CHECK enum status harp_time(struct arena *a, const struct harp_team *t,
-                                 enum schedule_kind rule, bool own_warmup,
-                                 struct harp_pipeline *p, struct error *err);
+                                 enum schedule_kind rule, bool own_warmup, struct harp_pipeline *p,
+                                 struct error *err);
 
 struct harp_class {
     enum schedule_kind rule;
-    int32_t coarse;   /* cut points only between so many groups of equally many layers; 0: all cut points */
-    bool any_order;   /* nodes in any order, some left out; else all of them in the cluster's */
-    bool exhaustive;  /* nothing is pruned */
+    int32_t coarse;  /* cuts only between so many groups of equally many layers; 0: any cut */
+    bool any_order;  /* nodes in any order, some left out; else all of them in the cluster's */
+    bool exhaustive; /* nothing is pruned */
 };
 struct harp_result {
     struct harp_pipeline best;

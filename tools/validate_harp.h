@@ -18,7 +18,8 @@ struct arena;
 struct harp_case {
     const char *name, *job, *cluster; /* paths */
     struct harp_team team;            /* with the pace */
-    struct harp_pipeline published;   /* as they ran it; where no warm-up counts are told, their rule's */
+    struct harp_pipeline
+        published; /* as they ran it; where no warm-up counts are told, their rule's */
     double measured_s;
     double peak_GB[HARP_STAGES_MOST]; /* of a card of each stage */
     /* simulated as a plan: iteration and the most each stage's card holds */
@@ -38,7 +39,7 @@ MUST_CHECK enum status harp_cases_read(struct arena *a, const char *folder, stru
 
 enum { HARP_RULES = 4 };
 extern const enum schedule_kind HARP_RULE[HARP_RULES]; /* 1F1B, eager, published, ceiling */
-extern const char *const HARP_RULE_NAME[HARP_RULES];      /* as core/schedule.h has them */
+extern const char *const HARP_RULE_NAME[HARP_RULES];   /* as core/schedule.h has them */
 struct harp_sweep {
     double Gbps, published_s[HARP_RULES];
     int64_t simulated_ns[HARP_RULES];

@@ -80,6 +80,8 @@ edit job.yaml 's/model.json/bloom.json/' j.yaml
 refused "an unknown model_type lists the known" 3 "qwen3" "$MUSHER" show j.yaml
 edit job.yaml 's/global_batch: 4/global_batch: 0/' j.yaml
 refused "a batch of nothing" 3 "j.yaml:4" "$MUSHER" show j.yaml
+edit job.yaml 's/microbatch: 1/layers: 7/' j.yaml
+refused "a number of layers that no cut gives lists those that are" 3 "possible: 4, 6" "$MUSHER" show j.yaml
 edit job.yaml 's/microbatch: 1/microbatch: 3/' j.yaml
 refused "a microbatch that does not divide the batch" 3 "microbatch" "$MUSHER" show j.yaml
 edit job.yaml 's/sequence_length: 24/sequence_length: 1e999/' j.yaml

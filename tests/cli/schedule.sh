@@ -53,4 +53,22 @@ says "counts unlike the file" 3 "unlike what the options say" "$MUSHER" schedule
 says "too much" 3 "operations" "$MUSHER" schedule 1f1b --devices 100000 --microbatches 10000000
 says "too many stages" 3 "stages: expected at most" "$MUSHER" schedule interleaved --devices 100000 --microbatches 100000 --chunks 1000
 says "two outputs on stdout" 2 "--csv -: with --json" "$MUSHER" schedule 1f1b --devices 2 --microbatches 2 --json --csv -
+
+says "a searched order" 0 "no order of these stages takes less than" "$MUSHER" schedule searched --devices 3 --microbatches 6 --latency "1 ms|9 ms" --activation "2 B" --released "1 B" --limit "8 B"
+says "a searched V" 0 "searched" "$MUSHER" schedule searched --devices 2 --microbatches 4 --chunks 2 --v-shaped
+cat > cases.csv << 'END'
+case,p,m,tF,tB,tW,tcomm_links,memF,memB,memW,mem_limit,best_known
+one,2,3,4|4,5|5,3|3,1,2|2,-1|-1,-1|-1,4|4,100
+none,2,3,4|4,5|5,3|3,1,2|2,-1|-1,-1|-1,1|4,
+END
+says "a table is searched" 0 "2 cases, 1 fit the memory, 1 proved optimal" "$MUSHER" schedule --cases cases.csv -o orders.csv --chunks 2
+cp orders.csv first.csv && "$MUSHER" schedule --cases cases.csv -o orders.csv --chunks 2 > out && cmp -s first.csv orders.csv && ok "twice the same" || not_ok "twice the same" "$(diff first.csv orders.csv)"
+says "its summary as JSON" 0 '"proved_optimal": 1' "$MUSHER" schedule --cases cases.csv --json
+says "a table and a name" 2 "--cases takes no NAME" "$MUSHER" schedule 1f1b --cases cases.csv
+says "three chunks of a table" 2 "--cases searches --chunks 1 or 2" "$MUSHER" schedule --cases cases.csv --chunks 3
+says "an output without a table" 2 "--out is for --cases" "$MUSHER" schedule 1f1b --devices 2 --microbatches 2 -o x.csv
+says "neither" 2 "schedule wants a NAME or --cases" "$MUSHER" schedule
+says "no such table" 3 "none.csv" "$MUSHER" schedule --cases none.csv
+sed 's/best_known/lower_bound/; s/,100$/,1000/' cases.csv > bound.csv
+says "a bound that is none" 5 "lower bounds beaten in 1 cases, first in one" "$MUSHER" schedule --cases bound.csv
 exit $bad

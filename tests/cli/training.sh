@@ -178,14 +178,55 @@ shared_losses() { # FAMILY PRECISION TOLERANCE
     microbatch=1
 }
 
+# Optimizer state, gradients, parameters divided over replicas, and over the devices of one stage (two microbatches of three).
+declare -A divided
+divided[level-1-uneven]='  - {microbatches: 1, stages: [{layers: [0, 7], device: n.0, zero: 1}]}
+  - {microbatches: 5, stages: [{layers: [0, 7], device: n.1, zero: 1, bucket: 4 KiB}]}'
+divided[level-1-shapes]='  - {microbatches: 4, stages: [{layers: [0, 1], device: n.3, zero: 1}, {layers: [2, 7], device: n.1, recompute: true, zero: 1}]}
+  - {microbatches: 2, stages: [{layers: [0, 7], device: n.0, zero: 1}]}'
+divided[level-2]='  - {microbatches: 2, stages: [{layers: [0, 7], device: n.0, zero: 2}]}
+  - {microbatches: 2, stages: [{layers: [0, 7], device: n.1, zero: 2, recompute: blocks}]}
+  - {microbatches: 2, stages: [{layers: [0, 7], device: n.2, zero: 2}]}'
+divided[level-2-split]='  - {microbatches: 3, stages: [{layers: [0, 7], device: n.0, zero: 2, bucket: 8 KiB, order: "F0 I0 F1 I1 W0 W1 F2 I2 W2"}]}
+  - {microbatches: 3, stages: [{layers: [0, 7], device: n.1, zero: 2, bucket: 8 KiB, order: "F0 I0 F1 I1 W0 W1 F2 I2 W2"}]}'
+divided[level-3]='  - {microbatches: 2, stages: [{layers: [0, 7], device: n.0, zero: 3}]}
+  - {microbatches: 2, stages: [{layers: [0, 7], device: n.1, zero: 3}]}
+  - {microbatches: 2, stages: [{layers: [0, 7], device: n.2, zero: 3}]}'
+divided[level-3-pipelines]='  - {microbatches: 3, stages: [{layers: [0, 3], device: n.0, zero: 3, recompute: true}, {layers: [4, 7], device: n.1, zero: 1}]}
+  - {microbatches: 3, stages: [{layers: [0, 3], device: n.2, zero: 3, recompute: true}, {layers: [4, 7], device: n.3, zero: 1}]}'
+divided[level-3-chunks]='  - {microbatches: 3, schedule: zb-v, stages: [{layers: [0, 1], device: n.0, zero: 3}, {layers: [2, 2], device: n.1, zero: 3}, {layers: [3, 5], device: n.1, zero: 3}, {layers: [6, 7], device: n.0, zero: 3}]}
+  - {microbatches: 3, schedule: zb-v, stages: [{layers: [0, 1], device: n.2, zero: 3}, {layers: [2, 2], device: n.3, zero: 3}, {layers: [3, 5], device: n.3, zero: 3}, {layers: [6, 7], device: n.2, zero: 3}]}'
+declare -A divided_group
+divided_group[level-3-group]='  - {microbatches: 2, stages: [{layers: [0, 7], devices: [n.0, n.1, n.2], sequences: [1, 1, 1], zero: 3}]}'
+divided_group[level-2-groups]='  - {microbatches: 2, stages: [{layers: [0, 3], devices: [n.0, n.1], sequences: [2, 1], zero: 2}, {layers: [4, 7], devices: [n.2, n.3], sequences: [1, 2], zero: 1}]}'
+
+divided_losses() { # FAMILY PRECISION TOLERANCE
+    local d name
+    plan single "$2" adamw "$single" "$1"
+    run single --steps "$steps" || return
+    for name in "${!divided[@]}" "${!divided_group[@]}"; do
+        [[ -v divided[$name] ]] && plan "$name" "$2" adamw "${divided[$name]}" "$1"
+        [[ -v divided_group[$name] ]] && microbatch=3 plan "$name" "$2" adamw "${divided_group[$name]}" "$1"
+        run "$name" --steps "$steps" || continue
+        d=$(distance "$scratch/single.losses" "$scratch/$name.losses")
+        within "$d" "$3" && ok "$1 $2: $name trains like one device ($d)" ||
+            not_ok "$1 $2: $name trains like one device" "losses differ by $d, more than $3"
+    done
+    says "$1 $2: a divided plan's checkpoint is refused by name" 3 'divided over replicas (zero)' \
+        "$MUSHER" run "$scratch/level-3.yaml" --data "$text" --steps 1 --save "$scratch/divided"
+}
+
 model=$gpt
 equal_losses gpt2 fp32 1e-5
 equal_losses gpt2 fp64 1e-9
 shared_losses gpt2 fp32 1e-5
 shared_losses gpt2 fp64 1e-9
+divided_losses gpt2 fp32 1e-5
+divided_losses gpt2 fp64 1e-9
 same_bits gpt2
 resumes
 model=$llama
 equal_losses llama fp64 1e-9
 shared_losses llama fp64 1e-9
+divided_losses llama fp64 1e-9
 exit $bad

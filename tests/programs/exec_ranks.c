@@ -253,11 +253,18 @@ static void wires(int32_t sharing)
     char *out_data = arena_alloc(a, 200000, 1), *in_data = arena_alloc(a, MESSAGES, 200000);
     for (int32_t k = 0; k < 200000; k++) out_data[k] = (char)(k * 31 + r.rank);
     for (int32_t k = 0; k < MESSAGES; k++)
-        mover_order(&r.mover, (struct mover_order){ORDER_POST, in, k, in_data + k * 200000,
-                                                   message_bytes(k), 0});
+        mover_order(&r.mover, (struct mover_order){.kind = ORDER_POST,
+                                                   .index = in,
+                                                   .number = k,
+                                                   .data = in_data + k * 200000,
+                                                   .bytes = message_bytes(k)});
     for (int32_t k = 0; k < MESSAGES; k++)
-        mover_order(&r.mover, (struct mover_order){ORDER_HAND, r.rank, k, out_data,
-                                                   message_bytes(k), k * 20000});
+        mover_order(&r.mover, (struct mover_order){.kind = ORDER_HAND,
+                                                   .index = r.rank,
+                                                   .number = k,
+                                                   .data = out_data,
+                                                   .bytes = message_bytes(k),
+                                                   .at_ns = k * 20000});
     int64_t left = 0, is;
     for (int32_t k = 0; k < MESSAGES; k++) {
         left = (left > k * 20000 ? left : k * 20000) +
@@ -296,7 +303,10 @@ static void fair_share(void)
     enum mover_order_kind kind = r.rank ? ORDER_POST : ORDER_HAND;
     int64_t whole = ns_from_s(FLOWS * BYTES / slow_Bps), left;
     for (int32_t i = 0; i < FLOWS && r.rank < 2; i++)
-        mover_order(&r.mover, (struct mover_order){kind, i, 0, data + i * BYTES, BYTES, 0});
+        mover_order(
+            &r.mover,
+            (struct mover_order){
+                .kind = kind, .index = i, .number = 0, .data = data + i * BYTES, .bytes = BYTES});
     for (int32_t i = 0; i < FLOWS && r.rank < 2; i++) {
         NEED(mover_wait_channel(&r.mover, i, 0, &left, &e) == OK, "%s", e.text);
         if (r.rank == 1) left -= ns_from_s(latency_s);
@@ -389,7 +399,11 @@ static void fail(const char *how, int32_t rank)
     go(&r);
     if (r.rank == rank) end_by(how);
     int32_t in = (r.rank + n - 1) % n;
-    mover_order(&r.mover, (struct mover_order){ORDER_POST, in, 0, arena_alloc(a, 4, 1), 4, 0});
+    mover_order(&r.mover, (struct mover_order){.kind = ORDER_POST,
+                                               .index = in,
+                                               .number = 0,
+                                               .data = arena_alloc(a, 4, 1),
+                                               .bytes = 4});
     enum status status = mover_wait_channel(&r.mover, in, 0, &is, &e);
     fprintf(stderr, "rank %d: %s\n", (int)r.rank, e.text);
     mover_abort(&r.mover, (int)status);

@@ -1,0 +1,110 @@
+/* core/program_valid_groups.c - collectives: members, what they sum or gather, links. */
+#include "core/program_valid.h"
+
+#include <inttypes.h>
+
+static enum status check_links(const struct valid *c, const struct group *g, int32_t i)
+{
+    bool chain = g->algorithm == GROUP_CHAIN,
+         alone = g->n_members == 1 || g->algorithm == GROUP_LOCAL;
+    bool on = !alone && !(chain && i == g->n_members - 1), back = chain && i > 0;
+    NEED(in_or_none(g->link[i], c->p->n_links) && in(g->direction[i], 2) &&
+             (g->link[i] >= 0 || !on),
+         "group %s: no link onwards", g->name);
+    if (!chain) return OK;
+    NEED(in_or_none(g->back_link[i], c->p->n_links) && in(g->back_direction[i], 2) &&
+             (g->back_link[i] >= 0 || !back),
+         "group %s: no link back", g->name);
+    return OK;
+}
+
+/* Class and dtype of what is summed or gathered, and of the member's own part. */
+static enum status check_segment(const struct valid *c, const struct group *g,
+                                 const struct group_member *m, int32_t k)
+{
+    const struct slot *x = &c->s->slots[m->segments[k]];
+    bool gather = g->algorithm == GROUP_GATHER;
+    enum slot_class class = gather ? SLOT_PARAMETER : SLOT_GRADIENT;
+    enum dtype dtype = gather ? g->dtype : dtype_master(g->dtype);
+    NEED((x->class == class || (group_divides(g) && x->class == SLOT_SCRATCH)) && x->dtype == dtype,
+         "group %s: segment %s is no %s of its dtype", g->name, x->name,
+         gather ? "parameter" : "gradient");
+    if (!group_divides(g)) return OK;
+    int64_t elements = shape_elements(&x->shape);
+    NEED(elements % g->n_members == 0, "group %s: segment %s cannot be divided evenly", g->name,
+         x->name);
+    if (!m->own) return OK;
+    NEED(in(m->own[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name, m->own[k]);
+    const struct slot *own = &c->s->slots[m->own[k]];
+    NEED(own->class == class && own->dtype == dtype &&
+             shape_elements(&own->shape) == elements / g->n_members,
+         "group %s: %s is no part of segment %s", g->name, own->name, x->name);
+    return OK;
+}
+
+static enum status check_member(struct valid *c, const struct group *g, int32_t i)
+{
+    const struct group_member *m = &g->members[i];
+    c->where.item = 1 + i;
+    NEED(in(m->stage, c->p->n_stages), "group %s: no stage %" PRId32, g->name, m->stage);
+    c->s = &c->p->stages[m->stage];
+    NEED(m->n_segments == g->members[0].n_segments, "group %s: members differ in segments",
+         g->name);
+    NEED(m->apart == -1 || (g->algorithm == GROUP_CHAIN && in(m->apart, c->s->n_rings) &&
+                            c->s->rings[m->apart].death == 'U' &&
+                            c->s->rings[m->apart].count >= c->s->microbatches),
+         "group %s: no ring %" PRId32 " kept apart", g->name, m->apart);
+    NEED((m->apart >= 0) == (m->apart_segments != NULL),
+         "group %s: slots kept apart without a ring", g->name);
+    int64_t elements = 0, offset = 0;
+    for (int32_t k = 0; k < m->n_segments; k++) {
+        NEED(in(m->segments[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name,
+             m->segments[k]);
+        const struct slot *x = &c->s->slots[m->segments[k]];
+        TRY(check_segment(c, g, m, k));
+        if (i > 0 && !c->p->uneven)
+            NEED(x->bytes ==
+                     c->p->stages[g->members[0].stage].slots[g->members[0].segments[k]].bytes,
+                 "group %s: sizes of %s differ", g->name, x->name);
+        NEED(!__builtin_add_overflow(elements, x->bytes / dtype_bytes(x->dtype), &elements),
+             "group %s: too large", g->name);
+        if (m->apart < 0) continue;
+        NEED(in(m->apart_segments[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name,
+             m->apart_segments[k]);
+        const struct slot *y = &c->s->slots[m->apart_segments[k]];
+        NEED(y->ring == m->apart && y->bytes == x->bytes && y->dtype == x->dtype &&
+                 y->offset_bytes == offset,
+             "group %s: %s is not kept apart in its place", g->name, y->name);
+        offset += (y->bytes + VALID_ALIGN_BYTES - 1) / VALID_ALIGN_BYTES * VALID_ALIGN_BYTES;
+    }
+    NEED(c->p->uneven ? elements <= g->elements : elements == g->elements,
+         "group %s: %" PRId64 " elements, not %" PRId64, g->name, elements, g->elements);
+    NEED(elements < INT64_MAX / 4 / dtype_bytes(g->dtype) &&
+             group_staging_bytes(g, m, c->s) <= c->s->buffer_bytes,
+         "group %s: the staging buffer is too small", g->name);
+    return check_links(c, g, i);
+}
+
+static enum status check_pair(const struct valid *c, const struct group *g, int32_t i, int32_t k)
+{
+    const struct program_stage *s = c->p->stages;
+    int32_t a = g->members[i].stage, b = g->members[k].stage;
+    NEED(a != b, "group %s: a member twice", g->name);
+    NEED((s[a].device == s[b].device) == (g->algorithm == GROUP_LOCAL),
+         "group %s: members of one device make a local sum, of several another", g->name);
+    return OK;
+}
+
+enum status valid_group(struct valid *c, int32_t index)
+{
+    const struct group *g = &c->p->groups[index];
+    c->where = (struct program_place){SECTION_GROUP, index, 0};
+    NEED(in(g->algorithm, GROUP_GATHER + 1) && in(g->dtype, DTYPE_COUNT) && g->n_members >= 1 &&
+             g->elements >= 0,
+         "group %s: bad numbers", g->name);
+    for (int32_t i = 0; i < g->n_members; i++) {
+        TRY(check_member(c, g, i));
+        for (int32_t k = 0; k < i && g->n_members <= 64; k++) TRY(check_pair(c, g, k, i));
+    }
+    return OK;
+}
