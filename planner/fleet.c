@@ -8,10 +8,8 @@
 #include "planner/offers.h"
 #include "planner/place.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     QUICK_LANES = 256,

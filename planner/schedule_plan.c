@@ -359,6 +359,8 @@ enum status schedule_plan(struct arena *a, struct scorer *w, const struct space 
                           struct plan *plan, int64_t *iteration_ns, int64_t *evaluations_left,
                           int64_t operations, const volatile sig_atomic_t *stop, struct error *err)
 {
+    /* Layers measured whole have one backward, and orders of I and W none. */
+    if (s->job->model.measured) return OK;
     struct plan best = *plan, variant = score_copy_plan(a, plan), again = score_copy_plan(a, plan);
     struct ordering x = {.arena = a,
                          .scratch = arena_new(),

@@ -6,6 +6,7 @@
 #include "planner/baseline.h"
 #include "planner/baselines.h"
 #include "planner/bound_cluster.h"
+#include "planner/cheaper.h"
 #include "planner/exact.h"
 #include "planner/fleet.h"
 #include "planner/near.h"
@@ -142,6 +143,8 @@ static enum status search_large(struct search *q, const struct profile *p, const
     bool wide = false; /* a baseline of another class than the one that was searched is faster */
     struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
     TRY(fleet_search(t, &task, b, err));
+    if (t->o->objective != OBJECTIVE_TIME || t->o->most_cost > 0)
+        TRY(cheaper_search(t, &task, err));
     if (t->kept.n) out->class_ns = t->kept.plans[0].iteration_ns;
     t->truncated = true;
     baselines_keep(t, out);

@@ -224,11 +224,34 @@ START_TEST(our_plans_beat_the_best_known_by_the_referee_and_by_the_simulator)
 }
 END_TEST
 
+START_TEST(cost_and_budget_choose_parts_of_the_team)
+{
+    static const int32_t cards[] = {1, 2, 4};
+    struct job job;
+    struct cluster cluster;
+    struct profile profile;
+    struct search_result fast, cheap, within;
+    MUST(sailor_case_read(a, &known[1].c, &job, &cluster, &profile, &err));
+    struct search_options o = {.tensor = cards, .n_tensor = 3, .top = 1};
+    MUST(search_plans(a, &job, &cluster, &profile, &o, &fast, &err));
+    o.objective = OBJECTIVE_COST;
+    MUST(search_plans(a, &job, &cluster, &profile, &o, &cheap, &err));
+    o.objective = OBJECTIVE_RATE;
+    o.most_cost = (fast.plans[0].cost + cheap.plans[0].cost) / 2;
+    MUST(search_plans(a, &job, &cluster, &profile, &o, &within, &err));
+    ck_assert_double_lt(cheap.plans[0].cost, fast.plans[0].cost);
+    ck_assert_double_le(within.plans[0].cost, o.most_cost);
+    ck_assert_int_lt(fast.plans[0].iteration_ns, within.plans[0].iteration_ns);
+    ck_assert_int_lt(within.plans[0].iteration_ns, cheap.plans[0].iteration_ns);
+}
+END_TEST
+
 Suite *sailor_plans_suite(void)
 {
     Suite *s = suite_create("sailor_plans");
     TCase *c = tcase_create("sailor_plans");
     tcase_add_checked_fixture(c, set_up, tear_down);
+    tcase_add_test(c, cost_and_budget_choose_parts_of_the_team);
     tcase_add_test(c, shares_of_ones_own_are_scored_replica_by_replica);
     tcase_add_test(c, what_sailor_cannot_say_is_refused_and_what_it_takes_for_granted_is_told);
     tcase_add_loop_test(c, our_plans_beat_the_best_known_by_the_referee_and_by_the_simulator, 0,
