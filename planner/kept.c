@@ -84,8 +84,7 @@ int64_t kept_limit(const struct kept *k)
     return ns < 9e18 ? (int64_t)ns + 1 : INT64_MAX;
 }
 
-/* Inside the limits before outside them, there the nearer one; then by the objective. */
-static bool better(const struct kept *k, const struct search_plan *x, const struct search_plan *y)
+bool kept_better(const struct kept *k, const struct search_plan *x, const struct search_plan *y)
 {
     double a = excess_of(k->o, (double)x->iteration_ns, x->cost),
            b = excess_of(k->o, (double)y->iteration_ns, y->cost);
@@ -99,14 +98,14 @@ void kept_add(struct kept *k, const struct plan *p, int64_t iteration_ns)
     struct search_plan x = {.iteration_ns = iteration_ns};
     if (iteration_ns >= kept_limit(k)) return;
     x.cost = plan_cost(p, iteration_ns);
-    if (k->n == k->most && !better(k, &x, &k->plans[k->n - 1])) return;
+    if (k->n == k->most && !kept_better(k, &x, &k->plans[k->n - 1])) return;
     uint64_t layout = layout_of(p);
     int32_t at = 0;
     while (at < k->n && k->layout[at] != layout) at++;
-    if (at < k->n && !better(k, &x, &k->plans[at])) return;
+    if (at < k->n && !kept_better(k, &x, &k->plans[at])) return;
     if (at == k->n && k->n < k->most) k->n++;
     if (at == k->most) at--;
-    for (; at > 0 && better(k, &x, &k->plans[at - 1]); at--) {
+    for (; at > 0 && kept_better(k, &x, &k->plans[at - 1]); at--) {
         k->plans[at] = k->plans[at - 1];
         k->layout[at] = k->layout[at - 1];
     }

@@ -26,6 +26,8 @@ void kept_init(struct kept *k, struct arena *a, int32_t most, const struct searc
 int64_t kept_limit(const struct kept *k);
 /* The limits of rate and cost. */
 bool kept_inside(const struct kept *k, const struct search_plan *x);
+/* Whether x goes before y: inside the limits before outside, there the nearer one; then by the objective. */
+bool kept_better(const struct kept *k, const struct search_plan *x, const struct search_plan *y);
 void kept_add(struct kept *k, const struct plan *p, int64_t iteration_ns);
 
 #endif

@@ -11,12 +11,17 @@
 #include "planner/fleet.h"
 #include "planner/near.h"
 #include "planner/refine.h"
+#include "planner/regroup.h"
 #include "planner/tries.h"
 #include "profiles/team.h"
 
 #include <string.h>
 
-enum { EVALUATIONS_DEFAULT = 20000, KEPT_LEAST = 32 };
+enum {
+    EVALUATIONS_DEFAULT = 20000,
+    KEPT_LEAST = 32,
+    REGROUP_SMALL = 1500 /* simulations for stages on several devices, up to 8 devices */
+};
 
 /* The tables of one microbatch size after the other, and the tries on all of them. */
 struct search {
@@ -167,6 +172,7 @@ static enum status search_small(struct search *q, const struct profile *p, const
     if (!t->o->baseline) {
         TRY(refine_kept(q, out, err));
         baselines_keep(t, out);
+        TRY(regroup_kept(t, q->space, q->n_spaces, REGROUP_SMALL, err));
     }
     TRY(conclude(t, p, out, err));
     return certify(q, out, err);

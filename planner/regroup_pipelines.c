@@ -1,0 +1,262 @@
+#include "planner/regroup_pipelines.h"
+
+#include "core/arena.h"
+#include "planner/baseline.h"
+#include "planner/regroup_moves.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MASKS_EACH = 3, MANY_DEVICES = 7 };
+#define PERIOD_STEP 0.85
+
+struct table {
+    struct arena *arena;
+    const struct space *s, *few;
+    int32_t cuts;                    /* parts of the model */
+    int32_t first[PIPELINE_CUTS + 1]; /* layer at which each begins; the last: n_layers */
+    uint32_t masks;
+    bool *taken_in_order;                   /* (masks) devices that are alike */
+    int64_t (*sequences)[SPACE_DEVICES_MAX]; /* (masks) of each member */
+    double *link_Bps;                       /* (masks) slowest between two members */
+    double *best;                           /* (masks, cuts + 1) f */
+    uint32_t *stage;                        /* its last stage */
+    int32_t *from;
+};
+
+/* A candidate: last cell and its estimate. */
+struct candidate {
+    double ns;
+    int32_t n_stages;
+    uint32_t stage[SPACE_DEVICES_MAX];
+    int32_t first[SPACE_DEVICES_MAX];
+};
+
+static int32_t members_of(uint32_t mask, int32_t *devices)
+{
+    int32_t n = 0;
+    for (int32_t d = 0; d < SPACE_DEVICES_MAX; d++)
+        if (mask >> d & 1) devices[n++] = d;
+    return n;
+}
+
+static double whole_ns(const struct space *s, int32_t device, int32_t first, int32_t last)
+{
+    const struct stage_cost *c = space_stage(s, device, first, last);
+    return (double)(c->forward_ns + c->input_ns + c->weight_ns);
+}
+
+/* Of so many sequences: on the line through those of few and of a whole microbatch. */
+static double part_ns(const struct table *t, int32_t device, int64_t n, int32_t first, int32_t last)
+{
+    double all = whole_ns(t->s, device, first, last), of = (double)t->s->microbatch;
+    if (t->few->microbatch == t->s->microbatch) return all * (double)n / of;
+    double few = whole_ns(t->few, device, first, last), from = (double)t->few->microbatch;
+    return few + (all - few) * ((double)n - from) / (of - from);
+}
+
+/* Parts of about equal work on the first device. */
+static void find_cuts(struct table *t)
+{
+    int32_t layers = t->s->n_layers,
+            most = t->s->n_devices < MANY_DEVICES ? PIPELINE_CUTS : PIPELINE_CUTS_MANY;
+    double all = whole_ns(t->s, 0, 0, layers - 1);
+    t->cuts = layers < most ? layers : most;
+    for (int32_t k = 1; k < t->cuts; k++) {
+        int32_t l = t->first[k - 1] + 1, room = layers - (t->cuts - k);
+        if (t->cuts < layers)
+            while (l < room && whole_ns(t->s, 0, 0, l - 1) * t->cuts < all * k) l++;
+        t->first[k] = l;
+    }
+    t->first[t->cuts] = layers;
+}
+
+static void find_masks(struct table *t)
+{
+    const struct space *s = t->s;
+    for (uint32_t m = 1; m < t->masks; m++) {
+        int32_t d[SPACE_DEVICES_MAX], n = members_of(m, d);
+        t->taken_in_order[m] = true;
+        t->link_Bps[m] = INFINITY;
+        for (int32_t k = 0; k < n; k++) {
+            for (int32_t e = 0; e < d[k]; e++)
+                if (s->class_of[e] == s->class_of[d[k]] && !(m >> e & 1))
+                    t->taken_in_order[m] = false;
+            for (int32_t l = 0; l < n; l++) {
+                if (k == l) continue;
+                const struct cost_link *x = space_link(s, d[k], d[l]);
+                t->link_Bps[m] = fmin(t->link_Bps[m], x ? x->bandwidth_Bps : 0);
+            }
+        }
+        if (n <= s->microbatch)
+            regroup_balance(s, 0, s->n_layers - 1, d, n, t->sequences[m]);
+        else
+            t->link_Bps[m] = 0;
+    }
+    t->taken_in_order[0] = true;
+}
+
+struct stage_ns {
+    double call, step; /* of a microbatch; once a step */
+};
+
+static struct stage_ns price(const struct table *t, uint32_t mask, int32_t i, int32_t j)
+{
+    struct stage_ns out = {0, 0};
+    int32_t d[SPACE_DEVICES_MAX], n = members_of(mask, d), first = t->first[i],
+                                  last = t->first[j] - 1;
+    for (int32_t k = 0; k < n; k++) {
+        const struct stage_cost *c = space_stage(t->s, d[k], first, last);
+        double sum =
+            n > 1 ? 2e9 * (n - 1) / n * (double)c->parameter_bytes / t->link_Bps[mask] : 0;
+        out.call = fmax(out.call, part_ns(t, d[k], t->sequences[mask][k], first, last));
+        out.step = fmax(out.step, (double)c->update_ns + sum);
+    }
+    return out;
+}
+
+/* The fastest message of the cut from a device of one set to one of another. */
+static double transfer_ns(const struct table *t, uint32_t from, uint32_t to, int32_t layer)
+{
+    int32_t a[SPACE_DEVICES_MAX], b[SPACE_DEVICES_MAX];
+    int32_t n = members_of(from, a), m = members_of(to, b);
+    double least = INFINITY;
+    for (int32_t k = 0; k < n; k++)
+        for (int32_t l = 0; l < m; l++)
+            if (space_linked(t->s, a[k], b[l]))
+                least = fmin(least, (double)space_transfer_ns(t->s, a[k], b[l], layer));
+    return least / (double)(n > m ? n : m);
+}
+
+/* All sets that end with stage `set` behind `before`, in periods of at most `most`. */
+static void extend(struct table *t, uint32_t before, uint32_t set, double most)
+{
+    int32_t wide = t->cuts + 1;
+    for (int32_t i = 0; i < t->cuts; i++) {
+        double f = t->best[before * (uint32_t)wide + (uint32_t)i];
+        if (isinf(f)) continue;
+        if (i) f += 2 * transfer_ns(t, before, set, t->first[i] - 1);
+        for (int32_t j = i + 1; j <= t->cuts; j++) {
+            struct stage_ns x = price(t, set, i, j);
+            if (x.call + x.step / t->s->microbatches > most) break;
+            size_t at = (before | set) * (size_t)wide + (size_t)j;
+            if (f + x.call + x.step >= t->best[at]) continue;
+            t->best[at] = f + x.call + x.step, t->stage[at] = set, t->from[at] = i;
+        }
+    }
+}
+
+static void fill(struct table *t, double most)
+{
+    size_t wide = (size_t)t->cuts + 1;
+    for (size_t at = 0; at < t->masks * wide; at++) t->best[at] = INFINITY;
+    t->best[0] = 0;
+    for (uint32_t m = 1; m < t->masks; m++) {
+        if (!t->taken_in_order[m]) continue;
+        for (uint32_t set = m; set; set = (set - 1) & m)
+            if (t->taken_in_order[m ^ set] && t->link_Bps[set] > 0) extend(t, m ^ set, set, most);
+    }
+}
+
+static void read_candidate(const struct table *t, uint32_t mask, double most, struct candidate *out)
+{
+    size_t wide = (size_t)t->cuts + 1;
+    int32_t at = t->cuts;
+    out->ns = t->best[mask * wide + (size_t)at] + (t->s->microbatches - 1) * most;
+    out->n_stages = 0;
+    while (mask) {
+        size_t cell = mask * wide + (size_t)at;
+        out->stage[out->n_stages] = t->stage[cell];
+        out->first[out->n_stages++] = at = t->from[cell];
+        mask ^= t->stage[cell];
+    }
+}
+
+static void keep(struct candidate *list, int32_t *n, int32_t most, const struct candidate *x)
+{
+    for (int32_t i = 0; i < *n; i++) { /* the same with another T */
+        if (list[i].n_stages != x->n_stages) continue;
+        size_t k = (size_t)x->n_stages;
+        if (!memcmp(list[i].stage, x->stage, k * sizeof *x->stage) &&
+            !memcmp(list[i].first, x->first, k * sizeof *x->first))
+            return;
+    }
+    int32_t at = *n;
+    if (at == most) {
+        if (x->ns >= list[--at].ns) return;
+    } else {
+        ++*n;
+    }
+    for (; at > 0 && x->ns < list[at - 1].ns; at--) list[at] = list[at - 1];
+    list[at] = *x;
+}
+
+static bool make(struct table *t, struct arena *a, const struct candidate *x, struct plan *out)
+{
+    plan_skeleton(a, t->s, "found", 1, &x->n_stages, out);
+    out->replicas[0].microbatches = t->s->microbatches;
+    for (int32_t i = 0; i < x->n_stages; i++) { /* the candidate's are last first */
+        struct plan_stage *y = &out->replicas[0].stages[i];
+        int32_t k = x->n_stages - 1 - i, d[SPACE_DEVICES_MAX], n = members_of(x->stage[k], d);
+        y->first_layer = t->first[x->first[k]];
+        y->last_layer = k ? t->first[x->first[k - 1]] - 1 : t->s->n_layers - 1;
+        if (!regroup_place(a, t->s, y, d, n)) return false;
+    }
+    return true;
+}
+
+/* The least period of one stage that has everything. */
+static double alone(const struct table *t)
+{
+    double least = INFINITY;
+    for (uint32_t m = 1; m < t->masks; m++) {
+        if (!t->taken_in_order[m] || !(t->link_Bps[m] > 0)) continue;
+        struct stage_ns x = price(t, m, 0, t->cuts);
+        least = fmin(least, x.call + x.step / t->s->microbatches);
+    }
+    return least;
+}
+
+/* The best few sets for this T, each a candidate; false: none is left. */
+static bool collect(const struct table *t, double most, struct candidate *list, int32_t *n,
+                    int32_t room)
+{
+    struct candidate best[MASKS_EACH];
+    int32_t n_best = 0;
+    for (uint32_t m = 1; m < t->masks; m++) {
+        struct candidate x;
+        if (isinf(t->best[m * (size_t)(t->cuts + 1) + (size_t)t->cuts])) continue;
+        read_candidate(t, m, most, &x);
+        keep(best, &n_best, MASKS_EACH, &x);
+    }
+    for (int32_t i = 0; i < n_best; i++) keep(list, n, room, &best[i]);
+    return n_best > 0;
+}
+
+int32_t regroup_pipelines(struct arena *a, const struct space *s, const struct space *few,
+                          int32_t most, struct plan *plans)
+{
+    struct table t = {.arena = arena_new(), .s = s, .few = few};
+    int32_t n = 0, made = 0;
+    if (s->n_devices <= SPACE_DEVICES_MAX && most > 0) {
+        find_cuts(&t);
+        t.masks = 1u << s->n_devices;
+        size_t cells = t.masks * (size_t)(t.cuts + 1);
+        t.taken_in_order = ARENA_ARRAY(t.arena, bool, t.masks);
+        t.sequences = arena_alloc(t.arena, t.masks * sizeof *t.sequences, sizeof(int64_t));
+        t.link_Bps = ARENA_ARRAY(t.arena, double, t.masks);
+        t.best = ARENA_ARRAY(t.arena, double, cells);
+        t.stage = ARENA_ARRAY(t.arena, uint32_t, cells);
+        t.from = ARENA_ARRAY(t.arena, int32_t, cells);
+        struct candidate *list = ARENA_ARRAY(t.arena, struct candidate, (size_t)most);
+        find_masks(&t);
+        double period = alone(&t);
+        for (int k = 0; k < PIPELINE_PERIODS && period < INFINITY; k++, period *= PERIOD_STEP) {
+            fill(&t, period * 1.000001);
+            if (!collect(&t, period, list, &n, most)) break;
+        }
+        for (int32_t i = 0; i < n; i++) made += make(&t, a, &list[i], &plans[made]);
+    }
+    arena_free(t.arena);
+    return made;
+}
