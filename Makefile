@@ -1,7 +1,7 @@
 # make              build/musher, everything that needs no GPU
 # make check        install what is missing, then tests and lint    (make check-long: the heavy counts too)
 # make demo         a tour of the program in a few minutes
-# make rank         ten plans on each of six emulated cases, predicted and really run: are they ranked as they turn out? (8 minutes)
+# make rank         ten plans on each of six emulated cases, predicted and really run: are they ranked as they turn out? (10 minutes)
 # make bench        speed of the simulator, the planner and the executor; beside SimGrid where libsimgrid-dev is (a minute)
 # make lint         layers, walls, bans, headers that stand alone
 # make format       clang-format over the tree

@@ -298,6 +298,7 @@ static enum status read_switches(struct cluster_reader *r, const struct node *ro
     struct cluster *c = r->c;
     if (!list) return OK;
     TRY(node_is(list, NODE_LIST, r->err));
+    TRY(cluster_repeat(r, list, &list));
     if (list->count > SWITCHES_MAX)
         return node_error(list, r->err, "%zu switches; at most %d are accepted", list->count,
                           SWITCHES_MAX);

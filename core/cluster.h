@@ -31,6 +31,8 @@
  * A link with `every` is one for each two devices, which nobody else's messages cross: networks that give every pair of
  * cards the same whoever else sends. Where its bandwidth is not stated it is the measured curve of the two devices' types.
  * Real clusters only.
+ * A switch or a link with `count: N` is N of them, NAME0 … ; an end of such a link of which the file has END0 … END(M-1) is
+ * number i · M / N for the i-th: {name: up, count: 320, between: [a, leaf]} joins the nodes a0 … a319 to the switches leaf0 …
  * Devices that no link joins directly are joined through switches (core/topology.h): PCIe switches, NVLink switches and
  * network cards are all switches here. Devices and nodes pass nothing on. Links that a message crosses together with
  * others are shared fairly, whatever `sharing` says. A cluster with switches is planned and simulated; one that is

@@ -24,6 +24,9 @@ enum status cluster_unique_names(struct cluster_reader *r, const struct node *li
                                  const char *what);
 /* "a, b, c", as much as an error has room for. */
 const char *cluster_join(struct arena *a, const char *list, const char *name);
+/* The list with every entry that has a `count` written out. */
+enum status cluster_repeat(struct cluster_reader *r, const struct node *list,
+                           const struct node **out);
 /* After types, nodes and switches. */
 enum status cluster_read_links(struct cluster_reader *r, const struct node *root);
 

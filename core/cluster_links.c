@@ -191,6 +191,7 @@ enum status cluster_read_links(struct cluster_reader *r, const struct node *root
     const struct node *list = cluster_given(root, "links");
     if (!list) return OK;
     TRY(node_is(list, NODE_LIST, r->err));
+    TRY(cluster_repeat(r, list, &list));
     r->c->n_links = (int32_t)list->count;
     r->c->links = ARENA_ARRAY(r->a, struct link, list->count);
     for (size_t i = 0; i < list->count; i++) TRY(read_link(r, list->members[i], &r->c->links[i]));

@@ -9,13 +9,14 @@ double plan_price_per_h(const struct plan *p)
     bool *counted = ARENA_ARRAY(scratch, bool, (size_t)c->n_devices);
     double price = 0;
     for (int32_t r = 0; r < p->n_replicas; r++)
-        for (int32_t s = 0; s < p->replicas[r].n_stages; s++) {
-            int32_t device = p->replicas[r].stages[s].device;
-            const struct device_type *t = &c->types[c->devices[device].type];
-            if (counted[device]) continue;
-            counted[device] = true;
-            price += t->price_per_h * (t->tensor_parallel > 1 ? t->tensor_parallel : 1);
-        }
+        for (int32_t s = 0; s < p->replicas[r].n_stages; s++)
+            for (int32_t k = 0; k < plan_stage_devices(&p->replicas[r].stages[s]); k++) {
+                int32_t device = plan_stage_device(&p->replicas[r].stages[s], k);
+                const struct device_type *t = &c->types[c->devices[device].type];
+                if (counted[device]) continue;
+                counted[device] = true;
+                price += t->price_per_h * (t->tensor_parallel > 1 ? t->tensor_parallel : 1);
+            }
     arena_free(scratch);
     return price;
 }

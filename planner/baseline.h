@@ -48,7 +48,7 @@ struct baseline_task {
     const struct profile *profile;
     const int64_t *sizes; /* (n_sizes) microbatch sizes */
     int32_t n_sizes, n_beds;
-    struct bed *beds; /* beds[0]: the cluster as it is */
+    struct bed *beds;   /* beds[0]: the cluster as it is */
     int32_t most_tries; /* simulations a family */
     int32_t n_settings;
     size_t capacity;

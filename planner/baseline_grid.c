@@ -329,8 +329,7 @@ static bool same_setting(const struct setting *a, const struct setting *b)
     return a->bed == b->bed && a->size == b->size && a->stages == b->stages &&
            a->replicas == b->replicas && a->chunks == b->chunks && a->coarse == b->coarse &&
            a->cut == b->cut && a->strided == b->strided && a->gpipe == b->gpipe &&
-           a->recompute == b->recompute && a->zero == b->zero &&
-           a->bucket_bytes == b->bucket_bytes;
+           a->recompute == b->recompute && a->zero == b->zero && a->bucket_bytes == b->bucket_bytes;
 }
 
 enum status baseline_add(struct baseline_task *k, struct setting x, struct error *err)

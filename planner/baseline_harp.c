@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MESH_MOST = 5, MAXIMA_MOST = 24 }; /* meshes of 1, 2 … 16 cards */
+enum { MESH_MOST = 5, MAXIMA_MOST = 48 }; /* meshes of 1, 2 … 16 cards */
 #define WORK_MOST INT64_C(40000000)       /* cells of tables filled for one size */
 
 struct harp {
@@ -17,6 +17,7 @@ struct harp {
         *part[MESH_MOST]; /* of what one card of a mesh has; NULL: it cannot be divided so */
     const struct cluster *c;
     int32_t n, layers;
+    int64_t *transfer;    /* (n, layers): of a cut, to this device from the one before it */
     int64_t *best;        /* (n + 1, layers + 1): sum of t + c from this device and layer on */
     int32_t *mesh, *last; /* likewise: the choice */
 };
@@ -40,12 +41,23 @@ static int64_t stage_ns(const struct harp *h, int32_t device, int32_t k, int32_t
     return c->forward_ns + c->input_ns + c->weight_ns;
 }
 
+/* From the mesh's last card to the first one of the next mesh. */
 static int64_t transfer_ns(const struct harp *h, int32_t device, int32_t k, int32_t last)
 {
     int32_t next = device + (1 << k);
-    if (next >= h->n || last == h->layers - 1) return 0;
-    return space_linked(h->s, device, next) ? space_transfer_ns(h->s, device, next, last)
-                                            : INT64_MAX / 4;
+    return next >= h->n || last == h->layers - 1 ? 0
+                                                 : h->transfer[(int64_t)next * h->layers + last];
+}
+
+static void find_transfers(struct harp *h)
+{
+    h->transfer = ARENA_ARRAY(h->a, int64_t, (size_t)h->n * (size_t)h->layers);
+    for (int32_t d = 1; d < h->n; d++) {
+        bool linked = space_linked(h->s, d - 1, d);
+        for (int32_t l = 0; l + 1 < h->layers; l++)
+            h->transfer[(int64_t)d * h->layers + l] =
+                linked ? space_transfer_ns(h->s, d - 1, d, l) : INT64_MAX / 4;
+    }
 }
 
 static int64_t *cell(const struct harp *h, int64_t *table, int32_t device, int32_t layer)
@@ -148,25 +160,33 @@ static enum status find_parts(struct harp *h, int32_t size, struct error *err)
     return OK;
 }
 
-/* Bidirectional pruning: the least maximum that any plan has by bisection; from there up, as long as (B - 1) times it
- * alone may beat the best. */
+static void weigh(const struct harp *h, int64_t sum, struct harp_plan *out)
+{
+    int64_t closed = sum + ((int64_t)h->s->microbatches - 1) * reached(h);
+    if (closed >= out->closed_ns) return;
+    out->closed_ns = closed;
+    read_plan(h, out);
+}
+
+/* Bidirectional pruning: the least maximum of any plan by bisection; a maximum above that plan's T / (B - 1) beats nothing,
+ * so from there down, each time to just below the maximum that was reached, every plan worth weighing comes by. */
 static void search(struct harp *h, struct harp_plan *out)
 {
     int64_t b = h->s->microbatches, low = 0, high = 1;
+    int64_t cells = (int64_t)h->n * h->layers * h->layers + 1;
+    int64_t tries = WORK_MOST / cells < MAXIMA_MOST ? WORK_MOST / cells : MAXIMA_MOST;
     while (high < INT64_MAX / 8 && within(h, high) == INT64_MAX) low = high, high *= 2;
     if (within(h, high) == INT64_MAX) return;
-    while (high - low > high / 256 + 1) {
+    while (high - low > 1 + (tries < MAXIMA_MOST ? high / 64 : 0)) {
         int64_t middle = low + (high - low) / 2;
         *(within(h, middle) == INT64_MAX ? &low : &high) = middle;
     }
-    int64_t cells = (int64_t)h->n * h->layers * h->layers + 1;
-    int64_t tries = WORK_MOST / cells < MAXIMA_MOST ? WORK_MOST / cells : MAXIMA_MOST;
-    int64_t most = high;
-    for (int64_t i = 0; i <= tries && (b - 1) * most < out->closed_ns; i++, most += most / 32 + 1) {
+    weigh(h, within(h, high), out);
+    for (int64_t i = 0, most = b > 1 ? out->closed_ns / (b - 1) : INT64_MAX / 8; i < tries; i++) {
         int64_t sum = within(h, most);
-        if (sum == INT64_MAX || sum + (b - 1) * reached(h) >= out->closed_ns) continue;
-        out->closed_ns = sum + (b - 1) * reached(h);
-        read_plan(h, out);
+        if (sum == INT64_MAX) break;
+        weigh(h, sum, out);
+        most = reached(h) - 1;
     }
 }
 
@@ -187,6 +207,7 @@ enum status harp_plan_make(struct baseline_task *k, int32_t size, struct harp_pl
         size_t cells = (size_t)(h.n + 1) * (size_t)(h.layers + 1);
         h.best = ARENA_ARRAY(h.a, int64_t, cells);
         h.mesh = ARENA_ARRAY(h.a, int32_t, cells), h.last = ARENA_ARRAY(h.a, int32_t, cells);
+        find_transfers(&h);
         search(&h, out);
         if (out->closed_ns == INT64_MAX)
             snprintf(k->why, sizeof k->why,

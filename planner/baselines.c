@@ -12,7 +12,16 @@
 
 /* Layers lowered in all simulations of one family, in one of them, and of all families beside a large search: what about a
  * quarter of a second, three seconds and half a second pay for. */
-enum { LAYERS_A_FAMILY = 6000, LAYERS_A_PLAN = 60000, LAYERS_BESIDE = 10000, TRIES_MOST = 6, QUICK_LANES = 64 };
+enum {
+    LAYERS_A_FAMILY = 6000,
+    LAYERS_A_PLAN = 60000,
+    LAYERS_BESIDE = 10000,
+    TRIES_MOST = 10,
+    QUICK_LANES = 64,
+    LANES_A_FAMILY = 4000,
+    LANES_BESIDE = 512,
+    LANES_A_PLAN = 2560
+};
 #define HOPELESS 1.5 /* times the best estimate: not simulated */
 
 /* --- beds and spaces --- */
@@ -26,6 +35,7 @@ enum status baseline_space(struct baseline_task *k, int32_t bed, int32_t size, s
         TRY(space_make_on(k->arena, &b->job, &b->cluster, b->cost, b->graph, k->sizes[size],
                           k->t->lower, s, err));
         b->spaces[size] = s;
+        if (k->t->n_presets < PRESET_SPACES_MOST) k->t->preset[k->t->n_presets++] = s;
     }
     *out = b->spaces[size];
     return OK;
@@ -168,6 +178,15 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
         note_why(x, text);
         return OK;
     }
+    if (s->n_devices > LANES_A_PLAN) {
+        char text[160];
+        snprintf(text, sizeof text,
+                 "%d devices take minutes to simulate; with --tensor-parallel cards are taken "
+                 "together",
+                 (int)s->n_devices);
+        note_why(x, text);
+        return OK;
+    }
     x->tries++, x->layers += layers;
     int64_t left = t->evaluations_left;
     scorer_quick(t->scorer, s->n_devices > QUICK_LANES);
@@ -189,8 +208,10 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
 
 static bool enough(const struct scoring *x)
 {
+    int64_t lanes = (int64_t)x->tries * x->k->cluster->n_devices;
     return tries_stopped(x->k->t) || x->tries >= x->k->most_tries ||
-           (x->layers > LAYERS_A_FAMILY && x->b->iteration_ns != INT64_MAX);
+           ((x->layers > LAYERS_A_FAMILY || lanes > LANES_A_FAMILY) &&
+            x->b->iteration_ns != INT64_MAX);
 }
 
 static int by_estimate(const void *x, const void *y)
@@ -198,6 +219,20 @@ static int by_estimate(const void *x, const void *y)
     const struct setting *a = x, *b = y;
     if (a->estimate_ns != b->estimate_ns) return a->estimate_ns < b->estimate_ns ? -1 : 1;
     return a->number - b->number;
+}
+
+/* The best of each number of chunks goes first: estimates compare orders least well. */
+static void lead(struct setting *x, int32_t n)
+{
+    int32_t leaders = 0;
+    for (int32_t i = 0; i < n; i++) {
+        bool known = false;
+        for (int32_t k = 0; k < leaders; k++) known |= x[k].chunks == x[i].chunks;
+        if (known) continue;
+        struct setting leader = x[i];
+        memmove(&x[leaders + 1], &x[leaders], (size_t)(i - leaders) * sizeof *x);
+        x[leaders++] = leader;
+    }
 }
 
 static enum status find_settings(struct scoring *x, baseline_family *family, struct error *err)
@@ -209,6 +244,7 @@ static enum status find_settings(struct scoring *x, baseline_family *family, str
     x->settings = k->settings, x->n = k->n_settings;
     if (!x->n) return OK;
     qsort(x->settings, (size_t)x->n, sizeof *x->settings, by_estimate);
+    lead(x->settings, x->n);
     TRY(baseline_space(k, x->settings[0].bed, x->settings[0].size, &s, err));
     x->least = (int64_t)x->settings[0].replicas * s->n_layers;
     return OK;
@@ -219,7 +255,7 @@ static enum status score_grids(struct scoring *x, struct error *err)
     struct baseline_task *k = x->k;
     for (int32_t i = 0; i < x->n && !enough(x); i++) {
         double least = HOPELESS * (double)x->settings[0].estimate_ns;
-        if ((double)x->settings[i].estimate_ns > least && x->b->iteration_ns != INT64_MAX) break;
+        if ((double)x->settings[i].estimate_ns > least && x->b->iteration_ns != INT64_MAX) continue;
         struct plan p;
         struct space *s;
         TRY(baseline_space(k, x->settings[i].bed, x->settings[i].size, &s, err));
@@ -266,6 +302,7 @@ static enum status settle(struct scoring *x, struct error *err)
 {
     struct baseline_task *k = x->k;
     struct search_baseline *b = x->b;
+    if (k->cluster->n_devices > LANES_A_FAMILY) return OK; /* its first step has to do */
     for (int32_t i = 0; i < k->n_beds; i++)
         for (int32_t size = 0; k->beds[i].possible && size < k->n_sizes; size++) {
             const struct space *s = k->beds[i].spaces[size];
@@ -298,10 +335,11 @@ static int by_layers(const void *x, const void *y)
 static enum status score_all(struct baseline_task *k, struct scoring *all, int32_t n, int64_t share,
                              struct error *err)
 {
+    int32_t lanes = k->t->o->baseline ? 0 : k->cluster->n_devices;
     qsort(all, (size_t)n, sizeof *all, by_layers);
     for (int32_t i = 0; i < n && !tries_stopped(k->t); i++) {
         struct scoring *x = &all[i];
-        if (x->n && x->least > share)
+        if (x->n && (x->least > share || lanes > LANES_BESIDE))
             note_why(x, "not tried beside a search of so many devices: --baseline does");
         else if (x->n)
             TRY(score_family(x, err));

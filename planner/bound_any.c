@@ -246,9 +246,10 @@ static int64_t floored(double ns) { return ns > 1 ? (int64_t)(ns * (1 - 1e-9) - 
 
 enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out, struct error *err)
 {
-    *out = (struct bound_certificate){
-        .binding = "compute of all devices",
-        .class_text = "any stages, replicas, shares and orders at the microbatch sizes tried"};
+    *out =
+        (struct bound_certificate){.binding = "compute of all devices",
+                                   .class_text = "any stages, replicas, shares and orders, of the "
+                                                 "microbatch sizes and numbers of cards tried"};
     merge_layers(b);
     if (!holds_all(b, b->count))
         return error_set(err, ERR_INFEASIBLE, "no device can hold some layer of the model");

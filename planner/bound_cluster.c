@@ -90,6 +90,29 @@ void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32
     offer_shares(b, s, cards, kind);
 }
 
+static int32_t cards_of(const struct device_type *t)
+{
+    return t->tensor_parallel > 1 ? t->tensor_parallel : 1;
+}
+
+void bound_cluster_offer_grouped(struct bound_any *b, const struct cluster *c,
+                                 const struct space *s)
+{
+    struct arena *scratch = arena_new();
+    int32_t *cards = ARENA_ARRAY(scratch, int32_t, (size_t)s->n_types);
+    int32_t *kind = ARENA_ARRAY(scratch, int32_t, (size_t)s->n_types);
+    for (int32_t d = 0; d < s->n_devices; d++) {
+        int32_t type = s->cluster->devices[d].type;
+        if (cards[type]) continue;
+        int32_t base = cluster_device(c, s->cluster->devices[d].name);
+        if (base < 0) continue;
+        kind[type] = c->devices[base].type;
+        cards[type] = cards_of(&s->cluster->types[type]) / cards_of(&c->types[kind[type]]);
+    }
+    bound_cluster_offer(b, s, cards, kind);
+    arena_free(scratch);
+}
+
 /* --- cuts --- */
 
 struct edge {
@@ -314,15 +337,15 @@ enum status bound_cluster_cuts(struct arena *a, struct bound_any *b, const struc
     return st;
 }
 
-enum status bound_cluster(struct arena *a, const struct space *spaces, int32_t n,
+enum status bound_cluster(struct arena *a, const struct cluster *c, struct cost *k,
+                          const struct space *const *spaces, int32_t n,
                           struct bound_certificate *out, struct error *err)
 {
-    const struct cluster *c = spaces[0].cluster;
     int64_t *count = ARENA_ARRAY(a, int64_t, (size_t)c->n_types);
     for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;
     struct bound_any *b =
-        bound_any_new(a, spaces[0].n_layers, c->n_types, count, spaces[0].job->global_batch);
-    for (int32_t i = 0; i < n; i++) bound_cluster_offer(b, &spaces[i], NULL, NULL);
-    TRY(bound_cluster_cuts(a, b, c, spaces[0].cost, err));
+        bound_any_new(a, spaces[0]->n_layers, c->n_types, count, spaces[0]->job->global_batch);
+    for (int32_t i = 0; i < n; i++) bound_cluster_offer_grouped(b, c, spaces[i]);
+    TRY(bound_cluster_cuts(a, b, c, k, err));
     return bound_any_solve(b, out, err);
 }

@@ -17,19 +17,26 @@
 
 enum { BOUND_VERTICES_MOST = 64 };
 
-/* One space more, and what a part of its microbatch takes that one of several devices of a stage has: of this microbatch size. cards: (n_types of the space) that its types stand for (0: no offer), and kind: (n_types) which
- * type of the bound's cluster these are; NULL: one each, the same types. O(types · layers) stages priced. */
+/* One space more, of this microbatch size, and the parts of a microbatch that the devices of one stage have. cards: (n_types
+ * of the space) that its types stand for (0: no offer), and kind: (n_types) which type of the bound's cluster these are; NULL:
+ * one each, the same types. O(types · layers) stages priced. */
 void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32_t *cards,
                          const int32_t *kind);
+
+/* The same of a space on another grouping of the cluster's cards (core/cluster_group): a device's cards are of the type that
+ * the cluster's device of its name has. */
+void bound_cluster_offer_grouped(struct bound_any *b, const struct cluster *c,
+                                 const struct space *s);
 
 /* The cluster's cuts. ERR_INPUT: what cost_link says. O(levels · links). */
 MUST_CHECK enum status bound_cluster_cuts(struct arena *a, struct bound_any *b,
                                           const struct cluster *c, struct cost *k,
                                           struct error *err);
 
-/* All of it: offers of n spaces of one cluster (one a microbatch size), its cuts, and the answer. What bound_any_solve and
- * bound_cluster_cuts say. */
-MUST_CHECK enum status bound_cluster(struct arena *a, const struct space *spaces, int32_t n,
+/* All of it: offers of the spaces, on the cluster or on groupings of its cards, its cuts, and the answer. n >= 1. What
+ * bound_any_solve and bound_cluster_cuts say. */
+MUST_CHECK enum status bound_cluster(struct arena *a, const struct cluster *c, struct cost *k,
+                                     const struct space *const *spaces, int32_t n,
                                      struct bound_certificate *out, struct error *err);
 
 #endif

@@ -10,8 +10,6 @@ struct entry {
     int32_t row, column;
     double value;
 };
-enum { ITERATIONS_LEAST = 1000, ITERATIONS_ROW = 20 };
-
 struct bound_lp {
     struct arena *arena;
     int32_t n_columns;
@@ -82,16 +80,15 @@ double bound_lp_solve(struct bound_lp *p)
     glp_smcp how;
     glp_init_smcp(&how);
     how.msg_lev = GLP_MSG_OFF;
+    how.it_lim = 100 + 20 * ((int)p->n_rows + p->n_columns);
     how.meth = GLP_DUALP; /* no price is negative, so the empty basis is dual feasible */
-    /* Degenerate programs send it round in circles now and then; any prices prove a bound, those of another way better ones. */
-    how.it_lim = ITERATIONS_LEAST + ITERATIONS_ROW * ((int)p->n_rows + p->n_columns);
-    int stopped = glp_simplex(g, &how);
-    if (stopped == GLP_EITLIM) {
+    int failed = glp_simplex(g, &how);
+    if (failed) { /* the dual method turns in a circle now and then; prices of either will do */
         glp_std_basis(g);
         how.meth = GLP_PRIMAL;
-        stopped = glp_simplex(g, &how);
+        failed = glp_simplex(g, &how);
     }
-    bool nowhere = stopped == 0 && glp_get_status(g) == GLP_NOFEAS;
+    bool nowhere = !failed && glp_get_status(g) == GLP_NOFEAS;
     for (size_t i = 0; i < p->n_rows; i++) price[i] = glp_get_row_dual(g, (int)i + 1);
     glp_delete_prob(g);
     return nowhere ? INFINITY : proved(p, price);

@@ -1,4 +1,5 @@
 #include "planner/fleet.h"
+#include "planner/schedule_plan.h"
 
 #include "core/arena.h"
 #include "planner/bound_cluster.h"
@@ -7,26 +8,26 @@
 #include "planner/offers.h"
 #include "planner/place.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum {
     QUICK_LANES = 256,
     CANDIDATES_MOST = 1024,
-    MENU_DEVICES_MOST = 1024, /* a menu of mixes is placed and looked at one by one */
-    MENU_MOST = 80,
-    APART_TIMES = 4, /* more is simulated where nobody shares a link: devices that are alike fold */
     /* What simulations may cost where the user says nothing: microseconds at all, and more for each card. */
-    BUDGET_US = 450000,
+    BUDGET_US = 700000,
     BUDGET_CARD_US = 500,
+    BUDGET_APART_US = 2500, /* for each card where nobody shares a link: more can be told apart */
     /* What one costs, as measured: to lower a stage, to simulate a call or a message of a ring, steps of a run. */
     LOWER_US = 300,
+    LOWER_MEASURED_US = 20, /* of layers measured whole: few operators */
+    MENU_DEVICES_MOST = 1024,
+    MENU_MOST = 80, /* mixes of a menu, for each size */
     STEADY_STEPS = 4,
     IMPROVED_MOST = 3,
     SIZES_MOST = 3, /* microbatch sizes looked at closely */
-    VARIANTS = 4
+    VARIANTS = 4,
+    POOLS_TO_LEAVE = 8 /* of more pools none is left out on purpose */
 };
 
 struct candidate {
@@ -49,6 +50,7 @@ struct fleet {
     int64_t best_ns;    /* least estimate */
     int64_t *size_ns;   /* (n_sizes) the same of each size, stages as long as they want */
     struct mix *before; /* (n_sizes, VARIANTS) the last mix of each */
+    bool apart;         /* every two devices have links of their own */
 };
 
 /* --- candidates --- */
@@ -81,7 +83,12 @@ static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
         c->size = size;
         if (!place_mix(q->arena, q->makers[size], x, (enum placement)how, &c->placed)) continue;
         c->estimate_ns = place_estimate(q->arena, &c->placed, x);
-        int64_t work = work_of(&c->placed), lower = LOWER_US * (int64_t)c->placed.n_stages;
+        bool measured = q->task->job->model.measured != NULL;
+        int64_t work = work_of(&c->placed),
+                lower = (measured ? LOWER_MEASURED_US : LOWER_US) * (int64_t)c->placed.n_stages;
+        /* Replicas that are alike fold into one. */
+        if (q->apart && c->placed.plan.n_replicas > x->n)
+            work = work * x->n / c->placed.plan.n_replicas;
         c->settle_us = lower + STEADY_STEPS * work;
         c->cost_us = c->placed.n_stages > QUICK_LANES ? lower + work : c->settle_us;
         if (c->estimate_ns < q->best_ns) q->best_ns = c->estimate_ns;
@@ -110,14 +117,66 @@ static void make_mix(struct fleet *q, int32_t size, int32_t variant, int32_t mos
     add_candidates(q, size, &x);
 }
 
-static enum status add_menu(struct fleet *q, int32_t size, struct error *err)
+static bool apart(const struct cluster *c)
 {
+    for (int32_t i = 0; i < c->n_links; i++)
+        if (!link_of_every_pair(&c->links[i])) return false;
+    return true;
+}
+
+/* Where kinds are few and plans are cheap to place. */
+static enum status take_menu(struct fleet *q, int32_t size, struct error *err)
+{
+    struct template_maker *m = q->makers[size];
     struct mix *mixes;
     int32_t n;
-    if (q->task->cluster->n_devices > MENU_DEVICES_MOST) return OK;
-    TRY(menu_mixes(q->makers[size], q->makers[size]->s->microbatches, MENU_MOST, &mixes, &n, err));
+    if (!q->apart || q->task->cluster->n_devices > MENU_DEVICES_MOST) return OK;
+    m->most_layers = m->s->n_layers;
+    TRY(menu_mixes(m, m->s->microbatches, MENU_MOST, &mixes, &n, err));
     for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
     return OK;
+}
+
+/* The pool whose leaving leaves the least estimate goes, as long as there is one: slow devices may cost their team more in
+ * messages than they bring. Each step's estimates become candidates. */
+static void leave_out(struct fleet *q, int32_t size)
+{
+    struct template_maker *m = q->makers[size];
+    struct mix_options o = {0};
+    m->most_layers = m->s->n_layers;
+    for (int32_t left = m->n_pools; left > 1 && m->n_pools <= POOLS_TO_LEAVE; left--) {
+        int64_t best = INT64_MAX, all = q->best_ns;
+        int32_t leaves = -1;
+        for (int32_t p = 0; p < m->n_pools && !tries_stopped(q->t); p++) {
+            struct mix_options without = {.left_out = o.left_out | UINT64_C(1) << p};
+            struct mix x;
+            int64_t relaxed;
+            if (o.left_out >> p & 1) continue;
+            if (!mix_solve(m, m->s->microbatches, &without, &x, &relaxed)) continue;
+            q->best_ns = INT64_MAX;
+            add_candidates(q, size, &x);
+            if (q->best_ns < best) best = q->best_ns, leaves = p;
+        }
+        q->best_ns = best < all ? best : all;
+        if (leaves < 0) return;
+        o.left_out |= UINT64_C(1) << leaves;
+    }
+}
+
+/* One replica alone, of every template that was made: no sums at all. */
+static void make_single(struct fleet *q, int32_t size)
+{
+    struct template_maker *m = q->makers[size];
+    const struct template *best = NULL;
+    int32_t one[3] = {1, 0, 0};
+    for (int32_t i = 0; i < m->n_pool; i++)
+        if (!best ||
+            template_ns(&m->pool[i], m->s->microbatches) < template_ns(best, m->s->microbatches))
+            best = &m->pool[i];
+    if (!best) return;
+    struct template copy = *best;
+    struct mix x = {1, &copy, &one[0], &one[1], &one[2], 0};
+    if (mix_share(&x, m->s->microbatches)) add_candidates(q, size, &x);
 }
 
 /* All sizes with stages as long as they want first; then, for the most promising ones, stages of ever fewer layers: longer
@@ -131,6 +190,7 @@ static enum status make_candidates(struct fleet *q, struct error *err)
         int64_t before = q->best_ns;
         q->best_ns = INT64_MAX;
         make_mix(q, i, 0, q->spaces[i].n_layers);
+        make_single(q, i);
         q->size_ns[i] = q->best_ns;
         if (before < q->best_ns) q->best_ns = before;
     }
@@ -141,12 +201,12 @@ static enum status make_candidates(struct fleet *q, struct error *err)
                 best = i;
         if (best < 0) break;
         q->size_ns[best] = INT64_MAX;
+        TRY(take_menu(q, best, err));
         int32_t layers = q->spaces[best].n_layers;
         for (int32_t most = layers; most > 1; most /= 4)
             for (int32_t v = most == layers; v < VARIANTS && !tries_stopped(q->t); v++)
                 if (v == 0 || 4 * most >= layers) make_mix(q, best, v, most);
-        q->makers[best]->most_layers = layers;
-        TRY(add_menu(q, best, err));
+        if (round == 0) leave_out(q, best);
     }
     return OK;
 }
@@ -216,11 +276,17 @@ static enum status settle(struct fleet *q, struct scored *x, struct error *err)
     return OK;
 }
 
-static bool apart(const struct cluster *c)
+enum { ORDER_OPERATIONS = 1000000 }; /* for the orders of a replica: about 30 ms */
+
+/* The winner's stages with searched orders, where that is quicker. */
+static enum status order(struct fleet *q, struct scored *x, struct error *err)
 {
-    for (int32_t i = 0; i < c->n_links; i++)
-        if (!link_of_every_pair(&c->links[i])) return false;
-    return true;
+    int64_t left = q->t->evaluations_left;
+    TRY(schedule_plan(q->t->arena, q->t->scorer, &x->space, &x->plan, &x->ns, &left,
+                      ORDER_OPERATIONS, q->t->o->stop, err));
+    q->t->evaluations_left = left;
+    kept_add(&q->t->kept, &x->plan, x->ns);
+    return OK;
 }
 
 static enum status search(struct fleet *q, struct error *err)
@@ -233,10 +299,9 @@ static enum status search(struct fleet *q, struct error *err)
     TRY(make_candidates(q, err));
     qsort(q->candidates, (size_t)q->n_candidates, sizeof *q->candidates, by_estimate);
     if (!q->n_candidates) return OK;
-    q->left_us = o->evaluations > 0
-                     ? INT64_MAX / 2
-                     : BUDGET_US + BUDGET_CARD_US * (int64_t)q->task->cluster->n_devices;
-    if (apart(q->task->cluster) && !o->evaluations) q->left_us *= APART_TIMES;
+    q->left_us = o->evaluations > 0 ? INT64_MAX / 2
+                                    : BUDGET_US + (q->apart ? BUDGET_APART_US : BUDGET_CARD_US) *
+                                                      (int64_t)q->task->cluster->n_devices;
     TRY(simulate_candidates(q, best, &n_best, err));
     for (int32_t i = 0; i < n_best && !tries_over(q->t); i++) {
         int64_t tries = (q->left_us / (n_best - i) - best[i].settle_us) / best[i].cost_us;
@@ -250,29 +315,41 @@ static enum status search(struct fleet *q, struct error *err)
     int32_t first = 0;
     for (int32_t i = 1; i < n_best; i++)
         if (best[i].ns < best[first].ns) first = i;
-    if (!n_best || !best[first].quick || best[first].settle_us > q->left_us) return OK;
+    if (n_best && !best[first].quick) return order(q, &best[first], err);
+    if (!n_best || best[first].settle_us > q->left_us) return OK;
     return settle(q, &best[first], err);
 }
 
-static int32_t cards_of(const struct device_type *t)
+/* The certificate speaks of the devices that were offered: where cards must be shared by 4 or by 8, of such plans. */
+static const char *class_of(struct fleet *q, const char *text)
 {
-    return t->tensor_parallel > 1 ? t->tensor_parallel : 1;
+    const struct search_options *o = q->t->o;
+    for (int32_t i = 0; o->tensor && i < o->n_tensor; i++)
+        text = arena_printf(q->t->arena, "%s%s%d", text,
+                            i ? ", " : "; cards that share operators: ", (int)o->tensor[i]);
+    return text;
 }
 
-static enum status certify(struct fleet *q, struct bound_certificate *bound, struct error *err)
+/* presets: of what baselines were priced with as well, who may share operators in other ways. */
+static enum status certify(struct fleet *q, bool presets, struct bound_certificate *bound,
+                           struct error *err)
 {
     const struct cluster *c = q->task->cluster, *priced = &q->offers.priced;
     int64_t *count = ARENA_ARRAY(q->arena, int64_t, (size_t)c->n_types);
-    int32_t *cards = ARENA_ARRAY(q->arena, int32_t, (size_t)priced->n_types);
+    int32_t *cards = ARENA_ARRAY(q->arena, int32_t, (size_t)priced->n_types); /* 0: not offered */
     for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;
-    for (int32_t t = 0; t < priced->n_types; t++)
-        cards[t] = cards_of(&priced->types[t]) / cards_of(&c->types[q->offers.base_type[t]]);
+    for (int32_t k = 0; k < q->offers.n_kinds; k++)
+        cards[q->offers.kinds[k].type] = q->offers.kinds[k].cards;
     struct bound_any *b = bound_any_new(q->t->arena, q->spaces[0].n_layers, c->n_types, count,
                                         q->task->job->global_batch);
     for (int32_t i = 0; i < q->task->n_sizes && q->makers[i]; i++)
         bound_cluster_offer(b, &q->spaces[i], cards, q->offers.base_type);
+    for (int32_t i = 0; presets && i < q->t->n_presets; i++)
+        bound_cluster_offer_grouped(b, c, q->t->preset[i]);
     TRY(bound_cluster_cuts(q->t->arena, b, c, q->offers.cost, err));
-    return bound_any_solve(b, bound, err);
+    TRY(bound_any_solve(b, bound, err));
+    if (!presets) bound->class_text = class_of(q, bound->class_text);
+    return OK;
 }
 
 enum status fleet_search(struct tries *t, const struct fleet_task *task,
@@ -282,11 +359,13 @@ enum status fleet_search(struct tries *t, const struct fleet_task *task,
     q.candidates = ARENA_ARRAY(q.arena, struct candidate, CANDIDATES_MOST);
     q.spaces = ARENA_ARRAY(q.arena, struct space, (size_t)task->n_sizes);
     q.best_ns = INT64_MAX;
+    q.apart = apart(task->cluster);
     q.size_ns = ARENA_ARRAY(q.arena, int64_t, (size_t)task->n_sizes);
     q.before = ARENA_ARRAY(q.arena, struct mix, VARIANTS * (size_t)task->n_sizes);
     q.makers = ARENA_ARRAY(q.arena, struct template_maker *, (size_t)task->n_sizes);
     enum status st = search(&q, err);
-    if (st == OK && t->kept.n) st = certify(&q, bound, err);
+    if (st == OK && t->kept.n) st = certify(&q, !t->o->tensor, &bound[0], err);
+    if (st == OK && t->kept.n) st = certify(&q, true, &bound[1], err);
     for (int32_t i = 0; i < t->kept.n && t->o->tensor; i++)
         place_tidy(t->arena, &t->kept.plans[i].plan.cluster);
     arena_free(q.arena);

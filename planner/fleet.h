@@ -23,7 +23,8 @@ struct fleet_task {
     const int64_t *sizes; /* (n_sizes) of microbatches */
     int32_t n_sizes;
 };
-/* Fills t->kept, and *bound with what no plan beats. ERR_INFEASIBLE is left to the caller, who sees nothing kept. */
+/* Fills t->kept, and bound (2) with what no plan beats: of the numbers of cards that the options offer, and of those that
+ * baselines were priced with as well. ERR_INFEASIBLE is left to the caller, who sees nothing kept. */
 MUST_CHECK enum status fleet_search(struct tries *t, const struct fleet_task *task,
                                     struct bound_certificate *bound, struct error *err);
 

@@ -28,9 +28,11 @@ struct menu {
     int32_t microbatches, n, n_groups, n_courses, most;
     size_t capacity;
     struct dish *dishes;
-    int32_t *best;          /* (n_groups) dish of most value for each use of cards */
-    double *price;          /* (n_pools) of a card */
-    struct course *courses; /* (most) by time */
+    int32_t *best;             /* (n_groups) dish of most value for each use of cards */
+    double *price;             /* (n_pools) of a card */
+    int64_t least_ns, most_ns; /* paces */
+    int64_t *side_ns;          /* (n_kinds, n_kinds, cuts) */
+    struct course *courses;    /* (most) by time */
 };
 
 /* --- one order of kinds, balanced --- */
@@ -49,98 +51,106 @@ static enum status assemble_ns(const struct menu *q, int32_t kind, int32_t other
     return cost_op(m->s->cost, m->kinds[kind].type, &op, out, err);
 }
 
-/* Work of a stage from `first` to `last` between its neighbours; false where it does not fit as it is. */
-static enum status work_of(const struct menu *q, const int32_t *kinds, int32_t n, int32_t i,
-                           int32_t first, int32_t last, int64_t *out, bool *fits, struct error *err)
+/* Work at the one end of a message, there and back: once for each two kinds and each cut. */
+static enum status price_sides(struct menu *q, struct error *err)
 {
-    struct template_time t;
-    int64_t assemble;
-    *fits = template_stage_time(q->m, kinds[i], first, last, n - i, &t) && !t.recompute;
-    *out = t.t_ns;
-    if (!*fits) return OK;
-    if (i + 1 < n) {
-        TRY(assemble_ns(q, kinds[i], kinds[i + 1], last, &assemble, err));
-        *out += template_busy_ns(q->m, kinds[i], kinds[i + 1], last) + assemble;
-    }
-    if (i > 0) {
-        TRY(assemble_ns(q, kinds[i], kinds[i - 1], first - 1, &assemble, err));
-        *out += template_busy_ns(q->m, kinds[i - 1], kinds[i], first - 1) + assemble;
-    }
+    int32_t n = q->m->n_kinds, cuts = q->m->s->n_layers - 1;
+    q->side_ns = ARENA_ARRAY(q->a, int64_t, (size_t)n * (size_t)n * (size_t)cuts + 1);
+    for (int32_t k = 0; k < n; k++)
+        for (int32_t o = 0; o < n; o++)
+            for (int32_t c = 0; c < cuts && q->m->near[k * n + o]; c++) {
+                int64_t *side = &q->side_ns[(k * n + o) * cuts + c];
+                TRY(assemble_ns(q, k, o, c, side, err));
+                *side += template_busy_ns(q->m, k, o, c);
+            }
     return OK;
 }
 
+static int64_t side(const struct menu *q, int32_t kind, int32_t other, int32_t cut)
+{
+    return q->side_ns[(kind * q->m->n_kinds + other) * (q->m->s->n_layers - 1) + cut];
+}
+
+/* Work of a stage from `first` to `last` between its neighbours; false where it does not fit as it is. */
+static bool work_of(const struct menu *q, const int32_t *kinds, int32_t n, int32_t i, int32_t first,
+                    int32_t last, int64_t *out)
+{
+    struct template_time t;
+    if (!template_stage_time(q->m, kinds[i], first, last, n - i, &t) || t.recompute) return false;
+    *out = t.t_ns;
+    if (i + 1 < n) *out += side(q, kinds[i], kinds[i + 1], last);
+    if (i > 0) *out += side(q, kinds[i], kinds[i - 1], first - 1);
+    return true;
+}
+
 /* Each stage from the last on as long as the pace allows; whether the first one's reaches the first layer. */
-static enum status fill_back(const struct menu *q, const int32_t *kinds, int32_t n, int64_t tau_ns,
-                             struct template_stage *stages, bool *full, struct error *err)
+static bool fill_back(const struct menu *q, const int32_t *kinds, int32_t n, int64_t tau_ns,
+                      struct template_stage *stages)
 {
     int32_t end = q->m->s->n_layers;
-    *full = false;
     for (int32_t i = n - 1; i >= 0; i--) {
         int32_t low = i, high = end; /* least first layer; a layer each for those before */
         while (low < high) {
             int32_t first = low + (high - low) / 2;
             int64_t work = 0;
-            bool fits;
-            TRY(work_of(q, kinds, n, i, first, end - 1, &work, &fits, err));
-            if (fits && work <= tau_ns)
+            if (work_of(q, kinds, n, i, first, end - 1, &work) && work <= tau_ns)
                 high = first;
             else
                 low = first + 1;
         }
-        if (low >= end || (i == 0 && low > 0)) return OK;
+        if (low >= end || (i == 0 && low > 0)) return false;
         stages[i] = (struct template_stage){kinds[i], low, end - 1, n - i, false};
         end = low;
     }
-    *full = end == 0;
-    return OK;
+    return end == 0;
 }
 
-static enum status measure(const struct menu *q, struct dish *d, struct error *err)
+static void measure(const struct menu *q, struct dish *d)
 {
     const struct template_maker *m = q->m;
     struct template *t = &d->t;
     int32_t kinds[MENU_STAGES];
     t->use = ARENA_ARRAY(q->a, int32_t, (size_t)m->n_pools);
-    for (int32_t i = 0; i < t->n_stages; i++) kinds[i] = t->stages[i].kind;
+    for (int32_t i = 0; i < t->n_stages; i++) {
+        const struct template_kind *k = &m->kinds[kinds[i] = t->stages[i].kind];
+        t->use[k->pool] += k->cards;
+    }
     for (int32_t i = 0; i < t->n_stages; i++) {
         const struct template_stage *x = &t->stages[i];
         const struct template_kind *k = &m->kinds[x->kind];
         const struct stage_cost *c = space_stage_type(m->s, k->type, x->first, x->last);
         const struct device_route *far = m->far[x->kind * m->n_kinds + x->kind];
-        int64_t work;
-        bool fits;
-        TRY(work_of(q, kinds, t->n_stages, i, x->first, x->last, &work, &fits, err));
-        t->use[k->pool] += k->cards;
+        int64_t work = 0;
+        work_of(q, kinds, t->n_stages, i, x->first, x->last, &work);
         t->fill_ns += work;
         if (i) {
             int64_t way = template_transfer_ns(m, kinds[i - 1], kinds[i], x->first - 1);
-            if (way == INT64_MAX) return OK;
             t->fill_ns += 2 * way - template_busy_ns(m, kinds[i - 1], kinds[i], x->first - 1);
         }
         if (work > t->tau_ns) t->tau_ns = work;
         if (c->update_ns > t->tail_ns) t->tail_ns = c->update_ns;
-        double sum =
-            far ? 2e9 * (double)c->parameter_bytes * k->cards / far->link.bandwidth_Bps : 0;
+        double bytes = (double)c->parameter_bytes * k->cards,
+               sum = far ? 2e9 * bytes / far->link.bandwidth_Bps : 0;
         if (sum > (double)d->sum_ns) d->sum_ns = (int64_t)sum;
     }
-    return OK;
 }
 
-static enum status balance(struct menu *q, const int32_t *kinds, int32_t n, struct error *err)
+static void balance(struct menu *q, const int32_t *kinds, int32_t n)
 {
     struct template_stage stages[MENU_STAGES], good[MENU_STAGES];
-    int64_t least, most, low, high;
-    bool full;
-    template_paces(q->m, &least, &most);
-    low = least, high = 4 * most;
+    int64_t low, high;
+    low = q->least_ns, high = 4 * q->most_ns;
+    int32_t use[KINDS_MOST] = {0};
+    for (int32_t i = 0; i < n; i++) {
+        const struct template_kind *k = &q->m->kinds[kinds[i]];
+        if ((use[k->pool] += k->cards) > q->m->g->kinds[k->pool].n) return;
+    }
     for (int32_t i = 0; i + 1 < n; i++)
-        if (!q->m->near[kinds[i] * q->m->n_kinds + kinds[i + 1]]) return OK;
-    TRY(fill_back(q, kinds, n, high, good, &full, err));
-    if (!full) return OK;
+        if (!q->m->near[kinds[i] * q->m->n_kinds + kinds[i + 1]]) return;
+    if (!fill_back(q, kinds, n, high, good)) return;
     while (low < high - high / 2048) {
         int64_t tau = low + (high - low) / 2;
-        TRY(fill_back(q, kinds, n, tau, stages, &full, err));
-        if (full)
+        if (fill_back(q, kinds, n, tau, stages))
             high = tau, memcpy(good, stages, sizeof good);
         else
             low = tau + 1;
@@ -149,7 +159,7 @@ static enum status balance(struct menu *q, const int32_t *kinds, int32_t n, stru
     struct dish *d = &q->dishes[q->n++];
     *d = (struct dish){.t = {.n_stages = n}};
     d->t.stages = arena_copy(q->a, good, (size_t)n * sizeof *good);
-    return measure(q, d, err);
+    measure(q, d);
 }
 
 /* --- what cards are worth --- */
@@ -348,7 +358,10 @@ enum status menu_mixes(struct template_maker *m, int32_t microbatches, int32_t m
     int32_t kinds[MENU_STAGES], layers = m->s->n_layers;
     int64_t orders = 1, tried = 0;
     *n = 0;
-    for (int32_t stages = 1; stages <= MENU_STAGES && stages <= layers; stages++) {
+    TRY(price_sides(&q, err));
+    template_paces(m, &q.least_ns, &q.most_ns);
+    int32_t longest = m->g->n_devices < MENU_LARGE ? MENU_STAGES - 1 : MENU_STAGES;
+    for (int32_t stages = 1; stages <= longest && stages <= layers; stages++) {
         orders *= m->n_kinds;
         tried += orders;
         if (tried > MENU_ORDERS_MOST) break;
@@ -356,7 +369,7 @@ enum status menu_mixes(struct template_maker *m, int32_t microbatches, int32_t m
             int64_t rest = order;
             for (int32_t i = 0; i < stages; i++, rest /= m->n_kinds)
                 kinds[i] = (int32_t)(rest % m->n_kinds);
-            TRY(balance(&q, kinds, stages, err));
+            balance(&q, kinds, stages);
         }
     }
     if (!q.n) return OK;

@@ -49,6 +49,7 @@ static bool allowed(const struct master *q, const struct template *t)
     for (int32_t i = 0; i < t->n_stages; i++) {
         const struct template_stage *x = &t->stages[i];
         if (x->last - x->first >= m->most_layers) return false;
+        if (q->o->left_out >> m->kinds[x->kind].pool & 1) return false;
         if (q->o->widest && !is_widest(m, x->kind)) return false;
         if (q->o->one_kind && x->kind != t->stages[0].kind) return false;
         if (q->o->one_zone && m->kinds[x->kind].zone != m->kinds[t->stages[0].kind].zone)
@@ -110,7 +111,7 @@ static void only_kinds(const struct master *q, double *price, int32_t kind, int3
     for (int32_t k = 0; k < q->n_kinds; k++) {
         const struct template_kind *x = &q->maker->kinds[k];
         bool in = (kind < 0 || k == kind) && (zone < 0 || x->zone == zone) &&
-                  (!q->o->widest || is_widest(q->maker, k));
+                  (!q->o->widest || is_widest(q->maker, k)) && !(q->o->left_out >> x->pool & 1);
         price[k] = in ? q->price[x->pool] * x->cards : -1;
     }
 }

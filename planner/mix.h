@@ -22,9 +22,10 @@ struct
 };
 
 struct mix_options {
-    bool one_kind; /* templates of one kind each only */
-    bool one_zone; /* of kinds of one zone only */
-    bool widest;   /* of devices of as many cards as a pool offers only: fewest lanes */
+    bool one_kind;     /* templates of one kind each only */
+    bool one_zone;     /* of kinds of one zone only */
+    uint64_t left_out; /* pools not to be used, by bit */
+    bool widest;       /* of devices of as many cards as a pool offers only: fewest lanes */
 };
 
 /* false where nothing fits. *relaxed_ns: T of the linear program, what fractions of replicas would take. Result in the maker's

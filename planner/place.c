@@ -150,6 +150,7 @@ enum status place_plan(struct arena *a, const struct offers *o, const struct pla
         space->cost = cost_new(a, o->profile, c);
         space->cluster = c, space->n_devices = c->n_devices;
         TRY(device_graph_new(a, c, space->cost, &space->devices, err));
+        space->link = NULL; /* the table of the single cards */
     }
     out->cluster = *space->cluster;
     plan_share(out);

@@ -28,7 +28,7 @@ struct find {
     struct shop_tabu *tabu;
     int64_t *priority; /* (n_nodes) */
     uint8_t *word, *trial;
-    /* the best words so far, no two of one makespan from one source; best first */
+    /* the best words so far, each of another makespan (the newest of each, so that they stay unlike); best first */
     struct {
         uint8_t *word;
         int64_t makespan_ns;
@@ -44,6 +44,12 @@ struct find {
 
 static uint64_t draw(struct find *f, uint64_t n) { return shop_draw(&f->random, n); }
 
+/* Words that no longer stay in the cache of a core take twice as long. */
+static void charge(struct find *f, int64_t times)
+{
+    f->left -= times * f->shop.n_nodes * (f->shop.n_nodes > 65536 ? 2 : 1);
+}
+
 static bool over(struct find *f)
 {
     if (f->n_elite && f->elite[0].makespan_ns <= f->bound.lower_bound_ns) return true;
@@ -58,8 +64,13 @@ static void keep(struct find *f, const uint8_t *word, int64_t ns, const char *fr
     size_t n = (size_t)f->shop.n_nodes;
     if (f->n_elite == ELITE && ns >= f->elite[ELITE - 1].makespan_ns) return;
     uint64_t hash = hash_bytes(1, word, n);
-    for (int32_t i = 0; i < f->n_elite; i++)
+    for (int32_t i = 0; i < f->n_elite; i++) {
         if (f->elite[i].hash == hash) return;
+        if (f->elite[i].makespan_ns != ns) continue;
+        memcpy(f->elite[i].word, word, n);
+        f->elite[i].hash = hash, f->elite[i].from = from;
+        return;
+    }
     int32_t at = f->n_elite < ELITE ? f->n_elite++ : ELITE - 1;
     uint8_t *room = f->elite[at].word;
     for (; at && f->elite[at - 1].makespan_ns > ns; at--) f->elite[at] = f->elite[at - 1];
@@ -71,7 +82,7 @@ static void keep(struct find *f, const uint8_t *word, int64_t ns, const char *fr
 /* Times a word that fits; -1: it cannot be executed. */
 static int64_t try_word(struct find *f, const uint8_t *word, const char *from)
 {
-    f->left -= f->shop.n_nodes;
+    charge(f, 1);
     if (!shop_time(&f->shop, word, &f->times)) return -1;
     keep(f, word, f->times.makespan_ns, from);
     return f->times.makespan_ns;
@@ -135,7 +146,7 @@ static void try_names(struct find *f)
     if (f->shape->n_chunks == 1 && !over(f) &&
         zero_bubble_make(scratch, f->p, f->shape->n_microbatches, thorough, &s, &ns, NULL) == OK) {
         try_schedule(f, &s, "zero-bubble");
-        f->left -= f->shop.n_nodes * (thorough ? 31 : 7);
+        charge(f, thorough ? 31 : 7);
     }
     arena_free(scratch);
 }
@@ -146,7 +157,7 @@ static bool dispatch(struct find *f, bool turned, int32_t patience, const int32_
                      uint8_t *word)
 {
     struct shop_rule rule = {.priority = f->priority, .patience = patience, .flight = flight};
-    f->left -= DISPATCH_COST * f->shop.n_nodes;
+    charge(f, DISPATCH_COST);
     return shop_dispatch(turned ? f->turned_list : f->list, &rule, word);
 }
 
@@ -271,21 +282,14 @@ static bool any_fused(const struct pipeline *p)
     return false;
 }
 
-/* What the proof came upon. */
-static void keep_found(struct find *f, const struct schedule *s, int64_t ns)
-{
-    static const char letters[] = "FIW";
-    for (int32_t d = 0; d < s->n_devices; d++)
-        for (int64_t i = 0; i < s->lanes[d].n_ops; i++)
-            f->trial[d * f->shop.length + i] =
-                (uint8_t)(strchr(letters, s->lanes[d].ops[i].letter) - letters);
-    keep(f, f->trial, ns, "proof");
-}
-
 /* steps: of the deep bound; a bound of before is never lost. */
 static void find_bound(struct find *f, enum bound_depth depth, int64_t steps)
 {
-    if (f->shape->n_chunks > 1 || (depth == BOUND_DEEP && (f->o->cheap || over(f)))) return;
+    if (f->shape->n_chunks > 1 || (depth == BOUND_DEEP && f->o->cheap)) return;
+    if (depth == BOUND_DEEP && over(f)) {
+        if (f->stopped || f->elite[0].makespan_ns <= f->bound.lower_bound_ns) return;
+        depth = BOUND_CYCLES; /* what large pipelines, whose operations are soon spent, can have */
+    }
     struct bound_schedule_options o = {.depth = depth,
                                        .orders = any_fused(f->p) ? BOUND_MIXED : BOUND_SPLIT,
                                        .best_ns = f->n_elite ? f->elite[0].makespan_ns : 0,
@@ -293,7 +297,7 @@ static void find_bound(struct find *f, enum bound_depth depth, int64_t steps)
                                        .steps = steps};
     struct bound_schedule b;
     bound_schedule(f->p, f->shape->n_microbatches, &o, &b);
-    if (b.found) keep_found(f, b.found, b.found_ns);
+    if (b.found) try_schedule(f, b.found, "proof"); /* what the proof came upon */
     if (b.lower_bound_ns > f->bound.lower_bound_ns || depth == BOUND_CHEAP) f->bound = b;
 }
 
@@ -309,7 +313,7 @@ static void search(struct find *f)
     int64_t proved = f->left / 8, best = f->elite[0].makespan_ns;
     while (!over(f)) {
         move(f, (int32_t)draw(f, (uint64_t)f->n_elite), 2000);
-        turn(f, 8);
+        turn(f, 30);
         if (f->left > proved || proved < 0) continue;
         proved = -1; /* once more with the better schedule, and then what is left of the search */
         find_bound(f, BOUND_DEEP,

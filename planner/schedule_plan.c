@@ -359,6 +359,8 @@ enum status schedule_plan(struct arena *a, struct scorer *w, const struct space 
                           struct plan *plan, int64_t *iteration_ns, int64_t *evaluations_left,
                           int64_t operations, const volatile sig_atomic_t *stop, struct error *err)
 {
+    /* Layers measured whole have one backward, and orders of I and W none. */
+    if (s->job->model.measured) return OK;
     struct plan best = *plan, variant = score_copy_plan(a, plan), again = score_copy_plan(a, plan);
     struct ordering x = {.arena = a,
                          .scratch = arena_new(),
@@ -371,7 +373,8 @@ enum status schedule_plan(struct arena *a, struct scorer *w, const struct space 
     for (int32_t r = 0; r < plan->n_replicas; r++) stages += plan->replicas[r].n_stages;
     x.lacks = ARENA_ARRAY(x.scratch, bool, (size_t)stages);
     enum status st = OK;
-    if (operations_of(plan) <= SCHEDULE_PLAN_OPS_MOST && one_stage_a_device(plan)) {
+    if (!plan->job.model.measured && operations_of(plan) <= SCHEDULE_PLAN_OPS_MOST &&
+        one_stage_a_device(plan)) {
         st = order_and_score(&x, &best, iteration_ns, evaluations_left, err);
         x.plan = &again;
         if (st == OK && recompute_lacking(&x))

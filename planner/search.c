@@ -6,6 +6,7 @@
 #include "planner/baseline.h"
 #include "planner/baselines.h"
 #include "planner/bound_cluster.h"
+#include "planner/cheaper.h"
 #include "planner/exact.h"
 #include "planner/fleet.h"
 #include "planner/near.h"
@@ -57,7 +58,7 @@ static enum status refine_kept(struct search *q, struct search_result *out, stru
         int64_t ns = t->kept.plans[i].iteration_ns;
         int32_t s = 0;
         while (s < q->n_spaces && q->space[s].microbatch != better.microbatch) s++;
-        if (!tries_over(t))
+        if (!tries_over(t) && s < q->n_spaces) /* a baseline's size may not have had its turn */
             TRY(refine_plan(scorer_arena(t->scorer), t->scorer, &q->space[s], &better, &ns,
                             &t->evaluations_left, t->o->stop, err));
         kept_add(&refined, &better, ns);
@@ -121,8 +122,12 @@ static void put_bound(struct search_result *out, const struct bound_certificate 
 /* How far from the best of any plan the first one can be. */
 static enum status certify(struct search *q, struct search_result *out, struct error *err)
 {
-    struct bound_certificate b;
-    TRY(bound_cluster(q->t.arena, q->space, q->n_spaces, &b, err));
+    struct bound_certificate b = {.binding = "nothing was tried", .class_text = ""};
+    const struct space *spaces[16 + PRESET_SPACES_MOST];
+    int32_t n = 0;
+    for (int32_t i = 0; i < q->n_spaces; i++) spaces[n++] = &q->space[i];
+    for (int32_t i = 0; i < q->t.n_presets; i++) spaces[n++] = q->t.preset[i];
+    if (n) TRY(bound_cluster(q->t.arena, q->cluster, q->cost, spaces, n, &b, err));
     put_bound(out, &b);
     return OK;
 }
@@ -138,14 +143,20 @@ static enum status search_large(struct search *q, const struct profile *p, const
                                 int32_t n_sizes, struct search_result *out, struct error *err)
 {
     struct tries *t = &q->t;
-    struct bound_certificate b = {.binding = "", .class_text = ""};
+    struct bound_certificate b[2] = {{.binding = "", .class_text = ""},
+                                     {.binding = "", .class_text = ""}};
+    bool wide = false; /* a baseline of another class than the one that was searched is faster */
     struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
-    TRY(fleet_search(t, &task, &b, err));
+    TRY(fleet_search(t, &task, b, err));
+    if (t->o->objective != OBJECTIVE_TIME || t->o->most_cost > 0)
+        TRY(cheaper_search(t, &task, err));
     if (t->kept.n) out->class_ns = t->kept.plans[0].iteration_ns;
     t->truncated = true;
     baselines_keep(t, out);
     TRY(conclude(t, p, out, err));
-    put_bound(out, &b);
+    for (int32_t i = 0; i < out->n_baselines; i++)
+        wide |= out->baselines[i].iteration_ns < b[0].lower_bound_ns;
+    put_bound(out, &b[wide]);
     return OK;
 }
 

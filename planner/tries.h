@@ -11,6 +11,8 @@
 #include "planner/search.h"
 #include "planner/space.h"
 
+enum { PRESET_SPACES_MOST = 96 };
+
 struct tries {
     struct arena *arena; /* the result's */
     const struct search_options *o;
@@ -19,6 +21,9 @@ struct tries {
     struct kept kept;
     int64_t candidates; /* complete plans that were bounded */
     int64_t evaluations_left;
+    /* What baselines were priced with: the bound must hold for their plans too. */
+    const struct space *preset[PRESET_SPACES_MOST];
+    int32_t n_presets;
     bool truncated;   /* more candidates than lists hold: the class was not searched to its end */
     bool interrupted; /* *o->stop was seen set */
     bool exhausted;   /* the budget ended before the search */

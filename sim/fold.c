@@ -492,8 +492,7 @@ void fold_make(struct arena *a, const struct program *p, struct cost *k,
             f.lane_of_stage[p->lanes[i].stages[c]] = i;
             f.chunk_of_stage[p->lanes[i].stages[c]] = c;
         }
-    count_users(&f), colour_links(&f), number(&f);
-    first_colours(&f), pin_contended(&f);
+    count_users(&f), colour_links(&f), number(&f), first_colours(&f), pin_contended(&f);
     do refine(&f);
     while (pin_mixed(&f));
     make_program(&f);

@@ -352,8 +352,7 @@ START_TEST(the_file_of_orders_reads_back_as_what_it_says)
             "case,p,m,tF,tB,tW,tcomm_links,memF,memB,memW,mem_limit\n"
             "a,2,3,4|4,5|5,3|3,1,2|2,-1|-1,-1|-1,4|4\nb,2,3,4|4,5|5,3|3,1,2|2,-1|-1,-1|-1,1|4\n");
     fclose(f);
-    struct schedule_search_options o = {
-        .cases = in, .out = out, .chunks = 1, .operations = 100000};
+    struct schedule_search_options o = {.cases = in, .out = out, .chunks = 1, .operations = 100000};
     struct error err = {0};
     ck_assert_msg(schedule_search(arena, &o, &err) == OK, "%s", err.text);
     close(to);

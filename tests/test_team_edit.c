@@ -337,8 +337,8 @@ END_TEST
 
 START_TEST(changes_of_a_plans_team_are_made_one_after_the_other)
 {
-    const char *with_items[] = {"b", "b"}, *without_items[] = {"b2.0", "c"};
-    struct texts with = {2, with_items}, without = {2, without_items};
+    const char *with_items[] = {"b", "b"}, *without_items[] = {"b2.0", "c", "c.0"};
+    struct texts with = {2, with_items}, without = {3, without_items};
     struct plan p = {.cluster = parsed(three)};
     struct profile profile = {.pace = 1};
     struct cluster c;

@@ -27,7 +27,6 @@ static struct plan replicas(const char *model, int32_t n, int32_t microbatches, 
     return p;
 }
 
-/* A GPT of one block is 6 layers: embedding, attention, MLP, norm, head, loss, of which some are one. */
 static struct plan whole_replicas(const char *model, int32_t n, int32_t microbatches, int32_t zero)
 {
     struct plan p = plans_new(arena, model, 1, n);
@@ -90,7 +89,6 @@ START_TEST(level_1_scatters_after_the_backward_updates_its_part_and_gathers)
     ck_assert(p->groups[0].algorithm == GROUP_SCATTER && p->groups[1].algorithm == GROUP_GATHER);
     ck_assert_str_eq(instrs(p, 0, 'B', ""), "");
     ck_assert_str_eq(instrs(p, 0, 'B', "last"), "R0");
-    /* decayed and others; then the gradients that the other replica has updated are zeroed */
     ck_assert_str_eq(instrs(p, 0, 'U', ""), "A0 u u R1 z z A1");
     for (int32_t i = 0; i < p->stages[0].n_parameters; i++) {
         const struct program_parameter *x = &p->stages[0].parameters[i];
@@ -103,7 +101,6 @@ START_TEST(level_2_scatters_each_layer_in_every_backward_two_at_a_time)
 {
     struct plan plan = whole_replicas("llama", 2, 3, 2);
     const struct program *p = plans_lower(arena, &plan, true);
-    /* groups count from the last layer that has parameters; gathers come behind all of them */
     ck_assert_int_eq(p->n_groups % 2, 0);
     ck_assert_str_eq(instrs(p, 0, 'F', ""), "");
     ck_assert_int_eq(strncmp(instrs(p, 0, 'B', ""), "R0 R1 A0 R2 A1", 14), 0);
@@ -156,7 +153,6 @@ START_TEST(each_level_divides_one_more_region)
 }
 END_TEST
 
-/* footprint's what-if and the lowered program say the same of what is divided. */
 START_TEST(memory_is_what_the_footprint_foretells)
 {
     static const int32_t n = 4;
@@ -193,8 +189,7 @@ static int64_t sent_bytes(const struct sim_result *r)
     return bytes;
 }
 
-/* ZeRO's own count (Rajbhandari et al. 2020, section 7): levels 1 and 2 send what a sum sends, 2 (n-1)/n of the
- * parameters; level 3 half as much again. From level 2 on gradients go in every microbatch, at 3 parameters twice too. */
+/* ZeRO's own count (section 7), of levels 2 and 3 in every microbatch: halves of a ring. */
 START_TEST(every_level_sends_what_it_has_to)
 {
     static const int32_t n = 4, m = 3;
@@ -363,7 +358,6 @@ static const struct group_member *member_of(const struct cells *c, int32_t group
     return &g->members[k];
 }
 
-/* What a collective reads or writes between its launch and its end is nobody else's. */
 static void follow_procedure(struct cells *c, const struct procedure *f)
 {
     memset(c->by, 0, (size_t)(c->s->class_bytes[SLOT_SCRATCH] / 64 + 1) * sizeof *c->by);
@@ -415,6 +409,12 @@ static void read_back(const struct program *p)
 START_TEST(random_divided_plans_run_in_both_readings)
 {
     int32_t divided = 0;
+    struct plan three = whole_replicas("gpt2", 2, 2, 3);
+    size_t n;
+    char *text = plans_text(plans_lower(arena, &three, true), &n);
+    struct plans_random r = {77, 0};
+    plans_mangle(arena, &r, text, n, "0123456789 -\nsgw", test_long() ? 20000 : 300);
+    free(text);
     for (uint64_t seed = 0; seed < (test_long() ? 600 : 60); seed++) {
         int32_t zero = 1 + (int32_t)(seed % 3);
         struct plan plan = random_plan(seed, zero);
@@ -425,13 +425,13 @@ START_TEST(random_divided_plans_run_in_both_readings)
         read_back(p);
         follow_scratch(p);
         for (int32_t i = 0; i < p->n_groups; i++) divided += group_divides(&p->groups[i]);
-        struct sim_result r = simulate(&plan, p, true, false);
+        struct sim_result run = simulate(&plan, p, true, false);
         for (int32_t i = 0; i < p->n_devices; i++) {
-            ck_assert_int_le(r.devices[i].peak_bytes, r.devices[i].reserved_bytes);
-            ck_assert_int_eq(r.devices[i].reserved_bytes, program_lane_bytes(p, i));
+            ck_assert_int_le(run.devices[i].peak_bytes, run.devices[i].reserved_bytes);
+            ck_assert_int_eq(run.devices[i].reserved_bytes, program_lane_bytes(p, i));
         }
         struct explain x;
-        ck_assert_msg(explain_result(arena, p, prior(&plan), &r, &x, &err) == OK, "seed %lu: %s",
+        ck_assert_msg(explain_result(arena, p, prior(&plan), &run, &x, &err) == OK, "seed %lu: %s",
                       (unsigned long)seed, err.text);
         int64_t at = x.begin_ns;
         for (size_t i = 0; i < x.n_pieces; i++) {
@@ -445,7 +445,6 @@ START_TEST(random_divided_plans_run_in_both_readings)
 }
 END_TEST
 
-/* Every member has equal parts, so that however many there are, one stands for all. */
 START_TEST(equal_replicas_fold_to_one_at_every_level)
 {
     for (int32_t zero = 1; zero <= 3; zero++) {
@@ -479,17 +478,6 @@ START_TEST(equal_replicas_fold_to_one_at_every_level)
 }
 END_TEST
 
-START_TEST(a_mangled_program_of_a_divided_plan_is_refused_or_read)
-{
-    struct plan plan = whole_replicas("gpt2", 2, 2, 3);
-    size_t n;
-    char *text = plans_text(plans_lower(arena, &plan, true), &n);
-    struct plans_random r = {77, 0};
-    plans_mangle(arena, &r, text, n, "0123456789 -\nsgw", test_long() ? 20000 : 300);
-    free(text);
-}
-END_TEST
-
 Suite *zero_suite(void)
 {
     Suite *s = suite_create("zero");
@@ -507,7 +495,6 @@ Suite *zero_suite(void)
     tcase_add_test(t, a_plan_file_says_zero_and_is_read_as_it_was_written);
     tcase_add_test(t, random_divided_plans_run_in_both_readings);
     tcase_add_test(t, equal_replicas_fold_to_one_at_every_level);
-    tcase_add_test(t, a_mangled_program_of_a_divided_plan_is_refused_or_read);
     suite_add_tcase(s, t);
     return s;
 }

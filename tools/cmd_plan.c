@@ -108,6 +108,7 @@ static void print_json(struct arena *a, const struct search_result *r,
             json_put_text(&j, "why", r->baselines[i].why);
         } else {
             json_put_int(&j, "iteration_ns", r->baselines[i].iteration_ns);
+            json_put_text(&j, "plan", plan_describe(a, &r->baselines[i].plan));
         }
         json_close(&j);
     }
@@ -265,6 +266,12 @@ static enum status plan(struct arena *a, struct request *q, const struct common 
                      (long long)r.evaluated);
 }
 
+static const char baseline_help[] = "no search, the best setting of one family:"
+#define X(id, name, help) " " name
+    BASELINES(X)
+#undef X
+    ;
+
 enum status cmd_plan(int argc, char **argv, struct error *err)
 {
     struct common common = COMMON_DEFAULTS;
@@ -307,7 +314,7 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
          .type = OPTION_TEXT,
          .value = &q.baseline,
          .unit = "NAME",
-         .help = "no search: even-pipeline or data-parallel, for any number of devices"},
+         .help = baseline_help},
         {.name = "from",
          .type = OPTION_TEXT,
          .value = &q.from,

@@ -140,9 +140,14 @@ static enum status make_variants(struct arena *a, const struct request *q, const
             struct variant v = {.name = arena_printf(a, "%s %s", lists[k].word, change.text)};
             TRY(team_edit(a, change.kind == TEAM_ADD ? &stated : &p->cluster, &change, &v.team,
                           err));
-            if (q->together) TRY(team_edit(a, &all, &change, &all, err));
+            if (q->together && change.kind != TEAM_WITHOUT)
+                TRY(team_edit(a, &all, &change, &all, err));
             out[(*n)++] = v;
         }
+    if (q->together && q->without.count) {
+        struct team_change gone = {TEAM_WITHOUT, replan_joined(a, &q->without), NULL};
+        TRY(team_edit(a, &all, &gone, &all, err));
+    }
     if (q->together) out[(*n)++] = (struct variant){.name = "together", .team = all};
     return OK;
 }

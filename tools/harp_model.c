@@ -351,6 +351,7 @@ static void on_cards(struct arena *a, const struct harp_team *t, int32_t node,
         sequences[i] = t->job.microbatch_sizes[0] / at->n_devices;
     }
     out->n_shards = at->n_devices, out->devices = devices, out->sequences = sequences;
+    out->zero = 1;
 }
 
 void harp_plan(struct arena *a, const struct harp_team *t, const struct harp_pipeline *p,
@@ -372,7 +373,6 @@ void harp_plan(struct arena *a, const struct harp_team *t, const struct harp_pip
                                      .last_layer = p->last[s],
                                      .warmup = p->warmup[s],
                                      .recompute = RECOMPUTE_BLOCKS,
-                                     .zero = t->sharing == HARP_SEQUENCES ? 1 : 0,
                                      .receive_ahead = 2};
         on_cards(a, t, p->node[s], stage);
     }

@@ -5,10 +5,9 @@
  *   sequences  each takes an equal part of every microbatch, all hold the stage's parameters and divide the optimizer's state
  *              (zero: 1); gradients are summed once a step
  *   operators  they share every operator (`tensor_parallel`), weights are divided, activations are summed six times a block
- * Which of them a case had is in no log, and was chosen after trying both. Two cards: the 14 % that their predicted stage of two
- * cards is less efficient than that of one are six sums of 50 MB a block over the measured NVLink; sharing sequences would put
- * their split 3 layers off. Eight cards: six sums of 84 MB a block would make the stage 40 % slower than measured, and the
- * peaks are those of whole parameters with divided state, but for our gradients, kept in fp32.
+ * Which of them they had is in no log. Sequences is taken for all, after trying both: with the operators shared, splits and the
+ * time of the small case come out as well, but six sums of 84 MB a block over eight cards' NVLink make the large ones 63 and
+ * 33 % slower than measured. The peaks too are those of whole parameters with divided state, but for our gradients in fp32.
  * Costs are sim/stage's and the links'; every stage computes its forward again in the backward, as theirs do; a schedule is
  * timed exactly by sim/static, and the longest sum and update are added. So one pipeline is some microseconds, and all of them
  * can be asked: the ablations need to know what the best of a class is, not what a search found in it. Chosen plans go the

@@ -1,21 +1,22 @@
 #!/bin/bash
 # tools/rank.sh - is the plan that was predicted fastest the fastest measured, and are plans ranked as they turn out?
 #
-# Three emulated teams × two models. Each: profile, two runs of even-pipeline to calibrate on, plan; then ten plans are
+# Three emulated teams × two models. Each: profile, two runs of even-pipeline to calibrate on, plan; then ten plans or more are
 # predicted and really run, round after round in turn, so that a slow minute of the machine meets all of them:
 #   found        what the planner chose
 #   presets      every baseline that the executor runs today
 #   without-D    the best plan without a device of the chosen one
 #   top-N        of the planner's 100 best, spread evenly over their predicted times
+# The presets all, the others as far as ten plans have room; plans that are predicted alike to the nanosecond once.
 # A plan's time is the median over the rounds of what `run` tells. Rank correlation is Spearman's, ties share their rank.
-# usage: MUSHER=build/musher tools/rank.sh [FOLDER]            results in FOLDER (build/rank), about eight minutes
+# usage: MUSHER=build/musher tools/rank.sh [FOLDER]            results in FOLDER (build/rank), about ten minutes
 #   RANK_CASES="sled:gpt ..."  cases to do          RANK_SECONDS=55  for the runs of a case; at least two rounds are made
-#   RANK_STEPS=4               steps of a run       RANK_ROUNDS=4    at most
+#   RANK_STEPS=3               steps of a run       RANK_ROUNDS=4    at most
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd)
 MUSHER=${MUSHER:-$here/build/musher}
 out=${1:-build/rank}
-steps=${RANK_STEPS:-4} rounds=${RANK_ROUNDS:-4} seconds=${RANK_SECONDS:-55}
+steps=${RANK_STEPS:-3} rounds=${RANK_ROUNDS:-4} seconds=${RANK_SECONDS:-55}
 cases=${RANK_CASES:-sled:gpt sled:llama far:gpt far:llama islands:gpt islands:llama}
 wanted=10 # plans
 # One thread of BLAS a rank, as the tests have it: ranks are devices.
@@ -24,7 +25,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 team_of() { [[ $1 == sled ]] && echo "$here/examples/team.yaml" || echo "$here/examples/rank/$1.yaml"; }
 number() { sed -n "s/.*\"$2\": *\\([-0-9.e]*\\).*/\\1/p" "$1" | head -n 1; }
-run() { "$MUSHER" run "$1" --steps "$steps" --data "$here/LICENSE" --json "${@:2}"; }
+run() { "$MUSHER" run "$1" --steps "${steps_now:-$steps}" --data "$here/LICENSE" --json "${@:2}"; }
 die() {
     echo "rank: $*" >&2
     exit 1
@@ -54,7 +55,7 @@ prepare() { # JOB TEAM FOLDER
         enlist "$3" "$n" "$1" "$2" --baseline "$n"
     done
     for d in $(sed -n '/^job:/q; s/.*device: \([^,}]*\).*/\1/p' "$3/found.yaml" | sort -u | tail -n 3); do
-        enlist "$3" "without-$d" --from "$3/found.yaml" --without "$d"
+        (($(wc -l < "$3/plans") < wanted)) && enlist "$3" "without-$d" --from "$3/found.yaml" --without "$d"
     done
     # Places in the list of the best, one for each part of the range of their times.
     sed -n '/"top"/,/^  \]/s/.*"iteration_ns": \([0-9]*\),.*/\1/p' "$3/plan.json" > "$3/times"
@@ -80,14 +81,21 @@ predict() { # FOLDER
     done < "$1/plans"
 }
 
-# Every plan once a round; what the executor refuses is named and left out.
+# Every plan once a round; what the executor refuses is named and left out. A plan that is predicted three times as slow as the
+# chosen one runs in the first round alone, two steps: no noise brings it near.
 measure() { # FOLDER
-    local p r began=$SECONDS longest=0 start
+    local p r began=$SECONDS longest=0 start slow steps_now
+    slow=$((3 * $(number "$1/found.sim.json" iteration_ns)))
     : > "$1/measured"
     for ((r = 1; r <= rounds; r++)); do
         ((r > 2 && SECONDS - began + longest > seconds)) && break
         start=$SECONDS
         while read -r p <&3; do
+            steps_now=$steps
+            if (($(number "$1/$p.sim.json" iteration_ns) > slow)); then
+                ((r > 1)) && continue
+                steps_now=2
+            fi
             if run "$1/$p.yaml" > "$1/run.json" 2> "$1/err" < /dev/null; then
                 echo "$p $(number "$1/run.json" iteration_ns)" >> "$1/measured"
             else

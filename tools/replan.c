@@ -67,6 +67,13 @@ int32_t replan_mark(const struct plan *p, bool *used)
     return n;
 }
 
+const char *replan_joined(struct arena *a, const struct texts *list)
+{
+    const char *text = list->items[0];
+    for (size_t i = 1; i < list->count; i++) text = arena_printf(a, "%s,%s", text, list->items[i]);
+    return text;
+}
+
 enum status replan_team(struct arena *a, const struct plan *from, const struct profile *profile,
                         const struct texts *with, const struct texts *without, struct cluster *out,
                         struct error *err)
@@ -75,9 +82,10 @@ enum status replan_team(struct arena *a, const struct plan *from, const struct p
     if (with->count) TRY(team_state_links(a, profile, &c, err));
     for (size_t i = 0; i < with->count; i++)
         TRY(team_edit(a, &c, &(struct team_change){TEAM_ADD, with->items[i], NULL}, &c, err));
-    for (size_t i = 0; i < without->count; i++)
-        TRY(team_edit(a, &c, &(struct team_change){TEAM_WITHOUT, without->items[i], NULL}, &c,
-                      err));
+    if (without->count) {
+        struct team_change change = {TEAM_WITHOUT, replan_joined(a, without), NULL};
+        TRY(team_edit(a, &c, &change, &c, err));
+    }
     *out = c;
     return OK;
 }

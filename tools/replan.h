@@ -23,6 +23,9 @@ void replan_carry(struct arena *a, const struct plan *p, const struct cluster *c
 /* Marks the devices that have a stage, or a part of one; (n_devices) of the plan's cluster. How many. */
 int32_t replan_mark(const struct plan *p, bool *used);
 
+/* All texts of a list of at least one, commas between them: devices that two of them name go once. */
+const char *replan_joined(struct arena *a, const struct texts *list);
+
 /* What plan --from PLAN wants: the job and the cluster of the plan, changed one after the other as the lists say, additions
  * first, so that what is taken away or joined may be a part of them; links measured by the profile are written into the cluster
  * where a node is added. */

@@ -160,24 +160,42 @@ static void read_example(struct arena *a, const char *cluster, struct job *j, st
     must(cluster_read(a, cluster, c, &err), &err);
 }
 
-static void bench_planner(void)
+/* cards: numbers that may share operators; NULL: single cards. */
+static double plan_once(const char *name, const char *job, const char *cluster,
+                        const int32_t *cards, int32_t n_cards, struct search_result *r)
 {
     struct arena *a = arena_new();
     struct job j;
     struct cluster c;
     struct profile p;
-    struct search_result r;
     struct error err = {0};
-    read_example(a, "examples/team.yaml", &j, &c);
+    struct search_options o = {.top = 1, .tensor = cards, .n_tensor = n_cards};
+    must(job_read(a, job, &j, &err), &err);
+    must(cluster_read(a, cluster, &c, &err), &err);
+    must(team_complete(&c, &err), &err);
     must(profile_prior(a, &c, &p, &err), &err);
-    struct search_options o = {.top = 1};
     double start = cpu_seconds();
-    must(search_plans(a, &j, &c, &p, &o, &r, &err), &err);
+    must(search_plans(a, &j, &c, &p, &o, r, &err), &err);
     double took = cpu_seconds() - start;
-    line("plan_seconds_4", took, "cpu_s");
+    line(name, took, "cpu_s");
+    arena_free(a);
+    return took;
+}
+
+static void bench_planner(void)
+{
+    static const int32_t eight = 8;
+    struct search_result r;
+    double took =
+        plan_once("plan_seconds_4", "examples/job.yaml", "examples/team.yaml", NULL, 0, &r);
     line("plans_scored", (double)r.evaluated / took, "plans/cpu_s");
     line("plans_bounded", (double)r.candidates / took, "plans/cpu_s");
-    arena_free(a);
+    plan_once("plan_seconds_64", "tests/data/jobs/gpt-2.6b.yaml",
+              "tests/data/clusters/fleet64.yaml", NULL, 0, &r);
+    line("plan_gap_64", r.gap, "ratio");
+    plan_once("plan_seconds_10240", "examples/fleet-job.yaml", "examples/fleet-10240.yaml", &eight,
+              1, &r);
+    line("plan_gap_10240", r.gap, "ratio");
 }
 
 static void bench_fit(void)

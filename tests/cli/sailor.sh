@@ -57,4 +57,20 @@ sed 's/microbatch: 4/microbatch: 4\nprecision: bf16/' job.yaml > half.yaml
 ends "another precision than was measured" 3 "fp32" "$MUSHER" plan half.yaml team.yaml --db sailor.db -o p.yaml
 sed 's/tensor_parallel: 4, reserve: 5/tensor_parallel: 16, reserve: 5/' team.yaml > wide.yaml
 ends "cards that were not measured" 3 "x16" "$MUSHER" plan job.yaml wide.yaml --db sailor.db -o p.yaml
+
+mixed=$(dirname "$data")/sailor_mixed
+"$MUSHER" import sailor "$mixed" --db mixed.db -q > /dev/null
+job=$mixed/opt.yaml team=$mixed/a8-v8.yaml
+ends "eight and eight cards, shared by one, two or four" 0 "costs" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,2,4 -o mixed.yaml
+ends "is simulated" 0 "an iteration" "$MUSHER" simulate mixed.yaml --db mixed.db
+ends "and exported" 0 "num_stages" "$MUSHER" export mixed.yaml --format sailor -o -
+ends "unequal shares are told" 0 "shares" "$MUSHER" export mixed.yaml --format sailor -o mixed.json
+ends "the export as JSON says so too" 0 '"equal_shares": false' "$MUSHER" export mixed.yaml --format sailor -o mixed.json --json
+ends "an export of another format" 2 "known: sailor" "$MUSHER" export mixed.yaml --format paper -o x
+ends "an export without a file" 2 "wants -o" "$MUSHER" export mixed.yaml --format sailor
+ends "numbers of cards that are none" 2 "1,2,4" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel two -o x.yaml
+ends "a floor that nobody reaches" 4 "within the limits" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,2,4 --least-rate 5 -o x.yaml
+ends "a rate without a budget" 2 "most-cost" "$MUSHER" plan "$job" "$team" --db mixed.db --objective rate -o x.yaml
+sed 's/, price: [0-9.]*\/h//' "$team" > free.yaml
+ends "cost without prices" 3 "price" "$MUSHER" plan "$job" free.yaml --db mixed.db --objective cost -o x.yaml
 exit $bad
