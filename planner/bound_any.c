@@ -43,9 +43,11 @@ struct bound_any *bound_any_new(struct arena *a, int32_t n_layers, int32_t n_kin
                                 const int64_t *count, int64_t global_batch)
 {
     struct bound_any *b = ARENA_ARRAY(a, struct bound_any, 1);
-    *b = (struct bound_any){
-        .arena = a, .n_layers = n_layers, .n_kinds = n_kinds, .batch = (double)global_batch,
-        .fewest = INT64_MAX};
+    *b = (struct bound_any){.arena = a,
+                            .n_layers = n_layers,
+                            .n_kinds = n_kinds,
+                            .batch = (double)global_batch,
+                            .fewest = INT64_MAX};
     b->count = ARENA_ARRAY(a, int64_t, (size_t)n_kinds);
     memcpy(b->count, count, (size_t)n_kinds * sizeof *count);
     b->layers = ARENA_ARRAY(a, struct layer, (size_t)n_layers);

@@ -20,7 +20,13 @@
 enum {
     EVALUATIONS_DEFAULT = 20000,
     KEPT_LEAST = 32,
-    REGROUP_SMALL = 1500 /* simulations for stages on several devices, up to 8 devices */
+    REGROUP_SMALL = 1500, /* simulations for stages on several devices, up to 8 devices */
+    /* With more of them: microseconds at all, what a simulation takes a call and by itself as measured; fewer than so many
+     * simulations are not worth it */
+    REGROUP_US = 400000,
+    REGROUP_CALL_NS = 6000,
+    REGROUP_PLAN_US = 1000,
+    REGROUP_LEAST = 30
 };
 
 /* The tables of one microbatch size after the other, and the tries on all of them. */
@@ -138,6 +144,33 @@ static bool is_large(const struct search *q)
            (q->cluster->n_devices > SEARCH_DEVICES_MAX || q->t.o->n_tensor > 1);
 }
 
+/* Around the best plan, at its microbatch size and those next to it. Simulations are as many as cost about REGROUP_US. */
+static enum status regroup_large(struct search *q, const struct profile *p, const int64_t *sizes,
+                                 int32_t n_sizes, struct error *err)
+{
+    struct tries *t = &q->t;
+    if (!t->kept.n || q->job->model.measured) return OK;
+    struct plan *best = ARENA_ARRAY(t->arena, struct plan, 1);
+    *best = t->kept.plans[0].plan;
+    int64_t calls = 0, microbatch = best->microbatch;
+    for (int32_t r = 0; r < best->n_replicas; r++)
+        for (int32_t i = 0; i < best->replicas[r].n_stages; i++)
+            calls += best->replicas[r].microbatches *
+                     (int64_t)plan_stage_devices(&best->replicas[r].stages[i]);
+    int64_t evaluations = REGROUP_US / (REGROUP_CALL_NS * calls / 1000 + REGROUP_PLAN_US);
+    if (t->o->evaluations > 0) evaluations = t->evaluations_left;
+    if (evaluations < REGROUP_LEAST) return OK;
+    scorer_quick(t->scorer, false);
+    struct cost *cost = cost_new(t->arena, p, &best->cluster);
+    struct space spaces[16];
+    int32_t n = 0;
+    for (int32_t i = 0; i < n_sizes && n < 16; i++)
+        if (2 * sizes[i] >= microbatch && sizes[i] <= 2 * microbatch)
+            TRY(space_make(q->spaces, q->job, &best->cluster, cost, sizes[i], t->lower,
+                           &spaces[n++], err));
+    return regroup_kept(t, spaces, n, evaluations, err);
+}
+
 /* Any number of devices: kinds, templates and mixes (planner/fleet). */
 static enum status search_large(struct search *q, const struct profile *p, const int64_t *sizes,
                                 int32_t n_sizes, struct search_result *out, struct error *err)
@@ -153,6 +186,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     if (t->kept.n) out->class_ns = t->kept.plans[0].iteration_ns;
     t->truncated = true;
     baselines_keep(t, out);
+    TRY(regroup_large(q, p, sizes, n_sizes, err));
     TRY(conclude(t, p, out, err));
     for (int32_t i = 0; i < out->n_baselines; i++)
         wide |= out->baselines[i].iteration_ns < b[0].lower_bound_ns;

@@ -129,8 +129,10 @@ START_TEST(sequences_go_where_they_end_first)
     struct text t = {.n = 0};
     struct error err = {0};
     int64_t n[3];
-    say(&t, "version: 1\nname: c\ndevice_types: [{name: f, device: host, slowdown: 1, memory: 1 GiB}, {name: s, "
-            "device: host, slowdown: 2, memory: 1 GiB}]\nnodes: [{name: a, host: localhost, devices: [{type: f}, "
+    say(&t, "version: 1\nname: c\ndevice_types: [{name: f, device: host, slowdown: 1, memory: 1 "
+            "GiB}, {name: s, "
+            "device: host, slowdown: 2, memory: 1 GiB}]\nnodes: [{name: a, host: localhost, "
+            "devices: [{type: f}, "
             "{type: s}, {type: s}]}]\nlinks: [{name: b, between: [a], bandwidth: 1 GB/s, latency: "
             "1 us}]\n");
     ck_assert_msg(cluster_parse(arena, parsed(&t), &b.cluster, &err) == OK, "%s", err.text);
@@ -183,8 +185,7 @@ static void random_plan(struct draw *d, struct arena *a, const struct space *s, 
             struct plan_stage *y = &x->stages[i];
             int32_t rest = n_stages[r] - i - 1;
             y->first_layer = first;
-            y->last_layer =
-                rest ? first + below(d, s->n_layers - first - rest) : s->n_layers - 1;
+            y->last_layer = rest ? first + below(d, s->n_layers - first - rest) : s->n_layers - 1;
             first = y->last_layer + 1;
             ck_assert(regroup_place(a, s, y, &order[dealt], members[r][i]));
             dealt += members[r][i];
@@ -323,8 +324,7 @@ static void check_regret(uint64_t seed, struct regrets *t)
     b.job.layers = (struct layers_choice){LAYERS_NUMBER, n == 3 ? 4 : 3};
     open_bench(&b);
     struct brute x = {.b = &b, .best_ns = INT64_MAX};
-    for (int32_t k = 0; k < b.n_spaces; k++)
-        x.s = &b.spaces[k], brute_stages(&x, (1u << n) - 1, 0);
+    for (int32_t k = 0; k < b.n_spaces; k++) x.s = &b.spaces[k], brute_stages(&x, (1u << n) - 1, 0);
     scorer_free(b.scorer);
     if (x.best_ns == INT64_MAX) return;
     struct search_result r = must_search(&b);
