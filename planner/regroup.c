@@ -10,8 +10,9 @@
 
 enum {
     STARTS_MOST = 3,
-    PIPELINES_EACH = 12, /* of each microbatch size */
-    LOOKS_EACH = 8       /* plans made for each that may be simulated */
+    PIPELINES_EACH = 12, /* of each microbatch size; of many devices: */
+    PIPELINES_FEW = 4,
+    LOOKS_EACH = 8 /* plans made for each that may be simulated */
 };
 
 static int32_t space_of(const struct regroup *c, const struct plan *p)
@@ -63,12 +64,11 @@ static enum status start_from_pipelines(struct regroup *c, struct regroup_point 
                                         struct error *err)
 {
     struct plan plans[PIPELINES_EACH];
-    int32_t few = 0;
+    int32_t few = 0, most = regroup_many(c) ? PIPELINES_FEW : PIPELINES_EACH;
     for (int32_t k = 1; k < c->n_spaces; k++)
         if (c->spaces[k].microbatch < c->spaces[few].microbatch) few = k;
     for (int32_t k = 0; k < c->n_spaces && !regroup_over(c); k++) {
-        int32_t made =
-            regroup_pipelines(c->arena, &c->spaces[k], &c->spaces[few], PIPELINES_EACH, plans);
+        int32_t made = regroup_pipelines(c->arena, &c->spaces[k], &c->spaces[few], most, plans);
         for (int32_t i = 0; i < made; i++) {
             struct regroup_point y;
             const struct search_plan *best = *n == STARTS_MOST ? &starts[*n - 1].x : &unbeaten;
@@ -98,6 +98,7 @@ static enum status climb_all(struct regroup *c, struct error *err)
     int32_t n = 0;
     TRY(start_from_kept(c, starts, &n, err));
     TRY(start_from_pipelines(c, starts, &n, err));
+    if (regroup_many(c) && n > 1) n = 1;
     int64_t all = c->left;
     for (int32_t i = 0; i < n && !tries_over(c->t); i++) {
         int64_t mine = all / (n - i); /* what one leaves the next have */
