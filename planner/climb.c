@@ -1,7 +1,7 @@
 #include "planner/climb.h"
 
 struct climber {
-    struct trials *q;
+    const struct climb_way *way;
     struct trial *x;
     int64_t *ns;
     bool better; /* the last attempt was */
@@ -11,8 +11,8 @@ static enum status attempt(struct climber *c, const struct trial *variant, struc
 {
     int64_t ns;
     c->better = false;
-    if (tries_over(c->q->t) || trial_bound(variant) >= *c->ns) return OK;
-    TRY(trials_score(c->q, variant, &ns, err));
+    if (tries_over(c->way->t)) return OK;
+    TRY(c->way->score(c->way->user, variant, *c->ns, &ns, err));
     if (ns >= *c->ns) return OK;
     *c->x = *variant;
     *c->ns = ns;
@@ -138,9 +138,9 @@ static enum status exchange_stages(struct climber *c, bool together, struct erro
 
 static int32_t eighth(int32_t n) { return n < 16 ? 1 : n / 8; }
 
-enum status climb(struct trials *q, struct trial *x, int64_t *ns, struct error *err)
+enum status climb(const struct climb_way *way, struct trial *x, int64_t *ns, struct error *err)
 {
-    struct climber c = {.q = q, .x = x, .ns = ns};
+    struct climber c = {.way = way, .x = x, .ns = ns};
     int64_t before;
     do {
         before = *ns;
@@ -151,6 +151,6 @@ enum status climb(struct trials *q, struct trial *x, int64_t *ns, struct error *
                 TRY(move_ends(&c, by, !apart, err));
             TRY(exchange_stages(&c, !apart, err));
         }
-    } while (*ns < before && !tries_over(q->t));
+    } while (*ns < before && !tries_over(way->t));
     return OK;
 }

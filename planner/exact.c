@@ -116,7 +116,7 @@ static enum status score(struct exact *q, const struct combination *c, struct er
         memcpy(x.device[r], c->chosen[r]->device, sizeof x.device[r]);
         memcpy(x.last[r], c->chosen[r]->last, sizeof x.last[r]);
     }
-    return trials_score(&q->trials, &x, &ns, err);
+    return trials_score(&q->trials, q->t, &x, &ns, err);
 }
 
 /* A replica that is interchangeable with the one before it and has the same share takes no better pipeline. */
@@ -232,10 +232,19 @@ static enum status first_round(struct exact *q, struct error *err)
     return OK;
 }
 
+static enum status score_step(void *user, const struct trial *x, int64_t best_ns, int64_t *ns,
+                              struct error *err)
+{
+    struct exact *q = user;
+    *ns = INT64_MAX;
+    return trial_bound(x) < best_ns ? trials_score(&q->trials, q->t, x, ns, err) : OK;
+}
+
 static enum status climbs(struct exact *q, int32_t n_sizes, struct error *err)
 {
     struct trial starts[CLIMBS_MOST];
     int64_t ns[CLIMBS_MOST];
+    struct climb_way way = {q->t, q, score_step};
     int32_t n = 0;
     for (int32_t i = 0; i < q->t->spots.n && n < CLIMBS_MOST; i++)
         for (int32_t z = 0; z < n_sizes && n < CLIMBS_MOST; z++) {
@@ -245,7 +254,7 @@ static enum status climbs(struct exact *q, int32_t n_sizes, struct error *err)
                 break;
             }
         }
-    for (int32_t i = 0; i < n; i++) TRY(climb(&q->trials, &starts[i], &ns[i], err));
+    for (int32_t i = 0; i < n; i++) TRY(climb(&way, &starts[i], &ns[i], err));
     return OK;
 }
 
@@ -309,7 +318,7 @@ enum status exact_search(struct tries *t, struct arena *lists, const struct spac
     struct exact q = {.t = t, .lists = lists};
     int64_t start = scorer_work(t->scorer), end = t->work_end;
     make_turns(&q, spaces, n);
-    trials_init(&q.trials, lists, t);
+    trials_init(&q.trials, lists);
     until_percent(t, start, end, FIRST_PERCENT);
     TRY(first_round(&q, err));
     until_percent(t, start, end, CLIMB_PERCENT);

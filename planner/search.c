@@ -9,6 +9,7 @@
 #include "planner/exact.h"
 #include "planner/fleet.h"
 #include "planner/near.h"
+#include "planner/polish.h"
 #include "planner/refine.h"
 #include "planner/tries.h"
 #include "profiles/team.h"
@@ -84,6 +85,7 @@ static enum status refine_kept(struct search *q, struct search_result *out, stru
             TRY(refine_one(q, &t->spots.plans[i], &refined, err));
         if (i < t->kept.n) TRY(refine_one(q, &t->kept.plans[i], &refined, err));
     }
+    TRY(polish(t, q->space, q->n_spaces, &refined, err));
     t->kept = refined;
     return OK;
 }

@@ -80,7 +80,20 @@ int64_t trial_bound(const struct trial *x)
     return most;
 }
 
-static void plan_of(const struct trial *x, struct arena *a, struct plan *out)
+int64_t trial_work(const struct trial *x)
+{
+    int64_t most = 0;
+    for (int32_t r = 0; r < x->n_replicas; r++)
+        for (int32_t i = 0; i < x->n_stages[r]; i++) {
+            struct space_stage_time t;
+            time_of(x, r, i, &t);
+            int64_t work = x->share[r] * (t.forward_ns + t.backward_ns - t.recompute_ns);
+            if (work + t.update_ns > most) most = work + t.update_ns;
+        }
+    return most;
+}
+
+void trial_plan(const struct trial *x, struct arena *a, struct plan *out)
 {
     plan_skeleton(a, x->s, "found", x->n_replicas, x->n_stages, out);
     for (int32_t r = 0; r < x->n_replicas; r++) {
@@ -132,23 +145,34 @@ static void make_room(struct trials *q, size_t capacity)
     }
 }
 
-void trials_init(struct trials *q, struct arena *a, struct tries *t)
+void trials_init(struct trials *q, struct arena *a)
 {
-    *q = (struct trials){.arena = a, .t = t};
+    *q = (struct trials){.arena = a};
     make_room(q, 1024);
 }
 
-enum status trials_score(struct trials *q, const struct trial *x, int64_t *ns, struct error *err)
+int64_t trials_known(const struct trials *q, const struct trial *x)
 {
+    return q->ns[find(q, key_of(x))];
+}
+
+void trials_put(struct trials *q, const struct trial *x, int64_t ns)
+{
+    if (2 * ++q->n > q->capacity) make_room(q, 2 * q->capacity);
     uint64_t key = key_of(x);
     size_t at = find(q, key);
-    *ns = q->ns[at];
-    if (*ns) return OK;
-    struct plan p;
-    plan_of(x, scorer_arena(q->t->scorer), &p);
-    TRY(tries_evaluate(q->t, x->s, &p, ns, err));
-    if (2 * ++q->n > q->capacity) make_room(q, 2 * q->capacity), at = find(q, key);
     q->key[at] = key;
-    q->ns[at] = *ns > 0 ? *ns : 1;
+    q->ns[at] = ns > 0 ? ns : 1;
+}
+
+enum status trials_score(struct trials *q, struct tries *t, const struct trial *x, int64_t *ns,
+                         struct error *err)
+{
+    struct plan p;
+    *ns = trials_known(q, x);
+    if (*ns) return OK;
+    trial_plan(x, scorer_arena(t->scorer), &p);
+    TRY(tries_evaluate(t, x->s, &p, ns, err));
+    trials_put(q, x, *ns);
     return OK;
 }

@@ -24,17 +24,22 @@ int64_t trial_bound(const struct trial *x);
  * its links at once. */
 int64_t trial_reduce_ns(const struct space *s, int32_t n_replicas, int32_t device, int32_t last);
 
-/* What was simulated, and what came of it. */
+/* A stage's own work, update included: no order is faster. */
+int64_t trial_work(const struct trial *x);
+void trial_plan(const struct trial *x, struct arena *a, struct plan *out);
+
+/* What was tried, and what came of it. */
 struct trials {
     struct arena *arena;
-    struct tries *t;
     size_t n, capacity; /* a power of two; free where ns is 0 */
     uint64_t *key;
     int64_t *ns;
 };
-void trials_init(struct trials *q, struct arena *a, struct tries *t);
-/* *ns: simulated now or before; INT64_MAX where it does not fit. */
-MUST_CHECK enum status trials_score(struct trials *q, const struct trial *x, int64_t *ns,
-                                    struct error *err);
+void trials_init(struct trials *q, struct arena *a);
+int64_t trials_known(const struct trials *q, const struct trial *x); /* 0: was not tried */
+void trials_put(struct trials *q, const struct trial *x, int64_t ns);
+/* *ns: simulated and kept now, or known; INT64_MAX where it does not fit. */
+MUST_CHECK enum status trials_score(struct trials *q, struct tries *t, const struct trial *x,
+                                    int64_t *ns, struct error *err);
 
 #endif
