@@ -30,6 +30,7 @@ struct scorer *scorer_new(const struct lower_options *lower)
                          .program = arena_new(),
                          .least_missing = INT64_MAX,
                          .why = "nothing was tried"};
+    w->lower.unhashed = w->checked.unhashed = true;
     w->lower.check_memory = false;
     w->checked.check_memory = true;
     return w;
