@@ -5,8 +5,6 @@
 #include "planner/refine.h"
 #include "planner/trial.h"
 
-enum { STARTS_MOST = 3 };
-
 struct polishing {
     struct tries *t;
     struct trials trials;
@@ -41,12 +39,12 @@ enum status polish(struct tries *t, const struct space *spaces, int32_t n_spaces
     struct arena *scratch = arena_new();
     struct polishing q = {.t = t, .refined = refined};
     struct climb_way way = {t, &q, score_refined};
-    struct trial start[STARTS_MOST];
-    int64_t ns[STARTS_MOST];
+    struct trial start[POLISH_STARTS];
+    int64_t ns[POLISH_STARTS];
     int32_t n = 0;
     enum status st = OK;
     trials_init(&q.trials, scratch);
-    for (int32_t i = 0; i < refined->n && n < STARTS_MOST; i++) {
+    for (int32_t i = 0; i < refined->n && i < POLISH_STARTS; i++) {
         const struct plan *p = &refined->plans[i].plan;
         int32_t s = 0;
         while (s < n_spaces && spaces[s].microbatch != p->microbatch) s++;

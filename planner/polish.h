@@ -8,6 +8,7 @@
 
 #include "planner/tries.h"
 
+enum { POLISH_STARTS = 3 }; /* as many of the best */
 /* What is found goes to *refined; spends what t has left. */
 MUST_CHECK enum status polish(struct tries *t, const struct space *spaces, int32_t n_spaces,
                               struct kept *refined, struct error *err);

@@ -11,6 +11,7 @@
 #include "planner/near.h"
 #include "planner/polish.h"
 #include "planner/refine.h"
+#include "planner/trial.h"
 #include "planner/tries.h"
 #include "profiles/team.h"
 
@@ -56,6 +57,19 @@ static enum status search_class(struct search *q, struct error *err)
     return OK;
 }
 
+/* No order makes a plan faster than its busiest device: whether that is still too slow to be handed out or to be polished. */
+static bool hopeless(const struct search *q, const struct search_plan *x, int32_t space,
+                     const struct kept *refined)
+{
+    struct trial trial;
+    int32_t among = q->t.o->top > POLISH_STARTS ? q->t.o->top : POLISH_STARTS;
+    bool free = q->t.o->objective == OBJECTIVE_TIME && !(q->t.o->least_rate > 0) &&
+                !(q->t.o->most_cost > 0);
+    if (!free || refined->n < among) return false;
+    return trial_of(&x->plan, &q->space[space], &trial) &&
+           trial_work(&trial) >= refined->plans[among - 1].iteration_ns;
+}
+
 static enum status refine_one(struct search *q, const struct search_plan *x, struct kept *refined,
                               struct error *err)
 {
@@ -64,7 +78,7 @@ static enum status refine_one(struct search *q, const struct search_plan *x, str
     int64_t ns = x->iteration_ns;
     int32_t s = 0;
     while (s < q->n_spaces && q->space[s].microbatch != better.microbatch) s++;
-    if (!tries_over(t) && s < q->n_spaces) /* a baseline's size may not have had its turn */
+    if (!tries_over(t) && s < q->n_spaces && !hopeless(q, x, s, refined)) /* a baseline's size may not have had its turn */
         TRY(refine_plan(scorer_arena(t->scorer), t->scorer, &q->space[s], &better, &ns,
                         &t->evaluations_left, t->o->stop, err));
     kept_add(refined, &better, ns);
