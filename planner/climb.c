@@ -26,8 +26,7 @@ static bool alike(const struct trial *x, int32_t a, int32_t b)
     const struct device *d = x->s->cluster->devices;
     if (x->n_stages[a] != x->n_stages[b] || x->share[a] != x->share[b]) return false;
     for (int32_t i = 0; i < x->n_stages[a]; i++)
-        if (x->last[a][i] != x->last[b][i] ||
-            d[x->device[a][i]].type != d[x->device[b][i]].type)
+        if (x->last[a][i] != x->last[b][i] || d[x->device[a][i]].type != d[x->device[b][i]].type)
             return false;
     return true;
 }
@@ -64,8 +63,7 @@ static enum status move_ends(struct climber *c, int32_t by, bool together, struc
     for (int32_t r = 0; r < c->x->n_replicas; r++) {
         if (had_turn(c->x, r, together)) continue;
         for (int32_t i = 0; i + 1 < c->x->n_stages[r]; i++)
-            for (int32_t sign = 1; sign >= -1; sign -= 2)
-                do {
+            for (int32_t sign = 1; sign >= -1; sign -= 2) do {
                     struct trial variant = *c->x;
                     c->better = false;
                     if (move_end(&variant, group_of(c->x, r, together), i, sign * by))
@@ -100,8 +98,7 @@ static bool move_share(struct trial *x, uint32_t from, uint32_t to, int32_t by)
 static enum status move_shares(struct climber *c, int32_t by, bool together, struct error *err)
 {
     for (int32_t r = 0; r < c->x->n_replicas; r++)
-        for (int32_t o = 0; o < c->x->n_replicas; o++)
-            do {
+        for (int32_t o = 0; o < c->x->n_replicas; o++) do {
                 struct trial variant = *c->x;
                 uint32_t from = group_of(c->x, r, together), to = group_of(c->x, o, together);
                 c->better = false;

@@ -289,8 +289,7 @@ static void make_turns(struct exact *q, const struct space *spaces, int32_t n)
     q->sizes = ARENA_ARRAY(q->lists, struct size, (size_t)n);
     for (int32_t i = 0; i < n; i++) {
         struct size *z = &q->sizes[i];
-        size_t cells =
-            ((size_t)1 << spaces[i].n_devices) * (size_t)(spaces[i].microbatches + 1);
+        size_t cells = ((size_t)1 << spaces[i].n_devices) * (size_t)(spaces[i].microbatches + 1);
         z->s = &spaces[i];
         z->b = bottleneck_make(q->lists, z->s);
         partition_all(q->lists, z->s, z->b, &z->parts, &z->n);

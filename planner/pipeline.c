@@ -159,8 +159,8 @@ static void descend(struct walk *w, int32_t depth, uint32_t unused, int32_t firs
 }
 
 void pipeline_enumerate(struct arena *a, const struct space *s, const struct bottleneck *b,
-                        uint32_t mask, int32_t m, int64_t limit_ns, size_t most,
-                        int64_t most_steps, struct pipeline_list *out)
+                        uint32_t mask, int32_t m, int64_t limit_ns, size_t most, int64_t most_steps,
+                        struct pipeline_list *out)
 {
     *out = (struct pipeline_list){.complete = true};
     struct walk w = {.arena = a,

@@ -31,7 +31,7 @@ int64_t bottleneck_ns(const struct bottleneck *b, uint32_t mask, int32_t first);
 
 /* Pipelines that use exactly the devices in mask, for m microbatches, with bound < limit_ns; of them what was found in most_steps. */
 void pipeline_enumerate(struct arena *a, const struct space *s, const struct bottleneck *b,
-                        uint32_t mask, int32_t m, int64_t limit_ns, size_t most,
-                        int64_t most_steps, struct pipeline_list *out);
+                        uint32_t mask, int32_t m, int64_t limit_ns, size_t most, int64_t most_steps,
+                        struct pipeline_list *out);
 
 #endif

@@ -36,8 +36,7 @@ struct search {
     int32_t n_spaces;
 };
 
-static enum status make_spaces(struct search *q, const int64_t *sizes, int32_t n,
-                               struct error *err)
+static enum status make_spaces(struct search *q, const int64_t *sizes, int32_t n, struct error *err)
 {
     for (int32_t i = 0; i < n && !tries_stopped(&q->t); i++) {
         TRY(space_make(q->spaces, q->job, q->cluster, q->cost, sizes[i], q->t.lower,
@@ -78,7 +77,8 @@ static enum status refine_one(struct search *q, const struct search_plan *x, str
     int64_t ns = x->iteration_ns;
     int32_t s = 0;
     while (s < q->n_spaces && q->space[s].microbatch != better.microbatch) s++;
-    if (!tries_over(t) && s < q->n_spaces && !hopeless(q, x, s, refined)) /* a baseline's size may not have had its turn */
+    if (!tries_over(t) && s < q->n_spaces &&
+        !hopeless(q, x, s, refined)) /* a baseline's size may not have had its turn */
         TRY(refine_plan(scorer_arena(t->scorer), t->scorer, &q->space[s], &better, &ns,
                         &t->evaluations_left, t->o->stop, err));
     kept_add(refined, &better, ns);
@@ -114,8 +114,8 @@ static enum status conclude(struct tries *q, const struct profile *p, struct sea
     if (q->o->top > 0 && out->n_plans > q->o->top) out->n_plans = q->o->top;
     out->candidates = q->candidates;
     out->evaluated = scorer_runs(q->scorer);
-    out->exact = !q->interrupted && !q->exhausted && !q->worked_out && !q->truncated &&
-                 !q->o->baseline;
+    out->exact =
+        !q->interrupted && !q->exhausted && !q->worked_out && !q->truncated && !q->o->baseline;
     out->stopped = q->interrupted  ? "interrupted"
                    : q->exhausted  ? "evaluations"
                    : q->worked_out ? "work"
@@ -194,12 +194,13 @@ static enum status search_large(struct search *q, const struct profile *p, const
     return OK;
 }
 
-/* More evaluations than usual buy more work. */
+/* More evaluations than usual buy more work, and fewer less. 0: no end. */
 static int64_t work_of(const struct search_options *o)
 {
-    int64_t times = o->evaluations / EVALUATIONS_DEFAULT;
+    int64_t usual = (int64_t)WORK_MS * 1000000, times = o->evaluations / EVALUATIONS_DEFAULT;
     if (o->exhaustive || times > 1000) return 0;
-    return (times > 1 ? times : 1) * (int64_t)WORK_MS * 1000000;
+    if (o->evaluations > 0 && times < 1) return usual / 5 * 2;
+    return (times > 1 ? times : 1) * usual;
 }
 
 /* A quarter of the work and an eighth of the evaluations are left for refinement. */
