@@ -13,6 +13,7 @@
 #include "planner/refine.h"
 #include "planner/regroup.h"
 #include "planner/tries.h"
+#include "planner/warm.h"
 #include "profiles/team.h"
 
 #include <string.h>
@@ -33,6 +34,7 @@ struct search {
     struct arena *lists; /* scratch of the size at hand */
     struct space space[16];
     int32_t n_spaces;
+    struct warm_plans warm; /* of the old plan, where there is one */
 };
 
 static enum status one_size(struct search *q, int64_t microbatch, struct error *err)
@@ -138,6 +140,14 @@ static bool is_large(const struct search *q)
            (q->cluster->n_devices > SEARCH_DEVICES_MAX || q->t.o->n_tensor > 1);
 }
 
+/* plain: those of the exact search's class alone. */
+static void keep_warm(struct search *q, bool plain)
+{
+    for (int32_t i = 0; i < q->warm.n; i++)
+        if (!plain || baselines_plain(&q->warm.plans[i].plan))
+            kept_add(&q->t.kept, &q->warm.plans[i].plan, q->warm.plans[i].iteration_ns);
+}
+
 /* Any number of devices: kinds, templates and mixes (planner/fleet). */
 static enum status search_large(struct search *q, const struct profile *p, const int64_t *sizes,
                                 int32_t n_sizes, struct search_result *out, struct error *err)
@@ -153,6 +163,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     if (t->kept.n) out->class_ns = t->kept.plans[0].iteration_ns;
     t->truncated = true;
     baselines_keep(t, out);
+    keep_warm(q, false);
     TRY(conclude(t, p, out, err));
     for (int32_t i = 0; i < out->n_baselines; i++)
         wide |= out->baselines[i].iteration_ns < b[0].lower_bound_ns;
@@ -160,10 +171,25 @@ static enum status search_large(struct search *q, const struct profile *p, const
     return OK;
 }
 
+/* No search beside the plans that the old one became: certified by its microbatch size alone. */
+static enum status finish_warm(struct search *q, const struct profile *p,
+                               const struct bound_certificate *b, struct search_result *out,
+                               struct error *err)
+{
+    for (int32_t i = 0; i < out->n_baselines; i++)
+        out->baselines[i].why = "not tried beside an old plan: --baseline does";
+    out->class_ns = q->t.kept.plans[0].iteration_ns;
+    q->t.truncated = true;
+    TRY(conclude(&q->t, p, out, err));
+    put_bound(out, b);
+    return OK;
+}
+
 static enum status search_small(struct search *q, const struct profile *p, const int64_t *sizes,
                                 int32_t n_sizes, struct search_result *out, struct error *err)
 {
     struct tries *t = &q->t;
+    keep_warm(q, true);
     int64_t for_refinement = t->evaluations_left / 8;
     t->evaluations_left -= for_refinement;
     for (int32_t i = 0; i < n_sizes && !tries_over(t); i++) TRY(one_size(q, sizes[i], err));
@@ -172,6 +198,7 @@ static enum status search_small(struct search *q, const struct profile *p, const
     if (!t->o->baseline) {
         TRY(refine_kept(q, out, err));
         baselines_keep(t, out);
+        keep_warm(q, false);
         TRY(regroup_kept(t, q->space, q->n_spaces, REGROUP_SMALL, err));
     }
     TRY(conclude(t, p, out, err));
@@ -199,6 +226,16 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
     int32_t n_sizes = sizes_of(q->job, sizes);
     struct baselines_request r = {q->job, q->cluster, p, sizes, n_sizes};
     tries_report(&q->t);
+    if (q->t.o->from && !q->t.o->baseline) {
+        struct warm_task w = {q->job, q->cluster, p, sizes, n_sizes};
+        struct bound_certificate b = {.binding = "", .class_text = ""};
+        bool alone = is_large(q) && q->t.o->evaluations <= 0;
+        TRY(warm_search(&q->t, &w, &q->warm, alone ? &b : NULL, err));
+        if (alone && q->warm.n) {
+            keep_warm(q, false);
+            return finish_warm(q, p, &b, out, err);
+        }
+    }
     TRY(baselines_score(&q->t, &r, out, err));
     return is_large(q) ? search_large(q, p, sizes, n_sizes, out, err)
                        : search_small(q, p, sizes, n_sizes, out, err);
