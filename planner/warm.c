@@ -13,15 +13,15 @@
 
 enum {
     /* What simulations may cost, in microseconds as measured: to lower a stage, to simulate a call, steps of a run. */
-    BUDGET_US = 20000,
-    BUDGET_DEVICE_US = 500,
+    BUDGET_US = 10000,
+    BUDGET_DEVICE_US = 600,
     LOWER_US = 200,
-    CALL_NS = 400,
+    CALL_NS = 300,
     STEADY_STEPS = 4,
     VARIANTS_MOST = LOST_WAYS * SPARE_WAYS
 };
 /* Times the best estimate: not simulated. */
-#define HOPELESS 1.2
+#define HOPELESS 1.1
 
 struct variant {
     struct plan plan;

@@ -59,20 +59,21 @@ static bool is_whole(const struct adapting *q, const struct plan_replica *r)
 }
 
 /* The stage on whoever is left of its devices; false: nobody, or its sequences do not go round. */
-static bool carry_stage(struct adapting *q, const struct plan_stage *old, bool spares,
+static bool carry_stage(struct adapting *q, const struct plan_stage *old, enum warm_lost lost,
                         struct plan_stage *x)
 {
     int32_t n = 0, before = plan_stage_devices(old), now[REGROUP_MEMBERS_MOST];
     if (before > REGROUP_MEMBERS_MOST) return false;
     for (int32_t k = 0; k < before; k++) {
         int32_t d = q->where[plan_stage_device(old, k)];
-        if (d < 0 && spares) {
+        if (d < 0 && lost == LOST_SPARES) {
             d = stand_in(q, plan_stage_device(old, k));
             q->done |= d >= 0;
             if (d >= 0) q->used[d] = true;
         }
         if (d >= 0) now[n++] = d;
     }
+    if (n < before && lost == LOST_STAGE) return false;
     return regroup_place(q->arena, q->s, x, now, n);
 }
 
@@ -93,10 +94,14 @@ static void inherit(const struct adapting *q, struct plan_stage *before, struct 
     before->last_layer = best, behind->first_layer = best + 1;
 }
 
+/* Default orders; warm-ups stay, they know what the simulator liked. */
 static void plain(struct plan_replica *r)
 {
-    struct plan one = {.n_replicas = 1, .replicas = r};
-    regroup_plain(&one);
+    r->schedule = NULL, r->orders = NULL, r->split = false;
+    for (int32_t i = 0; i < r->n_stages; i++) {
+        r->stages[i].order = NULL, r->stages[i].recompute = RECOMPUTE_NONE;
+        r->stages[i].receive_ahead = 2;
+    }
 }
 
 /* A stage of several devices as stages of numbers that divide a microbatch, the largest first; all but the last have no layers
@@ -145,7 +150,7 @@ static bool repair(struct adapting *q, const struct plan_replica *old, enum warm
     plain(r);
     for (int32_t i = 0; i < old->n_stages; i++) {
         struct plan_stage x = r->stages[i];
-        if (!is_first_chunk(old, i) || !carry_stage(q, &old->stages[i], lost == LOST_SPARES, &x))
+        if (!is_first_chunk(old, i) || !carry_stage(q, &old->stages[i], lost, &x))
             continue;
         r->stages[n++] = x;
     }
@@ -375,12 +380,22 @@ static bool share_out(struct adapting *q)
     return true;
 }
 
+/* By rule, and no fewer than a stage had: from one stage to the next they grow by as much as the rule says, or more. */
 static void warm_up(struct adapting *q)
 {
     for (int32_t r = 0; r < q->p->n_replicas; r++) {
+        struct plan_replica *x = &q->p->replicas[r];
         struct plan one = *q->p;
-        one.n_replicas = 1, one.replicas = &q->p->replicas[r];
-        if (q->changed[r]) refine_warmups(q->s, &one, 0);
+        if (!q->changed[r]) continue;
+        int32_t *before = ARENA_ARRAY(q->arena, int32_t, (size_t)x->n_stages), w = 0, rule = 0;
+        for (int32_t i = 0; i < x->n_stages; i++) before[i] = x->stages[i].warmup;
+        one.n_replicas = 1, one.replicas = x;
+        refine_warmups(q->s, &one, 0);
+        for (int32_t i = x->n_stages - 1; i >= 0; i--) {
+            w += x->stages[i].warmup - rule, rule = x->stages[i].warmup;
+            if (before[i] > w) w = before[i];
+            x->stages[i].warmup = w < x->microbatches ? w : x->microbatches;
+        }
     }
 }
 

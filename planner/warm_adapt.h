@@ -6,6 +6,7 @@
  *   SPARES      devices that no stage has stand in, of the same type first
  *   MESHES      the same, but devices left of a stage of several become stages of as many of them as divide a microbatch
  *               evenly: of seven four, two and one
+ *   STAGE       what is left of the stage is spare too
  *   REPLICA     the replica is given up, its devices are spare, its microbatches go to the others
  * And the devices that no stage has then:
  *   IDLE        stay so
@@ -23,7 +24,7 @@
 #include "core/plan.h"
 #include "planner/warm_level.h"
 
-enum warm_lost { LOST_LEVEL, LOST_MESHES, LOST_NEIGHBOURS, LOST_SPARES, LOST_REPLICA, LOST_WAYS };
+enum warm_lost { LOST_LEVEL, LOST_MESHES, LOST_STAGE, LOST_NEIGHBOURS, LOST_SPARES, LOST_REPLICA, LOST_WAYS };
 enum warm_spare { SPARE_IDLE, SPARE_JOIN, SPARE_STAGES, SPARE_REPLICAS, SPARE_WAYS };
 
 /* where: (devices of from's cluster) the space's (w->whole) devices, -1: lost. from has the space's microbatch size, or it is changed.
