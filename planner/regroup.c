@@ -11,10 +11,10 @@
 enum {
     SPACES_MOST = 16,
     STARTS_MOST = 3,
-    PROMISING_MOST = 3,     /* large changes that are followed up */
-    SMALL_MOST = 40,        /* simulations of small changes of one of them */
-    PIPELINES_EACH = 12,    /* of each microbatch size */
-    SEEN_MOST = 1 << 13     /* plans remembered, a power of two */
+    PROMISING_MOST = 3,  /* large changes that are followed up */
+    SMALL_MOST = 40,     /* simulations of small changes of one of them */
+    PIPELINES_EACH = 12, /* of each microbatch size */
+    SEEN_MOST = 1 << 13  /* plans remembered, a power of two */
 };
 /* A large change this much slower than the best may still win after small ones. */
 #define PROMISING 1.2
@@ -363,8 +363,7 @@ static enum status change_devices(struct climb *c, const struct point *best, str
             if (h.k) TRY(change_sizes(c, best, do_split, &h, out, err));
             if (l < h.k) continue;
             TRY(change_sizes(c, best, do_drop, &h, out, err));
-            if (!behind || plan_stage_devices(x) == 1)
-                TRY(move_device(c, best, &h, out, err));
+            if (!behind || plan_stage_devices(x) == 1) TRY(move_device(c, best, &h, out, err));
         }
     }
     return OK;
@@ -468,8 +467,8 @@ static enum status start_from_pipelines(struct climb *c, struct point *starts, i
     for (int32_t k = 1; k < c->n_spaces; k++)
         if (c->spaces[k].microbatch < c->spaces[few].microbatch) few = k;
     for (int32_t k = 0; k < c->n_spaces && !over(c); k++) {
-        int32_t made = regroup_pipelines(c->arena, &c->spaces[k], &c->spaces[few], PIPELINES_EACH,
-                                         plans);
+        int32_t made =
+            regroup_pipelines(c->arena, &c->spaces[k], &c->spaces[few], PIPELINES_EACH, plans);
         for (int32_t i = 0; i < made; i++) {
             struct point y;
             const struct search_plan *best = *n == STARTS_MOST ? &starts[*n - 1].x : &unbeaten;

@@ -13,14 +13,14 @@ enum { MASKS_EACH = 3, MANY_DEVICES = 7 };
 struct table {
     struct arena *arena;
     const struct space *s, *few;
-    int32_t cuts;                    /* parts of the model */
+    int32_t cuts;                     /* parts of the model */
     int32_t first[PIPELINE_CUTS + 1]; /* layer at which each begins; the last: n_layers */
     uint32_t masks;
-    bool *taken_in_order;                   /* (masks) devices that are alike */
+    bool *taken_in_order;                    /* (masks) devices that are alike */
     int64_t (*sequences)[SPACE_DEVICES_MAX]; /* (masks) of each member */
-    double *link_Bps;                       /* (masks) slowest between two members */
-    double *best;                           /* (masks, cuts + 1) f */
-    uint32_t *stage;                        /* its last stage */
+    double *link_Bps;                        /* (masks) slowest between two members */
+    double *best;                            /* (masks, cuts + 1) f */
+    uint32_t *stage;                         /* its last stage */
     int32_t *from;
 };
 
@@ -107,8 +107,7 @@ static struct stage_ns price(const struct table *t, uint32_t mask, int32_t i, in
                                   last = t->first[j] - 1;
     for (int32_t k = 0; k < n; k++) {
         const struct stage_cost *c = space_stage(t->s, d[k], first, last);
-        double sum =
-            n > 1 ? 2e9 * (n - 1) / n * (double)c->parameter_bytes / t->link_Bps[mask] : 0;
+        double sum = n > 1 ? 2e9 * (n - 1) / n * (double)c->parameter_bytes / t->link_Bps[mask] : 0;
         out.call = fmax(out.call, part_ns(t, d[k], t->sequences[mask][k], first, last));
         out.step = fmax(out.step, (double)c->update_ns + sum);
     }
