@@ -357,6 +357,9 @@ static enum status certify(struct fleet *q, bool presets, struct bound_certifica
                            struct error *err)
 {
     const struct cluster *c = q->task->cluster, *priced = &q->offers.priced;
+    if (!q->makers[0]) /* stopped before anything was tried but baselines */
+        TRY(offers_size(q->arena, &q->offers, q->task->sizes[0], q->t->lower, &q->spaces[0],
+                        &q->makers[0], err));
     int64_t *count = ARENA_ARRAY(q->arena, int64_t, (size_t)c->n_types);
     int32_t *cards = ARENA_ARRAY(q->arena, int32_t, (size_t)priced->n_types); /* 0: not offered */
     for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;

@@ -13,8 +13,8 @@
 
 enum {
     /* What simulations may cost, in microseconds as measured: to lower a stage, to simulate a call, steps of a run. */
-    BUDGET_US = 10000,
-    BUDGET_DEVICE_US = 600,
+    BUDGET_US = 40000,
+    BUDGET_DEVICE_US = 200,
     LOWER_US = 200,
     CALL_NS = 300,
     STEADY_STEPS = 4,
@@ -174,7 +174,8 @@ static void add_variant(struct warm *q, enum warm_lost lost, enum warm_spare spa
     if (!warm_adapt(q->arena, &q->prices, q->from, q->where, lost, spare, &x.plan)) return;
     for (int32_t i = 0; i < q->n; i++)
         if (same_plan(&q->variants[i].plan, &x.plan)) return;
-    x.estimate_ns = warm_estimate(&q->prices, &x.plan);
+    x.estimate_ns = warm_estimate(q->arena, &q->prices, &x.plan);
+    if (x.estimate_ns == INT64_MAX) return;
     int32_t at = q->n++;
     for (; at > 0 && q->variants[at - 1].estimate_ns > x.estimate_ns; at--)
         q->variants[at] = q->variants[at - 1];

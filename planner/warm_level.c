@@ -1,5 +1,7 @@
 #include "planner/warm_level.h"
 
+#include "core/arena.h"
+
 enum { LEVEL_STAGES_MOST = 1024 };
 
 static int64_t price(const struct space *s, int32_t type, const struct plan_stage *x, bool again)
@@ -71,16 +73,70 @@ int64_t warm_replica_ns(const struct warm_prices *w, const struct plan_replica *
     return slowest;
 }
 
-int64_t warm_estimate(const struct warm_prices *w, const struct plan *p)
+/* The stage of a replica that holds a layer. */
+static const struct plan_stage *holder(const struct plan_replica *r, int32_t layer)
 {
-    int64_t most = 0;
+    const struct plan_stage *x = r->stages;
+    while (x->last_layer < layer) x++;
+    return x;
+}
+
+/* Sum of the stage's gradients over a way that all devices of a node use at once where it leaves the node. */
+static int64_t way_ns(const struct warm_prices *w, const int32_t *on_node, int32_t from, int32_t to,
+                      int64_t bytes)
+{
+    const struct cluster *c = w->whole->cluster;
+    const struct cost_link *l = space_link(w->whole, from, to);
+    int32_t here = c->devices[from].node, there = c->devices[to].node;
+    int64_t users = here == there ? 1 : on_node[here] > on_node[there] ? on_node[here] : on_node[there];
+    if (from == to) return 0;
+    return l ? cost_occupancy_ns(l, bytes) * users : INT64_MAX / 4;
+}
+
+/* A ring over all that hold the stage's first layer: each way carries the gradients twice, less one part. */
+static int64_t sum_ns(const struct warm_prices *w, const struct plan *p, const int32_t *on_node,
+                      int32_t r, int32_t i)
+{
+    const struct plan_stage *x = &p->replicas[r].stages[i];
+    const struct plan_stage *next = holder(&p->replicas[(r + 1) % p->n_replicas], x->first_layer);
+    int64_t n = plan_stage_devices(x), members = n * p->n_replicas, most = 0;
+    if (members < 2) return 0;
+    int64_t bytes = space_stage(w->whole, x->device, x->first_layer, x->last_layer)->gradient_bytes;
+    bytes = 2 * (bytes / members) * (members - 1);
+    for (int32_t k = 0; k < n; k++) {
+        int32_t to = k + 1 < n ? plan_stage_device(x, k + 1) : next->device;
+        int64_t ns = way_ns(w, on_node, plan_stage_device(x, k), to, bytes);
+        if (ns > most) most = ns;
+    }
+    return most;
+}
+
+static void count_nodes(const struct warm_prices *w, const struct plan *p, int32_t *on_node)
+{
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            const struct plan_stage *x = &p->replicas[r].stages[i];
+            for (int32_t k = 0; k < plan_stage_devices(x); k++)
+                on_node[w->whole->cluster->devices[plan_stage_device(x, k)].node]++;
+        }
+}
+
+int64_t warm_estimate(struct arena *a, const struct warm_prices *w, const struct plan *p)
+{
+    int64_t most = 0, sums = 0;
+    int32_t *on_node = ARENA_ARRAY(a, int32_t, (size_t)w->whole->cluster->n_nodes);
+    count_nodes(w, p, on_node);
     for (int32_t r = 0; r < p->n_replicas; r++) {
         int64_t fill = 0, ns = warm_replica_ns(w, &p->replicas[r], &fill);
         if (ns == INT64_MAX) return ns;
         ns = fill + ns * p->replicas[r].microbatches;
         if (ns > most) most = ns;
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            int64_t sum = sum_ns(w, p, on_node, r, i);
+            if (sum > sums) sums = sum;
+        }
     }
-    return most;
+    return most + sums;
 }
 
 /* The last boundary behind stage i whose message is no slower than `most` and that leaves the others a layer each and such
