@@ -186,6 +186,7 @@ static void make_single(struct fleet *q, int32_t size)
 static enum status make_candidates(struct fleet *q, struct error *err)
 {
     int32_t n = q->task->n_sizes;
+    for (int32_t i = 0; i < n; i++) q->size_ns[i] = INT64_MAX;
     for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) {
         TRY(offers_size(q->arena, &q->offers, q->task->sizes[i], q->t->lower, &q->spaces[i],
                         &q->makers[i], err));

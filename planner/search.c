@@ -231,7 +231,7 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
         struct bound_certificate b = {.binding = "", .class_text = ""};
         bool alone = is_large(q) && q->t.o->evaluations <= 0;
         TRY(warm_search(&q->t, &w, &q->warm, alone ? &b : NULL, err));
-        if (alone && q->warm.n) {
+        if (alone && q->warm.n && (q->warm.enough || tries_stopped(&q->t))) {
             keep_warm(q, false);
             return finish_warm(q, p, &b, out, err);
         }

@@ -5,6 +5,7 @@
 #include "planner/bound_cluster.h"
 #include "planner/improve.h"
 #include "planner/regroup.h"
+#include "planner/schedule_plan.h"
 #include "planner/warm_adapt.h"
 #include "planner/warm_level.h"
 #include "profiles/team.h"
@@ -18,10 +19,14 @@ enum {
     LOWER_US = 200,
     CALL_NS = 300,
     STEADY_STEPS = 4,
+    ORDER_TRIES_LEAST = 2,
+    ORDER_OPERATIONS = 300000, /* about 10 ms */
     VARIANTS_MOST = LOST_WAYS * SPARE_WAYS
 };
 /* Times the best estimate: not simulated. */
 #define HOPELESS 1.1
+/* Times what the old plan lets expect. */
+#define ENOUGH 1.1
 
 struct variant {
     struct plan plan;
@@ -224,14 +229,72 @@ static enum status simulate(struct warm *q, struct warm_plans *out, struct error
     return OK;
 }
 
+/* Searched orders, where simulations are cheap. */
+static enum status order(struct warm *q, struct search_plan *best, int64_t tries, struct error *err)
+{
+    int64_t left = tries < q->t->evaluations_left ? tries : q->t->evaluations_left, had = left;
+    if (tries < ORDER_TRIES_LEAST) return OK;
+    TRY(schedule_plan(q->arena, q->t->scorer, &q->space, &best->plan, &best->iteration_ns, &left,
+                      ORDER_OPERATIONS, q->t->o->stop, err));
+    q->t->evaluations_left -= had - left;
+    return OK;
+}
+
 static enum status improve(struct warm *q, struct warm_plans *out, struct error *err)
 {
     struct search_plan best = out->plans[0];
     int64_t tries = q->left_us / cost_us(&best.plan);
     if (tries < 1 || tries_over(q->t)) return OK;
-    TRY(improve_plan(q->t, &q->space, &best.plan, &best.iteration_ns, tries, err));
+    TRY(improve_plan(q->t, &q->space, &best.plan, &best.iteration_ns, tries - tries / 4, err));
+    TRY(order(q, &best, tries / 4, err));
     if (best.iteration_ns < out->plans[0].iteration_ns) keep(q, out, &best.plan, best.iteration_ns);
     return OK;
+}
+
+/* Sequences a nanosecond of a device of such a name's type; 0 where the new team has none. */
+static double power_of(const struct warm *q, int32_t old)
+{
+    const struct cluster *o = &q->from->cluster, *c = &q->cluster;
+    const char *name = o->types[o->devices[old].type].name;
+    for (int32_t t = 0; t < c->n_types; t++) {
+        if (strcmp(name, c->types[t].name) != 0) continue;
+        const struct stage_cost *x = space_stage_type(&q->space, t, 0, q->space.n_layers - 1);
+        return 1 / (double)(x->forward_ns + x->input_ns + x->weight_ns);
+    }
+    return 0;
+}
+
+/* What the old plan's devices and those that have come should take, as the old plan did; 0: who knows. */
+static double expected_ns(const struct warm *q)
+{
+    const struct cluster *o = &q->from->cluster;
+    bool *known = ARENA_ARRAY(q->arena, bool, (size_t)q->cluster.n_devices);
+    double before = 0, now = 0;
+    for (int32_t d = 0; d < o->n_devices; d++)
+        if (q->where[d] >= 0) known[q->where[d]] = true;
+    for (int32_t d = 0; d < q->cluster.n_devices; d++)
+        if (!known[d]) {
+            const struct stage_cost *x = space_stage_type(
+                &q->space, q->cluster.devices[d].type, 0, q->space.n_layers - 1);
+            now += 1 / (double)(x->forward_ns + x->input_ns + x->weight_ns);
+        }
+    for (int32_t r = 0; r < q->from->n_replicas; r++)
+        for (int32_t i = 0; i < q->from->replicas[r].n_stages; i++)
+            for (int32_t k = 0; k < plan_stage_devices(&q->from->replicas[r].stages[i]); k++) {
+                int32_t d = plan_stage_device(&q->from->replicas[r].stages[i], k);
+                double power = power_of(q, d);
+                if (!(power > 0)) return 0;
+                before += power;
+                if (q->where[d] >= 0) now += power;
+            }
+    return now > 0 ? (double)q->from->predicted_ns * before / now : 0;
+}
+
+static bool enough(const struct warm *q, const struct warm_plans *out)
+{
+    bool same = q->from->job.global_batch == q->job.global_batch &&
+                q->from->microbatch == q->space.microbatch;
+    return same && (double)out->plans[0].iteration_ns <= ENOUGH * expected_ns(q);
 }
 
 static enum status search(struct warm *q, struct warm_plans *out, struct bound_certificate *bound,
@@ -254,7 +317,8 @@ static enum status search(struct warm *q, struct warm_plans *out, struct bound_c
     TRY(simulate(q, out, err));
     if (!out->n) return OK;
     TRY(improve(q, out, err));
-    if (!bound) return OK;
+    out->enough = enough(q, out);
+    if (!bound || (!out->enough && !tries_stopped(q->t))) return OK;
     const struct space *one = &q->space;
     struct cost *single = cost_new(q->arena, q->task->profile, q->task->cluster);
     return bound_cluster(q->t->arena, q->task->cluster, single, &one, 1, bound, err);
@@ -264,7 +328,7 @@ enum status warm_search(struct tries *t, const struct warm_task *task, struct wa
                         struct bound_certificate *bound, struct error *err)
 {
     struct warm q = {.t = t, .task = task, .arena = arena_new(), .from = t->o->from};
-    out->n = 0;
+    out->n = 0, out->enough = false;
     enum status st = search(&q, out, bound, err);
     arena_free(q.arena);
     return st;

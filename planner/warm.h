@@ -26,6 +26,9 @@ struct warm_task {
 enum { WARM_PLANS_MOST = 4 };
 struct warm_plans {
     int32_t n;
+    /* The best is about as fast as the old plan was, for the computing power that is left (a tenth slower at most) or has come. Else,
+     * and where that cannot be said, a search may find better. */
+    bool enough;
     struct search_plan plans[WARM_PLANS_MOST + 1];
 };
 MUST_CHECK enum status warm_search(struct tries *t, const struct warm_task *task,

@@ -165,7 +165,7 @@ START_TEST(cards_taken_together_are_taken_together_again)
     struct made grouped = m;
     team_share(&wide, &grouped.job.model);
     struct search_result old =
-        search(&grouped, &wide, &(struct search_options){.top = 1, .evaluations = 500});
+        search(&grouped, &wide, &(struct search_options){.top = 1, .evaluations = 100});
     struct cluster less = change(&m.cluster, TEAM_WITHOUT, "v1.0");
     struct search_options o = {.top = 1, .from = &old.plans[0].plan};
     struct search_result r = search(&m, &less, &o);
@@ -203,7 +203,7 @@ START_TEST(others_stand_in_where_all_devices_are_gone)
     make(&m, sixteen, "64");
     struct cluster h = change(&m.cluster, TEAM_WITHOUT, "v0,v1,h1");
     struct cluster others = change(&m.cluster, TEAM_WITHOUT, "h0");
-    struct search_options small = {.top = 1, .evaluations = 500};
+    struct search_options small = {.top = 1, .evaluations = 100};
     struct search_result old = search(&m, &h, &small);
     struct search_options o = {.top = 1, .from = &old.plans[0].plan};
     struct search_result r = search(&m, &others, &o);
@@ -219,7 +219,7 @@ START_TEST(an_exact_search_finds_the_same_best_of_its_class_from_anywhere)
     make(&m, sixteen, "16");
     struct cluster four = change(&m.cluster, TEAM_WITHOUT, "h1,v1,h0.1,h0.2,v0.3,v0.2");
     struct cluster three = change(&four, TEAM_WITHOUT, "h0.3");
-    struct search_options o = {.top = 1, .evaluations = 4000};
+    struct search_options o = {.top = 1, .evaluations = 1000};
     struct search_result old = search(&m, &four, &o), cold = search(&m, &three, &o);
     o.from = &old.plans[0].plan;
     struct search_result warm = search(&m, &three, &o);
@@ -281,7 +281,7 @@ START_TEST(an_interrupted_search_hands_out_the_best_so_far)
     struct made m;
     make(&m, sixteen, "64");
     struct search_result all = search(&m, &m.cluster, &(struct search_options){.top = 1});
-    for (int64_t after = 1; after < all.evaluated; after = 2 * after + 1) {
+    for (int64_t after = 1; after < all.evaluated / 2; after = 3 * after + 1) {
         struct stopping s = {.stop = 0, .after = after};
         struct search_options o = {.top = 1, .threads = 2, .stop = &s.stop, .user = &s};
         o.progress = stop_after;
