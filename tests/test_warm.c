@@ -118,7 +118,7 @@ START_TEST(without_a_card_the_old_plan_becomes_one_nearly_as_good_as_a_search_fi
     int n = 0;
     make(&m, sixteen, "64");
     struct search_result old = search(&m, &m.cluster, &(struct search_options){.top = 1});
-    for (int32_t d = 0; d < m.cluster.n_devices; d += test_long() ? 1 : 5) {
+    for (int32_t d = 0; d < m.cluster.n_devices; d += test_long() ? 1 : 9) {
         const char *name = m.cluster.devices[d].name;
         struct cluster less = change(&m.cluster, TEAM_WITHOUT, name);
         struct search_options o = {.top = 1, .from = &old.plans[0].plan};
@@ -219,7 +219,7 @@ START_TEST(an_exact_search_finds_the_same_best_of_its_class_from_anywhere)
     make(&m, sixteen, "16");
     struct cluster four = change(&m.cluster, TEAM_WITHOUT, "h1,v1,h0.1,h0.2,v0.3,v0.2");
     struct cluster three = change(&four, TEAM_WITHOUT, "h0.3");
-    struct search_options o = {.top = 1, .evaluations = 1000};
+    struct search_options o = {.top = 1, .evaluations = 400};
     struct search_result old = search(&m, &four, &o), cold = search(&m, &three, &o);
     o.from = &old.plans[0].plan;
     struct search_result warm = search(&m, &three, &o);
