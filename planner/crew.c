@@ -7,7 +7,7 @@ struct result { /* of an item */
     enum status status;
     struct error why;
     struct scorer_miss miss;
-    int64_t runs;
+    int64_t runs, work_ns;
 };
 
 struct worker {
@@ -39,12 +39,13 @@ static void score(void *user, int64_t index, int32_t thread)
     }
     struct space own = x->space;
     if (thread > 0) own.cost = w->cost; /* thread 0 is who made the spaces */
-    int64_t before = scorer_runs(w->scorer);
+    int64_t before = scorer_runs(w->scorer), work = scorer_work(w->scorer);
     scorer_quick(w->scorer, x->quick);
     r->status = scorer_fit(w->scorer, &own, &x->plan, &x->ns, &r->why);
     if (r->status != OK) x->ns = INT64_MAX;
     scorer_take_miss(w->scorer, &r->miss);
     r->runs = scorer_runs(w->scorer) - before;
+    r->work_ns = scorer_work(w->scorer) - work;
     x->tried = true;
 }
 
@@ -64,7 +65,7 @@ enum status crew_score(struct tries *t, const struct profile *p, struct crew_ite
         struct result *r = &c.results[i];
         if (!items[i].tried) continue;
         t->evaluations_left--, t->candidates++;
-        scorer_note(t->scorer, &r->miss, r->runs);
+        scorer_note(t->scorer, &r->miss, r->runs, r->work_ns);
         if (r->status != OK && r->status != ERR_INPUT) {
             st = r->status;
             if (err) *err = r->why;

@@ -17,7 +17,7 @@ struct crew_item {
     bool tried;
 };
 /* Scores the first of the items that evaluations are left for; none any more where the user stops. o->threads threads. */
-MUST_CHECK enum status crew_score(struct tries *t, const struct profile *p,
-                                  struct crew_item *items, int32_t n, struct error *err);
+MUST_CHECK enum status crew_score(struct tries *t, const struct profile *p, struct crew_item *items,
+                                  int32_t n, struct error *err);
 
 #endif

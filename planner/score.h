@@ -32,8 +32,12 @@ struct scorer_miss {
     char why[sizeof((struct error *)0)->text];
 };
 void scorer_take_miss(struct scorer *w, struct scorer_miss *out);
-void scorer_note(struct scorer *w, const struct scorer_miss *miss, int64_t runs);
+void scorer_note(struct scorer *w, const struct scorer_miss *miss, int64_t runs, int64_t work_ns);
 int64_t scorer_runs(const struct scorer *w); /* plans simulated */
+/* What this scorer has done, in nanoseconds that it takes about: operators lowered and events simulated, and what others put on
+ * its account. A count and no clock, so that whoever ends by it ends at the same plan everywhere. */
+int64_t scorer_work(const struct scorer *w);
+void scorer_charge(struct scorer *w, int64_t ns);
 /* Of the plan that lacked the fewest bytes on its fullest device; "nothing was tried" before. */
 const char *scorer_why(const struct scorer *w);
 struct plan score_copy_plan(

@@ -39,8 +39,8 @@ struct warm {
     struct arena *arena; /* the space and what is tried */
     const struct plan *from;
     struct job job;
-    struct cluster cluster; /* the task's, cards taken together as in the old plan */
-    int32_t *where;         /* (devices of the old cluster) -1: gone */
+    struct cluster cluster;  /* the task's, cards taken together as in the old plan */
+    int32_t *where;          /* (devices of the old cluster) -1: gone */
     struct space space, few; /* few: of single sequences, where stages share them */
     struct warm_prices prices;
     int64_t left_us;
@@ -83,8 +83,7 @@ static int32_t free_cards(const struct warm *q, int32_t old, const bool *taken, 
     if (at < 0) return 0;
     for (int32_t k = 0; k < c->nodes[at].n_devices && n < most; k++) {
         int32_t d = c->nodes[at].first_device + k;
-        if (taken[d] || cards_of(c, d) > 1 ||
-            strcmp(model_of(o, old), model_of(c, d)) != 0)
+        if (taken[d] || cards_of(c, d) > 1 || strcmp(model_of(o, old), model_of(c, d)) != 0)
             continue;
         cards[n++] = d;
     }
@@ -111,8 +110,8 @@ static int32_t find_groups(struct warm *q, struct cluster_group *groups)
         q->where[d] = take ? cards[0] : -1;
         for (int32_t k = 0; k < take; k++) taken[cards[k]] = true;
         if (take > 1)
-            groups[n++] = (struct cluster_group){
-                take, cards, o->types[o->devices[d].type].sequence_parallel};
+            groups[n++] =
+                (struct cluster_group){take, cards, o->types[o->devices[d].type].sequence_parallel};
     }
     return n;
 }
@@ -217,9 +216,9 @@ static enum status simulate(struct warm *q, struct warm_plans *out, struct error
     for (int32_t i = 0; i < q->n && !tries_over(q->t); i++) {
         struct plan *p = &q->variants[i].plan;
         int64_t ns;
-        if (out->n && ((double)q->variants[i].estimate_ns >
-                           HOPELESS * (double)q->variants[0].estimate_ns ||
-                       q->left_us < cost_us(p)))
+        if (out->n &&
+            ((double)q->variants[i].estimate_ns > HOPELESS * (double)q->variants[0].estimate_ns ||
+             q->left_us < cost_us(p)))
             continue;
         TRY(regroup_graphs(q->arena, q->t->lower, &q->space, p, err));
         TRY(tries_score(q->t, &q->space, p, &ns, err));
@@ -274,8 +273,8 @@ static double expected_ns(const struct warm *q)
         if (q->where[d] >= 0) known[q->where[d]] = true;
     for (int32_t d = 0; d < q->cluster.n_devices; d++)
         if (!known[d]) {
-            const struct stage_cost *x = space_stage_type(
-                &q->space, q->cluster.devices[d].type, 0, q->space.n_layers - 1);
+            const struct stage_cost *x =
+                space_stage_type(&q->space, q->cluster.devices[d].type, 0, q->space.n_layers - 1);
             now += 1 / (double)(x->forward_ns + x->input_ns + x->weight_ns);
         }
     for (int32_t r = 0; r < q->from->n_replicas; r++)

@@ -16,9 +16,9 @@ struct adapting {
     const struct plan *from;
     const int32_t *where;
     struct plan *p;
-    bool *used;    /* (n_devices) has a stage */
-    bool *changed; /* (replicas of p, and as many more as there are devices) */
-    bool same; /* the old plan's job and microbatch size */
+    bool *used;          /* (n_devices) has a stage */
+    bool *changed;       /* (replicas of p, and as many more as there are devices) */
+    bool same;           /* the old plan's job and microbatch size */
     bool any_lost, done; /* what the way is about was done */
 };
 
@@ -128,8 +128,8 @@ static bool make_meshes(struct adapting *q, const struct plan_replica *old, stru
     for (int32_t i = 0; i < r->n_stages; i++) {
         int32_t k = 0;
         while (k < old->n_stages && q->where[old->stages[k].device] != r->stages[i].device) k++;
-        bool whole = k < old->n_stages && plan_stage_devices(&old->stages[k]) ==
-                                              plan_stage_devices(&r->stages[i]);
+        bool whole = k < old->n_stages &&
+                     plan_stage_devices(&old->stages[k]) == plan_stage_devices(&r->stages[i]);
         int32_t made = whole ? 1 : mesh(q, &r->stages[i], &all[n]);
         if (whole) all[n] = r->stages[i];
         if (!made) return false;
@@ -150,8 +150,7 @@ static bool repair(struct adapting *q, const struct plan_replica *old, enum warm
     plain(r);
     for (int32_t i = 0; i < old->n_stages; i++) {
         struct plan_stage x = r->stages[i];
-        if (!is_first_chunk(old, i) || !carry_stage(q, &old->stages[i], lost, &x))
-            continue;
+        if (!is_first_chunk(old, i) || !carry_stage(q, &old->stages[i], lost, &x)) continue;
         r->stages[n++] = x;
     }
     r->n_stages = n;

@@ -24,7 +24,15 @@
 #include "core/plan.h"
 #include "planner/warm_level.h"
 
-enum warm_lost { LOST_LEVEL, LOST_MESHES, LOST_STAGE, LOST_NEIGHBOURS, LOST_SPARES, LOST_REPLICA, LOST_WAYS };
+enum warm_lost {
+    LOST_LEVEL,
+    LOST_MESHES,
+    LOST_STAGE,
+    LOST_NEIGHBOURS,
+    LOST_SPARES,
+    LOST_REPLICA,
+    LOST_WAYS
+};
 enum warm_spare { SPARE_IDLE, SPARE_JOIN, SPARE_STAGES, SPARE_REPLICAS, SPARE_WAYS };
 
 /* where: (devices of from's cluster) the space's (w->whole) devices, -1: lost. from has the space's microbatch size, or it is changed.

@@ -88,7 +88,9 @@ static int64_t way_ns(const struct warm_prices *w, const int32_t *on_node, int32
     const struct cluster *c = w->whole->cluster;
     const struct cost_link *l = space_link(w->whole, from, to);
     int32_t here = c->devices[from].node, there = c->devices[to].node;
-    int64_t users = here == there ? 1 : on_node[here] > on_node[there] ? on_node[here] : on_node[there];
+    int64_t users = here == there                    ? 1
+                    : on_node[here] > on_node[there] ? on_node[here]
+                                                     : on_node[there];
     if (from == to) return 0;
     return l ? cost_occupancy_ns(l, bytes) * users : INT64_MAX / 4;
 }
@@ -141,8 +143,8 @@ int64_t warm_estimate(struct arena *a, const struct warm_prices *w, const struct
 
 /* The last boundary behind stage i whose message is no slower than `most` and that leaves the others a layer each and such
  * boundaries too; -1: none. */
-static int32_t latest(const struct warm_prices *w, const struct plan_replica *r, int32_t i, int32_t next,
-                      int64_t most)
+static int32_t latest(const struct warm_prices *w, const struct plan_replica *r, int32_t i,
+                      int32_t next, int64_t most)
 {
     int32_t cut = next - 1;
     while (cut >= i && message_ns(w, &r->stages[i], &r->stages[i + 1], cut) > most) cut--;
@@ -151,7 +153,8 @@ static int32_t latest(const struct warm_prices *w, const struct plan_replica *r,
 
 /* Every stage takes layers as long as neither it nor its message is slower than `most`; false: some are left. write: they become
  * the replica's. */
-static bool level_within(const struct warm_prices *w, struct plan_replica *r, int64_t most, bool write)
+static bool level_within(const struct warm_prices *w, struct plan_replica *r, int64_t most,
+                         bool write)
 {
     int32_t at = 0, end[LEVEL_STAGES_MOST];
     end[r->n_stages - 1] = w->whole->n_layers - 1;

@@ -78,9 +78,8 @@ static struct cluster change(const struct cluster *c, enum team_change_kind kind
 {
     struct cluster made;
     struct error err = {0};
-    ck_assert_msg(
-        team_edit(arena, c, &(struct team_change){kind, text, NULL}, &made, &err) == OK, "%s",
-        err.text);
+    ck_assert_msg(team_edit(arena, c, &(struct team_change){kind, text, NULL}, &made, &err) == OK,
+                  "%s", err.text);
     return made;
 }
 
@@ -124,8 +123,7 @@ START_TEST(without_a_card_the_old_plan_becomes_one_nearly_as_good_as_a_search_fi
         struct search_options o = {.top = 1, .from = &old.plans[0].plan};
         struct search_result warm = search(&m, &less, &o);
         struct search_result cold = search(&m, &less, &(struct search_options){.top = 1});
-        double regret =
-            (double)warm.plans[0].iteration_ns / (double)cold.plans[0].iteration_ns - 1;
+        double regret = (double)warm.plans[0].iteration_ns / (double)cold.plans[0].iteration_ns - 1;
         ck_assert(!uses(&warm.plans[0].plan, name));
         ck_assert_msg(regret < 0.15, "without %s: %.3f", name, regret);
         ck_assert_int_lt(4 * warm.evaluated, 3 * cold.evaluated + 4);

@@ -13,7 +13,9 @@
 #include <string.h>
 #include <time.h>
 
-enum { EVALUATIONS = 2000 }; /* of a variant of few devices: the answer is wanted for many teams, soon */
+enum {
+    EVALUATIONS = 2000
+}; /* of a variant of few devices: the answer is wanted for many teams, soon */
 
 struct request {
     const char *plan, *db, *latency;

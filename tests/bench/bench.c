@@ -186,7 +186,8 @@ static double plan_once(const char *name, const char *job, const char *cluster,
 /* Planning again without one of 64 cards, from the plan of all: mean and most over a card of every node. */
 static void bench_replan(void)
 {
-    static const char *const lost[] = {"h0.3", "h1.0", "a0.7", "a1.2", "b0.0", "b1.5", "v0.0", "v1.6"};
+    static const char *const lost[] = {"h0.3", "h1.0", "a0.7", "a1.2",
+                                       "b0.0", "b1.5", "v0.0", "v1.6"};
     enum { LOST = sizeof lost / sizeof *lost };
     struct arena *a = arena_new();
     struct job j;
@@ -292,12 +293,10 @@ static void bench_exec(void)
 static const struct {
     const char *name;
     void (*run)(void);
-} benches[] = {
-    {"static", bench_static},   {"p2p", bench_p2p},        {"operators", bench_operators},
-    {"flows", bench_flows},     {"scale", bench_scale},    {"planner", bench_planner},
-    {"replan", bench_replan},
-    {"layers", bench_layers},   {"fit", bench_fit},        {"exec", bench_exec},
-    {"scaling", bench_scaling}, {"simgrid", bench_simgrid}};
+} benches[] = {{"static", bench_static}, {"p2p", bench_p2p},         {"operators", bench_operators},
+               {"flows", bench_flows},   {"scale", bench_scale},     {"planner", bench_planner},
+               {"replan", bench_replan}, {"layers", bench_layers},   {"fit", bench_fit},
+               {"exec", bench_exec},     {"scaling", bench_scaling}, {"simgrid", bench_simgrid}};
 
 /* All of them, or those named. */
 int main(int argc, char **argv)
