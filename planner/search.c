@@ -20,6 +20,7 @@
 enum {
     EVALUATIONS_DEFAULT = 20000,
     KEPT_LEAST = 32,
+    APART_MOST = 1000,   /* plans of single cards, where up to 8 may be taken together too */
     REGROUP_SMALL = 1500 /* simulations for stages on several devices, up to 8 devices */
 };
 
@@ -132,10 +133,40 @@ static enum status certify(struct search *q, struct search_result *out, struct e
     return OK;
 }
 
+/* Whether cards may be taken one by one, and whether they may be taken together. */
+static bool offers_one(const struct search_options *o)
+{
+    bool one = !o->tensor;
+    for (int32_t i = 0; o->tensor && i < o->n_tensor; i++) one |= o->tensor[i] == 1;
+    return one;
+}
+
+static bool offers_more(const struct search_options *o)
+{
+    bool more = false;
+    for (int32_t i = 0; o->tensor && i < o->n_tensor; i++) more |= o->tensor[i] > 1;
+    return more;
+}
+
 static bool is_large(const struct search *q)
 {
     return !q->t.o->baseline &&
-           (q->cluster->n_devices > SEARCH_DEVICES_MAX || q->t.o->n_tensor > 1);
+           (q->cluster->n_devices > SEARCH_DEVICES_MAX || offers_more(q->t.o));
+}
+
+/* Few devices that may be taken together: those taken one by one as a search of them alone takes them, cut short. */
+static enum status search_apart(struct search *q, const int64_t *sizes, int32_t n_sizes,
+                                struct search_result *out, struct error *err)
+{
+    struct tries *t = &q->t;
+    int64_t all = t->evaluations_left, share = all / 8 < APART_MOST ? all / 8 : APART_MOST;
+    if (q->cluster->n_devices > SEARCH_DEVICES_MAX || !offers_one(t->o)) return OK;
+    t->evaluations_left = share;
+    for (int32_t i = 0; i < n_sizes && !tries_over(t); i++) TRY(one_size(q, sizes[i], err));
+    t->evaluations_left = share / 4;
+    TRY(refine_kept(q, out, err));
+    t->evaluations_left = all - share;
+    return OK;
 }
 
 /* Any number of devices: kinds, templates and mixes (planner/fleet). */
@@ -147,6 +178,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
                                      {.binding = "", .class_text = ""}};
     bool wide = false; /* a baseline of another class than the one that was searched is faster */
     struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
+    TRY(search_apart(q, sizes, n_sizes, out, err));
     TRY(fleet_search(t, &task, b, err));
     if (t->o->objective != OBJECTIVE_TIME || t->o->most_cost > 0)
         TRY(cheaper_search(t, &task, err));
@@ -192,6 +224,35 @@ static enum status check_objective(const struct cluster *c, const struct search_
     return OK;
 }
 
+/* Whether any node has so many equal cards as are to share operators. */
+static bool has_cards(const struct cluster *c, int32_t cards)
+{
+    for (int32_t n = 0; n < c->n_nodes; n++) {
+        const struct device *d = &c->devices[c->nodes[n].first_device];
+        for (int32_t i = 0; i < c->nodes[n].n_devices; i++) {
+            int32_t equal = 0;
+            for (int32_t k = 0; k < c->nodes[n].n_devices; k++) equal += d[k].type == d[i].type;
+            if (equal >= cards && c->types[d[i].type].tensor_parallel <= 1) return true;
+        }
+    }
+    return false;
+}
+
+static enum status check_tensor(const struct cluster *c, const struct search_options *o,
+                                struct error *err)
+{
+    if (o->baseline || offers_one(o)) return OK;
+    int32_t least = o->tensor[0];
+    for (int32_t i = 0; i < o->n_tensor; i++) {
+        if (has_cards(c, o->tensor[i])) return OK;
+        if (o->tensor[i] < least) least = o->tensor[i];
+    }
+    return error_set(err, ERR_INPUT,
+                     "no node of cluster '%s' has %d equal cards to share operators; 1 leaves "
+                     "cards alone",
+                     c->name, (int)least);
+}
+
 static enum status search_all(struct search *q, const struct profile *p, struct search_result *out,
                               struct error *err)
 {
@@ -212,10 +273,13 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     out->baselines = ARENA_ARRAY(a, struct search_baseline, (size_t)out->n_baselines);
     for (int32_t i = 0; i < out->n_baselines; i++)
         out->baselines[i] =
-            (struct search_baseline){.name = baseline_name(i), .iteration_ns = INT64_MAX};
+            (struct search_baseline){.name = baseline_name(i),
+                                     .iteration_ns = INT64_MAX,
+                                     .why = "stopped before it was tried"};
     struct lower_options lower = {.check_memory = true};
     TRY(team_fused(a, c, &lower, err));
     TRY(check_objective(c, o, err));
+    TRY(check_tensor(c, o, err));
     struct cost *k = cost_new(a, p, c);
     struct search q = {
         .t = {.arena = a,

@@ -34,7 +34,8 @@ int64_t tries_limit(const struct tries *q);
 bool tries_stopped(struct tries *q); /* interrupted by the user */
 bool tries_over(struct tries *q);    /* that, or no evaluations left */
 void tries_report(const struct tries *q);
-/* Fits, simulates and keeps one plan of the space; *p is changed until it fits (scorer_fit). */
+/* Fits, simulates and keeps one plan of the space; *p is changed until it fits (scorer_fit). What lowering refuses is not kept,
+ * as below. */
 MUST_CHECK enum status tries_evaluate(struct tries *q, const struct space *s, struct plan *p,
                                       struct error *err);
 /* The same without keeping: *iteration_ns, INT64_MAX where it does not fit, or where lowering refuses it (no way between two
