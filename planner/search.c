@@ -150,8 +150,7 @@ static bool offers_more(const struct search_options *o)
 
 static bool is_large(const struct search *q)
 {
-    return !q->t.o->baseline &&
-           (q->cluster->n_devices > SEARCH_DEVICES_MAX || offers_more(q->t.o));
+    return !q->t.o->baseline && (q->cluster->n_devices > SEARCH_DEVICES_MAX || offers_more(q->t.o));
 }
 
 /* Few devices that may be taken together: those taken one by one as a search of them alone takes them, cut short. */
@@ -272,10 +271,9 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     *out = (struct search_result){.n_baselines = baseline_count()};
     out->baselines = ARENA_ARRAY(a, struct search_baseline, (size_t)out->n_baselines);
     for (int32_t i = 0; i < out->n_baselines; i++)
-        out->baselines[i] =
-            (struct search_baseline){.name = baseline_name(i),
-                                     .iteration_ns = INT64_MAX,
-                                     .why = "stopped before it was tried"};
+        out->baselines[i] = (struct search_baseline){.name = baseline_name(i),
+                                                     .iteration_ns = INT64_MAX,
+                                                     .why = "stopped before it was tried"};
     struct lower_options lower = {.check_memory = true};
     TRY(team_fused(a, c, &lower, err));
     TRY(check_objective(c, o, err));
