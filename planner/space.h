@@ -25,6 +25,7 @@ struct space {
     const struct job *job;
     const struct cluster *cluster;
     struct cost *cost;
+    const struct lower_options *lower; /* the caller's */
     struct lower_graphs
         graphs;          /* fused training graphs: of each way in which types share operators */
     struct graph *graph; /* the first of them; all have the same layers */

@@ -2,6 +2,7 @@
 #include "core/arena.h"
 #include "core/document.h"
 #include "planner/search.h"
+#include "profiles/team.h"
 
 #include "tests/suites.h"
 
@@ -26,6 +27,7 @@ static void read_all(const char *team)
     ck_assert_msg(job_parse(arena, root, ".", &job, &err) == OK, "%s", err.text);
     ck_assert_int_eq(document_parse(arena, "team", team, strlen(team), &root, &err), OK);
     ck_assert_msg(cluster_parse(arena, root, &cluster, &err) == OK, "%s", err.text);
+    ck_assert_msg(team_complete(&cluster, &err) == OK, "%s", err.text);
     ck_assert_msg(profile_prior(arena, &cluster, &profile, &err) == OK, "%s", err.text);
 }
 
@@ -126,19 +128,29 @@ START_TEST(cards_that_may_share_operators_as_well_never_make_a_small_team_slower
 }
 END_TEST
 
-START_TEST(few_cards_that_must_share_operators_do)
+/* Cards one by one are faster here, as baselines use them: what comes of a baseline is held against a bound of its class. */
+START_TEST(no_plan_is_below_its_bound_where_all_cards_should_share)
 {
-    static const int32_t two[] = {2};
-    struct search_options o = {.top = 1, .tensor = two, .n_tensor = 1};
+    static const int32_t four[] = {4};
+    static const char text[] =
+        "version: 1\nmodel: {model_type: gpt2, n_embd: 8192, n_layer: 12, n_head: 64, n_positions: "
+        "1024, vocab_size: 51200}\nsequence_length: 1024\nglobal_batch: 32\nmicrobatch: [1]\n"
+        "precision: fp16\n";
+    struct search_options o = {.top = 3, .tensor = four, .n_tensor = 1};
     struct search_result r;
-    struct error err;
-    read_all("version: 1\nname: t\ndevice_types: [{name: h, device: H100-SXM5}]\n"
-             "nodes: [{name: a, host: a, devices: [{type: h, count: 4}]}]\n"
-             "links: [{name: bus, between: [a], bandwidth: 400 GB/s, latency: 2 us}]\n");
+    struct error err = {0};
+    struct node *root = NULL;
+    read_all("version: 1\nname: pair\ndevice_types: [{name: h100, device: H100-SXM5}]\nnodes:\n"
+             "  - {name: a, host: a, devices: [{type: h100, count: 4}]}\n"
+             "  - {name: b, host: b, devices: [{type: h100, count: 4}]}\nlinks:\n"
+             "  - {name: na, between: [a], bandwidth: 400 GB/s, latency: 2 us}\n"
+             "  - {name: nb, between: [b], bandwidth: 400 GB/s, latency: 2 us}\n"
+             "  - {name: ib, between: [a, b], bandwidth: 25 GB/s, latency: 5 us}\n");
+    ck_assert_int_eq(document_parse(arena, "job", text, strlen(text), &root, &err), OK);
+    ck_assert_msg(job_parse(arena, root, ".", &job, &err) == OK, "%s", err.text);
     ck_assert_msg(find(&o, &r, &err) == OK, "%s", err.text);
-    ck_assert_int_le(r.lower_bound_ns, r.plans[0].iteration_ns);
-    ck_assert_msg(strstr(r.bound_class, "cards that share operators: 2") != NULL, "%s",
-                  r.bound_class);
+    for (int32_t i = 0; i < r.n_plans; i++)
+        ck_assert_int_le(r.lower_bound_ns, r.plans[i].iteration_ns);
 }
 END_TEST
 
@@ -152,6 +164,7 @@ Suite *search_edges_suite(void)
     tcase_add_test(t, a_square_without_diagonals_is_planned);
     tcase_add_test(t, a_baseline_asked_for_stands_alone_and_all_others_say_why_they_do_not);
     tcase_add_test(t, cards_that_may_share_operators_as_well_never_make_a_small_team_slower);
-    tcase_add_test(t, few_cards_that_must_share_operators_do);
+    tcase_add_test(t, no_plan_is_below_its_bound_where_all_cards_should_share);
+    suite_add_tcase(s, t);
     return s;
 }
