@@ -392,6 +392,7 @@ enum status baselines_pick(struct tries *q, struct search_result *out, struct er
                              b->why ? b->why : "does not fit");
         q->kept.n = 0;
         kept_add(&q->kept, &b->plan, b->iteration_ns);
+        out->baselines = b, out->n_baselines = 1; /* the others were not looked at */
         return OK;
     }
     char known[300] = "";

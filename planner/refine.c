@@ -105,7 +105,10 @@ static enum status attempt(struct refinement *x, struct plan *variant, struct er
     int64_t time_ns = 0;
     if (*x->evaluations_left <= 0 || (x->stop && *x->stop)) return OK;
     --*x->evaluations_left;
-    TRY(scorer_fit(x->scorer, x->space, variant, &time_ns, err));
+    struct error why = {0};
+    enum status st = scorer_fit(x->scorer, x->space, variant, &time_ns, &why);
+    if (st == ERR_INPUT) return OK; /* a ring of members that no link joins */
+    if (st != OK) return error_set(err, st, "%s", why.text);
     if (time_ns >= *x->iteration_ns) return OK;
     *x->plan = *variant;
     *x->iteration_ns = time_ns;

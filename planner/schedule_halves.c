@@ -122,5 +122,5 @@ int64_t schedule_halves_bound(const struct pipeline *p, int32_t microbatches, co
     for (int k = 1; k < 3; k++)
         if (bound[k] > bound[best]) best = k;
     *term = name[best];
-    return (bound[best] + 1) / 2;
+    return bound[best];
 }

@@ -16,7 +16,7 @@ struct arena;
  * (interleaved) they cross all links, one after the other, as latency. A fused backward stays fused. */
 void schedule_halve(struct arena *a, const struct pipeline *p, bool v_shaped, struct pipeline *out);
 
-/* What no order of no placement of the halves on the same devices beats, in the unit of p (rounded up), and by which of
+/* What no order of no placement of the halves on the same devices beats, in halves of p's unit, and by which of
  *   first gradient  no I begins before all F of its microbatch; until then a device has only the F that its memory holds:
  *                   Σ F + Σ c + m (F + I + W)_d - min(m, K_d) F_d, K_d microbatches of F (a whole number of halves)
  *   way in          every device but the first waits for half an F of that one: m (F + I + W)_d + ½ F + c

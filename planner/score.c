@@ -118,8 +118,9 @@ static enum status lower(struct scorer *w, const struct space *s, const struct p
         charge_lowering(w, program);
         *missing = note_missing(w, s, p, program);
     }
+    if ((st == ERR_INFEASIBLE || st == ERR_INPUT) && w->least_missing == INT64_MAX)
+        snprintf(w->why, sizeof w->why, "%s", err->text);
     if (st != ERR_INFEASIBLE) return st;
-    if (w->least_missing == INT64_MAX) snprintf(w->why, sizeof w->why, "%s", err->text);
     *err = (struct error){0};
     *missing = INT64_MAX;
     return OK;

@@ -31,7 +31,8 @@ enum {
     REGROUP_PLAN_US = 1000,
     REGROUP_LEAST = 30,
     SPOTS_MOST = 16,
-    WORK_MS = 5000 /* what a search of a small team may take, about: scorer_work */
+    APART_MS = 1000, /* for plans of single cards, where up to 8 may be taken together too */
+    WORK_MS = 5000   /* what a search of a small team may take, about: scorer_work */
 };
 
 /* The tables of one microbatch size after the other, and the tries on all of them. */
@@ -183,10 +184,42 @@ static enum status certify(struct search *q, struct search_result *out, struct e
     return OK;
 }
 
+/* Whether cards may be taken one by one, and whether they may be taken together. */
+static bool offers_one(const struct search_options *o)
+{
+    bool one = !o->tensor;
+    for (int32_t i = 0; o->tensor && i < o->n_tensor; i++) one |= o->tensor[i] == 1;
+    return one;
+}
+
+static bool offers_more(const struct search_options *o)
+{
+    bool more = false;
+    for (int32_t i = 0; o->tensor && i < o->n_tensor; i++) more |= o->tensor[i] > 1;
+    return more;
+}
+
 static bool is_large(const struct search *q)
 {
-    return !q->t.o->baseline &&
-           (q->cluster->n_devices > SEARCH_DEVICES_MAX || q->t.o->n_tensor > 1);
+    return !q->t.o->baseline && (q->cluster->n_devices > SEARCH_DEVICES_MAX || offers_more(q->t.o));
+}
+
+/* Few devices that may be taken together: those taken one by one as a search of them alone takes them, cut short. */
+static enum status search_apart(struct search *q, const int64_t *sizes, int32_t n_sizes,
+                                struct search_result *out, struct error *err)
+{
+    struct tries *t = &q->t;
+    int64_t work = (int64_t)APART_MS * 1000000, all = t->evaluations_left, share = all / 4;
+    if (q->cluster->n_devices > SEARCH_DEVICES_MAX || !offers_one(t->o)) return OK;
+    t->evaluations_left = share;
+    t->work_end = scorer_work(t->scorer) + work / 4 * 3;
+    TRY(make_spaces(q, sizes, n_sizes, err));
+    TRY(search_class(q, err));
+    t->work_end = scorer_work(t->scorer) + work / 4;
+    TRY(refine_kept(q, out, err));
+    t->work_end = 0;
+    t->evaluations_left = t->evaluations_left > 0 ? all - share + t->evaluations_left : all - share;
+    return OK;
 }
 
 /* plain: those of the exact search's class alone. */
@@ -233,6 +266,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
                                      {.binding = "", .class_text = ""}};
     bool wide = false; /* a plan of another class than the one that was searched is faster */
     struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
+    TRY(search_apart(q, sizes, n_sizes, out, err));
     TRY(fleet_search(t, &task, b, err));
     if (t->o->objective != OBJECTIVE_TIME || t->o->most_cost > 0)
         TRY(cheaper_search(t, &task, err));
@@ -314,6 +348,35 @@ static enum status check_objective(const struct cluster *c, const struct search_
     return OK;
 }
 
+/* Whether any node has so many equal cards as are to share operators. */
+static bool has_cards(const struct cluster *c, int32_t cards)
+{
+    for (int32_t n = 0; n < c->n_nodes; n++) {
+        const struct device *d = &c->devices[c->nodes[n].first_device];
+        for (int32_t i = 0; i < c->nodes[n].n_devices; i++) {
+            int32_t equal = 0;
+            for (int32_t k = 0; k < c->nodes[n].n_devices; k++) equal += d[k].type == d[i].type;
+            if (equal >= cards && c->types[d[i].type].tensor_parallel <= 1) return true;
+        }
+    }
+    return false;
+}
+
+static enum status check_tensor(const struct cluster *c, const struct search_options *o,
+                                struct error *err)
+{
+    if (o->baseline || offers_one(o)) return OK;
+    int32_t least = o->tensor[0];
+    for (int32_t i = 0; i < o->n_tensor; i++) {
+        if (has_cards(c, o->tensor[i])) return OK;
+        if (o->tensor[i] < least) least = o->tensor[i];
+    }
+    return error_set(err, ERR_INPUT,
+                     "no node of cluster '%s' has %d equal cards to share operators; 1 leaves "
+                     "cards alone",
+                     c->name, (int)least);
+}
+
 static enum status search_all(struct search *q, const struct profile *p, struct search_result *out,
                               struct error *err)
 {
@@ -343,11 +406,13 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     *out = (struct search_result){.n_baselines = baseline_count()};
     out->baselines = ARENA_ARRAY(a, struct search_baseline, (size_t)out->n_baselines);
     for (int32_t i = 0; i < out->n_baselines; i++)
-        out->baselines[i] =
-            (struct search_baseline){.name = baseline_name(i), .iteration_ns = INT64_MAX};
+        out->baselines[i] = (struct search_baseline){.name = baseline_name(i),
+                                                     .iteration_ns = INT64_MAX,
+                                                     .why = "stopped before it was tried"};
     struct lower_options lower = {.check_memory = true};
     TRY(team_fused(a, c, &lower, err));
     TRY(check_objective(c, o, err));
+    TRY(check_tensor(c, o, err));
     struct cost *k = cost_new(a, p, c);
     struct search q = {
         .t = {.arena = a,

@@ -91,7 +91,7 @@ struct search_baseline {
 struct search_result {
     int32_t n_plans;
     struct search_plan *plans; /* best first */
-    int32_t n_baselines;
+    int32_t n_baselines; /* all, or the one that was asked for */
     struct search_baseline *baselines;
     int64_t candidates;  /* complete plans that were bounded */
     int64_t evaluated;   /* of them simulated */
@@ -103,8 +103,8 @@ struct search_result {
     double gap;
     int64_t class_ns; /* the best plan of the class before it was refined */
 };
-/* ERR_INFEASIBLE with the nearest miss where nothing fits; ERR_INPUT: more than 8 devices without a baseline, unknown baseline (lists
- * them), no link between any two devices that would be needed. */
+/* ERR_INFEASIBLE with the nearest miss where nothing fits, or no baseline of that name can be made; ERR_USAGE: unknown baseline
+ * (lists them), an objective without its limit; ERR_INPUT: an objective that wants prices where no type has one. */
 MUST_CHECK enum status search_plans(struct arena *a, const struct job *j, const struct cluster *c,
                                     const struct profile *p, const struct search_options *o,
                                     struct search_result *out, struct error *err);

@@ -27,8 +27,13 @@ void tries_report(const struct tries *q)
 enum status tries_evaluate(struct tries *q, const struct space *s, struct plan *p,
                            int64_t *iteration_ns, struct error *err)
 {
+    struct error why = {0};
     q->evaluations_left--;
-    TRY(scorer_fit(q->scorer, s, p, iteration_ns, err));
+    enum status st = scorer_fit(q->scorer, s, p, iteration_ns, &why);
+    /* No link between neighbours of a ring: with four members or more another ring may have them all. */
+    if (st == ERR_INPUT && p->n_replicas > 3) q->truncated = true;
+    if (st == ERR_INPUT) return OK;
+    if (st != OK) return error_set(err, st, "%s", why.text);
     kept_add(&q->kept, p, *iteration_ns);
     if (q->spots.most) kept_add(&q->spots, p, *iteration_ns);
     tries_report(q);

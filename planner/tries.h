@@ -40,7 +40,7 @@ bool tries_stopped(struct tries *q); /* interrupted by the user */
 bool tries_over(struct tries *q);    /* that, or no evaluations or work left */
 void tries_report(const struct tries *q);
 /* Fits, simulates and keeps one plan of the space; *p is changed until it fits (scorer_fit). *iteration_ns: INT64_MAX where it
- * does not. */
+ * does not, or where lowering refuses it, as below. */
 MUST_CHECK enum status tries_evaluate(struct tries *q, const struct space *s, struct plan *p,
                                       int64_t *iteration_ns, struct error *err);
 /* The same without keeping: *iteration_ns, INT64_MAX where it does not fit, or where lowering refuses it (no way between two

@@ -256,6 +256,23 @@ static const char *written(const char *text)
     return path;
 }
 
+START_TEST(one_limit_is_every_stages_and_a_byte_order_mark_is_passed_over)
+{
+    struct schedule_cases f;
+    struct error err = {0};
+    const char *path = written("\xef\xbb\xbf" HEAD "A,2,1,1|1,1|1,1|1,0,2|2,-1|-1,-1|-1,4,6,1\r\n"
+                               "B,2,1,1|1,1|1,1|1,0,2|2,-1|-1,-1|-1,inf,6,1\r\n");
+    enum status st = schedule_cases_read(arena, path, &f, &err);
+    remove(path);
+    ck_assert_msg(st == OK, "%s", err.text);
+    ck_assert_int_eq(f.n, 2);
+    for (int d = 0; d < 2; d++) {
+        ck_assert_int_eq(f.cases[0].pipeline.devices[d].limit_bytes, 4);
+        ck_assert_int_eq(f.cases[1].pipeline.devices[d].limit_bytes, PIPELINE_NO_LIMIT);
+    }
+}
+END_TEST
+
 START_TEST(a_wrong_file_is_refused_with_its_line_and_column)
 {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -360,6 +377,7 @@ Suite *schedule_cases_suite(void)
     tcase_add_test(t, published_bubble_rates_come_out_to_four_digits);
     tcase_add_test(t, zero_bubble_orders_keep_to_memory_and_never_lose_to_what_reckoning_keeps);
     tcase_add_test(t, memory_for_not_even_one_microbatch_is_infeasible);
+    tcase_add_test(t, one_limit_is_every_stages_and_a_byte_order_mark_is_passed_over);
     tcase_add_test(t, a_wrong_file_is_refused_with_its_line_and_column);
     tcase_add_test(t, a_difference_and_a_beaten_bound_are_seen);
     tcase_add_test(t, a_validation_prints_rows_and_a_summary_and_says_what_differs);

@@ -104,11 +104,12 @@ static enum status bound(struct reader *r, const char *text, int64_t *out)
     return OK;
 }
 
-/* n numbers between bars; those of no links are an empty cell. */
+/* n numbers between bars; those of no links are an empty cell; one limit alone is every stage's. */
 static enum status numbers(struct reader *r, int column, int32_t n, int64_t least, int64_t **out)
 {
     const char *name = needed[column];
     char *at = r->cells[r->needed[column]];
+    bool only = !strchr(at, '|');
     int64_t *list = ARENA_ARRAY(r->a, int64_t, (size_t)n);
     int32_t found = 0;
     for (; at && *at; found++) {
@@ -117,6 +118,7 @@ static enum status numbers(struct reader *r, int column, int32_t n, int64_t leas
         if (found < n) TRY(whole(r, name, at, least, column == LIMIT, &list[found]));
         at = bar;
     }
+    for (; column == LIMIT && only && found && found < n; found++) list[found] = list[0];
     if (found != n)
         return error_set(r->err, ERR_INPUT,
                          "%s:%d: %s: %" PRId32 " numbers: expected %" PRId32 " between bars",
@@ -190,7 +192,9 @@ enum status schedule_cases_read(struct arena *a, const char *path, struct schedu
     TRY(file_read(a, path, (size_t)64 * 1024 * 1024, &text, &n, err));
     *out = (struct schedule_cases){.file = path};
     int32_t columns = 0;
-    for (char *at = text; at && *at;) {
+    char *first =
+        n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3) ? text + 3 : text; /* byte order mark */
+    for (char *at = first; at && *at;) {
         char *end = strchr(at, '\n');
         if (end) *end++ = 0;
         at[strcspn(at, "\r")] = 0;

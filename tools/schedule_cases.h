@@ -5,7 +5,7 @@
  *   tF, tB, tW                       times of F, I and W, '|'-separated, one a stage (whole numbers of any unit)
  *   tcomm_links                      one-way latencies of the p-1 links
  *   memF, memB, memW                 signed changes of the stage's memory at F, I and W
- *   mem_limit                        a number or inf
+ *   mem_limit                        one a stage, or one for all; inf: no limit
  *   one_f_one_b … best_known         makespans of feasible schedules; empty: does not fit the memory. Optional.
  *   lower_bound                      a number: of all schedules with one chunk a device. Optional.
  */

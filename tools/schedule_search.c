@@ -99,7 +99,7 @@ static enum status search_halves(struct arena *a, const struct schedule_search_o
                                  struct error *err)
 {
     *x = (struct answer){.scale = 2};
-    x->lower_bound = 2 * schedule_halves_bound(&c->pipeline, c->microbatches, &x->binding);
+    x->lower_bound = schedule_halves_bound(&c->pipeline, c->microbatches, &x->binding);
     for (int v_shaped = 1; v_shaped >= 0; v_shaped--) {
         struct pipeline halves;
         struct schedule shape;
@@ -135,6 +135,7 @@ static void write_order(FILE *f, const struct schedule *s)
 
 static double gap_of(const struct answer *x)
 {
+    if (x->makespan == x->lower_bound) return 0; /* both may be 0 */
     return (double)(x->makespan - x->lower_bound) / (double)x->lower_bound;
 }
 
@@ -205,7 +206,7 @@ static void add(struct summary *s, const struct schedule_case *c, const struct a
     s->compared++;
     s->better += x->makespan + rounding < best;
     s->worse += x->makespan > best + rounding;
-    s->vs_known += (double)x->makespan / (double)best - 1;
+    if (best > 0) s->vs_known += (double)x->makespan / (double)best - 1;
 }
 
 static int compare_gap(const void *a, const void *b)
