@@ -34,6 +34,8 @@ struct lower_options {
     const enum op_kind *fused;
     /* ERR_INFEASIBLE where a device's memory does not suffice, naming the largest holders */
     bool check_memory;
+    /* The program's plan_hash stays 0: writing the plan down takes as long as lowering a small one. For who only times it. */
+    bool unhashed;
 };
 /* ERR_INPUT (with the plan's file:line:column where it has one): layers, shares, orders, links, deadlock. */
 MUST_CHECK enum status lower_plan(struct arena *a, const struct plan *p,

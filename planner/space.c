@@ -172,6 +172,7 @@ enum status space_make_on(struct arena *a, const struct job *j, const struct clu
                           .job = j,
                           .cluster = c,
                           .cost = k,
+                          .lower = lower,
                           .devices = devices,
                           .microbatch = microbatch,
                           .n_types = c->n_types,
