@@ -237,12 +237,13 @@ static enum status search_large(struct search *q, const struct profile *p, const
     return OK;
 }
 
-/* More evaluations than usual buy more work. */
+/* More evaluations than usual buy more work, and fewer less. 0: no end. */
 static int64_t work_of(const struct search_options *o)
 {
-    int64_t times = o->evaluations / EVALUATIONS_DEFAULT;
+    int64_t usual = (int64_t)WORK_MS * 1000000, times = o->evaluations / EVALUATIONS_DEFAULT;
     if (o->exhaustive || times > 1000) return 0;
-    return (times > 1 ? times : 1) * (int64_t)WORK_MS * 1000000;
+    if (o->evaluations > 0 && times < 1) return usual / 5 * 2;
+    return (times > 1 ? times : 1) * usual;
 }
 
 /* A quarter of the work and an eighth of the evaluations are left for refinement. */
