@@ -365,6 +365,7 @@ static enum status find_places(struct tree *t, struct cost *k, struct error *err
 /* --- kinds --- */
 
 /* How finely kinds are told apart: by type, zone and node; by type and zone; by type. */
+enum { LEVELS = 3 };
 static int32_t count_kinds(struct arena *a, struct device_graph *g, int level)
 {
     const struct cluster *c = g->cluster;
@@ -382,7 +383,7 @@ static int32_t count_kinds(struct arena *a, struct device_graph *g, int level)
                 (level > 0 || g->kinds[k].per_node == per_node))
                 break;
         if (k == g->n_kinds) {
-            if (k == KINDS_MOST && level < 2) return -1;
+            if (k == KINDS_MOST) return -1;
             g->kinds[g->n_kinds++] =
                 (struct kind){.type = type, .zone = zone, .per_node = per_node};
         }
@@ -392,11 +393,16 @@ static int32_t count_kinds(struct arena *a, struct device_graph *g, int level)
     return g->n_kinds;
 }
 
-static void find_kinds(struct arena *a, struct device_graph *g)
+static enum status find_kinds(struct arena *a, struct device_graph *g, struct error *err)
 {
-    int32_t most = KINDS_MOST > g->cluster->n_types ? KINDS_MOST : g->cluster->n_types;
-    g->kinds = ARENA_ARRAY(a, struct kind, (size_t)most);
-    for (int level = 0; count_kinds(a, g, level) < 0;) level++;
+    int level = 0;
+    g->kinds = ARENA_ARRAY(a, struct kind, KINDS_MOST);
+    while (level < LEVELS && count_kinds(a, g, level) < 0) level++;
+    if (level == LEVELS)
+        return error_set(err, ERR_INPUT,
+                         "cluster '%s' has devices of more than %d types: a planner tells so many "
+                         "apart at most",
+                         g->cluster->name, KINDS_MOST);
     for (int32_t k = 0; k < g->n_kinds; k++) {
         g->kinds[k].devices = ARENA_ARRAY(a, int32_t, (size_t)g->kinds[k].n);
         g->kinds[k].n = 0;
@@ -405,6 +411,7 @@ static void find_kinds(struct arena *a, struct device_graph *g)
         struct kind *k = &g->kinds[g->kind_of[g->order[i]]];
         k->devices[k->n++] = g->order[i];
     }
+    return OK;
 }
 
 enum status device_graph_new(struct arena *a, const struct cluster *c, struct cost *k,
@@ -420,7 +427,7 @@ enum status device_graph_new(struct arena *a, const struct cluster *c, struct co
     struct arena *scratch = arena_new();
     struct tree t = {.arena = scratch, .c = c, .g = g};
     enum status st = find_places(&t, k, err);
-    if (st == OK) find_kinds(a, g);
+    if (st == OK) st = find_kinds(a, g, err);
     arena_free(scratch);
     return st;
 }

@@ -40,7 +40,8 @@ struct device_graph {
     struct device_routes *routes; /* those asked for so far */
 };
 
-/* Kinds beyond KINDS_MOST fall together with those of their type. ERR_INPUT: what cost_link says. O((sites + links) log). */
+/* Where kinds would be more than KINDS_MOST, devices of one type in one zone are one, or all of one type. ERR_INPUT: more types
+ * than that are used; what cost_link says. O((sites + links) log). */
 MUST_CHECK enum status device_graph_new(struct arena *a, const struct cluster *c, struct cost *k,
                                         struct device_graph **out, struct error *err);
 /* The way from one device to another, as between devices of these types; NULL where there is none. One thread at a time:

@@ -8,8 +8,8 @@
 
 enum {
     ATTEMPTS = 3,
-    OPERATIONS_EACH =
-        1000 /* more times than this no operation is timed: small pipelines need no large budget */
+    /* more times than this no operation is timed: small pipelines need no large budget */
+    OPERATIONS_EACH = 1000
 };
 
 struct ordering {
@@ -373,8 +373,7 @@ enum status schedule_plan(struct arena *a, struct scorer *w, const struct space 
     for (int32_t r = 0; r < plan->n_replicas; r++) stages += plan->replicas[r].n_stages;
     x.lacks = ARENA_ARRAY(x.scratch, bool, (size_t)stages);
     enum status st = OK;
-    if (!plan->job.model.measured && operations_of(plan) <= SCHEDULE_PLAN_OPS_MOST &&
-        one_stage_a_device(plan)) {
+    if (operations_of(plan) <= SCHEDULE_PLAN_OPS_MOST && one_stage_a_device(plan)) {
         st = order_and_score(&x, &best, iteration_ns, evaluations_left, err);
         x.plan = &again;
         if (st == OK && recompute_lacking(&x))

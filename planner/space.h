@@ -34,11 +34,12 @@ struct space {
     int32_t microbatches;          /* of the global batch */
     struct layer_classes *classes; /* of every graph alike: cards share equal operators alike */
     struct stage_table *table;
-    struct stage_cost **
-        stage; /* (n_types · n_layers) rows by last layer: [type][first]; made when asked for, of the
-                 * earliest of the ranges that are the same (layers_same) alone */
-    bool *early; /* (n_layers): the gradient that enters the layer before is not made by this one's
-                  * last operators but weight gradients, so nothing is known of when it leaves */
+    /* (n_types · n_layers) rows by last layer: [type][first]; made when asked for, of the earliest of the ranges that are the
+     * same (layers_same) alone */
+    struct stage_cost **stage;
+    /* (n_layers): the gradient that enters the layer before is not made by this one's last operators but weight gradients,
+     * so nothing is known of when it leaves */
+    bool *early;
     int64_t *cut_bytes; /* (n_layers - 1) activations that cross after layer k, at least */
     /* (n_layers - 1) of them, what is sure to leave after all that the layer computes, and so for the gradients;
      * the same where one tensor crosses */

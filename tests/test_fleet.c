@@ -92,6 +92,41 @@ static void make(struct made *m, const int32_t *cards, int32_t n)
                   err.text);
 }
 
+/* A node and a link of its own for every type, all on one switch. */
+static struct cluster of_types(int32_t n)
+{
+    const char *types = "", *nodes = "", *links = "";
+    for (int32_t i = 0; i < n; i++) {
+        const char *comma = i ? ", " : "";
+        types = arena_printf(arena, "%s%s{name: t%d, device: V100-SXM2-32}", types, comma, (int)i);
+        nodes = arena_printf(arena, "%s%s{name: n%d, devices: {type: t%d}}", nodes, comma, (int)i,
+                             (int)i);
+        links = arena_printf(arena,
+                             "%s%s{name: u%d, between: [n%d, s], bandwidth: 1 GB/s, latency: 1 us}",
+                             links, comma, (int)i, (int)i);
+    }
+    return cluster_of(arena_printf(arena,
+                                   "version: 1\nname: many\ndevice_types: [%s]\nnodes: [%s]\n"
+                                   "switches: [{name: s}]\nlinks: [%s]\n",
+                                   types, nodes, links));
+}
+
+START_TEST(more_types_than_are_told_apart_are_refused)
+{
+    for (int32_t n = KINDS_MOST; n <= KINDS_MOST + 1; n++) {
+        struct cluster c = of_types(n);
+        struct profile p;
+        struct device_graph *g;
+        struct error err = {0};
+        ck_assert_msg(profile_prior(arena, &c, &p, &err) == OK, "%s", err.text);
+        enum status st = device_graph_new(arena, &c, cost_new(arena, &p, &c), &g, &err);
+        ck_assert_int_eq(st, n > KINDS_MOST ? ERR_INPUT : OK);
+        if (st == OK) ck_assert_int_eq(g->n_kinds, KINDS_MOST);
+        if (st != OK) ck_assert_ptr_nonnull(strstr(err.text, "'many' has devices of more than 64"));
+    }
+}
+END_TEST
+
 START_TEST(devices_are_of_two_kinds_in_two_zones_and_the_core_is_the_bottleneck)
 {
     struct made m;
@@ -350,6 +385,7 @@ Suite *fleet_suite(void)
     Suite *s = suite_create("fleet");
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
+    tcase_add_test(t, more_types_than_are_told_apart_are_refused);
     tcase_add_test(t, devices_are_of_two_kinds_in_two_zones_and_the_core_is_the_bottleneck);
     tcase_add_test(t, routes_are_as_fast_as_their_slowest_link);
     tcase_add_test(t, templates_cover_all_layers_keep_the_pace_and_stay_within_their_pool);
