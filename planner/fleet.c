@@ -4,6 +4,7 @@
 #include "core/arena.h"
 #include "planner/bound_cluster.h"
 #include "planner/improve.h"
+#include "planner/level.h"
 #include "planner/menu.h"
 #include "planner/offers.h"
 #include "planner/place.h"
@@ -226,6 +227,7 @@ struct scored {
     int64_t cost_us, settle_us;
     bool quick;
     int64_t ns;
+    int64_t *worked; /* (replicas) when they ended */
     struct space space;
 };
 
@@ -236,6 +238,24 @@ static void keep_best(struct fleet *q, const struct scored *x, struct scored *be
     for (; at > 0 && best[at - 1].ns > x->ns; at--)
         if (at < IMPROVED_MOST) best[at] = best[at - 1];
     if (at < IMPROVED_MOST) best[at] = *x;
+}
+
+/* Estimates of large plans are too short by a thirtieth, more often than not. */
+static bool hopeless(int64_t estimate_ns, int64_t best_ns)
+{
+    return estimate_ns + estimate_ns / 32 >= best_ns;
+}
+
+/* Large plans with split backwards, as long as they fit: there is no budget for both. */
+static enum status score_candidate(struct fleet *q, struct scored *x, struct error *err)
+{
+    struct plan whole = score_copy_plan(q->arena, &x->plan);
+    if (x->quick && level_split(&x->space, &x->plan)) {
+        TRY(tries_score(q->t, &x->space, &x->plan, &x->ns, err));
+        if (x->ns < INT64_MAX) return OK;
+        x->plan = score_copy_plan(q->t->arena, &whole);
+    }
+    return tries_score(q->t, &x->space, &x->plan, &x->ns, err);
 }
 
 /* The first candidate whatever it costs, if none is cheaper; others while there is budget. */
@@ -250,17 +270,37 @@ static enum status simulate_candidates(struct fleet *q, struct scored *best, int
         const struct candidate *c = &q->candidates[i];
         struct scored x = {.cost_us = c->cost_us, .settle_us = c->settle_us};
         if (i && c->estimate_ns == c[-1].estimate_ns && c->size == c[-1].size) continue;
-        /* Half is kept for improvements, which the largest plans are too dear for. */
-        int64_t spare = c->placed.n_stages > QUICK_LANES ? 0 : half;
-        if (q->left_us - c->cost_us < spare && (*n_best || c->cost_us > least)) continue;
         x.quick = c->placed.n_stages > QUICK_LANES;
+        if (x.quick && *n_best && hopeless(c->estimate_ns, best[0].ns)) continue;
+        /* Half is kept for improvements, which the largest plans are too dear for. */
+        int64_t spare = x.quick ? 0 : half;
+        if (q->left_us - c->cost_us < spare && (*n_best || c->cost_us > least)) continue;
         scorer_quick(q->t->scorer, x.quick);
         /* The cluster of a plan outlives the tables. */
         TRY(place_plan(q->t->arena, &q->offers, &c->placed, &x.plan, &x.space, err));
-        TRY(tries_score(q->t, &x.space, &x.plan, &x.ns, err));
+        TRY(score_candidate(q, &x, err));
         q->left_us -= c->cost_us;
-        if (x.ns < INT64_MAX) keep_best(q, &x, best, n_best);
+        if (x.ns == INT64_MAX) continue;
+        x.worked = ARENA_ARRAY(q->arena, int64_t, (size_t)x.plan.n_replicas);
+        if (!scorer_worked(q->t->scorer, &x.plan, x.worked)) x.quick = false;
+        keep_best(q, &x, best, n_best);
     }
+    return OK;
+}
+
+enum { LEVEL_ROUNDS = 2, LEVEL_CARD_US = 400 }; /* for each card, what candidates left added */
+
+/* Large plans: shares by when replicas end, which a few simulations settle. */
+static enum status level(struct fleet *q, struct scored *x, struct error *err)
+{
+    int64_t us = q->left_us + LEVEL_CARD_US * (int64_t)q->task->cluster->n_devices;
+    int64_t rounds = us / x->cost_us;
+    if (!x->quick || rounds < 1) return OK;
+    scorer_quick(q->t->scorer, true);
+    if (rounds > LEVEL_ROUNDS) rounds = LEVEL_ROUNDS;
+    TRY(level_plan(q->t, &x->space, &x->plan, x->worked, &x->ns, (int32_t)rounds, err));
+    q->left_us = us - rounds * x->cost_us;
+    kept_add(&q->t->kept, &x->plan, x->ns);
     return OK;
 }
 
@@ -303,6 +343,7 @@ static enum status search(struct fleet *q, struct error *err)
                                     : BUDGET_US + (q->apart ? BUDGET_APART_US : BUDGET_CARD_US) *
                                                       (int64_t)q->task->cluster->n_devices;
     TRY(simulate_candidates(q, best, &n_best, err));
+    if (n_best) TRY(level(q, &best[0], err));
     for (int32_t i = 0; i < n_best && !tries_over(q->t); i++) {
         int64_t tries = (q->left_us / (n_best - i) - best[i].settle_us) / best[i].cost_us;
         if (o->evaluations > 0) tries = q->t->evaluations_left / (n_best - i);

@@ -25,6 +25,9 @@ MUST_CHECK enum status scorer_fit(struct scorer *w, const struct space *s, struc
 /* The plan's program, memory unchecked, until the next call of this scorer. *out NULL: it cannot be lowered (infeasible). */
 MUST_CHECK enum status scorer_program(struct scorer *w, const struct space *s, const struct plan *p,
                                       const struct program **out, struct error *err);
+/* When each replica of the plan that was simulated last has ended its last backward, from rest: (n_replicas). false: nothing
+ * was simulated since a plan was lowered. */
+bool scorer_worked(const struct scorer *w, const struct plan *p, int64_t *end_ns);
 int64_t scorer_runs(const struct scorer *w); /* plans simulated */
 /* Of the plan that lacked the fewest bytes on its fullest device; "nothing was tried" before. */
 const char *scorer_why(const struct scorer *w);
