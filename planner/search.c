@@ -10,6 +10,7 @@
 #include "planner/exact.h"
 #include "planner/fleet.h"
 #include "planner/near.h"
+#include "planner/offers.h"
 #include "planner/refine.h"
 #include "planner/regroup.h"
 #include "planner/tries.h"
@@ -213,6 +214,13 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     for (int32_t i = 0; i < out->n_baselines; i++)
         out->baselines[i] =
             (struct search_baseline){.name = baseline_name(i), .iteration_ns = INT64_MAX};
+    int32_t cards[OFFERS_DEFAULT_MOST];
+    struct search_options with_cards = *o;
+    if (!o->tensor && !o->baseline) {
+        with_cards.n_tensor = offers_default(j, c, cards);
+        with_cards.tensor = with_cards.n_tensor ? cards : NULL;
+        o = &with_cards;
+    }
     struct lower_options lower = {.check_memory = true};
     TRY(team_fused(a, c, &lower, err));
     TRY(check_objective(c, o, err));
