@@ -5,6 +5,7 @@
 #include "planner/bound_cluster.h"
 #include "planner/crew.h"
 #include "planner/improve.h"
+#include "planner/level.h"
 #include "planner/menu.h"
 #include "planner/offers.h"
 #include "planner/place.h"
@@ -229,6 +230,7 @@ struct scored {
     int64_t cost_us, settle_us;
     bool quick;
     int64_t ns;
+    int64_t *worked; /* (replicas) when they ended */
     struct space space;
 };
 
@@ -257,6 +259,36 @@ static enum status simulate_batch(struct fleet *q, struct scored *chosen, int32_
     return OK;
 }
 
+/* Estimates of large plans are too short by a thirtieth, more often than not. */
+static bool hopeless(int64_t estimate_ns, int64_t best_ns)
+{
+    return estimate_ns + estimate_ns / 32 >= best_ns;
+}
+
+/* Large plans with split backwards, as long as they fit: there is no budget for both. */
+static enum status score_candidate(struct fleet *q, struct scored *x, struct error *err)
+{
+    struct plan whole = score_copy_plan(q->arena, &x->plan);
+    if (x->quick && level_split(&x->space, &x->plan)) {
+        TRY(tries_score(q->t, &x->space, &x->plan, &x->ns, err));
+        if (x->ns < INT64_MAX) return OK;
+        x->plan = score_copy_plan(q->t->arena, &whole);
+    }
+    return tries_score(q->t, &x->space, &x->plan, &x->ns, err);
+}
+
+static enum status simulate_large(struct fleet *q, struct scored *x, struct scored *best,
+                                  int32_t *n_best, struct error *err)
+{
+    scorer_quick(q->t->scorer, true);
+    TRY(score_candidate(q, x, err));
+    if (x->ns == INT64_MAX) return OK;
+    x->worked = ARENA_ARRAY(q->arena, int64_t, (size_t)x->plan.n_replicas);
+    if (!scorer_worked(q->t->scorer, &x->plan, x->worked)) x->quick = false;
+    keep_best(q, x, best, n_best);
+    return OK;
+}
+
 /* The first candidate whatever it costs, if none is cheaper; others while there is budget. One by one until one fits, then in
  * batches, the same for any number of threads. */
 static enum status simulate_candidates(struct fleet *q, struct scored *best, int32_t *n_best,
@@ -271,20 +303,42 @@ static enum status simulate_candidates(struct fleet *q, struct scored *best, int
     for (int32_t i = 0; i < q->n_candidates && !tries_over(q->t); i++) {
         const struct candidate *c = &q->candidates[i];
         if (i && c->estimate_ns == c[-1].estimate_ns && c->size == c[-1].size) continue;
+        bool quick = c->placed.n_stages > QUICK_LANES;
+        if (quick && *n_best && hopeless(c->estimate_ns, best[0].ns)) continue;
         /* Half is kept for improvements, which the largest plans are too dear for. */
-        int64_t spare = c->placed.n_stages > QUICK_LANES ? 0 : half;
+        int64_t spare = quick ? 0 : half;
         if (q->left_us - c->cost_us < spare && (*n_best || c->cost_us > least)) continue;
-        struct scored *x = &chosen[n++];
-        *x = (struct scored){.cost_us = c->cost_us, .settle_us = c->settle_us};
-        x->quick = c->placed.n_stages > QUICK_LANES;
+        struct scored *x = &chosen[n];
+        *x = (struct scored){.cost_us = c->cost_us, .settle_us = c->settle_us, .quick = quick};
         /* The cluster of a plan outlives the tables. */
         TRY(place_plan(q->t->arena, &q->offers, &c->placed, &x->plan, &x->space, err));
         q->left_us -= c->cost_us;
+        if (quick) {
+            TRY(simulate_large(q, x, best, n_best, err));
+            continue;
+        }
+        n++;
         if (*n_best && n < BATCH_MOST && n < q->t->evaluations_left) continue;
         TRY(simulate_batch(q, chosen, n, best, n_best, err));
         n = 0;
     }
     return n ? simulate_batch(q, chosen, n, best, n_best, err) : OK;
+}
+
+enum { LEVEL_ROUNDS = 2, LEVEL_CARD_US = 400 }; /* for each card, what candidates left added */
+
+/* Large plans: shares by when replicas end, which a few simulations settle. */
+static enum status level(struct fleet *q, struct scored *x, struct error *err)
+{
+    int64_t us = q->left_us + LEVEL_CARD_US * (int64_t)q->task->cluster->n_devices;
+    int64_t rounds = us / x->cost_us;
+    if (!x->quick || rounds < 1) return OK;
+    scorer_quick(q->t->scorer, true);
+    if (rounds > LEVEL_ROUNDS) rounds = LEVEL_ROUNDS;
+    TRY(level_plan(q->t, &x->space, &x->plan, x->worked, &x->ns, (int32_t)rounds, err));
+    q->left_us = us - rounds * x->cost_us;
+    kept_add(&q->t->kept, &x->plan, x->ns);
+    return OK;
 }
 
 /* The winner's steady step, where candidates were compared by their first. */
@@ -326,6 +380,7 @@ static enum status search(struct fleet *q, struct error *err)
                                     : BUDGET_US + (q->apart ? BUDGET_APART_US : BUDGET_CARD_US) *
                                                       (int64_t)q->task->cluster->n_devices;
     TRY(simulate_candidates(q, best, &n_best, err));
+    if (n_best) TRY(level(q, &best[0], err));
     for (int32_t i = 0; i < n_best && !tries_over(q->t); i++) {
         int64_t tries = (q->left_us / (n_best - i) - best[i].settle_us) / best[i].cost_us;
         if (o->evaluations > 0) tries = q->t->evaluations_left / (n_best - i);

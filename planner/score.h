@@ -33,6 +33,9 @@ struct scorer_miss {
 };
 void scorer_take_miss(struct scorer *w, struct scorer_miss *out);
 void scorer_note(struct scorer *w, const struct scorer_miss *miss, int64_t runs, int64_t work_ns);
+/* When each replica of the plan that was simulated last has ended its last backward, from rest: (n_replicas). false: nothing
+ * was simulated since a plan was lowered. */
+bool scorer_worked(const struct scorer *w, const struct plan *p, int64_t *end_ns);
 int64_t scorer_runs(const struct scorer *w); /* plans simulated */
 /* What this scorer has done, in nanoseconds that it takes about: operators lowered and events simulated, and what others put on
  * its account. A count and no clock, so that whoever ends by it ends at the same plan everywhere. */

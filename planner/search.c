@@ -10,6 +10,7 @@
 #include "planner/exact.h"
 #include "planner/fleet.h"
 #include "planner/near.h"
+#include "planner/offers.h"
 #include "planner/polish.h"
 #include "planner/refine.h"
 #include "planner/regroup.h"
@@ -409,6 +410,13 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
         out->baselines[i] = (struct search_baseline){.name = baseline_name(i),
                                                      .iteration_ns = INT64_MAX,
                                                      .why = "stopped before it was tried"};
+    int32_t cards[OFFERS_DEFAULT_MOST];
+    struct search_options with_cards = *o;
+    if (!o->tensor && !o->baseline) {
+        with_cards.n_tensor = offers_default(j, c, cards);
+        with_cards.tensor = with_cards.n_tensor ? cards : NULL;
+        o = &with_cards;
+    }
     struct lower_options lower = {.check_memory = true};
     TRY(team_fused(a, c, &lower, err));
     TRY(check_objective(c, o, err));

@@ -91,7 +91,7 @@ struct search_baseline {
 struct search_result {
     int32_t n_plans;
     struct search_plan *plans; /* best first */
-    int32_t n_baselines; /* all, or the one that was asked for */
+    int32_t n_baselines;       /* all, or the one that was asked for */
     struct search_baseline *baselines;
     int64_t candidates;  /* complete plans that were bounded */
     int64_t evaluated;   /* of them simulated */

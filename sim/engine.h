@@ -53,6 +53,7 @@ struct lane_state {
     int64_t busy_ns;               /* compute of this step */
     int64_t last_end_ns;           /* of the step before */
     int64_t ended_busy_ns[2];      /* of the last two steps that it has ended, by parity */
+    int64_t worked_ns;             /* end of the first step's last call but updates */
     int64_t steady_busy_ns;        /* of engine.steady_step */
     int64_t meeting, met_ns;       /* number of the meeting it waits in, -1: none, and since when */
     int32_t n_touching, *touching; /* channels whose messages change this device's memory */

@@ -67,7 +67,10 @@ static void end_call(struct engine *e, struct lane_state *l)
 {
     e->operators += l->procedure->n_operators;
     l->busy_ns += l->procedure->busy_ns;
-    if (l->procedure->letter == 'U') l->update_ns = l->now_ns;
+    if (l->procedure->letter == 'U')
+        l->update_ns = l->now_ns;
+    else if (!l->step)
+        l->worked_ns = l->now_ns;
     if (l->now_ns > e->limit_ns && e->stop == STOP_NOT && !e->steady_step) e->stop = STOP_LIMIT;
     if (l->now_ns > ENGINE_MOST_NS) engine_fail(e, ERR_INPUT, "simulated time exceeds 73 years");
     next_call(e, l);

@@ -214,6 +214,7 @@ static enum status fill_times(const struct engine *e, struct sim_result *out, st
         struct sim_device *d = &out->devices[i];
         d->busy_ns =
             e->steady_step ? e->lanes[i].steady_busy_ns : e->lanes[i].ended_busy_ns[steady & 1];
+        d->worked_ns = e->lanes[i].worked_ns;
         d->idle_ns = iteration > d->busy_ns ? iteration - d->busy_ns : 0;
     }
     return OK;

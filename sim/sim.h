@@ -45,6 +45,7 @@ struct sim_options {
 };
 struct sim_device {
     int64_t busy_ns, idle_ns;    /* compute stream, over one steady iteration */
+    int64_t worked_ns;           /* end of the first step's last call but updates */
     int64_t peak_bytes, peak_ns; /* of what is live; peak_ns: when first */
     int64_t reserved_bytes;      /* what lowering laid out, program_stage_bytes */
 };

@@ -377,7 +377,9 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
          .type = OPTION_TEXT,
          .value = &q.cards,
          .unit = "N,...",
-         .help = "cards of one node that may share every operator; without it as CLUSTER says"},
+         .help = "cards of one node that may share every operator; without it as CLUSTER says, or "
+                 "of more "
+                 "than 1024 cards as a large model needs them"},
         {.name = "objective",
          .type = OPTION_CHOICE,
          .value = &q.objective,
