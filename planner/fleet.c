@@ -125,16 +125,15 @@ static bool apart(const struct cluster *c)
 }
 
 /* Where kinds are few and plans are cheap to place. */
-static enum status take_menu(struct fleet *q, int32_t size, struct error *err)
+static void take_menu(struct fleet *q, int32_t size)
 {
     struct template_maker *m = q->makers[size];
     struct mix *mixes;
     int32_t n;
-    if (!q->apart || q->task->cluster->n_devices > MENU_DEVICES_MOST) return OK;
+    if (!q->apart || q->task->cluster->n_devices > MENU_DEVICES_MOST) return;
     m->most_layers = m->s->n_layers;
-    TRY(menu_mixes(m, m->s->microbatches, MENU_MOST, &mixes, &n, err));
+    menu_mixes(m, m->s->microbatches, MENU_MOST, &mixes, &n);
     for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
-    return OK;
 }
 
 /* The pool whose leaving leaves the least estimate goes, as long as there is one: slow devices may cost their team more in
@@ -201,7 +200,7 @@ static enum status make_candidates(struct fleet *q, struct error *err)
                 best = i;
         if (best < 0) break;
         q->size_ns[best] = INT64_MAX;
-        TRY(take_menu(q, best, err));
+        take_menu(q, best);
         int32_t layers = q->spaces[best].n_layers;
         for (int32_t most = layers; most > 1; most /= 4)
             for (int32_t v = most == layers; v < VARIANTS && !tries_stopped(q->t); v++)
