@@ -103,14 +103,15 @@ static double ring(struct loads *q, int32_t first, int32_t last)
     return 2.0 * (n - 1) * step;
 }
 
-/* Rings of the intervals between the cuts of any replica. A device takes those of its stage one after the other, and each
- * waits for all its members: where replicas are cut in different places one ring holds up the next. */
-static double rings(struct loads *q, struct arena *a)
+/* When the last ring is through: those of the intervals between the cuts of any replica. until: (n_stages) when each stage has
+ * its gradients. A device takes the rings of its stage one after the other, and each waits for all its members: where
+ * replicas are cut in different places one ring holds up the next. */
+static double rings(struct loads *q, struct arena *a, double *until)
 {
     const struct plan *p = &q->x->plan;
     int32_t layers = q->m->s->n_layers;
     bool *cut = ARENA_ARRAY(a, bool, (size_t)layers);
-    double *until = ARENA_ARRAY(a, double, (size_t)q->x->n_stages), longest = 0;
+    double longest = 0;
     q->owner = ARENA_ARRAY(a, int32_t, (size_t)p->n_replicas);
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t s = 0; s < p->replicas[r].n_stages; s++)
@@ -180,8 +181,22 @@ static int64_t done_by(const struct pace *pace, int32_t n, int64_t t_ns)
     return done;
 }
 
+/* Later stages have their gradients earlier, by the backwards that are left to those before them. */
+static void ready_times(struct loads *q, int32_t r, double ns, double *until)
+{
+    const struct plan_replica *x = &q->x->plan.replicas[r];
+    for (int32_t s = 0; s < x->n_stages; s++) {
+        const struct plan_stage *y = &x->stages[s];
+        int32_t type = q->m->kinds[q->x->kind[q->first[r] + s]].type;
+        const struct stage_cost *c =
+            space_stage_type(q->m->s, type, y->first_layer, y->last_layer);
+        until[q->first[r] + s] = ns;
+        ns -= (double)(c->input_ns + c->weight_ns + (y->recompute ? c->recompute_ns : 0));
+    }
+}
+
 /* Shares of the placed replicas so that they end together; what the slowest takes. */
-static int64_t share_placed(struct loads *q, struct arena *a, struct plan *p)
+static int64_t share_placed(struct loads *q, struct arena *a, struct plan *p, double *until)
 {
     struct pace *pace = ARENA_ARRAY(a, struct pace, (size_t)p->n_replicas);
     int64_t all = q->m->s->microbatches, low = 0, high = 0, slowest = 0, over;
@@ -203,6 +218,7 @@ static int64_t share_placed(struct loads *q, struct arena *a, struct plan *p)
         if (n > 1 && over > 0) n--, over--;
         p->replicas[r].microbatches = (int32_t)n;
         int64_t ns = pace[r].fill_ns + (n - 1) * pace[r].tau_ns;
+        ready_times(q, r, (double)ns, until);
         if (ns > slowest) slowest = ns;
     }
     return slowest;
@@ -231,9 +247,13 @@ int64_t place_estimate(struct arena *a, struct placed *x, const struct mix *mix)
         first[r] = at;
         at += p->replicas[r].n_stages;
     }
-    double t_ns = (double)(any_blocking(m) ? share_placed(&q, a, p) : mix->t_ns);
+    double *until = ARENA_ARRAY(a, double, (size_t)x->n_stages), t_ns = (double)mix->t_ns;
+    bool blocking = any_blocking(m);
+    if (blocking) t_ns = (double)share_placed(&q, a, p, until);
     for (int32_t r = 0; r < p->n_replicas; r++) add_messages(&q, r);
     for (size_t i = 0; i < directions; i++)
         if (q.ns[i] > t_ns) t_ns = q.ns[i];
-    return (int64_t)(t_ns + (p->n_replicas > 1 ? rings(&q, a) : 0));
+    double sums = p->n_replicas > 1 ? rings(&q, a, until) : 0;
+    if (!blocking) sums += t_ns;
+    return (int64_t)(sums > t_ns ? sums : t_ns);
 }
