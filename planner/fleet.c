@@ -7,6 +7,7 @@
 #include "planner/menu.h"
 #include "planner/offers.h"
 #include "planner/place.h"
+#include "planner/uniform.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,7 @@ enum {
     LOWER_MEASURED_US = 20, /* of layers measured whole: few operators */
     MENU_DEVICES_MOST = 1024,
     MENU_MOST = 80, /* mixes of a menu, for each size */
+    UNIFORM_MOST = 160,
     STEADY_STEPS = 4,
     IMPROVED_MOST = 3,
     SIZES_MOST = 3, /* microbatch sizes looked at closely */
@@ -133,6 +135,8 @@ static void take_menu(struct fleet *q, int32_t size)
     if (!q->apart || q->task->cluster->n_devices > MENU_DEVICES_MOST) return;
     m->most_layers = m->s->n_layers;
     menu_mixes(m, m->s->microbatches, MENU_MOST, &mixes, &n);
+    for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
+    uniform_mixes(m, m->s->microbatches, UNIFORM_MOST, &mixes, &n);
     for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
 }
 
