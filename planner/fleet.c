@@ -18,16 +18,16 @@ enum {
     /* What simulations may cost where the user says nothing: microseconds at all, and more for each card. */
     BUDGET_US = 700000,
     BUDGET_CARD_US = 500,
-    BUDGET_APART_US = 2500, /* for each card where nobody shares a link: more can be told apart */
+    BUDGET_APART_US = 1500, /* for each card where nobody shares a link: more can be told apart */
     /* What one costs, as measured: to lower a stage, to simulate a call or a message of a ring, steps of a run. */
     LOWER_US = 300,
     LOWER_MEASURED_US = 20, /* of layers measured whole: few operators */
     MENU_DEVICES_MOST = 1024,
     MENU_MOST = 80, /* mixes of a menu, for each size */
-    UNIFORM_MOST = 160,
+    UNIFORM_MOST = 200,
     STEADY_STEPS = 4,
     IMPROVED_MOST = 3,
-    SIZES_MOST = 3, /* microbatch sizes looked at closely */
+    SIZES_MOST = 4, /* microbatch sizes looked at closely */
     VARIANTS = 4,
     POOLS_TO_LEAVE = 8 /* of more pools none is left out on purpose */
 };

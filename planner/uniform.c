@@ -17,6 +17,7 @@ struct uniform {
     int32_t budget[KINDS_MOST], stride[KINDS_MOST]; /* cards of a replica; steps of a state */
     struct part *parts;                             /* (n_states, n_kinds) */
     int64_t *beside_ns;                             /* (n_kinds) what the stage before costs at least */
+    int32_t least_cards;                            /* kinds of fewer are not used */
     struct mix *mixes;
 };
 
@@ -41,7 +42,7 @@ static bool has_room(const struct uniform *q, int32_t state, int32_t kind)
 {
     const struct template_kind *k = &q->m->kinds[kind];
     int32_t used = state / q->stride[k->pool] % (q->budget[k->pool] + 1);
-    return used + k->cards <= q->budget[k->pool];
+    return k->cards >= q->least_cards && used + k->cards <= q->budget[k->pool];
 }
 
 /* A stage of `kind` before a part (from; -1: behind it is nothing), if that leaves fewer layers or the same sooner. */
@@ -168,10 +169,12 @@ void uniform_mixes(struct template_maker *m, int32_t microbatches, int32_t most,
     template_paces(m, &least, &slowest);
     for (int32_t replicas = m->g->n_devices; replicas >= 1; replicas--) {
         if (replicas > microbatches || !set_budget(&q, replicas)) continue;
-        for (int32_t cap = 1; cap <= CAPS && cap <= layers; cap++) {
-            m->most_layers = (layers + cap - 1) / cap;
-            least_pace(&q, replicas, least, 2 * slowest);
-        }
+        for (int32_t cap = 1; cap <= CAPS && cap <= layers; cap++)
+            for (q.least_cards = 1; q.least_cards <= 2 && q.least_cards <= m->most_cards;
+                 q.least_cards++) {
+                m->most_layers = (layers + cap - 1) / cap;
+                least_pace(&q, replicas, least, 2 * slowest);
+            }
     }
     m->most_layers = layers;
     *out = q.mixes, *n = q.n_mixes;

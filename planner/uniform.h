@@ -4,7 +4,8 @@
  * ring. So for every number D of replicas each pool gives floor(N / D) cards to a pipeline, and a dynamic program over
  * (cards taken of each pool, kind of the stage) keeps the fewest layers left in front at a pace: every kind may come in any order
  * and again. The least pace is found by bisection, the order it takes is balanced exactly (template_balance). Stages of at
- * most all, a half, a third … of the layers: shorter stages have shorter sums.
+ * most all, a half, a third … of the layers: shorter stages have shorter sums. And all that once more without single cards:
+ * wider devices are fewer stages with smaller parts to sum.
  * O(D · caps · halvings · states · kinds² · log layers), states = Π (cards + 1), at most UNIFORM_STATES.
  */
 #ifndef PLANNER_UNIFORM_H
