@@ -14,7 +14,7 @@
 
 enum {
     QUICK_LANES = 256,
-    CANDIDATES_MOST = 1024,
+    CANDIDATES_MOST = 2048,
     /* What simulations may cost where the user says nothing: microseconds at all, and more for each card. */
     BUDGET_US = 700000,
     BUDGET_CARD_US = 500,
@@ -24,7 +24,7 @@ enum {
     LOWER_MEASURED_US = 20, /* of layers measured whole: few operators */
     MENU_DEVICES_MOST = 1024,
     MENU_MOST = 80, /* mixes of a menu, for each size */
-    UNIFORM_MOST = 200,
+    UNIFORM_MOST = 400,
     STEADY_STEPS = 4,
     IMPROVED_MOST = 3,
     SIZES_MOST = 4, /* microbatch sizes looked at closely */
@@ -49,7 +49,8 @@ struct fleet {
     int32_t n_candidates;
     struct candidate *candidates;
     int64_t left_us;    /* of the budget for simulations */
-    int64_t best_ns;    /* least estimate */
+    int64_t best_ns;    /* least estimate of those looked at now */
+    int64_t least_ns;   /* of all */
     int64_t *size_ns;   /* (n_sizes) the same of each size, stages as long as they want */
     struct mix *before; /* (n_sizes, VARIANTS) the last mix of each */
     bool apart;         /* every two devices have links of their own */
@@ -85,6 +86,9 @@ static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
         c->size = size;
         if (!place_mix(q->arena, q->makers[size], x, (enum placement)how, &c->placed)) continue;
         c->estimate_ns = place_estimate(q->arena, &c->placed, x);
+        if (c->estimate_ns < q->least_ns) q->least_ns = c->estimate_ns;
+        /* Where nobody shares a link estimates are good to some per cent. */
+        if (q->apart && c->estimate_ns / 3 > q->least_ns / 2) continue;
         bool measured = q->task->job->model.measured != NULL;
         int64_t work = work_of(&c->placed),
                 lower = (measured ? LOWER_MEASURED_US : LOWER_US) * (int64_t)c->placed.n_stages;
@@ -253,6 +257,9 @@ static enum status simulate_candidates(struct fleet *q, struct scored *best, int
         const struct candidate *c = &q->candidates[i];
         struct scored x = {.cost_us = c->cost_us, .settle_us = c->settle_us};
         if (i && c->estimate_ns == c[-1].estimate_ns && c->size == c[-1].size) continue;
+        if (q->apart && *n_best == IMPROVED_MOST && q->t->kept.n == q->t->kept.most &&
+            c->estimate_ns - best[0].ns > best[0].ns / 5)
+            break; /* so far behind that no error of estimates brings it forward */
         /* Half is kept for improvements, which the largest plans are too dear for. */
         int64_t spare = c->placed.n_stages > QUICK_LANES ? 0 : half;
         if (q->left_us - c->cost_us < spare && (*n_best || c->cost_us > least)) continue;
@@ -361,7 +368,7 @@ enum status fleet_search(struct tries *t, const struct fleet_task *task,
     struct fleet q = {.t = t, .task = task, .arena = arena_new()};
     q.candidates = ARENA_ARRAY(q.arena, struct candidate, CANDIDATES_MOST);
     q.spaces = ARENA_ARRAY(q.arena, struct space, (size_t)task->n_sizes);
-    q.best_ns = INT64_MAX;
+    q.best_ns = q.least_ns = INT64_MAX;
     q.apart = apart(task->cluster);
     q.size_ns = ARENA_ARRAY(q.arena, int64_t, (size_t)task->n_sizes);
     q.before = ARENA_ARRAY(q.arena, struct mix, VARIANTS * (size_t)task->n_sizes);

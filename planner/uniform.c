@@ -18,6 +18,7 @@ struct uniform {
     struct part *parts;                             /* (n_states, n_kinds) */
     int64_t *beside_ns;                             /* (n_kinds) what the stage before costs at least */
     int32_t least_cards;                            /* kinds of fewer are not used */
+    bool fewest;                                    /* stages, of pipelines that keep a pace */
     struct mix *mixes;
 };
 
@@ -67,7 +68,13 @@ static void put_before(struct uniform *q, int32_t state, int32_t from, int32_t k
     if (first < at->first || (first == at->first && x.fill_ns < at->fill_ns)) *at = x;
 }
 
-/* Entry of the whole pipeline that is filled soonest at this pace, -1 where there is none. */
+static bool better(const struct uniform *q, const struct part *x, const struct part *y)
+{
+    if (q->fewest && x->length != y->length) return x->length < y->length;
+    return x->fill_ns < y->fill_ns;
+}
+
+/* Entry of the best whole pipeline at this pace, -1 where there is none. */
 static int32_t at_pace(struct uniform *q, int64_t tau_ns)
 {
     const struct template_maker *m = q->m;
@@ -78,7 +85,7 @@ static int32_t at_pace(struct uniform *q, int64_t tau_ns)
         if (has_room(q, 0, k)) put_before(q, 0, -1, k, tau_ns);
     for (int32_t e = 0; e < q->n_states * m->n_kinds; e++) {
         const struct part *x = &q->parts[e];
-        if (x->first == 0 && (best < 0 || x->fill_ns < q->parts[best].fill_ns)) best = e;
+        if (x->first == 0 && (best < 0 || better(q, x, &q->parts[best]))) best = e;
         if (x->first == 0 || x->first == INT32_MAX || x->length == UNIFORM_STAGES) continue;
         for (int32_t k = 0; k < m->n_kinds; k++)
             if (has_room(q, e / m->n_kinds, k)) put_before(q, e / m->n_kinds, e, k, tau_ns);
@@ -125,6 +132,12 @@ static void least_pace(struct uniform *q, int32_t replicas, int64_t low, int64_t
         n = order_of(q, found, kinds), high = tau;
     }
     if (template_balance(q->m, kinds, n, high + high / 8, &t)) keep(q, &t, replicas);
+    q->fewest = true; /* a little slower, with fewer messages */
+    found = at_pace(q, high + high / 8);
+    q->fewest = false;
+    if (found < 0) return;
+    n = order_of(q, found, kinds);
+    if (template_balance(q->m, kinds, n, high + high / 4, &t)) keep(q, &t, replicas);
 }
 
 /* Whether so many replicas can be, and no more with as many cards each. */

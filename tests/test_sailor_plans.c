@@ -181,7 +181,7 @@ static void plan_case(const struct known *k, struct ours *out)
     MUST(sailor_plan(a, &job, &cluster, k->microbatch, k->n_replicas, k->stages, k->n_stages,
                      &known_plan, &err));
     MUST(sailor_simulate(a, &known_plan, &profile, &ns, &err));
-    struct search_options o = {.tensor = cards, .n_tensor = 3, .top = 32};
+    struct search_options o = {.tensor = cards, .n_tensor = 3, .top = 64};
     clock_t begin = clock();
     MUST(search_plans(a, &job, &cluster, &profile, &o, &r, &err));
     *out = (struct ours){.cpu_s = (double)(clock() - begin) / CLOCKS_PER_SEC,
