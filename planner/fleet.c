@@ -18,7 +18,9 @@ enum {
     /* What simulations may cost where the user says nothing: microseconds at all, and more for each card. */
     BUDGET_US = 700000,
     BUDGET_CARD_US = 500,
-    BUDGET_APART_US = 1500, /* for each card where nobody shares a link: more can be told apart */
+    /* The first where estimates are good: nobody shares a link, layers are measured whole. */
+    BUDGET_CLOSED_US = 500000,
+    BUDGET_APART_US = 1300, /* for each card where nobody shares a link: more can be told apart */
     /* What one costs, as measured: to lower a stage, to simulate a call or a message of a ring, steps of a run. */
     LOWER_US = 300,
     LOWER_MEASURED_US = 20, /* of layers measured whole: few operators */
@@ -309,9 +311,11 @@ static enum status search(struct fleet *q, struct error *err)
     TRY(make_candidates(q, err));
     qsort(q->candidates, (size_t)q->n_candidates, sizeof *q->candidates, by_estimate);
     if (!q->n_candidates) return OK;
-    q->left_us = o->evaluations > 0 ? INT64_MAX / 2
-                                    : BUDGET_US + (q->apart ? BUDGET_APART_US : BUDGET_CARD_US) *
-                                                      (int64_t)q->task->cluster->n_devices;
+    q->left_us = o->evaluations > 0
+                     ? INT64_MAX / 2
+                     : (q->apart && q->task->job->model.measured ? BUDGET_CLOSED_US : BUDGET_US) +
+                           (q->apart ? BUDGET_APART_US : BUDGET_CARD_US) *
+                               (int64_t)q->task->cluster->n_devices;
     TRY(simulate_candidates(q, best, &n_best, err));
     for (int32_t i = 0; i < n_best && !tries_over(q->t); i++) {
         int64_t tries = (q->left_us / (n_best - i) - best[i].settle_us) / best[i].cost_us;

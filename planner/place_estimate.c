@@ -64,8 +64,8 @@ static double ring_step(const struct loads *q, double bytes)
         if (!way) continue;
         double ns = (double)cost_occupancy_ns(&way->link, (int64_t)bytes);
         for (int32_t i = 0; i < way->n_hops && !way->own; i++) {
-            double shared = q->rings[way->hop[i] ^ q->flip[r]] * bytes * 1e9 /
-                            link_Bps(q, way->hop[i], way);
+            double shared =
+                q->rings[way->hop[i] ^ q->flip[r]] * bytes * 1e9 / link_Bps(q, way->hop[i], way);
             if (shared > ns) ns = shared;
         }
         ns += (double)way->link.latency_ns;
@@ -159,10 +159,10 @@ static struct pace pace_of(const struct loads *q, int32_t r)
             int64_t here = template_busy_on(q->m, kind[s], way, y->last_layer);
             before = template_busy_on(q->m, kind[s + 1], way, y->last_layer);
             work += here;
-            once += here - 2 * (way ? cost_occupancy_ns(&way->link,
-                                                        q->m->s->cut_bytes[y->last_layer]) +
-                                          way->link.latency_ns
-                                    : 0);
+            once +=
+                here - 2 * (way ? cost_occupancy_ns(&way->link, q->m->s->cut_bytes[y->last_layer]) +
+                                      way->link.latency_ns
+                                : 0);
         }
         out.fill_ns += once;
         if (work > out.tau_ns) out.tau_ns = work;
@@ -188,8 +188,7 @@ static void ready_times(struct loads *q, int32_t r, double ns, double *until)
     for (int32_t s = 0; s < x->n_stages; s++) {
         const struct plan_stage *y = &x->stages[s];
         int32_t type = q->m->kinds[q->x->kind[q->first[r] + s]].type;
-        const struct stage_cost *c =
-            space_stage_type(q->m->s, type, y->first_layer, y->last_layer);
+        const struct stage_cost *c = space_stage_type(q->m->s, type, y->first_layer, y->last_layer);
         until[q->first[r] + s] = ns;
         ns -= (double)(c->input_ns + c->weight_ns + (y->recompute ? c->recompute_ns : 0));
     }

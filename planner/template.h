@@ -47,8 +47,8 @@ struct template_maker {
     int32_t most_layers;              /* of a stage */
     const struct device_route **near; /* (n_kinds, n_kinds): of neighbours; NULL: no way */
     const struct device_route **far;  /* the same between nodes */
-    int64_t **busy_ns;                /* (n_kinds, n_kinds) rows of cuts, made when asked for; -1: not yet */
-    struct template_label *labels;    /* scratch */
+    int64_t **busy_ns; /* (n_kinds, n_kinds) rows of cuts, made when asked for; -1: not yet */
+    struct template_label *labels; /* scratch */
     size_t n_labels, capacity;
     int32_t *best;                /* (n_layers, n_kinds) label of least cost, -1 */
     struct template_found *found; /* (n_layers, n_kinds) scratch */

@@ -16,9 +16,9 @@ struct uniform {
     int32_t microbatches, n_states, most, n_mixes;
     int32_t budget[KINDS_MOST], stride[KINDS_MOST]; /* cards of a replica; steps of a state */
     struct part *parts;                             /* (n_states, n_kinds) */
-    int64_t *beside_ns;                             /* (n_kinds) what the stage before costs at least */
-    int32_t least_cards;                            /* kinds of fewer are not used */
-    bool fewest;                                    /* stages, of pipelines that keep a pace */
+    int64_t *beside_ns;  /* (n_kinds) what the stage before costs at least */
+    int32_t least_cards; /* kinds of fewer are not used */
+    bool fewest;         /* stages, of pipelines that keep a pace */
     struct mix *mixes;
 };
 
@@ -60,8 +60,7 @@ static void put_before(struct uniform *q, int32_t state, int32_t from, int32_t k
         busy = template_busy_ns(m, kind, next, x.first - 1);
     }
     int32_t end = x.first, first = reach(q, kind, end, ++x.length, tau_ns - busy, &t_ns);
-    if (first > 0)
-        first = reach(q, kind, end, x.length, tau_ns - busy - q->beside_ns[kind], &t_ns);
+    if (first > 0) first = reach(q, kind, end, x.length, tau_ns - busy - q->beside_ns[kind], &t_ns);
     if (first >= end) return;
     x.first = first, x.fill_ns += t_ns + busy;
     struct part *at = &q->parts[(state + k->cards * q->stride[k->pool]) * m->n_kinds + kind];
