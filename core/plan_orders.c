@@ -96,21 +96,21 @@ static enum status note_call(const struct order_check *c, const struct schedule_
     uint8_t *called =
         &c->called[(size_t)x->chunk * (size_t)c->microbatches + (size_t)x->microbatch];
     char *backward = &c->backward[x->chunk];
+    bool twice = *called & bit, early = !(*called & (needs == 'F' ? CALL_F : CALL_I));
+    if (x->letter != 'F' && !*backward) *backward = x->letter;
+    bool mixed = x->letter != 'F' && (x->letter == 'B') != (*backward == 'B');
+    if (!twice && !mixed && (x->letter == 'F' || !early)) {
+        *called |= (uint8_t)bit;
+        return OK;
+    }
     call_text(c, x->letter, x->chunk, x->microbatch, this);
     call_text(c, needs, x->chunk, x->microbatch, that);
-    if (*called & bit) return plan_complain(c->at, "%s: %s stands twice", c->key, this);
-    if (x->letter != 'F') {
-        if (!*backward) *backward = x->letter;
-        if ((x->letter == 'B') != (*backward == 'B'))
-            return plan_complain(c->at,
-                                 "%s: %s in an order with %c: a stage has either B or I and W",
-                                 c->key, this, *backward);
-        if (!(*called & (needs == 'F' ? CALL_F : CALL_I)))
-            return plan_complain(c->at, "%s: %s stands before %s; it needs %s before %s", c->key,
-                                 this, that, that, this);
-    }
-    *called |= (uint8_t)bit;
-    return OK;
+    if (twice) return plan_complain(c->at, "%s: %s stands twice", c->key, this);
+    if (mixed)
+        return plan_complain(c->at, "%s: %s in an order with %c: a stage has either B or I and W",
+                             c->key, this, *backward);
+    return plan_complain(c->at, "%s: %s stands before %s; it needs %s before %s", c->key, this,
+                         that, that, this);
 }
 
 /* Chunk and microbatch exist; the chunk is written where there are several. */

@@ -23,6 +23,7 @@ struct bound_any {
     int32_t n_layers, n_kinds;
     int64_t *count;
     double batch;
+    int64_t fewest; /* samples of an offer */
     struct layer *layers;
     size_t n_cuts, capacity;
     struct cut *cuts;
@@ -42,8 +43,11 @@ struct bound_any *bound_any_new(struct arena *a, int32_t n_layers, int32_t n_kin
                                 const int64_t *count, int64_t global_batch)
 {
     struct bound_any *b = ARENA_ARRAY(a, struct bound_any, 1);
-    *b = (struct bound_any){
-        .arena = a, .n_layers = n_layers, .n_kinds = n_kinds, .batch = (double)global_batch};
+    *b = (struct bound_any){.arena = a,
+                            .n_layers = n_layers,
+                            .n_kinds = n_kinds,
+                            .batch = (double)global_batch,
+                            .fewest = INT64_MAX};
     b->count = ARENA_ARRAY(a, int64_t, (size_t)n_kinds);
     memcpy(b->count, count, (size_t)n_kinds * sizeof *count);
     b->layers = ARENA_ARRAY(a, struct layer, (size_t)n_layers);
@@ -59,6 +63,7 @@ struct bound_any *bound_any_new(struct arena *a, int32_t n_layers, int32_t n_kin
 
 void bound_any_offer(struct bound_any *b, int32_t kind, int32_t layer, const struct bound_offer *o)
 {
+    if (o->samples < b->fewest) b->fewest = o->samples;
     struct layer *x = &b->layers[layer];
     double all = o->forward_ns + o->input_ns + o->weight_ns, n = (double)o->samples;
     x->work_ns[kind] = least(x->work_ns[kind], o->cards * all / n);
@@ -66,6 +71,8 @@ void bound_any_offer(struct bound_any *b, int32_t kind, int32_t layer, const str
     x->pass_ns = least(x->pass_ns, o->forward_ns + o->input_ns);
     x->weight_ns = least(x->weight_ns, o->weight_ns);
 }
+
+int64_t bound_any_fewest(const struct bound_any *b) { return b->fewest; }
 
 void bound_any_traffic(struct bound_any *b, int32_t layer, double parameter_bytes,
                        double activation_bytes)

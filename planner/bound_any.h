@@ -5,7 +5,8 @@
  *   compute   min T:  Σ_g x_lg = B,  Σ_g z_lg = 1 for every l;  Σ_l w_lg x_lg + u_lg z_lg <= N_g T for every g
  * with w_lg the least device time a sample of layer l takes on kind g over all microbatch sizes and all numbers of cards
  * that share it, u_lg that of its update. (Σ z >= 1 also where optimizer state is sharded; replicas only do it more often.)
- *   latency   some microbatch goes through all layers and back between two updates: Σ_l least F + I, then W of layer 0.
+ *   latency   some sample goes through all layers and back between two updates, alone or in a microbatch: Σ_l least F + I of any
+ *             number of them, then W of layer 0.
  *   cut       devices in two parts A | B, and the links between them carry C bytes a second both ways together. Then
  *             either one part does all (compute, restricted);
  *             or both hold all layers: gradients of all parameters cross, T >= 2 bytes / C;
@@ -43,6 +44,9 @@ struct bound_offer {
 };
 void bound_any_offer(struct bound_any *b, int32_t kind, int32_t layer, const struct bound_offer *o);
 
+/* Fewest samples of any offer so far; INT64_MAX before the first. */
+int64_t bound_any_fewest(const struct bound_any *b);
+
 /* Bytes of the layer's parameters (that are summed over replicas), and of what leaves it for the next one a sample; least of all
  * calls. Cuts are ignored where some layer was told neither. */
 void bound_any_traffic(struct bound_any *b, int32_t layer, double parameter_bytes,
@@ -55,8 +59,8 @@ void bound_any_cut(struct bound_any *b, const int64_t *here, double both_ways_Bp
 
 struct bound_certificate {
     int64_t lower_bound_ns;
-    const char
-        *binding; /* "compute of all devices", "latency of one microbatch", "cut of lan: ..." */
+    /* "compute of all devices", "latency of one microbatch", "cut of lan: ..." */
+    const char *binding;
     const char *class_text; /* the plans that it holds for */
 };
 /* ERR_INFEASIBLE: a layer that no kind can hold. Texts are the arena's. Cost: one linear program of (kinds + distinct layers)

@@ -44,9 +44,11 @@ static bool may_hold(const struct space *s, int32_t type, const struct stage_cos
     return c->parameter_bytes <= s->cluster->types[type].memory_bytes;
 }
 
-void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32_t *cards,
-                         const int32_t *kind)
+/* samples: of the offers; the space's microbatch, or 1: its part of that. */
+static void offer_as(struct bound_any *b, const struct space *s, int64_t samples,
+                     const int32_t *cards, const int32_t *kind)
 {
+    double part = (double)samples / (double)s->microbatch;
     for (int32_t t = 0; t < s->n_types; t++) {
         if (cards && !cards[t]) continue;
         double shrink = shrink_of(s, t);
@@ -55,13 +57,36 @@ void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32
             double out = l + 1 < s->n_layers ? (double)s->cut_bytes[l] / (double)s->microbatch : 0;
             bound_any_traffic(b, l, (double)c->parameter_bytes, out);
             if (!may_hold(s, t, c)) continue;
-            bound_any_offer(b, kind ? kind[t] : t, l,
-                            &(struct bound_offer){cards ? cards[t] : 1, s->microbatch,
-                                                  (double)c->forward_ns, (double)c->input_ns,
-                                                  (double)c->weight_ns,
-                                                  shrink * (double)c->update_ns});
+            bound_any_offer(
+                b, kind ? kind[t] : t, l,
+                &(struct bound_offer){cards ? cards[t] : 1, samples, part * (double)c->forward_ns,
+                                      part * (double)c->input_ns, part * (double)c->weight_ns,
+                                      shrink * (double)c->update_ns});
         }
     }
+}
+
+/* A stage on several devices gives each a part of a microbatch, down to one sequence. A call of fewer sequences takes no
+ * longer than one of more, and no less for each: so the parts between add nothing. Where one sequence alone has no price its
+ * part of the microbatch's is taken, which is less. Measured layers are never divided. */
+static void offer_shares(struct bound_any *b, const struct space *s, const int32_t *cards,
+                         const int32_t *kind)
+{
+    struct space one;
+    struct error why;
+    if (s->job->model.measured || bound_any_fewest(b) <= 1) return;
+    if (space_make_on(s->arena, s->job, s->cluster, s->cost, s->devices, 1, s->lower, &one, &why) ==
+        OK)
+        offer_as(b, &one, 1, cards, kind);
+    else
+        offer_as(b, s, 1, cards, kind);
+}
+
+void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32_t *cards,
+                         const int32_t *kind)
+{
+    offer_as(b, s, s->microbatch, cards, kind);
+    offer_shares(b, s, cards, kind);
 }
 
 static int32_t cards_of(const struct device_type *t)

@@ -17,8 +17,9 @@
 
 enum { BOUND_VERTICES_MOST = 64 };
 
-/* One space more: of this microbatch size. cards: (n_types of the space) that its types stand for (0: no offer), and kind: (n_types) which
- * type of the bound's cluster these are; NULL: one each, the same types. O(types · layers) stages priced. */
+/* One space more, of this microbatch size, and the parts of a microbatch that the devices of one stage have. cards: (n_types
+ * of the space) that its types stand for (0: no offer), and kind: (n_types) which type of the bound's cluster these are; NULL:
+ * one each, the same types. O(types · layers) stages priced. */
 void bound_cluster_offer(struct bound_any *b, const struct space *s, const int32_t *cards,
                          const int32_t *kind);
 

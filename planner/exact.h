@@ -3,16 +3,21 @@
  * The class: every choice of devices, every way to part them into replicas, every order of the devices of a replica,
  * every contiguous split of the layers over them, every integer share of the microbatches; 1F1B orders. What cannot beat
  * the worst kept plan by a lower bound (planner/bound.h) is never built; what survives is lowered and simulated.
- * Interchangeable devices are used in index order; ties are broken by the order of enumeration.
+ * Interchangeable devices are used in index order, interchangeable replicas share in falling order; ties are broken by the
+ * order of enumeration.
+ *
+ * Partitions of all microbatch sizes take turns by their bound: first the most promising plan of each, then a climb from the
+ * best of those (planner/climb.h), so that the best known is good when the budget ends; last everything that is left, which is
+ * what proves.
  */
 #ifndef PLANNER_EXACT_H
 #define PLANNER_EXACT_H
 
 #include "planner/tries.h"
 
-/* All plans of one microbatch size, of at most SPACE_DEVICES_MAX devices; lists: scratch, filled. Sets truncated where the
- * class was not searched to its end. */
-MUST_CHECK enum status exact_search(struct tries *t, struct arena *lists, const struct space *s,
-                                    struct error *err);
+/* All plans of n spaces, one for each microbatch size, of at most SPACE_DEVICES_MAX devices each; lists: scratch, filled. Sets
+ * truncated where the class was not searched to its end. */
+MUST_CHECK enum status exact_search(struct tries *t, struct arena *lists,
+                                    const struct space *spaces, int32_t n, struct error *err);
 
 #endif

@@ -125,7 +125,7 @@ static void make_mix(struct fleet *q, int32_t size, int32_t variant, int32_t mos
     add_candidates(q, size, &x);
 }
 
-static bool apart(const struct cluster *c)
+bool fleet_apart(const struct cluster *c)
 {
     for (int32_t i = 0; i < c->n_links; i++)
         if (!link_of_every_pair(&c->links[i])) return false;
@@ -367,19 +367,19 @@ static enum status certify(struct fleet *q, bool presets, struct bound_certifica
 }
 
 enum status fleet_search(struct tries *t, const struct fleet_task *task,
-                         struct bound_certificate *bound, struct error *err)
+                         struct bound_certificate bound[2], struct error *err)
 {
     struct fleet q = {.t = t, .task = task, .arena = arena_new()};
     q.candidates = ARENA_ARRAY(q.arena, struct candidate, CANDIDATES_MOST);
     q.spaces = ARENA_ARRAY(q.arena, struct space, (size_t)task->n_sizes);
     q.best_ns = q.least_ns = INT64_MAX;
-    q.apart = apart(task->cluster);
+    q.apart = fleet_apart(task->cluster);
     q.size_ns = ARENA_ARRAY(q.arena, int64_t, (size_t)task->n_sizes);
     q.before = ARENA_ARRAY(q.arena, struct mix, VARIANTS * (size_t)task->n_sizes);
     q.makers = ARENA_ARRAY(q.arena, struct template_maker *, (size_t)task->n_sizes);
     enum status st = search(&q, err);
-    if (st == OK && t->kept.n) st = certify(&q, !t->o->tensor, &bound[0], err);
-    if (st == OK && t->kept.n) st = certify(&q, true, &bound[1], err);
+    if (st == OK && t->kept.n && bound) st = certify(&q, !t->o->tensor, &bound[0], err);
+    if (st == OK && t->kept.n && bound) st = certify(&q, true, &bound[1], err);
     for (int32_t i = 0; i < t->kept.n && t->o->tensor; i++)
         place_tidy(t->arena, &t->kept.plans[i].plan.cluster);
     arena_free(q.arena);

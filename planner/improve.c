@@ -39,11 +39,15 @@ static enum status attempt(struct improvement *x, struct plan *p, struct error *
 static bool alike(const struct plan *p, const struct plan_replica *a, const struct plan_replica *b)
 {
     if (a->n_stages != b->n_stages) return false;
-    for (int32_t i = 0; i < a->n_stages; i++)
-        if (a->stages[i].last_layer != b->stages[i].last_layer ||
-            p->cluster.devices[a->stages[i].device].type !=
-                p->cluster.devices[b->stages[i].device].type)
-            return false;
+    for (int32_t i = 0; i < a->n_stages; i++) {
+        const struct plan_stage *x = &a->stages[i], *y = &b->stages[i];
+        if (x->last_layer != y->last_layer || x->n_shards != y->n_shards) return false;
+        for (int32_t k = 0; k < plan_stage_devices(x); k++)
+            if (p->cluster.devices[plan_stage_device(x, k)].type !=
+                    p->cluster.devices[plan_stage_device(y, k)].type ||
+                (x->n_shards && x->sequences[k] != y->sequences[k]))
+                return false;
+    }
     return true;
 }
 

@@ -15,18 +15,19 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static uint64_t layout_of(const struct plan *p)
+static uint64_t layout_of(const struct kept *k, const struct plan *p)
 {
     struct arena *scratch = arena_new();
     uint64_t *replica = ARENA_ARRAY(scratch, uint64_t, (size_t)p->n_replicas);
     for (int32_t r = 0; r < p->n_replicas; r++) {
         const struct plan_replica *x = &p->replicas[r];
-        replica[r] = hash_bytes(0, &x->microbatches, sizeof x->microbatches);
+        int32_t share = k->coarse ? 0 : x->microbatches;
+        replica[r] = hash_bytes(0, &share, sizeof share);
         for (int32_t i = 0; i < x->n_stages; i++) {
-            int32_t stage[2] = {x->stages[i].device, x->stages[i].last_layer};
+            int32_t stage[2] = {x->stages[i].device, k->coarse ? 0 : x->stages[i].last_layer};
             replica[r] = hash_bytes(replica[r], stage, sizeof stage);
-            for (int32_t k = 0; k < x->stages[i].n_shards; k++) {
-                int64_t part[2] = {x->stages[i].devices[k], x->stages[i].sequences[k]};
+            for (int32_t j = 0; j < x->stages[i].n_shards; j++) {
+                int64_t part[2] = {x->stages[i].devices[j], x->stages[i].sequences[j]};
                 replica[r] = hash_bytes(replica[r], part, sizeof part);
             }
         }
@@ -93,15 +94,26 @@ bool kept_better(const struct kept *k, const struct search_plan *x, const struct
     return x->iteration_ns < y->iteration_ns;
 }
 
+static int32_t place_of(const struct kept *k, uint64_t layout)
+{
+    int32_t at = 0;
+    while (at < k->n && k->layout[at] != layout) at++;
+    return at;
+}
+
+bool kept_has(const struct kept *k, const struct plan *p)
+{
+    return place_of(k, layout_of(k, p)) < k->n;
+}
+
 void kept_add(struct kept *k, const struct plan *p, int64_t iteration_ns)
 {
     struct search_plan x = {.iteration_ns = iteration_ns};
     if (iteration_ns >= kept_limit(k)) return;
     x.cost = plan_cost(p, iteration_ns);
     if (k->n == k->most && !kept_better(k, &x, &k->plans[k->n - 1])) return;
-    uint64_t layout = layout_of(p);
-    int32_t at = 0;
-    while (at < k->n && k->layout[at] != layout) at++;
+    uint64_t layout = layout_of(k, p);
+    int32_t at = place_of(k, layout);
     if (at < k->n && !kept_better(k, &x, &k->plans[at])) return;
     if (at == k->n && k->n < k->most) k->n++;
     if (at == k->most) at--;

@@ -13,6 +13,7 @@
  * what is refined may come inside. */
 struct kept {
     struct arena *arena; /* of the copies */
+    bool coarse;         /* a layout is the devices and their order alone, whatever they compute */
     const struct search_options *o;
     double least_price_per_h; /* of any device: what a time says of a cost */
     int32_t n, most;
@@ -28,6 +29,8 @@ int64_t kept_limit(const struct kept *k);
 bool kept_inside(const struct kept *k, const struct search_plan *x);
 /* Whether x goes before y: inside the limits before outside, there the nearer one; then by the objective. */
 bool kept_better(const struct kept *k, const struct search_plan *x, const struct search_plan *y);
+/* Whether there is one of its layout. */
+bool kept_has(const struct kept *k, const struct plan *p);
 void kept_add(struct kept *k, const struct plan *p, int64_t iteration_ns);
 
 #endif

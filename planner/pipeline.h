@@ -18,8 +18,10 @@ struct pipeline {
 struct pipeline_list {
     struct pipeline *items; /* by bound, then by order of enumeration */
     size_t n, capacity;
-    bool complete; /* false: more than `most` were found and the worst dropped */
+    bool complete; /* false: more than `most` were found and the worst dropped,
+                    * or all steps were taken */
     int64_t seen;  /* complete pipelines that were bounded */
+    int64_t steps; /* stages placed */
 };
 
 struct bottleneck; /* least possible max stage time by (subset, first layer) */
@@ -27,9 +29,9 @@ struct bottleneck *bottleneck_make(struct arena *a, const struct space *s);
 /* F+B of the slowest stage when the devices in mask, each used, compute layers first … last layer; INT64_MAX where impossible. */
 int64_t bottleneck_ns(const struct bottleneck *b, uint32_t mask, int32_t first);
 
-/* Pipelines that use exactly the devices in mask, for m microbatches, with bound < limit_ns (× nothing else). */
+/* Pipelines that use exactly the devices in mask, for m microbatches, with bound < limit_ns; of them what was found in most_steps. */
 void pipeline_enumerate(struct arena *a, const struct space *s, const struct bottleneck *b,
-                        uint32_t mask, int32_t m, int64_t limit_ns, size_t most,
+                        uint32_t mask, int32_t m, int64_t limit_ns, size_t most, int64_t most_steps,
                         struct pipeline_list *out);
 
 #endif

@@ -8,19 +8,50 @@ enum warmup_rule { WARMUP_HETEROGENEOUS, WARMUP_EAGER, WARMUP_GPIPE };
 
 static int32_t least(int64_t a, int64_t b) { return (int32_t)(a < b ? a : b); }
 
+/* Of the slowest of its devices, a part of the sequences taken as that part of the time. */
+static int64_t stage_ns(const struct space *s, const struct plan_stage *x)
+{
+    int64_t slowest = 0;
+    for (int32_t k = 0; k < plan_stage_devices(x); k++) {
+        struct space_stage_time time;
+        space_stage_time(s, plan_stage_device(x, k), x->first_layer, x->last_layer, 1, &time);
+        int64_t ns = time.forward_ns + time.backward_ns;
+        if (x->n_shards) ns = ns * x->sequences[k] / s->microbatch;
+        if (ns > slowest) slowest = ns;
+    }
+    return slowest;
+}
+
+/* Of the slowest message between two devices that have sequences in common, as if it were that part of one of all. */
+static int64_t transfer_ns(const struct space *s, const struct plan_stage *x,
+                           const struct plan_stage *y)
+{
+    int64_t slowest = 0, from = 0;
+    for (int32_t k = 0; k < plan_stage_devices(x); k++) {
+        int64_t n = x->n_shards ? x->sequences[k] : s->microbatch, begin = 0;
+        for (int32_t l = 0; l < plan_stage_devices(y); l++) {
+            int64_t m = y->n_shards ? y->sequences[l] : s->microbatch;
+            int64_t first = from > begin ? from : begin,
+                    end = from + n < begin + m ? from + n : begin + m;
+            begin += m;
+            int32_t a = plan_stage_device(x, k), b = plan_stage_device(y, l);
+            if (first >= end || !space_linked(s, a, b)) continue;
+            int64_t ns = space_transfer_ns(s, a, b, x->last_layer) * (end - first) / s->microbatch;
+            if (ns > slowest) slowest = ns;
+        }
+        from += n;
+    }
+    return slowest;
+}
+
 static void heterogeneous(const struct space *s, struct plan_replica *r)
 {
     struct arena *scratch = arena_new();
     int64_t *t = ARENA_ARRAY(scratch, int64_t, (size_t)r->n_stages),
             *c = ARENA_ARRAY(scratch, int64_t, (size_t)r->n_stages), slowest = 1;
     for (int32_t i = 0; i < r->n_stages; i++) {
-        struct space_stage_time time;
-        space_stage_time(s, r->stages[i].device, r->stages[i].first_layer, r->stages[i].last_layer,
-                         1, &time);
-        t[i] = time.forward_ns + time.backward_ns;
-        if (i + 1 < r->n_stages)
-            c[i] = space_transfer_ns(s, r->stages[i].device, r->stages[i + 1].device,
-                                     r->stages[i].last_layer);
+        t[i] = stage_ns(s, &r->stages[i]);
+        if (i + 1 < r->n_stages) c[i] = transfer_ns(s, &r->stages[i], &r->stages[i + 1]);
         if (t[i] > slowest) slowest = t[i];
         if (c[i] > slowest) slowest = c[i];
     }

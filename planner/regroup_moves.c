@@ -54,8 +54,8 @@ int64_t regroup_stage_ns(const struct space *s, const struct plan_stage *x)
     int64_t slowest = 0;
     for (int32_t k = 0; k < plan_stage_devices(x); k++) {
         int64_t n = x->n_shards ? x->sequences[k] : s->microbatch;
-        int64_t ns = whole_ns(s, plan_stage_device(x, k), x->first_layer, x->last_layer) * n /
-                     s->microbatch;
+        int64_t ns =
+            whole_ns(s, plan_stage_device(x, k), x->first_layer, x->last_layer) * n / s->microbatch;
         if (ns > slowest) slowest = ns;
     }
     return slowest;
@@ -175,7 +175,8 @@ static bool drop_replica(struct plan *p, int32_t r)
     memmove(&p->replicas[r], &p->replicas[r + 1],
             (size_t)(p->n_replicas - r - 1) * sizeof *p->replicas);
     p->n_replicas--;
-    for (int32_t q = 0; left > 0; q = (q + 1) % p->n_replicas) p->replicas[q].microbatches++, left--;
+    for (int32_t q = 0; left > 0; q = (q + 1) % p->n_replicas)
+        p->replicas[q].microbatches++, left--;
     return true;
 }
 
@@ -316,7 +317,8 @@ static void share_out(struct plan *p, int32_t all)
 {
     struct plan_replica *x = p->replicas;
     int64_t weight[REGROUP_MEMBERS_MOST];
-    for (int32_t r = 0; r < p->n_replicas; r++) weight[r] = x[r].microbatches, x[r].microbatches = 1;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        weight[r] = x[r].microbatches, x[r].microbatches = 1;
     for (int32_t left = all - p->n_replicas; left > 0; left--) {
         int32_t best = 0;
         for (int32_t r = 1; r < p->n_replicas; r++)

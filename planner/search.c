@@ -10,8 +10,10 @@
 #include "planner/exact.h"
 #include "planner/fleet.h"
 #include "planner/near.h"
+#include "planner/polish.h"
 #include "planner/refine.h"
 #include "planner/regroup.h"
+#include "planner/trial.h"
 #include "planner/tries.h"
 #include "profiles/team.h"
 
@@ -20,7 +22,15 @@
 enum {
     EVALUATIONS_DEFAULT = 20000,
     KEPT_LEAST = 32,
-    REGROUP_SMALL = 1500 /* simulations for stages on several devices, up to 8 devices */
+    REGROUP_SMALL = 1500, /* simulations for stages on several devices, up to 8 devices */
+    /* With more of them: microseconds at all, what a simulation takes a call and by itself as measured; fewer than so many
+     * simulations are not worth it */
+    REGROUP_US = 400000,
+    REGROUP_CALL_NS = 6000,
+    REGROUP_PLAN_US = 1000,
+    REGROUP_LEAST = 30,
+    SPOTS_MOST = 16,
+    WORK_MS = 5000 /* what a search of a small team may take, about: scorer_work */
 };
 
 /* The tables of one microbatch size after the other, and the tries on all of them. */
@@ -30,40 +40,75 @@ struct search {
     const struct cluster *cluster;
     struct cost *cost;
     struct arena *spaces;
-    struct arena *lists; /* scratch of the size at hand */
+    struct arena *lists; /* scratch of the exact search */
     struct space space[16];
     int32_t n_spaces;
 };
 
-static enum status one_size(struct search *q, int64_t microbatch, struct error *err)
+static enum status make_spaces(struct search *q, const int64_t *sizes, int32_t n, struct error *err)
 {
-    struct space *s = &q->space[q->n_spaces++];
-    arena_reset(q->lists);
-    TRY(space_make(q->spaces, q->job, q->cluster, q->cost, microbatch, q->t.lower, s, err));
-    tries_report(&q->t);
-    if (q->t.o->baseline || tries_stopped(&q->t)) return OK;
-    TRY(exact_search(&q->t, q->lists, s, err));
-    return q->t.kept.n || tries_stopped(&q->t) ? OK : near_try(q->lists, q->t.scorer, s, err);
+    for (int32_t i = 0; i < n && !tries_stopped(&q->t); i++) {
+        TRY(space_make(q->spaces, q->job, q->cluster, q->cost, sizes[i], q->t.lower,
+                       &q->space[q->n_spaces++], err));
+        tries_report(&q->t);
+    }
+    return OK;
 }
 
-/* What the class yields is known; now the orders and buckets of each kept plan. */
+/* The class, and the nearest miss where nothing of it fits. */
+static enum status search_class(struct search *q, struct error *err)
+{
+    struct tries *t = &q->t;
+    TRY(exact_search(t, q->lists, q->space, q->n_spaces, err));
+    for (int32_t i = 0; i < q->n_spaces && !t->kept.n && !tries_stopped(t); i++)
+        TRY(near_try(q->lists, t->scorer, &q->space[i], err));
+    return OK;
+}
+
+/* No order makes a plan faster than its busiest device: whether that is still too slow to be handed out or to be polished. */
+static bool hopeless(const struct search *q, const struct search_plan *x, int32_t space,
+                     const struct kept *refined)
+{
+    struct trial trial;
+    int32_t among = q->t.o->top > POLISH_STARTS ? q->t.o->top : POLISH_STARTS;
+    bool free = q->t.o->objective == OBJECTIVE_TIME && !(q->t.o->least_rate > 0) &&
+                !(q->t.o->most_cost > 0);
+    if (!free || refined->n < among) return false;
+    return trial_of(&x->plan, &q->space[space], &trial) &&
+           trial_work(&trial) >= refined->plans[among - 1].iteration_ns;
+}
+
+static enum status refine_one(struct search *q, const struct search_plan *x, struct kept *refined,
+                              struct error *err)
+{
+    struct tries *t = &q->t;
+    struct plan better = x->plan;
+    int64_t ns = x->iteration_ns;
+    int32_t s = 0;
+    while (s < q->n_spaces && q->space[s].microbatch != better.microbatch) s++;
+    if (!tries_over(t) && s < q->n_spaces &&
+        !hopeless(q, x, s, refined)) /* a baseline's size may not have had its turn */
+        TRY(refine_plan(scorer_arena(t->scorer), t->scorer, &q->space[s], &better, &ns,
+                        &t->evaluations_left, t->o->stop, err));
+    kept_add(refined, &better, ns);
+    tries_report(t);
+    return OK;
+}
+
+/* What the class yields is known; now the orders and buckets of each kept plan, and in turns with them of the best of each
+ * choice of devices: those kept may all be nearly the same plan. */
 static enum status refine_kept(struct search *q, struct search_result *out, struct error *err)
 {
     struct tries *t = &q->t;
     struct kept refined;
     kept_init(&refined, t->arena, t->kept.most, t->o, q->cluster);
     if (t->kept.n) out->class_ns = t->kept.plans[0].iteration_ns;
-    for (int32_t i = 0; i < t->kept.n; i++) {
-        struct plan better = t->kept.plans[i].plan;
-        int64_t ns = t->kept.plans[i].iteration_ns;
-        int32_t s = 0;
-        while (s < q->n_spaces && q->space[s].microbatch != better.microbatch) s++;
-        if (!tries_over(t) && s < q->n_spaces) /* a baseline's size may not have had its turn */
-            TRY(refine_plan(scorer_arena(t->scorer), t->scorer, &q->space[s], &better, &ns,
-                            &t->evaluations_left, t->o->stop, err));
-        kept_add(&refined, &better, ns);
-        tries_report(t);
+    for (int32_t i = 0; i < t->kept.n || i < t->spots.n; i++) {
+        if (i < t->spots.n && !kept_has(&t->kept, &t->spots.plans[i].plan))
+            TRY(refine_one(q, &t->spots.plans[i], &refined, err));
+        if (i < t->kept.n) TRY(refine_one(q, &t->kept.plans[i], &refined, err));
     }
+    TRY(polish(t, q->space, q->n_spaces, &refined, err));
     t->kept = refined;
     return OK;
 }
@@ -78,8 +123,12 @@ static enum status conclude(struct tries *q, const struct profile *p, struct sea
     if (q->o->top > 0 && out->n_plans > q->o->top) out->n_plans = q->o->top;
     out->candidates = q->candidates;
     out->evaluated = scorer_runs(q->scorer);
-    out->exact = !q->interrupted && !q->exhausted && !q->truncated && !q->o->baseline;
-    out->stopped = q->interrupted ? "interrupted" : q->exhausted ? "evaluations" : "end";
+    out->exact =
+        !q->interrupted && !q->exhausted && !q->worked_out && !q->truncated && !q->o->baseline;
+    out->stopped = q->interrupted  ? "interrupted"
+                   : q->exhausted  ? "evaluations"
+                   : q->worked_out ? "work"
+                                   : "end";
     for (int32_t i = 0; i < out->n_plans; i++) {
         out->plans[i].plan.profile_id = p->id;
         if (!q->o->baseline)
@@ -138,6 +187,33 @@ static bool is_large(const struct search *q)
            (q->cluster->n_devices > SEARCH_DEVICES_MAX || q->t.o->n_tensor > 1);
 }
 
+/* Around the best plan, at its microbatch size and those next to it. Simulations are as many as cost about REGROUP_US. */
+static enum status regroup_large(struct search *q, const struct profile *p, const int64_t *sizes,
+                                 int32_t n_sizes, struct error *err)
+{
+    struct tries *t = &q->t;
+    if (!t->kept.n || q->job->model.measured) return OK;
+    struct plan *best = ARENA_ARRAY(t->arena, struct plan, 1);
+    *best = t->kept.plans[0].plan;
+    int64_t calls = 0, microbatch = best->microbatch;
+    for (int32_t r = 0; r < best->n_replicas; r++)
+        for (int32_t i = 0; i < best->replicas[r].n_stages; i++)
+            calls += best->replicas[r].microbatches *
+                     (int64_t)plan_stage_devices(&best->replicas[r].stages[i]);
+    int64_t evaluations = REGROUP_US / (REGROUP_CALL_NS * calls / 1000 + REGROUP_PLAN_US);
+    if (t->o->evaluations > 0) evaluations = t->evaluations_left;
+    if (evaluations < REGROUP_LEAST) return OK;
+    scorer_quick(t->scorer, false);
+    struct cost *cost = cost_new(t->arena, p, &best->cluster);
+    struct space spaces[16];
+    int32_t n = 0;
+    for (int32_t i = 0; i < n_sizes && n < 16; i++)
+        if (2 * sizes[i] >= microbatch && sizes[i] <= 2 * microbatch)
+            TRY(space_make(q->spaces, q->job, &best->cluster, cost, sizes[i], t->lower,
+                           &spaces[n++], err));
+    return regroup_kept(t, spaces, n, evaluations, err);
+}
+
 /* Any number of devices: kinds, templates and mixes (planner/fleet). */
 static enum status search_large(struct search *q, const struct profile *p, const int64_t *sizes,
                                 int32_t n_sizes, struct search_result *out, struct error *err)
@@ -153,6 +229,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     if (t->kept.n) out->class_ns = t->kept.plans[0].iteration_ns;
     t->truncated = true;
     baselines_keep(t, out);
+    TRY(regroup_large(q, p, sizes, n_sizes, err));
     TRY(conclude(t, p, out, err));
     for (int32_t i = 0; i < out->n_baselines; i++)
         wide |= out->baselines[i].iteration_ns < b[0].lower_bound_ns;
@@ -160,16 +237,32 @@ static enum status search_large(struct search *q, const struct profile *p, const
     return OK;
 }
 
+/* More evaluations than usual buy more work, and fewer less. 0: no end. */
+static int64_t work_of(const struct search_options *o)
+{
+    int64_t usual = (int64_t)WORK_MS * 1000000, times = o->evaluations / EVALUATIONS_DEFAULT;
+    if (o->exhaustive || times > 1000) return 0;
+    if (o->evaluations > 0 && times < 1) return usual / 5 * 2;
+    return (times > 1 ? times : 1) * usual;
+}
+
+/* A quarter of the work and an eighth of the evaluations are left for refinement. */
 static enum status search_small(struct search *q, const struct profile *p, const int64_t *sizes,
                                 int32_t n_sizes, struct search_result *out, struct error *err)
 {
     struct tries *t = &q->t;
-    int64_t for_refinement = t->evaluations_left / 8;
-    t->evaluations_left -= for_refinement;
-    for (int32_t i = 0; i < n_sizes && !tries_over(t); i++) TRY(one_size(q, sizes[i], err));
-    t->exhausted = t->evaluations_left <= 0;
-    t->evaluations_left = (t->exhausted ? 0 : t->evaluations_left) + for_refinement;
+    TRY(make_spaces(q, sizes, n_sizes, err));
     if (!t->o->baseline) {
+        int64_t for_refinement = t->evaluations_left / 8, work = work_of(t->o);
+        if (work) t->work_end = scorer_work(t->scorer) + work / 4 * 3;
+        kept_init(&t->spots, t->arena, SPOTS_MOST, t->o, q->cluster);
+        t->spots.coarse = true;
+        t->evaluations_left -= for_refinement;
+        TRY(search_class(q, err));
+        t->exhausted = t->evaluations_left <= 0;
+        t->worked_out = tries_over(t) && !t->exhausted && !t->interrupted;
+        t->evaluations_left = (t->exhausted ? 0 : t->evaluations_left) + for_refinement;
+        if (work) t->work_end = scorer_work(t->scorer) + work / 4;
         TRY(refine_kept(q, out, err));
         baselines_keep(t, out);
         TRY(regroup_kept(t, q->space, q->n_spaces, REGROUP_SMALL, err));

@@ -95,7 +95,7 @@ struct search_result {
     int64_t candidates;  /* complete plans that were bounded */
     int64_t evaluated;   /* of them simulated */
     bool exact;          /* the class was searched to its end */
-    const char *stopped; /* "end", "evaluations", "interrupted" */
+    const char *stopped; /* "end", "evaluations", "work", "interrupted" */
     /* What no plan of the class beats, and by which term; gap of the best: (T - LB) / LB (planner/bound.h) */
     int64_t lower_bound_ns;
     const char *binding, *bound_class;

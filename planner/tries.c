@@ -11,7 +11,11 @@ bool tries_stopped(struct tries *q)
     return q->interrupted;
 }
 
-bool tries_over(struct tries *q) { return tries_stopped(q) || q->evaluations_left <= 0; }
+bool tries_over(struct tries *q)
+{
+    return tries_stopped(q) || q->evaluations_left <= 0 ||
+           (q->work_end && scorer_work(q->scorer) >= q->work_end);
+}
 
 void tries_report(const struct tries *q)
 {
@@ -21,12 +25,12 @@ void tries_report(const struct tries *q)
 }
 
 enum status tries_evaluate(struct tries *q, const struct space *s, struct plan *p,
-                           struct error *err)
+                           int64_t *iteration_ns, struct error *err)
 {
-    int64_t iteration_ns = 0;
     q->evaluations_left--;
-    TRY(scorer_fit(q->scorer, s, p, &iteration_ns, err));
-    kept_add(&q->kept, p, iteration_ns);
+    TRY(scorer_fit(q->scorer, s, p, iteration_ns, err));
+    kept_add(&q->kept, p, *iteration_ns);
+    if (q->spots.most) kept_add(&q->spots, p, *iteration_ns);
     tries_report(q);
     return OK;
 }

@@ -9,25 +9,12 @@
 #include "tools/export_sailor.h"
 #include "tools/import.h"
 
+#include "tests/quiet.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* What the import tells a user is not the tests' to say. */
-static enum status import_quietly(struct arena *a, const struct import_request *q,
-                                  struct error *err)
-{
-    fflush(stdout);
-    int kept = dup(STDOUT_FILENO);
-    if (kept < 0 || !freopen("/dev/null", "w", stdout))
-        return error_set(err, ERR_RESOURCE, "no /dev/null");
-    enum status st = import_sailor(a, q, err);
-    fflush(stdout);
-    dup2(kept, STDOUT_FILENO);
-    close(kept);
-    return st;
-}
 
 /* Its tables go through a database, as a user's do. */
 static enum status tables(struct arena *a, struct profile *out, struct error *err)
@@ -37,7 +24,9 @@ static enum status tables(struct arena *a, struct profile *out, struct error *er
     const char *db = arena_printf(a, "%s/sailor.db", folder);
     struct import_request q = {.path = SAILOR_MIXED, .db = db};
     struct store *s = NULL;
-    enum status st = import_quietly(a, &q, err);
+    int before = quiet_begin();
+    enum status st = import_sailor(a, &q, err);
+    quiet_end(before);
     if (st == OK) st = store_open(a, db, false, &s, err);
     if (st == OK) st = store_load(s, a, 1, out, err);
     store_close(s);

@@ -89,14 +89,55 @@ static void print_bounds(const struct search_result *r)
                SEARCH_CLASS);
 }
 
-static void print_json(struct arena *a, const struct search_result *r,
+/* Names of the cluster's devices that the plan leaves out. Where cards were taken together (core/cluster_group) those that are
+ * gone from its cluster are parts of others. */
+static const char **idle_devices(struct arena *a, const struct cluster *c, const struct plan *p,
+                                 int32_t *n)
+{
+    const char **idle = ARENA_ARRAY(a, const char *, (size_t)c->n_devices + 1);
+    bool *used = ARENA_ARRAY(a, bool, (size_t)p->cluster.n_devices), grouped = false;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            for (int32_t k = 0; k < plan_stage_devices(&p->replicas[r].stages[i]); k++)
+                used[plan_stage_device(&p->replicas[r].stages[i], k)] = true;
+    for (int32_t t = 0; t < p->cluster.n_types; t++)
+        grouped |= p->cluster.types[t].cards_of != NULL;
+    *n = 0;
+    for (int32_t d = 0, at = 0; d < c->n_devices; d++) { /* what is left keeps its order */
+        bool there =
+            at < p->cluster.n_devices && !strcmp(p->cluster.devices[at].name, c->devices[d].name);
+        if (there ? !used[at] : !grouped) idle[(*n)++] = c->devices[d].name;
+        at += there;
+    }
+    return idle;
+}
+
+enum { IDLE_SHOWN = 12 };
+
+static void print_idle(struct arena *a, const struct cluster *c, const struct plan *p)
+{
+    int32_t n;
+    const char **idle = idle_devices(a, c, p, &n);
+    if (!n) return;
+    for (int32_t i = 0; i < n && i < IDLE_SHOWN; i++)
+        printf("%s%s", i ? ", " : "  idle: ", idle[i]);
+    if (n > IDLE_SHOWN) printf(" and %d more", (int)n - IDLE_SHOWN);
+    printf(": the team is better without %s, of all that was tried\n", n > 1 ? "them" : "it");
+}
+
+static void print_json(struct arena *a, const struct cluster *c, const struct search_result *r,
                        const struct profile *profile, const char *out, double search_s)
 {
+    int32_t n_idle;
+    const char **idle = idle_devices(a, c, &r->plans[0].plan, &n_idle);
     struct json j;
     common_json_begin(&j);
     json_put_int(&j, "iteration_ns", r->plans[0].iteration_ns);
     json_put_double(&j, "cost", r->plans[0].cost);
     json_put_text(&j, "plan", plan_describe(a, &r->plans[0].plan));
+    json_put_list(&j, "idle");
+    for (int32_t i = 0; i < n_idle; i++) json_put_text(&j, NULL, idle[i]);
+    json_close(&j);
     json_put_text(&j, "file", out);
     json_put_int(&j, "profile_id", profile->id);
     json_put_list(&j, "baselines");
@@ -133,7 +174,7 @@ static void print_json(struct arena *a, const struct search_result *r,
     common_json_end(&j);
 }
 
-static void print_text(struct arena *a, const struct search_result *r,
+static void print_text(struct arena *a, const struct cluster *c, const struct search_result *r,
                        const struct profile *profile)
 {
     char text[32];
@@ -145,6 +186,7 @@ static void print_text(struct arena *a, const struct search_result *r,
         printf("  %-14s %10s  %s%s\n", x->plan.name, units_print_ns(text, x->iteration_ns), cost,
                plan_describe(a, &x->plan));
     }
+    print_idle(a, c, &r->plans[0].plan);
     for (int32_t i = 0; i < r->n_baselines; i++) {
         const struct search_baseline *b = &r->baselines[i];
         if (b->iteration_ns == INT64_MAX)
@@ -257,9 +299,9 @@ static enum status plan(struct arena *a, struct request *q, const struct common 
     TRY(write_plans(a, &r, q->out, err));
     log_progress_end();
     if (common->json)
-        print_json(a, &r, &profile, q->out, search_s);
+        print_json(a, &c, &r, &profile, q->out, search_s);
     else if (strcmp(q->out, "-") != 0)
-        print_text(a, &r, &profile);
+        print_text(a, &c, &r, &profile);
     if (!stop || timed_out) return OK;
     fflush(stdout);
     return error_set(err, ERR_INTERRUPTED, "interrupted: wrote the best of %lld simulated plans",

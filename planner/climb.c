@@ -1,0 +1,153 @@
+#include "planner/climb.h"
+
+struct climber {
+    const struct climb_way *way;
+    struct trial *x;
+    int64_t *ns;
+    bool better; /* the last attempt was */
+};
+
+static enum status attempt(struct climber *c, const struct trial *variant, struct error *err)
+{
+    int64_t ns;
+    c->better = false;
+    if (tries_over(c->way->t)) return OK;
+    TRY(c->way->score(c->way->user, variant, *c->ns, &ns, err));
+    if (ns >= *c->ns) return OK;
+    *c->x = *variant;
+    *c->ns = ns;
+    c->better = true;
+    return OK;
+}
+
+/* The same stages on devices of the same types. */
+static bool alike(const struct trial *x, int32_t a, int32_t b)
+{
+    const struct device *d = x->s->cluster->devices;
+    if (x->n_stages[a] != x->n_stages[b] || x->share[a] != x->share[b]) return false;
+    for (int32_t i = 0; i < x->n_stages[a]; i++)
+        if (x->last[a][i] != x->last[b][i] || d[x->device[a][i]].type != d[x->device[b][i]].type)
+            return false;
+    return true;
+}
+
+/* Replicas that change with r: those alike, or r alone. */
+static uint32_t group_of(const struct trial *x, int32_t r, bool together)
+{
+    uint32_t mask = 1u << r;
+    for (int32_t o = 0; together && o < x->n_replicas; o++)
+        if (alike(x, r, o)) mask |= 1u << o;
+    return mask;
+}
+
+/* Whoever is alike to an earlier one has had his turn. */
+static bool had_turn(const struct trial *x, int32_t r, bool together)
+{
+    uint32_t before = (1u << r) - 1;
+    return together && (group_of(x, r, true) & before);
+}
+
+static bool move_end(struct trial *x, uint32_t group, int32_t i, int32_t by)
+{
+    for (int32_t r = 0; r < x->n_replicas; r++) {
+        if (!(group >> r & 1)) continue;
+        int32_t end = x->last[r][i] + by, before = i ? x->last[r][i - 1] : -1;
+        if (end <= before || end >= x->last[r][i + 1]) return false;
+        x->last[r][i] = (int16_t)end;
+    }
+    return true;
+}
+
+static enum status move_ends(struct climber *c, int32_t by, bool together, struct error *err)
+{
+    for (int32_t r = 0; r < c->x->n_replicas; r++) {
+        if (had_turn(c->x, r, together)) continue;
+        for (int32_t i = 0; i + 1 < c->x->n_stages[r]; i++)
+            for (int32_t sign = 1; sign >= -1; sign -= 2) do {
+                    struct trial variant = *c->x;
+                    c->better = false;
+                    if (move_end(&variant, group_of(c->x, r, together), i, sign * by))
+                        TRY(attempt(c, &variant, err));
+                } while (c->better);
+    }
+    return OK;
+}
+
+static int32_t common_divisor(int32_t a, int32_t b)
+{
+    while (b) {
+        int32_t rest = a % b;
+        a = b, b = rest;
+    }
+    return a;
+}
+
+/* As many from each replica of one group as make the same for each of the other. */
+static bool move_share(struct trial *x, uint32_t from, uint32_t to, int32_t by)
+{
+    int32_t givers = __builtin_popcount(from), takers = __builtin_popcount(to);
+    int32_t divisor = common_divisor(givers, takers);
+    for (int32_t r = 0; r < x->n_replicas; r++) {
+        if (from >> r & 1) x->share[r] -= by * takers / divisor;
+        if (to >> r & 1) x->share[r] += by * givers / divisor;
+        if (x->share[r] < 1) return false;
+    }
+    return true;
+}
+
+static enum status move_shares(struct climber *c, int32_t by, bool together, struct error *err)
+{
+    for (int32_t r = 0; r < c->x->n_replicas; r++)
+        for (int32_t o = 0; o < c->x->n_replicas; o++) do {
+                struct trial variant = *c->x;
+                uint32_t from = group_of(c->x, r, together), to = group_of(c->x, o, together);
+                c->better = false;
+                if (!(from & to) && move_share(&variant, from, to, by))
+                    TRY(attempt(c, &variant, err));
+            } while (c->better);
+    return OK;
+}
+
+/* A stage changes places with the next one and takes its number of layers along. */
+static void exchange(struct trial *x, int32_t r, int32_t i)
+{
+    int8_t device = x->device[r][i];
+    int32_t before = i ? x->last[r][i - 1] : -1;
+    x->device[r][i] = x->device[r][i + 1];
+    x->device[r][i + 1] = device;
+    x->last[r][i] = (int16_t)(before + x->last[r][i + 1] - x->last[r][i]);
+}
+
+static enum status exchange_stages(struct climber *c, bool together, struct error *err)
+{
+    for (int32_t r = 0; r < c->x->n_replicas; r++)
+        for (int32_t i = 0; i + 1 < c->x->n_stages[r] && !had_turn(c->x, r, together); i++) {
+            struct trial variant = *c->x;
+            uint32_t group = group_of(c->x, r, together);
+            const int32_t *class_of = variant.s->class_of;
+            if (class_of[variant.device[r][i]] == class_of[variant.device[r][i + 1]]) continue;
+            for (int32_t o = 0; o < c->x->n_replicas; o++)
+                if (group >> o & 1) exchange(&variant, o, i);
+            TRY(attempt(c, &variant, err));
+        }
+    return OK;
+}
+
+static int32_t eighth(int32_t n) { return n < 16 ? 1 : n / 8; }
+
+enum status climb(const struct climb_way *way, struct trial *x, int64_t *ns, struct error *err)
+{
+    struct climber c = {.way = way, .x = x, .ns = ns};
+    int64_t before;
+    do {
+        before = *ns;
+        for (int apart = 0; apart < 2; apart++) {
+            for (int32_t by = eighth(x->s->microbatches); by > 0; by /= 2)
+                TRY(move_shares(&c, by, !apart, err));
+            for (int32_t by = eighth(x->s->n_layers); by > 0; by /= 2)
+                TRY(move_ends(&c, by, !apart, err));
+            TRY(exchange_stages(&c, !apart, err));
+        }
+    } while (*ns < before && !tries_over(way->t));
+    return OK;
+}

@@ -1,0 +1,22 @@
+/* planner/climb.h - a plan of the exact search's class changed step by step, as long as that makes it faster.
+ *
+ * Moved are the ends of stages, by ever fewer layers; microbatches between replicas, by ever fewer; and stages past their
+ * neighbours. Replicas that are alike change together, and then apart.
+ */
+#ifndef PLANNER_CLIMB_H
+#define PLANNER_CLIMB_H
+
+#include "planner/trial.h"
+
+/* What a plan takes. One that cannot be below best_ns may be said to take INT64_MAX. */
+struct climb_way {
+    struct tries *t; /* its budget */
+    void *user;
+    enum status (*score)(void *user, const struct trial *x, int64_t best_ns, int64_t *ns,
+                         struct error *err);
+};
+/* *x and *ns become those of the top reached, or of where the budget ended. */
+MUST_CHECK enum status climb(const struct climb_way *way, struct trial *x, int64_t *ns,
+                             struct error *err);
+
+#endif
