@@ -9,6 +9,7 @@
 #include "planner/menu.h"
 #include "planner/offers.h"
 #include "planner/place.h"
+#include "planner/uniform.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,19 +17,22 @@
 enum {
     QUICK_LANES = 256,
     BATCH_MOST = 16, /* candidates simulated side by side */
-    CANDIDATES_MOST = 1024,
+    CANDIDATES_MOST = 2048,
     /* What simulations may cost where the user says nothing: microseconds at all, and more for each card. */
     BUDGET_US = 700000,
     BUDGET_CARD_US = 500,
-    BUDGET_APART_US = 2500, /* for each card where nobody shares a link: more can be told apart */
+    /* The first where estimates are good: nobody shares a link, layers are measured whole. */
+    BUDGET_CLOSED_US = 500000,
+    BUDGET_APART_US = 1300, /* for each card where nobody shares a link: more can be told apart */
     /* What one costs, as measured: to lower a stage, to simulate a call or a message of a ring, steps of a run. */
     LOWER_US = 300,
     LOWER_MEASURED_US = 20, /* of layers measured whole: few operators */
     MENU_DEVICES_MOST = 1024,
     MENU_MOST = 80, /* mixes of a menu, for each size */
+    UNIFORM_MOST = 400,
     STEADY_STEPS = 4,
     IMPROVED_MOST = 3,
-    SIZES_MOST = 3, /* microbatch sizes looked at closely */
+    SIZES_MOST = 4, /* microbatch sizes looked at closely */
     VARIANTS = 4,
     POOLS_TO_LEAVE = 8 /* of more pools none is left out on purpose */
 };
@@ -50,7 +54,8 @@ struct fleet {
     int32_t n_candidates;
     struct candidate *candidates;
     int64_t left_us;    /* of the budget for simulations */
-    int64_t best_ns;    /* least estimate */
+    int64_t best_ns;    /* least estimate of those looked at now */
+    int64_t least_ns;   /* of all */
     int64_t *size_ns;   /* (n_sizes) the same of each size, stages as long as they want */
     struct mix *before; /* (n_sizes, VARIANTS) the last mix of each */
     bool apart;         /* every two devices have links of their own */
@@ -86,6 +91,9 @@ static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
         c->size = size;
         if (!place_mix(q->arena, q->makers[size], x, (enum placement)how, &c->placed)) continue;
         c->estimate_ns = place_estimate(q->arena, &c->placed, x);
+        if (c->estimate_ns < q->least_ns) q->least_ns = c->estimate_ns;
+        /* Where nobody shares a link estimates are good to some per cent. */
+        if (q->apart && c->estimate_ns / 3 > q->least_ns / 2) continue;
         bool measured = q->task->job->model.measured != NULL;
         int64_t work = work_of(&c->placed),
                 lower = (measured ? LOWER_MEASURED_US : LOWER_US) * (int64_t)c->placed.n_stages;
@@ -128,16 +136,17 @@ bool fleet_apart(const struct cluster *c)
 }
 
 /* Where kinds are few and plans are cheap to place. */
-static enum status take_menu(struct fleet *q, int32_t size, struct error *err)
+static void take_menu(struct fleet *q, int32_t size)
 {
     struct template_maker *m = q->makers[size];
     struct mix *mixes;
     int32_t n;
-    if (!q->apart || q->task->cluster->n_devices > MENU_DEVICES_MOST) return OK;
+    if (!q->apart || q->task->cluster->n_devices > MENU_DEVICES_MOST) return;
     m->most_layers = m->s->n_layers;
-    TRY(menu_mixes(m, m->s->microbatches, MENU_MOST, &mixes, &n, err));
+    menu_mixes(m, m->s->microbatches, MENU_MOST, &mixes, &n);
     for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
-    return OK;
+    uniform_mixes(m, m->s->microbatches, UNIFORM_MOST, &mixes, &n);
+    for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) add_candidates(q, size, &mixes[i]);
 }
 
 /* The pool whose leaving leaves the least estimate goes, as long as there is one: slow devices may cost their team more in
@@ -205,7 +214,7 @@ static enum status make_candidates(struct fleet *q, struct error *err)
                 best = i;
         if (best < 0) break;
         q->size_ns[best] = INT64_MAX;
-        TRY(take_menu(q, best, err));
+        take_menu(q, best);
         int32_t layers = q->spaces[best].n_layers;
         for (int32_t most = layers; most > 1; most /= 4)
             for (int32_t v = most == layers; v < VARIANTS && !tries_stopped(q->t); v++)
@@ -303,6 +312,9 @@ static enum status simulate_candidates(struct fleet *q, struct scored *best, int
     for (int32_t i = 0; i < q->n_candidates && !tries_over(q->t); i++) {
         const struct candidate *c = &q->candidates[i];
         if (i && c->estimate_ns == c[-1].estimate_ns && c->size == c[-1].size) continue;
+        if (q->apart && *n_best == IMPROVED_MOST && q->t->kept.n == q->t->kept.most &&
+            c->estimate_ns - best[0].ns > best[0].ns / 5)
+            break; /* so far behind that no error of estimates brings it forward */
         bool quick = c->placed.n_stages > QUICK_LANES;
         if (quick && *n_best && hopeless(c->estimate_ns, best[0].ns)) continue;
         /* Half is kept for improvements, which the largest plans are too dear for. */
@@ -376,9 +388,11 @@ static enum status search(struct fleet *q, struct error *err)
     TRY(make_candidates(q, err));
     qsort(q->candidates, (size_t)q->n_candidates, sizeof *q->candidates, by_estimate);
     if (!q->n_candidates) return OK;
-    q->left_us = o->evaluations > 0 ? INT64_MAX / 2
-                                    : BUDGET_US + (q->apart ? BUDGET_APART_US : BUDGET_CARD_US) *
-                                                      (int64_t)q->task->cluster->n_devices;
+    q->left_us = o->evaluations > 0
+                     ? INT64_MAX / 2
+                     : (q->apart && q->task->job->model.measured ? BUDGET_CLOSED_US : BUDGET_US) +
+                           (q->apart ? BUDGET_APART_US : BUDGET_CARD_US) *
+                               (int64_t)q->task->cluster->n_devices;
     TRY(simulate_candidates(q, best, &n_best, err));
     if (n_best) TRY(level(q, &best[0], err));
     for (int32_t i = 0; i < n_best && !tries_over(q->t); i++) {
@@ -439,7 +453,7 @@ enum status fleet_search(struct tries *t, const struct fleet_task *task,
     struct fleet q = {.t = t, .task = task, .arena = arena_new()};
     q.candidates = ARENA_ARRAY(q.arena, struct candidate, CANDIDATES_MOST);
     q.spaces = ARENA_ARRAY(q.arena, struct space, (size_t)task->n_sizes);
-    q.best_ns = INT64_MAX;
+    q.best_ns = q.least_ns = INT64_MAX;
     q.apart = fleet_apart(task->cluster);
     q.size_ns = ARENA_ARRAY(q.arena, int64_t, (size_t)task->n_sizes);
     q.before = ARENA_ARRAY(q.arena, struct mix, VARIANTS * (size_t)task->n_sizes);

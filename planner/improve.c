@@ -28,6 +28,7 @@ static enum status attempt(struct improvement *x, struct plan *p, struct error *
     if (over(x)) return OK;
     x->left--;
     TRY(tries_score(x->q, x->s, p, &ns, err));
+    if (ns < INT64_MAX) kept_add(&x->q->kept, p, ns); /* may be a next best */
     if (ns >= *x->iteration_ns) return OK;
     *x->plan = *p;
     *x->iteration_ns = ns;

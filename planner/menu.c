@@ -31,45 +31,10 @@ struct menu {
     int32_t *best;             /* (n_groups) dish of most value for each use of cards */
     double *price;             /* (n_pools) of a card */
     int64_t least_ns, most_ns; /* paces */
-    int64_t *side_ns;          /* (n_kinds, n_kinds, cuts) */
     struct course *courses;    /* (most) by time */
 };
 
 /* --- one order of kinds, balanced --- */
-
-/* What the receiver's cards take to make a message whole, where they carry it themselves. */
-static enum status assemble_ns(const struct menu *q, int32_t kind, int32_t other, int32_t cut,
-                               int64_t *out, struct error *err)
-{
-    const struct template_maker *m = q->m;
-    *out = 0;
-    if (!template_busy_ns(m, kind, other, cut)) return OK;
-    struct program_op op = {.kind = OP_assemble, .name = "assemble", .dtype = m->s->job->precision};
-    struct shape whole = {.rank = 1, .dim = {m->s->cut_bytes[cut] / dtype_bytes(op.dtype)}};
-    op.shapes = (struct op_shapes){.n_inputs = 1, .input = {whole}};
-    op.key = op_key(op.kind, &op.attrs, &op.shapes, op.dtype);
-    return cost_op(m->s->cost, m->kinds[kind].type, &op, out, err);
-}
-
-/* Work at the one end of a message, there and back: once for each two kinds and each cut. */
-static enum status price_sides(struct menu *q, struct error *err)
-{
-    int32_t n = q->m->n_kinds, cuts = q->m->s->n_layers - 1;
-    q->side_ns = ARENA_ARRAY(q->a, int64_t, (size_t)n * (size_t)n * (size_t)cuts + 1);
-    for (int32_t k = 0; k < n; k++)
-        for (int32_t o = 0; o < n; o++)
-            for (int32_t c = 0; c < cuts && q->m->near[k * n + o]; c++) {
-                int64_t *side = &q->side_ns[(k * n + o) * cuts + c];
-                TRY(assemble_ns(q, k, o, c, side, err));
-                *side += template_busy_ns(q->m, k, o, c);
-            }
-    return OK;
-}
-
-static int64_t side(const struct menu *q, int32_t kind, int32_t other, int32_t cut)
-{
-    return q->side_ns[(kind * q->m->n_kinds + other) * (q->m->s->n_layers - 1) + cut];
-}
 
 /* Work of a stage from `first` to `last` between its neighbours; false where it does not fit as it is. */
 static bool work_of(const struct menu *q, const int32_t *kinds, int32_t n, int32_t i, int32_t first,
@@ -78,8 +43,8 @@ static bool work_of(const struct menu *q, const int32_t *kinds, int32_t n, int32
     struct template_time t;
     if (!template_stage_time(q->m, kinds[i], first, last, n - i, &t) || t.recompute) return false;
     *out = t.t_ns;
-    if (i + 1 < n) *out += side(q, kinds[i], kinds[i + 1], last);
-    if (i > 0) *out += side(q, kinds[i], kinds[i - 1], first - 1);
+    if (i + 1 < n) *out += template_busy_ns(q->m, kinds[i], kinds[i + 1], last);
+    if (i > 0) *out += template_busy_ns(q->m, kinds[i], kinds[i - 1], first - 1);
     return true;
 }
 
@@ -125,7 +90,8 @@ static void measure(const struct menu *q, struct dish *d)
         t->fill_ns += work;
         if (i) {
             int64_t way = template_transfer_ns(m, kinds[i - 1], kinds[i], x->first - 1);
-            t->fill_ns += 2 * way - template_busy_ns(m, kinds[i - 1], kinds[i], x->first - 1);
+            int64_t twice = template_busy_ns(m, kinds[i - 1], kinds[i], x->first - 1);
+            t->fill_ns += twice ? -2 * way : 2 * way; /* in the work of both ends, but once */
         }
         if (work > t->tau_ns) t->tau_ns = work;
         if (c->update_ns > t->tail_ns) t->tail_ns = c->update_ns;
@@ -351,14 +317,13 @@ static void try_mixes(struct menu *q, int32_t chosen)
         }
 }
 
-enum status menu_mixes(struct template_maker *m, int32_t microbatches, int32_t most,
-                       struct mix **out, int32_t *n, struct error *err)
+void menu_mixes(struct template_maker *m, int32_t microbatches, int32_t most, struct mix **out,
+                int32_t *n)
 {
     struct menu q = {.m = m, .a = m->arena, .microbatches = microbatches, .most = most};
     int32_t kinds[MENU_STAGES], layers = m->s->n_layers;
     int64_t orders = 1, tried = 0;
     *n = 0;
-    TRY(price_sides(&q, err));
     template_paces(m, &q.least_ns, &q.most_ns);
     int32_t longest = m->g->n_devices < MENU_LARGE ? MENU_STAGES - 1 : MENU_STAGES;
     for (int32_t stages = 1; stages <= longest && stages <= layers; stages++) {
@@ -372,7 +337,7 @@ enum status menu_mixes(struct template_maker *m, int32_t microbatches, int32_t m
             balance(&q, kinds, stages);
         }
     }
-    if (!q.n) return OK;
+    if (!q.n) return;
     q.price = ARENA_ARRAY(q.a, double, (size_t)m->n_pools);
     q.courses = ARENA_ARRAY(q.a, struct course, (size_t)most);
     group_uses(&q);
@@ -380,5 +345,4 @@ enum status menu_mixes(struct template_maker *m, int32_t microbatches, int32_t m
     try_mixes(&q, choose(&q));
     *out = ARENA_ARRAY(q.a, struct mix, (size_t)most);
     for (; *n < q.n_courses; ++*n) (*out)[*n] = q.courses[*n].x;
-    return OK;
 }

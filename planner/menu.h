@@ -16,9 +16,8 @@
 /* Longer orders in teams of so many devices: there are more replicas to wait for, and longer sums of gradients. */
 enum { MENU_STAGES = 4, MENU_LARGE = 128, MENU_ORDERS_MOST = 4000 };
 
-/* At most `most` mixes for the batch, the best by estimate first; in the maker's arena. 0 where kinds are too many. ERR_INPUT: what
- * cost_op says. */
-MUST_CHECK enum status menu_mixes(struct template_maker *m, int32_t microbatches, int32_t most,
-                                  struct mix **out, int32_t *n, struct error *err);
+/* At most `most` mixes for the batch, the best by estimate first; in the maker's arena. 0 where kinds are too many. */
+void menu_mixes(struct template_maker *m, int32_t microbatches, int32_t most, struct mix **out,
+                int32_t *n);
 
 #endif

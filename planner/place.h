@@ -26,8 +26,10 @@ bool place_mix(struct arena *a, const struct template_maker *m, const struct mix
                enum placement how, struct placed *out);
 
 /* What the placed mix should take: its slowest replica or its fullest link, whichever is longer, and the sums of gradients
- * from link to link as if nothing hid them. O(replicas · layers that rings part at). */
-int64_t place_estimate(struct arena *a, const struct placed *x, const struct mix *mix);
+ * from link to link as if nothing hid them, each behind those that its members take part in before. Where messages keep both
+ * ends busy, replicas that cross nodes are slower than their template: shares are balanced anew.
+ * O(replicas · (stages + layers that rings part at)). */
+int64_t place_estimate(struct arena *a, struct placed *x, const struct mix *mix);
 
 /* The plan on a cluster of its own, in which each stage's cards are one device, and the space that scores it (its own where
  * cards are taken together, else the maker's). */

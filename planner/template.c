@@ -72,6 +72,7 @@ struct template_maker *template_maker_new(struct arena *a, const struct space *s
                                  .most_layers = s->n_layers};
     m->near = ARENA_ARRAY(a, const struct device_route *, n *n);
     m->far = ARENA_ARRAY(a, const struct device_route *, n *n);
+    m->busy_ns = ARENA_ARRAY(a, int64_t *, n * n);
     m->best = ARENA_ARRAY(a, int32_t, n * (size_t)s->n_layers);
     m->least_pool = INT32_MAX;
     for (int32_t k = 0; k < n_kinds; k++) {
@@ -102,10 +103,39 @@ int64_t template_transfer_ns(const struct template_maker *m, int32_t from, int32
     return (near * (on_node - 1) + far) / on_node;
 }
 
-int64_t template_busy_ns(const struct template_maker *m, int32_t from, int32_t to, int32_t cut)
+/* What the receiver's cards take to make a message whole; 0 where the profile does not say (a program says so then). */
+static int64_t assemble_ns(const struct template_maker *m, int32_t kind, int32_t cut)
 {
-    const struct device_route *r = m->near[from * m->n_kinds + to];
-    return r && r->blocking ? 2 * template_transfer_ns(m, from, to, cut) : 0;
+    struct program_op op = {.kind = OP_assemble, .name = "assemble", .dtype = m->s->job->precision};
+    struct shape whole = {.rank = 1, .dim = {m->s->cut_bytes[cut] / dtype_bytes(op.dtype)}};
+    struct error unheard;
+    int64_t ns = 0;
+    op.shapes = (struct op_shapes){.n_inputs = 1, .input = {whole}};
+    op.key = op_key(op.kind, &op.attrs, &op.shapes, op.dtype);
+    return cost_op(m->s->cost, m->kinds[kind].type, &op, &ns, &unheard) == OK ? ns : 0;
+}
+
+int64_t template_busy_ns(const struct template_maker *m, int32_t kind, int32_t other, int32_t cut)
+{
+    int32_t at = kind * m->n_kinds + other;
+    size_t n = (size_t)m->s->n_layers;
+    if (!m->near[at] || !m->near[at]->blocking) return 0;
+    if (!m->busy_ns[at]) {
+        m->busy_ns[at] = ARENA_ARRAY(m->arena, int64_t, n);
+        memset(m->busy_ns[at], -1, n * sizeof **m->busy_ns);
+    }
+    int64_t *ns = &m->busy_ns[at][cut];
+    if (*ns < 0)
+        *ns = template_transfer_ns(m, kind, other, cut) +
+              template_transfer_ns(m, other, kind, cut) + assemble_ns(m, kind, cut);
+    return *ns;
+}
+
+int64_t template_busy_on(const struct template_maker *m, int32_t kind,
+                         const struct device_route *way, int32_t cut)
+{
+    if (!way || !way->blocking) return 0;
+    return 2 * message_ns(&way->link, m->s->cut_bytes[cut]) + assemble_ns(m, kind, cut);
 }
 
 /* --- stages --- */
@@ -272,7 +302,7 @@ static bool fill_back(const struct template_maker *m, struct template *t, int64_
         if (i + 1 < t->n_stages)
             busy += template_busy_ns(m, x->kind, t->stages[i + 1].kind, end - 1);
         if (i) /* the next cut is about as large */
-            busy += template_busy_ns(m, t->stages[i - 1].kind, x->kind, end > 1 ? end - 2 : 0);
+            busy += template_busy_ns(m, x->kind, t->stages[i - 1].kind, end > 1 ? end - 2 : 0);
         int32_t first = longest(m, x->kind, end - 1, warmup, tau_ns - busy, &time);
         if (first >= end) return false;
         if (first < i || (i == 0 && first > 0)) {
@@ -321,7 +351,7 @@ void template_measure(const struct template_maker *m, struct template *t)
         int64_t transfer =
             i ? template_transfer_ns(m, t->stages[i - 1].kind, x->kind, x->first - 1) : 0;
         int64_t busy = time.t_ns;
-        if (i) busy += template_busy_ns(m, t->stages[i - 1].kind, x->kind, x->first - 1);
+        if (i) busy += template_busy_ns(m, x->kind, t->stages[i - 1].kind, x->first - 1);
         if (i + 1 < t->n_stages)
             busy += template_busy_ns(m, x->kind, t->stages[i + 1].kind, x->last);
         t->use[m->kinds[x->kind].pool] += m->kinds[x->kind].cards;

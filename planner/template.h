@@ -47,7 +47,8 @@ struct template_maker {
     int32_t most_layers;              /* of a stage */
     const struct device_route **near; /* (n_kinds, n_kinds): of neighbours; NULL: no way */
     const struct device_route **far;  /* the same between nodes */
-    struct template_label *labels;    /* scratch */
+    int64_t **busy_ns; /* (n_kinds, n_kinds) rows of cuts, made when asked for; -1: not yet */
+    struct template_label *labels; /* scratch */
     size_t n_labels, capacity;
     int32_t *best;                /* (n_layers, n_kinds) label of least cost, -1 */
     struct template_found *found; /* (n_layers, n_kinds) scratch */
@@ -63,8 +64,12 @@ struct template_maker *template_maker_new(struct arena *a, const struct space *s
 
 /* Time of one message between neighbouring stages of these kinds behind a layer; INT64_MAX where there is no way. */
 int64_t template_transfer_ns(const struct template_maker *m, int32_t from, int32_t to, int32_t cut);
-/* That time where both compute streams are busy with the message, twice (there and back); else 0. */
-int64_t template_busy_ns(const struct template_maker *m, int32_t from, int32_t to, int32_t cut);
+/* What a message there and back keeps the compute stream of `kind` busy, where both ends' are: the two ways, and making whole what
+ * comes in parts (OP_assemble). 0 where messages move beside the work. */
+int64_t template_busy_ns(const struct template_maker *m, int32_t kind, int32_t other, int32_t cut);
+/* The same on one certain way. */
+int64_t template_busy_on(const struct template_maker *m, int32_t kind,
+                         const struct device_route *way, int32_t cut);
 
 /* A stage as templates see it; false where it does not fit with so many microbatches in flight. */
 struct template_time {

@@ -153,15 +153,16 @@ END_TEST
 /* --- ours ------------------------------------------------------------------------------------ */
 
 /* What our plans must keep, in the order of `known`: a ratchet that stands where we are. simulated_s: the first plan. both_s: the
- * referee's score, replica by replica, of one plan of the 32 that fits by its rule of memory and takes no longer than the
- * known plan when both are simulated. It beats the best known in the first five; in the last three the plans that are fastest
- * when simulated (messages keep both ends busy) are not those of the closed form (one end): no plan is both there yet. */
+ * referee's score, replica by replica, of one plan of the 64 that fits by its rule of memory and takes no longer than the
+ * known plan when both are simulated: it is at least as good as the best known in every case. The first plan, the fastest when
+ * simulated, need not be it: for us messages on a node are quick and sums of gradients begin while other stages still
+ * compute, for the closed form every message leaves its node and sums come last. */
 static const struct kept_so_far {
     double simulated_s, both_s;
     bool small; /* planned in every run of the tests */
-} so_far[N_KNOWN] = {{14.22, 14.4215, true},  {21.65, 22.0, true}, {11.44, 11.88, true},
-                     {4.83, 4.8, false},      {2.52, 2.42, false}, {2.03, INFINITY, false},
-                     {75.8, INFINITY, false}, {31.6, 33.7, false}};
+} so_far[N_KNOWN] = {{14.22, 14.4215, true}, {21.65, 21.85, true}, {11.44, 11.88, true},
+                     {4.83, 4.92, false},    {2.39, 2.42, false},  {1.69, 1.785, false},
+                     {74.8, 73.9, false},    {30.97, 30.92, false}};
 
 struct ours {
     double simulated_s, known_s, referee_s, both_s, cpu_s;
@@ -181,7 +182,7 @@ static void plan_case(const struct known *k, struct ours *out)
     MUST(sailor_plan(a, &job, &cluster, k->microbatch, k->n_replicas, k->stages, k->n_stages,
                      &known_plan, &err));
     MUST(sailor_simulate(a, &known_plan, &profile, &ns, &err));
-    struct search_options o = {.tensor = cards, .n_tensor = 3, .top = 32};
+    struct search_options o = {.tensor = cards, .n_tensor = 3, .top = 64};
     clock_t begin = clock();
     MUST(search_plans(a, &job, &cluster, &profile, &o, &r, &err));
     *out = (struct ours){.cpu_s = (double)(clock() - begin) / CLOCKS_PER_SEC,
@@ -216,11 +217,10 @@ START_TEST(our_plans_beat_the_best_known_by_the_referee_and_by_the_simulator)
     tell(&known[_i], &x);
     ck_assert_double_le(x.simulated_s, so_far[_i].simulated_s);
     ck_assert_double_le(x.both_s, so_far[_i].both_s);
-    if (so_far[_i].small) {
-        ck_assert_double_lt(x.simulated_s, x.known_s);
-        /* The best known are rounded to a hundredth. */
-        ck_assert_double_le(x.both_s, known[_i].c.best_known_s + 0.005);
-    }
+    ck_assert_double_lt(x.simulated_s, x.known_s);
+    /* The best known are rounded to a hundredth; for one cluster there is only our enumeration. */
+    double best = known[_i].c.best_known_s;
+    ck_assert_double_le(x.both_s, best > 0 ? best + 0.005 : known[_i].referee_s);
 }
 END_TEST
 
