@@ -11,8 +11,8 @@ struct grouping {
     const struct cluster *old;
     struct cluster *c;
     size_t type_capacity;
-    int32_t
-        *lowest;    /* (old devices): the card that stands for it; itself where it is in no group */
+    /* (old devices): the card that stands for it; itself where it is in no group */
+    int32_t *lowest;
     int32_t *type;  /* (old devices): of the device that it stands for */
     int32_t *where; /* (old devices) */
     struct error *err;

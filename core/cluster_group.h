@@ -20,8 +20,8 @@
 struct cluster_group {
     int32_t n;              /* >= 1; one card stays what it is */
     const int32_t *devices; /* (n) of the cluster, in any order */
-    bool
-        sequence_parallel; /* also the positions of what is whole on each card (Korthikanti et al. 2023) */
+    /* also the positions of what is whole on each card (Korthikanti et al. 2023) */
+    bool sequence_parallel;
 };
 /* Devices in no group stay. *where, unless where is NULL: (c->n_devices) the device of *out that each one is part of.
  * ERR_INPUT: a card twice, cards of other nodes or types, of a type that already is several cards, no such device.

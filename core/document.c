@@ -319,8 +319,8 @@ static enum status check_text(struct reader *r, const char *text, size_t n)
 enum status document_parse(struct arena *a, const char *name, const char *text, size_t n,
                            struct node **out, struct error *err)
 {
-    struct error
-        unheard; /* SYNTAX wraps what it has just said, so there must be something to wrap */
+    /* SYNTAX wraps what it has just said, so there must be something to wrap */
+    struct error unheard;
     struct reader r = {.a = a, .name = arena_strdup(a, name), .err = err ? err : &unheard};
     if (n > MAX_BYTES)
         return error_set(err, ERR_INPUT, "'%s' has %zu bytes; at most %zu are accepted", name, n,

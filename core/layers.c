@@ -12,8 +12,8 @@ struct view {
     const struct graph *g;
     uint64_t *key; /* (n_forward): of the operator alone */
     int32_t *used; /* (n_tensors): how many operands it is */
-    int32_t *
-        last_use; /* (n_forward, OP_OPERANDS_MAX): the operator that used the operand before, or -1 */
+    /* (n_forward, OP_OPERANDS_MAX): the operator that used the operand before, or -1 */
+    int32_t *last_use;
     int64_t *in_bytes; /* (n_forward): what lives in front of it; -1: too many tensors for a cut */
     double *flops;     /* (n_forward) */
     bool *product;     /* (n_forward) */

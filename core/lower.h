@@ -57,8 +57,8 @@ MUST_CHECK enum status lower_plan_graph(struct arena *a, const struct plan *p,
 /* The same for plans whose stages compute in several ways: their graphs, made once and then only read. */
 struct lower_graphs {
     int32_t n;
-    struct graph *
-        *graphs; /* (n) no two of one way; the first is that of the cluster's first type */
+    /* (n) no two of one way; the first is that of the cluster's first type */
+    struct graph **graphs;
     size_t capacity;
 };
 /* One for each way in which types of the cluster share operators, for whole microbatches. ERR_INPUT: what model_graph

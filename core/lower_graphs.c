@@ -13,8 +13,8 @@ enum status lower_graph(struct arena *a, const struct job *j, int64_t microbatch
         graph_find_layers(*out);
         return OK;
     }
-    struct graph
-        *one; /* sequence on one card: whatever shares or groups, layers are numbered alike */
+    /* sequence on one card: whatever shares or groups, layers are numbered alike */
+    struct graph *one;
     struct model whole = j->model;
     whole.tensor_parallel = 1, whole.sequence_parallel = false;
     TRY(model_graph(a, &whole, j->precision, 1, j->sequence_length, &one, err));

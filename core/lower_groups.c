@@ -106,7 +106,7 @@ struct group *lower_group_new(struct lowering *l, const char *name, enum group_a
 
 /* Links of a ring go around; those of a chain go there and back and never from the last to the
  * first. */
-enum status lower_group_links(struct lowering *l, struct group *g, struct error *err)
+static enum status join_links(struct lowering *l, struct group *g, struct error *err)
 {
     int32_t n = g->n_members;
     for (int32_t i = 0; i < n; i++) g->link[i] = -1;
@@ -151,7 +151,7 @@ static enum status make_bucket(struct lowering *l, int32_t first, int32_t last, 
         at = add_members(lower_unit_owner(l, r, first), g, at);
     for (int32_t u = first; u <= last; u++) g->elements += unit_elements(l, u);
     if (zero) lower_zero_sections(l, l->p->n_groups - 1);
-    return lower_group_links(l, g, err);
+    return join_links(l, g, err);
 }
 
 static enum status make_interval(struct lowering *l, int32_t first, int32_t last, struct error *err)
@@ -182,7 +182,7 @@ static enum status exchange_far(struct lowering *l, const char *name, struct gro
     struct group *g = lower_group_new(l, name, GROUP_RING, a->n_shards + b->n_shards, plan);
     add_members(b, g, add_members(a, g, 0));
     g->elements = largest_share(l, b, plan.last_unit, largest_share(l, a, plan.first_unit, -1));
-    return lower_group_links(l, g, err);
+    return join_links(l, g, err);
 }
 
 /* On devices that have both, each for itself. */

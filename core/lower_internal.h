@@ -51,8 +51,8 @@ struct crossing {
     int32_t tensor, channel;
     int64_t first, n; /* sequences of the stage's own that it has */
     int32_t link;     /* that the compute stream waits for; -1 */
-    int32_t
-        slot; /* that holds it: the tensor's own, a piece's, or a copy's of what is handed on as it came */
+    /* that holds it: the tensor's own, a piece's, or a copy's of what is handed on as it came */
+    int32_t slot;
 };
 enum edge { ACTIVATIONS_IN, ACTIVATIONS_OUT, GRADIENTS_IN, GRADIENTS_OUT, EDGE_COUNT };
 struct crossings {
@@ -68,8 +68,8 @@ struct group_plan {                /* beside the program's group of the same ind
     int32_t zero;
     int32_t n_sections;
     struct section section[SECTIONS_MAX];
-    int32_t
-        home; /* group whose sections hold the parameters: itself, but for a tied one's second use */
+    /* group whose sections hold the parameters: itself, but for a tied one's second use */
+    int32_t home;
     int32_t gathered; /* of a gather: that group; else -1 */
     /* of a home: the gathers that F and the backward launch (zero 3), or [PART_WEIGHT] the update (1, 2); -1 */
     int32_t gather[PART_COUNT];
@@ -240,7 +240,6 @@ void lower_group_segments(struct lowering *l,
 /* A new group of n members, whose links are joined once they stand. */
 struct group *lower_group_new(struct lowering *l, const char *name, enum group_algorithm algorithm,
                               int32_t n, struct group_plan plan);
-MUST_CHECK enum status lower_group_links(struct lowering *l, struct group *g, struct error *err);
 /* Layer and use of a unit are the same in every view. */
 static inline const struct unit *lower_unit(const struct lowering *l, int32_t unit)
 {

@@ -131,7 +131,8 @@ void measured_model_write(struct json *j, const struct model *model)
     json_close(j);
 }
 
-int64_t measured_parameters(const struct measured_layer *l)
+/* The measured elements of one layer's parameters, unshared. */
+static int64_t measured_parameters(const struct measured_layer *l)
 {
     int64_t whole = shares_at(&l->parameters, 1);
     return whole >= 0 ? whole : l->parameters.elements[0] * l->parameters.cards[0];

@@ -43,7 +43,5 @@ MUST_CHECK enum status measured_model_graph(struct arena *a, const struct model 
                                             enum dtype dtype, int64_t microbatch,
                                             int64_t sequence_length, struct graph **out,
                                             struct error *err);
-/* The measured elements of one layer's parameters, unshared. */
-int64_t measured_parameters(const struct measured_layer *l);
 
 #endif

@@ -224,8 +224,8 @@ struct group_member {
     /* GRADIENT slots; CHAIN, member > 0 or microbatches kept apart: see apart. SCATTER: also SCRATCH; GATHER: PARAMETER
      * or SCRATCH, of the wire's dtype */
     int32_t *segments;
-    int32_t *
-        own; /* SCATTER, GATHER: (n_segments) the member's parts in regions; NULL: in the segments; else NULL */
+    /* SCATTER, GATHER: (n_segments) the member's parts in regions; NULL: in the segments; else NULL */
+    int32_t *own;
     /* CHAIN: ring whose buffers hold each microbatch's gradients in this order (first segment's slot gives the
      * offset), to be added one by one; -1: the sum is in segments */
     int32_t apart;

@@ -25,8 +25,8 @@ struct collective_member { /* this rank's part in one group */
     char *incoming; /* staging: what comes in; behind it what is not contiguous and goes out */
     struct collective_member *also; /* LOCAL: the next chunk's; NULL at the end */
     int32_t n_pieces;
-    struct piece *
-        pieces; /* (n_pieces) the sums, neighbours in memory joined; of SCATTER and GATHER the segments */
+    /* (n_pieces) the sums, neighbours in memory joined; of SCATTER and GATHER the segments */
+    struct piece *pieces;
     char **own;          /* (n_pieces) this member's parts of them; NULL: in the segments */
     int32_t n_apart;     /* segments kept apart; 0: the sum is in pieces */
     struct piece *apart; /* (n_apart) data: offset in a buffer of the ring */

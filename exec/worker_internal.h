@@ -43,8 +43,8 @@ struct channel_end {
     int64_t *handed, *posted; /* (window) local, NULL otherwise */
 };
 
-struct
-    launches { /* of a group by this rank: how many, and of the last one the step and how many of it were before */
+/* of a group by this rank: how many, and of the last one the step and how many of it were before */
+struct launches {
     int64_t number, step;
     int32_t times;
 };

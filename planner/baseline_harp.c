@@ -13,8 +13,8 @@ struct harp {
     struct arena *a;
     struct baseline_task *k;
     struct space *s; /* of whole microbatches */
-    struct space
-        *part[MESH_MOST]; /* of what one card of a mesh has; NULL: it cannot be divided so */
+    /* of what one card of a mesh has; NULL: it cannot be divided so */
+    struct space *part[MESH_MOST];
     const struct cluster *c;
     int32_t n, layers;
     int64_t *transfer;    /* (n, layers): of a cut, to this device from the one before it */

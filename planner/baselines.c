@@ -123,8 +123,7 @@ static int64_t layers_of(const struct plan *p)
     return n;
 }
 
-/* Plans of the class that the exact search knows: contiguous layers a device, 1F1B, nothing else. */
-static bool is_plain(const struct plan *p)
+bool baselines_plain(const struct plan *p)
 {
     for (int32_t r = 0; r < p->n_replicas; r++) {
         if (p->replicas[r].schedule || p->replicas[r].orders) return false;
@@ -198,7 +197,7 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
         return OK;
     }
     if (s->n_devices <= QUICK_LANES && s->cluster->n_devices == x->k->cluster->n_devices &&
-        is_plain(p))
+        baselines_plain(p))
         kept_add(&t->kept, p, ns);
     if (ns >= x->b->iteration_ns) return OK;
     x->b->iteration_ns = ns;

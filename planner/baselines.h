@@ -20,6 +20,8 @@ struct baselines_request {
  * exact search's class is kept among the plans found, so that it prunes. */
 MUST_CHECK enum status baselines_score(struct tries *q, const struct baselines_request *r,
                                        struct search_result *out, struct error *err);
+/* Of the class that the exact search knows: contiguous layers a device, 1F1B, nothing else. */
+bool baselines_plain(const struct plan *p);
 /* Those that are kept after all, because no search may end with a plan slower than a baseline's. */
 void baselines_keep(struct tries *q, const struct search_result *out);
 /* The one that the options name becomes the only plan kept. ERR_USAGE: unknown (lists them); ERR_INFEASIBLE: why not. */

@@ -59,8 +59,8 @@ void bound_any_cut(struct bound_any *b, const int64_t *here, double both_ways_Bp
 
 struct bound_certificate {
     int64_t lower_bound_ns;
-    const char
-        *binding; /* "compute of all devices", "latency of one microbatch", "cut of lan: ..." */
+    /* "compute of all devices", "latency of one microbatch", "cut of lan: ..." */
+    const char *binding;
     const char *class_text; /* the plans that it holds for */
 };
 /* ERR_INFEASIBLE: a layer that no kind can hold. Texts are the arena's. Cost: one linear program of (kinds + distinct layers)

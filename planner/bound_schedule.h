@@ -51,13 +51,13 @@ struct bound_schedule_options {
 
 struct bound_schedule {
     int64_t lower_bound_ns; /* INT64_MAX: some stage cannot hold even one microbatch */
-    const char *
-        term; /* what binds: "work", "way back", "memory", "link", "cycle", "windows", "does not fit" */
+    /* what binds: "work", "way back", "memory", "link", "cycle", "windows", "does not fit" */
+    const char *term;
     int32_t stage;          /* where; -1: all together. link: between stage and stage + 1 */
     const char *class_text; /* plans that the bound holds for */
     int64_t steps;          /* lattice points visited */
-    const struct schedule
-        *found; /* NULL, or a schedule of found_ns < best_ns that fits the memory */
+    /* NULL, or a schedule of found_ns < best_ns that fits the memory */
+    const struct schedule *found;
     int64_t found_ns;
 };
 /* p: one chunk a device (n_stages == n_devices), has passed pipeline_check. Never above a feasible makespan. Cheap:

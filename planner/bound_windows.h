@@ -27,8 +27,8 @@ struct bound_part {
     int64_t ns[BOUND_KINDS];
     /* bytes that F takes and I gives back (the rest W), 0 <= back <= take; room for them, INT64_MAX: no limit */
     int64_t take, back, room;
-    int32_t
-        waiting; /* most W that may wait at once: m; 1 where W takes no time, so that nothing is lost at once */
+    /* most W that may wait at once: m; 1 where W takes no time, so that nothing is lost at once */
+    int32_t waiting;
     int32_t in_flight; /* K: most forwards before the first I, <= m */
 };
 struct bound_way { /* between stages s and s + 1; [0] activations down, [1] gradients up */

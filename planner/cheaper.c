@@ -1,14 +1,6 @@
 #include "planner/cheaper.h"
 
 #include "core/arena.h"
-#include "planner/bound_any.h"
-
-static bool apart(const struct cluster *c)
-{
-    for (int32_t i = 0; i < c->n_links; i++)
-        if (!link_of_every_pair(&c->links[i])) return false;
-    return c->n_links > 0;
-}
 
 /* Of nodes whose devices are all of types in the mask, of each first type the 1 / part first ones. */
 static struct cluster *part_of(struct arena *a, const struct cluster *c, uint32_t mask,
@@ -45,18 +37,17 @@ static struct cluster *part_of(struct arena *a, const struct cluster *c, uint32_
 enum status cheaper_search(struct tries *t, const struct fleet_task *task, struct error *err)
 {
     const struct cluster *c = task->cluster;
-    uint32_t every = (1u << c->n_types) - 1;
     int32_t before = 0;
-    if (c->n_types > CHEAPER_TYPES_MOST || !apart(c)) return OK;
+    if (c->n_types > CHEAPER_TYPES_MOST || !fleet_apart(c)) return OK;
+    uint32_t every = (1u << c->n_types) - 1;
     for (uint32_t mask = every; mask; mask--, before = 0)
         for (int32_t k = 0; k < CHEAPER_PARTS && !tries_over(t); k++) {
             struct fleet_task part = *task;
-            struct bound_certificate unused = {0};
             struct cluster *x = part_of(t->arena, c, mask, 1 << k);
             if (x->n_devices < 2 || x->n_devices == before || (mask == every && k == 0)) continue;
             before = x->n_devices;
             part.cluster = x;
-            TRY(fleet_search(t, &part, &unused, err));
+            TRY(fleet_search(t, &part, NULL, err));
         }
     return OK;
 }

@@ -50,8 +50,8 @@ struct device_route {
     bool blocking;         /* both ends' compute streams wait for it */
     bool own;              /* nobody else's messages are on it */
     int32_t n_hops;
-    const int32_t *
-        hop; /* (n_hops) 2 · link of the cluster + direction, from the lower device to the higher */
+    /* (n_hops) 2 · link of the cluster + direction, from the lower device to the higher */
+    const int32_t *hop;
     int64_t key; /* of the table */
     bool linked;
 };

@@ -3,6 +3,7 @@
 
 #include "core/arena.h"
 #include "planner/bound_cluster.h"
+#include "planner/crew.h"
 #include "planner/improve.h"
 #include "planner/menu.h"
 #include "planner/offers.h"
@@ -13,6 +14,7 @@
 
 enum {
     QUICK_LANES = 256,
+    BATCH_MOST = 16, /* candidates simulated side by side */
     CANDIDATES_MOST = 1024,
     /* What simulations may cost where the user says nothing: microseconds at all, and more for each card. */
     BUDGET_US = 700000,
@@ -117,7 +119,7 @@ static void make_mix(struct fleet *q, int32_t size, int32_t variant, int32_t mos
     add_candidates(q, size, &x);
 }
 
-static bool apart(const struct cluster *c)
+bool fleet_apart(const struct cluster *c)
 {
     for (int32_t i = 0; i < c->n_links; i++)
         if (!link_of_every_pair(&c->links[i])) return false;
@@ -184,6 +186,7 @@ static void make_single(struct fleet *q, int32_t size)
 static enum status make_candidates(struct fleet *q, struct error *err)
 {
     int32_t n = q->task->n_sizes;
+    for (int32_t i = 0; i < n; i++) q->size_ns[i] = INT64_MAX;
     for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) {
         TRY(offers_size(q->arena, &q->offers, q->task->sizes[i], q->t->lower, &q->spaces[i],
                         &q->makers[i], err));
@@ -238,30 +241,50 @@ static void keep_best(struct fleet *q, const struct scored *x, struct scored *be
     if (at < IMPROVED_MOST) best[at] = *x;
 }
 
-/* The first candidate whatever it costs, if none is cheaper; others while there is budget. */
+/* Simulates what was chosen. */
+static enum status simulate_batch(struct fleet *q, struct scored *chosen, int32_t n,
+                                  struct scored *best, int32_t *n_best, struct error *err)
+{
+    struct crew_item items[BATCH_MOST];
+    for (int32_t i = 0; i < n; i++)
+        items[i] = (struct crew_item){
+            .plan = chosen[i].plan, .space = chosen[i].space, .quick = chosen[i].quick};
+    TRY(crew_score(q->t, q->task->profile, items, n, err));
+    for (int32_t i = 0; i < n; i++) {
+        chosen[i].plan = items[i].plan, chosen[i].ns = items[i].ns;
+        if (chosen[i].ns < INT64_MAX) keep_best(q, &chosen[i], best, n_best);
+    }
+    return OK;
+}
+
+/* The first candidate whatever it costs, if none is cheaper; others while there is budget. One by one until one fits, then in
+ * batches, the same for any number of threads. */
 static enum status simulate_candidates(struct fleet *q, struct scored *best, int32_t *n_best,
                                        struct error *err)
 {
+    struct scored chosen[BATCH_MOST];
     int64_t least = INT64_MAX, half = q->left_us / 2;
+    int32_t n = 0;
     *n_best = 0;
     for (int32_t i = 0; i < q->n_candidates; i++)
         if (q->candidates[i].cost_us < least) least = q->candidates[i].cost_us;
     for (int32_t i = 0; i < q->n_candidates && !tries_over(q->t); i++) {
         const struct candidate *c = &q->candidates[i];
-        struct scored x = {.cost_us = c->cost_us, .settle_us = c->settle_us};
         if (i && c->estimate_ns == c[-1].estimate_ns && c->size == c[-1].size) continue;
         /* Half is kept for improvements, which the largest plans are too dear for. */
         int64_t spare = c->placed.n_stages > QUICK_LANES ? 0 : half;
         if (q->left_us - c->cost_us < spare && (*n_best || c->cost_us > least)) continue;
-        x.quick = c->placed.n_stages > QUICK_LANES;
-        scorer_quick(q->t->scorer, x.quick);
+        struct scored *x = &chosen[n++];
+        *x = (struct scored){.cost_us = c->cost_us, .settle_us = c->settle_us};
+        x->quick = c->placed.n_stages > QUICK_LANES;
         /* The cluster of a plan outlives the tables. */
-        TRY(place_plan(q->t->arena, &q->offers, &c->placed, &x.plan, &x.space, err));
-        TRY(tries_score(q->t, &x.space, &x.plan, &x.ns, err));
+        TRY(place_plan(q->t->arena, &q->offers, &c->placed, &x->plan, &x->space, err));
         q->left_us -= c->cost_us;
-        if (x.ns < INT64_MAX) keep_best(q, &x, best, n_best);
+        if (*n_best && n < BATCH_MOST && n < q->t->evaluations_left) continue;
+        TRY(simulate_batch(q, chosen, n, best, n_best, err));
+        n = 0;
     }
-    return OK;
+    return n ? simulate_batch(q, chosen, n, best, n_best, err) : OK;
 }
 
 /* The winner's steady step, where candidates were compared by their first. */
@@ -335,6 +358,9 @@ static enum status certify(struct fleet *q, bool presets, struct bound_certifica
                            struct error *err)
 {
     const struct cluster *c = q->task->cluster, *priced = &q->offers.priced;
+    if (!q->makers[0]) /* stopped before anything was tried but baselines */
+        TRY(offers_size(q->arena, &q->offers, q->task->sizes[0], q->t->lower, &q->spaces[0],
+                        &q->makers[0], err));
     int64_t *count = ARENA_ARRAY(q->arena, int64_t, (size_t)c->n_types);
     int32_t *cards = ARENA_ARRAY(q->arena, int32_t, (size_t)priced->n_types); /* 0: not offered */
     for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;
@@ -353,19 +379,19 @@ static enum status certify(struct fleet *q, bool presets, struct bound_certifica
 }
 
 enum status fleet_search(struct tries *t, const struct fleet_task *task,
-                         struct bound_certificate *bound, struct error *err)
+                         struct bound_certificate bound[2], struct error *err)
 {
     struct fleet q = {.t = t, .task = task, .arena = arena_new()};
     q.candidates = ARENA_ARRAY(q.arena, struct candidate, CANDIDATES_MOST);
     q.spaces = ARENA_ARRAY(q.arena, struct space, (size_t)task->n_sizes);
     q.best_ns = INT64_MAX;
-    q.apart = apart(task->cluster);
+    q.apart = fleet_apart(task->cluster);
     q.size_ns = ARENA_ARRAY(q.arena, int64_t, (size_t)task->n_sizes);
     q.before = ARENA_ARRAY(q.arena, struct mix, VARIANTS * (size_t)task->n_sizes);
     q.makers = ARENA_ARRAY(q.arena, struct template_maker *, (size_t)task->n_sizes);
     enum status st = search(&q, err);
-    if (st == OK && t->kept.n) st = certify(&q, !t->o->tensor, &bound[0], err);
-    if (st == OK && t->kept.n) st = certify(&q, true, &bound[1], err);
+    if (st == OK && t->kept.n && bound) st = certify(&q, !t->o->tensor, &bound[0], err);
+    if (st == OK && t->kept.n && bound) st = certify(&q, true, &bound[1], err);
     for (int32_t i = 0; i < t->kept.n && t->o->tensor; i++)
         place_tidy(t->arena, &t->kept.plans[i].plan.cluster);
     arena_free(q.arena);

@@ -12,9 +12,8 @@
 #ifndef PLANNER_FLEET_H
 #define PLANNER_FLEET_H
 
+#include "planner/bound_any.h"
 #include "planner/tries.h"
-
-struct bound_certificate;
 
 struct fleet_task {
     const struct job *job;
@@ -23,9 +22,11 @@ struct fleet_task {
     const int64_t *sizes; /* (n_sizes) of microbatches */
     int32_t n_sizes;
 };
-/* Fills t->kept, and bound (2) with what no plan beats: of the numbers of cards that the options offer, and of those that
- * baselines were priced with as well. ERR_INFEASIBLE is left to the caller, who sees nothing kept. */
+/* Every two devices have links of their own: nobody shares one. */
+bool fleet_apart(const struct cluster *c);
+/* Fills t->kept, and bound, unless it is NULL, with what no plan beats: of the numbers of cards that the options offer, and of
+ * those that baselines were priced with as well. ERR_INFEASIBLE is left to the caller, who sees nothing kept. */
 MUST_CHECK enum status fleet_search(struct tries *t, const struct fleet_task *task,
-                                    struct bound_certificate *bound, struct error *err);
+                                    struct bound_certificate bound[2], struct error *err);
 
 #endif

@@ -157,7 +157,7 @@ static void balance(struct menu *q, const int32_t *kinds, int32_t n)
     }
     q->dishes = arena_grow(q->a, q->dishes, (size_t)q->n, &q->capacity, sizeof *q->dishes);
     struct dish *d = &q->dishes[q->n++];
-    *d = (struct dish){.t = {.n_stages = n}};
+    *d = (struct dish){.t = {.n_stages = n, .tau_ns = 1}};
     d->t.stages = arena_copy(q->a, good, (size_t)n * sizeof *good);
     measure(q, d);
 }

@@ -13,8 +13,8 @@
 
 #include "planner/template.h"
 
-struct
-    mix { /* n templates, count of each; microbatches of each: floor, and one more for the first `more` of them */
+/* n templates, count of each; microbatches of each: floor, and one more for the first `more` of them */
+struct mix {
     int32_t n;
     struct template *templates;
     int32_t *count, *least, *more;

@@ -5,8 +5,8 @@
 
 /* The rest of a pipeline: which devices it may use, where it starts, whom it receives from. */
 struct cell {
-    int64_t
-        worst; /* bytes the fullest device has too many, below 0 where it has room; MAX: impossible */
+    /* bytes the fullest device has too many, below 0 where it has room; MAX: impossible */
+    int64_t worst;
     int32_t device, last; /* the next stage */
 };
 

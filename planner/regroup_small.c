@@ -55,9 +55,8 @@ static bool is_hopeless(const struct regroup *c, const struct space *s, const st
     return false;
 }
 
-/* The graphs of all shares, once for all plans. */
-static enum status need_graphs(struct regroup *c, struct space *s, const struct plan *p,
-                               struct error *err)
+enum status regroup_graphs(struct arena *a, const struct lower_options *o, struct space *s,
+                           const struct plan *p, struct error *err)
 {
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
@@ -68,8 +67,8 @@ static enum status need_graphs(struct regroup *c, struct space *s, const struct 
                 bool positions;
                 int32_t cards =
                     lower_cards(&s->job->model, &s->cluster->types[d->type], &positions);
-                TRY(lower_graphs_need(c->arena, &s->graphs, s->job, c->t->lower, cards, positions,
-                                      x->sequences[k], &g, err));
+                TRY(lower_graphs_need(a, &s->graphs, s->job, o, cards, positions, x->sequences[k],
+                                      &g, err));
             }
         }
     return OK;
@@ -81,7 +80,7 @@ enum status regroup_try(struct regroup *c, struct plan *p, int32_t space,
     struct space *s = &c->spaces[space];
     *y = (struct regroup_point){.x = {.iteration_ns = INT64_MAX}, .space = space};
     if (regroup_over(c) || is_hopeless(c, s, p, best) || is_seen(c, p)) return OK;
-    TRY(need_graphs(c, s, p, err));
+    TRY(regroup_graphs(c->arena, c->t->lower, s, p, err));
     c->left--;
     TRY(tries_score(c->t, s, p, &y->x.iteration_ns, err));
     y->x.plan = *p;

@@ -19,8 +19,8 @@ struct shop_list {
     int64_t *held;   /* (n_devices) bytes */
     int64_t *first;  /* (n_devices) when its shortest alternative ends; NEVER: it has none */
     int32_t *choice; /* (n_devices) the type it would take */
-    int32_t *
-        winner; /* (2 · leaves) tournament of devices by `first`: the winner of 2i and 2i+1 stands at i */
+    /* (2 · leaves) tournament of devices by `first`: the winner of 2i and 2i+1 stands at i */
+    int32_t *winner;
     int32_t leaves;   /* a power of two */
     int64_t *arrival; /* (n_nodes) */
 };

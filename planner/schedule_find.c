@@ -298,6 +298,7 @@ static void find_bound(struct find *f, enum bound_depth depth, int64_t steps)
     struct bound_schedule b;
     bound_schedule(f->p, f->shape->n_microbatches, &o, &b);
     if (b.found) try_schedule(f, b.found, "proof"); /* what the proof came upon */
+    b.found = NULL;                                 /* it does not outlive the search */
     if (b.lower_bound_ns > f->bound.lower_bound_ns || depth == BOUND_CHEAP) f->bound = b;
 }
 

@@ -24,8 +24,8 @@ struct arena;
 struct schedule_find_options {
     uint64_t seed;
     int64_t operations; /* to time at most (about 4e7 a second); 0: 25,000,000 */
-    bool
-        cheap; /* only closed forms bound it (planner/bound_schedule.h): no time is spent on a proof */
+    /* only closed forms bound it (planner/bound_schedule.h): no time is spent on a proof */
+    bool cheap;
     bool (*stop)(void *user); /* true: end with the best so far; NULL: never */
     void *user;
 };
@@ -33,10 +33,11 @@ struct schedule_found {
     struct schedule schedule;
     int64_t makespan_ns;
     int64_t *peak_bytes; /* (n_devices) */
-    const char *
-        from; /* which of the three found it: the name of a start, "rules", "turning", "moves", "proof" */
+    /* which of the three found it: the name of a start, "rules", "turning", "moves", "proof" */
+    const char *from;
     int64_t operations; /* timed */
-    /* of the class in the text; of one chunk a device: any order of this placement, of more: see bound_chunks in schedule_find.c */
+    /* any order of this placement; of several chunks a device none is known here (lower_bound_ns 0, no term): of halves
+     * planner/schedule_halves.h has one. found is NULL */
     struct bound_schedule bound;
 };
 /* shape: places chunks on devices (stage, n_devices, n_chunks) and says how many microbatches; its lanes are not read.

@@ -36,10 +36,10 @@ struct shop {
     int64_t length, n_nodes;                  /* of a device's word; of all words */
     struct shop_type *type;                   /* (n_devices, n_types) */
     int64_t *held, *limit;                    /* (n_devices) bytes at the start; most */
-    uint8_t *
-        chain; /* (n_devices, n_types) the types of one microbatch in an order in which they can be done */
-    bool *
-        monotone; /* (n_devices) only the first of the chain takes memory: what fits never blocks */
+    /* (n_devices, n_types) the types of one microbatch in an order in which they can be done */
+    uint8_t *chain;
+    /* (n_devices) only the first of the chain takes memory: what fits never blocks */
+    bool *monotone;
     /* (n_devices) bytes that one microbatch takes at most from any state on, where what is begun never holds less than
      * nothing and ends with nothing held: with so much room all that is begun can be ended. -1: not so */
     int64_t *rise;
@@ -62,8 +62,8 @@ uint64_t shop_draw(struct shop_random *r, uint64_t n); /* 0 … n-1, n > 0 */
 struct shop_times {
     int64_t *end;     /* (n_nodes) */
     int64_t *arrival; /* (n_nodes) of what the node sends, at who waits for it */
-    int64_t *
-        rest; /* (n_nodes) longest way from the node's start to the end of all: makespan - rest is its latest start */
+    /* (n_nodes) longest way from the node's start to the end of all: makespan - rest is its latest start */
+    int64_t *rest;
     int64_t *left;   /* (n_nodes) the same from the moment its message has left */
     uint32_t *order; /* (n_nodes) nodes in an order in which they can be executed */
     int32_t *done;   /* (n_devices, n_types) */

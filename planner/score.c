@@ -19,6 +19,8 @@ struct scorer {
     char why[sizeof((struct error *)0)->text];
 };
 
+static const char nothing[] = "nothing was tried";
+
 struct scorer *scorer_new(const struct lower_options *lower)
 {
     struct arena *own = arena_new();
@@ -28,8 +30,8 @@ struct scorer *scorer_new(const struct lower_options *lower)
                          .own = own,
                          .candidate = arena_new(),
                          .program = arena_new(),
-                         .least_missing = INT64_MAX,
-                         .why = "nothing was tried"};
+                         .least_missing = INT64_MAX};
+    snprintf(w->why, sizeof w->why, "%s", nothing);
     w->lower.unhashed = w->checked.unhashed = true;
     w->lower.check_memory = false;
     w->checked.check_memory = true;
@@ -53,6 +55,25 @@ int64_t scorer_runs(const struct scorer *w) { return w->runs; }
 int64_t scorer_work(const struct scorer *w) { return w->work_ns; }
 void scorer_charge(struct scorer *w, int64_t ns) { w->work_ns += ns; }
 const char *scorer_why(const struct scorer *w) { return w->why; }
+
+void scorer_take_miss(struct scorer *w, struct scorer_miss *out)
+{
+    out->missing = w->least_missing;
+    snprintf(out->why, sizeof out->why, "%s", w->why);
+    w->least_missing = INT64_MAX;
+    snprintf(w->why, sizeof w->why, "%s", nothing);
+}
+
+void scorer_note(struct scorer *w, const struct scorer_miss *miss, int64_t runs, int64_t work_ns)
+{
+    w->runs += runs, w->work_ns += work_ns;
+    if (!strcmp(miss->why, nothing)) return;
+    if (miss->missing > w->least_missing ||
+        (miss->missing == w->least_missing && miss->missing < INT64_MAX))
+        return;
+    w->least_missing = miss->missing;
+    snprintf(w->why, sizeof w->why, "%s", miss->why);
+}
 
 static int64_t missing_of(const struct program *p, int32_t device)
 {

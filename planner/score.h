@@ -25,6 +25,14 @@ MUST_CHECK enum status scorer_fit(struct scorer *w, const struct space *s, struc
 /* The plan's program, memory unchecked, until the next call of this scorer. *out NULL: it cannot be lowered (infeasible). */
 MUST_CHECK enum status scorer_program(struct scorer *w, const struct space *s, const struct plan *p,
                                       const struct program **out, struct error *err);
+/* The nearest miss of one scorer put before another's: taken from it, which forgets, and noted there in any order of calls that
+ * repeats; with plans simulated in between. */
+struct scorer_miss {
+    int64_t missing; /* INT64_MAX: lowering refused, or nothing was tried */
+    char why[sizeof((struct error *)0)->text];
+};
+void scorer_take_miss(struct scorer *w, struct scorer_miss *out);
+void scorer_note(struct scorer *w, const struct scorer_miss *miss, int64_t runs, int64_t work_ns);
 int64_t scorer_runs(const struct scorer *w); /* plans simulated */
 /* What this scorer has done, in nanoseconds that it takes about: operators lowered and events simulated, and what others put on
  * its account. A count and no clock, so that whoever ends by it ends at the same plan everywhere. */

@@ -15,6 +15,7 @@
 #include "planner/regroup.h"
 #include "planner/trial.h"
 #include "planner/tries.h"
+#include "planner/warm.h"
 #include "profiles/team.h"
 
 #include <string.h>
@@ -44,6 +45,7 @@ struct search {
     struct arena *lists; /* scratch of the exact search */
     struct space space[16];
     int32_t n_spaces;
+    struct warm_plans warm; /* of the old plan, where there is one */
 };
 
 static enum status make_spaces(struct search *q, const int64_t *sizes, int32_t n, struct error *err)
@@ -220,6 +222,14 @@ static enum status search_apart(struct search *q, const int64_t *sizes, int32_t 
     return OK;
 }
 
+/* plain: those of the exact search's class alone. */
+static void keep_warm(struct search *q, bool plain)
+{
+    for (int32_t i = 0; i < q->warm.n; i++)
+        if (!plain || baselines_plain(&q->warm.plans[i].plan))
+            kept_add(&q->t.kept, &q->warm.plans[i].plan, q->warm.plans[i].iteration_ns);
+}
+
 /* Around the best plan, at its microbatch size and those next to it. Simulations are as many as cost about REGROUP_US. */
 static enum status regroup_large(struct search *q, const struct profile *p, const int64_t *sizes,
                                  int32_t n_sizes, struct error *err)
@@ -254,8 +264,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     struct tries *t = &q->t;
     struct bound_certificate b[2] = {{.binding = "", .class_text = ""},
                                      {.binding = "", .class_text = ""}};
-    bool wide =
-        false; /* a baseline of another class than the one that was searched, or what came of it, is faster */
+    bool wide = false; /* a plan of another class than the one that was searched is faster */
     struct fleet_task task = {q->job, q->cluster, p, sizes, n_sizes};
     TRY(search_apart(q, sizes, n_sizes, out, err));
     TRY(fleet_search(t, &task, b, err));
@@ -264,22 +273,38 @@ static enum status search_large(struct search *q, const struct profile *p, const
     if (t->kept.n) out->class_ns = t->kept.plans[0].iteration_ns;
     t->truncated = true;
     baselines_keep(t, out);
+    keep_warm(q, false);
     TRY(regroup_large(q, p, sizes, n_sizes, err));
     TRY(conclude(t, p, out, err));
-    for (int32_t i = 0; i < out->n_baselines; i++)
-        wide |= out->baselines[i].iteration_ns < b[0].lower_bound_ns;
     for (int32_t i = 0; i < out->n_plans; i++)
         wide |= out->plans[i].iteration_ns < b[0].lower_bound_ns;
+    for (int32_t i = 0; i < out->n_baselines; i++)
+        wide |= out->baselines[i].iteration_ns < b[0].lower_bound_ns;
     put_bound(out, &b[wide]);
     return OK;
 }
 
-/* More evaluations than usual buy more work. */
+/* No search beside the plans that the old one became: certified by its microbatch size alone. */
+static enum status finish_warm(struct search *q, const struct profile *p,
+                               const struct bound_certificate *b, struct search_result *out,
+                               struct error *err)
+{
+    for (int32_t i = 0; i < out->n_baselines; i++)
+        out->baselines[i].why = "not tried beside an old plan: --baseline does";
+    out->class_ns = q->t.kept.plans[0].iteration_ns;
+    q->t.truncated = true;
+    TRY(conclude(&q->t, p, out, err));
+    put_bound(out, b);
+    return OK;
+}
+
+/* More evaluations than usual buy more work, and fewer less. 0: no end. */
 static int64_t work_of(const struct search_options *o)
 {
-    int64_t times = o->evaluations / EVALUATIONS_DEFAULT;
+    int64_t usual = (int64_t)WORK_MS * 1000000, times = o->evaluations / EVALUATIONS_DEFAULT;
     if (o->exhaustive || times > 1000) return 0;
-    return (times > 1 ? times : 1) * (int64_t)WORK_MS * 1000000;
+    if (o->evaluations > 0 && times < 1) return usual / 5 * 2;
+    return (times > 1 ? times : 1) * usual;
 }
 
 /* A quarter of the work and an eighth of the evaluations are left for refinement. */
@@ -287,6 +312,7 @@ static enum status search_small(struct search *q, const struct profile *p, const
                                 int32_t n_sizes, struct search_result *out, struct error *err)
 {
     struct tries *t = &q->t;
+    keep_warm(q, true);
     TRY(make_spaces(q, sizes, n_sizes, err));
     if (!t->o->baseline) {
         int64_t for_refinement = t->evaluations_left / 8, work = work_of(t->o);
@@ -301,6 +327,7 @@ static enum status search_small(struct search *q, const struct profile *p, const
         if (work) t->work_end = scorer_work(t->scorer) + work / 4;
         TRY(refine_kept(q, out, err));
         baselines_keep(t, out);
+        keep_warm(q, false);
         TRY(regroup_kept(t, q->space, q->n_spaces, REGROUP_SMALL, err));
     }
     TRY(conclude(t, p, out, err));
@@ -357,6 +384,16 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
     int32_t n_sizes = sizes_of(q->job, sizes);
     struct baselines_request r = {q->job, q->cluster, p, sizes, n_sizes};
     tries_report(&q->t);
+    if (q->t.o->from && !q->t.o->baseline) {
+        struct warm_task w = {q->job, q->cluster, p, sizes, n_sizes};
+        struct bound_certificate b = {.binding = "", .class_text = ""};
+        bool alone = is_large(q) && q->t.o->evaluations <= 0;
+        TRY(warm_search(&q->t, &w, &q->warm, alone ? &b : NULL, err));
+        if (alone && q->warm.n && (q->warm.enough || tries_stopped(&q->t))) {
+            keep_warm(q, false);
+            return finish_warm(q, p, &b, out, err);
+        }
+    }
     TRY(baselines_score(&q->t, &r, out, err));
     return is_large(q) ? search_large(q, p, sizes, n_sizes, out, err)
                        : search_small(q, p, sizes, n_sizes, out, err);

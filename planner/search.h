@@ -60,7 +60,8 @@ enum objective {
 
 struct search_options {
     const char *baseline; /* NULL: search; else the name of the one to make */
-    /* Warm start: plans like this one are tried first. Of another cluster: devices are matched by name. NULL: none */
+    /* Warm start (planner/warm.h): plans like this one are tried first. Of another cluster: devices are matched by name. Beyond
+     * SEARCH_DEVICES_MAX devices, with evaluations 0, there is no search beside them where they are good enough. NULL: none */
     const struct plan *from;
     /* Numbers of equal cards of one node that may share every operator as one device; NULL: as the cluster says */
     const int32_t *tensor;

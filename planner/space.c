@@ -218,12 +218,7 @@ int64_t space_late_ns(const struct space *s, int32_t device, int32_t first, int3
 void space_stage_time(const struct space *s, int32_t device, int32_t first, int32_t last,
                       int32_t in_flight, struct space_stage_time *out)
 {
-    space_stage_time_type(s, s->cluster->devices[device].type, first, last, in_flight, out);
-}
-
-void space_stage_time_type(const struct space *s, int32_t type, int32_t first, int32_t last,
-                           int32_t in_flight, struct space_stage_time *out)
-{
+    int32_t type = s->cluster->devices[device].type;
     const struct stage_cost *c = space_stage_type(s, type, first, last);
     int64_t memory = s->cluster->types[type].memory_bytes;
     int64_t fixed = c->parameter_bytes + c->gradient_bytes + c->state_bytes;

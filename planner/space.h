@@ -26,8 +26,8 @@ struct space {
     const struct cluster *cluster;
     struct cost *cost;
     const struct lower_options *lower; /* the caller's */
-    struct lower_graphs
-        graphs;          /* fused training graphs: of each way in which types share operators */
+    /* fused training graphs: of each way in which types share operators */
+    struct lower_graphs graphs;
     struct graph *graph; /* the first of them; all have the same layers */
     int32_t n_layers, n_devices, n_types;
     int64_t microbatch;
@@ -59,11 +59,12 @@ static inline bool space_linked(const struct space *s, int32_t from, int32_t to)
     return space_link(s, from, to) != NULL;
 }
 
-/* devices: of the cluster, shared by the spaces of a search; NULL: the space's own. A space belongs to one thread. */
+/* A space belongs to one thread. Errors: those of lowering, of prices and of the cluster's links. */
 MUST_CHECK enum status space_make(struct arena *a, const struct job *j, const struct cluster *c,
                                   struct cost *k, int64_t microbatch,
                                   const struct lower_options *lower, struct space *out,
                                   struct error *err);
+/* The same on a device graph of the cluster that the spaces of a search share; NULL: the space's own. */
 MUST_CHECK enum status space_make_on(struct arena *a, const struct job *j, const struct cluster *c,
                                      struct cost *k, struct device_graph *devices,
                                      int64_t microbatch, const struct lower_options *lower,
@@ -105,8 +106,5 @@ struct space_stage_time {
  * is set only where it cannot do without; scorer_fit has the last word. */
 void space_stage_time(const struct space *s, int32_t device, int32_t first, int32_t last,
                       int32_t in_flight, struct space_stage_time *out);
-/* The same of any device of a type, also one that the cluster has none of. */
-void space_stage_time_type(const struct space *s, int32_t type, int32_t first, int32_t last,
-                           int32_t in_flight, struct space_stage_time *out);
 
 #endif

@@ -82,7 +82,7 @@ bool template_cheapest(struct template_maker *m, int64_t tau_ns, const double *p
  * most_ns fits. O(stages · log layers). */
 bool template_balance(struct template_maker *m, const int32_t *kinds, int32_t n, int64_t most_ns,
                       struct template *out);
-/* Fills use, tau, fill and tail of given stages; warm-ups too. */
+/* Fills use, tau, fill and tail of given stages. */
 void template_measure(const struct template_maker *m, struct template *t);
 
 /* m - what the batch of so many microbatches takes on it. */

@@ -31,8 +31,8 @@ static void fit_guard(void)
 struct problem {
     struct arena *arena;
     size_t n_columns, n;
-    double
-        *column[COLUMNS_MOST]; /* (n) each, divided by y and scaled; column 0 is the constant's */
+    /* (n) each, divided by y and scaled; column 0 is the constant's */
+    double *column[COLUMNS_MOST];
     double scale[COLUMNS_MOST];
     bool used[COLUMNS_MOST];
     double value[COLUMNS_MOST]; /* solution in scaled units; 0 where not used */

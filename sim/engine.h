@@ -72,10 +72,10 @@ struct channel_state {
     bool pushed;                 /* the head of the queue has become ready */
     int64_t keep;                /* messages before low that somebody may still ask for */
     int64_t capacity;            /* power of two */
-    struct message *
-        window; /* (capacity), message seq at seq mod capacity; [low - keep, low - keep + capacity) */
-    int64_t
-        *queue; /* (capacity): handed over and not left, in that order, i-th at i mod capacity */
+    /* (capacity), message seq at seq mod capacity; [low - keep, low - keep + capacity) */
+    struct message *window;
+    /* (capacity): handed over and not left, in that order, i-th at i mod capacity */
+    int64_t *queue;
     int64_t head, next, tail; /* next: of those, the first that has not started */
     int64_t born_bytes,
         dead_bytes;            /* at the receiver when it starts, at the sender when it has left */

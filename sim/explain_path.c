@@ -31,8 +31,8 @@ struct path {
     struct explain_presence *all;
     struct place at;
     int64_t now_ns;
-    int64_t
-        queue_since_ns; /* link time after this instant is contention: a message of the path was ready then */
+    /* link time after this instant is contention: a message of the path was ready then */
+    int64_t queue_since_ns;
     size_t capacity;
 };
 

@@ -37,8 +37,8 @@ struct flow_route { /* what few flows need comes first: one line of the cache */
     int32_t n_flows;
     /* of many flows */
     int32_t narrow; /* of its resources the one with the least capacity, the first among equals */
-    int32_t
-        *place; /* (n_resources): where it stands among the resource's routes, while it has flows */
+    /* (n_resources): where it stands among the resource's routes, while it has flows */
+    int32_t *place;
     int32_t group, at;   /* -1: no level yet; its place in the group's heap */
     double before_bytes; /* what its flows were served before it had a group */
     double offset_bytes, key_bytes;
@@ -157,8 +157,8 @@ struct flows {
     struct flow_resource *resources;
     struct flow_door *doors; /* (n_resources) */
     struct flow_route *routes;
-    struct flow_store
-        *spare; /* of routes that have no flows any more; the last one is taken first */
+    /* of routes that have no flows any more; the last one is taken first */
+    struct flow_store *spare;
     int32_t n_spare;
     int64_t alive;
     double now_ns;

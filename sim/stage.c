@@ -14,8 +14,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-struct
-    memo { /* what one update over so many bytes takes; open hash of a power of two, at most half full */
+/* what one update over so many bytes takes; open hash of a power of two, at most half full */
+struct memo {
     int32_t n, n_slots;
     int64_t *bytes, *ns; /* (n_slots); bytes 0: empty */
 };

@@ -9,6 +9,8 @@
 #include "tools/export_sailor.h"
 #include "tools/import.h"
 
+#include "tests/quiet.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +24,9 @@ static enum status tables(struct arena *a, struct profile *out, struct error *er
     const char *db = arena_printf(a, "%s/sailor.db", folder);
     struct import_request q = {.path = SAILOR_MIXED, .db = db};
     struct store *s = NULL;
+    int before = quiet_begin();
     enum status st = import_sailor(a, &q, err);
+    quiet_end(before);
     if (st == OK) st = store_open(a, db, false, &s, err);
     if (st == OK) st = store_load(s, a, 1, out, err);
     store_close(s);

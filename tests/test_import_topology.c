@@ -8,17 +8,14 @@
 #include "tools/import.h"
 #include "tools/topologies.h"
 
-#include "tests/suites.h"
-
-#include <stdio.h>
-#include <unistd.h>
+#include "tests/quiet.h"
 
 #define DATA "tests/data/topology/"
 
 static struct arena *arena;
 static struct error err;
 static char folder[64];
-static int silenced = -1;
+static int before = -1;
 
 static void setup(void)
 {
@@ -26,16 +23,11 @@ static void setup(void)
     err = (struct error){0};
     snprintf(folder, sizeof folder, "/tmp/musher-test-XXXXXX");
     ck_assert(mkdtemp(folder));
-    /* An importer tells what it took in. */
-    fflush(stdout);
-    silenced = dup(1);
-    ck_assert(freopen("/dev/null", "w", stdout) != NULL);
+    before = quiet_begin(); /* an importer tells what it took in */
 }
 static void teardown(void)
 {
-    fflush(stdout);
-    dup2(silenced, 1);
-    close(silenced);
+    quiet_end(before);
     unlink(arena_printf(arena, "%s/in", folder));
     unlink(arena_printf(arena, "%s/out", folder));
     ck_assert_int_eq(rmdir(folder), 0);

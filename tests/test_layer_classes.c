@@ -5,6 +5,7 @@
 #include "sim/stage.h"
 
 #include "tests/plans.h"
+#include "tests/small_graph.h"
 
 static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
@@ -159,21 +160,11 @@ static struct graph *g;
 
 static int32_t given(enum tensor_role role, int64_t m, int64_t n)
 {
-    return graph_add_tensor(
-        g, (struct tensor){.name = arena_printf(arena, "t%d", (int)g->n_tensors),
-                           .role = role,
-                           .dtype = role == TENSOR_INPUT ? DTYPE_int32 : DTYPE_fp32,
-                           .shape = {2, {m, n}}});
+    return small_given(arena, g, role, m, n);
 }
-
 static int32_t op(enum op_kind kind, int32_t x, int32_t y)
 {
-    int32_t in[2] = {x, y}, out[OP_OPERANDS_MAX];
-    struct error err = {0};
-    ck_assert_msg(graph_add_op(g, kind, arena_printf(arena, "op%d", (int)g->n_ops), NULL, in,
-                               y < 0 ? 1 : 2, out, &err) == OK,
-                  "%s", err.text);
-    return out[0];
+    return small_op(arena, g, kind, x, y);
 }
 
 static const char *told(void)

@@ -5,6 +5,7 @@
 #include "planner/op_graph.h"
 
 #include "tests/plans.h"
+#include "tests/small_graph.h"
 
 static struct arena *arena;
 static struct error err;
@@ -68,27 +69,16 @@ static int64_t all_sets(const struct graph *g, const enum op_side *side)
 static struct graph *random_graph(uint64_t seed, int32_t n)
 {
     struct graph *g = graph_new(arena, DTYPE_fp32, 1, 4);
-    int32_t made[16], out[OP_OPERANDS_MAX];
-    struct tensor ids = {.name = "ids",
-                         .role = TENSOR_INPUT,
-                         .dtype = DTYPE_int32,
-                         .shape = {2, {1, 4}}},
-                  table = {.name = "table",
-                           .role = TENSOR_PARAMETER,
-                           .dtype = DTYPE_fp32,
-                           .shape = {2, {9, 8}}};
-    int32_t in[2] = {graph_add_tensor(g, ids), graph_add_tensor(g, table)};
+    int32_t made[16];
+    int32_t in[2] = {small_given(arena, g, TENSOR_INPUT, 1, 4),
+                     small_given(arena, g, TENSOR_PARAMETER, 9, 8)};
     for (int32_t i = 0; i < n; i++) {
         enum op_kind kind = OP_add;
         for (int k = 0; i && k < 2; k++)
             in[k] = made[rng_below(seed, 3, (uint64_t)(2 * i + k), (uint64_t)i)];
         if (i == 0) kind = OP_embedding;
         if (i && rng_below(seed, 4, (uint64_t)i, 2)) kind = OP_gelu;
-        const char *name = arena_printf(arena, "op%d", (int)i);
-        ck_assert_msg(graph_add_op(g, kind, name, NULL, in, kind == OP_gelu ? 1 : 2, out, &err) ==
-                          OK,
-                      "%s", err.text);
-        made[i] = out[0];
+        made[i] = small_op(arena, g, kind, in[0], kind == OP_gelu ? -1 : in[1]);
     }
     return g;
 }

@@ -1,7 +1,7 @@
 /* Sailor's measured plans, predicted with its profiles alone (tests/data/sailor: its data, MIT, LICENSE beside them). */
 #include "core/arena.h"
 #include "core/file.h"
-#include "tests/suites.h"
+#include "tests/quiet.h"
 #include "tools/import.h"
 #include "tools/validate_plans.h"
 
@@ -25,7 +25,9 @@ static void set_up(void)
     memcpy(strrchr(folder, '-') + 1, "XXXXXX", 6);
     ck_assert_ptr_nonnull(mkdtemp(folder));
     struct import_request q = {.path = DATA, .db = in_folder("sailor.db")};
+    int before = quiet_begin();
     MUST(import_sailor(a, &q, &err));
+    quiet_end(before);
 }
 
 static void tear_down(void)

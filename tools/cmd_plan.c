@@ -22,7 +22,7 @@ enum { TENSOR_MOST = 16 };
 struct request {
     const char *job, *cluster, *db, *out, *baseline, *from;
     struct texts with, without;
-    int64_t profile, top, evaluations, time_limit;
+    int64_t profile, top, evaluations, time_limit, threads;
     const char *cards; /* --tensor-parallel, as given */
     int32_t tensor[TENSOR_MOST], n_tensor;
     int objective;
@@ -287,6 +287,7 @@ static enum status plan(struct arena *a, struct request *q, const struct common 
                                .most_cost = q->most_cost,
                                .top = (int32_t)q->top,
                                .evaluations = q->evaluations,
+                               .threads = (int32_t)q->threads,
                                .stop = &stop,
                                .progress = on_progress};
     signal(SIGINT, on_interrupt);
@@ -317,7 +318,7 @@ static const char baseline_help[] = "no search, the best setting of one family:"
 enum status cmd_plan(int argc, char **argv, struct error *err)
 {
     struct common common = COMMON_DEFAULTS;
-    struct request q = {.top = 1};
+    struct request q = {.top = 1, .threads = 1};
     static const char *const objectives[] = {
 #define X(name, text) text,
         OBJECTIVES(X)
@@ -417,7 +418,15 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
          .unit = "N",
          .min = 0,
          .max = 1e9,
-         .help = "most plans to try; 0: 20000"},
+         .help = "most plans to try; 0: 20000, with --from beyond 8 devices what the old plan "
+                 "becomes and no search"},
+        {.name = "threads",
+         .type = OPTION_INT,
+         .value = &q.threads,
+         .unit = "N",
+         .min = 1,
+         .max = 1024,
+         .help = "threads of the search; the plan does not depend on them"},
         {0}};
     const struct command command = {
         "plan",

@@ -37,14 +37,14 @@ enum harp_sharing { HARP_SEQUENCES, HARP_OPERATORS };
 struct harp_team {
     struct job job; /* one microbatch size */
     enum harp_sharing sharing;
-    struct cluster
-        cluster; /* OPERATORS: the cards of a node grouped to one device (core/cluster_group) */
+    /* OPERATORS: the cards of a node grouped to one device (core/cluster_group) */
+    struct cluster cluster;
     struct cluster cards;   /* as in the file */
     struct profile profile; /* the prior; pace is the constant of calibration */
     struct cost *cost;
     int32_t n_layers, microbatches;
-    struct stage_cost
-        *stage; /* (n_nodes, n_layers, n_layers): [node][first][last] of a card, row-major */
+    /* (n_nodes, n_layers, n_layers): [node][first][last] of a card, row-major */
+    struct stage_cost *stage;
     int64_t *cut_bytes; /* (n_layers - 1) of a microbatch, whole */
 };
 /* ERR_INPUT: what the readers say; no microbatch size or several; more than HARP_STAGES_MOST nodes; a node of several types, or

@@ -12,8 +12,9 @@
 
 /* --- what is computed --- */
 
-enum status harp_ablate(struct arena *a, const struct harp_team *t, int32_t *n,
-                        struct harp_ablation **out, struct error *err)
+/* The first is the whole class: any cut, any order of the devices, some left out, the ceiling rule. O(pipelines). */
+static enum status ablate(struct arena *a, const struct harp_team *t, int32_t *n,
+                          struct harp_ablation **out, struct error *err)
 {
     static const struct harp_ablation rows[] = {
         {.name = "any cut, any order, ceiling rule",
@@ -88,7 +89,7 @@ static enum status compute(struct arena *a, const char *folder, struct report *o
     out->found = ARENA_ARRAY(a, struct found, (size_t)out->cases.n);
     for (int32_t i = 0; i < out->cases.n; i++) {
         const struct harp_team *t = &out->cases.cases[i].team;
-        TRY(harp_ablate(a, t, &out->n_ablations, &out->ablation[i], err));
+        TRY(ablate(a, t, &out->n_ablations, &out->ablation[i], err));
         TRY(plan_case(a, t, &out->ablation[i][0].result.best, &out->found[i], err));
     }
     return OK;

@@ -18,8 +18,8 @@ struct arena;
 struct harp_case {
     const char *name, *job, *cluster; /* paths */
     struct harp_team team;            /* with the pace */
-    struct harp_pipeline
-        published; /* as they ran it; where no warm-up counts are told, their rule's */
+    /* as they ran it; where no warm-up counts are told, their rule's */
+    struct harp_pipeline published;
     double measured_s;
     double peak_GB[HARP_STAGES_MOST]; /* of a card of each stage */
     /* simulated as a plan: iteration and the most each stage's card holds */
@@ -54,10 +54,6 @@ struct harp_ablation {
     struct harp_class class;
     struct harp_result result;
 };
-/* The first is the whole class: any cut, any order of the devices, some left out, the ceiling rule. O(pipelines). */
-MUST_CHECK enum status harp_ablate(struct arena *a, const struct harp_team *t, int32_t *n,
-                                   struct harp_ablation **out, struct error *err);
-
 /* What musher validate --harp FOLDER prints. */
 MUST_CHECK enum status validate_harp(struct arena *a, const char *folder, bool as_json,
                                      struct error *err);

@@ -28,8 +28,8 @@ struct join {
     struct arena *scratch;
     size_t n, capacity, n_places;
     struct joint *joints;
-    uint32_t *
-        places; /* open hash: index into joints + 1, 0 empty; n_places a power of two, at most half full */
+    /* open hash: index into joints + 1, 0 empty; n_places a power of two, at most half full */
+    uint32_t *places;
     int64_t *durations[SIDES];
 };
 

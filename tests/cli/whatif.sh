@@ -56,5 +56,16 @@ says "an unknown end" 3 "nodes are: a, b" "$MUSHER" whatif "$old" --link a:c=1GB
 says "no rate" 3 "such as 25GB/s" "$MUSHER" whatif "$old" --link a:b=fast
 says "a new link without a latency" 3 "a new link needs a latency" "$MUSHER" whatif "$old" --link a.0:b.0=1GB/s
 says "which one option may name for all" 0 "link a.0:b.0=1GB/s" "$MUSHER" whatif "$old" --link a.0:b.0=1GB/s --latency 10us
+
+# --- many devices ---
+fleet=$scratch/fleet.yaml
+"$MUSHER" plan tests/data/jobs/gpt-2.6b.yaml tests/data/clusters/fleet64.yaml --baseline harp-published -o "$fleet" > /dev/null
+says "of 64 devices the old plan becomes the new one, no search beside" 0 '"why": "not tried beside an old plan: --baseline does"' "$MUSHER" plan --from "$fleet" --without h0.3 -o "$new" --json
+grep -q '"evaluated": [0-9]$\|"evaluated": [0-9],' "$scratch/out" && ok "in a few simulations" || not_ok "in a few simulations" "$(grep evaluated "$scratch/out")"
+grep -q 'h0.3' <(sed '/^cluster:/,$d' "$new") && not_ok "without the device" "it is used" || ok "without the device"
+timeout --preserve-status -s INT 2 "$MUSHER" whatif "$fleet" --without h0.3 --without v1 --evaluations 1000000 > "$scratch/cut" 2> "$scratch/why"
+[[ $? == 130 ]] && grep -q "as it is" "$scratch/cut" && grep -q "interrupted" "$scratch/why" && ok "an interrupted table has what was found" || not_ok "an interrupted table has what was found" "$(cat "$scratch/cut" "$scratch/why")"
+says "a search of 64 devices cut off has a plan" 0 "stopped: time" "$MUSHER" plan tests/data/jobs/gpt-2.6b.yaml tests/data/clusters/fleet64.yaml -o "$new" --evaluations 1000000 --time-limit 2
+says "which can be simulated" 0 "found" "$MUSHER" simulate "$new"
 says "nobody left" 3 "no device would be left" "$MUSHER" whatif "$old" --without a,b
 exit $bad
