@@ -26,10 +26,17 @@ static int32_t type_of(struct arena *a, struct offers *o, int32_t base, int32_t 
 static void add_kind(struct offers *o, int32_t pool, int32_t type, int32_t cards)
 {
     const struct kind *k = &o->graph->kinds[pool];
-    int32_t on_node = k->per_node / cards;
-    if (type < 0 || !on_node || o->n_kinds == TEMPLATE_KINDS_MOST) return;
+    const struct device *d = o->graph->cluster->devices;
+    int32_t run = 0, longest = 0, all = 0;
+    /* A node's cards may be of several kinds, so they are counted. */
+    for (int32_t i = 0; i < k->n; i++) {
+        run = i && d[k->devices[i]].node == d[k->devices[i - 1]].node ? run + 1 : 1;
+        if (run > longest) longest = run;
+        all += run % cards == 0;
+    }
+    if (type < 0 || !all || o->n_kinds == TEMPLATE_KINDS_MOST) return;
     o->kinds[o->n_kinds++] =
-        (struct template_kind){pool, type, k->zone, cards, on_node, on_node * (k->n / k->per_node)};
+        (struct template_kind){pool, type, k->zone, cards, longest / cards, all};
 }
 
 /* One type for every number of cards that some node has of it. */

@@ -67,6 +67,30 @@ START_TEST(a_team_with_a_link_missing_is_planned_on_devices_that_have_one)
 }
 END_TEST
 
+/* Four cards of each node share a switch and the fifth has none: two kinds on one node. */
+START_TEST(ten_cards_whose_nodes_are_not_of_one_kind_are_planned)
+{
+    struct search_options o = {.top = 1};
+    struct search_result r;
+    struct error err;
+    read_all("version: 1\nname: t\ndevice_types: [{name: h, device: H100-SXM5}]\n"
+             "nodes:\n  - {name: a, host: a, devices: [{type: h, count: 5}]}\n"
+             "  - {name: b, host: b, devices: [{type: h, count: 5}]}\n"
+             "switches: [{name: sa}, {name: sb}]\nlinks:\n"
+             "  - {name: a0, between: [a.0, sa], bandwidth: 90 GB/s, latency: 2 us}\n"
+             "  - {name: a1, between: [a.1, sa], bandwidth: 90 GB/s, latency: 2 us}\n"
+             "  - {name: a2, between: [a.2, sa], bandwidth: 90 GB/s, latency: 2 us}\n"
+             "  - {name: a3, between: [a.3, sa], bandwidth: 90 GB/s, latency: 2 us}\n"
+             "  - {name: b0, between: [b.0, sb], bandwidth: 50 GB/s, latency: 2 us}\n"
+             "  - {name: b1, between: [b.1, sb], bandwidth: 50 GB/s, latency: 2 us}\n"
+             "  - {name: b2, between: [b.2, sb], bandwidth: 50 GB/s, latency: 2 us}\n"
+             "  - {name: b3, between: [b.3, sb], bandwidth: 50 GB/s, latency: 2 us}\n"
+             "  - {name: ab, between: [sa, sb], bandwidth: 10 GB/s, latency: 5 us}\n");
+    ck_assert_msg(find(&o, &r, &err) == OK, "%s", err.text);
+    ck_assert_int_le(r.lower_bound_ns, r.plans[0].iteration_ns);
+}
+END_TEST
+
 START_TEST(a_square_without_diagonals_is_planned)
 {
     struct search_options o = {.top = 1};
@@ -161,6 +185,7 @@ Suite *search_edges_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_set_timeout(t, 60);
     tcase_add_test(t, a_team_with_a_link_missing_is_planned_on_devices_that_have_one);
+    tcase_add_test(t, ten_cards_whose_nodes_are_not_of_one_kind_are_planned);
     tcase_add_test(t, a_square_without_diagonals_is_planned);
     tcase_add_test(t, a_baseline_asked_for_stands_alone_and_all_others_say_why_they_do_not);
     tcase_add_test(t, cards_that_may_share_operators_as_well_never_make_a_small_team_slower);
