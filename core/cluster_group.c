@@ -41,7 +41,7 @@ static enum status check_card(const struct grouping *m, const struct cluster_gro
     return OK;
 }
 
-static bool same_type(const struct device_type *x, const struct device_type *y)
+bool cluster_same_type(const struct device_type *x, const struct device_type *y)
 {
     return !strcmp(x->catalogue, y->catalogue) && x->slowdown == y->slowdown &&
            x->memory_bytes == y->memory_bytes && x->reserve_bytes == y->reserve_bytes &&
@@ -68,7 +68,7 @@ static int32_t derived_type(struct grouping *m, const struct cluster_group *g)
         arena_printf(m->a, "%s-x%" PRId32 "%s", card->name, g->n, g->sequence_parallel ? "s" : "");
     t.name = base;
     for (int32_t number = 2, found; (found = find_type(c, t.name)) >= 0; number++) {
-        if (same_type(&c->types[found], &t)) return found;
+        if (cluster_same_type(&c->types[found], &t)) return found;
         t.name = arena_printf(m->a, "%s-%" PRId32, base, number);
     }
     c->types = arena_grow(m->a, c->types, (size_t)c->n_types, &m->type_capacity, sizeof *c->types);

@@ -29,5 +29,7 @@ struct cluster_group {
 MUST_CHECK enum status cluster_group(struct arena *a, const struct cluster *c,
                                      const struct cluster_group *groups, int32_t n_groups,
                                      struct cluster *out, int32_t **where, struct error *err);
+/* Whether devices of the two types are the same, whatever the types are called. */
+bool cluster_same_type(const struct device_type *x, const struct device_type *y);
 
 #endif

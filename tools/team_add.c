@@ -2,6 +2,7 @@
 #include "tools/team_edit.h"
 
 #include "core/arena.h"
+#include "core/cluster_group.h"
 #include "profiles/team.h"
 
 #include <string.h>
@@ -193,14 +194,6 @@ static enum status copy_links(struct transfer *t, struct error *err)
 
 /* --- devices --- */
 
-static bool same_type(const struct device_type *x, const struct device_type *y)
-{
-    return !strcmp(x->catalogue, y->catalogue) && x->slowdown == y->slowdown &&
-           x->memory_bytes == y->memory_bytes && x->reserve_bytes == y->reserve_bytes &&
-           x->parameter_copies == y->parameter_copies && x->price_per_h == y->price_per_h &&
-           x->tensor_parallel == y->tensor_parallel && x->sequence_parallel == y->sequence_parallel;
-}
-
 /* The type of the other cluster in this one: the same by name and meaning, else a new one, with a free name. */
 static int32_t carry_type(struct transfer *t, int32_t type)
 {
@@ -212,7 +205,7 @@ static int32_t carry_type(struct transfer *t, int32_t type)
                                   : arena_printf(t->a, "%s%d", t->from->types[type].name, n);
         int32_t i = 0;
         while (i < to->n_types && strcmp(to->types[i].name, name)) i++;
-        if (i < to->n_types && same_type(&to->types[i], &made)) return i;
+        if (i < to->n_types && cluster_same_type(&to->types[i], &made)) return i;
         if (i < to->n_types) continue;
         struct device_type *types = ARENA_ARRAY(t->a, struct device_type, (size_t)to->n_types + 1);
         memcpy(types, to->types, (size_t)to->n_types * sizeof *types);
