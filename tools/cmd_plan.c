@@ -95,13 +95,12 @@ static const char **idle_devices(struct arena *a, const struct cluster *c, const
                                  int32_t *n)
 {
     const char **idle = ARENA_ARRAY(a, const char *, (size_t)c->n_devices + 1);
-    bool *used = ARENA_ARRAY(a, bool, (size_t)p->cluster.n_devices), grouped = false;
+    bool *used = ARENA_ARRAY(a, bool, (size_t)p->cluster.n_devices),
+         grouped = p->cluster.n_devices < c->n_devices;
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
             for (int32_t k = 0; k < plan_stage_devices(&p->replicas[r].stages[i]); k++)
                 used[plan_stage_device(&p->replicas[r].stages[i], k)] = true;
-    for (int32_t t = 0; t < p->cluster.n_types; t++)
-        grouped |= p->cluster.types[t].cards_of != NULL;
     *n = 0;
     for (int32_t d = 0, at = 0; d < c->n_devices; d++) { /* what is left keeps its order */
         bool there =
