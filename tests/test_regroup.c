@@ -61,9 +61,11 @@ static void make_cluster(struct draw *d, int32_t n, struct cluster *out)
         left -= size[nodes++];
     }
     say(&t, "version: 1\nname: c\ndevice_types:\n");
-    for (int32_t i = 0; i < types; i++)
+    for (int32_t i = 0; i < types; i++) {
+        const char *memory = below(d, 5) ? "4 GiB" : "24 MiB";
         say(&t, "  - {name: t%d, device: host, slowdown: %d, memory: %s}\n", (int)i,
-            1 + (int)below(d, 6), below(d, 5) ? "4 GiB" : "24 MiB");
+            1 + (int)below(d, 6), memory);
+    }
     say(&t, "nodes:\n");
     for (int32_t i = 0; i < nodes; i++) {
         say(&t, "  - {name: n%d, host: localhost, devices: [{type: t%d}", (int)i,
@@ -72,12 +74,16 @@ static void make_cluster(struct draw *d, int32_t n, struct cluster *out)
     }
     say(&t, "links:\n");
     for (int32_t i = 0; i < nodes; i++) {
-        if (size[i] > 1)
+        if (size[i] > 1) {
+            int us = 1 + (int)below(d, 40);
             say(&t, "  - {name: b%d, between: [n%d], bandwidth: %d kB/s, latency: %d us}\n", (int)i,
-                (int)i, kBps[below(d, 5)], 1 + (int)below(d, 40));
-        for (int32_t j = 0; j < i; j++)
+                (int)i, kBps[below(d, 5)], us);
+        }
+        for (int32_t j = 0; j < i; j++) {
+            int us = 1 + (int)below(d, 60);
             say(&t, "  - {name: l%d%d, between: [n%d, n%d], bandwidth: %d kB/s, latency: %d us}\n",
-                (int)j, (int)i, (int)j, (int)i, kBps[below(d, 5)], 1 + (int)below(d, 60));
+                (int)j, (int)i, (int)j, (int)i, kBps[below(d, 5)], us);
+        }
     }
     ck_assert_msg(cluster_parse(arena, parsed(&t), out, &err) == OK, "%s\n%s", err.text, t.at);
 }
