@@ -61,9 +61,11 @@ static void make_cluster(struct draw *d, int32_t n, struct cluster *out)
         left -= size[nodes++];
     }
     say(&t, "version: 1\nname: c\ndevice_types:\n");
-    for (int32_t i = 0; i < types; i++)
+    for (int32_t i = 0; i < types; i++) {
+        const char *memory = below(d, 5) ? "4 GiB" : "24 MiB";
         say(&t, "  - {name: t%d, device: host, slowdown: %d, memory: %s}\n", (int)i,
-            1 + (int)below(d, 6), below(d, 5) ? "4 GiB" : "24 MiB");
+            1 + (int)below(d, 6), memory);
+    }
     say(&t, "nodes:\n");
     for (int32_t i = 0; i < nodes; i++) {
         say(&t, "  - {name: n%d, host: localhost, devices: [{type: t%d}", (int)i,
@@ -72,12 +74,16 @@ static void make_cluster(struct draw *d, int32_t n, struct cluster *out)
     }
     say(&t, "links:\n");
     for (int32_t i = 0; i < nodes; i++) {
-        if (size[i] > 1)
+        if (size[i] > 1) {
+            int us = 1 + (int)below(d, 40);
             say(&t, "  - {name: b%d, between: [n%d], bandwidth: %d kB/s, latency: %d us}\n", (int)i,
-                (int)i, kBps[below(d, 5)], 1 + (int)below(d, 40));
-        for (int32_t j = 0; j < i; j++)
+                (int)i, kBps[below(d, 5)], us);
+        }
+        for (int32_t j = 0; j < i; j++) {
+            int us = 1 + (int)below(d, 60);
             say(&t, "  - {name: l%d%d, between: [n%d, n%d], bandwidth: %d kB/s, latency: %d us}\n",
-                (int)j, (int)i, (int)j, (int)i, kBps[below(d, 5)], 1 + (int)below(d, 60));
+                (int)j, (int)i, (int)j, (int)i, kBps[below(d, 5)], us);
+        }
     }
     ck_assert_msg(cluster_parse(arena, parsed(&t), out, &err) == OK, "%s\n%s", err.text, t.at);
 }
@@ -153,7 +159,8 @@ END_TEST
 
 /* --- no bound is above them --- */
 
-/* Replicas of stages on random devices, random sequences, cuts, shares, recompute and buckets. */
+/* Replicas of stages on random devices, random sequences, cuts, shares, recompute and buckets. No two draws stand in one call:
+ * compilers evaluate arguments in different orders. */
 static void random_plan(struct draw *d, struct arena *a, const struct space *s, struct plan *out)
 {
     int32_t order[8], n = s->n_devices, left, n_stages[8], replicas = 0, dealt = 0;
@@ -189,8 +196,10 @@ static void random_plan(struct draw *d, struct arena *a, const struct space *s, 
             first = y->last_layer + 1;
             ck_assert(regroup_place(a, s, y, &order[dealt], members[r][i]));
             dealt += members[r][i];
-            for (int k = 0; k < 3 && y->n_shards; k++)
-                regroup_pass(out, r, i, below(d, y->n_shards), below(d, y->n_shards));
+            for (int k = 0; k < 3 && y->n_shards; k++) {
+                int32_t to = below(d, y->n_shards), from = below(d, y->n_shards);
+                regroup_pass(out, r, i, from, to);
+            }
             if (!below(d, 6)) y->recompute = RECOMPUTE_STAGE;
             if (!below(d, 3)) y->bucket_bytes = 1 + below(d, 100000);
         }
@@ -211,8 +220,8 @@ static void check_bound(uint64_t seed, int32_t plans, struct tally *t)
     struct error err = {0};
     int32_t k = below(&d, 7), whole = k == 6 ? 3 : 8;
     make_cluster(&d, 2 + below(&d, 4), &b.cluster);
-    make_job(below(&d, 2) ? 128 : 256, 1 + below(&d, 2), whole * (1 + below(&d, 3)), sizes[k],
-             &b.job);
+    int32_t batch = whole * (1 + below(&d, 3)), blocks = 1 + below(&d, 2);
+    make_job(below(&d, 2) ? 128 : 256, blocks, batch, sizes[k], &b.job);
     open_bench(&b);
     const struct space *spaces[2] = {&b.spaces[0], &b.spaces[1]};
     enum status st = bound_cluster(arena, &b.cluster, b.cost, spaces, b.n_spaces, &c, &err);

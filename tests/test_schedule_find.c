@@ -6,6 +6,7 @@
 #include "planner/schedule_halves.h"
 #include "planner/schedule_shop.h"
 #include "sim/zero_bubble.h"
+#include "tests/quiet.h"
 #include "tests/schedule_oracle.h"
 #include "tests/schedules.h"
 #include "tests/suites.h"
@@ -374,7 +375,9 @@ START_TEST(the_file_of_orders_reads_back_as_what_it_says)
     fclose(f);
     struct schedule_search_options o = {.cases = in, .out = out, .chunks = 1, .operations = 100000};
     struct error err = {0};
+    int before = quiet_begin();
     ck_assert_msg(schedule_search(arena, &o, &err) == OK, "%s", err.text);
+    quiet_end(before);
     close(to);
     f = fopen(out, "r"); /* another file by that name: it was renamed over */
     ck_assert_str_eq(fgets(line, sizeof line, f),
