@@ -19,6 +19,7 @@ static int32_t type_of(struct arena *a, struct offers *o, int32_t base, int32_t 
     *made = c->types[base];
     made->name = arena_printf(a, "%s-x%d", c->types[base].name, (int)cards);
     made->tensor_parallel = cards;
+    if (!made->cards_of) made->cards_of = c->types[base].name; /* as core/cluster_group has it */
     o->base_type[c->n_types] = base;
     return c->n_types++;
 }
