@@ -51,7 +51,7 @@ prepare() { # JOB TEAM FOLDER
     echo found > "$3/plans"
     number "$3/plan.json" iteration_ns > "$3/known"
     # The names of the list that has the presets, but for those that do not fit.
-    for n in $(sed -n '/"baselines"/,/\]/s/.*"name": "\([^"]*\)", "iteration_ns": [0-9].*/\1/p' "$3/plan.json"); do
+    for n in $(sed -n '/"baselines"/,/^  \]/s/.*"name": "\([^"]*\)", "iteration_ns": [0-9].*/\1/p' "$3/plan.json"); do
         enlist "$3" "$n" "$1" "$2" --baseline "$n"
     done
     for d in $(sed -n '/^job:/q; s/.*device: \([^,}]*\).*/\1/p' "$3/found.yaml" | sort -u | tail -n 3); do
