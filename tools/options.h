@@ -85,4 +85,16 @@ void options_help(const struct command *command, const struct common *common, FI
 /* The NULL-ended list's name that is nearest to word, or NULL where none is near. */
 const char *options_nearest(const char *word, const char *const *names);
 
+/* Rows of every verb that prices something: where its costs come from. */
+#define OPTION_DB(at)                                                                              \
+    {                                                                                              \
+        .name = "db", .type = OPTION_TEXT, .value = (at), .unit = "DB",                            \
+        .help = "profile database; without it costs are the catalogue's prior"                     \
+    }
+#define OPTION_PROFILE(at)                                                                         \
+    {                                                                                              \
+        .name = "profile", .type = OPTION_INT, .value = (at), .unit = "ID", .min = 0, .max = 1e15, \
+        .help = "profile of the database; 0: the cluster's newest"                                 \
+    }
+
 #endif
