@@ -10,6 +10,7 @@
 #include "profiles/team.h"
 
 #include "tests/suites.h"
+#include "tests/texts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,32 +20,6 @@ static struct arena *arena;
 
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
-
-static struct node *parse(const char *text)
-{
-    struct node *root = NULL;
-    struct error err = {0};
-    ck_assert_msg(document_parse(arena, "text", text, strlen(text), &root, &err) == OK, "%s",
-                  err.text);
-    return root;
-}
-
-static struct cluster cluster_of(const char *text)
-{
-    struct cluster c;
-    struct error err = {0};
-    ck_assert_msg(cluster_parse(arena, parse(text), &c, &err) == OK, "%s", err.text);
-    ck_assert_msg(team_complete(&c, &err) == OK, "%s", err.text);
-    return c;
-}
-
-static struct job job_of(const char *text)
-{
-    struct job j;
-    struct error err = {0};
-    ck_assert_msg(job_parse(arena, parse(text), ".", &j, &err) == OK, "%s", err.text);
-    return j;
-}
 
 /* Two halves of two types, 8 nodes of 4 each, and a core that is the narrow place. */
 static const char *two_halves =
@@ -81,8 +56,8 @@ static void make(struct made *m, const int32_t *cards, int32_t n)
 {
     struct error err = {0};
     struct lower_options lower = {.check_memory = true};
-    m->cluster = cluster_of(two_halves);
-    m->job = job_of(small_job);
+    m->cluster = texts_cluster(arena, two_halves);
+    m->job = texts_job(arena, small_job);
     ck_assert_msg(profile_prior(arena, &m->cluster, &m->profile, &err) == OK, "%s", err.text);
     ck_assert_int_eq(team_fused(arena, &m->cluster, &lower, &err), OK);
     ck_assert_msg(
@@ -105,10 +80,11 @@ static struct cluster of_types(int32_t n)
                              "%s%s{name: u%d, between: [n%d, s], bandwidth: 1 GB/s, latency: 1 us}",
                              links, comma, (int)i, (int)i);
     }
-    return cluster_of(arena_printf(arena,
-                                   "version: 1\nname: many\ndevice_types: [%s]\nnodes: [%s]\n"
-                                   "switches: [{name: s}]\nlinks: [%s]\n",
-                                   types, nodes, links));
+    return texts_cluster(arena,
+                         arena_printf(arena,
+                                      "version: 1\nname: many\ndevice_types: [%s]\nnodes: [%s]\n"
+                                      "switches: [{name: s}]\nlinks: [%s]\n",
+                                      types, nodes, links));
 }
 
 START_TEST(more_types_than_are_told_apart_are_refused)
@@ -273,13 +249,13 @@ static void random_case(uint64_t seed, int n, struct job *job, struct cluster *c
                 text + at, sizeof text - (size_t)at,
                 "  - {name: l%d%d, between: [n%d, n%d], bandwidth: %d MB/s, latency: %d us}\n", j,
                 i, j, i, draw(seed, k, 1, 200), draw(seed, k + 1, 1, 500));
-    *cluster = cluster_of(text);
+    *cluster = texts_cluster(arena, text);
     snprintf(text, sizeof text,
              "version: 1\nmodel: {model_type: gpt2, n_embd: 32, n_layer: %d, n_head: 2, "
              "n_positions: 16, vocab_size: 256}\n"
              "sequence_length: 16\nglobal_batch: %d\nmicrobatch: 1\n",
              draw(seed, k, 1, 3), draw(seed, k + 1, 2, 8));
-    *job = job_of(text);
+    *job = texts_job(arena, text);
 }
 
 /* Iteration of the best plan that the fleet's search finds; INT64_MAX where it finds none. */
@@ -359,15 +335,16 @@ END_TEST
 
 START_TEST(counted_switches_and_links_stand_for_as_many)
 {
-    struct cluster c = cluster_of("version: 1\nname: c\n"
-                                  "device_types: [{name: h, device: H100-SXM5}]\n"
-                                  "nodes: [{name: n, count: 6, devices: {type: h, count: 2}}]\n"
-                                  "switches: [{name: leaf, count: 2}, {name: core}]\n"
-                                  "links:\n"
-                                  "  - {name: up, count: 6, between: [n, leaf], bandwidth: 1 GB/s, "
-                                  "latency: 1 us}\n"
-                                  "  - {name: top, count: 2, between: [leaf, core], bandwidth: 2 "
-                                  "GB/s, latency: 1 us}\n");
+    struct cluster c =
+        texts_cluster(arena, "version: 1\nname: c\n"
+                             "device_types: [{name: h, device: H100-SXM5}]\n"
+                             "nodes: [{name: n, count: 6, devices: {type: h, count: 2}}]\n"
+                             "switches: [{name: leaf, count: 2}, {name: core}]\n"
+                             "links:\n"
+                             "  - {name: up, count: 6, between: [n, leaf], bandwidth: 1 GB/s, "
+                             "latency: 1 us}\n"
+                             "  - {name: top, count: 2, between: [leaf, core], bandwidth: 2 "
+                             "GB/s, latency: 1 us}\n");
     ck_assert_int_eq(c.n_switches, 3);
     ck_assert_int_eq(c.n_links, 8);
     for (int32_t i = 0; i < 6; i++) {

@@ -6,6 +6,7 @@
 #include "profiles/team.h"
 
 #include "tests/suites.h"
+#include "tests/texts.h"
 
 #include <string.h>
 
@@ -13,15 +14,6 @@ static struct arena *arena;
 
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
-
-static struct node *parse(const char *text)
-{
-    struct node *root = NULL;
-    struct error err = {0};
-    ck_assert_msg(document_parse(arena, "text", text, strlen(text), &root, &err) == OK, "%s",
-                  err.text);
-    return root;
-}
 
 static const char *two_speeds =
     "version: 1\n"
@@ -40,23 +32,6 @@ static const char *job_text =
     "model: {model_type: gpt2, n_embd: 1024, n_layer: 8, n_head: 16, n_positions: 512, "
     "vocab_size: 8192}\n"
     "sequence_length: 512\nglobal_batch: 128\nmicrobatch: 2\nprecision: fp16\n";
-
-static struct cluster cluster_of(const char *text)
-{
-    struct cluster c;
-    struct error err = {0};
-    ck_assert_msg(cluster_parse(arena, parse(text), &c, &err) == OK, "%s", err.text);
-    ck_assert_msg(team_complete(&c, &err) == OK, "%s", err.text);
-    return c;
-}
-
-static struct job job_of(const char *text)
-{
-    struct job j;
-    struct error err = {0};
-    ck_assert_msg(job_parse(arena, parse(text), ".", &j, &err) == OK, "%s", err.text);
-    return j;
-}
 
 /* A replica of two H100 and one of two V100, half of the layers each. */
 static void make_plan(const struct space *s, int32_t fast, int32_t slow, struct plan *p)
@@ -85,8 +60,8 @@ static void make_plan(const struct space *s, int32_t fast, int32_t slow, struct 
 START_TEST(even_shares_of_unequal_replicas_are_made_level)
 {
     struct error err = {0};
-    struct cluster c = cluster_of(two_speeds);
-    struct job j = job_of(job_text);
+    struct cluster c = texts_cluster(arena, two_speeds);
+    struct job j = texts_job(arena, job_text);
     struct profile profile;
     struct lower_options lower = {.check_memory = true};
     struct search_options o = {.top = 1};
@@ -128,8 +103,8 @@ END_TEST
 START_TEST(replicas_are_split_but_where_warm_ups_are_given)
 {
     struct error err = {0};
-    struct cluster c = cluster_of(two_speeds);
-    struct job j = job_of(job_text);
+    struct cluster c = texts_cluster(arena, two_speeds);
+    struct job j = texts_job(arena, job_text);
     struct profile profile;
     struct lower_options lower = {0};
     struct space s;
@@ -160,9 +135,9 @@ START_TEST(large_clusters_are_offered_as_many_cards_as_the_model_needs)
         "model: {model_type: gpt2, n_embd: 8192, n_layer: 40, n_head: 64, n_positions: 1024, "
         "vocab_size: 51200}\n"
         "sequence_length: 1024\nglobal_batch: 4096\nmicrobatch: 4\nprecision: fp16\n";
-    struct job j = job_of(large), small = job_of(job_text);
-    struct cluster many = cluster_of(arena_printf(arena, text, "200", "200")),
-                   few = cluster_of(arena_printf(arena, text, "128", "128"));
+    struct job j = texts_job(arena, large), small = texts_job(arena, job_text);
+    struct cluster many = texts_cluster(arena, arena_printf(arena, text, "200", "200")),
+                   few = texts_cluster(arena, arena_printf(arena, text, "128", "128"));
     int32_t cards[OFFERS_DEFAULT_MOST];
     ck_assert_int_eq(offers_default(&j, &many, cards), 2);
     ck_assert_int_eq(cards[0], 4);

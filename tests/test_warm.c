@@ -9,6 +9,7 @@
 #include "tools/team_edit.h"
 
 #include "tests/suites.h"
+#include "tests/texts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,15 +18,6 @@ static struct arena *arena;
 
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
-
-static struct node *parse(const char *text)
-{
-    struct node *root = NULL;
-    struct error err = {0};
-    ck_assert_msg(document_parse(arena, "text", text, strlen(text), &root, &err) == OK, "%s",
-                  err.text);
-    return root;
-}
 
 /* Four nodes of four cards of two types, a slow core between them. */
 static const char *sixteen =
@@ -59,9 +51,11 @@ static void make(struct made *m, const char *cluster, const char *batch)
     struct error err = {0};
     const char *at = strstr(task, "%s");
     const char *job = arena_printf(arena, "%.*s%s%s", (int)(at - task), task, batch, at + 2);
-    ck_assert_msg(cluster_parse(arena, parse(cluster), &m->cluster, &err) == OK, "%s", err.text);
+    ck_assert_msg(cluster_parse(arena, texts_parse(arena, cluster), &m->cluster, &err) == OK, "%s",
+                  err.text);
     ck_assert_msg(team_complete(&m->cluster, &err) == OK, "%s", err.text);
-    ck_assert_msg(job_parse(arena, parse(job), ".", &m->job, &err) == OK, "%s", err.text);
+    ck_assert_msg(job_parse(arena, texts_parse(arena, job), ".", &m->job, &err) == OK, "%s",
+                  err.text);
     ck_assert_msg(profile_prior(arena, &m->cluster, &m->profile, &err) == OK, "%s", err.text);
 }
 
