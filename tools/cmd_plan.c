@@ -6,9 +6,11 @@
 #include "profiles/team.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
+#include "tools/degrees.h"
 #include "tools/options.h"
 #include "tools/replan.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,14 +19,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TENSOR_MOST = 16 };
-
 struct request {
     const char *job, *cluster, *db, *out, *baseline, *from;
     struct texts with, without;
     int64_t profile, top, evaluations, time_limit, threads;
     const char *cards; /* --tensor-parallel, as given */
-    int32_t tensor[TENSOR_MOST], n_tensor;
+    struct degrees degrees;
     int objective;
     double least_rate, most_cost;
 };
@@ -245,19 +245,15 @@ static enum status read_task(struct arena *a, const struct request *q, struct pl
     return replan_team(a, from, profile, &q->with, &q->without, c, err);
 }
 
-/* "1,2,4" */
-static enum status read_tensor(struct request *q, struct error *err)
+/* What the options do not name but the job does. */
+static enum status spare_inputs(struct arena *a, const struct request *q, const struct job *j,
+                                struct error *err)
 {
-    for (const char *at = q->cards; at && *at; at += *at == ',') {
-        char *end;
-        long n = strtol(at, &end, 10);
-        if (end == at || (*end && *end != ',') || n < 1 || n > 1024 || q->n_tensor == TENSOR_MOST)
-            return error_set(err, ERR_USAGE,
-                             "--tensor-parallel wants numbers of cards, for example 1,2,4; found "
-                             "'%.60s'",
-                             q->cards);
-        q->tensor[q->n_tensor++] = (int32_t)n;
-        at = end;
+    for (int64_t i = 1; q->out && strcmp(q->out, "-") != 0 && i <= q->top; i++) {
+        const char *path = i > 1 ? arena_printf(a, "%s.%" PRId64, q->out, i) : q->out;
+        const char *inputs[] = {q->job, q->cluster, q->from, q->db, j->model_file, j->data};
+        for (size_t k = 0; k < sizeof inputs / sizeof *inputs; k++)
+            TRY(options_spare("out", path, inputs[k], err));
     }
     return OK;
 }
@@ -271,16 +267,18 @@ static enum status plan(struct arena *a, struct request *q, const struct common 
     struct profile profile;
     struct search_result r;
     TRY(common_not_stdout(common->json, "-o", q->out, err));
-    TRY(read_tensor(q, err));
+    TRY(degrees_parse(q->cards, &q->degrees, err));
     TRY(common_writable(q->out, err));
     TRY(read_task(a, q, &from, &j, &c, &profile, err));
+    TRY(spare_inputs(a, q, &j, err));
+    TRY(degrees_check(&q->degrees, &j.model, &c, &profile, err));
     if (common->seed) j.seed = (uint64_t)common->seed;
     TRY(team_precision(&c, j.precision, err));
     team_share(&c, &j.model);
     struct search_options o = {.baseline = q->baseline,
                                .from = q->from ? &from : NULL,
-                               .tensor = q->n_tensor ? q->tensor : NULL,
-                               .n_tensor = q->n_tensor,
+                               .tensor = q->degrees.n ? q->degrees.cards : NULL,
+                               .n_tensor = q->degrees.n,
                                .objective = (enum objective)q->objective,
                                .least_rate = q->least_rate,
                                .most_cost = q->most_cost,
@@ -339,6 +337,7 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
          .type = OPTION_TEXT,
          .value = &q.out,
          .unit = "PLAN",
+         .writes = true,
          .help = "file to write; - for stdout"},
         OPTION_DB(&q.db),
         OPTION_PROFILE(&q.profile),
