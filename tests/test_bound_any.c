@@ -131,6 +131,39 @@ START_TEST(a_slow_cut_leaves_three_ways)
 }
 END_TEST
 
+/* The first test's kinds at 6 and 1 an hour: a sample costs 10 us · 6 on the fast one, 30 us · 1 on a slow one. So all 600 go to
+ * the slow ones, 18,000 us at 1. Within 4,500 us these two take 300 samples, and the fast one the rest: 9,000 + 18,000. */
+START_TEST(work_costs_what_the_cheapest_devices_take_for_it)
+{
+    struct arena *a = arena_new();
+    struct bound_certificate c;
+    struct error err = {0};
+    const double longest_ns[] = {0, 9000000, 4500000, 3600000, 3500000},
+                 paid_us[] = {18000, 18000, 27000, 7200 + 21600, 0};
+    for (size_t i = 0; i < 5; i++) {
+        struct bound_any *b = bound_any_new(a, 1, 2, (int64_t[]){1, 2}, 600);
+        struct bound_offer fast = offer(3000, 3000, 4000, 0), slow = offer(10000, 10000, 10000, 0);
+        bound_any_offer(b, 0, 0, &fast);
+        bound_any_offer(b, 1, 0, &slow);
+        bound_any_prices(b, (double[]){6, 1}, longest_ns[i]);
+        ck_assert_int_eq(bound_any_solve(b, &c, &err), OK);
+        double most = bound_money(1, 1000 * paid_us[i]);
+        ck_assert_msg(c.lower_cost <= most && c.lower_cost >= most * (1 - 1e-5), "%zu: %g, not %g",
+                      i, c.lower_cost, most);
+    }
+    /* Where a kind is free nothing is known. */
+    struct bound_any *b = bound_any_new(a, 1, 2, (int64_t[]){1, 2}, 600);
+    struct bound_offer fast = offer(3000, 3000, 4000, 0);
+    bound_any_offer(b, 0, 0, &fast);
+    bound_any_prices(b, (double[]){6, 0}, 0);
+    ck_assert_int_eq(bound_any_solve(b, &c, &err), OK);
+    ck_assert_double_eq(c.lower_cost, 0);
+    ck_assert_double_eq_tol(bound_cost_gap(1.15, 1), 0.15, 1e-12);
+    ck_assert(isinf(bound_cost_gap(1.15, 0)));
+    arena_free(a);
+}
+END_TEST
+
 START_TEST(gaps_are_parts_of_the_bound)
 {
     ck_assert_double_eq_tol(bound_gap(115, 100), 0.15, 1e-12);
@@ -260,8 +293,26 @@ static void random_plan(struct arena *a, struct draw *d, const struct space *s, 
 
 struct tally {
     int64_t plans, cases, cuts, latencies;
-    double least_gap;
+    double least_gap, least_cost_gap;
+    int64_t bought, limited; /* plans beside a bound on cost, with a longest iteration */
 };
+
+/* Costs of plans against two bounds: of any plan, and of those that take at most so long. */
+static void check_costs(const struct plan *p, int64_t ns, const struct bound_certificate *any,
+                        const struct bound_certificate *within, double most_ns, uint64_t seed,
+                        struct tally *t)
+{
+    double cost = plan_cost(p, ns);
+    ck_assert_msg(any->lower_cost > 0 && any->lower_cost <= cost, "seed %d: cost %g below %g",
+                  (int)seed, cost, any->lower_cost);
+    ck_assert_double_ge(within->lower_cost, any->lower_cost * (1 - 1e-6));
+    t->bought++;
+    t->least_cost_gap = fmin(t->least_cost_gap, bound_cost_gap(cost, any->lower_cost));
+    if ((double)ns > most_ns) return;
+    t->limited++;
+    ck_assert_msg(within->lower_cost <= cost, "seed %d: cost %g below %g within %g ns", (int)seed,
+                  cost, within->lower_cost, most_ns);
+}
 
 static void check_case(struct arena *a, uint64_t seed, int32_t plans, struct tally *t)
 {
@@ -275,15 +326,21 @@ static void check_case(struct arena *a, uint64_t seed, int32_t plans, struct tal
     random_case(a, &d, &job, &cluster);
     ck_assert_msg(profile_prior(a, &cluster, &profile, &err) == OK, "%s", err.text);
     ck_assert_int_eq(team_fused(a, &cluster, &lower, &err), OK);
+    struct draw money = {seed, 1000000};
+    for (int32_t i = 0; i < cluster.n_types; i++)
+        cluster.types[i].price_per_h = 0.1 * (double)(1 + below(&money, 60));
     struct cost *cost = cost_new(a, &profile, &cluster);
     for (int i = 0; i < 2; i++)
         ck_assert_msg(space_make(a, &job, &cluster, cost, i + 1, &lower, &spaces[i], &err) == OK,
                       "%s", err.text);
-    struct bound_certificate b;
-    enum status st = bound_cluster(a, &cluster, cost,
-                                   (const struct space *[]){&spaces[0], &spaces[1]}, 2, &b, &err);
+    struct bound_certificate b, within = {.lower_cost = 0};
+    const struct space *both[] = {&spaces[0], &spaces[1]};
+    enum status st = bound_cluster(a, &cluster, cost, both, 2, 0, &b, &err);
     ck_assert_msg(st == OK || st == ERR_INFEASIBLE, "%s", err.text);
-    if (st == ERR_INFEASIBLE) b = (struct bound_certificate){INT64_MAX, "no device", ""};
+    if (st == ERR_INFEASIBLE) b = (struct bound_certificate){INT64_MAX, "no device", "", 0};
+    double most_ns = (double)b.lower_bound_ns * (1.1 + 0.1 * (double)below(&money, 30));
+    if (st == OK)
+        ck_assert_int_eq(bound_cluster(a, &cluster, cost, both, 2, most_ns, &within, &err), OK);
     struct scorer *scorer = scorer_new(&lower);
     for (int32_t i = 0; i < plans; i++) {
         struct plan p;
@@ -297,6 +354,7 @@ static void check_case(struct arena *a, uint64_t seed, int32_t plans, struct tal
                       (long long)b.lower_bound_ns, b.binding, (long long)ns);
         t->plans++;
         t->least_gap = fmin(t->least_gap, bound_gap(ns, b.lower_bound_ns));
+        check_costs(&p, ns, &b, &within, most_ns, seed, t);
     }
     scorer_free(scorer);
     t->cases++;
@@ -307,7 +365,7 @@ static void check_case(struct arena *a, uint64_t seed, int32_t plans, struct tal
 START_TEST(no_bound_is_above_a_simulated_plan)
 {
     struct arena *a = arena_new();
-    struct tally t = {.least_gap = INFINITY};
+    struct tally t = {.least_gap = INFINITY, .least_cost_gap = INFINITY};
     uint64_t cases = test_long() ? 2500 : 60;
     for (uint64_t seed = 0; seed < cases; seed++, arena_reset(a)) check_case(a, seed, 12, &t);
     arena_free(a);
@@ -316,6 +374,12 @@ START_TEST(no_bound_is_above_a_simulated_plan)
                   "%lld cases, %lld plans, %lld cuts, %lld latencies, least gap %g",
                   (long long)t.cases, (long long)t.plans, (long long)t.cuts, (long long)t.latencies,
                   t.least_gap);
+    ck_assert_msg(t.bought == t.plans && t.limited > (int64_t)cases && t.least_cost_gap < 0.5,
+                  "%lld plans with a cost, %lld within a time, least gap %g", (long long)t.bought,
+                  (long long)t.limited, t.least_cost_gap);
+    if (getenv("MUSHER_PRINT"))
+        printf("%lld plans with a cost, %lld within a time, least gap of cost %g\n",
+               (long long)t.bought, (long long)t.limited, t.least_cost_gap);
 }
 END_TEST
 
@@ -471,6 +535,7 @@ Suite *bound_any_suite(void)
     tcase_add_test(t, a_layer_that_only_one_kind_holds_is_its_work);
     tcase_add_test(t, one_microbatch_takes_the_way_there_and_back);
     tcase_add_test(t, a_slow_cut_leaves_three_ways);
+    tcase_add_test(t, work_costs_what_the_cheapest_devices_take_for_it);
     tcase_add_test(t, gaps_are_parts_of_the_bound);
     tcase_add_test(t, no_bound_is_above_a_simulated_plan);
     tcase_add_test(t, no_bound_is_above_what_the_search_finds);

@@ -61,26 +61,43 @@ static void on_progress(void *user, int64_t evaluated, int64_t best_ns)
 }
 
 /* Two certificates: no plan at all is faster than the first; no plan of the class searched than the second. */
+static void put_gap(struct json *j, const char *name, double gap)
+{
+    if (isfinite(gap))
+        json_put_double(j, name, gap);
+    else
+        json_put_null(j, name);
+}
+
 static void print_bounds_json(struct json *j, const struct search_result *r)
 {
     json_put_int(j, "lower_bound_ns", r->lower_bound_ns);
-    if (isfinite(r->gap))
-        json_put_double(j, "gap", r->gap);
-    else
-        json_put_null(j, "gap");
+    put_gap(j, "gap", r->gap);
     json_put_text(j, "binding", r->binding);
     json_put_text(j, "class", r->bound_class);
+    if (r->lower_cost > 0) {
+        json_put_double(j, "lower_cost", r->lower_cost);
+        put_gap(j, "cost_gap", r->cost_gap);
+    }
     if (!r->exact) return;
     json_put_int(j, "class_optimum_ns", r->class_ns);
     json_put_text(j, "class_searched", SEARCH_CLASS);
 }
 
-static void print_bounds(const struct search_result *r)
+static void print_bounds(const struct search_result *r, const struct request *q)
 {
     char text[32];
-    printf("  lower bound %s (%s): ", units_print_ns(text, r->lower_bound_ns), r->binding);
+    if (q->objective == OBJECTIVE_COST && r->lower_cost > 0)
+        printf(
+            "  lower bound of cost %.4g (price of all work): at most %.1f %% from the cheapest%s\n",
+            r->lower_cost, 100 * r->cost_gap, q->least_rate > 0 ? " within --least-rate" : "");
+    else if (q->objective == OBJECTIVE_COST)
+        puts("  no bound on cost is known: some devices are free");
+    printf("  lower bound %s%s (%s): ", q->objective == OBJECTIVE_COST ? "of time " : "",
+           units_print_ns(text, r->lower_bound_ns), r->binding);
     if (isfinite(r->gap))
-        printf("at most %.1f %% from optimal", 100 * r->gap);
+        printf("at most %.1f %% from %s", 100 * r->gap,
+               q->objective == OBJECTIVE_COST ? "the fastest" : "optimal");
     else
         printf("nothing is known");
     printf("; holds for %s\n", r->bound_class);
@@ -174,7 +191,7 @@ static void print_json(struct arena *a, const struct cluster *c, const struct se
 }
 
 static void print_text(struct arena *a, const struct cluster *c, const struct search_result *r,
-                       const struct profile *profile)
+                       const struct profile *profile, const struct request *q)
 {
     char text[32];
     printf("predicted with %s%s\n", common_profile_label(a, profile),
@@ -200,7 +217,7 @@ static void print_text(struct arena *a, const struct cluster *c, const struct se
            r->exact    ? "searched to the end"
            : timed_out ? "stopped: time"
                        : r->stopped);
-    print_bounds(r);
+    print_bounds(r, q);
 }
 
 /* Plan i goes to PATH, PATH.2, PATH.3 … */
@@ -299,7 +316,7 @@ static enum status plan(struct arena *a, struct request *q, const struct common 
     if (common->json)
         print_json(a, &c, &r, &profile, q->out, search_s);
     else if (strcmp(q->out, "-") != 0)
-        print_text(a, &c, &r, &profile);
+        print_text(a, &c, &r, &profile, q);
     if (!stop || timed_out) return OK;
     fflush(stdout);
     return error_set(err, ERR_INTERRUPTED, "interrupted: wrote the best of %lld simulated plans",
