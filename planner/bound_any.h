@@ -73,7 +73,7 @@ void bound_any_prices(struct bound_any *b, const double *price_per_h, double mos
 double bound_money(double price_per_h, double ns);
 
 /* ERR_INFEASIBLE: a layer that no kind can hold. Texts are the arena's. Cost: one linear program of (kinds + distinct layers)
- * rows, and four more for every distinct cut that could bind. Uses GLPK: one thread at a time. */
+ * rows, and four more for every distinct cut that could bind. */
 MUST_CHECK enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out,
                                        struct error *err);
 

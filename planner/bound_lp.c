@@ -93,3 +93,5 @@ double bound_lp_solve(struct bound_lp *p)
     glp_delete_prob(g);
     return nowhere ? INFINITY : proved(p, price);
 }
+
+void bound_lp_forget(void) { glp_free_env(); }

@@ -17,7 +17,10 @@ struct bound_lp; /* opaque */
 struct bound_lp *bound_lp_new(struct arena *a, int32_t n_columns);
 int32_t bound_lp_row(struct bound_lp *p, double at_least); /* the row's number, from 0 */
 void bound_lp_put(struct bound_lp *p, int32_t row, int32_t column, double value);
-/* The bound; INFINITY where GLPK proves that nothing satisfies the rows. O(one simplex). One thread at a time. */
+/* The bound; INFINITY where GLPK proves that nothing satisfies the rows. O(one simplex). */
 double bound_lp_solve(struct bound_lp *p);
+
+/* Frees what GLPK keeps for each thread that has used it; nothing of it may be in use. */
+void bound_lp_forget(void);
 
 #endif

@@ -6,6 +6,7 @@
 #include "planner/baseline.h"
 #include "planner/baselines.h"
 #include "planner/bound_cluster.h"
+#include "planner/bound_lp.h"
 #include "planner/cheaper.h"
 #include "planner/exact.h"
 #include "planner/fleet.h"
@@ -441,6 +442,7 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     kept_init(&q.t.kept, a, o->top > KEPT_LEAST ? o->top : KEPT_LEAST, o, c);
     enum status st = search_all(&q, p, out, err);
     scorer_free(q.t.scorer);
+    bound_lp_forget();
     arena_free(q.lists);
     arena_free(q.spaces);
     return st;

@@ -3,6 +3,7 @@
 #include "core/log.h"
 #include "core/units.h"
 #include "planner/search.h"
+#include "sim/montecarlo.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
@@ -38,6 +39,9 @@ struct variant {
     bool exact;
     int64_t evaluated;
     double search_s;
+    struct arena *arena; /* its own, since variants are planned at the same time; NULL: not begun */
+    enum status status;
+    struct error err;
 };
 
 static volatile sig_atomic_t stop;
@@ -82,15 +86,13 @@ static enum status as_it_stands(struct arena *a, const struct plan *p,
     return OK;
 }
 
-static enum status plan_variant(struct arena *a, const struct request *q, const struct plan *p,
-                                const struct profile *profile, struct variant *v, struct error *err)
+static enum status plan_variant(struct arena *a, const struct request *q, int32_t threads,
+                                const struct plan *p, const struct profile *profile,
+                                struct variant *v, struct error *err)
 {
     struct plan *old = ARENA_ARRAY(a, struct plan, 1);
-    struct search_options o = {.from = p,
-                               .top = 1,
-                               .threads = (int32_t)q->threads,
-                               .evaluations = q->evaluations,
-                               .stop = &stop};
+    struct search_options o = {
+        .from = p, .top = 1, .threads = threads, .evaluations = q->evaluations, .stop = &stop};
     struct search_result r = {0};
     struct error why = {0};
     if (!o.evaluations && v->team.n_devices <= SEARCH_DEVICES_MAX) o.evaluations = EVALUATIONS;
@@ -114,6 +116,42 @@ static enum status plan_variant(struct arena *a, const struct request *q, const 
         v->why = arena_strdup(a, why.text);
     }
     if (v->stays) v->best = old, v->best_ns = v->old_ns;
+    return OK;
+}
+
+/* Variants know nothing of each other, so each is one thread's; threads left over go into their searches. */
+struct planning {
+    const struct request *q;
+    const struct plan *plan;
+    const struct profile *profile;
+    struct variant *variants;
+    size_t n;
+};
+
+static void plan_one(void *user, int64_t index, int32_t thread)
+{
+    const struct planning *x = user;
+    struct variant *v = &x->variants[index];
+    int64_t spare = x->q->threads / (int64_t)x->n;
+    (void)thread;
+    if (stop) return;
+    log_progress("%lld of %zu: %s", (long long)index + 1, x->n, v->name);
+    v->arena = arena_new();
+    v->status = plan_variant(v->arena, x->q, spare > 1 ? (int32_t)spare : 1, x->plan, x->profile, v,
+                             &v->err);
+}
+
+/* How many were planned, from the first on. The first failure in their order, whoever came to it first. */
+static enum status plan_variants(struct planning *x, size_t *done, struct error *err)
+{
+    int64_t most = (int64_t)x->n;
+    montecarlo_each(most, (int32_t)(x->q->threads < most ? x->q->threads : most), plan_one, x);
+    log_progress_end();
+    for (*done = 0; *done < x->n && x->variants[*done].arena; (*done)++)
+        if (x->variants[*done].status != OK) {
+            *err = x->variants[*done].err;
+            return x->variants[*done].status;
+        }
     return OK;
 }
 
@@ -271,6 +309,23 @@ static void print_text(struct arena *a, const struct variant *v, size_t n,
             printf("  the old plan cannot run, %s: %s\n", v[i].name, cut(a, v[i].old_why, 120));
 }
 
+/* done of n variants were planned. */
+static enum status report(struct arena *a, const struct request *q, bool as_json,
+                          const struct variant *v, size_t done, size_t n,
+                          const struct profile *profile, struct error *err)
+{
+    if (as_json)
+        print_json(a, q, v, done, profile);
+    else
+        print_text(a, v, done, profile);
+    for (size_t i = 0; i < done && !stop; i++)
+        if (v[i].best_ns) return OK;
+    fflush(stdout);
+    if (!stop) return error_set(err, ERR_INFEASIBLE, "no plan for any variant: %s", v[0].why);
+    return error_set(err, ERR_INTERRUPTED, "interrupted: %zu of %zu variants, the last cut short",
+                     done, n);
+}
+
 static enum status whatif(struct arena *a, const struct request *q, bool as_json, struct error *err)
 {
     struct plan p;
@@ -286,21 +341,12 @@ static enum status whatif(struct arena *a, const struct request *q, bool as_json
         ARENA_ARRAY(a, struct variant, q->add.count + q->without.count + q->link.count + 2);
     TRY(make_variants(a, q, &p, &profile, v, &n, err));
     signal(SIGINT, on_interrupt);
-    for (; done < n && !stop; done++) {
-        log_progress("%zu of %zu: %s", done + 1, n, v[done].name);
-        TRY(plan_variant(a, q, &p, &profile, &v[done], err));
-    }
-    log_progress_end();
-    if (as_json)
-        print_json(a, q, v, done, &profile);
-    else
-        print_text(a, v, done, &profile);
-    for (size_t i = 0; i < done && !stop; i++)
-        if (v[i].best_ns) return OK;
-    fflush(stdout);
-    if (!stop) return error_set(err, ERR_INFEASIBLE, "no plan for any variant: %s", v[0].why);
-    return error_set(err, ERR_INTERRUPTED, "interrupted: %zu of %zu variants, the last cut short",
-                     done, n);
+    struct planning all = {q, &p, &profile, v, n};
+    enum status st = plan_variants(&all, &done, err);
+    if (st == OK) st = report(a, q, as_json, v, done, n, &profile, err);
+    for (size_t i = 0; i < n; i++)
+        if (v[i].arena) arena_free(v[i].arena);
+    return st;
 }
 
 enum status cmd_whatif(int argc, char **argv, struct error *err)
@@ -349,7 +395,8 @@ enum status cmd_whatif(int argc, char **argv, struct error *err)
          .unit = "N",
          .min = 1,
          .max = 1024,
-         .help = "threads of a search; the result does not depend on them"},
+         .help = "threads, a variant each and the rest within them; the result does not depend on "
+                 "them"},
         {0}};
     const struct command command = {
         "whatif",
