@@ -91,26 +91,26 @@ static enum status checkpoint_of_plan(struct arena *a, const struct plan *p, con
     return OK;
 }
 
-static enum status make_fleet(struct arena *a, const struct request *q, struct goodput_report *s,
-                              struct error *err)
+static enum status make_left(struct arena *a, const struct request *q, struct goodput_report *s,
+                             struct error *err)
 {
-    struct fleet *f = &s->fleet;
+    struct team_left *f = &s->left;
     struct plan plan;
     struct profile profile;
     if (q->plan) {
         TRY(common_plan(a, q->plan, &plan, err));
         TRY(common_profile(a, &plan.cluster, q->db, q->profile, &profile, err));
-        TRY(fleet_of_plan(a, &plan, f, err));
-        if (q->replan_speeds) TRY(fleet_plan_all(a, &plan, &profile, 200, f, err));
+        TRY(team_left_of_plan(a, &plan, f, err));
+        if (q->replan_speeds) TRY(team_left_plan_all(a, &plan, &profile, 200, f, err));
         if (q->storage) TRY(checkpoint_of_plan(a, &plan, q->storage, &s->job.checkpoint_ns, err));
     } else {
         int32_t n = q->spot ? s->spot.n_types : 1;
-        *f = (struct fleet){.n_types = n,
-                            .types = ARENA_ARRAY(a, const char *, (size_t)n),
-                            .devices = ARENA_ARRAY(a, int64_t, (size_t)n),
-                            .spares = ARENA_ARRAY(a, int64_t, (size_t)n),
-                            .weights = ARENA_ARRAY(a, double, (size_t)n),
-                            .unit = q->unit};
+        *f = (struct team_left){.n_types = n,
+                                .types = ARENA_ARRAY(a, const char *, (size_t)n),
+                                .devices = ARENA_ARRAY(a, int64_t, (size_t)n),
+                                .spares = ARENA_ARRAY(a, int64_t, (size_t)n),
+                                .weights = ARENA_ARRAY(a, double, (size_t)n),
+                                .unit = q->unit};
         for (int32_t t = 0; t < n; t++) {
             f->types[t] = q->spot ? s->spot.types[t] : "gpu";
             f->devices[t] = q->spot ? s->spot.most[t] : q->gpus;
@@ -123,7 +123,7 @@ static enum status make_fleet(struct arena *a, const struct request *q, struct g
 }
 
 /* --speed TYPE=WEIGHT */
-static enum status set_speeds(const struct request *q, struct fleet *f, struct error *err)
+static enum status set_speeds(const struct request *q, struct team_left *f, struct error *err)
 {
     for (size_t i = 0; i < q->speeds.count; i++) {
         const char *text = q->speeds.items[i], *equals = strrchr(text, '=');
@@ -145,10 +145,10 @@ static enum status set_speeds(const struct request *q, struct fleet *f, struct e
     return OK;
 }
 
-/* The trace's columns in the order of the fleet's types. */
+/* The trace's columns in the order of its types. */
 static enum status match_spot(struct arena *a, struct goodput_report *s, struct error *err)
 {
-    const struct fleet *f = &s->fleet;
+    const struct team_left *f = &s->left;
     int32_t column[GOODPUT_TYPES_MOST];
     for (int32_t t = 0; t < f->n_types; t++) {
         for (column[t] = s->spot.n_types - 1; column[t] >= 0; column[t]--)
@@ -174,7 +174,7 @@ static enum status make_causes(struct arena *a, const struct request *q, struct 
 {
     struct goodput_cause *causes = NULL;
     int64_t devices = 0, mtbf_ns = 0;
-    for (int32_t t = 0; t < s->fleet.n_types; t++) devices += s->fleet.devices[t];
+    for (int32_t t = 0; t < s->left.n_types; t++) devices += s->left.devices[t];
     if (q->mtbf && q->failures)
         return error_set(err, ERR_USAGE, "--mtbf and --failures exclude each other");
     if (!devices) return OK; /* the walk says what is wrong */
@@ -223,17 +223,17 @@ static enum status make_job(struct arena *a, const struct request *q, struct goo
     j->checkpoint_ns = ns_from_s(60);
     j->restart_ns = ns_from_s(300);
     if (q->spot) TRY(goodput_read_spot(a, q->spot, &s->spot, err));
-    TRY(make_fleet(a, q, s, err));
+    TRY(make_left(a, q, s, err));
     TRY(durations(q, j, err));
-    TRY(set_speeds(q, &s->fleet, err));
+    TRY(set_speeds(q, &s->left, err));
     if (q->spot) TRY(match_spot(a, s, err));
     TRY(make_causes(a, q, s, err));
-    j->n_types = s->fleet.n_types;
-    j->types = s->fleet.types;
-    j->devices = s->fleet.devices;
-    j->spares = s->fleet.spares;
-    j->speed = fleet_speed;
-    j->user = &s->fleet;
+    j->n_types = s->left.n_types;
+    j->types = s->left.types;
+    j->devices = s->left.devices;
+    j->spares = s->left.spares;
+    j->speed = team_left_speed;
+    j->user = &s->left;
     j->background_slow = q->background_slow / 100;
     j->horizon_ns = ns_from_s((q->days > 0 ? q->days : q->spot ? 0 : 54) * 86400);
     if (!j->horizon_ns) j->horizon_ns = s->spot.end_ns;
@@ -373,7 +373,7 @@ enum status cmd_goodput(int argc, char **argv, struct error *err)
         {.name = "replan-speeds",
          .type = OPTION_FLAG,
          .value = &q.replan_speeds,
-         .help = "PLAN of up to 8 devices: plan for every set of devices that may be left"},
+         .help = "plan for every set of PLAN's devices that may be left"},
         TEXT("db", db, "DB", "profile database for PLAN; without it the catalogue's prior"),
         COUNT("profile", profile, 0, 1e15, "profile of the database; 0: the cluster's newest"),
         TEXT("failures", failures, "CSV",

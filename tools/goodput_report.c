@@ -130,11 +130,11 @@ void goodput_report_json(const struct goodput_report *s)
     json_put_double(&j, "daly_s", goodput_daly(s->C, s->M));
     json_put_double(&j, "optimum_s", goodput_optimum(s->C, s->M));
     json_put_list(&j, "devices");
-    for (int32_t t = 0; t < s->fleet.n_types; t++) {
+    for (int32_t t = 0; t < s->left.n_types; t++) {
         json_put_object_line(&j, NULL);
-        json_put_text(&j, "type", s->fleet.types[t]);
-        json_put_int(&j, "devices", s->fleet.devices[t]);
-        json_put_int(&j, "spares", s->fleet.spares[t]);
+        json_put_text(&j, "type", s->left.types[t]);
+        json_put_int(&j, "devices", s->left.devices[t]);
+        json_put_int(&j, "spares", s->left.spares[t]);
         json_close(&j);
     }
     json_close(&j);

@@ -3,11 +3,11 @@
 #define TOOLS_GOODPUT_REPORT_H
 
 #include "sim/goodput.h"
-#include "tools/fleet.h"
+#include "tools/team_left.h"
 
 struct goodput_report {
     struct goodput_job job;
-    struct fleet fleet;
+    struct team_left left;
     struct goodput_spot spot;
     double C, M; /* seconds: blocking write; mean between stops of any kind */
     int32_t samples;

@@ -1,4 +1,4 @@
-#include "tools/fleet.h"
+#include "tools/team_left.h"
 
 #include "core/arena.h"
 #include "core/log.h"
@@ -12,14 +12,14 @@
 
 enum { COMBINATIONS_MOST = 256 };
 
-static int64_t index_of(const struct fleet *f, const int64_t *devices)
+static int64_t index_of(const struct team_left *f, const int64_t *devices)
 {
     int64_t index = 0;
     for (int32_t t = f->n_types; t-- > 0;) index = index * (f->devices[t] + 1) + devices[t];
     return index;
 }
 
-static double weight_of(const struct fleet *f, const int64_t *devices)
+static double weight_of(const struct team_left *f, const int64_t *devices)
 {
     double sum = 0;
     for (int32_t t = 0; t < f->n_types; t++)
@@ -27,28 +27,28 @@ static double weight_of(const struct fleet *f, const int64_t *devices)
     return sum;
 }
 
-double fleet_speed(const void *fleet, const int64_t *devices)
+double team_left_speed(const void *left, const int64_t *devices)
 {
-    const struct fleet *f = fleet;
+    const struct team_left *f = left;
     if (f->table) return f->table[index_of(f, devices)];
     double all = weight_of(f, f->devices);
     return all > 0 ? weight_of(f, devices) / all : 0;
 }
 
-enum status fleet_of_plan(struct arena *a, const struct plan *p, struct fleet *out,
-                          struct error *err)
+enum status team_left_of_plan(struct arena *a, const struct plan *p, struct team_left *out,
+                              struct error *err)
 {
     const struct cluster *c = &p->cluster;
     size_t n = (size_t)c->n_types;
     if (c->n_types > GOODPUT_TYPES_MOST)
         return error_set(err, ERR_INPUT, "%" PRId32 " device types: at most %d can be told apart",
                          c->n_types, GOODPUT_TYPES_MOST);
-    *out = (struct fleet){.n_types = c->n_types,
-                          .types = ARENA_ARRAY(a, const char *, n),
-                          .devices = ARENA_ARRAY(a, int64_t, n),
-                          .spares = ARENA_ARRAY(a, int64_t, n),
-                          .weights = ARENA_ARRAY(a, double, n),
-                          .unit = 1};
+    *out = (struct team_left){.n_types = c->n_types,
+                              .types = ARENA_ARRAY(a, const char *, n),
+                              .devices = ARENA_ARRAY(a, int64_t, n),
+                              .spares = ARENA_ARRAY(a, int64_t, n),
+                              .weights = ARENA_ARRAY(a, double, n),
+                              .unit = 1};
     for (int32_t t = 0; t < c->n_types; t++) {
         out->types[t] = c->types[t].name;
         out->weights[t] = 1;
@@ -83,6 +83,7 @@ static enum status best_ns(const struct plan *p, const struct profile *profile,
     struct arena *scratch = arena_new();
     struct cluster c = part_of(scratch, p, devices);
     struct search_options o = {.top = 1, .evaluations = evaluations};
+    if (c.n_devices > SEARCH_DEVICES_MAX) o.from = p; /* what the plan becomes is near the best */
     struct search_result r;
     enum status st = ERR_INFEASIBLE;
     *out = 0;
@@ -92,7 +93,7 @@ static enum status best_ns(const struct plan *p, const struct profile *profile,
     return st == ERR_INFEASIBLE ? OK : st;
 }
 
-static double best_with_fewer(const struct fleet *f, int64_t *devices)
+static double best_with_fewer(const struct team_left *f, int64_t *devices)
 {
     double best = 0;
     for (int32_t t = 0; t < f->n_types; t++) {
@@ -105,7 +106,7 @@ static double best_with_fewer(const struct fleet *f, int64_t *devices)
     return best;
 }
 
-static bool next_counts(const struct fleet *f, int64_t *devices)
+static bool next_counts(const struct team_left *f, int64_t *devices)
 {
     for (int32_t t = 0; t < f->n_types; t++) {
         if (devices[t]++ < f->devices[t]) return true;
@@ -114,20 +115,19 @@ static bool next_counts(const struct fleet *f, int64_t *devices)
     return false;
 }
 
-enum status fleet_plan_all(struct arena *a, const struct plan *p, const struct profile *profile,
-                           int64_t evaluations, struct fleet *f, struct error *err)
+enum status team_left_plan_all(struct arena *a, const struct plan *p, const struct profile *profile,
+                               int64_t evaluations, struct team_left *f, struct error *err)
 {
     struct sim_result whole;
     struct program program;
-    int64_t combinations = 1, n = 0, at = 0;
-    for (int32_t t = 0; t < f->n_types; t++) n += f->devices[t];
+    int64_t combinations = 1, at = 0;
     for (int32_t t = 0; t < f->n_types && combinations <= COMBINATIONS_MOST; t++)
         combinations *= f->devices[t] + 1;
-    if (n > SEARCH_DEVICES_MAX || combinations > COMBINATIONS_MOST)
+    if (combinations > COMBINATIONS_MOST)
         return error_set(err, ERR_USAGE,
-                         "%" PRId64 " devices: --replan-speeds plans for up to %d; give --unit and "
-                         "--speed instead",
-                         n, SEARCH_DEVICES_MAX);
+                         "--replan-speeds plans for up to %d sets of devices, counted by type; "
+                         "these devices make more: give --unit and --speed instead",
+                         COMBINATIONS_MOST);
     TRY(common_simulate(a, p, profile, &(struct sim_options){0}, &whole, &program, err));
     f->table = ARENA_ARRAY(a, double, (size_t)combinations);
     int64_t *devices = ARENA_ARRAY(a, int64_t, (size_t)f->n_types);
