@@ -239,10 +239,10 @@ static enum status alpa_coarse(struct baseline_task *k, struct error *err)
 
 #define harp_published NULL
 static const struct {
-    const char *name, *help;
+    const char *name;
     baseline_family *settings;
 } table[] = {
-#define X(id, name, help) {name, help, id},
+#define X(id, name, help) {name, id},
     BASELINES(X)
 #undef X
 };
@@ -250,5 +250,4 @@ static const struct {
 
 int32_t baseline_count(void) { return (int32_t)(sizeof table / sizeof *table); }
 const char *baseline_name(int32_t i) { return table[i].name; }
-const char *baseline_help(int32_t i) { return table[i].help; }
 baseline_family *baseline_settings(int32_t i) { return table[i].settings; }

@@ -61,7 +61,6 @@ typedef enum status baseline_family(struct baseline_task *k, struct error *err);
 
 int32_t baseline_count(void);
 const char *baseline_name(int32_t i);
-const char *baseline_help(int32_t i);
 baseline_family *baseline_settings(int32_t i); /* NULL: harp-published's are made whole */
 
 /* The space of a bed and size, made when first asked for. */

@@ -69,18 +69,6 @@ MUST_CHECK enum status collective_ns(const struct collective *c, const struct co
                                      const int64_t *start_ns, int64_t *end_ns, int64_t *out_ns,
                                      struct error *err);
 
-/* The textbook's form in seconds: equal members, hops inside a node (near) and between nodes (far), per_node members on each;
- * one node: far is not read. LEADER and TREE differ from collective_ns as said above. */
-struct collective_textbook {
-    enum collective_kind kind;
-    enum collective_way way;
-    int32_t n, per_node;
-    double bytes, largest_shard_bytes; /* largest: PADDED; 0: bytes / n */
-    double near_s, near_Bps, far_s, far_Bps;
-    double call_s; /* GROUPED: α_call; 0: (n−1)·α */
-};
-double collective_textbook_s(const struct collective_textbook *t);
-
 /* k rings side by side: shares of E elements in proportion to the rings' bandwidths, so that they end together but for
  * latencies; floor, then one each to the largest remainders (the first among equals). ring_Bps: (k) > 0; out: (k), sums to elements. */
 void collective_split(int32_t k, const double *ring_Bps, int64_t elements, int64_t *out);

@@ -114,9 +114,8 @@ MUST_CHECK enum status goodput_best(struct arena *a, const struct goodput_job *j
 /* --- closed forms: seconds; C blocking write, R restart, M mean time between failures; exponential failures --- */
 
 double goodput_mtbf(const struct goodput_job *job); /* of all causes together; INFINITY of none */
-/* E[T] ÷ T0 of a run in segments of t: (M + R)(e^((t+C)/M) − 1) ÷ t; nothing fails during R. */
-double goodput_slowdown(double t, double C, double R, double M);
-/* The same where restarts fail like anything else: M e^(R/M) (e^((t+C)/M) − 1) ÷ t (Daly 2006, below). */
+/* E[T] ÷ T0 of a run in segments of t where restarts fail like anything else: M e^(R/M) (e^((t+C)/M) − 1) ÷ t (Daly 2006,
+ * below). */
 double goodput_slowdown_restless(double t, double C, double R, double M);
 double goodput_young(double C, double M); /* √(2CM): Young, CACM 17 (1974) 530 */
 /* √(2CM) (1 + ⅓√(C/2M) + ⅑ C/2M) − C for C < 2M, else M: Daly, FGCS 22 (2006) 303. */

@@ -154,11 +154,6 @@ double goodput_mtbf(const struct goodput_job *job)
     return 1 / rate;
 }
 
-double goodput_slowdown(double t, double C, double R, double M)
-{
-    return isfinite(M) ? (M + R) * expm1((t + C) / M) / t : (t + C) / t;
-}
-
 double goodput_slowdown_restless(double t, double C, double R, double M)
 {
     return isfinite(M) ? M * exp(R / M) * expm1((t + C) / M) / t : (t + C) / t;

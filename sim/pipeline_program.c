@@ -301,15 +301,3 @@ enum status pipeline_program(struct arena *a, const struct schedule *s, const st
     out->cost = cost_new(a, &out->profile, &out->cluster);
     return OK;
 }
-
-enum status pipeline_simulate(struct arena *a, const struct schedule *s, const struct pipeline *p,
-                              enum link_sharing sharing, int64_t *makespan_ns, struct error *err)
-{
-    struct pipeline_program *x = ARENA_ARRAY(a, struct pipeline_program, 1);
-    struct sim_options o = {.steps = 1};
-    struct sim_result r;
-    TRY(pipeline_program(a, s, p, NULL, sharing, x, err));
-    TRY(sim_run(a, &x->program, x->cost, &o, &r, err));
-    *makespan_ns = r.makespan_ns;
-    return OK;
-}

@@ -31,11 +31,6 @@ MUST_CHECK enum status pipeline_program(struct arena *a, const struct schedule *
                                         enum link_sharing sharing, struct pipeline_program *out,
                                         struct error *err);
 
-/* The makespan of one step by the event loop: what static_time says where both apply. O(operations log operations). */
-MUST_CHECK enum status pipeline_simulate(struct arena *a, const struct schedule *s,
-                                         const struct pipeline *p, enum link_sharing sharing,
-                                         int64_t *makespan_ns, struct error *err);
-
 /* static_report by whatever applies: sim/static where links are FIFO and nothing contends (*events false), else the event
  * loop (*events true), whose trace of one step is kept where trace is not NULL (then it runs in any case). */
 MUST_CHECK enum status pipeline_report(struct arena *a, const struct schedule *s,

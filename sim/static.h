@@ -96,12 +96,4 @@ void static_summarize(const struct static_timer *t, const struct pipeline *p, st
 /* What lives on each device, without times: fills peak_bytes (n_devices), and returns whether all fit. O(operations). */
 bool static_memory(const struct static_timer *t, const struct pipeline *p, int64_t *peak_bytes);
 
-/* Data parallel replicas of one schedule, each with its own times: when the last replica's last W (or B) of a stage has
- * ended, its gradients are summed for sync_ns, then every replica updates for update_ns; a device's updates follow its last
- * operation and each other, in the order in which their sums are ready. The end of the last update. pipelines: (n);
- * sync_ns, update_ns: (n_stages), NULL: 0. false like static_time. O(n · operations). */
-MUST_CHECK bool static_iteration(struct static_timer *t, const struct pipeline *pipelines,
-                                 int32_t n, const int64_t *sync_ns, const int64_t *update_ns,
-                                 int64_t *iteration_ns);
-
 #endif

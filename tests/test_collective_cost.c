@@ -10,6 +10,56 @@ static void teardown(void) { arena_free(arena); }
 
 #define GB INT64_C(1000000000)
 
+/* The textbook's form in seconds: equal members, hops inside a node (near) and between nodes (far), per_node members on each;
+ * one node: far is not read. LEADER and TREE differ from collective_ns as sim/collective_cost.h says. */
+struct collective_textbook {
+    enum collective_kind kind;
+    enum collective_way way;
+    int32_t n, per_node;
+    double bytes, largest_shard_bytes; /* largest: PADDED; 0: bytes / n */
+    double near_s, near_Bps, far_s, far_Bps;
+    double call_s; /* GROUPED: α_call; 0: (n−1)·α */
+};
+
+static double round_s(double steps, double alpha_s, double bytes, double Bps)
+{
+    return steps * (alpha_s + bytes / Bps);
+}
+
+static double collective_textbook_s(const struct collective_textbook *t)
+{
+    double n = t->n, g = t->per_node > 0 && t->per_node < t->n ? t->per_node : n, nodes = n / g;
+    double alpha = nodes > 1 ? fmax(t->near_s, t->far_s) : t->near_s;
+    double Bps = nodes > 1 ? fmin(t->near_Bps, t->far_Bps) : t->near_Bps, S = t->bytes;
+    double steps = t->kind == COLLECTIVE_ALL_REDUCE ? 2 * (n - 1) : n - 1;
+    double far = nodes > 1 ? round_s(2 * (nodes - 1), t->far_s, S / nodes, t->far_Bps) : 0;
+    double largest = t->largest_shard_bytes > 0 ? t->largest_shard_bytes : S / n;
+    if (t->n < 2) return 0;
+    switch (t->way) {
+    case WAY_RING:
+    case WAY_PAIRWISE:
+        return round_s(steps, alpha, S / n, Bps);
+    case WAY_PADDED:
+        return round_s(n - 1, alpha, largest, Bps);
+    case WAY_TREE:
+        return t->kind == COLLECTIVE_BROADCAST ? log2(n) * alpha + S / Bps
+                                               : 2 * log2(n) * alpha + 2 * S / Bps;
+    case WAY_CHAIN:
+        return t->kind == COLLECTIVE_BROADCAST ? (n - 1) * alpha + S / Bps
+                                               : round_s(2 * (n - 1), alpha, S, Bps);
+    case WAY_GROUPED:
+        return S / Bps + n * (t->call_s > 0 ? t->call_s : (n - 1) * alpha);
+    case WAY_LEADER:
+        return round_s(2 * (g - 1), t->near_s, S / g, t->near_Bps) + far;
+    case WAY_SHARDED:
+        return round_s(2 * (g - 1), t->near_s, S / g, t->near_Bps) +
+               (nodes > 1 ? round_s(2 * (nodes - 1), t->far_s, S / g / nodes, t->far_Bps) : 0);
+    case COLLECTIVE_WAY_COUNT:
+        break;
+    }
+    BUG("way %d of a collective", (int)t->way);
+}
+
 static double textbook_ms(enum collective_way way, int32_t n, int32_t per_node)
 {
     struct collective_textbook t = {.kind = COLLECTIVE_ALL_REDUCE,

@@ -62,6 +62,12 @@ static double seconds(const struct goodput_tally *t, enum goodput_part p)
 
 /* --- closed forms --- */
 
+/* E[T] ÷ T0 where nothing fails during a restart: (M + R)(e^((t+C)/M) − 1) ÷ t. */
+static double goodput_slowdown(double t, double C, double R, double M)
+{
+    return isfinite(M) ? (M + R) * expm1((t + C) / M) / t : (t + C) / t;
+}
+
 /* C = 60 s, R = 300 s, M = 11,135 s, worked by hand: Young 1,156 s, Daly 1,116 s. */
 START_TEST(the_formulas_give_the_worked_example)
 {

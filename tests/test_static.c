@@ -43,6 +43,20 @@ static int64_t timed(const struct schedule *s, const struct pipeline *p)
     return ns;
 }
 
+/* The makespan of one step by the event loop: what static_time says where both apply. */
+static enum status pipeline_simulate(struct arena *a, const struct schedule *s,
+                                     const struct pipeline *p, enum link_sharing sharing,
+                                     int64_t *makespan_ns, struct error *err)
+{
+    struct pipeline_program *x = ARENA_ARRAY(a, struct pipeline_program, 1);
+    struct sim_options o = {.steps = 1};
+    struct sim_result r;
+    TRY(pipeline_program(a, s, p, NULL, sharing, x, err));
+    TRY(sim_run(a, &x->program, x->cost, &o, &r, err));
+    *makespan_ns = r.makespan_ns;
+    return OK;
+}
+
 static int64_t simulated(const struct schedule *s, const struct pipeline *p, enum link_sharing how)
 {
     int64_t ns = -1;
@@ -224,7 +238,6 @@ START_TEST(several_chunks_on_one_occupied_way_are_left_to_the_event_loop)
         ck_assert(!static_time(timer_of(&s), &p, &ns));
         struct static_report r;
         ck_assert(!static_report(timer_of(&s), &p, arena, &r));
-        ck_assert(!static_iteration(timer_of(&s), &p, 1, NULL, NULL, &ns));
         ck_assert_int_ge(simulated(&s, &p, LINK_FIFO), 8 * 2 * 30);
     }
 }
@@ -281,12 +294,9 @@ START_TEST(updates_follow_the_last_operation)
     struct sim_result r;
     struct error err = {0};
     const int64_t update[] = {500, 5000};
-    int64_t ns;
     ck_assert_int_eq(pipeline_program(arena, &s, &p, update, LINK_FIFO, &x, &err), OK);
     ck_assert_int_eq(sim_run(arena, &x.program, x.cost, &o, &r, &err), OK);
-    ck_assert(static_iteration(timer_of(&s), &p, 1, NULL, update, &ns));
-    ck_assert_int_eq(r.makespan_ns, ns);
-    ck_assert_int_eq(ns, 10000 + 5000); /* stage 1 ends at 10,000, stage 0 at 12,000 */
+    ck_assert_int_eq(r.makespan_ns, 10000 + 5000); /* stage 1 ends at 10,000, stage 0 at 12,000 */
 }
 END_TEST
 
@@ -321,50 +331,6 @@ START_TEST(the_turn_of_a_v_is_free_whatever_its_link_says)
     for (int v = 0; v < 2; v++) p.stages[v].input_ns = p.stages[v].weight_ns = 1;
     occupy(&p, 0, 1000, 1000);
     ck_assert_int_eq(timed(&s, &p), 24);
-}
-END_TEST
-
-START_TEST(replicas_meet_before_they_update)
-{
-    /* Two replicas of two stages, one microbatch: F 1, B 2; replica 1 twice as slow. */
-    struct schedule s = schedule_of(arena, SCHEDULE_1F1B, 2, 0, 1, false);
-    struct pipeline p[2] = {equal(2, 1, 2), equal(2, 2, 4)};
-    const int64_t sync[] = {5, 50}, update[] = {7, 3};
-    int64_t ns;
-    struct static_timer *t = timer_of(&s);
-    /* Stage 1 ends at 4 and 8, stage 0 at 6 and 12. */
-    ck_assert(static_iteration(t, p, 2, NULL, NULL, &ns));
-    ck_assert_int_eq(ns, 12);
-    ck_assert(static_iteration(t, p, 2, sync, update, &ns));
-    ck_assert_int_eq(ns, 8 + 50 + 3);
-    ck_assert(static_iteration(t, p, 2, (const int64_t[]){5, 0}, update, &ns));
-    ck_assert_int_eq(ns, 12 + 5 + 7);
-    ck_assert(static_iteration(t, p, 1, NULL, update, &ns));
-    ck_assert_int_eq(ns, 6 + 7);
-    ck_assert(static_iteration(t, p, 1, NULL, NULL, &ns));
-    ck_assert_int_eq(ns, timed(&s, p));
-}
-END_TEST
-
-START_TEST(chunks_of_a_device_update_one_after_the_other)
-{
-    struct schedule s = schedule_of(arena, SCHEDULE_INTERLEAVED, 2, 2, 2, false);
-    struct pipeline p = equal(4, 1, 2);
-    p.n_devices = 2;
-    int64_t plain = timed(&s, &p), ns;
-    struct static_timer *t = timer_of(&s);
-    const int64_t update[] = {10, 20, 30, 40};
-    ck_assert(static_iteration(t, &p, 1, NULL, update, &ns));
-    /* Device 0 ends last with its stages 0 and 2, device 1 two units before it with 1 and 3. */
-    ck_assert_int_eq(plain, 2 * 2 * 3 + 3);
-    ck_assert_int_eq(ns, plain - 2 + 60);
-    struct static_report r;
-    ck_assert(static_report(t, &p, arena, &r));
-    ck_assert_int_eq(r.devices[1].end_ns, plain - 2);
-    /* A late sum of stage 1 lets 3 update first. */
-    const int64_t sync[] = {0, 100, 0, 0};
-    ck_assert(static_iteration(t, &p, 1, sync, update, &ns));
-    ck_assert_int_eq(ns, plain - 2 + 100 + 20);
 }
 END_TEST
 
@@ -427,8 +393,6 @@ Suite *static_suite(void)
     tcase_add_test(t, updates_follow_the_last_operation);
     tcase_add_test(t, two_latencies_on_one_occupied_way_have_no_program);
     tcase_add_test(t, the_turn_of_a_v_is_free_whatever_its_link_says);
-    tcase_add_test(t, replicas_meet_before_they_update);
-    tcase_add_test(t, chunks_of_a_device_update_one_after_the_other);
     tcase_add_test(t, prices_that_do_not_fit_are_refused);
     suite_add_tcase(s, t);
     return s;

@@ -4,10 +4,63 @@
 #include "tools/common.h"
 #include "tools/options.h"
 #include "traces/compare.h"
+#include "traces/stats.h"
 
 #include <stdio.h>
 
-static void print_json(const struct comparison *c)
+/* Both traces and where their devices' time went. */
+struct sides {
+    const struct trace *trace[2]; /* predicted, then measured */
+    struct stats stats[2];
+};
+enum { DEVICES_SHOWN = 16, PARTS = 4 };
+static const char *const part_names[PARTS] = {"busy", "message", "collective", "bubble"};
+
+/* Of a device's steady iteration: computing, waiting for a message, for a collective only, for nothing that is on its way. */
+static double part_of(const struct stats *s, int32_t device, int part)
+{
+    const struct stats_device *d = &s->devices[device];
+    const int64_t ns[PARTS] = {d->busy_ns, d->idle_message_ns, d->idle_collective_ns, d->bubble_ns};
+    int64_t window = s->end_ns - s->begin_ns;
+    return window > 0 ? (double)ns[part] / (double)window : 0;
+}
+
+static void put_devices(struct json *j, const struct sides *x)
+{
+    static const char *const sides[] = {"sim", "run"};
+    json_put_list(j, "devices");
+    for (int32_t d = 0; d < x->stats[0].n_devices && d < x->stats[1].n_devices; d++) {
+        json_put_object(j, NULL);
+        json_put_text(j, "device", x->trace[0]->devices[d].name);
+        for (int side = 0; side < 2; side++) {
+            json_put_object_line(j, sides[side]);
+            for (int part = 0; part < PARTS; part++)
+                json_put_double(j, part_names[part], part_of(&x->stats[side], d, part));
+            json_close(j);
+        }
+        json_close(j);
+    }
+    json_close(j);
+}
+
+static void print_devices(const struct sides *x)
+{
+    int32_t n = x->stats[0].n_devices;
+    if (x->stats[1].n_devices < n) n = x->stats[1].n_devices;
+    printf("  %-16s", "% of an iteration");
+    for (int part = 0; part < PARTS; part++) printf(" %14s", part_names[part]);
+    puts("   (predicted | measured)");
+    for (int32_t d = 0; d < n && d < DEVICES_SHOWN; d++) {
+        printf("  %-17s", x->trace[0]->devices[d].name);
+        for (int part = 0; part < PARTS; part++)
+            printf("  %5.1f | %5.1f", 100 * part_of(&x->stats[0], d, part),
+                   100 * part_of(&x->stats[1], d, part));
+        puts("");
+    }
+    if (n > DEVICES_SHOWN) printf("  and %d devices more\n", (int)(n - DEVICES_SHOWN));
+}
+
+static void print_json(const struct comparison *c, const struct sides *x)
 {
     struct json j;
     common_json_begin(&j);
@@ -32,11 +85,13 @@ static void print_json(const struct comparison *c)
         json_close(&j);
     }
     json_close(&j);
+    put_devices(&j, x);
     common_json_end(&j);
 }
 
-static void print_text(const struct comparison *c, const struct trace *real)
+static void print_text(const struct comparison *c, const struct sides *x)
 {
+    const struct trace *real = x->trace[1];
     char sim[32], run[32];
     printf("iteration: predicted %s, %s %s: %+.1f %%\n", units_print_ns(sim, c->sim_iteration_ns),
            real->source == TRACE_SIM ? "other prediction"
@@ -51,6 +106,7 @@ static void print_text(const struct comparison *c, const struct trace *real)
                100 * k->median, 100 * k->p95, 100 * k->bias, units_print_ns(sim, k->sim_ns),
                units_print_ns(run, k->run_ns));
     }
+    print_devices(x);
     if (c->only_sim || c->only_run)
         printf("  without a partner: %lld predicted, %lld measured spans\n", (long long)c->only_sim,
                (long long)c->only_run);
@@ -67,10 +123,12 @@ static enum status compare(struct arena *a, const char *sim_path, const char *ru
         return error_set(err, ERR_INPUT,
                          "%s: not a simulated trace; compare wants T_SIM, then T_RUN", sim_path);
     TRY(compare_traces(a, sim, run, &c, err));
+    struct sides sides = {.trace = {sim, run}};
+    for (int i = 0; i < 2; i++) stats_of_trace(a, sides.trace[i], &sides.stats[i]);
     if (as_json)
-        print_json(&c);
+        print_json(&c, &sides);
     else
-        print_text(&c, run);
+        print_text(&c, &sides);
     if (within > 0 && c.iteration_error > within / 100)
         return error_set(err, ERR_TOLERANCE, "iteration error %.1f %% is outside %g %%",
                          100 * c.iteration_error, within);

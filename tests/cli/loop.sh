@@ -59,6 +59,10 @@ done
 
 "$MUSHER" compare "$scratch/found.1" "$scratch/found.run" --json > "$scratch/c.json" && grep -q iteration_error "$scratch/c.json" && grep -q by_kind "$scratch/c.json" &&
     ok "compare" || not_ok "compare" "$(head -c 200 "$scratch/c.json")"
+# Where each device's time went, predicted and measured: parts of an iteration that add up to it.
+sed -n 's/.*"busy": \([-0-9.e]*\), "message": \([-0-9.e]*\), "collective": \([-0-9.e]*\), "bubble": \([-0-9.e]*\)}.*/\1 \2 \3 \4/p' "$scratch/c.json" > "$scratch/parts"
+awk '{ d = $1 + $2 + $3 + $4 - 1; if (d * d > 1e-16 || !($1 > 0 && $1 <= 1)) bad = 1 } END { exit bad || NR < 4 || NR % 2 }' "$scratch/parts" &&
+    ok "compare tells where devices' time went" || not_ok "compare tells where devices' time went" "$(cat "$scratch/parts")"
 "$MUSHER" compare "$scratch/found.1" "$scratch/found.run" --assert-within 0.0001 > /dev/null 2>&1
 [[ $? == 5 ]] && ok "a tolerance that is exceeded is exit 5" || not_ok "a tolerance that is exceeded is exit 5" "$?"
 "$MUSHER" calibrate --db "$db" "$scratch/even-pipeline.run" --json > "$scratch/cal.json" 2> "$scratch/err"
