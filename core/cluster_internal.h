@@ -27,6 +27,8 @@ const char *cluster_join(struct arena *a, const char *list, const char *name);
 /* The list with every entry that has a `count` written out. */
 enum status cluster_repeat(struct cluster_reader *r, const struct node *list,
                            const struct node **out);
+/* How many of the nodes and switches NAME0, NAME1 … there are: what `count:` makes of NAME. */
+int64_t cluster_numbered(const struct cluster_reader *r, const char *name);
 /* After types, nodes and switches. */
 enum status cluster_read_links(struct cluster_reader *r, const struct node *root);
 

@@ -23,9 +23,23 @@ static int32_t find_switch(const struct cluster *c, const char *name)
     return -1;
 }
 
+/* A name that stands for `count:` nodes or switches, which a link cannot name all at once. */
+static enum status unknown_group(const struct cluster_reader *r, const struct node *n,
+                                 const char *name, int64_t count)
+{
+    const char *last = count > 1 ? arena_printf(r->a, " … %.100s%" PRId64, name, count - 1) : "";
+    return node_error(n, r->err,
+                      "'%.100s' is none by itself, but there are %.100s0%s: name one of them, give "
+                      "the link a `count: N` that numbers its ends, or say `every: inside` or "
+                      "`every: across` for the links of any two devices",
+                      name, name, last);
+}
+
 static enum status unknown_end(const struct cluster_reader *r, const struct node *n,
                                const char *name)
 {
+    int64_t members = cluster_numbered(r, name);
+    if (members) return unknown_group(r, n, name, members);
     const char *list = node_names(r);
     if (!r->c->n_switches)
         return node_error(n, r->err, "unknown node '%.100s'; known are: %s", name, list);
@@ -49,9 +63,13 @@ static enum status find_end(struct cluster_reader *r, const struct node *n, int3
         return *out >= 0 ? OK : unknown_end(r, n, name);
     }
     int32_t node = cluster_node(r->c, name, strcspn(name, "."));
-    if (node < 0)
+    if (node < 0) {
+        const char *group = arena_strndup(r->a, name, strcspn(name, "."));
+        int64_t members = cluster_numbered(r, group);
+        if (members) return unknown_group(r, n, group, members);
         return node_error(n, r->err, "unknown device '%.100s': no such node; known are: %s", name,
                           node_names(r));
+    }
     const struct node_spec *at = &r->c->nodes[node];
     return node_error(n, r->err, "unknown device '%.100s'; node %s has %" PRId32 ", the last is %s",
                       name, at->name, at->n_devices,

@@ -16,8 +16,7 @@ static bool is_known(const struct cluster *c, const char *name)
     return false;
 }
 
-/* How many of NAME0, NAME1 … there are. */
-static int64_t numbered(struct cluster_reader *r, const char *name)
+int64_t cluster_numbered(const struct cluster_reader *r, const char *name)
 {
     int64_t n = 0;
     while (is_known(r->c, arena_printf(r->a, "%s%" PRId64, name, n))) n++;
@@ -80,7 +79,7 @@ enum status cluster_repeat(struct cluster_reader *r, const struct node *list,
         if (many) TRY(node_get_int(n, "count", 1, CLUSTER_DEVICES_MAX, &count, r->err));
         for (size_t e = 0; many && ends && ends->kind == NODE_LIST && e < ends->count && e < 2; e++)
             if (ends->members[e]->text && !is_known(r->c, ends->members[e]->text))
-                have[e] = numbered(r, ends->members[e]->text);
+                have[e] = cluster_numbered(r, ends->members[e]->text);
         if (many && ends && ends->kind == NODE_LIST && ends->count > 2) many = false;
         for (int64_t k = 0; k < count; k++) {
             x->members = arena_grow(r->a, x->members, x->count, &capacity, sizeof *x->members);

@@ -116,6 +116,13 @@ enum status file_read(struct arena *a, const char *path, size_t max_bytes, char 
     return status;
 }
 
+bool file_same(const char *one, const char *other)
+{
+    struct stat x, y;
+    return !stat(one, &x) && !stat(other, &y) && S_ISREG(x.st_mode) && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
 /* ---- out -------------------------------------------------------------------------------------- */
 
 static enum status cannot_write(const char *path, int why, struct error *err)

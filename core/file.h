@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -16,6 +17,9 @@ struct arena;
 /* The whole file, with a 0 byte behind it that *n does not count. ERR_INPUT: missing, unreadable, a folder, larger than max_bytes. */
 MUST_CHECK enum status file_read(struct arena *a, const char *path, size_t max_bytes, char **out,
                                  size_t *n, struct error *err);
+
+/* Are both names those of one regular file that exists, through whatever links? */
+bool file_same(const char *one, const char *other);
 
 /* file_open gives a stream on the temporary; file_commit makes it the file; file_abandon removes it.
  * path "-" is stdout: written through, never renamed. ERR_RESOURCE with the path and the reason. */

@@ -49,25 +49,26 @@ static const char *base_name(struct arena *a, const char *path)
 }
 
 static enum status read_model_file(struct arena *a, const struct node *n, const char *folder,
-                                   struct model *out, struct error *err)
+                                   struct job *out, struct error *err)
 {
     const char *path;
     struct node *config;
     struct error why = {0};
     TRY(node_text(n, &path, err));
     if (!*path) return node_error(n, err, "must be the path of a config.json or the map itself");
-    enum status st = document_read(a, beside(a, folder, path), &config, &why);
-    if (st == OK) st = model_parse(a, config, base_name(a, path), out, &why);
+    out->model_file = beside(a, folder, path);
+    enum status st = document_read(a, out->model_file, &config, &why);
+    if (st == OK) st = model_parse(a, config, base_name(a, path), &out->model, &why);
     if (st == ERR_INPUT) return node_error(n, err, "%s", why.text);
     return st == OK ? OK : error_set(err, st, "%s", why.text);
 }
 
 static enum status read_model(struct arena *a, const struct node *root, const char *folder,
-                              struct model *out, struct error *err)
+                              struct job *out, struct error *err)
 {
     const struct node *n;
     TRY(node_need(root, "model", &n, err));
-    return n->kind == NODE_MAP ? model_parse(a, n, NULL, out, err)
+    return n->kind == NODE_MAP ? model_parse(a, n, NULL, &out->model, err)
                                : read_model_file(a, n, folder, out, err);
 }
 
@@ -216,7 +217,7 @@ enum status job_parse(struct arena *a, const struct node *root, const char *fold
     int64_t seed = 1;
     TRY(node_keys(root, keys, err));
     TRY(canonical_version(root, err));
-    TRY(read_model(a, root, folder, &j.model, err));
+    TRY(read_model(a, root, folder, &j, err));
     TRY(read_sequence(root, &j, err));
     TRY(read_batches(root, &j, err));
     TRY(read_layers(root, &j, err));

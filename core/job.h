@@ -38,6 +38,8 @@ struct job {
     struct optimizer optimizer;
     /* NULL where not given; relative paths are taken from the job file's folder */
     const char *data;
+    const char
+        *model_file; /* what the model was read from, NULL where it stands in the job itself */
     uint64_t seed;
 };
 

@@ -35,6 +35,8 @@ MUST_CHECK enum status model_parse(struct arena *a, const struct node *config, c
 /* config.json text that model_read reads back to the same model, as YAML flow or JSON on one line (for plan.yaml). */
 const char *model_write(struct arena *a, const struct model *m);
 int64_t model_parameters(const struct model *m); /* from the graph's parameters, each once */
+/* Whether so many cards can share every operator, each with as many heads and features as the others. */
+bool model_shares(const struct model *m, int64_t cards);
 /* One card's share where tensor_parallel > 1 (Shoeybi et al. 2019): heads, ffn and vocabulary (padded up) are divided, norms
  * and residuals whole, an all_reduce behind each half of a block and before its gradient; with sequence_parallel
  * (Korthikanti et al. 2023) norms and residuals have a share of the positions, between all_gather and reduce_scatter.

@@ -297,6 +297,11 @@ static void llama(struct build *b, int32_t tokens, int32_t targets)
     head_and_loss(b, norm(b, "norm", x, m->hidden, true), table, targets);
 }
 
+bool model_shares(const struct model *m, int64_t cards)
+{
+    return m->heads % cards == 0 && m->kv_heads % cards == 0 && m->intermediate % cards == 0;
+}
+
 static enum status check_share(const struct model *m, int64_t sequence_length, struct error *err)
 {
     const struct {

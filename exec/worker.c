@@ -109,22 +109,8 @@ static enum status check_kernels(const struct program_stage *s, struct error *er
     return OK;
 }
 
-/* Whole tensors go into checkpoints, and parts of them stand on several ranks. */
-static enum status check_divided(const struct worker *w, const struct program_stage *s,
-                                 struct error *err)
-{
-    for (int32_t i = 0; i < s->n_parameters && (w->o->save || w->o->resume); i++)
-        if (s->parameters[i].shard)
-            return error_set(err, ERR_INPUT,
-                             "parameter %s: its optimizer state is divided over replicas (zero); "
-                             "checkpoints of such a plan are neither written nor read yet",
-                             s->parameters[i].name);
-    return OK;
-}
-
 static enum status check_program(const struct worker *w, struct error *err)
 {
-    for (int32_t i = 0; i < w->n_chunks; i++) TRY(check_divided(w, w->chunks[i].stage, err));
     if (w->p->uneven)
         return error_set(err, ERR_INPUT,
                          "its devices are different numbers of cards that share every operator: "

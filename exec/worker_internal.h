@@ -97,5 +97,12 @@ bool worker_losses_finite(struct worker *w);
 /* Nothing is written, with a warning, where losses or tensors are not finite: what was saved before
  * is worth more. */
 MUST_CHECK enum status worker_save(struct worker *w, int64_t step, struct error *err);
+/* Of a parameter: itself, m and v of the optimizer; and what a checkpoint calls them. ERR_INPUT: too long a name. */
+enum { WORKER_PARTS = 3 };
+MUST_CHECK enum status worker_part_name(char *out, size_t n, const struct program_parameter *p,
+                                        int part, struct error *err);
+/* Whether the parameter is this stage's to save: the first of replica 0 that has it. */
+bool worker_owns(const struct program *p, const struct program_stage *owner, const char *name);
+bool worker_all_finite(const void *values, enum dtype t, int64_t n);
 
 #endif

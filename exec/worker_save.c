@@ -1,8 +1,10 @@
 /* exec/worker_save.c - which of a rank's slots go into a checkpoint under which names.
  *
  * Parameters under their own names, optimizer state under "name#m" and "name#v"; written once, by
- * the first stage of replica 0 that owns the parameter, of several devices the first. */
+ * the first stage of replica 0 that owns the parameter, of several devices the first. What ranks divide (ZeRO) is put
+ * together by exec/worker_divided. */
 #include "exec/checkpoint.h"
+#include "exec/worker_divided.h"
 #include "exec/worker_internal.h"
 
 #include "core/log.h"
@@ -13,14 +15,13 @@
 #include <string.h>
 
 static const char *const SUFFIX[] = {"", "#m", "#v"};
-enum { PARTS = 3 };
 
 static int32_t part_slot(const struct program_parameter *p, int part)
 {
     return part == 0 ? p->slot : p->state[part - 1];
 }
 
-static bool owned_by(const struct program *p, const struct program_stage *owner, const char *name)
+bool worker_owns(const struct program *p, const struct program_stage *owner, const char *name)
 {
     if (owner->replica != 0 || owner->first_sequence > 0) return false;
     for (int32_t i = 0; i < p->n_stages; i++) {
@@ -32,22 +33,26 @@ static bool owned_by(const struct program *p, const struct program_stage *owner,
     return true;
 }
 
-static void name_part(char *out, size_t n, const char *name, int part)
+enum status worker_part_name(char *out, size_t n, const struct program_parameter *p, int part,
+                             struct error *err)
 {
-    snprintf(out, n, "%s%s", name, SUFFIX[part]);
+    if ((size_t)snprintf(out, n, "%s%s", p->name, SUFFIX[part]) < n) return OK;
+    return error_set(err, ERR_INPUT, "parameter %s: its name is too long for a checkpoint",
+                     p->name);
 }
 
 /* ---- out --------------------------------------------------------------------------------------
  */
 
 struct saving {
+    struct divided divided;
     struct checkpoint_tensor *tensors;
     const void **data;
     int32_t n, *first; /* first: (chunks + 1) where each chunk's tensors start */
     bool finite;
 };
 
-static bool all_finite(const void *values, enum dtype t, int64_t n)
+bool worker_all_finite(const void *values, enum dtype t, int64_t n)
 {
     if (t == DTYPE_fp64) {
         for (int64_t i = 0; i < n; i++)
@@ -64,23 +69,20 @@ static enum status collect_chunk(struct worker *w, struct arena *a, const struct
 {
     for (int32_t i = 0; i < k->stage->n_parameters; i++) {
         const struct program_parameter *p = &k->stage->parameters[i];
-        if (!owned_by(w->p, k->stage, p->name)) continue;
-        for (int part = 0; part < PARTS; part++) {
+        if (p->shard || !worker_owns(w->p, k->stage, p->name)) continue;
+        for (int part = 0; part < WORKER_PARTS; part++) {
             int32_t slot = part_slot(p, part);
             if (slot < 0) continue;
             struct checkpoint_tensor *t = &s->tensors[s->n];
             const struct slot *x = &k->stage->slots[slot];
-            if (strlen(p->name) + 3 > sizeof t->name)
-                return error_set(err, ERR_INPUT,
-                                 "parameter %s: its name is too long for a checkpoint", p->name);
-            name_part(t->name, sizeof t->name, p->name, part);
+            TRY(worker_part_name(t->name, sizeof t->name, p, part, err));
             t->shape = p->shape;
             t->dtype = (int32_t)x->dtype;
             t->bytes = shape_elements(&p->shape) * dtype_bytes(x->dtype);
             void *copy = arena_alloc(a, (size_t)t->bytes + 1, 1);
             TRY(w->backend.download(&w->backend, copy, lane_memory_slot(&k->memory, slot, 0),
                                     t->bytes, err));
-            if (!all_finite(copy, x->dtype, shape_elements(&p->shape))) s->finite = false;
+            if (!worker_all_finite(copy, x->dtype, shape_elements(&p->shape))) s->finite = false;
             s->data[s->n++] = copy;
         }
     }
@@ -91,7 +93,7 @@ static enum status collect(struct worker *w, struct arena *a, struct saving *s, 
 {
     size_t most = 1;
     for (int32_t i = 0; i < w->n_chunks; i++)
-        most += PARTS * (size_t)w->chunks[i].stage->n_parameters;
+        most += WORKER_PARTS * (size_t)w->chunks[i].stage->n_parameters;
     *s = (struct saving){.finite = true};
     s->tensors = ARENA_ARRAY(a, struct checkpoint_tensor, most);
     s->data = ARENA_ARRAY(a, const void *, most);
@@ -100,7 +102,7 @@ static enum status collect(struct worker *w, struct arena *a, struct saving *s, 
         TRY(collect_chunk(w, a, &w->chunks[i], s, err));
         s->first[i + 1] = s->n;
     }
-    return OK;
+    return divided_collect(w, a, &s->divided, &s->finite, err);
 }
 
 /* A file for each stage. */
@@ -114,6 +116,22 @@ static enum status write_mine(struct worker *w, struct arena *a, const char *tem
         snprintf(file, sizeof file, "stage-%04" PRId32 ".bin", w->chunks[i].stage->stage);
         TRY(checkpoint_write(a, temporary, file, s->tensors + at, s->data + at, n, err));
     }
+    return OK;
+}
+
+/* Files of what is divided; their rows stand behind rank 0's own. */
+static enum status write_divided(struct worker *w, struct arena *a, const char *folder,
+                                 struct saving *s, struct error *err)
+{
+    struct checkpoint_tensor *rows, *all;
+    int32_t n;
+    TRY(divided_write(w, a, folder, &s->divided, &rows, &n, err));
+    if (!n) return OK;
+    all = ARENA_ARRAY(a, struct checkpoint_tensor, (size_t)(s->n + n));
+    if (s->n) memcpy(all, s->tensors, (size_t)s->n * sizeof *all);
+    memcpy(all + s->n, rows, (size_t)n * sizeof *all);
+    s->tensors = all;
+    s->n += n;
     return OK;
 }
 
@@ -150,6 +168,7 @@ static enum status save(struct worker *w, struct arena *a, int64_t step, struct 
     TRY(comm_agree(w->comm, status, err));
     comm_broadcast(w->comm, folder, sizeof folder);
     TRY(comm_agree(w->comm, write_mine(w, a, folder, &mine, err), err));
+    TRY(comm_agree(w->comm, write_divided(w, a, folder, &mine, err), err));
     int64_t bytes;
     struct checkpoint c = {.step = step,
                            .sequences =
@@ -199,7 +218,7 @@ static enum status load_slot(struct worker *w, struct arena *a, const struct che
     const struct slot *x = &k->stage->slots[slot];
     int64_t bytes = shape_elements(&p->shape) * dtype_bytes(x->dtype);
     void *copy = arena_alloc(a, (size_t)bytes + 1, 1);
-    name_part(name, sizeof name, p->name, part);
+    TRY(worker_part_name(name, sizeof name, p, part, err));
     TRY(checkpoint_load(c, name, &p->shape, x->dtype, copy, err));
     return w->backend.upload(&w->backend, lane_memory_slot(&k->memory, slot, 0), copy, bytes, err);
 }
@@ -250,9 +269,12 @@ static enum status load_all(struct worker *w, struct arena *a, const char *folde
     if (w->rank == 0) warn_of_changes(w, &c);
     for (int32_t i = 0; i < w->n_chunks; i++) {
         const struct chunk *k = &w->chunks[i];
-        for (int32_t j = 0; j < k->stage->n_parameters; j++)
-            for (int part = 0; part < PARTS; part++)
-                TRY(load_slot(w, a, &c, k, &k->stage->parameters[j], part, err));
+        for (int32_t j = 0; j < k->stage->n_parameters; j++) {
+            const struct program_parameter *p = &k->stage->parameters[j];
+            for (int part = 0; !p->shard && part < WORKER_PARTS; part++)
+                TRY(load_slot(w, a, &c, k, p, part, err));
+            if (p->shard) TRY(divided_load(w, &c, k, p, err));
+        }
     }
     w->first_step = c.step;
     w->first_sequence = c.sequences;

@@ -24,6 +24,8 @@ struct bound_any {
     int64_t *count;
     double batch;
     int64_t fewest; /* samples of an offer */
+    double *price;  /* (n_kinds) an hour; NULL: none */
+    double most_ns; /* of plans that the bound on cost speaks of; 0: any */
     struct layer *layers;
     size_t n_cuts, capacity;
     struct cut *cuts;
@@ -89,6 +91,24 @@ void bound_any_cut(struct bound_any *b, const int64_t *here, double both_ways_Bp
     struct cut *c = &b->cuts[b->n_cuts++];
     *c = (struct cut){ARENA_ARRAY(b->arena, int64_t, (size_t)b->n_kinds), both_ways_Bps, name};
     memcpy(c->here, here, (size_t)b->n_kinds * sizeof *here);
+}
+
+void bound_any_prices(struct bound_any *b, const double *price_per_h, double most_ns)
+{
+    b->price = ARENA_ARRAY(b->arena, double, (size_t)b->n_kinds);
+    memcpy(b->price, price_per_h, (size_t)b->n_kinds * sizeof *price_per_h);
+    b->most_ns = most_ns;
+}
+
+double bound_money(double price_per_h, double ns)
+{
+    const double ns_per_h = 3600e9; /* as core/plan_price.c */
+    return price_per_h * (ns / ns_per_h);
+}
+
+double bound_cost_gap(double cost, double lower_cost)
+{
+    return lower_cost > 0 ? (cost - lower_cost) / lower_cost : INFINITY;
 }
 
 double bound_gap(int64_t iteration_ns, int64_t lower_bound_ns)
@@ -246,6 +266,62 @@ static double latency_ns(const struct bound_any *b)
 /* Times are sums of some thousand doubles; this is more than they can lose, and a nanosecond for whoever rounds. */
 static int64_t floored(double ns) { return ns > 1 ? (int64_t)(ns * (1 - 1e-9) - 1) : 0; }
 
+/* What all work costs where each layer is done at its cheapest: money is counted in these. */
+static double unit_cost(const struct bound_any *b)
+{
+    double sum = 0;
+    for (int32_t r = 0; r < b->n_rows; r++) {
+        const struct layer *x = &b->layers[b->row[r]];
+        double least_cost = INFINITY;
+        for (int32_t g = 0; g < b->n_kinds; g++)
+            if (b->count[g] && !isinf(x->work_ns[g]))
+                least_cost = least(least_cost, bound_money(b->price[g], b->batch * x->work_ns[g]));
+        sum += b->times[r] * least_cost;
+    }
+    return sum;
+}
+
+/* Column 0 is money. One row adds up what busy time costs; one a kind says that no device is busy longer than the longest plan. */
+static double work_cost(struct bound_any *b, double unit)
+{
+    struct arena *scratch = arena_new();
+    struct bound_lp *p = bound_lp_new(scratch, column_of(b, 2, 0, 0, 0));
+    int32_t paid = bound_lp_row(p, 0);
+    bound_lp_put(p, paid, 0, 1);
+    for (int32_t g = 0; g < b->n_kinds; g++) {
+        double most = (double)b->count[g] * b->most_ns;
+        int32_t busy = most > 0 ? bound_lp_row(p, -1) : -1;
+        for (int32_t r = 0; b->count[g] && r < b->n_rows; r++) {
+            const struct layer *x = &b->layers[b->row[r]];
+            if (isinf(x->work_ns[g])) continue;
+            for (int update = 0; update < 2; update++) {
+                double ns = b->times[r] * (update ? x->update_ns[g] : b->batch * x->work_ns[g]);
+                int32_t column = column_of(b, 0, g, r, update);
+                bound_lp_put(p, paid, column, -bound_money(b->price[g], ns) / unit);
+                if (busy >= 0) bound_lp_put(p, busy, column, -ns / most);
+            }
+        }
+    }
+    put_layers(p, b, &(struct sides){{b->count, NULL}, 0});
+    double cost = bound_lp_solve(p) * unit;
+    arena_free(scratch);
+    return cost;
+}
+
+/* Less what rounding may lose: a nanosecond of all devices. 0 where some kind is free. */
+static double least_cost(struct bound_any *b)
+{
+    double all = 0;
+    for (int32_t g = 0; g < b->n_kinds; g++) {
+        if (b->count[g] && !(b->price[g] > 0)) return 0;
+        all += (double)b->count[g] * b->price[g];
+    }
+    double cost = work_cost(b, unit_cost(b));
+    if (isinf(cost)) return 0; /* no plan is so short; whoever has one does not ask */
+    cost = cost * (1 - 1e-9) - bound_money(all, 1);
+    return cost > 0 ? cost : 0;
+}
+
 enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out, struct error *err)
 {
     *out =
@@ -267,5 +343,6 @@ enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out, 
         out->binding = b->cuts[i].name;
     }
     out->lower_bound_ns = floored(most);
+    if (b->price) out->lower_cost = least_cost(b);
     return OK;
 }

@@ -13,6 +13,8 @@
  *             or one part, say B, lacks a layer: whatever sample it works on crosses twice, as an activation and as its
  *             gradient: y >= Σ_{g in B} x_lg for every l, (L - 1) y >= Σ_{l, g in B} x_lg, 2 y (bytes a sample at the narrowest place) <= C T;
  *             and T is at least the least of these.
+ *   cost      a device is paid for the whole iteration that it is used in, so at least for the time it is busy:
+ *             min Σ_g price_g (Σ_l w_lg x_lg + u_lg z_lg); where plans are at most T_most long, Σ_l … <= N_g T_most for every g.
  * The linear programs go to GLPK; what is handed out is not their value but the bound that their row prices prove by weak
  * duality, summed here (Neumaier and Shcherbina 2004), so that no tolerance of the solver can make it false.
  * What is assumed: an iteration ends with updates that the next one's forwards wait for; devices compute one operator at a
@@ -62,7 +64,14 @@ struct bound_certificate {
     /* "compute of all devices", "latency of one microbatch", "cut of lan: ..." */
     const char *binding;
     const char *class_text; /* the plans that it holds for */
+    double lower_cost;      /* money an iteration, of the same plans; 0: no prices */
 };
+/* price_per_h: (n_kinds) of one device, in any money; copied. A bound on cost is made as well, of plans whose iteration takes at
+ * most so long (0: any). */
+void bound_any_prices(struct bound_any *b, const double *price_per_h, double most_ns);
+/* Money: price an hour times so long. */
+double bound_money(double price_per_h, double ns);
+
 /* ERR_INFEASIBLE: a layer that no kind can hold. Texts are the arena's. Cost: one linear program of (kinds + distinct layers)
  * rows, and four more for every distinct cut that could bind. Uses GLPK: one thread at a time. */
 MUST_CHECK enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out,
@@ -70,5 +79,6 @@ MUST_CHECK enum status bound_any_solve(struct bound_any *b, struct bound_certifi
 
 /* (T - lower bound) / lower bound; infinite where the bound is 0. */
 double bound_gap(int64_t iteration_ns, int64_t lower_bound_ns);
+double bound_cost_gap(double cost, double lower_cost);
 
 #endif

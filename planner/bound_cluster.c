@@ -336,8 +336,20 @@ enum status bound_cluster_cuts(struct arena *a, struct bound_any *b, const struc
     return st;
 }
 
+void bound_cluster_prices(struct bound_any *b, const struct cluster *c, double most_ns)
+{
+    struct arena *scratch = arena_new();
+    double *price = ARENA_ARRAY(scratch, double, (size_t)c->n_types), any = 0;
+    for (int32_t t = 0; t < c->n_types; t++) {
+        price[t] = c->types[t].price_per_h * cards_of(&c->types[t]);
+        any += price[t];
+    }
+    if (any > 0) bound_any_prices(b, price, most_ns);
+    arena_free(scratch);
+}
+
 enum status bound_cluster(struct arena *a, const struct cluster *c, struct cost *k,
-                          const struct space *const *spaces, int32_t n,
+                          const struct space *const *spaces, int32_t n, double most_ns,
                           struct bound_certificate *out, struct error *err)
 {
     int64_t *count = ARENA_ARRAY(a, int64_t, (size_t)c->n_types);
@@ -346,5 +358,6 @@ enum status bound_cluster(struct arena *a, const struct cluster *c, struct cost 
         bound_any_new(a, spaces[0]->n_layers, c->n_types, count, spaces[0]->job->global_batch);
     for (int32_t i = 0; i < n; i++) bound_cluster_offer_grouped(b, c, spaces[i]);
     TRY(bound_cluster_cuts(a, b, c, k, err));
+    bound_cluster_prices(b, c, most_ns);
     return bound_any_solve(b, out, err);
 }

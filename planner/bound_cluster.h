@@ -33,10 +33,13 @@ MUST_CHECK enum status bound_cluster_cuts(struct arena *a, struct bound_any *b,
                                           const struct cluster *c, struct cost *k,
                                           struct error *err);
 
-/* All of it: offers of the spaces, on the cluster or on groupings of its cards, its cuts, and the answer. n >= 1. What
- * bound_any_solve and bound_cluster_cuts say. */
+/* What a device of each type of the cluster costs, where any has a price (bound_any_prices). */
+void bound_cluster_prices(struct bound_any *b, const struct cluster *c, double most_ns);
+
+/* All of it: offers of the spaces, on the cluster or on groupings of its cards, its cuts, and the answer. n >= 1. most_ns:
+ * of bound_any_prices. What bound_any_solve and bound_cluster_cuts say. */
 MUST_CHECK enum status bound_cluster(struct arena *a, const struct cluster *c, struct cost *k,
-                                     const struct space *const *spaces, int32_t n,
+                                     const struct space *const *spaces, int32_t n, double most_ns,
                                      struct bound_certificate *out, struct error *err);
 
 #endif

@@ -442,6 +442,7 @@ static enum status certify(struct fleet *q, bool presets, struct bound_certifica
     for (int32_t i = 0; presets && i < q->t->n_presets; i++)
         bound_cluster_offer_grouped(b, c, q->t->preset[i]);
     TRY(bound_cluster_cuts(q->t->arena, b, c, q->offers.cost, err));
+    bound_cluster_prices(b, c, kept_most_ns(q->t->o));
     TRY(bound_any_solve(b, bound, err));
     if (!presets) bound->class_text = class_of(q, bound->class_text);
     return OK;

@@ -58,6 +58,11 @@ static double excess_of(const struct search_options *o, double ns, double cost)
     return slow > dear ? slow : dear;
 }
 
+double kept_most_ns(const struct search_options *o)
+{
+    return o->least_rate > 0 ? 1e9 / o->least_rate : 0;
+}
+
 bool kept_inside(const struct kept *k, const struct search_plan *x)
 {
     return excess_of(k->o, (double)x->iteration_ns, x->cost) <= 1;

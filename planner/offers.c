@@ -94,11 +94,6 @@ enum status offers_make(struct arena *a, const struct job *j, const struct clust
 /* Parameter, gradient and state of each parameter, about: what AdamW keeps. */
 enum { STATE_BYTES = 16, DEVICES_OF_A_REPLICA = 12 };
 
-static bool divides(const struct model *m, int64_t n)
-{
-    return m->heads % n == 0 && m->kv_heads % n == 0 && m->intermediate % n == 0;
-}
-
 int32_t offers_default(const struct job *j, const struct cluster *c, int32_t *numbers)
 {
     int64_t least = INT64_MAX, on_node = 0, cards = 1;
@@ -112,11 +107,12 @@ int32_t offers_default(const struct job *j, const struct cluster *c, int32_t *nu
         if (c->nodes[i].n_devices > on_node) on_node = c->nodes[i].n_devices;
     double bytes = STATE_BYTES * (double)model_parameters(&j->model);
     while ((double)(DEVICES_OF_A_REPLICA * cards) * (double)least / 2 < bytes &&
-           2 * cards <= on_node && divides(&j->model, 2 * cards))
+           2 * cards <= on_node && model_shares(&j->model, 2 * cards))
         cards *= 2;
     if (cards == 1) return 0;
     numbers[n++] = (int32_t)cards;
-    if (2 * cards <= on_node && divides(&j->model, 2 * cards)) numbers[n++] = (int32_t)(2 * cards);
+    if (2 * cards <= on_node && model_shares(&j->model, 2 * cards))
+        numbers[n++] = (int32_t)(2 * cards);
     return n;
 }
 

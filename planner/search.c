@@ -170,6 +170,8 @@ static void put_bound(struct search_result *out, const struct bound_certificate 
     out->binding = b->binding;
     out->bound_class = b->class_text;
     out->gap = bound_gap(out->plans[0].iteration_ns, b->lower_bound_ns);
+    out->lower_cost = b->lower_cost;
+    out->cost_gap = bound_cost_gap(out->plans[0].cost, b->lower_cost);
 }
 
 /* How far from the best of any plan the first one can be. */
@@ -180,7 +182,9 @@ static enum status certify(struct search *q, struct search_result *out, struct e
     int32_t n = 0;
     for (int32_t i = 0; i < q->n_spaces; i++) spaces[n++] = &q->space[i];
     for (int32_t i = 0; i < q->t.n_presets; i++) spaces[n++] = q->t.preset[i];
-    if (n) TRY(bound_cluster(q->t.arena, q->cluster, q->cost, spaces, n, &b, err));
+    if (n)
+        TRY(bound_cluster(q->t.arena, q->cluster, q->cost, spaces, n, kept_most_ns(q->t.o), &b,
+                          err));
     put_bound(out, &b);
     return OK;
 }
@@ -278,7 +282,8 @@ static enum status search_large(struct search *q, const struct profile *p, const
     TRY(regroup_large(q, p, sizes, n_sizes, err));
     TRY(conclude(t, p, out, err));
     for (int32_t i = 0; i < out->n_plans; i++)
-        wide |= out->plans[i].iteration_ns < b[0].lower_bound_ns;
+        wide |= out->plans[i].iteration_ns < b[0].lower_bound_ns ||
+                out->plans[i].cost < b[0].lower_cost;
     for (int32_t i = 0; i < out->n_baselines; i++)
         wide |= out->baselines[i].iteration_ns < b[0].lower_bound_ns;
     put_bound(out, &b[wide]);

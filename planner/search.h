@@ -101,6 +101,8 @@ struct search_result {
     int64_t lower_bound_ns;
     const char *binding, *bound_class;
     double gap;
+    /* The same of money an iteration, among plans of least_rate; 0 and infinite where a type has no price */
+    double lower_cost, cost_gap;
     int64_t class_ns; /* the best plan of the class before it was refined */
 };
 /* ERR_INFEASIBLE with the nearest miss where nothing fits, or no baseline of that name can be made; ERR_USAGE: unknown baseline

@@ -320,7 +320,8 @@ static enum status search(struct warm *q, struct warm_plans *out, struct bound_c
     if (!bound || (!out->enough && !tries_stopped(q->t))) return OK;
     const struct space *one = &q->space;
     struct cost *single = cost_new(q->arena, q->task->profile, q->task->cluster);
-    return bound_cluster(q->t->arena, q->task->cluster, single, &one, 1, bound, err);
+    return bound_cluster(q->t->arena, q->task->cluster, single, &one, 1, kept_most_ns(q->t->o),
+                         bound, err);
 }
 
 enum status warm_search(struct tries *t, const struct warm_task *task, struct warm_plans *out,

@@ -1,27 +1,16 @@
 /* The bound on any plan: by hand, and never above the simulated iteration of a plan. */
 #include "core/arena.h"
-#include "core/document.h"
-#include "core/rng.h"
-#include "planner/baseline.h"
 #include "planner/bound_cluster.h"
 #include "planner/bound_lp.h"
 #include "planner/score.h"
 #include "planner/search.h"
 #include "profiles/team.h"
+#include "tests/random_teams.h"
 #include "tests/suites.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <time.h>
-
-struct draw {
-    uint64_t seed, at;
-};
-static int64_t below(struct draw *d, int64_t n)
-{
-    return (int64_t)rng_below(d->seed, 502, d->at++, (uint64_t)n);
-}
 
 /* --- by hand --- */
 
@@ -131,6 +120,39 @@ START_TEST(a_slow_cut_leaves_three_ways)
 }
 END_TEST
 
+/* The first test's kinds at 6 and 1 an hour: a sample costs 10 us · 6 on the fast one, 30 us · 1 on a slow one. So all 600 go to
+ * the slow ones, 18,000 us at 1. Within 4,500 us these two take 300 samples, and the fast one the rest: 9,000 + 18,000. */
+START_TEST(work_costs_what_the_cheapest_devices_take_for_it)
+{
+    struct arena *a = arena_new();
+    struct bound_certificate c;
+    struct error err = {0};
+    const double longest_ns[] = {0, 9000000, 4500000, 3600000, 3500000},
+                 paid_us[] = {18000, 18000, 27000, 7200 + 21600, 0};
+    for (size_t i = 0; i < 5; i++) {
+        struct bound_any *b = bound_any_new(a, 1, 2, (int64_t[]){1, 2}, 600);
+        struct bound_offer fast = offer(3000, 3000, 4000, 0), slow = offer(10000, 10000, 10000, 0);
+        bound_any_offer(b, 0, 0, &fast);
+        bound_any_offer(b, 1, 0, &slow);
+        bound_any_prices(b, (double[]){6, 1}, longest_ns[i]);
+        ck_assert_int_eq(bound_any_solve(b, &c, &err), OK);
+        double most = bound_money(1, 1000 * paid_us[i]);
+        ck_assert_msg(c.lower_cost <= most && c.lower_cost >= most * (1 - 1e-5), "%zu: %g, not %g",
+                      i, c.lower_cost, most);
+    }
+    /* Where a kind is free nothing is known. */
+    struct bound_any *b = bound_any_new(a, 1, 2, (int64_t[]){1, 2}, 600);
+    struct bound_offer fast = offer(3000, 3000, 4000, 0);
+    bound_any_offer(b, 0, 0, &fast);
+    bound_any_prices(b, (double[]){6, 0}, 0);
+    ck_assert_int_eq(bound_any_solve(b, &c, &err), OK);
+    ck_assert_double_eq(c.lower_cost, 0);
+    ck_assert_double_eq_tol(bound_cost_gap(1.15, 1), 0.15, 1e-12);
+    ck_assert(isinf(bound_cost_gap(1.15, 0)));
+    arena_free(a);
+}
+END_TEST
+
 START_TEST(gaps_are_parts_of_the_bound)
 {
     ck_assert_double_eq_tol(bound_gap(115, 100), 0.15, 1e-12);
@@ -140,128 +162,28 @@ END_TEST
 
 /* --- against plans --- */
 
-struct text {
-    char at[6000];
-    size_t n;
-};
-static void say(struct text *t, const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    t->n += (size_t)vsnprintf(t->at + t->n, sizeof t->at - t->n, fmt, args);
-    va_end(args);
-    ck_assert(t->n < sizeof t->at);
-}
-
-static void say_link(struct text *t, struct draw *d, const char *name, const char *a, const char *b)
-{
-    static const int kBps[] = {30, 200, 2000, 20000, 200000};
-    say(t, "  - {name: %s, between: [%s%s%s], bandwidth: %d kB/s, latency: %d us%s%s}\n", name, a,
-        *b ? ", " : "", b, (int)(kBps[below(d, 5)] * (1 + below(d, 3))), 1 + (int)below(d, 300),
-        below(d, 4) ? "" : ", duplex: half", below(d, 4) ? "" : ", sharing: fair");
-}
-
-/* 1 … 4 nodes of 1 or 2 devices of 1 … 3 types, joined by links of their own or by one or two switches. */
-static void say_cluster(struct text *t, struct draw *d)
-{
-    int types = 1 + (int)below(d, 3), nodes = 1 + (int)below(d, 4), two[4], switches = 0;
-    char a[8], b[8], name[8];
-    say(t, "version: 1\nname: c\ndevice_types:\n");
-    for (int i = 0; i < types; i++)
-        say(t, "  - {name: t%d, device: host, slowdown: %d, memory: %s}\n", i, 1 + (int)below(d, 6),
-            below(d, 4) ? "1 GiB" : "700 KiB");
-    say(t, "nodes:\n");
-    for (int i = 0; i < nodes; i++) {
-        two[i] = below(d, 3) == 0 || nodes == 1;
-        say(t, "  - {name: n%d, host: localhost, devices: [{type: t%d}", i, (int)below(d, types));
-        say(t, two[i] ? ", {type: t%d, index: 1}]}\n" : "]}\n", (int)below(d, types));
-    }
-    if (nodes > 1 && below(d, 3) == 0) {
-        switches = 1 + (int)below(d, 2);
-        say(t, "switches: [{name: s0}%s]\n", switches > 1 ? ", {name: s1}" : "");
-    }
-    say(t, "links:\n");
-    for (int i = 0; i < nodes; i++) {
-        snprintf(a, sizeof a, "n%d", i);
-        snprintf(name, sizeof name, "bus%d", i);
-        if (two[i]) say_link(t, d, name, a, "");
-        snprintf(name, sizeof name, "up%d", i);
-        if (switches) say_link(t, d, name, a, below(d, switches) ? "s1" : "s0");
-        for (int j = 0; j < i && !switches; j++) {
-            snprintf(b, sizeof b, "n%d", j);
-            snprintf(name, sizeof name, "l%d%d", j, i);
-            say_link(t, d, name, b, a);
-        }
-    }
-    if (switches > 1) say_link(t, d, "trunk", "s0", "s1");
-}
-
-static const struct node *parsed(struct arena *a, const struct text *t)
-{
-    struct node *root = NULL;
-    struct error err = {0};
-    ck_assert_msg(document_parse(a, "case", t->at, t->n, &root, &err) == OK, "%s\n%s", err.text,
-                  t->at);
-    return root;
-}
-
-static void random_case(struct arena *a, struct draw *d, struct job *job, struct cluster *cluster)
-{
-    struct text c = {.n = 0}, j = {.n = 0};
-    struct error err = {0};
-    say_cluster(&c, d);
-    ck_assert_msg(cluster_parse(a, parsed(a, &c), cluster, &err) == OK, "%s\n%s", err.text, c.at);
-    say(&j,
-        "version: 1\nmodel: {model_type: gpt2, n_embd: %d, n_layer: %d, n_head: 2, n_positions: "
-        "16, "
-        "vocab_size: %d}\nsequence_length: 16\nglobal_batch: %d\nmicrobatch: [1, 2]\n",
-        below(d, 2) ? 32 : 64, 1 + (int)below(d, 2), below(d, 2) ? 64 : 512,
-        2 * (1 + (int)below(d, 4)));
-    ck_assert_msg(job_parse(a, parsed(a, &j), ".", job, &err) == OK, "%s", err.text);
-}
-
-/* Devices shuffled, dealt out to replicas, layers and shares cut at random; orders of 1F1B or by name. */
-static void random_plan(struct arena *a, struct draw *d, const struct space *s, struct plan *out)
-{
-    static const char *const names[] = {"gpipe", "eager-1f1b", "zb-h1", "zb-h2", "h-1f1b"};
-    int32_t order[16], n_stages[16], left = s->n_devices, n = 0;
-    for (int32_t i = 0; i < left; i++) order[i] = i;
-    for (int32_t i = left - 1; i > 0; i--) {
-        int32_t j = (int32_t)below(d, i + 1), x = order[i];
-        order[i] = order[j], order[j] = x;
-    }
-    int32_t unused = (int32_t)below(d, left), dealt = 0;
-    left -= unused;
-    while (left > 0 && n < s->microbatches) {
-        int32_t most = left < s->n_layers ? left : s->n_layers;
-        n_stages[n] = 1 + (int32_t)below(d, most);
-        left -= n_stages[n++];
-    }
-    plan_skeleton(a, s, "random", n, n_stages, out);
-    int32_t batches = s->microbatches;
-    for (int32_t r = 0; r < n; r++) {
-        struct plan_replica *x = &out->replicas[r];
-        int32_t behind = n - r - 1;
-        x->microbatches = behind ? 1 + (int32_t)below(d, batches - behind) : batches;
-        batches -= x->microbatches;
-        for (int32_t i = 0, first = 0; i < n_stages[r]; i++) {
-            int32_t rest = n_stages[r] - i - 1, room = s->n_layers - first - rest;
-            struct plan_stage *t = &x->stages[i];
-            t->device = order[dealt++];
-            t->first_layer = first;
-            t->last_layer = rest ? first + (int32_t)below(d, room) : s->n_layers - 1;
-            first = t->last_layer + 1;
-            if (!below(d, 5)) t->recompute = RECOMPUTE_STAGE;
-            if (!below(d, 3)) t->bucket_bytes = 1 + below(d, 100000);
-        }
-        if (below(d, 2)) x->schedule = names[below(d, 5)], x->split = below(d, 2);
-    }
-}
-
 struct tally {
     int64_t plans, cases, cuts, latencies;
-    double least_gap;
+    double least_gap, least_cost_gap;
+    int64_t bought, limited; /* plans beside a bound on cost, with a longest iteration */
 };
+
+/* Costs of plans against two bounds: of any plan, and of those that take at most so long. */
+static void check_costs(const struct plan *p, int64_t ns, const struct bound_certificate *any,
+                        const struct bound_certificate *within, double most_ns, uint64_t seed,
+                        struct tally *t)
+{
+    double cost = plan_cost(p, ns);
+    ck_assert_msg(any->lower_cost > 0 && any->lower_cost <= cost, "seed %d: cost %g below %g",
+                  (int)seed, cost, any->lower_cost);
+    ck_assert_double_ge(within->lower_cost, any->lower_cost * (1 - 1e-6));
+    t->bought++;
+    t->least_cost_gap = fmin(t->least_cost_gap, bound_cost_gap(cost, any->lower_cost));
+    if ((double)ns > most_ns) return;
+    t->limited++;
+    ck_assert_msg(within->lower_cost <= cost, "seed %d: cost %g below %g within %g ns", (int)seed,
+                  cost, within->lower_cost, most_ns);
+}
 
 static void check_case(struct arena *a, uint64_t seed, int32_t plans, struct tally *t)
 {
@@ -275,15 +197,21 @@ static void check_case(struct arena *a, uint64_t seed, int32_t plans, struct tal
     random_case(a, &d, &job, &cluster);
     ck_assert_msg(profile_prior(a, &cluster, &profile, &err) == OK, "%s", err.text);
     ck_assert_int_eq(team_fused(a, &cluster, &lower, &err), OK);
+    struct draw money = {seed, 1000000};
+    for (int32_t i = 0; i < cluster.n_types; i++)
+        cluster.types[i].price_per_h = 0.1 * (double)(1 + below(&money, 60));
     struct cost *cost = cost_new(a, &profile, &cluster);
     for (int i = 0; i < 2; i++)
         ck_assert_msg(space_make(a, &job, &cluster, cost, i + 1, &lower, &spaces[i], &err) == OK,
                       "%s", err.text);
-    struct bound_certificate b;
-    enum status st = bound_cluster(a, &cluster, cost,
-                                   (const struct space *[]){&spaces[0], &spaces[1]}, 2, &b, &err);
+    struct bound_certificate b, within = {.lower_cost = 0};
+    const struct space *both[] = {&spaces[0], &spaces[1]};
+    enum status st = bound_cluster(a, &cluster, cost, both, 2, 0, &b, &err);
     ck_assert_msg(st == OK || st == ERR_INFEASIBLE, "%s", err.text);
-    if (st == ERR_INFEASIBLE) b = (struct bound_certificate){INT64_MAX, "no device", ""};
+    if (st == ERR_INFEASIBLE) b = (struct bound_certificate){INT64_MAX, "no device", "", 0};
+    double most_ns = (double)b.lower_bound_ns * (1.1 + 0.1 * (double)below(&money, 30));
+    if (st == OK)
+        ck_assert_int_eq(bound_cluster(a, &cluster, cost, both, 2, most_ns, &within, &err), OK);
     struct scorer *scorer = scorer_new(&lower);
     for (int32_t i = 0; i < plans; i++) {
         struct plan p;
@@ -297,6 +225,7 @@ static void check_case(struct arena *a, uint64_t seed, int32_t plans, struct tal
                       (long long)b.lower_bound_ns, b.binding, (long long)ns);
         t->plans++;
         t->least_gap = fmin(t->least_gap, bound_gap(ns, b.lower_bound_ns));
+        check_costs(&p, ns, &b, &within, most_ns, seed, t);
     }
     scorer_free(scorer);
     t->cases++;
@@ -307,7 +236,7 @@ static void check_case(struct arena *a, uint64_t seed, int32_t plans, struct tal
 START_TEST(no_bound_is_above_a_simulated_plan)
 {
     struct arena *a = arena_new();
-    struct tally t = {.least_gap = INFINITY};
+    struct tally t = {.least_gap = INFINITY, .least_cost_gap = INFINITY};
     uint64_t cases = test_long() ? 2500 : 60;
     for (uint64_t seed = 0; seed < cases; seed++, arena_reset(a)) check_case(a, seed, 12, &t);
     arena_free(a);
@@ -316,6 +245,12 @@ START_TEST(no_bound_is_above_a_simulated_plan)
                   "%lld cases, %lld plans, %lld cuts, %lld latencies, least gap %g",
                   (long long)t.cases, (long long)t.plans, (long long)t.cuts, (long long)t.latencies,
                   t.least_gap);
+    ck_assert_msg(t.bought == t.plans && t.limited > (int64_t)cases && t.least_cost_gap < 0.5,
+                  "%lld plans with a cost, %lld within a time, least gap %g", (long long)t.bought,
+                  (long long)t.limited, t.least_cost_gap);
+    if (getenv("MUSHER_PRINT"))
+        printf("%lld plans with a cost, %lld within a time, least gap of cost %g\n",
+               (long long)t.bought, (long long)t.limited, t.least_cost_gap);
 }
 END_TEST
 
@@ -360,9 +295,11 @@ static void say_cards(struct text *t, struct draw *d)
     say(t, "version: 1\nname: c\ndevice_types:\n");
     for (int i = 0; i < 3; i++) say(t, "  - {name: t%d, device: %s}\n", i, types[i]);
     say(t, "nodes:\n");
-    for (int i = 0; i < nodes; i++)
-        say(t, "  - {name: n%d, host: h%d, devices: [{type: t%d, count: %d}]}\n", i, i,
-            (int)below(d, 3), below(d, 2) ? 2 : 4);
+    for (int i = 0; i < nodes; i++) {
+        int type = (int)below(d, 3), count = below(d, 2) ? 2 : 4;
+        say(t, "  - {name: n%d, host: h%d, devices: [{type: t%d, count: %d}]}\n", i, i, type,
+            count);
+    }
     say(t, "switches: [{name: core}]\nlinks:\n");
     for (int i = 0; i < nodes; i++) {
         say(t, "  - {name: bus%d, between: [n%d], bandwidth: %d GB/s, latency: 3 us}\n", i, i,
@@ -385,12 +322,12 @@ START_TEST(no_bound_is_above_a_plan_of_cards_that_share_operators)
         struct error err = {0};
         struct search_result r;
         say_cards(&c, &d);
+        int blocks = 1 + (int)below(&d, 4), batch = 4 * (1 + (int)below(&d, 8));
         say(&j,
             "version: 1\nmodel: {model_type: gpt2, n_embd: 256, n_layer: %d, n_head: 4, "
-            "n_positions: "
-            "64, vocab_size: 1024}\nsequence_length: 64\nglobal_batch: %d\nmicrobatch: [1, 4]\n"
-            "precision: fp16\n",
-            1 + (int)below(&d, 4), 4 * (1 + (int)below(&d, 8)));
+            "n_positions: 64, vocab_size: 1024}\nsequence_length: 64\nglobal_batch: %d\n"
+            "microbatch: [1, 4]\nprecision: fp16\n",
+            blocks, batch);
         ck_assert_msg(cluster_parse(a, parsed(a, &c), &cluster, &err) == OK, "%s", err.text);
         ck_assert_msg(job_parse(a, parsed(a, &j), ".", &job, &err) == OK, "%s", err.text);
         ck_assert_msg(team_complete(&cluster, &err) == OK, "%s", err.text);
@@ -471,6 +408,7 @@ Suite *bound_any_suite(void)
     tcase_add_test(t, a_layer_that_only_one_kind_holds_is_its_work);
     tcase_add_test(t, one_microbatch_takes_the_way_there_and_back);
     tcase_add_test(t, a_slow_cut_leaves_three_ways);
+    tcase_add_test(t, work_costs_what_the_cheapest_devices_take_for_it);
     tcase_add_test(t, gaps_are_parts_of_the_bound);
     tcase_add_test(t, no_bound_is_above_a_simulated_plan);
     tcase_add_test(t, no_bound_is_above_what_the_search_finds);

@@ -28,7 +28,10 @@ struct pipe { /* storage of one random pipeline */
 static void random_stage(struct draw *d, struct pipeline_stage *s, struct pipeline_device *e)
 {
     int64_t take = below(d, 9) ? 1 + below(d, 6) : 0;
-    *s = (struct pipeline_stage){below(d, 12), below(d, 12), below(d, 8), 0, take, 0, 0};
+    *s = (struct pipeline_stage){.forward_bytes = take};
+    s->forward_ns = below(d, 12);
+    s->input_ns = below(d, 12);
+    s->weight_ns = below(d, 8);
     if (!below(d, 3)) s->fused_ns = below(d, 22);
     s->input_bytes = below(d, 8) ? -below(d, take + 1) : below(d, 3);
     s->weight_bytes = -take - s->input_bytes;

@@ -20,8 +20,8 @@ static int64_t roll(struct dice *d, int64_t low, int64_t high)
 static struct mesh *random_mesh(struct dice *d, int32_t n)
 {
     bool even = roll(d, 0, 1);
-    struct mesh *m = mesh_new(arena, n, (double)roll(d, 1000000, 300000000000),
-                              (double)roll(d, 0, 100000) * 1e-9);
+    double Bps = (double)roll(d, 1000000, 300000000000);
+    struct mesh *m = mesh_new(arena, n, Bps, (double)roll(d, 0, 100000) * 1e-9);
     for (int32_t i = 0; i < m->cluster.n_links && !even; i++) {
         m->cluster.links[i].bandwidth_Bps = (double)roll(d, 1000000, 300000000000);
         m->cluster.links[i].latency_s = (double)roll(d, 0, 100000) * 1e-9;
@@ -31,10 +31,10 @@ static struct mesh *random_mesh(struct dice *d, int32_t n)
 
 static struct collective random_collective(struct dice *d, int32_t n)
 {
-    struct collective c = {.n_members = n,
-                           .elements = roll(d, 0, roll(d, 0, 1) ? 40 : 10000000),
-                           .element_bytes = (int32_t)roll(d, 1, 8),
-                           .piece_bytes = roll(d, 0, 3) ? roll(d, 100000, 9000000) : 0};
+    struct collective c = {.n_members = n};
+    c.elements = roll(d, 0, roll(d, 0, 1) ? 40 : 10000000);
+    c.element_bytes = (int32_t)roll(d, 1, 8);
+    c.piece_bytes = roll(d, 0, 3) ? roll(d, 100000, 9000000) : 0;
     do {
         c.kind = (enum collective_kind)roll(d, 0, COLLECTIVE_KIND_COUNT - 1);
         c.way = (enum collective_way)roll(d, 0, COLLECTIVE_WAY_COUNT - 1);

@@ -201,8 +201,8 @@ static void make_network(struct draws *d, struct size most, struct referee *x, s
                          int32_t *route)
 {
     static const double speeds[] = {1e9, 1e9, 2e9, 3e9, 12.5e9, 7.7e8, 4e10};
-    *x = (struct referee){.n_resources = 1 + draw(d, most.resources),
-                          .n_routes = 1 + draw(d, most.routes)};
+    *x = (struct referee){.n_resources = 1 + draw(d, most.resources)};
+    x->n_routes = 1 + draw(d, most.routes);
     for (int32_t r = 0; r < x->n_resources; r++) {
         x->capacity[r] = speeds[draw(d, sizeof speeds / sizeof *speeds)];
         if (draw(d, 2)) x->capacity[r] *= 1 + 0.001 * draw(d, 999);

@@ -45,10 +45,14 @@ START_TEST(what_is_coded_comes_back)
         int64_t n = plans_below(&r, 60);
         for (int64_t i = 0; i < n; i++) {
             bool go_on = i > 1 && list[i - 2].microbatch >= 0 && plans_below(&r, 4);
-            list[i] = go_on ? (struct call){list[i - 2].procedure, list[i - 2].microbatch + 1,
-                                            list[i - 2].chunk}
-                            : (struct call){plans_below(&r, 3), plans_below(&r, 4) - 1,
-                                            plans_below(&r, 2)};
+            if (go_on) {
+                list[i] = list[i - 2];
+                list[i].microbatch++;
+                continue;
+            }
+            list[i].procedure = plans_below(&r, 3);
+            list[i].microbatch = plans_below(&r, 4) - 1;
+            list[i].chunk = plans_below(&r, 2);
         }
         expect_round_trip(list, n);
         if (k % 100 == 0) arena_reset(arena);

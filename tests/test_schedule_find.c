@@ -44,12 +44,11 @@ static struct pipeline random_pipeline(uint64_t seed, int32_t least, int32_t mos
     for (int32_t s = 0; s < n; s++) {
         struct pipeline_stage *x = &p.stages[s];
         int64_t back = draw(&r, 1, 3);
-        *x = (struct pipeline_stage){.forward_ns = draw(&r, 5, 15),
-                                     .input_ns = draw(&r, 5, 17),
-                                     .weight_ns = draw(&r, 3, 14),
-                                     .forward_bytes = 4,
-                                     .input_bytes = -back,
-                                     .weight_bytes = back - 4};
+        *x = (struct pipeline_stage){
+            .forward_bytes = 4, .input_bytes = -back, .weight_bytes = back - 4};
+        x->forward_ns = draw(&r, 5, 15);
+        x->input_ns = draw(&r, 5, 17);
+        x->weight_ns = draw(&r, 3, 14);
         if (alike && s) *x = p.stages[0];
         p.devices[s].resident_bytes = draw(&r, 0, 10);
         p.devices[s].limit_bytes = draw(&r, 0, 5)

@@ -57,6 +57,7 @@ enum status cmd_export(int argc, char **argv, struct error *err)
          .type = OPTION_TEXT,
          .value = &q.out,
          .unit = "FILE",
+         .writes = true,
          .help = "file to write; - for stdout"},
         {.name = "zone",
          .type = OPTION_TEXT,

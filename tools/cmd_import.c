@@ -67,6 +67,7 @@ enum status cmd_import(int argc, char **argv, struct error *err)
          .type = OPTION_TEXT,
          .value = &q.out,
          .unit = "PATH",
+         .writes = true,
          .help = "file or folder to write"},
         {0}};
     const struct command command = {"import",

@@ -103,6 +103,7 @@ enum status cmd_lower(int argc, char **argv, struct error *err)
          .type = OPTION_TEXT,
          .value = &out,
          .unit = "PROGRAM",
+         .writes = true,
          .help = "file to write"},
         {.name = "deterministic",
          .type = OPTION_FLAG,

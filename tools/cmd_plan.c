@@ -6,9 +6,11 @@
 #include "profiles/team.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
+#include "tools/degrees.h"
 #include "tools/options.h"
 #include "tools/replan.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,14 +19,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TENSOR_MOST = 16 };
-
 struct request {
     const char *job, *cluster, *db, *out, *baseline, *from;
     struct texts with, without;
     int64_t profile, top, evaluations, time_limit, threads;
     const char *cards; /* --tensor-parallel, as given */
-    int32_t tensor[TENSOR_MOST], n_tensor;
+    struct degrees degrees;
     int objective;
     double least_rate, most_cost;
 };
@@ -61,26 +61,43 @@ static void on_progress(void *user, int64_t evaluated, int64_t best_ns)
 }
 
 /* Two certificates: no plan at all is faster than the first; no plan of the class searched than the second. */
+static void put_gap(struct json *j, const char *name, double gap)
+{
+    if (isfinite(gap))
+        json_put_double(j, name, gap);
+    else
+        json_put_null(j, name);
+}
+
 static void print_bounds_json(struct json *j, const struct search_result *r)
 {
     json_put_int(j, "lower_bound_ns", r->lower_bound_ns);
-    if (isfinite(r->gap))
-        json_put_double(j, "gap", r->gap);
-    else
-        json_put_null(j, "gap");
+    put_gap(j, "gap", r->gap);
     json_put_text(j, "binding", r->binding);
     json_put_text(j, "class", r->bound_class);
+    if (r->lower_cost > 0) {
+        json_put_double(j, "lower_cost", r->lower_cost);
+        put_gap(j, "cost_gap", r->cost_gap);
+    }
     if (!r->exact) return;
     json_put_int(j, "class_optimum_ns", r->class_ns);
     json_put_text(j, "class_searched", SEARCH_CLASS);
 }
 
-static void print_bounds(const struct search_result *r)
+static void print_bounds(const struct search_result *r, const struct request *q)
 {
     char text[32];
-    printf("  lower bound %s (%s): ", units_print_ns(text, r->lower_bound_ns), r->binding);
+    if (q->objective == OBJECTIVE_COST && r->lower_cost > 0)
+        printf(
+            "  lower bound of cost %.4g (price of all work): at most %.1f %% from the cheapest%s\n",
+            r->lower_cost, 100 * r->cost_gap, q->least_rate > 0 ? " within --least-rate" : "");
+    else if (q->objective == OBJECTIVE_COST)
+        puts("  no bound on cost is known: some devices are free");
+    printf("  lower bound %s%s (%s): ", q->objective == OBJECTIVE_COST ? "of time " : "",
+           units_print_ns(text, r->lower_bound_ns), r->binding);
     if (isfinite(r->gap))
-        printf("at most %.1f %% from optimal", 100 * r->gap);
+        printf("at most %.1f %% from %s", 100 * r->gap,
+               q->objective == OBJECTIVE_COST ? "the fastest" : "optimal");
     else
         printf("nothing is known");
     printf("; holds for %s\n", r->bound_class);
@@ -174,7 +191,7 @@ static void print_json(struct arena *a, const struct cluster *c, const struct se
 }
 
 static void print_text(struct arena *a, const struct cluster *c, const struct search_result *r,
-                       const struct profile *profile)
+                       const struct profile *profile, const struct request *q)
 {
     char text[32];
     printf("predicted with %s%s\n", common_profile_label(a, profile),
@@ -200,7 +217,7 @@ static void print_text(struct arena *a, const struct cluster *c, const struct se
            r->exact    ? "searched to the end"
            : timed_out ? "stopped: time"
                        : r->stopped);
-    print_bounds(r);
+    print_bounds(r, q);
 }
 
 /* Plan i goes to PATH, PATH.2, PATH.3 … */
@@ -245,19 +262,15 @@ static enum status read_task(struct arena *a, const struct request *q, struct pl
     return replan_team(a, from, profile, &q->with, &q->without, c, err);
 }
 
-/* "1,2,4" */
-static enum status read_tensor(struct request *q, struct error *err)
+/* What the options do not name but the job does. */
+static enum status spare_inputs(struct arena *a, const struct request *q, const struct job *j,
+                                struct error *err)
 {
-    for (const char *at = q->cards; at && *at; at += *at == ',') {
-        char *end;
-        long n = strtol(at, &end, 10);
-        if (end == at || (*end && *end != ',') || n < 1 || n > 1024 || q->n_tensor == TENSOR_MOST)
-            return error_set(err, ERR_USAGE,
-                             "--tensor-parallel wants numbers of cards, for example 1,2,4; found "
-                             "'%.60s'",
-                             q->cards);
-        q->tensor[q->n_tensor++] = (int32_t)n;
-        at = end;
+    for (int64_t i = 1; q->out && strcmp(q->out, "-") != 0 && i <= q->top; i++) {
+        const char *path = i > 1 ? arena_printf(a, "%s.%" PRId64, q->out, i) : q->out;
+        const char *inputs[] = {q->job, q->cluster, q->from, q->db, j->model_file, j->data};
+        for (size_t k = 0; k < sizeof inputs / sizeof *inputs; k++)
+            TRY(options_spare("out", path, inputs[k], err));
     }
     return OK;
 }
@@ -271,16 +284,18 @@ static enum status plan(struct arena *a, struct request *q, const struct common 
     struct profile profile;
     struct search_result r;
     TRY(common_not_stdout(common->json, "-o", q->out, err));
-    TRY(read_tensor(q, err));
+    TRY(degrees_parse(q->cards, &q->degrees, err));
     TRY(common_writable(q->out, err));
     TRY(read_task(a, q, &from, &j, &c, &profile, err));
+    TRY(spare_inputs(a, q, &j, err));
+    TRY(degrees_check(&q->degrees, &j.model, &c, &profile, err));
     if (common->seed) j.seed = (uint64_t)common->seed;
     TRY(team_precision(&c, j.precision, err));
     team_share(&c, &j.model);
     struct search_options o = {.baseline = q->baseline,
                                .from = q->from ? &from : NULL,
-                               .tensor = q->n_tensor ? q->tensor : NULL,
-                               .n_tensor = q->n_tensor,
+                               .tensor = q->degrees.n ? q->degrees.cards : NULL,
+                               .n_tensor = q->degrees.n,
                                .objective = (enum objective)q->objective,
                                .least_rate = q->least_rate,
                                .most_cost = q->most_cost,
@@ -301,7 +316,7 @@ static enum status plan(struct arena *a, struct request *q, const struct common 
     if (common->json)
         print_json(a, &c, &r, &profile, q->out, search_s);
     else if (strcmp(q->out, "-") != 0)
-        print_text(a, &c, &r, &profile);
+        print_text(a, &c, &r, &profile, q);
     if (!stop || timed_out) return OK;
     fflush(stdout);
     return error_set(err, ERR_INTERRUPTED, "interrupted: wrote the best of %lld simulated plans",
@@ -339,6 +354,7 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
          .type = OPTION_TEXT,
          .value = &q.out,
          .unit = "PLAN",
+         .writes = true,
          .help = "file to write; - for stdout"},
         OPTION_DB(&q.db),
         OPTION_PROFILE(&q.profile),

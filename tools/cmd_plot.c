@@ -48,6 +48,7 @@ enum status cmd_plot(int argc, char **argv, struct error *err)
          .type = OPTION_TEXT,
          .value = &out,
          .unit = "FILE",
+         .writes = true,
          .help = ".png, .svg, .gp (gnuplot script) or .json (Chrome/Perfetto)"},
         {0}};
     const struct command command = {

@@ -154,6 +154,7 @@ enum status cmd_run(int argc, char **argv, struct error *err)
          .type = OPTION_TEXT,
          .value = &q.trace,
          .unit = "T",
+         .writes = true,
          .help = "file to write the trace to"},
         {.name = "save",
          .type = OPTION_TEXT,

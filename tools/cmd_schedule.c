@@ -288,6 +288,11 @@ static enum status search(struct arena *a, struct asked *q, const struct common 
     {                                                                                              \
         .name = name_, .type = OPTION_TEXT, .value = &q.member, .unit = unit_, .help = help_       \
     }
+#define OUTPUT(name_, member, help_)                                                               \
+    {                                                                                              \
+        .name = name_, .type = OPTION_TEXT, .value = &q.member, .unit = "FILE", .writes = true,    \
+        .help = help_                                                                              \
+    }
 #define COUNT(name_, member, unit_, most, help_)                                                   \
     {                                                                                              \
         .name = name_, .type = OPTION_INT, .value = &q.member, .unit = unit_, .min = 0,            \
@@ -333,8 +338,8 @@ enum status cmd_schedule(int argc, char **argv, struct error *err)
         FLAG("fluid", fluid,
              "as fair, and messages from one stage to another share a link as well"),
         FLAG("timeline", timeline, "draw who does what when, a row a device"),
-        TEXT("csv", csv, "FILE", "write the order in one cell, devices between bars; - for stdout"),
-        TEXT("trace", trace, "FILE", "write the trace of the event loop, for musher plot"),
+        OUTPUT("csv", csv, "write the order in one cell, devices between bars; - for stdout"),
+        OUTPUT("trace", trace, "write the trace of the event loop, for musher plot"),
         TEXT("cases", search.cases, "CSV",
              "search the best order of every pipeline of a table (tools/schedule_cases.h)"),
         {.name = "out",
@@ -342,6 +347,7 @@ enum status cmd_schedule(int argc, char **argv, struct error *err)
          .type = OPTION_TEXT,
          .value = &q.search.out,
          .unit = "CSV",
+         .writes = true,
          .help = "of --cases: makespan, memory, bound and order of each; - for stdout"},
         {.name = "budget",
          .type = OPTION_INT,

@@ -388,6 +388,7 @@ enum status cmd_simulate(int argc, char **argv, struct error *err)
          .type = OPTION_TEXT,
          .value = &q.trace,
          .unit = "T",
+         .writes = true,
          .help = "file to write the trace to"},
         {.name = "deterministic",
          .type = OPTION_FLAG,

@@ -1,6 +1,7 @@
 #include "tools/options.h"
 
 #include "core/arena.h"
+#include "core/file.h"
 #include "core/log.h"
 #include "core/units.h"
 
@@ -280,6 +281,54 @@ static bool asks_for_help(int argc, char **argv)
     return false;
 }
 
+enum status options_spare(const char *option, const char *path, const char *input,
+                          struct error *err)
+{
+    if (!path || !input || !strcmp(path, "-") || !file_same(path, input)) return OK;
+    return error_set(err, ERR_USAGE, "--%s %.300s would overwrite an input: '%.300s' is that file",
+                     option, path, input);
+}
+
+/* A value may hold its file's name in "NAME=FILE:NODE" (tools/team_add.c). */
+static enum status spare_value(struct arena *a, const struct option *out, const char *path,
+                               const char *value, struct error *err)
+{
+    const char *sign = value ? strchr(value, '=') : NULL,
+               *colon = value ? strrchr(value, ':') : NULL, *from = sign ? sign + 1 : value;
+    TRY(options_spare(out->name, path, value, err));
+    if (!colon || colon <= from) return OK;
+    return options_spare(out->name, path, arena_strndup(a, from, (size_t)(colon - from)), err);
+}
+
+/* Where o names the file that out, another row, is to write to path: an input would be lost, or one output in another. */
+static enum status spare_row(struct arena *a, const struct option *out, const char *path,
+                             const struct option *o, struct error *err)
+{
+    if (o->type == OPTION_TEXTS || o->type == OPTION_ARGUMENTS) {
+        const struct texts *list = o->value;
+        for (size_t i = 0; i < list->count; i++)
+            TRY(spare_value(a, out, path, list->items[i], err));
+    } else if (o->type == OPTION_TEXT || o->type == OPTION_ARGUMENT) {
+        const char *value = *(const char **)o->value;
+        if (o->writes && value && strcmp(path, "-") != 0 &&
+            (!strcmp(path, value) || file_same(path, value)))
+            return error_set(err, ERR_USAGE, "--%s and --%s would both write '%.300s'", out->name,
+                             o->name, path);
+        TRY(spare_value(a, out, path, value, err));
+    }
+    return OK;
+}
+
+static enum status spare_inputs(struct arena *a, const struct option *all, struct error *err)
+{
+    for (const struct option *out = all; out->name; out++) {
+        const char *path = out->writes ? *(const char **)out->value : NULL;
+        for (const struct option *o = all; path && o->name; o++)
+            if (o != out) TRY(spare_row(a, out, path, o, err));
+    }
+    return OK;
+}
+
 enum status options_parse(struct arena *a, const struct command *command, struct common *common,
                           int argc, char **argv, struct error *err)
 {
@@ -305,7 +354,8 @@ enum status options_parse(struct arena *a, const struct command *command, struct
         return error_set(err, ERR_USAGE, "--verbose and --quiet exclude each other");
     if (common->verbose) log_set_level(LOG_LEVEL_DEBUG);
     if (common->quiet) log_set_level(LOG_LEVEL_ERROR);
-    return share_out(a, command, &given, err);
+    TRY(share_out(a, command, &given, err));
+    return spare_inputs(a, command->options, err);
 }
 
 /* ---- help -------------------------------------------------------------------------------------

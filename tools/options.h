@@ -18,6 +18,7 @@
  * argv[0] is the verb. Forms: --name VALUE, --name=VALUE, -o VALUE, and `--`, behind which everything
  * is an argument. Of an option that is given twice the last one counts. Every verb has --json, --seed,
  * -v, -q and --help without naming them; -v and -q set the log level at once. Errors: ERR_USAGE.
+ * A file to write that is, by any name or link, also named by another row is refused before anything is opened.
  * Ownership: texts point into argv and into the table's defaults; lists are the arena's.
  */
 #ifndef TOOLS_OPTIONS_H
@@ -57,6 +58,7 @@ struct option {
     const char *help;           /* one line */
     double min, max;            /* inclusive range of numbers, counts of arguments; both 0: any */
     const char *const *choices; /* NULL-ended, for OPTION_CHOICE */
+    bool writes;                /* a file that the verb makes: never one that another row names */
 };
 
 struct command {
@@ -79,6 +81,10 @@ struct common {
 
 MUST_CHECK enum status options_parse(struct arena *a, const struct command *command,
                                      struct common *common, int argc, char **argv,
+                                     struct error *err);
+/* For files that the verb finds named inside others: ERR_USAGE where path, which --option is to write, is the file input.
+ * Either may be NULL or missing. */
+MUST_CHECK enum status options_spare(const char *option, const char *path, const char *input,
                                      struct error *err);
 void options_help(const struct command *command, const struct common *common, FILE *out);
 

@@ -111,6 +111,14 @@ refused "a link to nowhere" 3 "m" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/64 MiB/64 KiB/' c.yaml
 refused "memory that no plan fits in names the nearest miss" 4 "nearest miss" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/slowdown: 1.5/slowdown: 0.5/' c.yaml
+cat > cards.yaml <<'END'
+version: 1
+name: cards
+device_types: [{name: g, device: A100-SXM4-80}]
+nodes: [{name: n, devices: {type: g, count: 4}}]
+links: [{name: bus, every: inside, bandwidth: 200 GB/s, latency: 2 us}]
+END
+refused "numbers of cards that do not divide the model" 3 "--tensor-parallel 3 does not divide the heads and features of model model; possible on cards of type g: 1, 2, 4" "$MUSHER" plan job.yaml cards.yaml --tensor-parallel 1,3 -o p
 refused "a slowdown below one" 3 "slowdown" "$MUSHER" plan job.yaml c.yaml -o p
 
 # Plans.

@@ -212,8 +212,53 @@ divided_losses() { # FAMILY PRECISION TOLERANCE
         within "$d" "$3" && ok "$1 $2: $name trains like one device ($d)" ||
             not_ok "$1 $2: $name trains like one device" "losses differ by $d, more than $3"
     done
-    says "$1 $2: a divided plan's checkpoint is refused by name" 3 'divided over replicas (zero)' \
-        "$MUSHER" run "$scratch/level-3.yaml" --data "$text" --steps 1 --save "$scratch/divided"
+}
+
+# joins FROM TO TOLERANCE: TO goes on where FROM stopped, with the losses of one device that never did.
+joins() {
+    local d
+    rm -rf "$scratch/divided"
+    run "$1" --steps 12 --save "$scratch/divided" || return
+    cp "$scratch/$1.losses" "$scratch/joined.losses"
+    # Every tensor is there once, whole: the same names and sizes as of one device.
+    cmp -s <(tensors "$scratch/undivided") <(tensors "$scratch/divided") && ok "$1 saves whole tensors" ||
+        not_ok "$1 saves whole tensors" "$(diff <(tensors "$scratch/undivided") <(tensors "$scratch/divided") | head -n 3)"
+    run "$2" --steps $((steps - 12)) --resume "$scratch/divided" || return
+    cat "$scratch/$2.losses" >> "$scratch/joined.losses"
+    d=$(distance "$scratch/whole.losses" "$scratch/joined.losses")
+    within "$d" "$3" && [[ $(wc -l < "$scratch/joined.losses") == "$steps" ]] && ok "$2 goes on where $1 stopped ($d)" ||
+        not_ok "$2 goes on where $1 stopped" "losses differ by $d, more than $3"
+}
+tensors() { sed -n 's/.*"name": *"\([^"]*\)".*"bytes": *\([0-9]*\).*/\1 \2/p' "$1"/step-*/manifest.json | sort; }
+
+divided_resume() { # PRECISION TOLERANCE
+    local name
+    plan single "$1" adamw "$single" gpt2
+    for name in "${!divided[@]}"; do plan "$name" "$1" adamw "${divided[$name]}" gpt2; done
+    for name in "${!divided_group[@]}"; do microbatch=3 plan "$name" "$1" adamw "${divided_group[$name]}" gpt2; done
+    plan both "$1" adamw "${plans[both]}" gpt2
+    run single --steps "$steps" || return
+    cp "$scratch/single.losses" "$scratch/whole.losses"
+    rm -rf "$scratch/undivided"
+    run single --steps 12 --save "$scratch/undivided" || return
+    joins level-3 both "$2"
+    joins both level-3 "$2"
+    joins level-3-pipelines level-1-uneven "$2"
+    joins level-1-shapes level-3-chunks "$2"
+    joins level-3-chunks level-2-split "$2"
+    joins level-2 level-3-group "$2"
+    joins level-2-groups level-3-pipelines "$2"
+    joins level-3-group single "$2"
+    # Bit for bit: what a divided plan saves, it loads and saves again.
+    rm -rf "$scratch/divided" "$scratch/again"
+    run level-3 --steps 12 --save "$scratch/divided" && cp "$scratch/level-3.losses" "$scratch/joined.losses" &&
+        run level-3 --steps $((steps - 12)) --resume "$scratch/divided" --save "$scratch/again" &&
+        cat "$scratch/level-3.losses" >> "$scratch/joined.losses"
+    rm -rf "$scratch/divided"
+    run level-3 --steps "$steps" --save "$scratch/divided"
+    cmp -s "$scratch/level-3.losses" "$scratch/joined.losses" && cmp -s <(weights "$scratch/divided") <(weights "$scratch/again") &&
+        ok "$1: a divided plan that was stopped ends with the bits of one that was not" ||
+        not_ok "$1: a divided plan that was stopped ends with the bits of one that was not" "they differ"
 }
 
 model=$gpt
@@ -223,6 +268,8 @@ shared_losses gpt2 fp32 1e-5
 shared_losses gpt2 fp64 1e-9
 divided_losses gpt2 fp32 1e-5
 divided_losses gpt2 fp64 1e-9
+divided_resume fp32 1e-5
+divided_resume fp64 1e-9
 same_bits gpt2
 resumes
 model=$llama
