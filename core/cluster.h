@@ -48,7 +48,8 @@
  * `reserve: 3 GB` of a type is memory of each card that no tensor may have: the driver's context, kernels, buffers of the
  * collectives' library. `parameter_copies: 2` says that the framework keeps so many more copies of every parameter, in the dtype of
  * the optimizer's state; they count as state. A link with `overlap: false` has a transport that the compute stream waits for: both ends' streams are
- * busy while a message of the pipeline passes (collectives are awaited anyway).
+ * busy while a message of the pipeline passes. Nothing is computed beside sums of gradients on it either: buckets or not, they
+ * begin when their stage has computed all it has.
  * With `compute_slowdown: 0.13` operators on the devices at both ends take 13 % longer while a message moves on it, and as
  * much more for each further message (0 where absent: transfers cost the operators nothing).
  * With `price: 3.2/h` each card of the type costs so much an hour (any money, one for the file) from the moment a plan uses it.

@@ -6,17 +6,6 @@
  */
 #include "core/lower_internal.h"
 
-/* A route blocks where one of its hops does. */
-static bool is_blocking(const struct lowering *l, int32_t link)
-{
-    const struct cluster *c = &l->plan->cluster;
-    const struct program_link *k = &l->p->links[link];
-    bool any =
-        (link < c->n_links && c->links[link].blocking) || (k->paired && c->links[k->of].blocking);
-    for (int32_t i = 0; i < k->n_hops; i++) any |= c->links[k->hop[i]].blocking;
-    return any;
-}
-
 static int64_t bytes_of(const struct stage_build *b, const struct crossing *x)
 {
     return graph_tensor_bytes(b->v->g, x->tensor) / b->sequences * x->n;
@@ -38,7 +27,7 @@ static enum status make_channel(struct lowering *l, const struct stage_build *fr
         c.link = -1;
     else
         TRY(lower_link(l, from, to, &c.link, &c.direction, err));
-    if (c.link >= 0 && is_blocking(l, c.link)) sent->link = received->link = c.link, c.link = -1;
+    if (c.link >= 0 && lower_blocking(l, c.link)) sent->link = received->link = c.link, c.link = -1;
     sent->channel = received->channel = l->p->n_channels;
     l->p->channels[l->p->n_channels++] = c;
     return OK;

@@ -126,6 +126,14 @@ static enum status join_links(struct lowering *l, struct group *g, struct error 
     return OK;
 }
 
+/* Whether compute streams wait for what its links carry: nothing is computed beside it. */
+static bool is_awaited(const struct lowering *l, const struct group *g)
+{
+    for (int32_t i = 0; i < g->n_members; i++)
+        if (g->link[i] >= 0 && lower_blocking(l, g->link[i])) return true;
+    return false;
+}
+
 /* A stage of the plan, on all its devices. */
 static int32_t add_members(const struct stage_build *first, struct group *g, int32_t n)
 {
@@ -151,7 +159,9 @@ static enum status make_bucket(struct lowering *l, int32_t first, int32_t last, 
         at = add_members(lower_unit_owner(l, r, first), g, at);
     for (int32_t u = first; u <= last; u++) g->elements += unit_elements(l, u);
     if (zero) lower_zero_sections(l, l->p->n_groups - 1);
-    return join_links(l, g, err);
+    TRY(join_links(l, g, err));
+    if (is_awaited(l, g)) l->group_plans[l->p->n_groups - 1].bucketed = false;
+    return OK;
 }
 
 static enum status make_interval(struct lowering *l, int32_t first, int32_t last, struct error *err)

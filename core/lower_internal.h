@@ -220,6 +220,8 @@ void lower_links(struct lowering *l);
 MUST_CHECK enum status lower_link(struct lowering *l, const struct stage_build *from,
                                   const struct stage_build *to, int32_t *link, int32_t *direction,
                                   struct error *err);
+/* Whether the compute stream waits for the link's transport; a route's where it waits for one of its hops. */
+bool lower_blocking(const struct lowering *l, int32_t link);
 
 /* lower_orders.c */
 MUST_CHECK enum status lower_orders(struct lowering *l, struct error *err);

@@ -162,3 +162,13 @@ enum status lower_link(struct lowering *l, const struct stage_build *from,
                        c->n_switches ? "no way from %s to %s" : "no link from %s to %s",
                        c->devices[a].name, c->devices[b].name);
 }
+
+bool lower_blocking(const struct lowering *l, int32_t link)
+{
+    const struct cluster *c = &l->plan->cluster;
+    const struct program_link *k = &l->p->links[link];
+    bool any =
+        (link < c->n_links && c->links[link].blocking) || (k->paired && c->links[k->of].blocking);
+    for (int32_t i = 0; i < k->n_hops; i++) any |= c->links[k->hop[i]].blocking;
+    return any;
+}

@@ -68,7 +68,7 @@ static enum status try_buckets(struct improvement *x, struct error *err)
     static const int64_t parts[] = {4, 2, 8};
     for (size_t k = 0; k < sizeof parts / sizeof *parts && !over(x); k++) {
         struct plan p = copy_of(x);
-        if (p.n_replicas < 2) return OK;
+        if (p.n_replicas < 2 || space_awaits(x->s)) return OK;
         for (int32_t r = 0; r < p.n_replicas; r++)
             for (int32_t i = 0; i < p.replicas[r].n_stages; i++) {
                 struct plan_stage *y = &p.replicas[r].stages[i];

@@ -4,7 +4,7 @@
 
 enum { PARTS = 64 }; /* of a pace: how finely the common end is looked for */
 
-static int64_t pace_of(const struct space *s, const struct plan_replica *r)
+int64_t level_pace(const struct space *s, const struct plan_replica *r)
 {
     int64_t most = 1;
     for (int32_t i = 0; i < r->n_stages; i++) {
@@ -46,7 +46,7 @@ static bool reshare(const struct space *s, struct plan *p, const int64_t *worked
     int64_t batch = 0, low = INT64_MAX, high = 0, shortest = INT64_MAX;
     bool changed = false;
     for (int32_t r = 0; r < p->n_replicas; r++) {
-        pace[r] = pace_of(s, &p->replicas[r]);
+        pace[r] = level_pace(s, &p->replicas[r]);
         batch += p->replicas[r].microbatches;
         if (worked[r] < low) low = worked[r];
         if (worked[r] > high) high = worked[r];
@@ -67,23 +67,6 @@ static bool reshare(const struct space *s, struct plan *p, const int64_t *worked
     return changed && !surplus;
 }
 
-static bool can_split(const struct plan_replica *r)
-{
-    if (r->schedule || r->orders || r->n_stages < 2) return false;
-    for (int32_t i = 0; i < r->n_stages; i++)
-        if (r->stages[i].warmup || r->stages[i].order) return false;
-    return true;
-}
-
-bool level_split(const struct space *s, struct plan *p)
-{
-    bool any = false;
-    for (int32_t r = 0; r < p->n_replicas && !s->job->model.measured; r++)
-        if (can_split(&p->replicas[r]))
-            p->replicas[r].schedule = "1f1b", p->replicas[r].split = any = true;
-    return any;
-}
-
 static bool can_share(const struct plan *p)
 {
     bool can = p->n_replicas > 1;
@@ -93,6 +76,15 @@ static bool can_share(const struct plan *p)
             can &= !p->replicas[r].stages[i].order;
     }
     return can;
+}
+
+bool level_shares(const struct space *s, struct plan *p, const int64_t *worked)
+{
+    struct arena *scratch = arena_new();
+    int64_t *pace = ARENA_ARRAY(scratch, int64_t, (size_t)p->n_replicas);
+    bool changed = can_share(p) && reshare(s, p, worked, pace);
+    arena_free(scratch);
+    return changed;
 }
 
 enum status level_plan(struct tries *t, const struct space *s, struct plan *plan, int64_t *worked,

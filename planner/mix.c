@@ -49,6 +49,7 @@ static bool allowed(const struct master *q, const struct template *t)
     for (int32_t i = 0; i < t->n_stages; i++) {
         const struct template_stage *x = &t->stages[i];
         if (x->last - x->first >= m->most_layers) return false;
+        if (m->starts && !m->starts[x->first]) return false;
         if (q->o->left_out >> m->kinds[x->kind].pool & 1) return false;
         if (q->o->widest && !is_widest(m, x->kind)) return false;
         if (q->o->one_kind && x->kind != t->stages[0].kind) return false;

@@ -17,6 +17,7 @@ static enum status score_refined(void *user, const struct trial *x, int64_t best
     struct polishing *q = user;
     struct tries *t = q->t;
     struct plan p;
+    struct error why = {0};
     *ns = trials_known(&q->trials, x);
     if (*ns) return OK;
     *ns = INT64_MAX;
@@ -24,7 +25,9 @@ static enum status score_refined(void *user, const struct trial *x, int64_t best
     struct arena *a = scorer_arena(t->scorer);
     trial_plan(x, a, &p);
     t->evaluations_left--;
-    TRY(scorer_fit(t->scorer, x->s, &p, ns, err));
+    enum status st = scorer_fit(t->scorer, x->s, &p, ns, &why);
+    if (st != OK && st != ERR_INPUT) return error_set(err, st, "%s", why.text);
+    if (st != OK) *ns = INT64_MAX; /* two neighbours of a ring without a link */
     if (*ns < INT64_MAX)
         TRY(refine_plan(a, t->scorer, x->s, &p, ns, &t->evaluations_left, t->o->stop, err));
     kept_add(q->refined, &p, *ns);

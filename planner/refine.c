@@ -142,7 +142,8 @@ enum status refine_plan(struct arena *a, struct scorer *w, const struct space *s
         TRY(attempt(&x, &variant, err));
     }
     TRY(try_rings(&x, err));
-    for (size_t i = 0; plan->n_replicas > 1 && i < sizeof parts / sizeof *parts; i++) {
+    bool hidden = plan->n_replicas > 1 && !space_awaits(s);
+    for (size_t i = 0; hidden && i < sizeof parts / sizeof *parts; i++) {
         struct plan variant = score_copy_plan(a, plan);
         set_buckets(s, &variant, parts[i]);
         TRY(attempt(&x, &variant, err));

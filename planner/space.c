@@ -190,6 +190,13 @@ enum status space_make_on(struct arena *a, const struct job *j, const struct clu
     return OK;
 }
 
+bool space_awaits(const struct space *s)
+{
+    for (int32_t i = 0; i < s->cluster->n_links; i++)
+        if (!s->cluster->links[i].blocking) return false;
+    return true;
+}
+
 int64_t space_transfer_ns(const struct space *s, int32_t from, int32_t to, int32_t cut)
 {
     const struct cost_link *l = space_link(s, from, to);

@@ -86,6 +86,8 @@ static inline const struct stage_cost *space_stage(const struct space *s, int32_
 {
     return space_stage_type(s, s->cluster->devices[device].type, first, last);
 }
+/* Whether compute streams wait for every link, so that no sum of gradients is hidden behind a backward. */
+bool space_awaits(const struct space *s);
 /* What crosses after layer `cut` between two devices: occupancy and latency. */
 int64_t space_transfer_ns(const struct space *s, int32_t from, int32_t to, int32_t cut);
 /* Least time from the end of a stage to when the next one may begin, either way: of several tensors all but the last may

@@ -172,6 +172,7 @@ static int32_t longest(const struct template_maker *m, int32_t kind, int32_t las
         else
             low = first + 1;
     }
+    while (m->starts && high <= last && !m->starts[high]) high++; /* shorter ones keep it as well */
     if (high <= last) template_stage_time(m, kind, high, last, warmup, out);
     return high;
 }
@@ -308,6 +309,7 @@ static bool fill_back(const struct template_maker *m, struct template *t, int64_
         if (first < i || (i == 0 && first > 0)) {
             if (i == 0) return false;
             first = i;
+            if (m->starts && !m->starts[first]) return false;
             if (!template_stage_time(m, x->kind, first, end - 1, warmup, &time)) return false;
         }
         x->first = first, x->last = end - 1, x->warmup = warmup, x->recompute = time.recompute;

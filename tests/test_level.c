@@ -100,28 +100,6 @@ START_TEST(even_shares_of_unequal_replicas_are_made_level)
 }
 END_TEST
 
-START_TEST(replicas_are_split_but_where_warm_ups_are_given)
-{
-    struct error err = {0};
-    struct cluster c = texts_cluster(arena, two_speeds);
-    struct job j = texts_job(arena, job_text);
-    struct profile profile;
-    struct lower_options lower = {0};
-    struct space s;
-    struct plan p;
-    ck_assert_int_eq(profile_prior(arena, &c, &profile, &err), OK);
-    struct cost *k = cost_new(arena, &profile, &c);
-    ck_assert_msg(space_make(arena, &j, &c, k, 2, &lower, &s, &err) == OK, "%s", err.text);
-    make_plan(&s, 40, 24, &p);
-    p.replicas[1].stages[0].warmup = 3;
-    ck_assert(level_split(&s, &p));
-    ck_assert_str_eq(p.replicas[0].schedule, "1f1b");
-    ck_assert(p.replicas[0].split);
-    ck_assert_ptr_null(p.replicas[1].schedule);
-    ck_assert(!level_split(&s, &p)); /* nothing is left to split */
-}
-END_TEST
-
 /* 33 billion parameters of 16 bytes are 528 GB: half of twelve pairs of 32 GB are 412, of fours 825. */
 START_TEST(large_clusters_are_offered_as_many_cards_as_the_model_needs)
 {
@@ -156,7 +134,6 @@ Suite *level_suite(void)
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, even_shares_of_unequal_replicas_are_made_level);
-    tcase_add_test(t, replicas_are_split_but_where_warm_ups_are_given);
     tcase_add_test(t, large_clusters_are_offered_as_many_cards_as_the_model_needs);
     suite_add_tcase(s, t);
     return s;

@@ -50,38 +50,6 @@ START_TEST(the_search_finds_what_brute_force_finds_and_no_bound_is_above_a_plan)
 }
 END_TEST
 
-/* At most 0.5 % each, as promised; 0 where the class was searched to its end. */
-START_TEST(no_plan_of_the_class_on_six_devices_is_faster_than_what_is_found)
-{
-    struct job job;
-    struct cluster cluster;
-    struct error err = {0};
-    /* Five and six devices take seconds each: not among the first cases. */
-    make_case(50000 + (uint64_t)_i, _i % 10 == 9 ? 5 + _i / 10 % 2 : 2 + _i % 3, &job, &cluster);
-    struct profile profile;
-    ck_assert_msg(profile_prior(arena, &cluster, &profile, &err) == OK, "%s", err.text);
-    struct search_options o = {.top = 1};
-    struct search_result found;
-    ck_assert_msg(search_plans(arena, &job, &cluster, &profile, &o, &found, &err) == OK, "%s",
-                  err.text);
-    struct lower_options lower = {.check_memory = true};
-    ck_assert_int_eq(team_fused(arena, &cluster, &lower, &err), OK);
-    struct cost *cost = cost_new(arena, &profile, &cluster);
-    struct space space;
-    ck_assert_int_eq(space_make(arena, &job, &cluster, cost, 1, &lower, &space, &err), OK);
-    struct brute b = {.s = &space, .scorer = scorer_new(&lower), .best_ns = found.class_ns};
-    faster_replica(&b, (1u << cluster.n_devices) - 1, space.microbatches);
-    scorer_free(b.scorer);
-    double regret = (double)found.plans[0].iteration_ns / (double)b.best_ns - 1;
-    if (getenv("MUSHER_REGRET"))
-        printf("regret %d devices %d layers %d: class %.5f %%, found %.5f %%, %s\n", _i,
-               (int)cluster.n_devices, (int)space.n_layers,
-               100 * ((double)found.class_ns / (double)b.best_ns - 1), 100 * regret, found.stopped);
-    ck_assert(!found.exact || b.best_ns == found.class_ns);
-    ck_assert_msg(regret <= 0.005, "case %d: %.3f %%", _i, 100 * regret);
-}
-END_TEST
-
 START_TEST(the_found_plan_is_at_least_as_good_as_each_baseline_and_a_second_search_is_the_same)
 {
     struct job job;
@@ -193,8 +161,7 @@ START_TEST(pruning_loses_no_optimum)
     ck_assert_msg(st == OK, "%s", err.text);
     ck_assert(a.exact && b.exact);
     ck_assert_int_eq(a.class_ns, b.class_ns);
-    /* Where refinement starts may differ among equals by a few. */
-    ck_assert_int_le(a.evaluated, b.evaluated + b.evaluated / 8 + 16);
+    ck_assert_int_eq(a.plans[0].iteration_ns, b.plans[0].iteration_ns); /* refined */
 }
 END_TEST
 
@@ -362,10 +329,5 @@ Suite *planner_suite(void)
     tcase_add_test(t, shares_are_the_best_integer_ones);
     tcase_add_test(t, the_bound_of_a_uniform_pipeline_is_its_closed_form);
     suite_add_tcase(s, t);
-    TCase *six = tcase_create("regret");
-    tcase_add_checked_fixture(six, setup, teardown);
-    tcase_add_loop_test(six, no_plan_of_the_class_on_six_devices_is_faster_than_what_is_found, 0,
-                        test_long() ? 2000 : 9);
-    suite_add_tcase(s, six);
     return s;
 }
