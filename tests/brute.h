@@ -40,11 +40,14 @@ static void make_case(uint64_t seed, int32_t n, struct job *job, struct cluster 
                      "  - {name: n%d, host: localhost, devices: [{type: t%d}]}\n", (int)i, (int)i);
     at += snprintf(text + at, sizeof text - (size_t)at, "links:\n");
     for (int32_t i = 0; i < n; i++)
-        for (int32_t j = 0; j < i; j++)
+        for (int32_t j = 0; j < i; j++) { /* one draw a statement: arguments have no order */
+            int us = (int)draw(seed, 1, 500), rate = (int)draw(seed, 1, 200);
             at += snprintf(
                 text + at, sizeof text - (size_t)at,
                 "  - {name: l%d%d, between: [n%d, n%d], bandwidth: %d MB/s, latency: %d us}\n",
-                (int)j, (int)i, (int)j, (int)i, (int)draw(seed, 1, 200), (int)draw(seed, 1, 500));
+                (int)j, (int)i, (int)j, (int)i, rate, us);
+        }
+    int batch = (int)draw(seed, 2, 5), blocks = (int)draw(seed, 1, 2);
     ck_assert_msg(document_parse(arena, "cluster", text, (size_t)at, &root, &err) == OK, "%s",
                   err.text);
     ck_assert_msg(cluster_parse(arena, root, cluster, &err) == OK, "%s", err.text);
@@ -52,7 +55,7 @@ static void make_case(uint64_t seed, int32_t n, struct job *job, struct cluster 
                   "version: 1\nmodel: {model_type: gpt2, n_embd: 32, n_layer: %d, n_head: 2, "
                   "n_positions: 16, vocab_size: 256}\n"
                   "sequence_length: 16\nglobal_batch: %d\nmicrobatch: 1\n",
-                  (int)draw(seed, 1, 2), (int)draw(seed, 2, 5));
+                  blocks, batch);
     ck_assert_msg(document_parse(arena, "job", text, (size_t)at, &root, &err) == OK, "%s",
                   err.text);
     ck_assert_msg(job_parse(arena, root, ".", job, &err) == OK, "%s", err.text);
