@@ -15,7 +15,7 @@
 
 #include "planner/tries.h"
 
-enum { STURDY_PERCENT = 5, STURDY_SUMS = 2, STURDY_PLANS_MOST = 8 };
+enum { STURDY_PERCENT = 5, STURDY_SUMS = 2, STURDY_PLANS_MOST = 16 };
 
 /* The step of a plan as above; INT64_MAX where it cannot be lowered so. O(a simulation and a half). */
 MUST_CHECK enum status sturdy_ns(const struct tries *t, const struct profile *p,
