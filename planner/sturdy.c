@@ -50,8 +50,7 @@ enum status sturdy_ns(const struct tries *t, const struct profile *p, const stru
     if (fleet_apart(&apart.cluster)) part_nodes(a, &apart.cluster);
     *out_ns = INT64_MAX;
     enum status st = lower_plan(a, &apart, &o, &program, &why);
-    if (st == OK)
-        st = measure(a, &program, cost_new(a, p, &apart.cluster), out_ns, &why);
+    if (st == OK) st = measure(a, &program, cost_new(a, p, &apart.cluster), out_ns, &why);
     if (st == ERR_INPUT || st == ERR_INFEASIBLE) st = OK; /* no link joins two of its nodes */
     arena_free(a);
     return st == OK ? OK : error_set(err, st, "%s", why.text);
@@ -65,11 +64,12 @@ static void move_first(struct kept *k, int32_t at)
     k->plans[0] = plan, k->layout[0] = layout;
 }
 
-enum status sturdy_first(struct tries *t, const struct profile *p, struct error *err)
+enum status sturdy_first(struct tries *t, const struct profile *p, bool *moved, struct error *err)
 {
     struct kept *k = &t->kept;
     const struct search_options *o = t->o;
     bool free = o->objective == OBJECTIVE_TIME && !(o->least_rate > 0) && !(o->most_cost > 0);
+    *moved = false;
     if (!free || o->fastest || !k->n || !k->plans[0].plan.job.model.measured) return OK;
     int64_t best = INT64_MAX, limit = k->plans[0].iteration_ns / 100 * (100 + STURDY_PERCENT);
     int32_t first = 0;
@@ -80,5 +80,6 @@ enum status sturdy_first(struct tries *t, const struct profile *p, struct error 
         if (ns < best) best = ns, first = i;
     }
     move_first(k, first);
+    *moved = first > 0;
     return OK;
 }

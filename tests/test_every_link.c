@@ -228,7 +228,7 @@ Suite *every_link_suite(void)
     const TTest *tests[] = {counted_nodes_are_numbered_and_read_back,
                             what_contradicts_itself_is_refused,
                             a_link_that_takes_twice_as_long_does_so_on_its_measured_curve,
-        a_link_of_every_two_devices_is_a_link_for_each_two,
+                            a_link_of_every_two_devices_is_a_link_for_each_two,
                             a_program_with_links_of_pairs_is_read_back};
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
     suite_add_tcase(s, c);
