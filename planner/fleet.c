@@ -13,7 +13,7 @@ enum {
     BUDGET_US = 700000,
     BUDGET_CARD_US = 500,
     /* The first where estimates are good: nobody shares a link, layers are measured whole. */
-    BUDGET_CLOSED_US = 500000,
+    BUDGET_CLOSED_US = 440000,
     BUDGET_APART_US = 1300, /* for each card where nobody shares a link: more can be told apart */
     IMPROVED_MOST = 3
 };

@@ -15,6 +15,7 @@
 #include "planner/polish.h"
 #include "planner/refine.h"
 #include "planner/regroup.h"
+#include "planner/sturdy.h"
 #include "planner/trial.h"
 #include "planner/tries.h"
 #include "planner/warm.h"
@@ -281,6 +282,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     baselines_keep(t, out);
     keep_warm(q, false);
     TRY(regroup_large(q, p, sizes, n_sizes, err));
+    TRY(sturdy_first(t, p, &out->sturdy, err));
     TRY(conclude(t, p, out, err));
     for (int32_t i = 0; i < out->n_plans; i++)
         wide |= out->plans[i].iteration_ns < b[0].lower_bound_ns ||

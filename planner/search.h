@@ -71,7 +71,9 @@ struct search_options {
     int32_t threads;              /* >= 1; 0: 1. The same plan for any number */
     int32_t top;                  /* plans to hand out, >= 1 */
     int64_t evaluations;          /* most plans to try, an eighth of them to refine; 0: 20,000 */
-    bool exhaustive;              /* no bound prunes: the same best plan, slowly; for tests */
+    bool
+        fastest; /* measured layers: the first plan is the fastest predicted, however close others are (planner/sturdy.h) */
+    bool exhaustive;                   /* no bound prunes: the same best plan, slowly; for tests */
     const volatile sig_atomic_t *stop; /* set: end with the best so far; NULL: never */
     /* first before anything is scored, with best_ns INT64_MAX */
     void (*progress)(void *user, int64_t evaluated, int64_t best_ns);
@@ -90,8 +92,10 @@ struct search_baseline {
 };
 struct search_result {
     int32_t n_plans;
-    struct search_plan *plans; /* best first */
-    int32_t n_baselines;       /* all, or the one that was asked for */
+    struct search_plan *
+        plans; /* best first; of measured layers the sturdiest of the fastest, then the others by time */
+    bool sturdy;         /* the first plan is not the fastest (planner/sturdy.h) */
+    int32_t n_baselines; /* all, or the one that was asked for */
     struct search_baseline *baselines;
     int64_t candidates;  /* complete plans that were bounded */
     int64_t evaluated;   /* of them simulated */

@@ -17,6 +17,7 @@ struct resource {
     bool fair, priced;
     int64_t free_ns;                   /* FIFO: when all that were ready before have left */
     int64_t longest_ns;                /* occupancy of one message */
+    int64_t last_bytes, last_ns;       /* the last one asked for: most are alike */
     int32_t flow_resource, flow_route; /* fair: of the flows; -1 where there is none */
 };
 
@@ -67,6 +68,11 @@ static enum status stretch(const struct network *n, int32_t link, struct cost_li
     /* Where it takes no time: finite, for flows, and beyond all that can be measured. */
     c->bandwidth_Bps = factor > 0 ? fmin(c->bandwidth_Bps / factor, 1e30) : 1e30;
     c->latency_ns = (int64_t)llround(latency_ns);
+    if (!c->curve) return OK;
+    struct link_model *curve = arena_copy(n->arena, c->curve, sizeof *curve);
+    for (int32_t i = 0; i < curve->n_points; i++)
+        curve->points[i].Bps = factor > 0 ? fmin(curve->points[i].Bps / factor, 1e30) : 1e30;
+    c->curve = curve;
     return OK;
 }
 
@@ -185,7 +191,11 @@ bool network_alone(const struct network *n, int32_t resource)
 
 int64_t network_occupancy_ns(const struct network *n, int32_t resource, int64_t bytes)
 {
-    return resource < 0 ? 0 : cost_occupancy_ns(&n->resources[resource].cost, bytes);
+    if (resource < 0) return 0;
+    struct resource *r = &n->resources[resource];
+    if (bytes != r->last_bytes)
+        r->last_bytes = bytes, r->last_ns = cost_occupancy_ns(&r->cost, bytes);
+    return r->last_ns;
 }
 
 /* --- fair sharing --- */

@@ -44,7 +44,7 @@ enum status sailor_case_read(struct arena *a, const struct sailor_case *c, struc
     TRY(job_read(a, arena_printf(a, SAILOR_MIXED "/%s.yaml", c->job), job, err));
     TRY(cluster_read(a, arena_printf(a, SAILOR_MIXED "/%s.yaml", c->cluster), cluster, err));
     TRY(team_complete(cluster, err));
-    return tables(a, profile, err);
+    return profile ? tables(a, profile, err) : OK;
 }
 
 /* --- plans ----------------------------------------------------------------------------------- */

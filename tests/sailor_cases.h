@@ -20,7 +20,7 @@ struct sailor_stage {
     int32_t cards;
 };
 
-/* The job, the cluster of single cards, and a profile with nothing but the tables; all of the arena. */
+/* The job, the cluster of single cards, and a profile with nothing but the tables (NULL: none is read); all of the arena. */
 MUST_CHECK enum status sailor_case_read(struct arena *a, const struct sailor_case *c,
                                         struct job *job, struct cluster *cluster,
                                         struct profile *profile, struct error *err);

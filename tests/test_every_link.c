@@ -4,6 +4,7 @@
 #include "core/lower.h"
 #include "core/program.h"
 #include "profiles/team.h"
+#include "sim/sim.h"
 #include "tests/sailor_cases.h"
 #include "tests/suites.h"
 
@@ -137,6 +138,36 @@ static struct cluster written_out(const struct cluster *c)
     return out;
 }
 
+/* Operators take no time: a step is its sums. */
+START_TEST(a_link_that_takes_twice_as_long_does_so_on_its_measured_curve)
+{
+    static const struct sailor_case c = {"a16", "opt", "OPT-350", 0};
+    static const struct sailor_stage whole = {0, 25, "a100", 1};
+    static const double nothing[OP_KIND_COUNT] = {0};
+    struct lower_options lower = {0};
+    struct job job;
+    struct cluster cluster;
+    struct profile profile;
+    struct plan p;
+    struct program program;
+    int64_t ns[2];
+    MUST(sailor_case_read(a, &c, &job, &cluster, &profile, &err));
+    MUST(sailor_plan(a, &job, &cluster, 2, 16, &whole, 1, &p, &err));
+    MUST(lower_plan(a, &p, &lower, &program, &err));
+    double *times = ARENA_ARRAY(a, double, (size_t)program.n_links);
+    for (int k = 0; k < 2; k++) {
+        struct sim_scale scale = {.kind = nothing, .link = times};
+        struct sim_options o = {.steps = 1, .scale = &scale};
+        struct sim_result r;
+        for (int32_t i = 0; i < program.n_links; i++) times[i] = k + 1;
+        MUST(sim_run(a, &program, cost_new(a, &profile, &cluster), &o, &r, &err));
+        ns[k] = r.iteration_ns;
+    }
+    ck_assert_int_gt(ns[0], 1000000000);
+    ck_assert_int_le(llabs(ns[1] - 2 * ns[0]), 60); /* thirty messages, each rounded */
+}
+END_TEST
+
 START_TEST(a_link_of_every_two_devices_is_a_link_for_each_two)
 {
     static const struct sailor_case cases[] = {{"a8-v8", "opt", "OPT-350", 0},
@@ -204,6 +235,7 @@ Suite *every_link_suite(void)
     tcase_add_checked_fixture(c, set_up, tear_down);
     const TTest *tests[] = {counted_nodes_are_numbered_and_read_back,
                             what_contradicts_itself_is_refused,
+                            a_link_that_takes_twice_as_long_does_so_on_its_measured_curve,
                             a_link_of_every_two_devices_is_a_link_for_each_two,
                             a_program_with_links_of_pairs_is_read_back};
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);

@@ -3,6 +3,7 @@
 #include "core/log.h"
 #include "core/units.h"
 #include "planner/search.h"
+#include "planner/sturdy.h"
 #include "profiles/team.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
@@ -23,6 +24,7 @@ struct request {
     const char *job, *cluster, *db, *out, *baseline, *from;
     struct texts with, without;
     int64_t profile, top, evaluations, time_limit, threads;
+    bool fastest;
     const char *cards; /* --tensor-parallel, as given */
     struct degrees degrees;
     int objective;
@@ -202,6 +204,9 @@ static void print_text(struct arena *a, const struct cluster *c, const struct se
         printf("  %-14s %10s  %s%s\n", x->plan.name, units_print_ns(text, x->iteration_ns), cost,
                plan_describe(a, &x->plan));
     }
+    if (r->sturdy)
+        printf("  the first is the sturdiest of those within %d %% of the fastest (--fastest)\n",
+               (int)STURDY_PERCENT);
     print_idle(a, c, &r->plans[0].plan);
     for (int32_t i = 0; i < r->n_baselines; i++) {
         const struct search_baseline *b = &r->baselines[i];
@@ -300,6 +305,7 @@ static enum status plan(struct arena *a, struct request *q, const struct common 
                                .least_rate = q->least_rate,
                                .most_cost = q->most_cost,
                                .top = (int32_t)q->top,
+                               .fastest = q->fastest,
                                .evaluations = q->evaluations,
                                .threads = (int32_t)q->threads,
                                .stop = &stop,
@@ -405,6 +411,11 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
          .max = 1e12,
          .help =
              "only plans whose iteration costs at most so much (price of CLUSTER's types); 0: any"},
+        {.name = "fastest",
+         .type = OPTION_FLAG,
+         .value = &q.fastest,
+         .help = "measured layers: the fastest predicted first, not the sturdiest of those within "
+                 "5 % of it"},
         {.name = "top",
          .type = OPTION_INT,
          .value = &q.top,
