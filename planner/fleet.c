@@ -87,7 +87,7 @@ static enum status simulate_candidates(struct fleet *q, struct fleet_plan *best,
             c->estimate_ns - best[0].ns > best[0].ns / 5)
             break; /* so far behind that no error of estimates brings it forward */
         bool quick = c->placed.n_stages > FLEET_QUICK_LANES;
-        if (quick && *n_best && hopeless(c->estimate_ns, best[0].ns)) continue;
+        if (*n_best && (quick || best[0].quick) && hopeless(c->estimate_ns, best[0].ns)) continue;
         /* Half is kept for improvements, which the largest plans are too dear for. */
         int64_t spare = quick ? 0 : half;
         if (q->left_us - c->cost_us < spare && (*n_best || c->cost_us > least)) continue;

@@ -225,6 +225,11 @@ static enum status make_candidates(struct fleet *q, struct error *err)
             for (int32_t v = most == layers; v < VARIANTS && !tries_stopped(q->t); v++)
                 if (v == 0 || 4 * most >= layers) make_mix(q, best, v, most);
         share_cuts(q, best);
+        if (q->makers[best]->most_replicas) {
+            q->makers[best]->most_replicas = REPLICAS_MOST / 2;
+            share_cuts(q, best);
+            q->makers[best]->most_replicas = REPLICAS_MOST;
+        }
         if (round == 0) leave_out(q, best);
     }
     return OK;
