@@ -2,8 +2,6 @@
 
 #include "core/units.h"
 
-static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
-
 int64_t bound_pipeline(const struct bound_stage *stages, int32_t n, int64_t microbatches,
                        int64_t *path_ns)
 {

@@ -15,6 +15,8 @@
 
 #include <stdint.h>
 
+static inline int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+
 struct bound_stage {
     int64_t forward_ns, backward_ns, update_ns; /* backward: B, all of it */
     int64_t recompute_ns;                       /* of B, what runs again */

@@ -1,6 +1,7 @@
 #include "planner/bound_alone.h"
 
 #include "core/arena.h"
+#include "planner/bound.h"
 
 #include <stdbool.h>
 
@@ -17,7 +18,6 @@ struct alone {
 };
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Fewest W done beside b I where memory holds a F: take (a - b) + (take - back) (b - c) <= room. a + 1 where none is enough. */
 static int32_t least_done(const struct alone *k, int32_t a, int32_t b)

@@ -1,6 +1,7 @@
 #include "planner/bound_refute.h"
 
 #include "core/arena.h"
+#include "planner/bound.h"
 
 #include <string.h>
 
@@ -19,7 +20,6 @@ struct refuter {
     struct bound_witness *witness; /* or NULL */
 };
 
-static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 static double least(double a, double b) { return a < b ? a : b; }
 
 static struct bound_windows windows_new(struct arena *a, size_t n)

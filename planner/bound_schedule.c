@@ -1,6 +1,7 @@
 #include "planner/bound_schedule.h"
 
 #include "core/arena.h"
+#include "planner/bound.h"
 #include "planner/bound_alone.h"
 #include "planner/bound_refute.h"
 #include "sim/static.h"
@@ -12,7 +13,6 @@ enum { POINTS_MOST = 4000000 };
 enum { ALONE_MOST = 2048 };
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
 static const char *const classes[] = {
     [BOUND_SPLIT] = "one contiguous chunk a device as given, any order of F, I and W",

@@ -1,6 +1,7 @@
 #include "planner/bound_windows.h"
 
 #include "core/arena.h"
+#include "planner/bound.h"
 
 #include <string.h>
 
@@ -19,7 +20,6 @@ struct bound_walker {
 };
 
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Most x beside y: take x + (take - back) y <= room. -1: not even y. */
 static int64_t wide_at(const struct bound_part *p, int32_t m, int64_t y)

@@ -87,7 +87,7 @@ static enum status simulate_candidates(struct fleet *q, struct fleet_plan *best,
             c->estimate_ns - best[0].ns > best[0].ns / 5)
             break; /* so far behind that no error of estimates brings it forward */
         bool quick = c->placed.n_stages > FLEET_QUICK_LANES;
-        if (quick && *n_best && hopeless(c->estimate_ns, best[0].ns)) continue;
+        if (*n_best && (quick || best[0].quick) && hopeless(c->estimate_ns, best[0].ns)) continue;
         /* Half is kept for improvements, which the largest plans are too dear for. */
         int64_t spare = quick ? 0 : half;
         if (q->left_us - c->cost_us < spare && (*n_best || c->cost_us > least)) continue;
@@ -108,12 +108,12 @@ static enum status simulate_candidates(struct fleet *q, struct fleet_plan *best,
 
 enum { LEVEL_ROUNDS = 2, LEVEL_CARD_US = 400 }; /* for each card, what candidates left added */
 
-/* Large plans: shares by when replicas end, which a few simulations settle. */
+/* Large plans whose shares are not found yet: by when replicas end, which a few simulations settle. */
 static enum status level(struct fleet *q, struct fleet_plan *x, struct error *err)
 {
     int64_t us = q->left_us + LEVEL_CARD_US * (int64_t)q->task->cluster->n_devices;
     int64_t rounds = us / x->cost_us;
-    if (!x->quick || rounds < 1) return OK;
+    if (!x->quick || x->leveled || rounds < 1) return OK;
     scorer_quick(q->t->scorer, true);
     if (rounds > LEVEL_ROUNDS) rounds = LEVEL_ROUNDS;
     TRY(level_plan(q->t, &x->space, &x->plan, x->worked, &x->ns, (int32_t)rounds, err));

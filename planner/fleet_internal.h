@@ -17,6 +17,7 @@ struct fleet_plan {
     struct plan plan;
     struct space space;
     int64_t cost_us, settle_us; /* for comparison, and to its steady step */
+    bool leveled;               /* orders and shares found by simulating replicas alone */
     bool quick;                 /* compared by the first step of a run */
     int64_t ns;
     int64_t *worked; /* (replicas) when they ended */
@@ -25,7 +26,8 @@ struct fleet_candidate {
     int32_t size;
     struct placed placed;
     int64_t estimate_ns;
-    int64_t sums_ns; /* of the estimate: what sums and full links add to the slowest replica */
+    int64_t sums_ns;  /* of the estimate: what sums and full links add to the slowest replica */
+    int64_t least_ns; /* that, behind pipelines that need no time to fill */
     struct fleet_plan *ready;   /* with orders and shares found (planner/solo.h); NULL: not yet */
     int64_t cost_us, settle_us; /* of simulating it: for comparison, and to its steady step */
 };
@@ -51,7 +53,8 @@ struct fleet {
 
 /* Mixes of all sizes, placed and estimated, least estimates first; spaces, makers and candidates filled. */
 MUST_CHECK enum status fleet_candidates(struct fleet *q, struct error *err);
-/* Of candidates of many lanes the first ones once more, by what their replicas take alone; sorted anew. */
+/* Of candidates of many lanes the most promising once more, by what their replicas take alone, as long as any could be better
+ * than the best; the others are put behind. Sorted anew. */
 MUST_CHECK enum status fleet_rank_large(struct fleet *q, struct error *err);
 /* The plan of a candidate: that of `ready`, or as it was placed. */
 MUST_CHECK enum status fleet_plan_of(struct fleet *q, const struct fleet_candidate *c,

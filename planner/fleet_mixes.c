@@ -19,9 +19,10 @@ enum {
     UNIFORM_MOST = 400,
     SIZES_MOST = 4, /* microbatch sizes looked at closely */
     VARIANTS = 4,
-    POOLS_TO_LEAVE = 8, /* of more pools none is left out on purpose */
-    LARGE_MOST = 32,    /* candidates whose replicas are simulated alone */
-    LARGE_US = 1500000, /* for all of them, as counted */
+    POOLS_TO_LEAVE = 8,  /* of more pools none is left out on purpose */
+    REPLICAS_MOST = 224, /* of large clusters: a ring over n of them is n^2 messages */
+    LARGE_MOST = 32,     /* candidates whose replicas are simulated alone */
+    LARGE_US = 1500000,  /* for all of them, as counted */
     CUTS_PART =
         12 /* the part of all cards that must follow a template, for others to be cut where it is */
 };
@@ -47,6 +48,14 @@ static int64_t work_of(const struct placed *x)
     return calls + (p->n_replicas > 1 ? 2 * most * p->n_replicas * p->n_replicas : 0);
 }
 
+/* Until a mix has taken the batch where everybody works all the time. */
+static int64_t bare_ns(const struct mix *x, int32_t microbatches)
+{
+    double rate = 0;
+    for (int32_t i = 0; i < x->n; i++) rate += x->count[i] / (double)x->templates[i].tau_ns;
+    return rate > 0 ? (int64_t)(microbatches / rate) : 0;
+}
+
 static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
 {
     for (int how = 0; how < PLACEMENT_COUNT && q->n_candidates < FLEET_CANDIDATES_MOST; how++) {
@@ -55,6 +64,7 @@ static void add_candidates(struct fleet *q, int32_t size, const struct mix *x)
         if (!place_mix(q->arena, q->makers[size], x, (enum placement)how, &c->placed)) continue;
         c->estimate_ns = place_estimate(q->arena, &c->placed, x);
         c->sums_ns = c->estimate_ns > x->t_ns ? c->estimate_ns - x->t_ns : 0;
+        c->least_ns = bare_ns(x, q->makers[size]->s->microbatches) + c->sums_ns;
         c->ready = NULL;
         if (c->estimate_ns < q->least_ns) q->least_ns = c->estimate_ns;
         /* Where nobody shares a link estimates are good to some per cent. */
@@ -193,6 +203,8 @@ static enum status make_candidates(struct fleet *q, struct error *err)
     for (int32_t i = 0; i < n && !tries_stopped(q->t); i++) {
         TRY(offers_size(q->arena, &q->offers, q->task->sizes[i], q->t->lower, &q->spaces[i],
                         &q->makers[i], err));
+        if (!q->apart && q->task->cluster->n_devices > OFFERS_LARGE)
+            q->makers[i]->most_replicas = REPLICAS_MOST;
         int64_t before = q->best_ns;
         q->best_ns = INT64_MAX;
         make_mix(q, i, 0, q->spaces[i].n_layers);
@@ -213,6 +225,11 @@ static enum status make_candidates(struct fleet *q, struct error *err)
             for (int32_t v = most == layers; v < VARIANTS && !tries_stopped(q->t); v++)
                 if (v == 0 || 4 * most >= layers) make_mix(q, best, v, most);
         share_cuts(q, best);
+        if (q->makers[best]->most_replicas) {
+            q->makers[best]->most_replicas = REPLICAS_MOST / 2;
+            share_cuts(q, best);
+            q->makers[best]->most_replicas = REPLICAS_MOST;
+        }
         if (round == 0) leave_out(q, best);
     }
     return OK;
@@ -255,25 +272,45 @@ enum status fleet_plan_of(struct fleet *q, const struct fleet_candidate *c, stru
     return place_plan(q->t->arena, &q->offers, &c->placed, &out->plan, &out->space, err);
 }
 
+static int by_least(const void *x, const void *y)
+{
+    const struct fleet_candidate *a = x, *b = y;
+    if (a->least_ns != b->least_ns) return a->least_ns < b->least_ns ? -1 : 1;
+    return by_estimate(x, y);
+}
+
+static enum status find_orders(struct fleet *q, struct fleet_candidate *c, struct error *err)
+{
+    struct fleet_plan x;
+    int64_t end;
+    TRY(fleet_plan_of(q, c, &x, err));
+    TRY(solo_plan(q->t, &x.space, &x.plan, &end, err));
+    x.leveled = end < INT64_MAX;
+    c->ready = arena_copy(q->arena, &x, sizeof x);
+    c->estimate_ns = end < INT64_MAX ? end + c->sums_ns : 2 * c->estimate_ns;
+    return OK;
+}
+
 enum status fleet_rank_large(struct fleet *q, struct error *err)
 {
-    int64_t end, least = INT64_MAX, work = scorer_work(q->t->scorer) + (int64_t)LARGE_US * 1000;
+    int64_t best = INT64_MAX;
     int32_t n = 0;
     if (q->task->job->model.measured) return OK;
     scorer_quick(q->t->scorer, true);
-    for (int32_t i = 0; i < q->n_candidates && n < LARGE_MOST && !tries_over(q->t); i++) {
+    qsort(q->candidates, (size_t)q->n_candidates, sizeof *q->candidates, by_least);
+    for (int32_t i = 0; i < q->n_candidates; i++) {
         struct fleet_candidate *c = &q->candidates[i];
         bool again = i && c->placed.n_stages == c[-1].placed.n_stages && c->size == c[-1].size &&
-                     c->sums_ns == c[-1].sums_ns;
-        if (c->placed.n_stages <= FLEET_QUICK_LANES || again) continue;
-        if (n && (c->estimate_ns - least > least / 8 || scorer_work(q->t->scorer) > work)) break;
-        if (c->estimate_ns < least) least = c->estimate_ns;
+                     c->least_ns == c[-1].least_ns;
+        if (c->placed.n_stages <= FLEET_QUICK_LANES) continue;
+        if (again || n == LARGE_MOST || c->least_ns >= best || c->cost_us > q->left_us ||
+            tries_over(q->t)) {
+            c->estimate_ns *= 2;
+            continue;
+        }
         n++;
-        struct fleet_plan x;
-        TRY(fleet_plan_of(q, c, &x, err));
-        TRY(solo_plan(q->t, &x.space, &x.plan, &end, err));
-        c->ready = arena_copy(q->arena, &x, sizeof x);
-        c->estimate_ns = end < INT64_MAX ? end + c->sums_ns : c->estimate_ns;
+        TRY(find_orders(q, c, err));
+        if (c->estimate_ns < best) best = c->estimate_ns;
     }
     qsort(q->candidates, (size_t)q->n_candidates, sizeof *q->candidates, by_estimate);
     return OK;

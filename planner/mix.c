@@ -312,7 +312,9 @@ bool mix_solve(struct template_maker *m, int32_t microbatches, const struct mix_
     glp_add_rows(q.lp, q.n_pools + 1);
     for (int32_t k = 0; k < q.n_pools; k++)
         glp_set_row_bnds(q.lp, k + 1, GLP_UP, 0, m->g->kinds[k].n);
-    glp_set_row_bnds(q.lp, q.n_pools + 1, GLP_UP, 0, microbatches);
+    int32_t most =
+        m->most_replicas && m->most_replicas < microbatches ? m->most_replicas : microbatches;
+    glp_set_row_bnds(q.lp, q.n_pools + 1, GLP_UP, 0, most);
     for (int32_t i = 0; i < m->n_pool; i++) put_column(&q, &m->pool[i]);
     find_paces(&q);
     bool found = relax(&q);

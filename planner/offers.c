@@ -106,7 +106,8 @@ int32_t offers_default(const struct job *j, const struct cluster *c, int32_t *nu
     for (int32_t i = 0; i < c->n_nodes; i++)
         if (c->nodes[i].n_devices > on_node) on_node = c->nodes[i].n_devices;
     double bytes = STATE_BYTES * (double)model_parameters(&j->model);
-    while ((double)(DEVICES_OF_A_REPLICA * cards) * (double)least / 2 < bytes &&
+    while (((double)(DEVICES_OF_A_REPLICA * cards) * (double)least / 2 < bytes ||
+            c->n_devices > OFFERS_DEVICES_MOST * cards) &&
            2 * cards <= on_node && model_shares(&j->model, 2 * cards))
         cards *= 2;
     if (cards == 1) return 0;

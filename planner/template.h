@@ -45,6 +45,7 @@ struct template_maker {
     int32_t most_cards, least_pool; /* of any kind; cards of the smallest pool */
     const struct template_kind *kinds;
     int32_t most_layers;              /* of a stage */
+    int32_t most_replicas;            /* of a mix; 0: as many as there are */
     const bool *starts;               /* (n_layers) where stages may begin; NULL: anywhere */
     const struct device_route **near; /* (n_kinds, n_kinds): of neighbours; NULL: no way */
     const struct device_route **far;  /* the same between nodes */
