@@ -33,6 +33,8 @@ enum {
     REGROUP_CALL_NS = 6000,
     REGROUP_PLAN_US = 1000,
     REGROUP_LEAST = 30,
+    REGROUP_DEVICES_MOST =
+        128, /* of more a plan takes longer to make and to look at than to simulate */
     SPOTS_MOST = 16,
     APART_MS = 1000, /* for plans of single cards, where up to 8 may be taken together too */
     WORK_MS = 5000   /* what a search of a small team may take, about: scorer_work */
@@ -243,6 +245,7 @@ static enum status regroup_large(struct search *q, const struct profile *p, cons
 {
     struct tries *t = &q->t;
     if (!t->kept.n || q->job->model.measured) return OK;
+    if (q->cluster->n_devices > REGROUP_DEVICES_MOST && t->o->evaluations <= 0) return OK;
     struct plan *best = ARENA_ARRAY(t->arena, struct plan, 1);
     *best = t->kept.plans[0].plan;
     int64_t calls = 0, microbatch = best->microbatch;

@@ -216,9 +216,31 @@ static void bench_replan(void)
     arena_free(a);
 }
 
+/* More clusters of 10,240 cards: other types, links, models and batches. */
+static void bench_fleets(void)
+{
+    static const struct {
+        const char *name, *job, *cluster;
+    } cases[] = {{"trunks", "examples/fleet-job.yaml", "trunks"},
+                 {"uplinks", "examples/fleet-job.yaml", "uplinks"},
+                 {"four", "examples/fleet-job.yaml", "four"},
+                 {"two_gpt67b", "tests/data/fleets/gpt-6.7b.yaml", "two"},
+                 {"old_llama13b", "tests/data/fleets/llama-13b.yaml", "old"},
+                 {"uplinks_llama13b", "tests/data/fleets/llama-13b.yaml", "uplinks"},
+                 {"one_llama70b", "tests/data/fleets/llama-70b.yaml", "one"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char name[64], cluster[64];
+        struct search_result r;
+        snprintf(cluster, sizeof cluster, "tests/data/fleets/%s.yaml", cases[i].cluster);
+        snprintf(name, sizeof name, "plan_seconds_10240_%s", cases[i].name);
+        plan_once(name, cases[i].job, cluster, NULL, 0, &r);
+        snprintf(name, sizeof name, "plan_gap_10240_%s", cases[i].name);
+        line(name, r.gap, "ratio");
+    }
+}
+
 static void bench_planner(void)
 {
-    static const int32_t eight = 8;
     struct search_result r;
     double took =
         plan_once("plan_seconds_4", "examples/job.yaml", "examples/team.yaml", NULL, 0, &r);
@@ -227,8 +249,11 @@ static void bench_planner(void)
     plan_once("plan_seconds_64", "tests/data/jobs/gpt-2.6b.yaml",
               "tests/data/clusters/fleet64.yaml", NULL, 0, &r);
     line("plan_gap_64", r.gap, "ratio");
-    plan_once("plan_seconds_10240", "examples/fleet-job.yaml", "examples/fleet-10240.yaml", &eight,
-              1, &r);
+    plan_once("plan_seconds_512", "tests/data/jobs/gpt-2.6b-98.yaml",
+              "tests/data/clusters/fleet512.yaml", NULL, 0, &r);
+    line("plan_gap_512", r.gap, "ratio");
+    plan_once("plan_seconds_10240", "examples/fleet-job.yaml", "examples/fleet-10240.yaml", NULL, 0,
+              &r);
     line("plan_gap_10240", r.gap, "ratio");
 }
 
@@ -293,10 +318,11 @@ static void bench_exec(void)
 static const struct {
     const char *name;
     void (*run)(void);
-} benches[] = {{"static", bench_static}, {"p2p", bench_p2p},         {"operators", bench_operators},
-               {"flows", bench_flows},   {"scale", bench_scale},     {"planner", bench_planner},
-               {"replan", bench_replan}, {"layers", bench_layers},   {"fit", bench_fit},
-               {"exec", bench_exec},     {"scaling", bench_scaling}, {"simgrid", bench_simgrid}};
+} benches[] = {{"static", bench_static},  {"p2p", bench_p2p},       {"operators", bench_operators},
+               {"flows", bench_flows},    {"scale", bench_scale},   {"planner", bench_planner},
+               {"fleets", bench_fleets},  {"replan", bench_replan}, {"layers", bench_layers},
+               {"fit", bench_fit},        {"exec", bench_exec},     {"scaling", bench_scaling},
+               {"simgrid", bench_simgrid}};
 
 /* All of them, or those named. */
 int main(int argc, char **argv)
