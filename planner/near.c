@@ -69,5 +69,8 @@ enum status near_try(struct arena *a, struct scorer *w, const struct space *s, s
     plan_skeleton(a, s, "nearest", 1, &stages, &p);
     p.replicas[0].microbatches = s->microbatches;
     p.replicas[0].stages = stage;
-    return scorer_fit(w, s, &p, &iteration_ns, err);
+    struct error why = {0};
+    enum status st = scorer_fit(w, s, &p, &iteration_ns, &why);
+    /* ERR_INPUT: no link between two stages that sum up a parameter they share. */
+    return st == OK || st == ERR_INPUT ? OK : error_set(err, st, "%s", why.text);
 }

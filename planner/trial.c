@@ -10,10 +10,11 @@
 bool trial_of(const struct plan *p, const struct space *s, struct trial *out)
 {
     *out = (struct trial){.s = s, .n_replicas = p->n_replicas};
-    if (p->n_replicas > SPACE_DEVICES_MAX || p->microbatch != s->microbatch) return false;
+    if (p->n_replicas > SPACE_TABLES_MAX || p->microbatch != s->microbatch) return false;
+    if (p->cluster.n_devices != s->n_devices) return false; /* cards taken together */
     for (int32_t r = 0; r < p->n_replicas; r++) {
         const struct plan_replica *x = &p->replicas[r];
-        if (x->n_stages > SPACE_DEVICES_MAX) return false;
+        if (x->n_stages > SPACE_TABLES_MAX) return false;
         out->share[r] = x->microbatches;
         out->n_stages[r] = x->n_stages;
         for (int32_t i = 0; i < x->n_stages; i++) {
@@ -48,7 +49,7 @@ int64_t trial_reduce_ns(const struct space *s, int32_t n_replicas, int32_t devic
 
 static int64_t replica_bound(const struct trial *x, int32_t r)
 {
-    struct bound_stage stage[SPACE_DEVICES_MAX];
+    struct bound_stage stage[SPACE_TABLES_MAX];
     int64_t path;
     for (int32_t i = 0; i < x->n_stages[r]; i++) {
         struct space_stage_time t;

@@ -17,8 +17,8 @@ START_TEST(what_the_reference_passes_over_is_never_faster)
     struct unequal x;
     struct reference all, quick;
     unequal_make(arena, 900000 + (uint64_t)_i, 2 + _i % 2, 4, &x);
-    reference_search(arena, &x, INT64_MAX, true, &all);
-    reference_search(arena, &x, INT64_MAX, false, &quick);
+    reference_search(arena, &x, INT64_MAX, true, INT64_MAX, &all);
+    reference_search(arena, &x, INT64_MAX, false, INT64_MAX, &quick);
     ck_assert_int_eq(all.violations, 0);
     ck_assert_int_eq(quick.violations, 0);
     ck_assert_msg(all.best_ns == quick.best_ns, "case %d, %s: %lld, not %lld", _i, x.what,
@@ -44,7 +44,7 @@ static void hold_against(uint64_t seed, struct sums *s)
     enum status st = search_plans(arena, &x.job, &x.cluster, &x.profile, &o, &found, &err);
     double searched = cpu_s();
     ck_assert_msg(st == OK || st == ERR_INFEASIBLE, "seed %d: %s", (int)seed, err.text);
-    reference_search(arena, &x, st == OK ? found.class_ns : INT64_MAX, false, &best);
+    reference_search(arena, &x, st == OK ? found.class_ns : INT64_MAX, false, INT64_MAX, &best);
     ck_assert_int_eq(best.violations, 0);
     if (st != OK) {
         ck_assert_msg(best.best_ns == INT64_MAX, "seed %d: a plan fits, none was found", (int)seed);
@@ -89,6 +89,37 @@ START_TEST(what_is_handed_out_is_within_half_a_percent_of_the_fastest_plan)
 }
 END_TEST
 
+START_TEST(many_devices)
+{
+    const char *range = getenv("MUSHER_MANY");
+    int first, last, devices, layers;
+    double sum = 0, most = 0;
+    int n = 0;
+    if (!range) return;
+    ck_assert_int_eq(sscanf(range, "%d:%d:%d:%d", &first, &last, &devices, &layers), 4);
+    for (int seed = first; seed <= last; seed++) {
+        struct unequal x;
+        struct error err = {0};
+        struct search_result found;
+        struct reference best;
+        struct search_options o = {.top = 1};
+        unequal_make(arena, (uint64_t)seed, devices, layers, &x);
+        double start = cpu_s();
+        enum status st = search_plans(arena, &x.job, &x.cluster, &x.profile, &o, &found, &err);
+        double searched = cpu_s();
+        if (st != OK) { printf("seed %d: %s\n", seed, err.text); arena_reset(arena); continue; }
+        int64_t t = found.plans[0].iteration_ns;
+        reference_search(arena, &x, t, false, 20000, &best);
+        double regret = (double)t / (double)best.best_ns - 1;
+        n++, sum += regret, most = regret > most ? regret : most;
+        printf("seed %d: %d devices, %s: found %.6f ms, reference %.6f, gap %.3f, %.3f + %.3f s, %lld simulated, regret %.4f %%; largest %.4f mean %.4f %%\n",
+               seed, (int)x.cluster.n_devices, x.what, 1e-6 * (double)t, 1e-6 * (double)best.best_ns, found.gap, searched - start, cpu_s() - searched, (long long)best.simulated, 100 * regret, 100 * most, 100 * sum / n);
+        fflush(stdout);
+        arena_reset(arena);
+    }
+}
+END_TEST
+
 Suite *regret_suite(void)
 {
     Suite *s = suite_create("regret");
@@ -99,5 +130,10 @@ Suite *regret_suite(void)
                         test_long() ? 400 : 12);
     tcase_add_test(t, what_is_handed_out_is_within_half_a_percent_of_the_fastest_plan);
     suite_add_tcase(s, t);
+    TCase *m = tcase_create("many");
+    tcase_add_checked_fixture(m, setup, teardown);
+    tcase_set_timeout(m, 100000);
+    tcase_add_test(m, many_devices);
+    suite_add_tcase(s, m);
     return s;
 }
