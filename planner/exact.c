@@ -16,6 +16,10 @@ enum {
     FIRST_PERCENT = 35,
     CLIMB_PERCENT = 70,
     CLIMBS_MOST = 6,
+    WALK_PERCENT = 90, /* of the climbs, where all that is left could not be looked at anyway */
+    WALK_CLIMBS_MOST = 16,
+    KICKS_MOST = 1000,
+    KICK_SEED = 12,
     /* What else costs time, for the account of the work: a stage placed, shares of microbatches chosen. */
     STEP_NS = 60,
     SHARES_NS = 300
@@ -47,8 +51,8 @@ static int64_t steps_left(const struct exact *q)
 
 /* --- pipelines of one set of devices --- */
 
-static void enumerate(struct exact *q, struct exact_size *z, uint32_t mask, int32_t m, int64_t limit,
-                      size_t most, struct pipeline_list *out)
+static void enumerate(struct exact *q, struct exact_size *z, uint32_t mask, int32_t m,
+                      int64_t limit, size_t most, struct pipeline_list *out)
 {
     pipeline_enumerate(q->lists, z->s, z->b, mask, m, limit, most, steps_left(q), out);
     scorer_charge(q->t->scorer, STEP_NS * out->steps);
@@ -56,8 +60,8 @@ static void enumerate(struct exact *q, struct exact_size *z, uint32_t mask, int3
 }
 
 /* Few, by ever higher limits: without one the walk sees the worst splits first. */
-static void enumerate_few(struct exact *q, struct exact_size *z, uint32_t mask, int32_t m, int64_t limit,
-                          struct pipeline_list *out)
+static void enumerate_few(struct exact *q, struct exact_size *z, uint32_t mask, int32_t m,
+                          int64_t limit, struct pipeline_list *out)
 {
     double least = (double)m * (double)bottleneck_ns(z->b, mask, 0);
     for (double factor = 1.05;; factor = 1 + 2 * (factor - 1)) {
@@ -253,22 +257,44 @@ static enum status score_step(void *user, const struct trial *x, int64_t best_ns
     return trial_bound(x) < best_ns ? trials_score(&q->trials, q->t, x, ns, err) : OK;
 }
 
+/* Some devices of the best plan change places by chance, and a climb begins there; as long as there is work left. */
+static enum status kicks(struct exact *q, const struct climb_way *way, struct trial *best,
+                         int64_t best_ns, struct error *err)
+{
+    uint64_t n = (uint64_t)best->s->n_devices, at = 0;
+    for (int32_t i = 0; i < KICKS_MOST && !tries_over(q->t); i++) {
+        struct trial x = *best;
+        int64_t ns = INT64_MAX;
+        for (int32_t k = 0; k < 2 + i % 3; k++, at += 2)
+            climb_exchange(&x, (int32_t)rng_below(KICK_SEED, 0, at, n),
+                           (int32_t)rng_below(KICK_SEED, 0, at + 1, n));
+        TRY(score_step(q, &x, INT64_MAX, &ns, err));
+        if (ns < INT64_MAX) TRY(climb(way, &x, &ns, err));
+        if (ns < best_ns) *best = x, best_ns = ns;
+    }
+    return OK;
+}
+
 static enum status climbs(struct exact *q, struct error *err)
 {
-    struct trial starts[CLIMBS_MOST];
-    int64_t ns[CLIMBS_MOST];
-    struct climb_way way = {q->t, q, score_step};
-    int32_t n = 0;
-    for (int32_t i = 0; i < q->t->spots.n && n < CLIMBS_MOST; i++)
-        for (int32_t z = 0; z < q->n_sizes && n < CLIMBS_MOST; z++) {
+    struct trial starts[WALK_CLIMBS_MOST];
+    int64_t ns[WALK_CLIMBS_MOST];
+    struct climb_way way = {q->t, q, score_step, q->walked};
+    int32_t n = 0, most = q->walked ? WALK_CLIMBS_MOST : CLIMBS_MOST;
+    for (int32_t i = 0; i < q->t->spots.n && n < most; i++)
+        for (int32_t z = 0; z < q->n_sizes && n < most; z++) {
             ns[n] = q->t->spots.plans[i].iteration_ns;
             if (trial_of(&q->t->spots.plans[i].plan, q->sizes[z].s, &starts[n])) {
                 n++;
                 break;
             }
         }
-    for (int32_t i = 0; i < n; i++) TRY(climb(&way, &starts[i], &ns[i], err));
-    return OK;
+    int32_t best = 0;
+    for (int32_t i = 0; i < n; i++) {
+        TRY(climb(&way, &starts[i], &ns[i], err));
+        if (ns[i] < ns[best]) best = i;
+    }
+    return n && q->walked ? kicks(q, &way, &starts[best], ns[best], err) : OK;
 }
 
 static enum status last_round(struct exact *q, struct error *err)
@@ -343,12 +369,13 @@ enum status exact_search(struct tries *t, struct arena *lists, const struct spac
     make_tables(&q, spaces);
     trials_init(&q.trials, lists);
     until_percent(t, start, end, FIRST_PERCENT);
-    if (!few) TRY(exact_walk(&q, err));
+    q.walked = !few;
+    if (q.walked) TRY(exact_walk(&q, err));
     if (listed) list_turns(&q);
     t->truncated |= !listed;
     if (q.n_turns) qsort(q.turns, q.n_turns, sizeof *q.turns, by_bound);
     if (listed) TRY(first_round(&q, err));
-    until_percent(t, start, end, CLIMB_PERCENT);
+    until_percent(t, start, end, few ? CLIMB_PERCENT : WALK_PERCENT);
     if (!t->o->exhaustive) TRY(climbs(&q, err));
     t->work_end = end;
     forget_lists(&q);

@@ -36,7 +36,9 @@ struct exact {
     struct exact_turn *turns;
     size_t n_turns, turns_room;
     struct trials trials;
-    int64_t walk_ns; /* what a step of the walk must beat, where that is more than what the kept plans say */
+    bool walked; /* by exact_walk: partitions are many */
+    int64_t
+        walk_ns; /* what a step of the walk must beat, where that is more than what the kept plans say */
 };
 
 /* The best-bound pipelines of a partition with greedy shares. *ns: of that plan; INT64_MAX where it cannot beat the limit. */

@@ -7,9 +7,9 @@
 #include <string.h>
 
 enum {
-    SEEDS_MOST = 4,      /* partitions of kept plans to start from */
+    SEEDS_MOST = 4, /* partitions of kept plans to start from */
     STARTS_MOST = 64,
-    NEIGHBOUR_NS = 100,  /* what one costs to bound, and for each microbatch */
+    NEIGHBOUR_NS = 100, /* what one costs to bound, and for each microbatch */
     SHARE_NS = 2
 };
 

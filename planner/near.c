@@ -1,7 +1,7 @@
 #include "planner/near.h"
 
 #include "core/arena.h"
-#include "planner/baseline.h"
+#include "planner/climb.h"
 
 /* The rest of a pipeline: which devices it may use, where it starts, whom it receives from. */
 struct cell {
@@ -46,9 +46,40 @@ static void fill(struct table *t, uint32_t mask, int32_t first, int32_t above)
     *cell(t, mask, first, above) = best;
 }
 
-enum status near_try(struct arena *a, struct scorer *w, const struct space *s, struct error *err)
+struct nearing {
+    struct tries *t;
+    struct trials trials;
+};
+
+/* Bytes that the fullest device lacks, 0 where all fit (and the plan is kept). */
+static enum status score_missing(void *user, const struct trial *x, int64_t best, int64_t *bytes,
+                                 struct error *err)
 {
-    int32_t n = s->n_devices, stages = 0, first = 0, above = n;
+    struct nearing *q = user;
+    struct scorer *w = q->t->scorer;
+    struct scorer_miss before, miss;
+    struct plan p;
+    int64_t ns = INT64_MAX;
+    (void)best;
+    *bytes = trials_known(&q->trials, x);
+    if (*bytes) return OK;
+    *bytes = INT64_MAX;
+    if (trial_bound(x) == INT64_MAX) return OK;
+    trial_plan(x, scorer_arena(w), &p);
+    scorer_take_miss(w, &before);
+    TRY(tries_evaluate(q->t, x->s, &p, &ns, err));
+    scorer_take_miss(w, &miss);
+    scorer_note(w, &before, 0, 0);
+    scorer_note(w, &miss, 0, 0);
+    *bytes = ns < INT64_MAX ? 0 : miss.missing;
+    trials_put(&q->trials, x, *bytes);
+    return OK;
+}
+
+/* The pipeline whose fullest device lacks least, by its tensors alone. false: no link leads on. */
+static bool nearest(struct arena *a, const struct space *s, struct trial *out)
+{
+    int32_t n = s->n_devices, first = 0, above = n;
     uint32_t mask = (1u << n) - 1;
     struct table t = {.s = s};
     t.cells =
@@ -56,21 +87,31 @@ enum status near_try(struct arena *a, struct scorer *w, const struct space *s, s
     for (uint32_t m = 0; m <= mask; m++)
         for (int32_t l = 0; l < s->n_layers; l++)
             for (int32_t d = 0; d <= n; d++) fill(&t, m, l, d);
-    if (cell(&t, mask, 0, n)->worst == INT64_MAX) return OK;
-    struct plan_stage *stage = ARENA_ARRAY(a, struct plan_stage, (size_t)n);
-    for (; first < s->n_layers; stages++) {
+    *out = (struct trial){.s = s, .n_replicas = 1, .share = {s->microbatches}};
+    if (cell(&t, mask, 0, n)->worst == INT64_MAX) return false;
+    while (first < s->n_layers) {
         const struct cell *c = cell(&t, mask, first, above);
-        stage[stages] = (struct plan_stage){
-            .device = c->device, .first_layer = first, .last_layer = c->last, .receive_ahead = 2};
+        int32_t i = out->n_stages[0]++;
+        out->device[0][i] = (int8_t)c->device;
+        out->last[0][i] = (int16_t)c->last;
         mask &= ~(1u << c->device), above = c->device, first = c->last + 1;
     }
+    return true;
+}
+
+enum status near_try(struct tries *t, struct arena *a, const struct space *s, struct error *err)
+{
+    struct nearing q = {.t = t};
+    struct climb_way way = {t, &q, score_missing, true};
+    struct trial x;
     struct plan p;
-    int64_t iteration_ns;
-    plan_skeleton(a, s, "nearest", 1, &stages, &p);
-    p.replicas[0].microbatches = s->microbatches;
-    p.replicas[0].stages = stage;
+    int64_t bytes, ns;
+    trials_init(&q.trials, a);
+    if (!nearest(a, s, &x)) return OK;
     struct error why = {0};
-    enum status st = scorer_fit(w, s, &p, &iteration_ns, &why);
-    /* ERR_INPUT: no link between two stages that sum up a parameter they share. */
-    return st == OK || st == ERR_INPUT ? OK : error_set(err, st, "%s", why.text);
+    trial_plan(&x, scorer_arena(t->scorer), &p);
+    enum status st = scorer_fit(t->scorer, s, &p, &ns, &why); /* said where it lacks even one */
+    if (st != OK && st != ERR_INPUT) return error_set(err, st, "%s", why.text);
+    TRY(score_missing(&q, &x, INT64_MAX, &bytes, err));
+    return bytes > 0 && bytes < INT64_MAX ? climb(&way, &x, &bytes, err) : OK;
 }

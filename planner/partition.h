@@ -8,7 +8,7 @@
 struct partition {
     int32_t n_replicas;
     uint32_t mask[SPACE_TABLES_MAX]; /* devices of each replica; ascending by lowest device */
-    int64_t bound_ns;                 /* best possible max over replicas of share × bottleneck */
+    int64_t bound_ns;                /* best possible max over replicas of share × bottleneck */
 };
 /* All partitions by rising bound (ties in order of enumeration); impossible ones (a replica that cannot hold all layers
  * with its links, more replicas than microbatches) left out, and those whose bound is not below limit_ns. Of 8 devices

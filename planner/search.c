@@ -19,7 +19,6 @@
 #include "planner/warm.h"
 #include "profiles/team.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -35,7 +34,8 @@ enum {
     SPOTS_MOST = 16,
     APART_MS = 1000, /* for plans of single cards, where up to 8 may be taken together too */
     WORK_MS = 5000,  /* what a search of a small team may take, about: scorer_work */
-    MANY_MS = 1500   /* the same beside the search for any number of devices */
+    NEAR_MS = 1000,  /* of each microbatch size, for any plan that fits where none was found */
+    MANY_MS = 2000   /* the same beside the search for any number of devices */
 };
 
 /* The tables of one microbatch size after the other, and the tries on all of them. */
@@ -66,8 +66,13 @@ static enum status search_class(struct search *q, struct error *err)
 {
     struct tries *t = &q->t;
     TRY(exact_search(t, q->lists, q->space, q->n_spaces, err));
-    for (int32_t i = 0; i < q->n_spaces && !t->kept.n && !tries_stopped(t); i++)
-        TRY(near_try(q->lists, t->scorer, &q->space[i], err));
+    int64_t end = t->work_end;
+    bool over = tries_over(t);
+    for (int32_t i = 0; i < q->n_spaces && !t->kept.n && !tries_stopped(t); i++) {
+        if (end) t->work_end = scorer_work(t->scorer) + (int64_t)NEAR_MS * 1000000;
+        TRY(near_try(t, q->lists, &q->space[i], err));
+    }
+    t->work_end = over && end ? 1 : end; /* that it was over shows afterwards */
     return OK;
 }
 
@@ -241,7 +246,6 @@ static enum status search_around(struct search *q, const int64_t *sizes, int32_t
     struct tries *t = &q->t;
     int32_t n = q->cluster->n_devices;
     if (n <= SEARCH_DEVICES_MAX || n > SPACE_TABLES_MAX || offers_more(t->o)) return OK;
-    if (getenv("NO_AROUND")) return OK;
     int64_t work = (int64_t)MANY_MS * 1000000;
     scorer_quick(t->scorer, false);
     if (t->o->evaluations > 0) work = work_of(t->o);

@@ -283,8 +283,8 @@ static void extend(struct looking *q, struct line *x, uint32_t mask, int32_t fir
     }
 }
 
-void reference_search(struct arena *a, const struct unequal *x, int64_t below_ns, bool plain, int64_t most,
-                      struct reference *out)
+void reference_search(struct arena *a, const struct unequal *x, int64_t below_ns, bool plain,
+                      int64_t most, struct reference *out)
 {
     struct error err = {0};
     struct lower_options lower = {.check_memory = true};
@@ -293,7 +293,8 @@ void reference_search(struct arena *a, const struct unequal *x, int64_t below_ns
     *out = (struct reference){.best_ns = below_ns, .least_ns = INT64_MAX};
     for (int32_t i = 0; i < x->job.n_microbatches_sizes; i++) {
         struct looking *q = ARENA_ARRAY(a, struct looking, 1);
-        *q = (struct looking){.arena = arena_new(), .x = x, .plain = plain, .most = most, .out = out};
+        *q = (struct looking){
+            .arena = arena_new(), .x = x, .plain = plain, .most = most, .out = out};
         enum status st = space_make(q->arena, &x->job, &x->cluster, cost,
                                     x->job.microbatch_sizes[i], &lower, &q->space, &err);
         ck_assert_msg(st == OK, "%s", err.text);

@@ -27,7 +27,7 @@ START_TEST(what_the_reference_passes_over_is_never_faster)
 END_TEST
 
 struct sums {
-    int32_t n, exact, infeasible; /* n: those with a plan */
+    int32_t n, exact, missed; /* n: those with a plan; missed: one fits, none was found */
     double most, sum, most_class;
 };
 
@@ -47,8 +47,8 @@ static void hold_against(uint64_t seed, struct sums *s)
     reference_search(arena, &x, st == OK ? found.class_ns : INT64_MAX, false, INT64_MAX, &best);
     ck_assert_int_eq(best.violations, 0);
     if (st != OK) {
-        ck_assert_msg(best.best_ns == INT64_MAX, "seed %d: a plan fits, none was found", (int)seed);
-        s->infeasible++;
+        s->missed += best.best_ns < INT64_MAX;
+        if (best.best_ns < INT64_MAX) printf("seed %d: a plan fits, none was found\n", (int)seed);
         return;
     }
     double class = (double)found.class_ns / (double)best.best_ns - 1,
@@ -67,10 +67,9 @@ static void hold_against(uint64_t seed, struct sums *s)
     fflush(stdout);
     ck_assert_msg(best.least_ns >= found.lower_bound_ns, "seed %d: a bound above a plan",
                   (int)seed);
-    ck_assert_msg(!found.exact || class == 0, "seed %d: exact, and %.3f %% slower", (int)seed,
+    /* Devices that are alike but share a link differ by a few nanoseconds: who is first in the queue. */
+    ck_assert_msg(!found.exact || class < 1e-6, "seed %d: exact, and %.5f %% slower", (int)seed,
                   100 * class);
-    ck_assert_msg(regret <= 0.005 || getenv("MUSHER_REGRET"), "seed %d: %.3f %%", (int)seed,
-                  100 * regret);
 }
 
 /* Long: MUSHER_REGRET=FIRST:LAST prints each, of that range. */
@@ -78,45 +77,46 @@ START_TEST(what_is_handed_out_is_within_half_a_percent_of_the_fastest_plan)
 {
     const char *range = getenv("MUSHER_REGRET");
     struct sums s = {0};
-    int first = 1, last = test_long() ? 2000 : 24;
+    int first = 1, last = test_long() ? 2000 : 15;
     if (range) ck_assert_int_eq(sscanf(range, "%d:%d", &first, &last), 2);
     for (int seed = first; seed <= last; seed++) {
         hold_against((uint64_t)seed, &s);
         arena_reset(arena);
     }
+    ck_assert_int_eq(s.missed, 0);
     ck_assert_msg(s.most <= 0.005, "largest %.4f %%", 100 * s.most);
     ck_assert_msg(s.sum / s.n < 0.0005, "mean %.4f %%", 100 * s.sum / s.n);
 }
 END_TEST
 
-START_TEST(many_devices)
+/* Nine and ten devices, few layers: what is known of the fastest plan is what is found, or what the reference finds among as many
+ * plans as are simulated in some seconds. */
+START_TEST(nine_and_ten_devices_are_searched_nearly_as_well)
 {
-    const char *range = getenv("MUSHER_MANY");
-    int first, last, devices, layers;
     double sum = 0, most = 0;
-    int n = 0;
-    if (!range) return;
-    ck_assert_int_eq(sscanf(range, "%d:%d:%d:%d", &first, &last, &devices, &layers), 4);
-    for (int seed = first; seed <= last; seed++) {
+    int32_t n = 0;
+    for (uint64_t seed = 1; seed <= (test_long() ? 40 : 3); seed++) {
         struct unequal x;
         struct error err = {0};
         struct search_result found;
         struct reference best;
         struct search_options o = {.top = 1};
-        unequal_make(arena, (uint64_t)seed, devices, layers, &x);
-        double start = cpu_s();
+        unequal_make(arena, seed, 9 + (int32_t)(seed / 2 % 2), 4, &x);
         enum status st = search_plans(arena, &x.job, &x.cluster, &x.profile, &o, &found, &err);
-        double searched = cpu_s();
-        if (st != OK) { printf("seed %d: %s\n", seed, err.text); arena_reset(arena); continue; }
-        int64_t t = found.plans[0].iteration_ns;
-        reference_search(arena, &x, t, false, 20000, &best);
-        double regret = (double)t / (double)best.best_ns - 1;
-        n++, sum += regret, most = regret > most ? regret : most;
-        printf("seed %d: %d devices, %s: found %.6f ms, reference %.6f, gap %.3f, %.3f + %.3f s, %lld simulated, regret %.4f %%; largest %.4f mean %.4f %%\n",
-               seed, (int)x.cluster.n_devices, x.what, 1e-6 * (double)t, 1e-6 * (double)best.best_ns, found.gap, searched - start, cpu_s() - searched, (long long)best.simulated, 100 * regret, 100 * most, 100 * sum / n);
-        fflush(stdout);
+        ck_assert_msg(st == OK || st == ERR_INFEASIBLE, "%s", err.text);
+        int64_t ns = st == OK ? found.plans[0].iteration_ns : INT64_MAX;
+        if (st == OK) {
+            reference_search(arena, &x, ns, false, test_long() ? 20000 : 1000, &best);
+            double regret = (double)ns / (double)best.best_ns - 1;
+            ck_assert_int_eq(best.violations, 0);
+            ck_assert_int_le(found.lower_bound_ns, best.least_ns);
+            n++, sum += regret, most = regret > most ? regret : most;
+        }
         arena_reset(arena);
     }
+    ck_assert_int_gt(n, 0);
+    ck_assert_msg(sum / n < 0.005 && most < 0.1, "mean %.3f %%, largest %.3f %%", 100 * sum / n,
+                  100 * most);
 }
 END_TEST
 
@@ -129,11 +129,7 @@ Suite *regret_suite(void)
     tcase_add_loop_test(t, what_the_reference_passes_over_is_never_faster, 0,
                         test_long() ? 400 : 12);
     tcase_add_test(t, what_is_handed_out_is_within_half_a_percent_of_the_fastest_plan);
+    tcase_add_test(t, nine_and_ten_devices_are_searched_nearly_as_well);
     suite_add_tcase(s, t);
-    TCase *m = tcase_create("many");
-    tcase_add_checked_fixture(m, setup, teardown);
-    tcase_set_timeout(m, 100000);
-    tcase_add_test(m, many_devices);
-    suite_add_tcase(s, m);
     return s;
 }
