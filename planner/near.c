@@ -12,6 +12,7 @@ struct cell {
 
 struct table {
     const struct space *s;
+    int32_t n_stages;   /* of the pipeline; 0: any */
     struct cell *cells; /* (1 << n_devices, n_layers, n_devices + 1), by number of devices */
 };
 
@@ -32,6 +33,7 @@ static void fill(struct table *t, uint32_t mask, int32_t first, int32_t above)
 {
     const struct space *s = t->s;
     struct cell best = {INT64_MAX, -1, -1};
+    int32_t used = s->n_devices + 1 - __builtin_popcount(mask); /* this stage included */
     for (int32_t d = 0; d < s->n_devices; d++) {
         if (!(mask >> d & 1)) continue;
         bool linked =
@@ -39,6 +41,8 @@ static void fill(struct table *t, uint32_t mask, int32_t first, int32_t above)
         for (int32_t last = first; last < s->n_layers && linked; last++) {
             int64_t worst = over(s, d, first, last), rest = INT64_MIN;
             if (last + 1 < s->n_layers) rest = cell(t, mask & ~(1u << d), last + 1, d)->worst;
+            bool ends = last + 1 == s->n_layers;
+            if (ends && t->n_stages && used != t->n_stages) continue;
             if (rest > worst) worst = rest;
             if (worst < best.worst) best = (struct cell){worst, d, last};
         }
@@ -76,12 +80,12 @@ static enum status score_missing(void *user, const struct trial *x, int64_t best
     return OK;
 }
 
-/* The pipeline whose fullest device lacks least, by its tensors alone. false: no link leads on. */
-static bool nearest(struct arena *a, const struct space *s, struct trial *out)
+/* The pipeline of so many stages (0: any) whose fullest device lacks least, by its tensors alone. false: no link leads on. */
+static bool nearest(struct arena *a, const struct space *s, int32_t n_stages, struct trial *out)
 {
     int32_t n = s->n_devices, first = 0, above = n;
     uint32_t mask = (1u << n) - 1;
-    struct table t = {.s = s};
+    struct table t = {.s = s, .n_stages = n_stages};
     t.cells =
         ARENA_ARRAY(a, struct cell, ((size_t)mask + 1) * (size_t)s->n_layers * ((size_t)n + 1));
     for (uint32_t m = 0; m <= mask; m++)
@@ -107,11 +111,15 @@ enum status near_try(struct tries *t, struct arena *a, const struct space *s, st
     struct plan p;
     int64_t bytes, ns;
     trials_init(&q.trials, a);
-    if (!nearest(a, s, &x)) return OK;
+    if (!nearest(a, s, 0, &x)) return OK;
     struct error why = {0};
     trial_plan(&x, scorer_arena(t->scorer), &p);
     enum status st = scorer_fit(t->scorer, s, &p, &ns, &why); /* said where it lacks even one */
     if (st != OK && st != ERR_INPUT) return error_set(err, st, "%s", why.text);
-    TRY(score_missing(&q, &x, INT64_MAX, &bytes, err));
-    return bytes > 0 && bytes < INT64_MAX ? climb(&way, &x, &bytes, err) : OK;
+    for (int32_t n = 1; n <= s->n_devices && n <= s->n_layers && !t->kept.n; n++) {
+        if (!nearest(a, s, n, &x)) continue;
+        TRY(score_missing(&q, &x, INT64_MAX, &bytes, err));
+        if (bytes > 0) TRY(climb(&way, &x, &bytes, err));
+    }
+    return OK;
 }

@@ -248,7 +248,10 @@ static enum status search_around(struct search *q, const int64_t *sizes, int32_t
     if (n <= SEARCH_DEVICES_MAX || n > SPACE_TABLES_MAX || offers_more(t->o)) return OK;
     int64_t work = (int64_t)MANY_MS * 1000000;
     scorer_quick(t->scorer, false);
-    if (t->o->evaluations > 0) work = work_of(t->o);
+    if (t->o->evaluations >= EVALUATIONS_DEFAULT)
+        work = work_of(t->o);
+    else if (t->o->evaluations > 0)
+        work = work / EVALUATIONS_DEFAULT * t->o->evaluations;
     TRY(make_spaces(q, sizes, n_sizes, err));
     kept_init(&t->spots, t->arena, SPOTS_MOST, t->o, q->cluster);
     t->spots.coarse = true;
