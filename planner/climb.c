@@ -133,6 +133,63 @@ static enum status exchange_stages(struct climber *c, bool together, struct erro
     return OK;
 }
 
+/* The stage that computes on a device; false: none. */
+static bool stage_on(const struct trial *x, int32_t device, int32_t *r, int32_t *i)
+{
+    for (*r = 0; *r < x->n_replicas; (*r)++)
+        for (*i = 0; *i < x->n_stages[*r]; (*i)++)
+            if (x->device[*r][*i] == device) return true;
+    return false;
+}
+
+bool climb_exchange(struct trial *x, int32_t d, int32_t e)
+{
+    int32_t r, i, o, k;
+    bool used = stage_on(x, d, &r, &i), other = stage_on(x, e, &o, &k);
+    if (x->s->class_of[d] == x->s->class_of[e] || (!used && !other)) return false;
+    if (used) x->device[r][i] = (int8_t)e;
+    if (other) x->device[o][k] = (int8_t)d;
+    return true;
+}
+
+static enum status exchange_devices(struct climber *c, struct error *err)
+{
+    const struct space *s = c->x->s;
+    for (int32_t d = 0; d < s->n_devices; d++)
+        for (int32_t e = 0; e < d; e++) {
+            struct trial variant = *c->x;
+            if (climb_exchange(&variant, d, e)) TRY(attempt(c, &variant, err));
+        }
+    return OK;
+}
+
+/* A device that computes nothing takes the later half of a stage. */
+static bool split(struct trial *x, int32_t r, int32_t i, int32_t device)
+{
+    int32_t first = i ? x->last[r][i - 1] + 1 : 0, last = x->last[r][i], n = x->n_stages[r]++;
+    if (first == last) return false;
+    for (int32_t k = n; k > i; k--) {
+        x->device[r][k] = x->device[r][k - 1];
+        x->last[r][k] = x->last[r][k - 1];
+    }
+    x->device[r][i + 1] = (int8_t)device;
+    x->last[r][i] = (int16_t)((first + last) / 2);
+    return true;
+}
+
+static enum status split_stages(struct climber *c, struct error *err)
+{
+    for (int32_t d = 0; d < c->x->s->n_devices; d++)
+        for (int32_t r = 0; r < c->x->n_replicas; r++)
+            for (int32_t i = 0; i < c->x->n_stages[r]; i++) {
+                struct trial variant = *c->x;
+                int32_t o, k;
+                if (stage_on(&variant, d, &o, &k)) continue;
+                if (split(&variant, r, i, d)) TRY(attempt(c, &variant, err));
+            }
+    return OK;
+}
+
 static int32_t eighth(int32_t n) { return n < 16 ? 1 : n / 8; }
 
 enum status climb(const struct climb_way *way, struct trial *x, int64_t *ns, struct error *err)
@@ -148,6 +205,8 @@ enum status climb(const struct climb_way *way, struct trial *x, int64_t *ns, str
                 TRY(move_ends(&c, by, !apart, err));
             TRY(exchange_stages(&c, !apart, err));
         }
+        if (way->devices) TRY(exchange_devices(&c, err));
+        if (way->devices) TRY(split_stages(&c, err));
     } while (*ns < before && !tries_over(way->t));
     return OK;
 }

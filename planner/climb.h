@@ -1,7 +1,7 @@
 /* planner/climb.h - a plan of the exact search's class changed step by step, as long as that makes it faster.
  *
  * Moved are the ends of stages, by ever fewer layers; microbatches between replicas, by ever fewer; and stages past their
- * neighbours. Replicas that are alike change together, and then apart.
+ * neighbours; any two devices where that is asked for. Replicas that are alike change together, and then apart.
  */
 #ifndef PLANNER_CLIMB_H
 #define PLANNER_CLIMB_H
@@ -14,7 +14,11 @@ struct climb_way {
     void *user;
     enum status (*score)(void *user, const struct trial *x, int64_t best_ns, int64_t *ns,
                          struct error *err);
+    bool devices; /* any two change places, too, and one that computes nothing halves a stage */
 };
+/* Two devices change places, of one replica or of two, or one that computes nothing comes for one that leaves; false: that changes
+ * nothing. */
+bool climb_exchange(struct trial *x, int32_t d, int32_t e);
 /* *x and *ns become those of the top reached, or of where the budget ended. */
 MUST_CHECK enum status climb(const struct climb_way *way, struct trial *x, int64_t *ns,
                              struct error *err);

@@ -1,60 +1,46 @@
 #include "planner/exact.h"
 
 #include "core/arena.h"
+#include "core/rng.h"
 #include "planner/climb.h"
-#include "planner/partition.h"
-#include "planner/pipeline.h"
-#include "planner/trial.h"
+#include "planner/exact_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum {
     LIST_MOST = 60000,
+    LISTED_MOST = 10, /* devices whose partitions can be listed */
     FIRST_MOST = 16,
     /* Where work is limited: how much of it the first round may take, and the climbs end at, in percent. */
     FIRST_PERCENT = 35,
     CLIMB_PERCENT = 70,
     CLIMBS_MOST = 6,
+    WALK_PERCENT = 90, /* of the climbs, where all that is left could not be looked at anyway */
+    WALK_CLIMBS_MOST = 16,
+    KICKS_MOST = 1000,
+    KICK_SEED = 12,
     /* What else costs time, for the account of the work: a stage placed, shares of microbatches chosen. */
     STEP_NS = 60,
     SHARES_NS = 300
 };
 
-/* The tables of one microbatch size. */
-struct size {
-    const struct space *s;
-    const struct bottleneck *b;
-    struct partition *parts;
-    size_t n;
-    struct pipeline_list *memo; /* (1 << n_devices, microbatches + 1) */
-    int64_t *memo_limit;
-};
-struct turn { /* of one partition */
-    int32_t size;
-    size_t part;
-    int64_t bound_ns;
-};
-
-/* What cannot beat the worst kept plan is pruned, so that how many plans are asked for does not change which are found. */
-struct exact {
-    struct tries *t;
-    struct arena *lists; /* pipelines */
-    struct size *sizes;
-    struct turn *turns;
-    size_t n_turns;
-    struct trials trials;
-};
-
 struct combination {
-    struct size *size;
+    struct exact_size *size;
     const struct partition *part;
-    const struct pipeline_list *list[SPACE_DEVICES_MAX];
-    const struct pipeline *chosen[SPACE_DEVICES_MAX];
-    int32_t share[SPACE_DEVICES_MAX];
+    const struct pipeline_list *list[SPACE_TABLES_MAX];
+    const struct pipeline *chosen[SPACE_TABLES_MAX];
+    int32_t share[SPACE_TABLES_MAX];
     uint32_t like_before; /* bit r: replica r is interchangeable with r - 1 */
     bool first_only;
+    int64_t ns; /* of the plan that was scored last */
 };
+
+static int64_t limit_of(const struct exact *q)
+{
+    int64_t limit = tries_limit(q->t);
+    return q->walk_ns > limit ? q->walk_ns : limit;
+}
 
 static int64_t steps_left(const struct exact *q)
 {
@@ -65,8 +51,8 @@ static int64_t steps_left(const struct exact *q)
 
 /* --- pipelines of one set of devices --- */
 
-static void enumerate(struct exact *q, struct size *z, uint32_t mask, int32_t m, int64_t limit,
-                      size_t most, struct pipeline_list *out)
+static void enumerate(struct exact *q, struct exact_size *z, uint32_t mask, int32_t m,
+                      int64_t limit, size_t most, struct pipeline_list *out)
 {
     pipeline_enumerate(q->lists, z->s, z->b, mask, m, limit, most, steps_left(q), out);
     scorer_charge(q->t->scorer, STEP_NS * out->steps);
@@ -74,8 +60,8 @@ static void enumerate(struct exact *q, struct size *z, uint32_t mask, int32_t m,
 }
 
 /* Few, by ever higher limits: without one the walk sees the worst splits first. */
-static void enumerate_few(struct exact *q, struct size *z, uint32_t mask, int32_t m, int64_t limit,
-                          struct pipeline_list *out)
+static void enumerate_few(struct exact *q, struct exact_size *z, uint32_t mask, int32_t m,
+                          int64_t limit, struct pipeline_list *out)
 {
     double least = (double)m * (double)bottleneck_ns(z->b, mask, 0);
     for (double factor = 1.05;; factor = 1 + 2 * (factor - 1)) {
@@ -85,38 +71,62 @@ static void enumerate_few(struct exact *q, struct size *z, uint32_t mask, int32_
     }
 }
 
+/* Where a set of devices with so many microbatches has its list, or will have it. */
+static struct exact_list **place_of(const struct exact_size *z, uint64_t key)
+{
+    size_t at = (size_t)hash_bytes(0, &key, sizeof key) & (z->capacity - 1);
+    while (z->lists[at] && z->lists[at]->key != key) at = (at + 1) & (z->capacity - 1);
+    return &z->lists[at];
+}
+
+static struct exact_list *list_of(struct exact *q, struct exact_size *z, uint32_t mask, int32_t m)
+{
+    uint64_t key = (uint64_t)mask << 32 | (uint32_t)m;
+    if (2 * (z->n_lists + 1) > z->capacity) {
+        struct exact_size old = *z;
+        z->capacity = old.capacity ? 2 * old.capacity : 256;
+        z->lists = ARENA_ARRAY(q->lists, struct exact_list *, z->capacity);
+        for (size_t i = 0; i < old.capacity; i++)
+            if (old.lists[i]) *place_of(z, old.lists[i]->key) = old.lists[i];
+    }
+    struct exact_list **at = place_of(z, key);
+    if (!*at) {
+        *at = ARENA_ARRAY(q->lists, struct exact_list, 1);
+        (*at)->key = key;
+        z->n_lists++;
+    }
+    return *at;
+}
+
 static const struct pipeline_list *pipelines(struct exact *q, struct combination *c, int32_t r)
 {
-    struct size *z = c->size;
-    uint32_t mask = c->part->mask[r];
-    int32_t m = c->share[r];
-    size_t at = (size_t)mask * (size_t)(z->s->microbatches + 1) + (size_t)m;
-    int64_t limit = tries_limit(q->t);
-    struct pipeline_list *list = &z->memo[at];
-    if (z->memo_limit[at] && (list->complete || c->first_only)) return list;
-    z->memo_limit[at] = limit;
+    struct exact_size *z = c->size;
+    int64_t limit = limit_of(q);
+    struct exact_list *x = list_of(q, z, c->part->mask[r], c->share[r]);
+    bool known = x->limit_ns && (x->list.n || x->limit_ns >= limit);
+    if (known && (x->list.complete || c->first_only)) return &x->list;
+    x->limit_ns = limit;
     if (c->first_only) {
-        enumerate_few(q, z, mask, m, limit, list);
-        return list;
+        enumerate_few(q, z, c->part->mask[r], c->share[r], limit, &x->list);
+        return &x->list;
     }
-    enumerate(q, z, mask, m, limit, LIST_MOST, list);
-    if (!list->complete) q->t->truncated = true;
-    return list;
+    enumerate(q, z, c->part->mask[r], c->share[r], limit, LIST_MOST, &x->list);
+    if (!x->list.complete) q->t->truncated = true;
+    return &x->list;
 }
 
 /* --- plans --- */
 
-static enum status score(struct exact *q, const struct combination *c, struct error *err)
+static enum status score(struct exact *q, struct combination *c, struct error *err)
 {
     struct trial x = {.s = c->size->s, .n_replicas = c->part->n_replicas};
-    int64_t ns;
     for (int32_t r = 0; r < x.n_replicas; r++) {
         x.share[r] = c->share[r];
         x.n_stages[r] = c->chosen[r]->n_stages;
         memcpy(x.device[r], c->chosen[r]->device, sizeof x.device[r]);
         memcpy(x.last[r], c->chosen[r]->last, sizeof x.last[r]);
     }
-    return trials_score(&q->trials, q->t, &x, &ns, err);
+    return trials_score(&q->trials, q->t, &x, &c->ns, err);
 }
 
 /* A replica that is interchangeable with the one before it and has the same share takes no better pipeline. */
@@ -131,10 +141,10 @@ static enum status combine(struct exact *q, struct combination *c, int32_t r, st
     if (r == c->part->n_replicas) return score(q, c, err);
     for (size_t i = 0; i < c->list[r]->n && !tries_over(q->t); i++) {
         const struct pipeline *p = &c->list[r]->items[i];
-        if (p->bound_ns >= tries_limit(q->t)) break;
+        if (p->bound_ns >= limit_of(q)) break;
         if (out_of_turn(c, r, p)) continue;
         int64_t sum = trial_reduce_ns(c->size->s, c->part->n_replicas, p->device[0], p->last[0]);
-        if (p->path_ns + sum >= tries_limit(q->t)) continue;
+        if (p->path_ns + sum >= limit_of(q)) continue;
         c->chosen[r] = p;
         TRY(combine(q, c, r + 1, err));
         if (c->first_only) break;
@@ -155,7 +165,7 @@ static enum status try_shares(struct exact *q, struct combination *c, struct err
 /* Microbatches that replicas r … can take at most, each staying below the limit. */
 static int64_t room_of(const struct exact *q, const struct combination *c, int32_t r)
 {
-    int64_t room = 0, limit = tries_limit(q->t);
+    int64_t room = 0, limit = limit_of(q);
     for (; r < c->part->n_replicas; r++) {
         int64_t weight = bottleneck_ns(c->size->b, c->part->mask[r], 0);
         int64_t most = weight > 0 ? (limit - 1) / weight : INT32_MAX;
@@ -172,7 +182,7 @@ static enum status all_shares(struct exact *q, struct combination *c, int32_t r,
     int64_t weight = bottleneck_ns(c->size->b, c->part->mask[r], 0);
     if ((c->like_before >> r & 1) && c->share[r - 1] < most) most = c->share[r - 1];
     for (int32_t m = behind ? 1 : left; m <= most && !tries_over(q->t); m++) {
-        if (m * weight >= tries_limit(q->t)) break;
+        if (m * weight >= limit_of(q)) break;
         int64_t lacking = left - m - room_of(q, c, r + 1);
         if (behind && lacking > 0) {
             if (lacking > 1) m += (int32_t)(lacking < most ? lacking : most) - 1;
@@ -203,10 +213,10 @@ static bool interchangeable(const struct space *s, uint32_t a, uint32_t b)
     return true;
 }
 
-static struct combination begin(struct exact *q, const struct turn *turn)
+static struct combination begin(struct exact *q, const struct exact_turn *turn)
 {
-    struct size *z = &q->sizes[turn->size];
-    struct combination c = {.size = z, .part = &z->parts[turn->part]};
+    struct exact_size *z = &q->sizes[turn->size];
+    struct combination c = {.size = z, .part = &z->parts[turn->part], .ns = INT64_MAX};
     for (int32_t r = 1; r < c.part->n_replicas; r++)
         if (interchangeable(z->s, c.part->mask[r - 1], c.part->mask[r])) c.like_before |= 1u << r;
     return c;
@@ -214,21 +224,28 @@ static struct combination begin(struct exact *q, const struct turn *turn)
 
 static bool goes_on(struct exact *q, size_t i)
 {
-    return i < q->n_turns && !tries_over(q->t) && q->turns[i].bound_ns < tries_limit(q->t);
+    return i < q->n_turns && !tries_over(q->t) && q->turns[i].bound_ns < limit_of(q);
+}
+
+enum status exact_first(struct exact *q, const struct exact_turn *turn, int64_t *ns,
+                        struct error *err)
+{
+    struct combination c = begin(q, turn);
+    int64_t weight[SPACE_TABLES_MAX];
+    c.first_only = true;
+    for (int32_t r = 0; r < c.part->n_replicas; r++)
+        weight[r] = bottleneck_ns(c.size->b, c.part->mask[r], 0);
+    partition_shares(weight, c.part->n_replicas, c.size->s->microbatches, c.share);
+    TRY(try_shares(q, &c, err));
+    *ns = c.ns;
+    return OK;
 }
 
 /* A good incumbent first: the best-bound plan of every promising partition, greedy shares. */
 static enum status first_round(struct exact *q, struct error *err)
 {
-    for (size_t i = 0; goes_on(q, i); i++) {
-        struct combination c = begin(q, &q->turns[i]);
-        int64_t weight[SPACE_DEVICES_MAX];
-        c.first_only = true;
-        for (int32_t r = 0; r < c.part->n_replicas; r++)
-            weight[r] = bottleneck_ns(c.size->b, c.part->mask[r], 0);
-        partition_shares(weight, c.part->n_replicas, c.size->s->microbatches, c.share);
-        TRY(try_shares(q, &c, err));
-    }
+    int64_t ns;
+    for (size_t i = 0; goes_on(q, i); i++) TRY(exact_first(q, &q->turns[i], &ns, err));
     return OK;
 }
 
@@ -240,22 +257,44 @@ static enum status score_step(void *user, const struct trial *x, int64_t best_ns
     return trial_bound(x) < best_ns ? trials_score(&q->trials, q->t, x, ns, err) : OK;
 }
 
-static enum status climbs(struct exact *q, int32_t n_sizes, struct error *err)
+/* Some devices of the best plan change places by chance, and a climb begins there; as long as there is work left. */
+static enum status kicks(struct exact *q, const struct climb_way *way, struct trial *best,
+                         int64_t best_ns, struct error *err)
 {
-    struct trial starts[CLIMBS_MOST];
-    int64_t ns[CLIMBS_MOST];
-    struct climb_way way = {q->t, q, score_step};
-    int32_t n = 0;
-    for (int32_t i = 0; i < q->t->spots.n && n < CLIMBS_MOST; i++)
-        for (int32_t z = 0; z < n_sizes && n < CLIMBS_MOST; z++) {
+    uint64_t n = (uint64_t)best->s->n_devices, at = 0;
+    for (int32_t i = 0; i < KICKS_MOST && !tries_over(q->t); i++) {
+        struct trial x = *best;
+        int64_t ns = INT64_MAX;
+        for (int32_t k = 0; k < 2 + i % 3; k++, at += 2)
+            climb_exchange(&x, (int32_t)rng_below(KICK_SEED, 0, at, n),
+                           (int32_t)rng_below(KICK_SEED, 0, at + 1, n));
+        TRY(score_step(q, &x, INT64_MAX, &ns, err));
+        if (ns < INT64_MAX) TRY(climb(way, &x, &ns, err));
+        if (ns < best_ns) *best = x, best_ns = ns;
+    }
+    return OK;
+}
+
+static enum status climbs(struct exact *q, struct error *err)
+{
+    struct trial starts[WALK_CLIMBS_MOST];
+    int64_t ns[WALK_CLIMBS_MOST];
+    struct climb_way way = {q->t, q, score_step, q->walked};
+    int32_t n = 0, most = q->walked ? WALK_CLIMBS_MOST : CLIMBS_MOST;
+    for (int32_t i = 0; i < q->t->spots.n && n < most; i++)
+        for (int32_t z = 0; z < q->n_sizes && n < most; z++) {
             ns[n] = q->t->spots.plans[i].iteration_ns;
             if (trial_of(&q->t->spots.plans[i].plan, q->sizes[z].s, &starts[n])) {
                 n++;
                 break;
             }
         }
-    for (int32_t i = 0; i < n; i++) TRY(climb(&way, &starts[i], &ns[i], err));
-    return OK;
+    int32_t best = 0;
+    for (int32_t i = 0; i < n; i++) {
+        TRY(climb(&way, &starts[i], &ns[i], err));
+        if (ns[i] < ns[best]) best = i;
+    }
+    return n && q->walked ? kicks(q, &way, &starts[best], ns[best], err) : OK;
 }
 
 static enum status last_round(struct exact *q, struct error *err)
@@ -267,42 +306,51 @@ static enum status last_round(struct exact *q, struct error *err)
     return OK;
 }
 
-static void forget_lists(struct exact *q, int32_t n)
+static void forget_lists(struct exact *q)
 {
-    for (int32_t i = 0; i < n; i++) {
-        const struct space *s = q->sizes[i].s;
-        size_t cells = ((size_t)1 << s->n_devices) * (size_t)(s->microbatches + 1);
-        memset(q->sizes[i].memo_limit, 0, cells * sizeof *q->sizes[i].memo_limit);
-    }
+    for (int32_t i = 0; i < q->n_sizes; i++)
+        for (size_t k = 0; k < q->sizes[i].capacity; k++)
+            if (q->sizes[i].lists[k]) q->sizes[i].lists[k]->limit_ns = 0;
 }
 
 static int by_bound(const void *a, const void *b)
 {
-    const struct turn *x = a, *y = b;
+    const struct exact_turn *x = a, *y = b;
     if (x->bound_ns != y->bound_ns) return x->bound_ns < y->bound_ns ? -1 : 1;
     if (x->size != y->size) return x->size - y->size;
     return x->part < y->part ? -1 : 1;
 }
 
-static void make_turns(struct exact *q, const struct space *spaces, int32_t n)
+void exact_add_turn(struct exact *q, int32_t size, const struct partition *p, int64_t bound_ns)
 {
-    q->sizes = ARENA_ARRAY(q->lists, struct size, (size_t)n);
-    for (int32_t i = 0; i < n; i++) {
-        struct size *z = &q->sizes[i];
-        size_t cells = ((size_t)1 << spaces[i].n_devices) * (size_t)(spaces[i].microbatches + 1);
-        z->s = &spaces[i];
-        z->b = bottleneck_make(q->lists, z->s);
-        partition_all(q->lists, z->s, z->b, &z->parts, &z->n);
-        z->memo = ARENA_ARRAY(q->lists, struct pipeline_list, cells);
-        z->memo_limit = ARENA_ARRAY(q->lists, int64_t, cells);
-        q->n_turns += z->n;
-    }
-    q->turns = ARENA_ARRAY(q->lists, struct turn, q->n_turns + 1);
+    struct exact_size *z = &q->sizes[size];
+    z->parts = arena_grow(q->lists, z->parts, z->n, &z->n_room, sizeof *z->parts);
+    z->parts[z->n++] = *p;
+    q->turns = arena_grow(q->lists, q->turns, q->n_turns, &q->turns_room, sizeof *q->turns);
+    q->turns[q->n_turns++] = (struct exact_turn){size, z->n - 1, bound_ns};
+}
+
+/* All of them, where they can be listed. */
+static void list_turns(struct exact *q)
+{
     q->n_turns = 0;
-    for (int32_t i = 0; i < n; i++)
-        for (size_t k = 0; k < q->sizes[i].n; k++)
-            q->turns[q->n_turns++] = (struct turn){i, k, q->sizes[i].parts[k].bound_ns};
-    qsort(q->turns, q->n_turns, sizeof *q->turns, by_bound);
+    for (int32_t i = 0; i < q->n_sizes; i++) {
+        struct partition *parts;
+        size_t n;
+        q->sizes[i].n = 0;
+        partition_all(q->lists, q->sizes[i].s, q->sizes[i].b, limit_of(q), &parts, &n);
+        for (size_t k = 0; k < n; k++) exact_add_turn(q, i, &parts[k], parts[k].bound_ns);
+    }
+}
+
+static void make_tables(struct exact *q, const struct space *spaces)
+{
+    q->sizes = ARENA_ARRAY(q->lists, struct exact_size, (size_t)q->n_sizes);
+    for (int32_t i = 0; i < q->n_sizes; i++) {
+        q->sizes[i].s = &spaces[i];
+        q->sizes[i].b = bottleneck_make(q->lists, &spaces[i]);
+        scorer_charge(q->t->scorer, bottleneck_steps(&spaces[i]));
+    }
 }
 
 /* A phase may go on until so much of the work is done. */
@@ -314,15 +362,22 @@ static void until_percent(struct tries *t, int64_t start, int64_t end, int32_t p
 enum status exact_search(struct tries *t, struct arena *lists, const struct space *spaces,
                          int32_t n, struct error *err)
 {
-    struct exact q = {.t = t, .lists = lists};
+    struct exact q = {.t = t, .lists = lists, .n_sizes = n};
     int64_t start = scorer_work(t->scorer), end = t->work_end;
-    make_turns(&q, spaces, n);
+    bool few = !n || spaces[0].n_devices <= SPACE_DEVICES_MAX,
+         listed = few || spaces[0].n_devices <= LISTED_MOST;
+    make_tables(&q, spaces);
     trials_init(&q.trials, lists);
     until_percent(t, start, end, FIRST_PERCENT);
-    TRY(first_round(&q, err));
-    until_percent(t, start, end, CLIMB_PERCENT);
-    if (!t->o->exhaustive) TRY(climbs(&q, n, err));
+    q.walked = !few;
+    if (q.walked) TRY(exact_walk(&q, err));
+    if (listed) list_turns(&q);
+    t->truncated |= !listed;
+    if (q.n_turns) qsort(q.turns, q.n_turns, sizeof *q.turns, by_bound);
+    if (listed) TRY(first_round(&q, err));
+    until_percent(t, start, end, few ? CLIMB_PERCENT : WALK_PERCENT);
+    if (!t->o->exhaustive) TRY(climbs(&q, err));
     t->work_end = end;
-    forget_lists(&q, n);
+    forget_lists(&q);
     return last_round(&q, err);
 }

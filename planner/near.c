@@ -1,7 +1,7 @@
 #include "planner/near.h"
 
 #include "core/arena.h"
-#include "planner/baseline.h"
+#include "planner/climb.h"
 
 /* The rest of a pipeline: which devices it may use, where it starts, whom it receives from. */
 struct cell {
@@ -12,6 +12,7 @@ struct cell {
 
 struct table {
     const struct space *s;
+    int32_t n_stages;   /* of the pipeline; 0: any */
     struct cell *cells; /* (1 << n_devices, n_layers, n_devices + 1), by number of devices */
 };
 
@@ -32,6 +33,7 @@ static void fill(struct table *t, uint32_t mask, int32_t first, int32_t above)
 {
     const struct space *s = t->s;
     struct cell best = {INT64_MAX, -1, -1};
+    int32_t used = s->n_devices + 1 - __builtin_popcount(mask); /* this stage included */
     for (int32_t d = 0; d < s->n_devices; d++) {
         if (!(mask >> d & 1)) continue;
         bool linked =
@@ -39,6 +41,8 @@ static void fill(struct table *t, uint32_t mask, int32_t first, int32_t above)
         for (int32_t last = first; last < s->n_layers && linked; last++) {
             int64_t worst = over(s, d, first, last), rest = INT64_MIN;
             if (last + 1 < s->n_layers) rest = cell(t, mask & ~(1u << d), last + 1, d)->worst;
+            bool ends = last + 1 == s->n_layers;
+            if (ends && t->n_stages && used != t->n_stages) continue;
             if (rest > worst) worst = rest;
             if (worst < best.worst) best = (struct cell){worst, d, last};
         }
@@ -46,28 +50,76 @@ static void fill(struct table *t, uint32_t mask, int32_t first, int32_t above)
     *cell(t, mask, first, above) = best;
 }
 
-enum status near_try(struct arena *a, struct scorer *w, const struct space *s, struct error *err)
+struct nearing {
+    struct tries *t;
+    struct trials trials;
+};
+
+/* Bytes that the fullest device lacks, 0 where all fit (and the plan is kept). */
+static enum status score_missing(void *user, const struct trial *x, int64_t best, int64_t *bytes,
+                                 struct error *err)
 {
-    int32_t n = s->n_devices, stages = 0, first = 0, above = n;
+    struct nearing *q = user;
+    struct scorer *w = q->t->scorer;
+    struct scorer_miss before, miss;
+    struct plan p;
+    int64_t ns = INT64_MAX;
+    (void)best;
+    *bytes = trials_known(&q->trials, x);
+    if (*bytes) return OK;
+    *bytes = INT64_MAX;
+    if (trial_bound(x) == INT64_MAX) return OK;
+    trial_plan(x, scorer_arena(w), &p);
+    scorer_take_miss(w, &before);
+    TRY(tries_evaluate(q->t, x->s, &p, &ns, err));
+    scorer_take_miss(w, &miss);
+    scorer_note(w, &before, 0, 0);
+    scorer_note(w, &miss, 0, 0);
+    *bytes = ns < INT64_MAX ? 0 : miss.missing;
+    trials_put(&q->trials, x, *bytes);
+    return OK;
+}
+
+/* The pipeline of so many stages (0: any) whose fullest device lacks least, by its tensors alone. false: no link leads on. */
+static bool nearest(struct arena *a, const struct space *s, int32_t n_stages, struct trial *out)
+{
+    int32_t n = s->n_devices, first = 0, above = n;
     uint32_t mask = (1u << n) - 1;
-    struct table t = {.s = s};
+    struct table t = {.s = s, .n_stages = n_stages};
     t.cells =
         ARENA_ARRAY(a, struct cell, ((size_t)mask + 1) * (size_t)s->n_layers * ((size_t)n + 1));
     for (uint32_t m = 0; m <= mask; m++)
         for (int32_t l = 0; l < s->n_layers; l++)
             for (int32_t d = 0; d <= n; d++) fill(&t, m, l, d);
-    if (cell(&t, mask, 0, n)->worst == INT64_MAX) return OK;
-    struct plan_stage *stage = ARENA_ARRAY(a, struct plan_stage, (size_t)n);
-    for (; first < s->n_layers; stages++) {
+    *out = (struct trial){.s = s, .n_replicas = 1, .share = {s->microbatches}};
+    if (cell(&t, mask, 0, n)->worst == INT64_MAX) return false;
+    while (first < s->n_layers) {
         const struct cell *c = cell(&t, mask, first, above);
-        stage[stages] = (struct plan_stage){
-            .device = c->device, .first_layer = first, .last_layer = c->last, .receive_ahead = 2};
+        int32_t i = out->n_stages[0]++;
+        out->device[0][i] = (int8_t)c->device;
+        out->last[0][i] = (int16_t)c->last;
         mask &= ~(1u << c->device), above = c->device, first = c->last + 1;
     }
+    return true;
+}
+
+enum status near_try(struct tries *t, struct arena *a, const struct space *s, struct error *err)
+{
+    struct nearing q = {.t = t};
+    struct climb_way way = {t, &q, score_missing, true};
+    struct trial x;
     struct plan p;
-    int64_t iteration_ns;
-    plan_skeleton(a, s, "nearest", 1, &stages, &p);
-    p.replicas[0].microbatches = s->microbatches;
-    p.replicas[0].stages = stage;
-    return scorer_fit(w, s, &p, &iteration_ns, err);
+    int64_t bytes, ns;
+    trials_init(&q.trials, a);
+    if (!nearest(a, s, 0, &x)) return OK;
+    struct error why = {0};
+    trial_plan(&x, scorer_arena(t->scorer), &p);
+    enum status st = scorer_fit(t->scorer, s, &p, &ns, &why); /* said where it lacks even one */
+    if (st != OK && st != ERR_INPUT) return error_set(err, st, "%s", why.text);
+    for (int32_t n = 1; n <= s->n_devices && n <= s->n_layers && !t->kept.n; n++) {
+        if (!nearest(a, s, n, &x)) continue;
+        TRY(score_missing(&q, &x, INT64_MAX, &bytes, err));
+        if (bytes > 0) TRY(climb(&way, &x, &bytes, err));
+    }
+    return OK;
 }

@@ -1,11 +1,12 @@
-/* planner/near.h - where nothing fits: the plan that lacks least, for the message. */
+/* planner/near.h - where nothing was found that fits: the plan that lacks least, and whether some step from it fits. */
 #ifndef PLANNER_NEAR_H
 #define PLANNER_NEAR_H
 
-#include "planner/score.h"
+#include "planner/tries.h"
 
-/* Gives the scorer the one pipeline whose worst device lacks least by the bytes of space_stage_time. */
-MUST_CHECK enum status near_try(struct arena *a, struct scorer *w, const struct space *s,
+/* Gives the scorer, for its message, the one pipeline whose worst device lacks least by the bytes of its tensors, and climbs from
+ * there (planner/climb.h) by the bytes that are lacking after lowering. What fits is kept. a: scratch. */
+MUST_CHECK enum status near_try(struct tries *t, struct arena *a, const struct space *s,
                                 struct error *err);
 
 #endif

@@ -12,9 +12,10 @@ struct walk {
     const struct bottleneck *b;
     struct partition *items;
     size_t n, capacity;
-    uint64_t *signature; /* (n) of each kept partition */
-    size_t signature_capacity;
-    uint32_t mask[SPACE_DEVICES_MAX];
+    int64_t limit_ns;
+    uint64_t *signature; /* (room) of kept partitions, a hash table; 0: free */
+    size_t room;
+    uint32_t mask[SPACE_TABLES_MAX];
 };
 
 int64_t partition_shares(const int64_t *weight_ns, int32_t n, int32_t microbatches, int32_t *share)
@@ -42,39 +43,55 @@ static int by_value(const void *a, const void *b)
  * replicas' counts by class. */
 static uint64_t signature(const struct walk *w, int32_t n)
 {
-    uint64_t of_replica[SPACE_DEVICES_MAX];
+    uint64_t of_replica[SPACE_TABLES_MAX];
     for (int32_t r = 0; r < n; r++) {
-        uint8_t count[SPACE_DEVICES_MAX] = {0};
+        uint8_t count[SPACE_TABLES_MAX] = {0};
         for (int32_t d = 0; d < w->s->n_devices; d++)
             if (w->mask[r] >> d & 1) count[w->s->class_of[d]]++;
-        of_replica[r] = 0; /* at most 8 classes with counts up to 8: a byte each, no collisions */
-        for (int32_t k = 0; k < SPACE_DEVICES_MAX; k++)
-            of_replica[r] = of_replica[r] << 8 | count[k];
+        of_replica[r] = hash_bytes(0, count, sizeof count);
     }
     qsort(of_replica, (size_t)n, sizeof *of_replica, by_value);
-    return hash_bytes(0, of_replica, (size_t)n * sizeof *of_replica);
+    uint64_t key = hash_bytes(0, of_replica, (size_t)n * sizeof *of_replica);
+    return key ? key : 1;
+}
+
+static bool put(struct walk *w, uint64_t key)
+{
+    size_t at = (size_t)key & (w->room - 1);
+    while (w->signature[at] && w->signature[at] != key) at = (at + 1) & (w->room - 1);
+    if (w->signature[at]) return false;
+    w->signature[at] = key;
+    return true;
+}
+
+/* false: there is one like it. */
+static bool is_new(struct walk *w, uint64_t key)
+{
+    if (2 * (w->n + 1) > w->room) {
+        struct walk old = *w;
+        w->room = old.room ? 2 * old.room : 256;
+        w->signature = ARENA_ARRAY(w->arena, uint64_t, w->room);
+        for (size_t i = 0; i < old.room; i++)
+            if (old.signature[i]) put(w, old.signature[i]);
+    }
+    return put(w, key);
 }
 
 static void keep(struct walk *w, int32_t n)
 {
     if (n == 0 || n > w->s->microbatches) return;
-    int64_t weight[SPACE_DEVICES_MAX];
+    int64_t weight[SPACE_TABLES_MAX] = {0};
     for (int32_t r = 0; r < n; r++) {
         weight[r] = bottleneck_ns(w->b, w->mask[r], 0);
         if (weight[r] == INT64_MAX) return;
     }
-    uint64_t key = signature(w, n);
-    for (size_t i = 0; i < w->n; i++)
-        if (w->signature[i] == key) return;
+    int32_t share[SPACE_TABLES_MAX];
+    int64_t bound = partition_shares(weight, n, w->s->microbatches, share);
+    if (bound >= w->limit_ns || !is_new(w, signature(w, n))) return;
     w->items = arena_grow(w->arena, w->items, w->n, &w->capacity, sizeof *w->items);
-    w->signature =
-        arena_grow(w->arena, w->signature, w->n, &w->signature_capacity, sizeof *w->signature);
-    struct partition *p = &w->items[w->n];
-    *p = (struct partition){.n_replicas = n};
+    struct partition *p = &w->items[w->n++];
+    *p = (struct partition){.n_replicas = n, .bound_ns = bound};
     memcpy(p->mask, w->mask, sizeof p->mask);
-    int32_t share[SPACE_DEVICES_MAX];
-    p->bound_ns = partition_shares(weight, n, w->s->microbatches, share);
-    w->signature[w->n++] = key;
 }
 
 static void assign(struct walk *w, int32_t d, int32_t n)
@@ -84,12 +101,13 @@ static void assign(struct walk *w, int32_t d, int32_t n)
         return;
     }
     for (int32_t r = 0; r < n; r++) {
+        if (__builtin_popcount(w->mask[r]) == w->s->n_layers) continue;
         w->mask[r] |= 1u << d;
         assign(w, d + 1, n);
         w->mask[r] &= ~(1u << d);
     }
     w->mask[n] = 1u << d;
-    assign(w, d + 1, n + 1);
+    if (n < w->s->microbatches) assign(w, d + 1, n + 1);
     w->mask[n] = 0;
     assign(w, d + 1, n); /* left out */
 }
@@ -105,9 +123,9 @@ static int by_bound(const void *a, const void *b)
 }
 
 void partition_all(struct arena *a, const struct space *s, const struct bottleneck *b,
-                   struct partition **out, size_t *n)
+                   int64_t limit_ns, struct partition **out, size_t *n)
 {
-    struct walk w = {.arena = a, .s = s, .b = b};
+    struct walk w = {.arena = a, .s = s, .b = b, .limit_ns = limit_ns};
     assign(&w, 0, 0);
     if (w.n) qsort(w.items, w.n, sizeof *w.items, by_bound);
     *out = w.items;

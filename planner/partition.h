@@ -7,13 +7,14 @@
 
 struct partition {
     int32_t n_replicas;
-    uint32_t mask[SPACE_DEVICES_MAX]; /* devices of each replica; ascending by lowest device */
-    int64_t bound_ns;                 /* best possible max over replicas of share × bottleneck */
+    uint32_t mask[SPACE_TABLES_MAX]; /* devices of each replica; ascending by lowest device */
+    int64_t bound_ns;                /* best possible max over replicas of share × bottleneck */
 };
 /* All partitions by rising bound (ties in order of enumeration); impossible ones (a replica that cannot hold all layers
- * with its links, more replicas than microbatches) left out. At most Bell(9) = 21,147. */
+ * with its links, more replicas than microbatches) left out, and those whose bound is not below limit_ns. Of 8 devices
+ * there are at most Bell(9) = 21,147 to look at, of 10 679 thousand. */
 void partition_all(struct arena *a, const struct space *s, const struct bottleneck *b,
-                   struct partition **out, size_t *n);
+                   int64_t limit_ns, struct partition **out, size_t *n);
 
 /* Shares m_r >= 1, sum = microbatches, that minimise max m_r · weight_r: one at a time to whom it hurts least. Exact for this
  * objective (the greedy of integer water-filling). Returns the maximum. */

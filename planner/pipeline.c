@@ -38,6 +38,11 @@ struct bottleneck *bottleneck_make(struct arena *a, const struct space *s)
     return b;
 }
 
+int64_t bottleneck_steps(const struct space *s)
+{
+    return ((int64_t)1 << s->n_devices) / 2 * s->n_devices * s->n_layers * s->n_layers / 2;
+}
+
 int64_t bottleneck_ns(const struct bottleneck *b, uint32_t mask, int32_t first)
 {
     return b->ns[(size_t)mask * (size_t)(b->n_layers + 1) + (size_t)first];
@@ -53,7 +58,7 @@ struct walk {
     size_t most;
     struct pipeline_list *out;
     struct pipeline p;
-    struct bound_stage stage[SPACE_DEVICES_MAX];
+    struct bound_stage stage[SPACE_TABLES_MAX];
 };
 
 static int by_bound(const void *a, const void *b)

@@ -11,9 +11,9 @@
 struct pipeline {
     int64_t bound_ns, path_ns; /* bound_pipeline */
     int32_t n_stages;
-    int8_t device[SPACE_DEVICES_MAX];
-    int16_t last[SPACE_DEVICES_MAX]; /* last layer of each stage */
-    bool recompute[SPACE_DEVICES_MAX];
+    int8_t device[SPACE_TABLES_MAX];
+    int16_t last[SPACE_TABLES_MAX]; /* last layer of each stage */
+    bool recompute[SPACE_TABLES_MAX];
 };
 struct pipeline_list {
     struct pipeline *items; /* by bound, then by order of enumeration */
@@ -26,6 +26,7 @@ struct pipeline_list {
 
 struct bottleneck; /* least possible max stage time by (subset, first layer) */
 struct bottleneck *bottleneck_make(struct arena *a, const struct space *s);
+int64_t bottleneck_steps(const struct space *s); /* about what that takes, in nanoseconds */
 /* F+B of the slowest stage when the devices in mask, each used, compute layers first … last layer; INT64_MAX where impossible. */
 int64_t bottleneck_ns(const struct bottleneck *b, uint32_t mask, int32_t first);
 

@@ -41,7 +41,7 @@ enum status polish(struct tries *t, const struct space *spaces, int32_t n_spaces
 {
     struct arena *scratch = arena_new();
     struct polishing q = {.t = t, .refined = refined};
-    struct climb_way way = {t, &q, score_refined};
+    struct climb_way way = {t, &q, score_refined, false};
     struct trial start[POLISH_STARTS];
     int64_t ns[POLISH_STARTS];
     int32_t n = 0;

@@ -37,7 +37,9 @@ enum {
         128, /* of more a plan takes longer to make and to look at than to simulate */
     SPOTS_MOST = 16,
     APART_MS = 1000, /* for plans of single cards, where up to 8 may be taken together too */
-    WORK_MS = 5000   /* what a search of a small team may take, about: scorer_work */
+    WORK_MS = 5000,  /* what a search of a small team may take, about: scorer_work */
+    NEAR_MS = 1000,  /* of each microbatch size, for any plan that fits where none was found */
+    MANY_MS = 2000   /* the same beside the search for any number of devices */
 };
 
 /* The tables of one microbatch size after the other, and the tries on all of them. */
@@ -68,8 +70,13 @@ static enum status search_class(struct search *q, struct error *err)
 {
     struct tries *t = &q->t;
     TRY(exact_search(t, q->lists, q->space, q->n_spaces, err));
-    for (int32_t i = 0; i < q->n_spaces && !t->kept.n && !tries_stopped(t); i++)
-        TRY(near_try(q->lists, t->scorer, &q->space[i], err));
+    int64_t end = t->work_end;
+    bool over = tries_over(t);
+    for (int32_t i = 0; i < q->n_spaces && !t->kept.n && !tries_stopped(t); i++) {
+        if (end) t->work_end = scorer_work(t->scorer) + (int64_t)NEAR_MS * 1000000;
+        TRY(near_try(t, q->lists, &q->space[i], err));
+    }
+    t->work_end = over && end ? 1 : end; /* that it was over shows afterwards */
     return OK;
 }
 
@@ -231,6 +238,40 @@ static enum status search_apart(struct search *q, const int64_t *sizes, int32_t 
     return OK;
 }
 
+/* More evaluations than usual buy more work, and fewer less. 0: no end. */
+static int64_t work_of(const struct search_options *o)
+{
+    int64_t usual = (int64_t)WORK_MS * 1000000, times = o->evaluations / EVALUATIONS_DEFAULT;
+    if (o->exhaustive || times > 1000) return 0;
+    if (o->evaluations > 0 && times < 1) return usual / 5 * 2;
+    return (times > 1 ? times : 1) * usual;
+}
+
+/* Some more devices, taken one by one: from what the search for any number of devices has found. */
+static enum status search_around(struct search *q, const int64_t *sizes, int32_t n_sizes,
+                                 struct search_result *out, struct error *err)
+{
+    struct tries *t = &q->t;
+    int32_t n = q->cluster->n_devices;
+    if (n <= SEARCH_DEVICES_MAX || n > SPACE_TABLES_MAX || offers_more(t->o)) return OK;
+    int64_t work = (int64_t)MANY_MS * 1000000;
+    scorer_quick(t->scorer, false);
+    if (t->o->evaluations >= EVALUATIONS_DEFAULT)
+        work = work_of(t->o);
+    else if (t->o->evaluations > 0)
+        work = work / EVALUATIONS_DEFAULT * t->o->evaluations;
+    TRY(make_spaces(q, sizes, n_sizes, err));
+    kept_init(&t->spots, t->arena, SPOTS_MOST, t->o, q->cluster);
+    t->spots.coarse = true;
+    t->work_end = work ? scorer_work(t->scorer) + work / 4 * 3 : 0;
+    TRY(exact_search(t, q->lists, q->space, q->n_spaces, err));
+    t->work_end = work ? scorer_work(t->scorer) + work / 4 : 0;
+    TRY(refine_kept(q, out, err));
+    t->spots = (struct kept){.most = 0};
+    t->work_end = 0;
+    return OK;
+}
+
 /* plain: those of the exact search's class alone. */
 static void keep_warm(struct search *q, bool plain)
 {
@@ -281,6 +322,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     if (t->o->objective != OBJECTIVE_TIME || t->o->most_cost > 0)
         TRY(cheaper_search(t, &task, err));
     if (t->kept.n) out->class_ns = t->kept.plans[0].iteration_ns;
+    TRY(search_around(q, sizes, n_sizes, out, err));
     t->truncated = true;
     baselines_keep(t, out);
     keep_warm(q, false);
@@ -308,15 +350,6 @@ static enum status finish_warm(struct search *q, const struct profile *p,
     TRY(conclude(&q->t, p, out, err));
     put_bound(out, b);
     return OK;
-}
-
-/* More evaluations than usual buy more work, and fewer less. 0: no end. */
-static int64_t work_of(const struct search_options *o)
-{
-    int64_t usual = (int64_t)WORK_MS * 1000000, times = o->evaluations / EVALUATIONS_DEFAULT;
-    if (o->exhaustive || times > 1000) return 0;
-    if (o->evaluations > 0 && times < 1) return usual / 5 * 2;
-    return (times > 1 ? times : 1) * usual;
 }
 
 /* A quarter of the work and an eighth of the evaluations are left for refinement. */

@@ -1,11 +1,14 @@
-/* planner/search.h - the best plan of a job on a cluster: exact for up to 8 devices.
+/* planner/search.h - the best plan of a job on a cluster: proved where that can be, searched for everywhere.
  *
- * The class searched: every choice of devices, every way to part them into replicas, every order of the devices of a
- * replica, every contiguous split of the layers over them, every integer share of the microbatches, each
- * microbatch size of the job; 1F1B orders. A stage recomputes only where it would not fit otherwise, and then, where
- * it still does not, receives one message ahead and takes fewer warm-ups. `exact` says that the best of this class and
- * the 31 behind it (more where more are asked for) are known.
- * Branch and bound: what cannot beat the incumbent by a lower bound (planner/bound.h) is never built; what survives is
+ * Up to SEARCH_DEVICES_MAX devices a class of plans is searched to its end, or as far as the work allows (planner/exact.h): every
+ * choice of devices, every way to part them into replicas, every order of the devices of a replica, every contiguous split of the
+ * layers over them, every integer share of the microbatches, each microbatch size of the job; 1F1B orders. A stage recomputes
+ * only where it would not fit otherwise, and then, where it still does not, receives one message ahead and takes fewer warm-ups.
+ * `exact` says that the best of this class and the 31 behind it (more where more are asked for) are known; `stopped` what ended
+ * the search otherwise. With more devices, and where cards may be taken together, plans are made of kinds of devices and
+ * templates (planner/fleet.h) and never exact; up to 12 devices taken one by one are then searched in the class above as well, from
+ * what was found (planner/exact_walk.c). For any number lower_bound_ns holds for every plan of bound_class.
+ * In the class what cannot beat the incumbent by a lower bound (planner/bound.h) is never built; what survives is
  * lowered and scored by the simulator, which alone decides. Those kept then try other warm-up counts, gradient
  * buckets and orders of the replicas (outside the class, only ever better, not exact), and the best are handed out:
  * each differs from the others in layout (planner/kept.h). Interchangeable devices are used in index order.

@@ -186,7 +186,7 @@ enum status space_make_on(struct arena *a, const struct job *j, const struct clu
     find_early(a, out);
     TRY(make_table(a, out, lower, err));
     if (!devices) TRY(device_graph_new(a, c, k, &out->devices, err));
-    if (c->n_devices <= SPACE_DEVICES_MAX) find_links(a, out);
+    if (c->n_devices <= SPACE_TABLES_MAX) find_links(a, out);
     return OK;
 }
 

@@ -18,7 +18,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SPACE_DEVICES_MAX = 8 }; /* of the exact search; a space may have more */
+/* Of teams of which every choice of devices is looked at, and of those whose sets of devices have tables; a space may have more. */
+enum { SPACE_DEVICES_MAX = 8, SPACE_TABLES_MAX = 12 };
 
 struct space {
     struct arena *arena;
@@ -45,9 +46,9 @@ struct space {
      * the same where one tensor crosses */
     int64_t *late_bytes;
     struct device_graph *devices;
-    const struct cost_link **link; /* (n_devices, n_devices): from, to; up to 8 only, else NULL */
-    /* interchangeable devices have equal classes; up to 8 only */
-    int32_t class_of[SPACE_DEVICES_MAX];
+    const struct cost_link **link; /* (n_devices, n_devices): from, to; of few only, else NULL */
+    /* interchangeable devices have equal classes; of few only */
+    int32_t class_of[SPACE_TABLES_MAX];
 };
 /* A message between two devices; NULL where none gets there. */
 static inline const struct cost_link *space_link(const struct space *s, int32_t from, int32_t to)

@@ -10,10 +10,11 @@
 bool trial_of(const struct plan *p, const struct space *s, struct trial *out)
 {
     *out = (struct trial){.s = s, .n_replicas = p->n_replicas};
-    if (p->n_replicas > SPACE_DEVICES_MAX || p->microbatch != s->microbatch) return false;
+    if (p->n_replicas > SPACE_TABLES_MAX || p->microbatch != s->microbatch) return false;
+    if (p->cluster.n_devices != s->n_devices) return false; /* cards taken together */
     for (int32_t r = 0; r < p->n_replicas; r++) {
         const struct plan_replica *x = &p->replicas[r];
-        if (x->n_stages > SPACE_DEVICES_MAX) return false;
+        if (x->n_stages > SPACE_TABLES_MAX) return false;
         out->share[r] = x->microbatches;
         out->n_stages[r] = x->n_stages;
         for (int32_t i = 0; i < x->n_stages; i++) {
@@ -48,7 +49,7 @@ int64_t trial_reduce_ns(const struct space *s, int32_t n_replicas, int32_t devic
 
 static int64_t replica_bound(const struct trial *x, int32_t r)
 {
-    struct bound_stage stage[SPACE_DEVICES_MAX];
+    struct bound_stage stage[SPACE_TABLES_MAX];
     int64_t path;
     for (int32_t i = 0; i < x->n_stages[r]; i++) {
         struct space_stage_time t;
@@ -165,6 +166,22 @@ void trials_put(struct trials *q, const struct trial *x, int64_t ns)
     q->ns[at] = ns > 0 ? ns : 1;
 }
 
+/* Whatever else was changed to make it fit goes as well. false: no stage recomputed. */
+static bool unset_recompute(struct plan *p)
+{
+    bool any = false;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
+            struct plan_stage *x = &p->replicas[r].stages[i];
+            any |= x->recompute != RECOMPUTE_NONE;
+            *x = (struct plan_stage){.device = x->device,
+                                     .first_layer = x->first_layer,
+                                     .last_layer = x->last_layer,
+                                     .receive_ahead = 2};
+        }
+    return any;
+}
+
 enum status trials_score(struct trials *q, struct tries *t, const struct trial *x, int64_t *ns,
                          struct error *err)
 {
@@ -173,6 +190,8 @@ enum status trials_score(struct trials *q, struct tries *t, const struct trial *
     if (*ns) return OK;
     trial_plan(x, scorer_arena(t->scorer), &p);
     TRY(tries_evaluate(t, x->s, &p, ns, err));
+    /* What is computed again may be larger at once than what fewer warm-ups would leave: from the start without. */
+    if (*ns == INT64_MAX && unset_recompute(&p)) TRY(tries_evaluate(t, x->s, &p, ns, err));
     trials_put(q, x, *ns);
     return OK;
 }

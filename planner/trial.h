@@ -11,9 +11,9 @@
 struct trial {
     const struct space *s;
     int32_t n_replicas;
-    int32_t share[SPACE_DEVICES_MAX], n_stages[SPACE_DEVICES_MAX];
-    int8_t device[SPACE_DEVICES_MAX][SPACE_DEVICES_MAX];
-    int16_t last[SPACE_DEVICES_MAX][SPACE_DEVICES_MAX]; /* last layer of each stage */
+    int32_t share[SPACE_TABLES_MAX], n_stages[SPACE_TABLES_MAX];
+    int8_t device[SPACE_TABLES_MAX][SPACE_TABLES_MAX];
+    int16_t last[SPACE_TABLES_MAX][SPACE_TABLES_MAX]; /* last layer of each stage */
 };
 /* Of a plan of such a space; false: it is not of the class's shape (tensor parallelism, several stages a device …). */
 bool trial_of(const struct plan *p, const struct space *s, struct trial *out);

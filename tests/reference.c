@@ -8,8 +8,9 @@
 
 #include <check.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { MOST = 6, MICROBATCHES_MOST = 12 };
+enum { MOST = 10, MICROBATCHES_MOST = 12 };
 #define ALONE_SLACK 1.05
 
 struct line { /* one pipeline: its devices in order, the last layer of each */
@@ -30,7 +31,9 @@ struct looking {
     struct space space;
     struct scorer *scorer;
     bool plain;
+    int64_t most;
     struct lines lines[1 << MOST];
+    int64_t fastest_ns[1 << MOST][MICROBATCHES_MOST + 1]; /* least of their lines */
     int32_t n_replicas, share[MOST];
     uint32_t mask[MOST];
     const struct line *line[MOST];
@@ -127,7 +130,7 @@ static int64_t simulate(struct looking *q)
     }
     bool shaped = trial_of(&p, &q->space, &trial);
     enum status st = scorer_fit(q->scorer, &q->space, &p, &ns, &err);
-    if (st == ERR_INPUT && q->n_replicas > 1) return INT64_MAX; /* no link for a sum */
+    if (st == ERR_INPUT && strstr(err.text, "no link")) return INT64_MAX; /* of a sum */
     ck_assert_msg(st == OK && shaped, "%s", err.text);
     q->out->simulated++;
     if (ns == INT64_MAX) return ns;
@@ -141,6 +144,10 @@ static int64_t simulate(struct looking *q)
 
 static void whole_plan(struct looking *q, int64_t alone_ns)
 {
+    if (q->out->simulated >= q->most) {
+        q->out->cut_short = true;
+        return;
+    }
     if (!q->plain && q->n_replicas > 1 &&
         (q->x->shared ? (double)alone_ns / ALONE_SLACK : (double)alone_ns) >=
             (double)q->out->best_ns)
@@ -196,7 +203,7 @@ static void combine(struct looking *q, struct choice *const *choices, const size
         whole_plan(q, alone_ns);
         return;
     }
-    for (size_t i = 0; i < n[r]; i++) {
+    for (size_t i = 0; i < n[r] && !q->out->cut_short; i++) {
         q->line[r] = choices[r][i].line;
         int64_t ns = choices[r][i].alone_ns;
         combine(q, choices, n, r + 1, ns > alone_ns ? ns : alone_ns);
@@ -217,12 +224,20 @@ static void all_lines(struct looking *q)
     arena_free(scratch);
 }
 
-/* Any pipeline of these devices stays below the best with so many microbatches. */
-static bool any_line(struct looking *q, uint32_t mask, int32_t m)
+/* Of a replica among others or alone: sums are not in it. */
+static void find_fastest(struct looking *q)
 {
-    for (size_t i = 0; i < q->lines[mask].n; i++)
-        if (q->plain || least_ns(q, &q->lines[mask].items[i], m) < q->out->best_ns) return true;
-    return false;
+    q->n_replicas = 1;
+    for (uint32_t mask = 1; mask < 1u << q->space.n_devices; mask++)
+        for (int32_t m = 1; m <= q->space.microbatches; m++) {
+            int64_t *fastest = &q->fastest_ns[mask][m];
+            *fastest = INT64_MAX;
+            for (size_t i = 0; i < q->lines[mask].n; i++) {
+                int64_t ns = q->plain ? 0 : least_ns(q, &q->lines[mask].items[i], m);
+                if (ns < *fastest) *fastest = ns;
+            }
+        }
+    q->n_replicas = 0;
 }
 
 /* The next replica: its lowest device is above that of the one before. */
@@ -234,10 +249,10 @@ static void replicas(struct looking *q, uint32_t unused, int32_t left)
         all_lines(q);
         return;
     }
-    for (uint32_t mask = unused; mask; mask = (mask - 1) & unused) {
+    for (uint32_t mask = unused; mask && !q->out->cut_short; mask = (mask - 1) & unused) {
         if (!(1u << __builtin_ctz(mask) & above)) continue;
         for (int32_t m = 1; m <= left; m++) {
-            if (!any_line(q, mask, m)) continue;
+            if (q->fastest_ns[mask][m] >= q->out->best_ns) continue;
             q->mask[r] = mask, q->share[r] = m, q->n_replicas = r + 1;
             replicas(q, unused & ~mask, left - m);
         }
@@ -269,7 +284,7 @@ static void extend(struct looking *q, struct line *x, uint32_t mask, int32_t fir
 }
 
 void reference_search(struct arena *a, const struct unequal *x, int64_t below_ns, bool plain,
-                      struct reference *out)
+                      int64_t most, struct reference *out)
 {
     struct error err = {0};
     struct lower_options lower = {.check_memory = true};
@@ -278,7 +293,8 @@ void reference_search(struct arena *a, const struct unequal *x, int64_t below_ns
     *out = (struct reference){.best_ns = below_ns, .least_ns = INT64_MAX};
     for (int32_t i = 0; i < x->job.n_microbatches_sizes; i++) {
         struct looking *q = ARENA_ARRAY(a, struct looking, 1);
-        *q = (struct looking){.arena = arena_new(), .x = x, .plain = plain, .out = out};
+        *q = (struct looking){
+            .arena = arena_new(), .x = x, .plain = plain, .most = most, .out = out};
         enum status st = space_make(q->arena, &x->job, &x->cluster, cost,
                                     x->job.microbatch_sizes[i], &lower, &q->space, &err);
         ck_assert_msg(st == OK, "%s", err.text);
@@ -286,6 +302,7 @@ void reference_search(struct arena *a, const struct unequal *x, int64_t below_ns
         q->scorer = scorer_new(&lower);
         struct line none = {0};
         extend(q, &none, 0, 0);
+        find_fastest(q);
         replicas(q, (1u << q->space.n_devices) - 1, q->space.microbatches);
         scorer_free(q->scorer);
         arena_free(q->arena);

@@ -27,10 +27,12 @@ struct reference {
     int64_t
         violations; /* plans faster than what a bound says they take at least: the planner's, or one above */
     int64_t
-        least_ns; /* of all that were simulated: the search's own lower bound must not be above */
+        least_ns;   /* of all that were simulated: the search's own lower bound must not be above */
+    bool cut_short; /* too many plans: only some were looked at */
 };
-/* Only what may be faster than below_ns is looked for (INT64_MAX: the fastest); plain: nothing is passed over. */
+/* Only what may be faster than below_ns is looked for (INT64_MAX: the fastest); plain: nothing is passed over. No
+ * more than so many plans are simulated, about. */
 void reference_search(struct arena *a, const struct unequal *x, int64_t below_ns, bool plain,
-                      struct reference *out);
+                      int64_t most, struct reference *out);
 
 #endif

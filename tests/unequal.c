@@ -27,9 +27,9 @@ static double spread(struct draws *d, double low, double high)
     return low * pow(high / low, rng_uniform(d->seed, 79, d->n++));
 }
 
-static const char *const catalogue[] = {"A100-SXM4-40", "V100-SXM2-16", "T4",        "L4",
-                                        "A30",          "A10",          "RTX-3090",  "H100-PCIe",
-                                        "RTX-2080-Ti",  "P100-PCIe-16", "RTX-A6000", "L40S"};
+static const char *const catalogue[] = {
+    "A100-SXM4-40", "V100-SXM2-16", "T4",        "L4",           "A30",          "A10",
+    "RTX-3090",     "H100-PCIe",    "H100-SXM5", "V100-SXM2-32", "A100-SXM4-80", "A100-PCIe-80"};
 
 static int32_t type_of(const struct draws *d, int32_t device)
 {
