@@ -15,6 +15,7 @@
 #include "tests/pipelines.h"
 #include "tools/team_edit.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,24 +162,40 @@ static void read_example(struct arena *a, const char *cluster, struct job *j, st
     must(cluster_read(a, cluster, c, &err), &err);
 }
 
-/* cards: numbers that may share operators; NULL: single cards. */
-static double plan_once(const char *name, const char *job, const char *cluster,
-                        const int32_t *cards, int32_t n_cards, struct search_result *r)
+struct plan_case {
+    struct job job;
+    struct cluster cluster;
+    struct profile profile; /* the catalogue's prior */
+};
+
+static void read_case(struct arena *a, const char *job, const char *cluster, struct plan_case *x)
 {
-    struct arena *a = arena_new();
-    struct job j;
-    struct cluster c;
-    struct profile p;
     struct error err = {0};
-    struct search_options o = {.top = 1, .tensor = cards, .n_tensor = n_cards};
-    must(job_read(a, job, &j, &err), &err);
-    must(cluster_read(a, cluster, &c, &err), &err);
-    must(team_complete(&c, &err), &err);
-    must(profile_prior(a, &c, &p, &err), &err);
+    must(job_read(a, job, &x->job, &err), &err);
+    must(cluster_read(a, cluster, &x->cluster, &err), &err);
+    must(team_complete(&x->cluster, &err), &err);
+    must(profile_prior(a, &x->cluster, &x->profile, &err), &err);
+}
+
+static double plan_case(struct arena *a, const char *name, const struct plan_case *x,
+                        struct search_result *r)
+{
+    struct error err = {0};
+    struct search_options o = {.top = 1};
     double start = cpu_seconds();
-    must(search_plans(a, &j, &c, &p, &o, r, &err), &err);
+    must(search_plans(a, &x->job, &x->cluster, &x->profile, &o, r, &err), &err);
     double took = cpu_seconds() - start;
     line(name, took, "cpu_s");
+    return took;
+}
+
+static double plan_once(const char *name, const char *job, const char *cluster,
+                        struct search_result *r)
+{
+    struct arena *a = arena_new();
+    struct plan_case x;
+    read_case(a, job, cluster, &x);
+    double took = plan_case(a, name, &x, r);
     arena_free(a);
     return took;
 }
@@ -216,6 +233,27 @@ static void bench_replan(void)
     arena_free(a);
 }
 
+/* 24 to 402 layers: blocks of one width, each cut into so many. */
+static void bench_depth(void)
+{
+    static const struct {
+        int32_t blocks, of_each;
+    } depths[] = {{22, 1}, {32, 3}, {48, 4}, {100, 4}};
+    for (size_t i = 0; i < sizeof depths / sizeof *depths; i++) {
+        struct arena *a = arena_new();
+        struct search_result r;
+        struct plan_case x;
+        char name[64];
+        int32_t layers = 2 + depths[i].blocks * depths[i].of_each;
+        read_case(a, "tests/data/jobs/gpt-2.6b-98.yaml", "tests/data/clusters/fleet64.yaml", &x);
+        x.job.model.layers = depths[i].blocks;
+        x.job.layers = (struct layers_choice){LAYERS_NUMBER, layers};
+        snprintf(name, sizeof name, "plan_seconds_64_layers_%" PRId32, layers);
+        plan_case(a, name, &x, &r);
+        arena_free(a);
+    }
+}
+
 /* More clusters of 10,240 cards: other types, links, models and batches. */
 static void bench_fleets(void)
 {
@@ -233,7 +271,7 @@ static void bench_fleets(void)
         struct search_result r;
         snprintf(cluster, sizeof cluster, "tests/data/fleets/%s.yaml", cases[i].cluster);
         snprintf(name, sizeof name, "plan_seconds_10240_%s", cases[i].name);
-        plan_once(name, cases[i].job, cluster, NULL, 0, &r);
+        plan_once(name, cases[i].job, cluster, &r);
         snprintf(name, sizeof name, "plan_gap_10240_%s", cases[i].name);
         line(name, r.gap, "ratio");
     }
@@ -242,18 +280,17 @@ static void bench_fleets(void)
 static void bench_planner(void)
 {
     struct search_result r;
-    double took =
-        plan_once("plan_seconds_4", "examples/job.yaml", "examples/team.yaml", NULL, 0, &r);
+    double took = plan_once("plan_seconds_4", "examples/job.yaml", "examples/team.yaml", &r);
     line("plans_scored", (double)r.evaluated / took, "plans/cpu_s");
     line("plans_bounded", (double)r.candidates / took, "plans/cpu_s");
+    plan_once("plan_seconds_8", "tests/data/jobs/gpt-2.6b.yaml", "examples/rack.yaml", &r);
     plan_once("plan_seconds_64", "tests/data/jobs/gpt-2.6b.yaml",
-              "tests/data/clusters/fleet64.yaml", NULL, 0, &r);
+              "tests/data/clusters/fleet64.yaml", &r);
     line("plan_gap_64", r.gap, "ratio");
     plan_once("plan_seconds_512", "tests/data/jobs/gpt-2.6b-98.yaml",
-              "tests/data/clusters/fleet512.yaml", NULL, 0, &r);
+              "tests/data/clusters/fleet512.yaml", &r);
     line("plan_gap_512", r.gap, "ratio");
-    plan_once("plan_seconds_10240", "examples/fleet-job.yaml", "examples/fleet-10240.yaml", NULL, 0,
-              &r);
+    plan_once("plan_seconds_10240", "examples/fleet-job.yaml", "examples/fleet-10240.yaml", &r);
     line("plan_gap_10240", r.gap, "ratio");
 }
 
@@ -318,11 +355,12 @@ static void bench_exec(void)
 static const struct {
     const char *name;
     void (*run)(void);
-} benches[] = {{"static", bench_static},  {"p2p", bench_p2p},       {"operators", bench_operators},
-               {"flows", bench_flows},    {"scale", bench_scale},   {"planner", bench_planner},
-               {"fleets", bench_fleets},  {"replan", bench_replan}, {"layers", bench_layers},
-               {"fit", bench_fit},        {"exec", bench_exec},     {"scaling", bench_scaling},
-               {"simgrid", bench_simgrid}};
+} benches[] = {
+    {"static", bench_static},   {"p2p", bench_p2p},        {"operators", bench_operators},
+    {"flows", bench_flows},     {"scale", bench_scale},    {"planner", bench_planner},
+    {"fleets", bench_fleets},   {"replan", bench_replan},  {"layers", bench_layers},
+    {"depth", bench_depth},     {"fit", bench_fit},        {"exec", bench_exec},
+    {"scaling", bench_scaling}, {"simgrid", bench_simgrid}};
 
 /* All of them, or those named. */
 int main(int argc, char **argv)
