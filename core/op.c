@@ -33,7 +33,11 @@ enum {
     A_ROW = 64,
     A_LINK = 128,
     A_RANKS = 256,
-    A_PART = 512
+    A_PART = 512,
+    A_EXPERTS = 1024,
+    A_CAPACITY = 2048,
+    A_WEIGHTED = 4096,
+    A_RENORMALISE = 8192
 };
 
 /* How much of an operand's shape matters to the cost: all of it, (rows, last), or its elements. */
@@ -43,6 +47,7 @@ struct op_row {
     int32_t n_inputs, n_inputs_or; /* the second where a kind takes either */
     int32_t n_outputs;
     uint32_t int32_inputs; /* bit i: input i holds int32 */
+    int32_t gates;         /* 1 + the input that is gates; 0: none */
     op_shape_rule *infer;
     double flops_per_element; /* of input 0; used where flops is NULL */
     flops_rule *flops;
@@ -147,6 +152,21 @@ static const struct op_row table[OP_KIND_COUNT] = {
     /* a copy, which counts nothing; how far from the front is no work */
     [OP_slice] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_slice, .bytes = bytes_slice, .key_attrs = A_PART},
     [OP_paste] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_paste, .bytes = bytes_paste, .key_attrs = A_PART},
+    [OP_gating] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_gating, .flops = flops_gating,
+                   .gradient = gradient_rule_gating, .key_attrs = A_EXPERTS | A_RENORMALISE},
+    /* softmax again 4, Σ p·dg 2, p·(dg - Σ) 2 */
+    [OP_gating_grad] = {.n_inputs = 3, .n_outputs = 1, .gates = 2, .infer = shapes_gating,
+                        .flops_per_element = 8, .key_attrs = A_RENORMALISE},
+    [OP_dispatch] = {.n_inputs = 2, .n_outputs = 1, .gates = 2, .infer = shapes_dispatch, .flops = flops_dispatch,
+                     .bytes = bytes_dispatch, .gradient = gradient_rule_dispatch,
+                     .key_attrs = A_EXPERTS | A_CAPACITY | A_WEIGHTED},
+    [OP_combine] = {.n_inputs = 2, .n_outputs = 1, .gates = 2, .infer = shapes_combine, .flops = flops_combine,
+                    .bytes = bytes_combine, .gradient = gradient_rule_combine, .key_attrs = A_EXPERTS | A_WEIGHTED},
+    [OP_gates_grad] = {.n_inputs = 3, .n_outputs = 1, .gates = 2, .infer = shapes_gates_grad,
+                       .flops = flops_gates_grad, .bytes = bytes_gates_grad, .key_attrs = A_EXPERTS},
+    [OP_expert_matmul] = {.n_inputs = 3, .n_outputs = 1, .gates = 3, .infer = shapes_expert_matmul,
+                          .flops = flops_expert_matmul, .bytes = bytes_expert_matmul,
+                          .gradient = gradient_rule_expert_matmul, .key_attrs = A_EXPERTS | A_TRANS},
     [OP_measured_forward] = {.n_inputs = 2, .n_inputs_or = 1, .n_outputs = 2,
                              .infer = shapes_measured_forward,
                              .gradient = gradient_rule_measured_forward, .key_attrs = A_ROW},
@@ -289,6 +309,10 @@ bool op_input_is_int32(enum op_kind kind, int32_t input)
     return table[kind].int32_inputs >> input & 1;
 }
 
+bool op_is_routed(enum op_kind kind) { return kind == OP_gating || table[kind].gates; }
+
+int32_t op_gates_input(enum op_kind kind) { return table[kind].gates - 1; }
+
 int32_t op_fuses(enum op_kind kind, enum op_kind out[2])
 {
     for (int32_t i = 0; i < table[kind].n_fuses; i++) out[i] = table[kind].fuses[i];
@@ -303,7 +327,7 @@ struct key_attr {
     const char *name;
     int64_t value; /* 0: not printed; the number itself only where the name ends in '=' */
 };
-enum { KEY_ATTRS_MAX = 12 };
+enum { KEY_ATTRS_MAX = 20 };
 
 static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const struct op_shapes *s,
                          struct key_attr out[KEY_ATTRS_MAX])
@@ -329,6 +353,11 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     if ((has & A_HEADS) && a->eager) out[n++] = (struct key_attr){"eager", 1};
     if (has & A_PART) out[n++] = (struct key_attr){"sequences=", a->sequences};
     if (has & A_RANKS) out[n++] = (struct key_attr){"ranks=", a->ranks};
+    if (has & A_EXPERTS) out[n++] = (struct key_attr){"chosen=", a->chosen};
+    if ((has & A_EXPERTS) && a->experts) out[n++] = (struct key_attr){"experts=", a->experts};
+    if (has & A_CAPACITY) out[n++] = (struct key_attr){"capacity=", a->capacity};
+    if ((has & A_WEIGHTED) && a->weighted) out[n++] = (struct key_attr){"weighted", 1};
+    if ((has & A_RENORMALISE) && a->renormalise) out[n++] = (struct key_attr){"renormalise", 1};
     return n;
 }
 

@@ -43,8 +43,8 @@ bool shape_equal(const struct shape *a, const struct shape *b)
     return true;
 }
 
-static enum status misfit(enum op_kind kind, const struct shape *a, const struct shape *b,
-                          const char *why, struct error *err)
+enum status shapes_misfit(enum op_kind kind, const struct shape *a, const struct shape *b,
+                        const char *why, struct error *err)
 {
     char ta[SHAPE_TEXT_MAX], tb[SHAPE_TEXT_MAX];
     return error_set(err, ERR_INPUT, "%s: %s and %s do not fit: %s", op_kind_name(kind),
@@ -71,7 +71,7 @@ static enum status need_like(enum op_kind kind, const struct op_shapes *s, int32
 {
     for (int32_t i = first; i < s->n_inputs; i++)
         if (!shape_equal(&s->input[i], like))
-            return misfit(kind, like, &s->input[i], "shapes must be equal", err);
+            return shapes_misfit(kind, like, &s->input[i], "shapes must be equal", err);
     return OK;
 }
 
@@ -80,16 +80,16 @@ enum status shapes_matmul(enum op_kind kind, const struct op_attrs *attrs, struc
 {
     const struct shape *a = &s->input[0], *b = &s->input[1];
     if (attrs->trans_a && attrs->trans_b)
-        return misfit(kind, a, b, "only one operand may be transposed", err);
-    if (a->rank < 2 || b->rank < 2) return misfit(kind, a, b, "both need two dimensions", err);
+        return shapes_misfit(kind, a, b, "only one operand may be transposed", err);
+    if (a->rank < 2 || b->rank < 2) return shapes_misfit(kind, a, b, "both need two dimensions", err);
     if (attrs->trans_a) {
-        if (shape_rows(a) != shape_rows(b)) return misfit(kind, a, b, "rows differ", err);
+        if (shape_rows(a) != shape_rows(b)) return shapes_misfit(kind, a, b, "rows differ", err);
         s->output[0] = matrix(shape_last(a), shape_last(b));
         return OK;
     }
-    if (b->rank != 2) return misfit(kind, a, b, "the second must be a matrix", err);
+    if (b->rank != 2) return shapes_misfit(kind, a, b, "the second must be a matrix", err);
     if (shape_last(a) != b->dim[attrs->trans_b ? 1 : 0])
-        return misfit(kind, a, b,
+        return shapes_misfit(kind, a, b,
                       attrs->trans_b ? "the last dimensions differ (trans_b)"
                                      : "the last of one is not the first of the other",
                       err);
@@ -119,7 +119,7 @@ enum status shapes_bias(enum op_kind kind, const struct op_attrs *attrs, struct 
     (void)attrs;
     const struct shape *x = &s->input[0];
     if (!is_vector(&s->input[1], shape_last(x)))
-        return misfit(kind, x, &s->input[1], "the bias must be as long as the last dimension", err);
+        return shapes_misfit(kind, x, &s->input[1], "the bias must be as long as the last dimension", err);
     s->output[0] = *x;
     return need_like(kind, s, 2, x, err);
 }
@@ -153,7 +153,7 @@ enum status shapes_norm(enum op_kind kind, const struct op_attrs *attrs, struct 
     int64_t n = shape_last(&s->input[1]);
     for (int32_t i = 1; i < s->n_inputs; i++)
         if (!is_vector(&s->input[i], n) || !runs_fit(kind, x, n))
-            return misfit(kind, x, &s->input[i], "the weight must be as long as what is normalised",
+            return shapes_misfit(kind, x, &s->input[i], "the weight must be as long as what is normalised",
                           err);
     s->output[0] = *x;
     s->output[1] = norm_stats(kind, x, n);
@@ -167,11 +167,11 @@ enum status shapes_norm_grad(enum op_kind kind, const struct op_attrs *attrs, st
     const struct shape *x = &s->input[0];
     int64_t n = shape_last(&s->input[1]);
     if (!is_vector(&s->input[1], n) || !runs_fit(kind, x, n))
-        return misfit(kind, x, &s->input[1], "the weight must be as long as what is normalised",
+        return shapes_misfit(kind, x, &s->input[1], "the weight must be as long as what is normalised",
                       err);
     struct shape stats = norm_stats(kind, x, n);
     if (!shape_equal(&s->input[2], &stats))
-        return misfit(kind, &stats, &s->input[2], "statistics of another shape", err);
+        return shapes_misfit(kind, &stats, &s->input[2], "statistics of another shape", err);
     s->output[0] = *x;
     return need_like(kind, s, 3, x, err);
 }
@@ -187,7 +187,7 @@ enum status shapes_norm_weight_grad(enum op_kind kind, const struct op_attrs *at
     bool fits =
         runs > 0 && stats->dim[1] == (rms ? 1 : 2) &&
         (rms ? shape_elements(x) % runs == 0 && runs % (rows ? rows : 1) == 0 : runs == rows);
-    if (!fits) return misfit(kind, x, stats, "statistics of another shape", err);
+    if (!fits) return shapes_misfit(kind, x, stats, "statistics of another shape", err);
     for (int32_t i = 0; i < s->n_outputs; i++) s->output[i] = vector(shape_elements(x) / runs);
     return need_like(kind, s, 2, x, err);
 }
@@ -198,7 +198,7 @@ enum status shapes_embedding(enum op_kind kind, const struct op_attrs *attrs, st
     (void)attrs;
     const struct shape *ids = &s->input[0], *table = &s->input[1];
     if (table->rank != 2 || ids->rank >= SHAPE_RANK_MAX)
-        return misfit(kind, ids, table, "the table must be (vocabulary, features)", err);
+        return shapes_misfit(kind, ids, table, "the table must be (vocabulary, features)", err);
     s->output[0] = *ids;
     s->output[0].dim[s->output[0].rank++] = table->dim[1];
     return OK;
@@ -209,7 +209,7 @@ enum status shapes_embedding_grad(enum op_kind kind, const struct op_attrs *attr
 {
     const struct shape *ids = &s->input[0], *dy = &s->input[1];
     if (dy->rank < 2 || shape_elements(ids) != shape_rows(dy))
-        return misfit(kind, ids, dy, "one row of gradient for each id", err);
+        return shapes_misfit(kind, ids, dy, "one row of gradient for each id", err);
     s->output[0] = matrix(attrs->vocabulary, shape_last(dy));
     return OK;
 }
@@ -220,7 +220,7 @@ enum status shapes_rotary(enum op_kind kind, const struct op_attrs *attrs, struc
     const struct shape *x = &s->input[0];
     struct shape heads = matrix(attrs->heads, attrs->head_dim);
     if (x->rank != 3 || attrs->head_dim % 2 || shape_last(x) != shape_elements(&heads))
-        return misfit(kind, x, &heads, "(b, T, heads x head_dim) with an even head_dim", err);
+        return shapes_misfit(kind, x, &heads, "(b, T, heads x head_dim) with an even head_dim", err);
     s->output[0] = *x;
     return OK;
 }
@@ -236,11 +236,11 @@ static enum status need_qkv(enum op_kind kind, const struct op_attrs *a, const s
                          "%s: %d heads over %d key-value heads of %d on an operand of rank %d",
                          op_kind_name(kind), a->heads, a->kv_heads, a->head_dim, first.rank);
     struct shape want = with_last(first, n == 1 ? q + 2 * kv : q);
-    if (!shape_equal(&first, &want)) return misfit(kind, &first, &want, "heads x head_dim", err);
+    if (!shape_equal(&first, &want)) return shapes_misfit(kind, &first, &want, "heads x head_dim", err);
     want = with_last(first, kv);
     for (int32_t i = 1; i < n; i++)
         if (!shape_equal(&s->input[i], &want))
-            return misfit(kind, &s->input[i], &want, "key-value heads x head_dim", err);
+            return shapes_misfit(kind, &s->input[i], &want, "key-value heads x head_dim", err);
     return OK;
 }
 
@@ -268,9 +268,9 @@ enum status shapes_attention_grad(enum op_kind kind, const struct op_attrs *attr
     struct shape o = with_last(s->input[0], (int64_t)attrs->heads * attrs->head_dim);
     struct shape lse = attention_lse(attrs, &s->input[0]);
     if (!shape_equal(&s->input[n + 1], &lse))
-        return misfit(kind, &s->input[n + 1], &lse, "lse of another shape", err);
+        return shapes_misfit(kind, &s->input[n + 1], &lse, "lse of another shape", err);
     if (!shape_equal(&s->input[n], &o))
-        return misfit(kind, &s->input[n], &o, "output of another shape", err);
+        return shapes_misfit(kind, &s->input[n], &o, "output of another shape", err);
     s->n_outputs = n;
     for (int32_t i = 0; i < n; i++) s->output[i] = s->input[i];
     return need_like(kind, s, n + 2, &o, err);
@@ -280,7 +280,7 @@ static enum status need_targets(enum op_kind kind, const struct op_shapes *s, st
 {
     for (int32_t i = 1; i < s->n_inputs; i++)
         if (s->input[0].rank < 2 || shape_elements(&s->input[i]) != shape_rows(&s->input[0]))
-            return misfit(kind, &s->input[0], &s->input[i], "one number for each row of logits",
+            return shapes_misfit(kind, &s->input[0], &s->input[i], "one number for each row of logits",
                           err);
     return OK;
 }

@@ -153,6 +153,13 @@ static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_att
         TRY(words_int64(r, 0, INT64_MAX, &a->start));
         return words_int64(r, 0, INT64_MAX, &a->sequences);
     }
+    if (op_is_routed(kind)) {
+        TRY(words_int(r, 0, 1 << 24, &a->chosen));
+        TRY(words_int(r, 0, 1 << 24, &a->experts));
+        TRY(words_int64(r, 0, INT64_C(1) << 40, &a->capacity));
+        TRY(words_bool(r, &a->weighted));
+        return words_bool(r, &a->renormalise);
+    }
     if (!op_is_measured(kind)) return OK;
     int64_t *sizes[] = {&a->row, &a->sequences, &a->out, &a->kept};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)

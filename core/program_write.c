@@ -104,6 +104,9 @@ static void write_op(FILE *out, const struct program_op *op)
         put(out, a->row), put(out, a->sequences), put(out, a->out), put(out, a->kept),
             put(out, a->first), put(out, a->link);
     if (op->kind == OP_slice || op->kind == OP_paste) put(out, a->start), put(out, a->sequences);
+    if (op_is_routed(op->kind))
+        put(out, a->chosen), put(out, a->experts), put(out, a->capacity), put(out, a->weighted),
+            put(out, a->renormalise);
     put(out, op->n_inputs), put_list(out, op->input, op->n_inputs);
     put(out, op->n_outputs), put_list(out, op->output, op->n_outputs);
     fputc('\n', out);

@@ -40,6 +40,14 @@ static double wire_seconds(const struct op_prior *p, const struct catalogue_devi
            op_wire_bytes(kind, attrs, shapes, t) / (rate * p->wire_efficiency);
 }
 
+/* Of one product's result: an expert's is of the rows that are expected to be sent to it. */
+static double product_rows(enum op_kind kind, const struct op_attrs *attrs,
+                           const struct op_shapes *s)
+{
+    if (kind == OP_matmul) return (double)shape_rows(&s->output[0]);
+    return attrs->trans_a ? (double)s->output[0].dim[1] : op_expert_rows(kind, attrs, s);
+}
+
 double op_prior_seconds(const struct op_prior *p, const struct catalogue_device *d,
                         enum op_kind kind, const struct op_attrs *attrs,
                         const struct op_shapes *shapes, enum dtype t)
@@ -50,8 +58,8 @@ double op_prior_seconds(const struct op_prior *p, const struct catalogue_device 
     double bytes = (double)op_bytes_read(kind, attrs, shapes, t) +
                    (double)op_bytes_written(kind, attrs, shapes, t);
     double efficiency = p->flops_efficiency, seconds = p->operator_s;
-    if (kind == OP_matmul)
-        efficiency /= 1 + p->half_rows / (double)shape_rows(&shapes->output[0]) +
+    if (kind == OP_matmul || kind == OP_expert_matmul)
+        efficiency /= 1 + p->half_rows / product_rows(kind, attrs, shapes) +
                       p->half_rows / (double)shape_last(&shapes->output[0]);
     return seconds + fmax(op_flops(kind, attrs, shapes) / (peak * efficiency),
                           bytes / (rate * p->memory_efficiency));
