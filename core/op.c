@@ -303,7 +303,7 @@ struct key_attr {
     const char *name;
     int64_t value; /* 0: not printed; the number itself only where the name ends in '=' */
 };
-enum { KEY_ATTRS_MAX = 12 };
+enum { KEY_ATTRS_MAX = 14 };
 
 static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const struct op_shapes *s,
                          struct key_attr out[KEY_ATTRS_MAX])
@@ -327,6 +327,8 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     out[n++] = (struct key_attr){"V=", has & A_VOCABULARY ? a->vocabulary : 0};
     /* Later than profiles that are kept: no part of a key where it is not set. */
     if ((has & A_HEADS) && a->eager) out[n++] = (struct key_attr){"eager", 1};
+    /* names are no part of the number: another one than eager's */
+    if ((has & A_HEADS) && a->bidirectional) out[n++] = (struct key_attr){"bidirectional", 2};
     if (has & A_PART) out[n++] = (struct key_attr){"sequences=", a->sequences};
     if (has & A_RANKS) out[n++] = (struct key_attr){"ranks=", a->ranks};
     return n;

@@ -66,8 +66,8 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  * embedding                ids (b,T) int32, table (V,d)  -> y (b,T,d)
  * embedding_grad       W   ids, dy                       -> dtable (V,d); attrs.vocabulary = V
  * rotary               (I) x (b,T,h·head_dim)            -> y          attrs.inverse turns back: it is its own gradient
- * attention                qkv (b,T,(H+2K)·D) packed, or q (b,T,H·D), k, v (b,T,K·D) -> o (b,T,H·D), lse (b,H,T); causal, window
- *                          attrs.eager: scores stand in memory, lse is then the probabilities (b,H,T,T)
+ * attention                qkv (b,T,(H+2K)·D) packed, or q (b,T,H·D), k, v (b,T,K·D) -> o (b,T,H·D), lse (b,H,T); causal, window,
+ *                          or attrs.bidirectional; attrs.eager: scores stand in memory, lse is then (b,H,T,T) probabilities
  * attention_grad       I   qkv, o, lse, do -> dqkv,   or   q, k, v, o, lse, do -> dq, dk, dv
  * cross_entropy            logits (b,T,V), targets (b,T) -> loss (1) = mean over rows, lse (b,T)
  * cross_entropy_grad   I   logits, targets, lse          -> dlogits = attrs.scale · (softmax − one-hot)
@@ -129,6 +129,7 @@ struct op_attrs {
     int32_t window; /* attention: positions seen, itself included; 0 = all before */
     /* attention: masked scores and probabilities are written and read again, with dropout between */
     bool eager;
+    bool bidirectional; /* attention: every position sees every other; without a window */
     /* > 1: operands are whole, and so many cards of one device each do their part (measured layers) */
     int32_t cards;
     /* cards of one device that all_reduce, all_gather, reduce_scatter join; of a norm: > 1 where every card has a term
