@@ -221,8 +221,10 @@ enum status gradient_rule_cross_entropy(struct gradient_builder *g, int32_t op, 
 {
     struct use u = use_of(g, op);
     int32_t logits = u.op.input[0], targets = u.op.input[1], lse = u.op.output[1];
-    int64_t rows = shape_rows(&gradient_graph(g)->tensors[logits].shape);
-    struct op_attrs attrs = {.scale = gradient_loss_weight(g) / (double)rows};
+    const struct shape *shape = &gradient_graph(g)->tensors[logits].shape;
+    int64_t counted = u.op.attrs.counted;
+    int64_t rows = counted ? shape->dim[0] * counted : shape_rows(shape);
+    struct op_attrs attrs = {.scale = gradient_loss_weight(g) / (double)rows, .counted = counted};
     return emit_input(&u, 0, OP_cross_entropy_grad, "grad_input", &attrs,
                       INPUTS(logits, targets, lse), err);
 }
@@ -260,6 +262,13 @@ enum status gradient_rule_measured_forward(struct gradient_builder *g, int32_t o
                       attrs.first ? 2 : 3, err));
     gradient_graph(g)->tensors[out[1]].shares = gradient_graph(g)->tensors[inputs[1]].shares;
     return attrs.first ? OK : pass(&u, 1, out[2], err);
+}
+
+/* The same elements again. */
+enum status gradient_rule_dropout(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    return emit_input(&u, 0, OP_dropout, "grad_input", &u.op.attrs, INPUTS(u.dy), err);
 }
 
 /* Which experts are chosen is constant: the gradient flows through the values of the gates alone. */

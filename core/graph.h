@@ -33,7 +33,17 @@ enum tensor_role {
     TENSOR_GRADIENT,
     TENSOR_PARAMETER_GRADIENT
 };
-enum tensor_input { INPUT_TOKENS, INPUT_POSITIONS, INPUT_TARGETS };
+/* SEGMENTS: the part of its text that a position belongs to, 0 everywhere. MASKED_*: of masked language modelling (exec/data.h):
+ * tokens some of which are hidden, and those as targets, -1 at the others. */
+enum tensor_input {
+    INPUT_TOKENS,
+    INPUT_POSITIONS,
+    INPUT_TARGETS,
+    INPUT_SEGMENTS,
+    INPUT_MASKED_TOKENS,
+    INPUT_MASKED_TARGETS,
+    INPUT_COUNT
+};
 enum tensor_init { INIT_ZEROS, INIT_ONES, INIT_NORMAL };
 
 /* A size that depends on how many cards share the operator: what each of them holds. */

@@ -152,6 +152,9 @@ static const struct op_row table[OP_KIND_COUNT] = {
     /* a copy, which counts nothing; how far from the front is no work */
     [OP_slice] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_slice, .bytes = bytes_slice, .key_attrs = A_PART},
     [OP_paste] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_paste, .bytes = bytes_paste, .key_attrs = A_PART},
+    /* ten rounds of Philox for four elements (2 products, 4 exclusive ors, 2 sums each), compare, scale */
+    [OP_dropout] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 22,
+                    .gradient = gradient_rule_dropout, .layout = FLAT},
     [OP_gating] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_gating, .flops = flops_gating,
                    .gradient = gradient_rule_gating, .key_attrs = A_EXPERTS | A_RENORMALISE},
     /* softmax again 4, Σ p·dg 2, p·(dg - Σ) 2 */
@@ -309,7 +312,10 @@ bool op_input_is_int32(enum op_kind kind, int32_t input)
     return table[kind].int32_inputs >> input & 1;
 }
 
-bool op_is_routed(enum op_kind kind) { return kind == OP_gating || table[kind].gates; }
+bool op_is_routed(enum op_kind kind)
+{
+    return kind == OP_gating || table[kind].gates;
+}
 
 int32_t op_gates_input(enum op_kind kind) { return table[kind].gates - 1; }
 
@@ -351,13 +357,15 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     out[n++] = (struct key_attr){"V=", has & A_VOCABULARY ? a->vocabulary : 0};
     /* Later than profiles that are kept: no part of a key where it is not set. */
     if ((has & A_HEADS) && a->eager) out[n++] = (struct key_attr){"eager", 1};
+    /* names are no part of the number: another one than eager's */
+    if ((has & A_HEADS) && a->bidirectional) out[n++] = (struct key_attr){"bidirectional", 2};
     if (has & A_PART) out[n++] = (struct key_attr){"sequences=", a->sequences};
     if (has & A_RANKS) out[n++] = (struct key_attr){"ranks=", a->ranks};
     if (has & A_EXPERTS) out[n++] = (struct key_attr){"chosen=", a->chosen};
-    if ((has & A_EXPERTS) && a->experts) out[n++] = (struct key_attr){"experts=", a->experts};
+    if (has & A_EXPERTS) out[n++] = (struct key_attr){"experts=", a->experts};
     if (has & A_CAPACITY) out[n++] = (struct key_attr){"capacity=", a->capacity};
-    if ((has & A_WEIGHTED) && a->weighted) out[n++] = (struct key_attr){"weighted", 1};
-    if ((has & A_RENORMALISE) && a->renormalise) out[n++] = (struct key_attr){"renormalise", 1};
+    if (has & A_WEIGHTED) out[n++] = (struct key_attr){"weighted", a->weighted};
+    if (has & A_RENORMALISE) out[n++] = (struct key_attr){"renormalise", a->renormalise};
     return n;
 }
 

@@ -66,14 +66,19 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  * embedding                ids (b,T) int32, table (V,d)  -> y (b,T,d)
  * embedding_grad       W   ids, dy                       -> dtable (V,d); attrs.vocabulary = V
  * rotary               (I) x (b,T,h·head_dim)            -> y          attrs.inverse turns back: it is its own gradient
- * attention                qkv (b,T,(H+2K)·D) packed, or q (b,T,H·D), k, v (b,T,K·D) -> o (b,T,H·D), lse (b,H,T); causal, window
- *                          attrs.eager: scores stand in memory, lse is then the probabilities (b,H,T,T)
+ * attention                qkv (b,T,(H+2K)·D) packed, or q (b,T,H·D), k, v (b,T,K·D) -> o (b,T,H·D), lse (b,H,T); causal, window,
+ *                          or attrs.bidirectional; attrs.eager: scores stand in memory, lse is then (b,H,T,T) probabilities
  * attention_grad       I   qkv, o, lse, do -> dqkv,   or   q, k, v, o, lse, do -> dq, dk, dv
  * cross_entropy            logits (b,T,V), targets (b,T) -> loss (1) = mean over rows, lse (b,T)
- * cross_entropy_grad   I   logits, targets, lse          -> dlogits = attrs.scale · (softmax − one-hot)
+ *                          attrs.counted: so many targets of each sequence count, the others are -1; the mean is over those
+ * cross_entropy_grad   I   logits, targets, lse          -> dlogits = attrs.scale · (softmax − one-hot), 0 where the target is -1
  * all_reduce               x                             -> y = sum over attrs.ranks cards of one device; its gradient is dy itself
  * all_gather               x (b,T/ranks,d)               -> y (b,T,d)  every card's share of the positions, one after the other
  * reduce_scatter           x (b,T,d)                     -> y (b,T/ranks,d)  this card's share of the sum; gradient and inverse of all_gather
+ * dropout              (I) x (b,T,…)                     -> y: an element is 0 with probability attrs.rate, else x/(1-rate) (Srivastava et
+ *                                                           al. 2014). Which ones is a function of (seed, attrs.stream, number of the
+ *                                                           sequence among all that are trained on, element in it) and of nothing else:
+ *                                                           not of device, microbatch or how often it is drawn. Its own gradient
  * gating                   logits (b,T,E)                -> gates (b,T,E): softmax over the experts, of which the attrs.chosen largest stay
  *                                                           (of equal ones those of lower number) and the others are 0; attrs.renormalise:
  *                                                           what stays is divided by its sum, a softmax over the chosen logits
@@ -118,7 +123,7 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
     X(embedding) X(embedding_grad) X(rotary) X(attention) X(attention_grad) X(cross_entropy) X(cross_entropy_grad) \
     X(accumulate) X(zero) X(adamw) X(flat_adamw) X(sgd) X(flat_sgd) \
     X(all_reduce) X(all_gather) X(reduce_scatter) X(slice) X(paste) \
-    X(gating) X(gating_grad) X(dispatch) X(combine) X(gates_grad) X(expert_matmul)
+    X(dropout) X(gating) X(gating_grad) X(dispatch) X(combine) X(gates_grad) X(expert_matmul)
 /* clang-format on */
 enum op_kind {
 #define X(name) OP_##name,
@@ -145,6 +150,7 @@ struct op_attrs {
     int32_t window; /* attention: positions seen, itself included; 0 = all before */
     /* attention: masked scores and probabilities are written and read again, with dropout between */
     bool eager;
+    bool bidirectional; /* attention: every position sees every other; without a window */
     /* > 1: operands are whole, and so many cards of one device each do their part (measured layers) */
     int32_t cards;
     /* cards of one device that all_reduce, all_gather, reduce_scatter join; of a norm: > 1 where every card has a term
@@ -165,6 +171,9 @@ struct op_attrs {
     int64_t capacity; /* dispatch: slots of an expert for a sequence */
     bool weighted;    /* dispatch, combine: rows are multiplied by their gate */
     bool renormalise; /* gating */
+    int64_t counted;  /* cross_entropy: targets of a sequence that count; 0: all, and none is -1 */
+    int64_t stream;   /* dropout: another one for each of a model */
+    double rate;      /* dropout: of what becomes 0, [0, 1) */
 };
 
 struct op_shapes { /* all that FLOPs and bytes depend on */

@@ -45,19 +45,20 @@ int64_t op_attention_window(const struct op_attrs *a, const struct op_shapes *s)
     return a->window > 0 && a->window < s->input[0].dim[1] ? a->window : 0;
 }
 
-/* Pairs (query, visible key) over all sequences and heads: Σ_i min(i+1, window), i < T. */
-static double attention_pairs(const struct op_attrs *a, const struct op_shapes *s)
-{
-    double t = (double)s->input[0].dim[1], w = (double)op_attention_window(a, s);
-    double visible = w > 0 ? w * (w + 1) / 2 + (t - w) * w : t * (t + 1) / 2;
-    return visible * (double)s->input[0].dim[0] * a->heads;
-}
-
 /* All b·H·T² of them. */
 static double attention_scores(const struct op_attrs *a, const struct op_shapes *s)
 {
     double t = (double)s->input[0].dim[1];
     return t * t * (double)s->input[0].dim[0] * a->heads;
+}
+
+/* Pairs (query, visible key) over all sequences and heads: Σ_i min(i+1, window), i < T; all of them both ways. */
+static double attention_pairs(const struct op_attrs *a, const struct op_shapes *s)
+{
+    double t = (double)s->input[0].dim[1], w = (double)op_attention_window(a, s);
+    if (a->bidirectional) return attention_scores(a, s);
+    double visible = w > 0 ? w * (w + 1) / 2 + (t - w) * w : t * (t + 1) / 2;
+    return visible * (double)s->input[0].dim[0] * a->heads;
 }
 
 /* q·k and p·v: two multiply-adds per feature and pair. Eager attention computes the masked half too. */

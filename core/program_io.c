@@ -110,7 +110,7 @@ static enum status read_slot(struct reader *r, const struct program_stage *s, st
     TRY(words_int(r, -1, s->n_rings - 1, &x->ring));
     TRY(words_int64(r, 0, INT64_MAX, &x->offset_bytes));
     TRY(words_int(r, -1, s->n_parameters - 1, &x->parameter));
-    TRY(words_int(r, -1, INPUT_TARGETS, &x->input));
+    TRY(words_int(r, -1, INPUT_COUNT - 1, &x->input));
     TRY(words_shape(r, &x->shape));
     x->bytes = dtype_bytes(x->dtype);
     for (int32_t i = 0; i < x->shape.rank; i++)
@@ -133,10 +133,11 @@ static enum status read_ring(struct reader *r, const struct program *p, struct r
 static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_attrs *a)
 {
     int32_t flags;
-    TRY(words_int(r, 0, 63, &flags));
+    TRY(words_int(r, 0, 127, &flags));
     a->trans_a = flags & 1, a->trans_b = flags & 2, a->accumulate = flags & 4,
     a->gelu_erf = flags & 8;
     a->inverse = flags & 16, a->decay = flags & 32;
+    a->bidirectional = flags & 64;
     int32_t *numbers[] = {&a->heads, &a->kv_heads, &a->head_dim, &a->window};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         TRY(words_int(r, 0, 1 << 24, numbers[i]));
@@ -153,6 +154,12 @@ static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_att
         TRY(words_int64(r, 0, INT64_MAX, &a->start));
         return words_int64(r, 0, INT64_MAX, &a->sequences);
     }
+    if (kind == OP_dropout) {
+        TRY(words_int64(r, 0, INT64_MAX, &a->stream));
+        return words_double(r, &a->rate);
+    }
+    if (kind == OP_cross_entropy || kind == OP_cross_entropy_grad)
+        return words_int64(r, 0, INT64_C(1) << 40, &a->counted);
     if (op_is_routed(kind)) {
         TRY(words_int(r, 0, 1 << 24, &a->chosen));
         TRY(words_int(r, 0, 1 << 24, &a->experts));

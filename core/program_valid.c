@@ -49,7 +49,7 @@ static enum status check_slot(const struct valid *c, const struct slot *x)
          x->bytes, x->offset_bytes, region);
     NEED(in_or_none(x->parameter, c->s->n_parameters), "slot %s: no parameter %" PRId32, x->name,
          x->parameter);
-    NEED(in_or_none(x->input, INPUT_TARGETS + 1), "slot %s: no input %" PRId32, x->name, x->input);
+    NEED(in_or_none(x->input, INPUT_COUNT), "slot %s: no input %" PRId32, x->name, x->input);
     NEED(x->input < 0 || (x->class == SLOT_RING && x->dtype == DTYPE_int32),
          "slot %s: an input is int32 in a ring", x->name);
     return OK;

@@ -93,7 +93,7 @@ static void write_op(FILE *out, const struct program_op *op)
             dtype_name(op->dtype));
     put(out, op->layer);
     put(out, a->trans_a | a->trans_b << 1 | a->accumulate << 2 | a->gelu_erf << 3 |
-                 a->inverse << 4 | a->decay << 5);
+                 a->inverse << 4 | a->decay << 5 | a->bidirectional << 6);
     put(out, a->heads), put(out, a->kv_heads), put(out, a->head_dim), put(out, a->window),
         put(out, a->vocabulary);
     put_double(out, a->eps), put_double(out, a->theta), put_double(out, a->rope.factor),
@@ -104,6 +104,8 @@ static void write_op(FILE *out, const struct program_op *op)
         put(out, a->row), put(out, a->sequences), put(out, a->out), put(out, a->kept),
             put(out, a->first), put(out, a->link);
     if (op->kind == OP_slice || op->kind == OP_paste) put(out, a->start), put(out, a->sequences);
+    if (op->kind == OP_dropout) put(out, a->stream), put_double(out, a->rate);
+    if (op->kind == OP_cross_entropy || op->kind == OP_cross_entropy_grad) put(out, a->counted);
     if (op_is_routed(op->kind))
         put(out, a->chosen), put(out, a->experts), put(out, a->capacity), put(out, a->weighted),
             put(out, a->renormalise);

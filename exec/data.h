@@ -5,6 +5,12 @@
  * of (seed, n) alone, so every plan reads the same ones, and a resumed run needs only the number of
  * sequences consumed; targets are the same run one byte further. Without a file the ids are random
  * (benches).
+ *
+ * Masked language modelling (Devlin et al. 2019): model_masked_positions(T) = round(0.15·T), at least one, of the T positions of sequence
+ * n are hidden, drawn from (seed, n) alone. Their number is fixed, so that a mean over hidden positions is the mean of the
+ * sequences' means, however sequences are shared. MASKED_TOKENS has the mask's id there and the byte elsewhere,
+ * MASKED_TARGETS the byte there and -1 elsewhere; BERT's replacing of some by other or the same words is left out. The mask's
+ * id is 256, the first that is no byte; in a smaller vocabulary the last one.
  */
 #ifndef EXEC_DATA_H
 #define EXEC_DATA_H
