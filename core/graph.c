@@ -5,8 +5,8 @@
  * question of first and last position and one sweep answers it for the whole graph.
  * A default cut needs one live activation *and* that the next operator reads it: an operator that
  * reads only inputs and parameters (a second embedding) would otherwise be a layer that takes a
- * tensor in only to hand it on. Nor may the next operator join what cards of one device hold: it belongs to what it
- * completes.
+ * tensor in only to hand it on. Nor may the next operator join what cards of one device hold, add a bias or
+ * drop elements: it belongs to what it completes, and a job with dropout has the layers of one without.
  */
 #include "core/graph.h"
 
@@ -106,9 +106,11 @@ void graph_op_shapes(const struct graph *g, const struct graph_op *op, struct op
     for (int32_t i = 0; i < op->n_outputs; i++) out->output[i] = g->tensors[op->output[i]].shape;
 }
 
-static bool joins_cards(const struct graph_op *op)
+/* What an operator belongs to that ends no layer before it. */
+static bool completes(const struct graph_op *op)
 {
-    return op->kind == OP_all_reduce || op->kind == OP_all_gather || op->kind == OP_reduce_scatter;
+    return op->kind == OP_dropout || op->kind == OP_bias || op->kind == OP_all_reduce || op->kind == OP_all_gather ||
+           op->kind == OP_reduce_scatter;
 }
 
 static bool reads(const struct graph_op *op, int32_t tensor)
@@ -154,7 +156,7 @@ void graph_find_layers(struct graph *g)
             last[t] = -1; /* an operator may read a tensor twice */
         }
         bool last_op = i + 1 == g->n_forward;
-        if (!last_op && (n_live != 1 || !reads(op + 1, (int32_t)sum_live) || joins_cards(op + 1)))
+        if (!last_op && (n_live != 1 || !reads(op + 1, (int32_t)sum_live) || completes(op + 1)))
             continue;
         ends[n++] = i;
     }

@@ -228,10 +228,9 @@ static enum status read_data(struct arena *a, const struct node *root, const cha
 enum status job_parse(struct arena *a, const struct node *root, const char *folder, struct job *out,
                       struct error *err)
 {
-    static const char *const keys[] = {"version",      "model",      "sequence_length",
-                                       "global_batch", "microbatch", "layers",
-                                       "precision",    "optimizer",  "dropout",
-                                       "data",         "seed",       NULL};
+    static const char *const keys[] = {
+        "version",   "model",     "sequence_length", "global_batch", "microbatch", "layers",
+        "precision", "optimizer", "dropout",         "data",         "seed",       NULL};
     struct job j = {0};
     int64_t seed = 1;
     TRY(node_keys(root, keys, err));

@@ -38,10 +38,11 @@ struct model {
     double norm_eps, rope_theta, init_std;
     int64_t experts; /* of each layer that has them; 0: none */
     int64_t chosen;  /* of them for a position */
-    int64_t expert_intermediate, sparse_step; /* layers sparse_step - 1, 2·sparse_step - 1 … have experts */
-    double capacity_factor;                   /* 0: every row finds room */
-    bool renormalise;                         /* the chosen gates sum to 1 */
-    int32_t n_dense_layers;                   /* that have none all the same (mlp_only_layers) */
+    int64_t expert_intermediate,
+        sparse_step;        /* layers sparse_step - 1, 2·sparse_step - 1 … have experts */
+    double capacity_factor; /* 0: every row finds room */
+    bool renormalise;       /* the chosen gates sum to 1 */
+    int32_t n_dense_layers; /* that have none all the same (mlp_only_layers) */
     int32_t dense_layers[MODEL_DENSE_MOST];
     double aux_loss;  /* router_aux_loss_coef: kept, not trained */
     int64_t segments; /* bert: token types */

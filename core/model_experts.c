@@ -17,7 +17,8 @@ static enum status read_capacity(const struct node *c, double absent, struct mod
     m->capacity_factor = n ? 0 : absent;
     if (!n || n->kind == NODE_NULL) return OK;
     TRY(model_get_double(c, "capacity_factor", 0, EXPERTS_MAX, &m->capacity_factor, err));
-    return m->capacity_factor > 0 ? OK : node_error(n, err, "must be above 0, or null for no bound");
+    return m->capacity_factor > 0 ? OK
+                                  : node_error(n, err, "must be above 0, or null for no bound");
 }
 
 static enum status read_dense_layers(const struct node *c, struct model *m, struct error *err)
@@ -150,8 +151,8 @@ static int32_t project(struct build *b, const char *name, int32_t x, int32_t gat
 {
     struct op_attrs attrs = {.trans_b = true, .chosen = (int32_t)b->m->chosen};
     struct shape shape = {.rank = 3, .dim = {b->m->experts, out, in}};
-    int32_t w = build_parameter(b, build_module_of(b, name), ".weight", shape, INIT_NORMAL,
-                                b->m->init_std);
+    int32_t w =
+        build_parameter(b, build_module_of(b, name), ".weight", shape, INIT_NORMAL, b->m->init_std);
     return build_apply(b, OP_expert_matmul, name, &attrs, (const int32_t[]){x, w, gates}, 3);
 }
 

@@ -312,10 +312,7 @@ bool op_input_is_int32(enum op_kind kind, int32_t input)
     return table[kind].int32_inputs >> input & 1;
 }
 
-bool op_is_routed(enum op_kind kind)
-{
-    return kind == OP_gating || table[kind].gates;
-}
+bool op_is_routed(enum op_kind kind) { return kind == OP_gating || table[kind].gates; }
 
 int32_t op_gates_input(enum op_kind kind) { return table[kind].gates - 1; }
 

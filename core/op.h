@@ -166,8 +166,9 @@ struct op_attrs {
     int64_t start;                /* slice, paste: first sequence; and `sequences` of y */
     bool first;                   /* measured_*: reads no activation */
     int32_t link;                 /* message: of the cluster */
-    int32_t chosen;   /* gating, dispatch …: experts of a position (top-k) */
-    int32_t experts;  /* dispatch …: of the whole model where the gates are only some experts'; 0: as many as gates has */
+    int32_t chosen;               /* gating, dispatch …: experts of a position (top-k) */
+    int32_t
+        experts; /* dispatch …: of the whole model where the gates are only some experts'; 0: as many as gates has */
     int64_t capacity; /* dispatch: slots of an expert for a sequence */
     bool weighted;    /* dispatch, combine: rows are multiplied by their gate */
     bool renormalise; /* gating */

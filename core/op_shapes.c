@@ -44,7 +44,7 @@ bool shape_equal(const struct shape *a, const struct shape *b)
 }
 
 enum status shapes_misfit(enum op_kind kind, const struct shape *a, const struct shape *b,
-                        const char *why, struct error *err)
+                          const char *why, struct error *err)
 {
     char ta[SHAPE_TEXT_MAX], tb[SHAPE_TEXT_MAX];
     return error_set(err, ERR_INPUT, "%s: %s and %s do not fit: %s", op_kind_name(kind),
@@ -81,7 +81,8 @@ enum status shapes_matmul(enum op_kind kind, const struct op_attrs *attrs, struc
     const struct shape *a = &s->input[0], *b = &s->input[1];
     if (attrs->trans_a && attrs->trans_b)
         return shapes_misfit(kind, a, b, "only one operand may be transposed", err);
-    if (a->rank < 2 || b->rank < 2) return shapes_misfit(kind, a, b, "both need two dimensions", err);
+    if (a->rank < 2 || b->rank < 2)
+        return shapes_misfit(kind, a, b, "both need two dimensions", err);
     if (attrs->trans_a) {
         if (shape_rows(a) != shape_rows(b)) return shapes_misfit(kind, a, b, "rows differ", err);
         s->output[0] = matrix(shape_last(a), shape_last(b));
@@ -90,9 +91,9 @@ enum status shapes_matmul(enum op_kind kind, const struct op_attrs *attrs, struc
     if (b->rank != 2) return shapes_misfit(kind, a, b, "the second must be a matrix", err);
     if (shape_last(a) != b->dim[attrs->trans_b ? 1 : 0])
         return shapes_misfit(kind, a, b,
-                      attrs->trans_b ? "the last dimensions differ (trans_b)"
-                                     : "the last of one is not the first of the other",
-                      err);
+                             attrs->trans_b ? "the last dimensions differ (trans_b)"
+                                            : "the last of one is not the first of the other",
+                             err);
     s->output[0] = with_last(*a, b->dim[attrs->trans_b ? 0 : 1]);
     return OK;
 }
@@ -119,7 +120,8 @@ enum status shapes_bias(enum op_kind kind, const struct op_attrs *attrs, struct 
     (void)attrs;
     const struct shape *x = &s->input[0];
     if (!is_vector(&s->input[1], shape_last(x)))
-        return shapes_misfit(kind, x, &s->input[1], "the bias must be as long as the last dimension", err);
+        return shapes_misfit(kind, x, &s->input[1],
+                             "the bias must be as long as the last dimension", err);
     s->output[0] = *x;
     return need_like(kind, s, 2, x, err);
 }
@@ -153,8 +155,8 @@ enum status shapes_norm(enum op_kind kind, const struct op_attrs *attrs, struct 
     int64_t n = shape_last(&s->input[1]);
     for (int32_t i = 1; i < s->n_inputs; i++)
         if (!is_vector(&s->input[i], n) || !runs_fit(kind, x, n))
-            return shapes_misfit(kind, x, &s->input[i], "the weight must be as long as what is normalised",
-                          err);
+            return shapes_misfit(kind, x, &s->input[i],
+                                 "the weight must be as long as what is normalised", err);
     s->output[0] = *x;
     s->output[1] = norm_stats(kind, x, n);
     return OK;
@@ -167,8 +169,8 @@ enum status shapes_norm_grad(enum op_kind kind, const struct op_attrs *attrs, st
     const struct shape *x = &s->input[0];
     int64_t n = shape_last(&s->input[1]);
     if (!is_vector(&s->input[1], n) || !runs_fit(kind, x, n))
-        return shapes_misfit(kind, x, &s->input[1], "the weight must be as long as what is normalised",
-                      err);
+        return shapes_misfit(kind, x, &s->input[1],
+                             "the weight must be as long as what is normalised", err);
     struct shape stats = norm_stats(kind, x, n);
     if (!shape_equal(&s->input[2], &stats))
         return shapes_misfit(kind, &stats, &s->input[2], "statistics of another shape", err);
@@ -220,7 +222,8 @@ enum status shapes_rotary(enum op_kind kind, const struct op_attrs *attrs, struc
     const struct shape *x = &s->input[0];
     struct shape heads = matrix(attrs->heads, attrs->head_dim);
     if (x->rank != 3 || attrs->head_dim % 2 || shape_last(x) != shape_elements(&heads))
-        return shapes_misfit(kind, x, &heads, "(b, T, heads x head_dim) with an even head_dim", err);
+        return shapes_misfit(kind, x, &heads, "(b, T, heads x head_dim) with an even head_dim",
+                             err);
     s->output[0] = *x;
     return OK;
 }
@@ -239,7 +242,8 @@ static enum status need_qkv(enum op_kind kind, const struct op_attrs *a, const s
         return error_set(err, ERR_INPUT, "%s: a window of %d is of causal attention",
                          op_kind_name(kind), a->window);
     struct shape want = with_last(first, n == 1 ? q + 2 * kv : q);
-    if (!shape_equal(&first, &want)) return shapes_misfit(kind, &first, &want, "heads x head_dim", err);
+    if (!shape_equal(&first, &want))
+        return shapes_misfit(kind, &first, &want, "heads x head_dim", err);
     want = with_last(first, kv);
     for (int32_t i = 1; i < n; i++)
         if (!shape_equal(&s->input[i], &want))
@@ -283,8 +287,8 @@ static enum status need_targets(enum op_kind kind, const struct op_shapes *s, st
 {
     for (int32_t i = 1; i < s->n_inputs; i++)
         if (s->input[0].rank < 2 || shape_elements(&s->input[i]) != shape_rows(&s->input[0]))
-            return shapes_misfit(kind, &s->input[0], &s->input[i], "one number for each row of logits",
-                          err);
+            return shapes_misfit(kind, &s->input[0], &s->input[i],
+                                 "one number for each row of logits", err);
     return OK;
 }
 

@@ -175,11 +175,18 @@ static const struct row rows[] = {
     {OP_reduce_scatter, {.ranks = 4}, "2,12,4", "2,3,4", 0, 384, 96},
     /* 2 of 5 sequences, 3 of 4 */
     {OP_slice, {.start = 3, .sequences = 2}, "5,3,4", "2,3,4", 0, 96, 96},
+    {OP_dropout, {.rate = 0.5}, "2,3,4", "2,3,4", 22 * 24, 96, 96},
     /* 5 + k an element */
     {OP_gating, {.chosen = 2}, "2,6,4", "2,6,4", 7 * 48, 192, 192},
     {OP_gating_grad, {.chosen = 2}, "2,6,4 x 2,6,4 x 2,6,4", "2,6,4", 8 * 48, 3 * 192, 192},
     /* 2 of 4 experts of 6 positions: 3 slots of an expert are filled, 2·4·3 = 24 rows of 5 */
-    {OP_dispatch, {.chosen = 2, .capacity = 6}, "2,6,5 x 2,6,4", "2,4,6,5", 0, 4 * (120 + 48), 4 * 240},
+    {OP_dispatch,
+     {.chosen = 2, .capacity = 6},
+     "2,6,5 x 2,6,4",
+     "2,4,6,5",
+     0,
+     4 * (120 + 48),
+     4 * 240},
     /* a capacity of 2 leaves 16 rows */
     {OP_dispatch,
      {.chosen = 2, .capacity = 2, .weighted = true},
