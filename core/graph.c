@@ -109,8 +109,8 @@ void graph_op_shapes(const struct graph *g, const struct graph_op *op, struct op
 /* What an operator belongs to that ends no layer before it. */
 static bool completes(const struct graph_op *op)
 {
-    return op->kind == OP_dropout || op->kind == OP_bias || op->kind == OP_all_reduce || op->kind == OP_all_gather ||
-           op->kind == OP_reduce_scatter;
+    return op->kind == OP_dropout || op->kind == OP_bias || op->kind == OP_all_reduce ||
+           op->kind == OP_all_gather || op->kind == OP_reduce_scatter;
 }
 
 static bool reads(const struct graph_op *op, int32_t tensor)

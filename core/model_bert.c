@@ -107,8 +107,8 @@ static void head_and_loss(struct build *b, int32_t x, int32_t table, int32_t tar
                                 build_mat(m->vocabulary, m->hidden), INIT_NORMAL, m->init_std);
     int32_t bias =
         build_parameter(b, "cls.predictions", ".bias", build_vec(m->vocabulary), INIT_ZEROS, 0);
-    x = build_apply2(b, OP_matmul, "predictions.decoder", &(struct op_attrs){.trans_b = true},
-                     x, table);
+    x = build_apply2(b, OP_matmul, "predictions.decoder", &(struct op_attrs){.trans_b = true}, x,
+                     table);
     x = build_apply2(b, OP_bias, "predictions.bias", NULL, x, bias);
     build_apply2(b, OP_cross_entropy, "loss", &loss, x, targets);
 }

@@ -235,6 +235,24 @@ START_TEST(masks_belong_to_sequences_wherever_they_are_computed)
 }
 END_TEST
 
+/* Element i of sequence n: word i mod 4 of Philox's block (i / 4, n). */
+START_TEST(the_bits_are_philoxs)
+{
+    enum { N = 3 * 63 };
+    double *x = numbers(DTYPE_fp64, N);
+    int64_t first = ((int64_t)1 << 40) - 1; /* a number beyond 32 bits */
+    struct made *m = dropped(x, 3, first, 0.25);
+    uint64_t k = host_dropout_key(&m->c);
+    for (int i = 0; i < N; i++) {
+        uint64_t n = (uint64_t)(first + i / 63);
+        const uint32_t counter[4] = {(uint32_t)(i % 63 / 4), 0, (uint32_t)n, (uint32_t)(n >> 32)};
+        uint32_t out[4];
+        rng_philox(counter, (const uint32_t[]){(uint32_t)k, (uint32_t)(k >> 32)}, out);
+        ck_assert_double_eq(result(m)[i], out[i % 63 % 4] < 1u << 30 ? 0 : x[i] * (1 / 0.75));
+    }
+}
+END_TEST
+
 START_TEST(masks_differ_by_operator_and_seed)
 {
     double *x = numbers(DTYPE_fp64, 6 * 63);
@@ -297,6 +315,7 @@ Suite *experts_suite(void)
                             capacity_is_a_share_of_one_sequence,
                             dropout_drops_its_share_and_keeps_the_mean,
                             masks_belong_to_sequences_wherever_they_are_computed,
+                            the_bits_are_philoxs,
                             masks_differ_by_operator_and_seed,
                             the_mean_is_over_the_targets_that_count,
                             minus_one_is_no_target_where_all_count};
