@@ -1,8 +1,9 @@
 /* Rows sent to experts and back against a layer computed row by row, who is chosen, what a capacity drops; dropout's masks; targets
  * that do not count. Gradients of the same kinds are in test_kernels.c. */
-#include "core/model.h"
+#include "exec/bench.h"
 
 #include "tests/kernel_calls.h"
+#include "tests/plans.h"
 
 #include <stdio.h>
 
@@ -302,6 +303,36 @@ START_TEST(minus_one_is_no_target_where_all_count)
 }
 END_TEST
 
+/* Rows are sent where gates are not 0: a bench's are made by a gating, untimed, before what it times. */
+START_TEST(a_bench_of_experts_sends_as_many_rows_as_training)
+{
+    struct arena *a = memory;
+    struct plan p = plans_new(a, "gpt2", 1, 1);
+    struct program bench;
+    struct error err = {0};
+    p.job.model = plans_model_file(a, "tiny-mixtral");
+    plans_replica(a, &p, 2, 1, (const int32_t[]){plans_layers(a, &p) - 1});
+    const struct program_stage *s = &plans_lower(a, &p, true)->stages[0];
+    ck_assert_msg(bench_ops(a, s->ops, s->n_ops, &plans_lower(a, &p, true)->devices[0], 2, 256,
+                            &bench, &err) == OK,
+                  "%s", err.text);
+    ck_assert_msg(program_check(a, &bench, &err) == OK, "%s", err.text);
+    const struct program_stage *b = &bench.stages[0];
+    const struct procedure *f = &b->procedures[0];
+    int32_t made[4096] = {0}, n_routed = 0; /* by slot: chosen of the gating that wrote it */
+    for (int32_t i = 0; i < f->n_instrs; i++) {
+        if (f->instrs[i].kind != INSTR_COMPUTE) continue;
+        const struct program_op *op = &b->ops[f->instrs[i].arg];
+        int32_t gates = op_gates_input(op->kind);
+        if (op->kind == OP_gating && !op->key) made[op->output[0]] = op->attrs.chosen;
+        if (gates < 0) continue;
+        ck_assert_int_eq(made[op->input[gates]], 2);
+        n_routed++;
+    }
+    ck_assert_int_gt(n_routed, 20);
+}
+END_TEST
+
 Suite *experts_suite(void)
 {
     Suite *suite = suite_create("experts");
@@ -318,7 +349,8 @@ Suite *experts_suite(void)
                             the_bits_are_philoxs,
                             masks_differ_by_operator_and_seed,
                             the_mean_is_over_the_targets_that_count,
-                            minus_one_is_no_target_where_all_count};
+                            minus_one_is_no_target_where_all_count,
+                            a_bench_of_experts_sends_as_many_rows_as_training};
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
     suite_add_tcase(suite, c);
     return suite;

@@ -199,13 +199,10 @@ START_TEST(a_program_of_experts_comes_back_from_its_file)
     static const char *const names[] = {"tiny-mixtral", "tiny-qwen3-moe", "tiny-bert-moe"};
     for (int i = 0; i < 3; i++) {
         struct plan p = plans_new(arena, "gpt2", 1, 1);
-        struct node *config;
         struct error err = {0};
         struct program again;
         size_t n, n_again;
-        const char *path = arena_printf(arena, "tests/data/models/%s.json", names[i]);
-        ck_assert(document_read(arena, path, &config, &err) == OK);
-        ck_assert(model_read(config, names[i], &p.job.model, &err) == OK);
+        p.job.model = plans_model_file(arena, names[i]);
         p.job.model.hidden_dropout = p.job.model.embedding_dropout = 0.3;
         plans_replica(arena, &p, 2, 1, (const int32_t[]){plans_layers(arena, &p) - 1});
         char *text = plans_text(plans_lower(arena, &p, true), &n);
