@@ -91,6 +91,23 @@ resumes() {
     within "$d" 1e-9 && ok "a resumed run draws the same masks ($d)" || not_ok "a resumed run draws the same masks" "$d"
 }
 
+# --deterministic: the weights are the same bits, so every row went to the same expert in both.
+same_bits() { # NAME LAST CUT
+    local name
+    plan single 1 fp32 "  - {microbatches: 6, stages: [{layers: [0, $2], device: n.0}]}"
+    plan both 1 fp32 "  - {microbatches: 2, stages: [{layers: [0, $3], device: n.0}, {layers: [$(($3 + 1)), $2], device: n.1}]}
+  - {microbatches: 4, stages: [{layers: [0, $2], device: n.2, recompute: true}]}"
+    for name in single both; do
+        rm -rf "$scratch/save.$name"
+        run $name --steps 8 --deterministic --save "$scratch/save.$name" || return
+        sed -n 's/.*"name": *"\([^"]*\)".*"crc32": *\([0-9]*\).*/\1 \2/p' "$scratch/save.$name"/step-*/manifest.json |
+            sort > "$scratch/$name.weights"
+    done
+    [[ $(wc -l < "$scratch/single.weights") -gt 20 ]] && cmp -s "$scratch/single.weights" "$scratch/both.weights" &&
+        ok "$1: two plans end with the same bits" ||
+        not_ok "$1: two plans end with the same bits" "$(diff "$scratch/single.weights" "$scratch/both.weights" | grep -c '^<') tensors differ"
+}
+
 extra=
 model=$mixtral
 alike mixtral fp32 1e-5 7 2
@@ -110,7 +127,28 @@ alike bert-moe-dropout fp64 1e-9 14 9
 cmp -s "$scratch/plain.losses" "$scratch/single.losses" && not_ok "dropout changes losses" "they are the same" ||
     ok "dropout changes losses"
 resumes
+same_bits bert-moe-dropout 14 6
 extra='  dropout: 0.2'
 model=$mixtral
+same_bits mixtral-dropout 7 3
 alike mixtral-dropout fp64 1e-9 7 4
+
+# Shown, measured, planned, run and simulated like any model.
+planned() { # NAME WHAT_SHOW_SAYS
+    {
+        echo "version: 1"
+        echo "model: {$model}"
+        printf 'sequence_length: 24\nglobal_batch: 6\nmicrobatch: 1\ndropout: config\n'
+    } > "$scratch/job.yaml"
+    small_team > "$scratch/team.yaml"
+    says "$1: shown" 0 "$2" "$MUSHER" show "$scratch/job.yaml"
+    says "$1: measured" 0 link "$MUSHER" profile "$scratch/job.yaml" "$scratch/team.yaml" --db "$scratch/$1.db" --repeats 5
+    says "$1: planned" 0 found "$MUSHER" plan "$scratch/job.yaml" "$scratch/team.yaml" --db "$scratch/$1.db" -o "$scratch/found.yaml"
+    says "$1: the plan runs" 0 loss "$MUSHER" run "$scratch/found.yaml" --data "$text" --steps 2
+    says "$1: the plan is simulated" 0 iteration "$MUSHER" simulate "$scratch/found.yaml" --db "$scratch/$1.db"
+}
+model=$mixtral
+planned mixtral '2 of 4 experts a layer'
+model=$bert_moe
+planned bert-moe '2 of 4 experts a layer'
 exit $bad
