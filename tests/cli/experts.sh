@@ -91,6 +91,23 @@ resumes() {
     within "$d" 1e-9 && ok "a resumed run draws the same masks ($d)" || not_ok "a resumed run draws the same masks" "$d"
 }
 
+# Cuts between experts' projections: gates and dispatched rows cross from stage to stage. 1 + 2 x 6 + 1 layers.
+between_experts() {
+    local cut d plain=$extra
+    plan single 1 fp64 '  - {microbatches: 6, stages: [{layers: [0, 7], device: n.0}]}'
+    run single --steps "$steps" || return
+    extra="$plain
+  layers: fine"
+    for cut in 4 5 6; do
+        plan fine 1 fp64 "  - {microbatches: 6, stages: [{layers: [0, $cut], device: n.0, recompute: true}, {layers: [$((cut + 1)), 13], device: n.1}]}"
+        run fine --steps "$steps" || continue
+        d=$(distance "$scratch/single.losses" "$scratch/fine.losses")
+        within "$d" 1e-9 && ok "mixtral cut behind fine layer $cut trains like one device ($d)" ||
+            not_ok "mixtral cut behind fine layer $cut trains like one device" "$d"
+    done
+    extra=$plain
+}
+
 # --deterministic: the weights are the same bits, so every row went to the same expert in both.
 same_bits() { # NAME LAST CUT
     local name
@@ -131,6 +148,7 @@ same_bits bert-moe-dropout 14 6
 extra='  dropout: 0.2'
 model=$mixtral
 same_bits mixtral-dropout 7 3
+between_experts
 alike mixtral-dropout fp64 1e-9 7 4
 
 # Shown, measured, planned, run and simulated like any model.
