@@ -37,6 +37,8 @@ static bool is_family(const struct model *m, const char *family)
     return !strcmp(m->family, family);
 }
 
+int64_t model_pixels(const struct model *m) { return m->image_size * m->image_size * m->channels; }
+
 /* The node, or NULL where the key is absent or null. */
 static const struct node *given(const struct node *c, const char *key)
 {

@@ -11,6 +11,13 @@
 #include "core/error.h"
 #include "core/graph.h"
 
+enum {
+    MODEL_FEATURES_MOST = 64,
+    MODEL_CLASSIFIER_MOST = 8,
+    FEATURE_MAX_POOL = 0,
+    FEATURE_AVG_POOL = -1
+};
+
 struct model {
     const char *name;   /* from the path or config's _name_or_path; for people */
     const char *family; /* model_type */
@@ -19,6 +26,13 @@ struct model {
     bool tied, attention_bias, mlp_bias, qk_norm, gelu_erf;
     bool eager; /* attn_implementation: eager, whose scores stand in memory; else they never do */
     const struct measured_model *measured; /* family measured_layers, else NULL */
+    /* Pictures: (channels, image_size, image_size), 0: text; then vocabulary is the number of classes. patch: of vit. */
+    int64_t image_size, channels, patch;
+    /* vgg: channels of each convolution in order, or FEATURE_*_POOL; widths of the classifier's hidden layers; groups of a
+     * group norm behind each convolution, 0: none */
+    int32_t n_features, n_classifier, norm_groups;
+    int64_t features[MODEL_FEATURES_MOST], classifier[MODEL_CLASSIFIER_MOST];
+    bool relu; /* hidden_act of vit: relu; else gelu */
     double norm_eps, rope_theta, init_std;
     struct rope_scaling rope;
     /* How many cards of one device share every operator, and whether also the positions of what is whole on each
@@ -34,6 +48,7 @@ MUST_CHECK enum status model_parse(struct arena *a, const struct node *config, c
                                    struct model *out, struct error *err);
 /* config.json text that model_read reads back to the same model, as YAML flow or JSON on one line (for plan.yaml). */
 const char *model_write(struct arena *a, const struct model *m);
+int64_t model_pixels(const struct model *m);     /* of one picture, all channels; 0: text */
 int64_t model_parameters(const struct model *m); /* from the graph's parameters, each once */
 /* One card's share where tensor_parallel > 1 (Shoeybi et al. 2019): heads, ffn and vocabulary (padded up) are divided, norms
  * and residuals whole, an all_reduce behind each half of a block and before its gradient; with sequence_parallel

@@ -244,6 +244,11 @@ bool op_is_measured(enum op_kind kind)
     return false;
 }
 
+bool op_is_product(enum op_kind kind)
+{
+    return kind == OP_matmul || kind == OP_attention || kind == OP_conv2d;
+}
+
 int64_t op_measured_row(const char *model, const char *layer)
 {
     uint64_t hash = hash_text(hash_text(0, model), layer);

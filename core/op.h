@@ -186,6 +186,8 @@ struct op_shapes { /* all that FLOPs and bytes depend on */
 
 const char *op_kind_name(enum op_kind kind);
 bool op_is_measured(enum op_kind kind); /* one of the kinds that nothing computes */
+/* Forward kinds that are matrix products, which is where the work of a model is: matmul, attention, conv2d. */
+bool op_is_product(enum op_kind kind);
 int64_t op_measured_row(const char *model, const char *layer); /* > 0 */
 bool op_kind_parse(const char *name, enum op_kind *out);
 

@@ -30,6 +30,10 @@ static enum status read_head(struct reader *r, struct program *p)
     TRY(words_int64(r, 1, INT64_C(1) << 31, &p->sequence_length));
     TRY(words_int64(r, 0, INT64_C(1) << 40, &p->vocabulary));
     TRY(words_int(r, 1, PROGRAM_MICROBATCHES_MAX, &p->microbatches));
+    if (words_next_is(r, "pictures")) {
+        TRY(words_start(r, "pictures"));
+        TRY(words_int64(r, 1, INT64_C(1) << 31, &p->pixels));
+    }
     TRY(words_start(r, "optimizer"));
     TRY(words_choice(r, kinds, 2, &kind));
     p->optimizer.kind = (enum optimizer_kind)kind;
@@ -110,7 +114,7 @@ static enum status read_slot(struct reader *r, const struct program_stage *s, st
     TRY(words_int(r, -1, s->n_rings - 1, &x->ring));
     TRY(words_int64(r, 0, INT64_MAX, &x->offset_bytes));
     TRY(words_int(r, -1, s->n_parameters - 1, &x->parameter));
-    TRY(words_int(r, -1, INPUT_TARGETS, &x->input));
+    TRY(words_int(r, -1, INPUT_COUNT - 1, &x->input));
     TRY(words_shape(r, &x->shape));
     x->bytes = dtype_bytes(x->dtype);
     for (int32_t i = 0; i < x->shape.rank; i++)

@@ -43,6 +43,7 @@ static void write_head(FILE *out, const struct program *p)
             dtype_name(p->dtype), p->emulated, p->deterministic);
     put(out, p->steps), put(out, p->microbatch), put(out, p->sequence_length),
         put(out, p->vocabulary), put(out, p->microbatches);
+    if (p->pixels) fprintf(out, "\npictures %" PRId64, p->pixels);
     const struct optimizer *o = &p->optimizer;
     fprintf(out, "\noptimizer %s", o->kind == OPTIMIZER_ADAMW ? "adamw" : "sgd");
     put_double(out, o->lr), put_double(out, o->beta1), put_double(out, o->beta2),
