@@ -312,8 +312,10 @@ enum status gradient_rule_cross_entropy(struct gradient_builder *g, int32_t op, 
 {
     struct use u = use_of(g, op);
     int32_t logits = u.op.input[0], targets = u.op.input[1], lse = u.op.output[1];
-    int64_t rows = shape_rows(&gradient_graph(g)->tensors[logits].shape);
-    struct op_attrs attrs = {.scale = gradient_loss_weight(g) / (double)rows};
+    const struct shape *shape = &gradient_graph(g)->tensors[logits].shape;
+    int64_t counted = u.op.attrs.counted;
+    int64_t rows = counted ? shape->dim[0] * counted : shape_rows(shape);
+    struct op_attrs attrs = {.scale = gradient_loss_weight(g) / (double)rows, .counted = counted};
     return emit_input(&u, 0, OP_cross_entropy_grad, "grad_input", &attrs,
                       INPUTS(logits, targets, lse), err);
 }
@@ -351,4 +353,63 @@ enum status gradient_rule_measured_forward(struct gradient_builder *g, int32_t o
                       attrs.first ? 2 : 3, err));
     gradient_graph(g)->tensors[out[1]].shares = gradient_graph(g)->tensors[inputs[1]].shares;
     return attrs.first ? OK : pass(&u, 1, out[2], err);
+}
+
+/* The same elements again. */
+enum status gradient_rule_dropout(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    return emit_input(&u, 0, OP_dropout, "grad_input", &u.op.attrs, INPUTS(u.dy), err);
+}
+
+/* Which experts are chosen is constant: the gradient flows through the values of the gates alone. */
+enum status gradient_rule_gating(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    return emit_input(&u, 0, OP_gating_grad, "grad_input", &u.op.attrs,
+                      INPUTS(u.op.input[0], u.op.output[0], u.dy), err);
+}
+
+static struct op_attrs experts_of(const struct use *u)
+{
+    return (struct op_attrs){.chosen = u->op.attrs.chosen, .experts = u->op.attrs.experts};
+}
+
+enum status gradient_rule_dispatch(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    struct op_attrs attrs = experts_of(&u);
+    if (u.op.attrs.weighted)
+        return error_set(err, ERR_INPUT, "operator '%s': weighted dispatch has no gradient",
+                         u.op.name);
+    return emit_input(&u, 0, OP_combine, "grad_input", &attrs, INPUTS(u.dy, u.op.input[1]), err);
+}
+
+enum status gradient_rule_combine(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    int32_t rows = u.op.input[0], gates = u.op.input[1];
+    struct op_attrs attrs = experts_of(&u), back = attrs;
+    back.weighted = u.op.attrs.weighted;
+    back.capacity = gradient_graph(g)->tensors[rows].shape.dim[2];
+    if (u.op.attrs.weighted)
+        TRY(emit_input(&u, 1, OP_gates_grad, "grad_gates", &attrs, INPUTS(rows, gates, u.dy), err));
+    return emit_input(&u, 0, OP_dispatch, "grad_rows", &back, INPUTS(u.dy, gates), err);
+}
+
+/* As matmul's, expert by expert. */
+enum status gradient_rule_expert_matmul(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    int32_t x = u.op.input[0], w = u.op.input[1], gates = u.op.input[2];
+    bool trans_b = u.op.attrs.trans_b;
+    if (u.op.attrs.trans_a || !is_parameter(&u, 1))
+        return error_set(err, ERR_INPUT, "operator '%s': only rows x weights has a gradient",
+                         u.op.name);
+    struct op_attrs dx = experts_of(&u), dw = dx;
+    dx.trans_b = !trans_b, dw.trans_a = true;
+    int32_t left = trans_b ? u.dy : x, right = trans_b ? x : u.dy;
+    TRY(emit_input(&u, 0, OP_expert_matmul, "grad_input", &dx, INPUTS(u.dy, w, gates), err));
+    return emit_weights(&u, 1, 1, OP_expert_matmul, "grad_weight", dw, INPUTS(left, right, gates),
+                        err);
 }

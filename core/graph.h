@@ -36,11 +36,16 @@ enum tensor_role {
     TENSOR_GRADIENT,
     TENSOR_PARAMETER_GRADIENT
 };
-/* PIXELS (b,c,h,w) are of the graph's dtype, LABELS (b) the class of each picture; all others are int32 (b,T). */
+/* SEGMENTS: the part of its text that a position belongs to, 0 everywhere. MASKED_*: of masked language modelling (exec/data.h):
+ * tokens some of which are hidden, and those as targets, -1 at the others. PIXELS (b,c,h,w) are of the graph's dtype, LABELS (b)
+ * the class of each picture; all others are int32 (b,T). */
 enum tensor_input {
     INPUT_TOKENS,
     INPUT_POSITIONS,
     INPUT_TARGETS,
+    INPUT_SEGMENTS,
+    INPUT_MASKED_TOKENS,
+    INPUT_MASKED_TARGETS,
     INPUT_PIXELS,
     INPUT_LABELS,
     INPUT_COUNT

@@ -40,6 +40,10 @@ enum {
     A_GROUPS = 8192,
     A_DIM = 16384,
     A_TURN = 32768, /* inverse, flat */
+    A_EXPERTS = 65536,
+    A_CAPACITY = 131072,
+    A_WEIGHTED = 262144,
+    A_RENORMALISE = 524288
 };
 
 /* How much of an operand's shape matters to the cost: all of it, (rows, last), or its elements. */
@@ -49,6 +53,7 @@ struct op_row {
     int32_t n_inputs, n_inputs_or; /* the second where a kind takes either */
     int32_t n_outputs;
     uint32_t int32_inputs; /* bit i: input i holds int32 */
+    int32_t gates;         /* 1 + the input that is gates; 0: none */
     op_shape_rule *infer;
     double flops_per_element; /* of input 0; used where flops is NULL */
     flops_rule *flops;
@@ -182,6 +187,24 @@ static const struct op_row table[OP_KIND_COUNT] = {
     [OP_slice] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_slice, .bytes = bytes_slice,
                   .gradient = gradient_rule_slice, .key_attrs = A_PART},
     [OP_paste] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_paste, .bytes = bytes_paste, .key_attrs = A_PART},
+    /* ten rounds of Philox for four elements (2 products, 4 exclusive ors, 2 sums each), compare, scale */
+    [OP_dropout] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 22,
+                    .gradient = gradient_rule_dropout, .layout = FLAT},
+    [OP_gating] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_gating, .flops = flops_gating,
+                   .gradient = gradient_rule_gating, .key_attrs = A_EXPERTS | A_RENORMALISE},
+    /* softmax again 4, Σ p·dg 2, p·(dg - Σ) 2 */
+    [OP_gating_grad] = {.n_inputs = 3, .n_outputs = 1, .gates = 2, .infer = shapes_gating,
+                        .flops_per_element = 8, .key_attrs = A_RENORMALISE},
+    [OP_dispatch] = {.n_inputs = 2, .n_outputs = 1, .gates = 2, .infer = shapes_dispatch, .flops = flops_dispatch,
+                     .bytes = bytes_dispatch, .gradient = gradient_rule_dispatch,
+                     .key_attrs = A_EXPERTS | A_CAPACITY | A_WEIGHTED},
+    [OP_combine] = {.n_inputs = 2, .n_outputs = 1, .gates = 2, .infer = shapes_combine, .flops = flops_combine,
+                    .bytes = bytes_combine, .gradient = gradient_rule_combine, .key_attrs = A_EXPERTS | A_WEIGHTED},
+    [OP_gates_grad] = {.n_inputs = 3, .n_outputs = 1, .gates = 2, .infer = shapes_gates_grad,
+                       .flops = flops_gates_grad, .bytes = bytes_gates_grad, .key_attrs = A_EXPERTS},
+    [OP_expert_matmul] = {.n_inputs = 3, .n_outputs = 1, .gates = 3, .infer = shapes_expert_matmul,
+                          .flops = flops_expert_matmul, .bytes = bytes_expert_matmul,
+                          .gradient = gradient_rule_expert_matmul, .key_attrs = A_EXPERTS | A_TRANS},
     [OP_measured_forward] = {.n_inputs = 2, .n_inputs_or = 1, .n_outputs = 2,
                              .infer = shapes_measured_forward,
                              .gradient = gradient_rule_measured_forward, .key_attrs = A_ROW},
@@ -197,36 +220,6 @@ static const char *const kind_names[OP_KIND_COUNT] = {
     OP_KINDS(X)
 #undef X
 };
-
-static const struct {
-    const char *name;
-    int64_t bytes;
-} dtypes[DTYPE_COUNT] = {
-#define X(name, bytes) {#name, bytes},
-    DTYPES(X)
-#undef X
-};
-
-const char *dtype_name(enum dtype t) { return dtypes[t].name; }
-int64_t dtype_bytes(enum dtype t) { return dtypes[t].bytes; }
-bool dtype_is_half(enum dtype t) { return t == DTYPE_bf16 || t == DTYPE_fp16; }
-enum dtype dtype_master(enum dtype t) { return dtype_is_half(t) ? DTYPE_fp32 : t; }
-
-bool dtype_parse(const char *name, enum dtype *out)
-{
-    static const struct {
-        const char *name;
-        enum dtype dtype;
-    } others[] = {{"float32", DTYPE_fp32},
-                  {"float64", DTYPE_fp64},
-                  {"bfloat16", DTYPE_bf16},
-                  {"float16", DTYPE_fp16}};
-    for (int i = 0; i < DTYPE_COUNT; i++)
-        if (!strcmp(name, dtypes[i].name)) return *out = (enum dtype)i, true;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (!strcmp(name, others[i].name)) return *out = others[i].dtype, true;
-    return false;
-}
 
 char phase_letter(enum phase p) { return "FIWU"[p]; }
 
@@ -246,7 +239,8 @@ bool op_is_measured(enum op_kind kind)
 
 bool op_is_product(enum op_kind kind)
 {
-    return kind == OP_matmul || kind == OP_attention || kind == OP_conv2d;
+    return kind == OP_matmul || kind == OP_attention || kind == OP_conv2d ||
+           kind == OP_expert_matmul;
 }
 
 int64_t op_measured_row(const char *model, const char *layer)
@@ -329,6 +323,10 @@ bool op_input_is_int32(enum op_kind kind, int32_t input)
     return table[kind].int32_inputs >> input & 1;
 }
 
+bool op_is_routed(enum op_kind kind) { return kind == OP_gating || table[kind].gates; }
+
+int32_t op_gates_input(enum op_kind kind) { return table[kind].gates - 1; }
+
 int32_t op_fuses(enum op_kind kind, enum op_kind out[2])
 {
     for (int32_t i = 0; i < table[kind].n_fuses; i++) out[i] = table[kind].fuses[i];
@@ -343,7 +341,7 @@ struct key_attr {
     const char *name;
     int64_t value; /* 0: not printed; the number itself only where the name ends in '=' */
 };
-enum { KEY_ATTRS_MAX = 24 };
+enum { KEY_ATTRS_MAX = 28 };
 
 static int32_t stencil_attrs(uint32_t has, const struct op_attrs *a,
                              struct key_attr out[KEY_ATTRS_MAX], int32_t n)
@@ -397,6 +395,11 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     if (has & A_GROUPS) out[n++] = (struct key_attr){"groups=", a->groups};
     if (has & A_TURN) out[n++] = (struct key_attr){"inverse", a->inverse};
     if (has & A_TURN) out[n++] = (struct key_attr){"flat", a->flat};
+    if (has & A_EXPERTS) out[n++] = (struct key_attr){"chosen=", a->chosen};
+    if (has & A_EXPERTS) out[n++] = (struct key_attr){"experts=", a->experts};
+    if (has & A_CAPACITY) out[n++] = (struct key_attr){"capacity=", a->capacity};
+    if (has & A_WEIGHTED) out[n++] = (struct key_attr){"weighted", a->weighted};
+    if (has & A_RENORMALISE) out[n++] = (struct key_attr){"renormalise", a->renormalise};
     return stencil_attrs(has, a, out, n);
 }
 

@@ -174,6 +174,19 @@ static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_att
         TRY(words_int64(r, 0, INT64_MAX, &a->sequences));
     }
     if (flags & 128) TRY(read_shape_attrs(r, a));
+    if (kind == OP_dropout) {
+        TRY(words_int64(r, 0, INT64_MAX, &a->stream));
+        return words_double(r, &a->rate);
+    }
+    if (kind == OP_cross_entropy || kind == OP_cross_entropy_grad)
+        return words_int64(r, 0, INT64_C(1) << 40, &a->counted);
+    if (op_is_routed(kind)) {
+        TRY(words_int(r, 0, 1 << 24, &a->chosen));
+        TRY(words_int(r, 0, 1 << 24, &a->experts));
+        TRY(words_int64(r, 0, INT64_C(1) << 40, &a->capacity));
+        TRY(words_bool(r, &a->weighted));
+        return words_bool(r, &a->renormalise);
+    }
     if (!op_is_measured(kind)) return OK;
     int64_t *sizes[] = {&a->row, &a->sequences, &a->out, &a->kept};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)

@@ -1,5 +1,6 @@
 #include "exec/data.h"
 
+#include "core/model.h"
 #include "core/rng.h"
 
 #include <errno.h>
@@ -90,14 +91,39 @@ int64_t data_offset(const struct data *d, int64_t sequence)
                               (uint64_t)(d->n_bytes - d->sequence_length));
 }
 
-static void fill_synthetic(const struct data *d, enum tensor_input input, int64_t sequence,
-                           int32_t *out)
+static void fill_synthetic(const struct data *d, bool next, int64_t sequence, int32_t *out)
 {
-    uint64_t first =
-        (uint64_t)sequence * (uint64_t)(d->sequence_length + 1) + (input == INPUT_TARGETS);
+    uint64_t first = (uint64_t)sequence * (uint64_t)(d->sequence_length + 1) + next;
     uint64_t below = (uint64_t)(d->vocabulary > 0 ? d->vocabulary : 1);
     for (int64_t t = 0; t < d->sequence_length; t++)
         out[t] = (int32_t)rng_below(d->seed, stream(), first + (uint64_t)t, below);
+}
+
+/* The sequence's tokens, or what stands one further. */
+static void fill_tokens(const struct data *d, bool next, int64_t sequence, int32_t *out)
+{
+    if (!d->bytes) {
+        fill_synthetic(d, next, sequence, out);
+        return;
+    }
+    const unsigned char *from = d->bytes + data_offset(d, sequence) + next;
+    for (int64_t t = 0; t < d->sequence_length; t++) out[t] = from[t];
+}
+
+/* Each position is hidden with chance (still to hide) / (positions left): so many exactly, all sets alike (Knuth, The Art of
+ * Computer Programming 2, 3.4.2, algorithm S). */
+static void hide(const struct data *d, bool targets, int64_t sequence, int32_t *out)
+{
+    uint64_t masks = hash_text(0, "mask"), n = (uint64_t)d->sequence_length;
+    int64_t left = model_masked_positions(d->sequence_length);
+    int32_t mask = (int32_t)(d->vocabulary > BYTE_VALUES ? BYTE_VALUES : d->vocabulary - 1);
+    for (int64_t t = 0; t < d->sequence_length; t++) {
+        uint64_t at = (uint64_t)sequence * n + (uint64_t)t;
+        bool hidden = (int64_t)rng_below(d->seed, masks, at, n - (uint64_t)t) < left;
+        left -= hidden;
+        if (targets && !hidden) out[t] = -1;
+        if (!targets && hidden) out[t] = mask;
+    }
 }
 
 void data_fill(const struct data *d, enum tensor_input input, int64_t sequence, int32_t *out)
@@ -106,16 +132,14 @@ void data_fill(const struct data *d, enum tensor_input input, int64_t sequence, 
         *out = data_label(d, sequence);
         return;
     }
-    if (input == INPUT_POSITIONS) {
-        for (int64_t t = 0; t < d->sequence_length; t++) out[t] = (int32_t)t;
+    if (input == INPUT_POSITIONS || input == INPUT_SEGMENTS) {
+        for (int64_t t = 0; t < d->sequence_length; t++)
+            out[t] = input == INPUT_POSITIONS ? (int32_t)t : 0;
         return;
     }
-    if (!d->bytes) {
-        fill_synthetic(d, input, sequence, out);
-        return;
-    }
-    const unsigned char *from = d->bytes + data_offset(d, sequence) + (input == INPUT_TARGETS);
-    for (int64_t t = 0; t < d->sequence_length; t++) out[t] = from[t];
+    fill_tokens(d, input == INPUT_TARGETS, sequence, out);
+    if (input == INPUT_MASKED_TOKENS || input == INPUT_MASKED_TARGETS)
+        hide(d, input == INPUT_MASKED_TARGETS, sequence, out);
 }
 
 /* Bytes of a picture, `at` by `at`: of the file, or drawn eight at a time. */

@@ -6,6 +6,12 @@
  * sequences consumed; targets are the same run one byte further. Without a file the ids are random
  * (benches).
  *
+ * Masked language modelling (Devlin et al. 2019): model_masked_positions(T) = round(0.15·T), at least one, of the T positions of sequence
+ * n are hidden, drawn from (seed, n) alone. Their number is fixed, so that a mean over hidden positions is the mean of the
+ * sequences' means, however sequences are shared. MASKED_TOKENS has the mask's id there and the byte elsewhere,
+ * MASKED_TARGETS the byte there and -1 elsewhere; BERT's replacing of some by other or the same words is left out. The mask's
+ * id is 256, the first that is no byte; in a smaller vocabulary the last one.
+ *
  * Pictures. Picture n of `pixels` bytes is a run of the file as above; without a file its bytes are random. A pixel is
  * (byte - mean of the picture's bytes) / 64. Its label is which of `classes` equal stretches of the picture, in the order of
  * memory, has the largest sum of bytes (the first of equals; pixels that are left over at the end count for nobody): a function
