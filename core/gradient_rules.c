@@ -90,8 +90,12 @@ enum status gradient_rule_bias(struct gradient_builder *g, int32_t op, struct er
 {
     struct use u = use_of(g, op);
     TRY(pass(&u, 0, u.dy, err));
-    return emit_weights(&u, 1, 1, OP_bias_grad, "grad_bias", (struct op_attrs){0}, INPUTS(u.dy),
-                        err);
+    struct op_attrs attrs = {0};
+    if (u.op.attrs.dim) {
+        attrs.dim = u.op.attrs.dim;
+        attrs.dims = gradient_graph(g)->tensors[u.op.input[1]].shape.rank;
+    }
+    return emit_weights(&u, 1, 1, OP_bias_grad, "grad_bias", attrs, INPUTS(u.dy), err);
 }
 
 enum status gradient_rule_add(struct gradient_builder *g, int32_t op, struct error *err)
@@ -165,7 +169,7 @@ static enum status norm(struct use *u, enum op_kind input_grad, enum op_kind wei
                         int32_t n_weights, struct error *err)
 {
     int32_t x = u->op.input[0], gamma = u->op.input[1], stats = u->op.output[1];
-    struct op_attrs attrs = {.eps = u->op.attrs.eps};
+    struct op_attrs attrs = {.eps = u->op.attrs.eps, .groups = u->op.attrs.groups};
     if (u->op.attrs.ranks > 1) TRY(sum_over_cards(u, err));
     TRY(emit_input(u, 0, input_grad, "grad_input", &attrs, INPUTS(x, gamma, stats, u->dy), err));
     return emit_weights(u, 1, n_weights, weight_grad, "grad_weight", attrs, INPUTS(x, stats, u->dy),
@@ -182,6 +186,93 @@ enum status gradient_rule_rms_norm(struct gradient_builder *g, int32_t op, struc
 {
     struct use u = use_of(g, op);
     return norm(&u, OP_rms_norm_grad, OP_rms_norm_weight_grad, 1, err);
+}
+
+enum status gradient_rule_group_norm(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    return norm(&u, OP_group_norm_grad, OP_group_norm_weight_grad, 2, err);
+}
+
+/* The operator's stencil, with what its gradients cannot see: the size of x and of the weight. */
+static struct op_attrs stencil_of(const struct use *u, const struct shape *weight)
+{
+    const struct shape *x = &gradient_graph(u->b)->tensors[u->op.input[0]].shape;
+    struct op_attrs attrs = {.stencil = u->op.attrs.stencil};
+    for (int i = 0; i < 2; i++) {
+        attrs.stencil.size[i] = (int32_t)x->dim[2 + i];
+        if (weight) attrs.stencil.kernel[i] = (int32_t)weight->dim[2 + i];
+    }
+    return attrs;
+}
+
+enum status gradient_rule_conv2d(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    int32_t x = u.op.input[0], weight = u.op.input[1];
+    struct op_attrs attrs = stencil_of(&u, &gradient_graph(g)->tensors[weight].shape);
+    TRY(emit_input(&u, 0, OP_conv2d_grad, "grad_input", &attrs, INPUTS(weight, u.dy), err));
+    return emit_weights(&u, 1, 1, OP_conv2d_weight_grad, "grad_weight", attrs, INPUTS(x, u.dy),
+                        err);
+}
+
+/* From y, which the next operator keeps anyway, and not from x. */
+enum status gradient_rule_relu(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    return emit_input(&u, 0, OP_relu_grad, "grad_input", NULL, INPUTS(u.op.output[0], u.dy), err);
+}
+
+enum status gradient_rule_max_pool2d(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    struct op_attrs attrs = stencil_of(&u, NULL);
+    return emit_input(&u, 0, OP_max_pool2d_grad, "grad_input", &attrs, INPUTS(u.op.output[1], u.dy),
+                      err);
+}
+
+enum status gradient_rule_avg_pool2d(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    struct op_attrs attrs = stencil_of(&u, NULL);
+    return emit_input(&u, 0, OP_avg_pool2d_grad, "grad_input", &attrs, INPUTS(u.dy), err);
+}
+
+enum status gradient_rule_to_rows(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    if (u.op.attrs.inverse)
+        return error_set(err, ERR_INPUT, "operator '%s': to_rows turned back has no gradient",
+                         u.op.name);
+    struct op_attrs attrs = stencil_of(&u, NULL);
+    attrs.inverse = true, attrs.flat = u.op.attrs.flat;
+    return emit_input(&u, 0, OP_to_rows, "grad_input", &attrs, INPUTS(u.dy), err);
+}
+
+/* The token's rows are cut out before they are summed over sequences, so that W holds on to them alone. */
+enum status gradient_rule_prepend(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    const struct tensor *x = &gradient_graph(g)->tensors[u.op.input[0]];
+    int64_t t = x->shape.dim[1], k = gradient_graph(g)->tensors[u.op.input[1]].shape.dim[0];
+    struct op_attrs rest = {.dim = 1, .start = k, .sequences = t},
+                    front = {.dim = 1, .sequences = k};
+    int32_t rows = -1;
+    TRY(emit_input(&u, 0, OP_slice, "grad_input", &rest, INPUTS(u.dy), err));
+    TRY(gradient_emit(g, op, OP_slice, PHASE_I, "grad_front", &front, INPUTS(u.dy), &rows, 1, err));
+    return emit_weights(&u, 1, 1, OP_bias_grad, "grad_token",
+                        (struct op_attrs){.dim = 1, .dims = 2}, INPUTS(rows), err);
+}
+
+enum status gradient_rule_slice(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    const struct shape *x = &gradient_graph(g)->tensors[u.op.input[0]].shape;
+    struct op_attrs attrs = {.dim = u.op.attrs.dim,
+                             .start = u.op.attrs.start,
+                             .sequences = x->dim[u.op.attrs.dim],
+                             .blank = true};
+    return emit_input(&u, 0, OP_paste, "grad_input", &attrs, INPUTS(u.dy), err);
 }
 
 enum status gradient_rule_embedding(struct gradient_builder *g, int32_t op, struct error *err)

@@ -3,6 +3,8 @@
  * Families: gpt2, llama, mistral, qwen2, qwen3 (dense); mixtral, qwen3_moe (experts); bert (masked language modelling, dense or
  * with experts); and measured_layers, a table of layers whose operators nobody
  * knows (core/model_measured.h). Unknown model_type: ERR_INPUT that lists them.
+ * vit (ViTForImageClassification) and vgg are of pictures: inputs pixels (b,c,h,w) and labels (b); global batch and microbatch
+ * count pictures, the sequence length is what the model makes of one: patches and the class token (vit), 1 (vgg).
  * The graph is built for one microbatch: inputs tokens, positions (learned positions only), targets (b,T); bert also segments.
  *
  * Experts. The router's projection has its Hugging Face name (block_sparse_moe.gate, mlp.gate); the weights of a layer's experts
@@ -16,6 +18,11 @@
  *                         are moe.gate, moe.experts.intermediate and moe.experts.output
  * Experts have no biases. The load balancing loss (router_aux_loss_coef) is read and kept, but not trained: over a whole
  * batch it is no sum over sequences.
+ * vgg has keys of ours: image_size (224), num_channels (3), num_labels (1000); features, a list of channels of 3 x 3 convolutions
+ * with M and A for largest and average pooling by 2 (configuration E of Simonyan and Zisserman 2014, which is VGG19), classifier,
+ * the widths of its hidden layers ([4096, 4096]); norm_groups (0), above 0 a group norm behind each convolution, norm_eps;
+ * dropout (0.5) of the classifier. Parameters have torchvision's names.
+ *
  * Dropout happens where the model's paper has it on hidden states and embeddings, as far as the job asks for it (core/job.h);
  * attention probabilities are never dropped.
  */
@@ -26,7 +33,13 @@
 #include "core/error.h"
 #include "core/graph.h"
 
-enum { MODEL_DENSE_MOST = 64 };
+enum {
+    MODEL_DENSE_MOST = 64,
+    MODEL_FEATURES_MOST = 64,
+    MODEL_CLASSIFIER_MOST = 8,
+    FEATURE_MAX_POOL = 0,
+    FEATURE_AVG_POOL = -1
+};
 
 struct model {
     const char *name;   /* from the path or config's _name_or_path; for people */
@@ -36,6 +49,13 @@ struct model {
     bool tied, attention_bias, mlp_bias, qk_norm, gelu_erf;
     bool eager; /* attn_implementation: eager, whose scores stand in memory; else they never do */
     const struct measured_model *measured; /* family measured_layers, else NULL */
+    /* Pictures: (channels, image_size, image_size), 0: text; then vocabulary is the number of classes. patch: of vit. */
+    int64_t image_size, channels, patch;
+    /* vgg: channels of each convolution in order, or FEATURE_*_POOL; widths of the classifier's hidden layers; groups of a
+     * group norm behind each convolution, 0: none */
+    int32_t n_features, n_classifier, norm_groups;
+    int64_t features[MODEL_FEATURES_MOST], classifier[MODEL_CLASSIFIER_MOST];
+    bool relu; /* hidden_act of vit: relu; else gelu */
     double norm_eps, rope_theta, init_std;
     int64_t experts; /* of each layer that has them; 0: none */
     int64_t chosen;  /* of them for a position */
@@ -64,6 +84,7 @@ MUST_CHECK enum status model_parse(struct arena *a, const struct node *config, c
                                    struct model *out, struct error *err);
 /* config.json text that model_read reads back to the same model, as YAML flow or JSON on one line (for plan.yaml). */
 const char *model_write(struct arena *a, const struct model *m);
+int64_t model_pixels(const struct model *m);     /* of one picture, all channels; 0: text */
 int64_t model_parameters(const struct model *m); /* from the graph's parameters, each once */
 /* Of them those that one position passes through: of the experts only the chosen ones. */
 int64_t model_active_parameters(const struct model *m);

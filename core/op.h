@@ -48,8 +48,9 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
 /* kind                     inputs                        -> outputs
  * matmul                   a (…,k), b (k,n)              -> y (…,n)    trans_a: a is (…rows,m) used as (m,rows); trans_b: b is (n,k)
  *                          trans_a with rows flattened gives the weight gradient xᵀ·dy (m,n): b is then (…rows,n)
- * bias                     x (…,n), b (n)                -> y
- * bias_grad            W   dy (…,n)                      -> db (n)
+ * bias                     x (…,n), b (n)                -> y          attrs.dim > 0: b is of the dimensions of x from that one
+ *                                                           on, in front of it and behind it all share it: channels of (b,c,h,w)
+ * bias_grad            W   dy (…,n)                      -> db (n)     attrs.dim > 0: of attrs.dims dimensions from that one on
  * add, multiply            a, b (same shape)             -> y
  * gelu, silu               x                             -> y          gelu: attrs.gelu_erf chooses erf or tanh
  * gelu_grad, silu_grad I   x, dy                         -> dx
@@ -75,6 +76,21 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  * all_reduce               x                             -> y = sum over attrs.ranks cards of one device; its gradient is dy itself
  * all_gather               x (b,T/ranks,d)               -> y (b,T,d)  every card's share of the positions, one after the other
  * reduce_scatter           x (b,T,d)                     -> y (b,T/ranks,d)  this card's share of the sum; gradient and inverse of all_gather
+ * conv2d                   x (b,c,h,w), weight (o,c,kh,kw) -> y (b,o,h',w')   h' = (h + 2 padding - kh) / stride + 1, rounded down
+ * conv2d_grad          I   weight, dy                    -> dx         attrs.stencil.size is x's (h,w)
+ * conv2d_weight_grad   W   x, dy                         -> dweight    attrs.stencil.kernel is (kh,kw)
+ * relu                     x                             -> y
+ * relu_grad            I   y, dy                         -> dx
+ * max_pool2d               x (b,c,h,w)                   -> y (b,c,h',w'), index (b,c,h',w') = the first largest's place in the kernel
+ * max_pool2d_grad      I   index, dy                     -> dx         attrs.stencil.size is x's (h,w)
+ * avg_pool2d               x (b,c,h,w)                   -> y (b,c,h',w')   padding counts as zeros
+ * avg_pool2d_grad      I   dy                            -> dx         attrs.stencil.size is x's (h,w)
+ * group_norm               x (b,c,…), gamma (c), beta (c) -> y, stats (b·groups,2) = mean, 1/std of c/groups channels together
+ * group_norm_grad      I   x, gamma, stats, dy           -> dx
+ * group_norm_weight_grad W x, stats, dy                  -> dgamma, dbeta
+ * to_rows              (I) x (b,c,h,w)                   -> y (b,h·w,c), a row a place; attrs.flat: (b,c·h·w), a row a picture;
+ *                                                           attrs.inverse turns back to attrs.stencil.size: it is its own gradient
+ * prepend                  x (b,T,d), token (k,d)        -> y (b,k+T,d)     the same token in front of every sequence
  * dropout              (I) x (b,T,…)                     -> y: an element is 0 with probability attrs.rate, else x/(1-rate) (Srivastava et
  *                                                           al. 2014). Which ones is a function of (seed, attrs.stream, number of the
  *                                                           sequence among all that are trained on, element in it) and of nothing else:
@@ -96,10 +112,12 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  *                          be filled, min(C, chosen·T/experts) of an expert, attrs.experts being all there are where gates has a part
  * accumulate               x                             -> y += x     flat
  * zero                                                   -> y = 0      flat; the caller gives output[0], there is nothing to infer from
- * slice                    x (b,…)                       -> y (sequences,…) = x from sequence attrs.start on
- * paste                    x (n,…)                       -> y (sequences,…), of which x becomes those from attrs.start on; the
- *                                                           others stay as they are. Neither is differentiated: they stand
- *                                                           where devices share a stage's sequences (core/lower.h)
+ * slice                    x (b,…)                       -> y (sequences,…) = x from sequence attrs.start on; attrs.dim > 0: of
+ *                                                           that dimension in place of sequences
+ * paste                (I) x (n,…)                       -> y (sequences,…), of which x becomes those from attrs.start on; the
+ *                                                           others stay as they are, or become 0 with attrs.blank, which is
+ *                                                           the gradient of slice. Both also stand where devices share a
+ *                                                           stage's sequences (core/lower.h)
  * adamw                U   p, g, m, v (same shape)       -> p, m, v, g=0; attrs.decay says whether weight decay applies
  * flat_adamw           U   the same over one contiguous run of many parameters; fuses adamw
  * sgd                  U   p, g                          -> p, g=0
@@ -121,6 +139,9 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
     X(layer_norm) X(layer_norm_grad) X(layer_norm_weight_grad) \
     X(rms_norm) X(rms_norm_grad) X(rms_norm_weight_grad) \
     X(embedding) X(embedding_grad) X(rotary) X(attention) X(attention_grad) X(cross_entropy) X(cross_entropy_grad) \
+    X(conv2d) X(conv2d_grad) X(conv2d_weight_grad) X(relu) X(relu_grad) \
+    X(max_pool2d) X(max_pool2d_grad) X(avg_pool2d) X(avg_pool2d_grad) \
+    X(group_norm) X(group_norm_grad) X(group_norm_weight_grad) X(to_rows) X(prepend) \
     X(accumulate) X(zero) X(adamw) X(flat_adamw) X(sgd) X(flat_sgd) \
     X(all_reduce) X(all_gather) X(reduce_scatter) X(slice) X(paste) \
     X(dropout) X(gating) X(gating_grad) X(dispatch) X(combine) X(gates_grad) X(expert_matmul)
@@ -140,11 +161,16 @@ struct rope_scaling { /* Llama 3.1's; factor 0 means none */
     double factor, low_freq_factor, high_freq_factor, original_max_position;
 };
 
+struct stencil { /* what a convolution or pooling looks through; height, width */
+    int32_t kernel[2], stride[2], padding[2];
+    int32_t size[2]; /* of x, where only its gradient is seen */
+};
+
 struct op_attrs {
     bool trans_a, trans_b; /* matmul */
     bool accumulate;       /* outputs are added to (weight gradients) */
     bool gelu_erf;
-    bool inverse;                      /* rotary */
+    bool inverse;                      /* rotary, to_rows */
     bool decay;                        /* adamw, sgd */
     int32_t heads, kv_heads, head_dim; /* attention, rotary (heads of its x, head_dim) */
     int32_t window; /* attention: positions seen, itself included; 0 = all before */
@@ -164,9 +190,15 @@ struct op_attrs {
     int64_t row;                  /* measured_*: which layer was measured, op_measured_row */
     int64_t sequences, out, kept; /* measured_*: of the microbatch; elements of one sequence */
     int64_t start;                /* slice, paste: first sequence; and `sequences` of y */
-    bool first;                   /* measured_*: reads no activation */
-    int32_t link;                 /* message: of the cluster */
-    int32_t chosen;               /* gating, dispatch …: experts of a position (top-k) */
+    int32_t dim;    /* slice, paste: which dimension; bias: its first, 0 the last one */
+    int32_t dims;   /* bias_grad, where dim > 0: how many */
+    bool blank;     /* paste: the rest becomes 0 */
+    bool flat;      /* to_rows: a picture is one row */
+    int32_t groups; /* group_norm */
+    struct stencil stencil;
+    bool first;     /* measured_*: reads no activation */
+    int32_t link;   /* message: of the cluster */
+    int32_t chosen; /* gating, dispatch …: experts of a position (top-k) */
     int32_t
         experts; /* dispatch …: of the whole model where the gates are only some experts'; 0: as many as gates has */
     int64_t capacity; /* dispatch: slots of an expert for a sequence */
@@ -184,6 +216,8 @@ struct op_shapes { /* all that FLOPs and bytes depend on */
 
 const char *op_kind_name(enum op_kind kind);
 bool op_is_measured(enum op_kind kind); /* one of the kinds that nothing computes */
+/* Forward kinds that are matrix products, which is where the work of a model is: matmul, attention, conv2d, expert_matmul. */
+bool op_is_product(enum op_kind kind);
 int64_t op_measured_row(const char *model, const char *layer); /* > 0 */
 bool op_kind_parse(const char *name, enum op_kind *out);
 

@@ -126,11 +126,14 @@ enum status shapes_none(enum op_kind kind, const struct op_attrs *attrs, struct 
 enum status shapes_bias(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
                         struct error *err)
 {
-    (void)attrs;
-    const struct shape *x = &s->input[0];
-    if (!is_vector(&s->input[1], shape_last(x)))
-        return shapes_misfit(kind, x, &s->input[1],
-                             "the bias must be as long as the last dimension", err);
+    const struct shape *x = &s->input[0], *b = &s->input[1];
+    bool some = attrs->dim > 0;
+    for (int32_t i = 0; some && i < b->rank; i++)
+        if (attrs->dim + i >= x->rank || b->dim[i] != x->dim[attrs->dim + i])
+            return shapes_misfit(kind, x, b, "the bias must be of the dimensions from `dim` on",
+                                 err);
+    if (!some && !is_vector(b, shape_last(x)))
+        return shapes_misfit(kind, x, b, "the bias must be as long as the last dimension", err);
     s->output[0] = *x;
     return need_like(kind, s, 2, x, err);
 }
@@ -138,8 +141,14 @@ enum status shapes_bias(enum op_kind kind, const struct op_attrs *attrs, struct 
 enum status shapes_bias_grad(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
                              struct error *err)
 {
-    (void)kind, (void)attrs, (void)err;
-    s->output[0] = vector(shape_last(&s->input[0]));
+    const struct shape *dy = &s->input[0];
+    s->output[0] = vector(shape_last(dy));
+    if (attrs->dim <= 0) return OK;
+    if (attrs->dims < 1 || attrs->dim > dy->rank - attrs->dims)
+        return error_set(err, ERR_INPUT, "%s: no %d dimensions from %d on in an operand of rank %d",
+                         op_kind_name(kind), attrs->dims, attrs->dim, dy->rank);
+    s->output[0].rank = attrs->dims;
+    for (int32_t i = 0; i < attrs->dims; i++) s->output[0].dim[i] = dy->dim[attrs->dim + i];
     return OK;
 }
 
@@ -380,32 +389,41 @@ enum status shapes_measured_backward(enum op_kind kind, const struct op_attrs *a
     return OK;
 }
 
-/* Sequences [start, start + n) of so many. */
+/* [start, start + n) of so many, in dimension attrs.dim of x. */
 static enum status need_part(enum op_kind kind, const struct op_attrs *a, const struct shape *x,
                              int64_t n, int64_t whole, struct error *err)
 {
-    if (x->rank >= 1 && a->start >= 0 && n >= 0 && n <= whole && a->start <= whole - n) return OK;
+    if (n >= 0 && a->start >= 0 && n <= whole && a->start <= whole - n) return OK;
     char text[SHAPE_TEXT_MAX];
     return error_set(err, ERR_INPUT,
-                     "%s: %" PRId64 " sequences from %" PRId64 " on are not all of %" PRId64
+                     "%s: %" PRId64 " %s from %" PRId64 " on are not all of %" PRId64
                      "; its operand is %s",
-                     op_kind_name(kind), n, a->start, whole, shape_text(text, x));
+                     op_kind_name(kind), n, a->dim ? "places" : "sequences", a->start, whole,
+                     shape_text(text, x));
+}
+
+/* Extent of the dimension that a part is taken of; -1 where there is none. */
+static int64_t part_extent(const struct op_attrs *a, const struct shape *x)
+{
+    return a->dim >= 0 && a->dim < x->rank ? x->dim[a->dim] : -1;
 }
 
 enum status shapes_slice(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
                          struct error *err)
 {
-    TRY(need_part(kind, attrs, &s->input[0], attrs->sequences, s->input[0].dim[0], err));
-    s->output[0] = s->input[0];
-    s->output[0].dim[0] = attrs->sequences;
+    const struct shape *x = &s->input[0];
+    TRY(need_part(kind, attrs, x, attrs->sequences, part_extent(attrs, x), err));
+    s->output[0] = *x;
+    s->output[0].dim[attrs->dim] = attrs->sequences;
     return OK;
 }
 
 enum status shapes_paste(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
                          struct error *err)
 {
-    TRY(need_part(kind, attrs, &s->input[0], s->input[0].dim[0], attrs->sequences, err));
-    s->output[0] = s->input[0];
-    s->output[0].dim[0] = attrs->sequences;
+    const struct shape *x = &s->input[0];
+    TRY(need_part(kind, attrs, x, part_extent(attrs, x), attrs->sequences, err));
+    s->output[0] = *x;
+    s->output[0].dim[attrs->dim] = attrs->sequences;
     return OK;
 }

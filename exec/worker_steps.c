@@ -298,8 +298,8 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
     return OK;
 }
 
-/* One input of a microbatch: rows of ids. Only synthetic data comes in other lengths than the
- * program's (benches). */
+/* One input of a microbatch: rows of ids, or pictures. Only synthetic data comes in other lengths than
+ * the program's (benches). */
 static enum status load_slot(struct worker *w, int32_t slot, const struct taking *t,
                              struct error *err)
 {
@@ -307,13 +307,17 @@ static enum status load_slot(struct worker *w, int32_t slot, const struct taking
     const struct slot *s = &stage->slots[slot];
     struct data d = w->data;
     char *to = lane_memory_slot(&t->chunk->memory, slot, t->seq);
-    int64_t rows = shape_rows(&s->shape), first = first_sequence(w, t);
-    d.sequence_length = shape_last(&s->shape);
-    if (d.sequence_length > w->longest) BUG("slot %s is longer than was looked for", s->name);
+    bool pictures = input_is_of_pictures(s->input), pixels = s->input == INPUT_PIXELS;
+    int64_t rows = pictures ? s->shape.dim[0] : shape_rows(&s->shape), first = first_sequence(w, t);
+    if (!pictures) d.sequence_length = shape_last(&s->shape);
+    int64_t bytes = rows ? s->bytes / rows : 0;
+    if (bytes > w->longest_bytes) BUG("slot %s is longer than was looked for", s->name);
     for (int64_t row = 0; row < rows; row++) {
-        int64_t bytes = d.sequence_length * (int64_t)sizeof *w->ids;
-        data_fill(&d, (enum tensor_input)s->input, first + row, w->ids);
-        TRY(w->backend.upload(&w->backend, to + row * bytes, w->ids, bytes, err));
+        if (pixels)
+            data_pixels(&d, first + row, s->dtype, w->row);
+        else
+            data_fill(&d, (enum tensor_input)s->input, first + row, w->row);
+        TRY(w->backend.upload(&w->backend, to + row * bytes, w->row, bytes, err));
     }
     return OK;
 }
