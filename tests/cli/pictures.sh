@@ -66,6 +66,8 @@ same_losses() { # NAME MODEL LAST PRECISION TOLERANCE
   - {microbatches: 5, stages: [{layers: [0, $3], device: n.1, bucket: 1 KiB}]}"
     plans[shared]="3:  - {microbatches: 2, stages: [{layers: [0, 3], devices: [n.0, n.1], sequences: [2, 1]}, {layers: [4, $3], devices: [n.2, n.3], sequences: [1, 2]}]}"
     plans[split]="1:  - {microbatches: 6, stages: [{layers: [0, 2], device: n.0, order: \"F0 F1 F2 I0 F3 I1 W0 F4 I2 W1 F5 I3 W2 I4 W3 I5 W4 W5\"}, {layers: [3, $3], device: n.1, order: \"F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 F4 I4 W2 F5 I5 W5 W3 W4\"}]}"
+    plans[divided]="1:  - {microbatches: 3, stages: [{layers: [0, $3], device: n.0, zero: 3}]}
+  - {microbatches: 3, stages: [{layers: [0, $3], device: n.1, zero: 3, recompute: blocks}]}"
     plan single "$2" "$4" 1 "  - {microbatches: 6, stages: [{layers: [0, $3], device: n.0}]}"
     run single --steps "$steps" || return
     first=$(head -n 3 "$scratch/single.losses" | awk '{ s += $1 } END { print s / NR }')
