@@ -90,8 +90,12 @@ enum status gradient_rule_bias(struct gradient_builder *g, int32_t op, struct er
 {
     struct use u = use_of(g, op);
     TRY(pass(&u, 0, u.dy, err));
-    return emit_weights(&u, 1, 1, OP_bias_grad, "grad_bias", (struct op_attrs){0}, INPUTS(u.dy),
-                        err);
+    struct op_attrs attrs = {0};
+    if (u.op.attrs.dim) {
+        attrs.dim = u.op.attrs.dim;
+        attrs.dims = gradient_graph(g)->tensors[u.op.input[1]].shape.rank;
+    }
+    return emit_weights(&u, 1, 1, OP_bias_grad, "grad_bias", attrs, INPUTS(u.dy), err);
 }
 
 enum status gradient_rule_add(struct gradient_builder *g, int32_t op, struct error *err)
@@ -165,7 +169,7 @@ static enum status norm(struct use *u, enum op_kind input_grad, enum op_kind wei
                         int32_t n_weights, struct error *err)
 {
     int32_t x = u->op.input[0], gamma = u->op.input[1], stats = u->op.output[1];
-    struct op_attrs attrs = {.eps = u->op.attrs.eps};
+    struct op_attrs attrs = {.eps = u->op.attrs.eps, .groups = u->op.attrs.groups};
     if (u->op.attrs.ranks > 1) TRY(sum_over_cards(u, err));
     TRY(emit_input(u, 0, input_grad, "grad_input", &attrs, INPUTS(x, gamma, stats, u->dy), err));
     return emit_weights(u, 1, n_weights, weight_grad, "grad_weight", attrs, INPUTS(x, stats, u->dy),
@@ -182,6 +186,93 @@ enum status gradient_rule_rms_norm(struct gradient_builder *g, int32_t op, struc
 {
     struct use u = use_of(g, op);
     return norm(&u, OP_rms_norm_grad, OP_rms_norm_weight_grad, 1, err);
+}
+
+enum status gradient_rule_group_norm(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    return norm(&u, OP_group_norm_grad, OP_group_norm_weight_grad, 2, err);
+}
+
+/* The operator's stencil, with what its gradients cannot see: the size of x and of the weight. */
+static struct op_attrs stencil_of(const struct use *u, const struct shape *weight)
+{
+    const struct shape *x = &gradient_graph(u->b)->tensors[u->op.input[0]].shape;
+    struct op_attrs attrs = {.stencil = u->op.attrs.stencil};
+    for (int i = 0; i < 2; i++) {
+        attrs.stencil.size[i] = (int32_t)x->dim[2 + i];
+        if (weight) attrs.stencil.kernel[i] = (int32_t)weight->dim[2 + i];
+    }
+    return attrs;
+}
+
+enum status gradient_rule_conv2d(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    int32_t x = u.op.input[0], weight = u.op.input[1];
+    struct op_attrs attrs = stencil_of(&u, &gradient_graph(g)->tensors[weight].shape);
+    TRY(emit_input(&u, 0, OP_conv2d_grad, "grad_input", &attrs, INPUTS(weight, u.dy), err));
+    return emit_weights(&u, 1, 1, OP_conv2d_weight_grad, "grad_weight", attrs, INPUTS(x, u.dy),
+                        err);
+}
+
+/* From y, which the next operator keeps anyway, and not from x. */
+enum status gradient_rule_relu(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    return emit_input(&u, 0, OP_relu_grad, "grad_input", NULL, INPUTS(u.op.output[0], u.dy), err);
+}
+
+enum status gradient_rule_max_pool2d(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    struct op_attrs attrs = stencil_of(&u, NULL);
+    return emit_input(&u, 0, OP_max_pool2d_grad, "grad_input", &attrs, INPUTS(u.op.output[1], u.dy),
+                      err);
+}
+
+enum status gradient_rule_avg_pool2d(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    struct op_attrs attrs = stencil_of(&u, NULL);
+    return emit_input(&u, 0, OP_avg_pool2d_grad, "grad_input", &attrs, INPUTS(u.dy), err);
+}
+
+enum status gradient_rule_to_rows(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    if (u.op.attrs.inverse)
+        return error_set(err, ERR_INPUT, "operator '%s': to_rows turned back has no gradient",
+                         u.op.name);
+    struct op_attrs attrs = stencil_of(&u, NULL);
+    attrs.inverse = true, attrs.flat = u.op.attrs.flat;
+    return emit_input(&u, 0, OP_to_rows, "grad_input", &attrs, INPUTS(u.dy), err);
+}
+
+/* The token's rows are cut out before they are summed over sequences, so that W holds on to them alone. */
+enum status gradient_rule_prepend(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    const struct tensor *x = &gradient_graph(g)->tensors[u.op.input[0]];
+    int64_t t = x->shape.dim[1], k = gradient_graph(g)->tensors[u.op.input[1]].shape.dim[0];
+    struct op_attrs rest = {.dim = 1, .start = k, .sequences = t},
+                    front = {.dim = 1, .sequences = k};
+    int32_t rows = -1;
+    TRY(emit_input(&u, 0, OP_slice, "grad_input", &rest, INPUTS(u.dy), err));
+    TRY(gradient_emit(g, op, OP_slice, PHASE_I, "grad_front", &front, INPUTS(u.dy), &rows, 1, err));
+    return emit_weights(&u, 1, 1, OP_bias_grad, "grad_token",
+                        (struct op_attrs){.dim = 1, .dims = 2}, INPUTS(rows), err);
+}
+
+enum status gradient_rule_slice(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    const struct shape *x = &gradient_graph(g)->tensors[u.op.input[0]].shape;
+    struct op_attrs attrs = {.dim = u.op.attrs.dim,
+                             .start = u.op.attrs.start,
+                             .sequences = x->dim[u.op.attrs.dim],
+                             .blank = true};
+    return emit_input(&u, 0, OP_paste, "grad_input", &attrs, INPUTS(u.dy), err);
 }
 
 enum status gradient_rule_embedding(struct gradient_builder *g, int32_t op, struct error *err)
@@ -221,8 +312,10 @@ enum status gradient_rule_cross_entropy(struct gradient_builder *g, int32_t op, 
 {
     struct use u = use_of(g, op);
     int32_t logits = u.op.input[0], targets = u.op.input[1], lse = u.op.output[1];
-    int64_t rows = shape_rows(&gradient_graph(g)->tensors[logits].shape);
-    struct op_attrs attrs = {.scale = gradient_loss_weight(g) / (double)rows};
+    const struct shape *shape = &gradient_graph(g)->tensors[logits].shape;
+    int64_t counted = u.op.attrs.counted;
+    int64_t rows = counted ? shape->dim[0] * counted : shape_rows(shape);
+    struct op_attrs attrs = {.scale = gradient_loss_weight(g) / (double)rows, .counted = counted};
     return emit_input(&u, 0, OP_cross_entropy_grad, "grad_input", &attrs,
                       INPUTS(logits, targets, lse), err);
 }
@@ -260,4 +353,63 @@ enum status gradient_rule_measured_forward(struct gradient_builder *g, int32_t o
                       attrs.first ? 2 : 3, err));
     gradient_graph(g)->tensors[out[1]].shares = gradient_graph(g)->tensors[inputs[1]].shares;
     return attrs.first ? OK : pass(&u, 1, out[2], err);
+}
+
+/* The same elements again. */
+enum status gradient_rule_dropout(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    return emit_input(&u, 0, OP_dropout, "grad_input", &u.op.attrs, INPUTS(u.dy), err);
+}
+
+/* Which experts are chosen is constant: the gradient flows through the values of the gates alone. */
+enum status gradient_rule_gating(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    return emit_input(&u, 0, OP_gating_grad, "grad_input", &u.op.attrs,
+                      INPUTS(u.op.input[0], u.op.output[0], u.dy), err);
+}
+
+static struct op_attrs experts_of(const struct use *u)
+{
+    return (struct op_attrs){.chosen = u->op.attrs.chosen, .experts = u->op.attrs.experts};
+}
+
+enum status gradient_rule_dispatch(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    struct op_attrs attrs = experts_of(&u);
+    if (u.op.attrs.weighted)
+        return error_set(err, ERR_INPUT, "operator '%s': weighted dispatch has no gradient",
+                         u.op.name);
+    return emit_input(&u, 0, OP_combine, "grad_input", &attrs, INPUTS(u.dy, u.op.input[1]), err);
+}
+
+enum status gradient_rule_combine(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    int32_t rows = u.op.input[0], gates = u.op.input[1];
+    struct op_attrs attrs = experts_of(&u), back = attrs;
+    back.weighted = u.op.attrs.weighted;
+    back.capacity = gradient_graph(g)->tensors[rows].shape.dim[2];
+    if (u.op.attrs.weighted)
+        TRY(emit_input(&u, 1, OP_gates_grad, "grad_gates", &attrs, INPUTS(rows, gates, u.dy), err));
+    return emit_input(&u, 0, OP_dispatch, "grad_rows", &back, INPUTS(u.dy, gates), err);
+}
+
+/* As matmul's, expert by expert. */
+enum status gradient_rule_expert_matmul(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    int32_t x = u.op.input[0], w = u.op.input[1], gates = u.op.input[2];
+    bool trans_b = u.op.attrs.trans_b;
+    if (u.op.attrs.trans_a || !is_parameter(&u, 1))
+        return error_set(err, ERR_INPUT, "operator '%s': only rows x weights has a gradient",
+                         u.op.name);
+    struct op_attrs dx = experts_of(&u), dw = dx;
+    dx.trans_b = !trans_b, dw.trans_a = true;
+    int32_t left = trans_b ? u.dy : x, right = trans_b ? x : u.dy;
+    TRY(emit_input(&u, 0, OP_expert_matmul, "grad_input", &dx, INPUTS(u.dy, w, gates), err));
+    return emit_weights(&u, 1, 1, OP_expert_matmul, "grad_weight", dw, INPUTS(left, right, gates),
+                        err);
 }

@@ -43,7 +43,7 @@ bool shape_equal(const struct shape *a, const struct shape *b)
     return true;
 }
 
-static enum status misfit(enum op_kind kind, const struct shape *a, const struct shape *b,
+enum status shapes_misfit(enum op_kind kind, const struct shape *a, const struct shape *b,
                           const char *why, struct error *err)
 {
     char ta[SHAPE_TEXT_MAX], tb[SHAPE_TEXT_MAX];
@@ -71,7 +71,7 @@ static enum status need_like(enum op_kind kind, const struct op_shapes *s, int32
 {
     for (int32_t i = first; i < s->n_inputs; i++)
         if (!shape_equal(&s->input[i], like))
-            return misfit(kind, like, &s->input[i], "shapes must be equal", err);
+            return shapes_misfit(kind, like, &s->input[i], "shapes must be equal", err);
     return OK;
 }
 
@@ -80,19 +80,20 @@ enum status shapes_matmul(enum op_kind kind, const struct op_attrs *attrs, struc
 {
     const struct shape *a = &s->input[0], *b = &s->input[1];
     if (attrs->trans_a && attrs->trans_b)
-        return misfit(kind, a, b, "only one operand may be transposed", err);
-    if (a->rank < 2 || b->rank < 2) return misfit(kind, a, b, "both need two dimensions", err);
+        return shapes_misfit(kind, a, b, "only one operand may be transposed", err);
+    if (a->rank < 2 || b->rank < 2)
+        return shapes_misfit(kind, a, b, "both need two dimensions", err);
     if (attrs->trans_a) {
-        if (shape_rows(a) != shape_rows(b)) return misfit(kind, a, b, "rows differ", err);
+        if (shape_rows(a) != shape_rows(b)) return shapes_misfit(kind, a, b, "rows differ", err);
         s->output[0] = matrix(shape_last(a), shape_last(b));
         return OK;
     }
-    if (b->rank != 2) return misfit(kind, a, b, "the second must be a matrix", err);
+    if (b->rank != 2) return shapes_misfit(kind, a, b, "the second must be a matrix", err);
     if (shape_last(a) != b->dim[attrs->trans_b ? 1 : 0])
-        return misfit(kind, a, b,
-                      attrs->trans_b ? "the last dimensions differ (trans_b)"
-                                     : "the last of one is not the first of the other",
-                      err);
+        return shapes_misfit(kind, a, b,
+                             attrs->trans_b ? "the last dimensions differ (trans_b)"
+                                            : "the last of one is not the first of the other",
+                             err);
     s->output[0] = with_last(*a, b->dim[attrs->trans_b ? 0 : 1]);
     return OK;
 }
@@ -106,6 +107,15 @@ enum status shapes_same(enum op_kind kind, const struct op_attrs *attrs, struct 
     return OK;
 }
 
+enum status shapes_dropout(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
+                           struct error *err)
+{
+    if (!(attrs->rate >= 0 && attrs->rate < 1))
+        return error_set(err, ERR_INPUT, "%s: a rate of %g is not from 0 to below 1",
+                         op_kind_name(kind), attrs->rate);
+    return shapes_same(kind, attrs, s, err);
+}
+
 enum status shapes_none(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
                         struct error *err)
 {
@@ -116,10 +126,14 @@ enum status shapes_none(enum op_kind kind, const struct op_attrs *attrs, struct 
 enum status shapes_bias(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
                         struct error *err)
 {
-    (void)attrs;
-    const struct shape *x = &s->input[0];
-    if (!is_vector(&s->input[1], shape_last(x)))
-        return misfit(kind, x, &s->input[1], "the bias must be as long as the last dimension", err);
+    const struct shape *x = &s->input[0], *b = &s->input[1];
+    bool some = attrs->dim > 0;
+    for (int32_t i = 0; some && i < b->rank; i++)
+        if (attrs->dim + i >= x->rank || b->dim[i] != x->dim[attrs->dim + i])
+            return shapes_misfit(kind, x, b, "the bias must be of the dimensions from `dim` on",
+                                 err);
+    if (!some && !is_vector(b, shape_last(x)))
+        return shapes_misfit(kind, x, b, "the bias must be as long as the last dimension", err);
     s->output[0] = *x;
     return need_like(kind, s, 2, x, err);
 }
@@ -127,8 +141,14 @@ enum status shapes_bias(enum op_kind kind, const struct op_attrs *attrs, struct 
 enum status shapes_bias_grad(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
                              struct error *err)
 {
-    (void)kind, (void)attrs, (void)err;
-    s->output[0] = vector(shape_last(&s->input[0]));
+    const struct shape *dy = &s->input[0];
+    s->output[0] = vector(shape_last(dy));
+    if (attrs->dim <= 0) return OK;
+    if (attrs->dims < 1 || attrs->dim > dy->rank - attrs->dims)
+        return error_set(err, ERR_INPUT, "%s: no %d dimensions from %d on in an operand of rank %d",
+                         op_kind_name(kind), attrs->dims, attrs->dim, dy->rank);
+    s->output[0].rank = attrs->dims;
+    for (int32_t i = 0; i < attrs->dims; i++) s->output[0].dim[i] = dy->dim[attrs->dim + i];
     return OK;
 }
 
@@ -153,8 +173,8 @@ enum status shapes_norm(enum op_kind kind, const struct op_attrs *attrs, struct 
     int64_t n = shape_last(&s->input[1]);
     for (int32_t i = 1; i < s->n_inputs; i++)
         if (!is_vector(&s->input[i], n) || !runs_fit(kind, x, n))
-            return misfit(kind, x, &s->input[i], "the weight must be as long as what is normalised",
-                          err);
+            return shapes_misfit(kind, x, &s->input[i],
+                                 "the weight must be as long as what is normalised", err);
     s->output[0] = *x;
     s->output[1] = norm_stats(kind, x, n);
     return OK;
@@ -167,11 +187,11 @@ enum status shapes_norm_grad(enum op_kind kind, const struct op_attrs *attrs, st
     const struct shape *x = &s->input[0];
     int64_t n = shape_last(&s->input[1]);
     if (!is_vector(&s->input[1], n) || !runs_fit(kind, x, n))
-        return misfit(kind, x, &s->input[1], "the weight must be as long as what is normalised",
-                      err);
+        return shapes_misfit(kind, x, &s->input[1],
+                             "the weight must be as long as what is normalised", err);
     struct shape stats = norm_stats(kind, x, n);
     if (!shape_equal(&s->input[2], &stats))
-        return misfit(kind, &stats, &s->input[2], "statistics of another shape", err);
+        return shapes_misfit(kind, &stats, &s->input[2], "statistics of another shape", err);
     s->output[0] = *x;
     return need_like(kind, s, 3, x, err);
 }
@@ -187,7 +207,7 @@ enum status shapes_norm_weight_grad(enum op_kind kind, const struct op_attrs *at
     bool fits =
         runs > 0 && stats->dim[1] == (rms ? 1 : 2) &&
         (rms ? shape_elements(x) % runs == 0 && runs % (rows ? rows : 1) == 0 : runs == rows);
-    if (!fits) return misfit(kind, x, stats, "statistics of another shape", err);
+    if (!fits) return shapes_misfit(kind, x, stats, "statistics of another shape", err);
     for (int32_t i = 0; i < s->n_outputs; i++) s->output[i] = vector(shape_elements(x) / runs);
     return need_like(kind, s, 2, x, err);
 }
@@ -198,7 +218,7 @@ enum status shapes_embedding(enum op_kind kind, const struct op_attrs *attrs, st
     (void)attrs;
     const struct shape *ids = &s->input[0], *table = &s->input[1];
     if (table->rank != 2 || ids->rank >= SHAPE_RANK_MAX)
-        return misfit(kind, ids, table, "the table must be (vocabulary, features)", err);
+        return shapes_misfit(kind, ids, table, "the table must be (vocabulary, features)", err);
     s->output[0] = *ids;
     s->output[0].dim[s->output[0].rank++] = table->dim[1];
     return OK;
@@ -209,7 +229,7 @@ enum status shapes_embedding_grad(enum op_kind kind, const struct op_attrs *attr
 {
     const struct shape *ids = &s->input[0], *dy = &s->input[1];
     if (dy->rank < 2 || shape_elements(ids) != shape_rows(dy))
-        return misfit(kind, ids, dy, "one row of gradient for each id", err);
+        return shapes_misfit(kind, ids, dy, "one row of gradient for each id", err);
     s->output[0] = matrix(attrs->vocabulary, shape_last(dy));
     return OK;
 }
@@ -220,7 +240,8 @@ enum status shapes_rotary(enum op_kind kind, const struct op_attrs *attrs, struc
     const struct shape *x = &s->input[0];
     struct shape heads = matrix(attrs->heads, attrs->head_dim);
     if (x->rank != 3 || attrs->head_dim % 2 || shape_last(x) != shape_elements(&heads))
-        return misfit(kind, x, &heads, "(b, T, heads x head_dim) with an even head_dim", err);
+        return shapes_misfit(kind, x, &heads, "(b, T, heads x head_dim) with an even head_dim",
+                             err);
     s->output[0] = *x;
     return OK;
 }
@@ -235,12 +256,16 @@ static enum status need_qkv(enum op_kind kind, const struct op_attrs *a, const s
         return error_set(err, ERR_INPUT,
                          "%s: %d heads over %d key-value heads of %d on an operand of rank %d",
                          op_kind_name(kind), a->heads, a->kv_heads, a->head_dim, first.rank);
+    if (a->bidirectional && a->window)
+        return error_set(err, ERR_INPUT, "%s: a window of %d is of causal attention",
+                         op_kind_name(kind), a->window);
     struct shape want = with_last(first, n == 1 ? q + 2 * kv : q);
-    if (!shape_equal(&first, &want)) return misfit(kind, &first, &want, "heads x head_dim", err);
+    if (!shape_equal(&first, &want))
+        return shapes_misfit(kind, &first, &want, "heads x head_dim", err);
     want = with_last(first, kv);
     for (int32_t i = 1; i < n; i++)
         if (!shape_equal(&s->input[i], &want))
-            return misfit(kind, &s->input[i], &want, "key-value heads x head_dim", err);
+            return shapes_misfit(kind, &s->input[i], &want, "key-value heads x head_dim", err);
     return OK;
 }
 
@@ -268,28 +293,34 @@ enum status shapes_attention_grad(enum op_kind kind, const struct op_attrs *attr
     struct shape o = with_last(s->input[0], (int64_t)attrs->heads * attrs->head_dim);
     struct shape lse = attention_lse(attrs, &s->input[0]);
     if (!shape_equal(&s->input[n + 1], &lse))
-        return misfit(kind, &s->input[n + 1], &lse, "lse of another shape", err);
+        return shapes_misfit(kind, &s->input[n + 1], &lse, "lse of another shape", err);
     if (!shape_equal(&s->input[n], &o))
-        return misfit(kind, &s->input[n], &o, "output of another shape", err);
+        return shapes_misfit(kind, &s->input[n], &o, "output of another shape", err);
     s->n_outputs = n;
     for (int32_t i = 0; i < n; i++) s->output[i] = s->input[i];
     return need_like(kind, s, n + 2, &o, err);
 }
 
-static enum status need_targets(enum op_kind kind, const struct op_shapes *s, struct error *err)
+static enum status need_targets(enum op_kind kind, const struct op_attrs *a,
+                                const struct op_shapes *s, struct error *err)
 {
+    const struct shape *x = &s->input[0];
+    int64_t length = x->rank && x->dim[0] ? shape_rows(x) / x->dim[0] : INT64_MAX;
+    if (a->counted < 0 || a->counted > length)
+        return error_set(err, ERR_INPUT,
+                         "%s: %" PRId64 " targets that count of %" PRId64 " in a sequence",
+                         op_kind_name(kind), a->counted, length);
     for (int32_t i = 1; i < s->n_inputs; i++)
         if (s->input[0].rank < 2 || shape_elements(&s->input[i]) != shape_rows(&s->input[0]))
-            return misfit(kind, &s->input[0], &s->input[i], "one number for each row of logits",
-                          err);
+            return shapes_misfit(kind, &s->input[0], &s->input[i],
+                                 "one number for each row of logits", err);
     return OK;
 }
 
 enum status shapes_cross_entropy(enum op_kind kind, const struct op_attrs *attrs,
                                  struct op_shapes *s, struct error *err)
 {
-    (void)attrs;
-    TRY(need_targets(kind, s, err));
+    TRY(need_targets(kind, attrs, s, err));
     s->output[0] = vector(1);
     s->output[1] = s->input[1];
     return OK;
@@ -298,8 +329,7 @@ enum status shapes_cross_entropy(enum op_kind kind, const struct op_attrs *attrs
 enum status shapes_cross_entropy_grad(enum op_kind kind, const struct op_attrs *attrs,
                                       struct op_shapes *s, struct error *err)
 {
-    (void)attrs;
-    TRY(need_targets(kind, s, err));
+    TRY(need_targets(kind, attrs, s, err));
     s->output[0] = s->input[0];
     return OK;
 }
@@ -359,32 +389,41 @@ enum status shapes_measured_backward(enum op_kind kind, const struct op_attrs *a
     return OK;
 }
 
-/* Sequences [start, start + n) of so many. */
+/* [start, start + n) of so many, in dimension attrs.dim of x. */
 static enum status need_part(enum op_kind kind, const struct op_attrs *a, const struct shape *x,
                              int64_t n, int64_t whole, struct error *err)
 {
-    if (x->rank >= 1 && a->start >= 0 && n >= 0 && n <= whole && a->start <= whole - n) return OK;
+    if (n >= 0 && a->start >= 0 && n <= whole && a->start <= whole - n) return OK;
     char text[SHAPE_TEXT_MAX];
     return error_set(err, ERR_INPUT,
-                     "%s: %" PRId64 " sequences from %" PRId64 " on are not all of %" PRId64
+                     "%s: %" PRId64 " %s from %" PRId64 " on are not all of %" PRId64
                      "; its operand is %s",
-                     op_kind_name(kind), n, a->start, whole, shape_text(text, x));
+                     op_kind_name(kind), n, a->dim ? "places" : "sequences", a->start, whole,
+                     shape_text(text, x));
+}
+
+/* Extent of the dimension that a part is taken of; -1 where there is none. */
+static int64_t part_extent(const struct op_attrs *a, const struct shape *x)
+{
+    return a->dim >= 0 && a->dim < x->rank ? x->dim[a->dim] : -1;
 }
 
 enum status shapes_slice(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
                          struct error *err)
 {
-    TRY(need_part(kind, attrs, &s->input[0], attrs->sequences, s->input[0].dim[0], err));
-    s->output[0] = s->input[0];
-    s->output[0].dim[0] = attrs->sequences;
+    const struct shape *x = &s->input[0];
+    TRY(need_part(kind, attrs, x, attrs->sequences, part_extent(attrs, x), err));
+    s->output[0] = *x;
+    s->output[0].dim[attrs->dim] = attrs->sequences;
     return OK;
 }
 
 enum status shapes_paste(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
                          struct error *err)
 {
-    TRY(need_part(kind, attrs, &s->input[0], s->input[0].dim[0], attrs->sequences, err));
-    s->output[0] = s->input[0];
-    s->output[0].dim[0] = attrs->sequences;
+    const struct shape *x = &s->input[0];
+    TRY(need_part(kind, attrs, x, part_extent(attrs, x), attrs->sequences, err));
+    s->output[0] = *x;
+    s->output[0].dim[attrs->dim] = attrs->sequences;
     return OK;
 }

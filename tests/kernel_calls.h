@@ -18,6 +18,7 @@ enum { VOCABULARY = 7 };
 
 /* clang-format off */
 #define ATTENTION(h, k, d, w) {.heads = (h), .kv_heads = (k), .head_dim = (d), .window = (w)}
+#define BOTH_WAYS(h, k, d) {.heads = (h), .kv_heads = (k), .head_dim = (d), .bidirectional = true}
 /* clang-format on */
 
 static struct arena *memory;
@@ -68,6 +69,15 @@ static inline void *numbers(enum dtype t, int64_t n)
     void *p = space(t, n);
     stream++;
     for (int64_t i = 0; i < n; i++) set(t, p, i, (double)(float)rng_normal(1, stream, (uint64_t)i));
+    return p;
+}
+
+/* About a third of them not 0. */
+static inline void *some_gates(enum dtype t, int64_t n)
+{
+    void *p = numbers(t, n);
+    for (int64_t i = 0; i < n; i++)
+        if (rng_below(2, stream, (uint64_t)i, 3)) set(t, p, i, 0);
     return p;
 }
 
@@ -144,7 +154,7 @@ static inline struct made *make(enum op_kind kind, const struct op_attrs *attrs,
         if (op_input_is_int32(kind, i))
             m->c.input[i] = some_ids(n, vocabulary);
         else
-            m->c.input[i] = numbers(t, n);
+            m->c.input[i] = i == op_gates_input(kind) ? some_gates(t, n) : numbers(t, n);
     }
     finish(m, kind, t);
     return m;
