@@ -115,6 +115,25 @@ START_TEST(stage_costs_are_what_lowering_makes_of_the_layers)
 }
 END_TEST
 
+START_TEST(stage_costs_of_pictures_are_what_lowering_makes_of_the_layers)
+{
+    struct plan p = plans_new(arena, "gpt2", 1, 2);
+    p.job.model = plans_model_file(arena, _i % 2 ? "tiny-vgg" : "tiny-vit");
+    p.job.sequence_length = p.job.model.max_positions;
+    int32_t n = plans_layers(arena, &p);
+    for (int32_t k = 0; k + 1 < n; k++) {
+        struct plan cut = p;
+        cut.replicas = ARENA_ARRAY(arena, struct plan_replica, 2);
+        struct plan_replica *x = plans_replica(arena, &cut, 3, 2, (const int32_t[]){k, n - 1});
+        for (int32_t s = 0; s < 2; s++)
+            x->stages[s].recompute = _i / 2 ? RECOMPUTE_STAGE : RECOMPUTE_NONE;
+        struct made m = make(&cut, false);
+        struct program *program = plans_lower(arena, &cut, false);
+        for (int32_t s = 0; s < program->n_stages; s++) compare(&m, program, &program->stages[s]);
+    }
+}
+END_TEST
+
 START_TEST(a_step_of_one_device_is_the_sum_of_its_stage_costs)
 {
     for (int fused = 0; fused < 2; fused++) {
@@ -198,6 +217,7 @@ Suite *stage_suite(void)
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, stage_costs_are_what_lowering_makes_of_the_layers);
+    tcase_add_loop_test(t, stage_costs_of_pictures_are_what_lowering_makes_of_the_layers, 0, 4);
     tcase_add_test(t, a_step_of_one_device_is_the_sum_of_its_stage_costs);
     tcase_add_test(t, every_lowered_plan_can_be_simulated_and_stays_within_what_is_reserved);
     tcase_add_test(t, ranges_add_up_and_nonsense_is_refused);
