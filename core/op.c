@@ -150,7 +150,7 @@ static const struct op_row table[OP_KIND_COUNT] = {
     /* copies of a part; which part is no work */
     [OP_take_part] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_take_part, .bytes = bytes_slice,
                       .gradient = gradient_rule_take_part},
-    [OP_add_part] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_add_part, .bytes = bytes_accumulate},
+    [OP_add_part] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_add_part, .flops_per_element = 1, .bytes = bytes_add_part},
     /* maximum, subtract, exp, sum of these columns */
     [OP_cross_entropy_part] = {.n_inputs = 2, .n_outputs = 1, .int32_inputs = 2,
                                .infer = shapes_cross_entropy_part, .flops_per_element = 4},
@@ -364,6 +364,9 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     if (has & A_RANKS) out[n++] = (struct key_attr){"ranks=", a->ranks};
     /* Causal: later queries see more keys than there are queries. */
     if ((has & A_HEADS) && a->start) out[n++] = (struct key_attr){"start=", a->start};
+    /* A part is as much work as is copied, which its operand does not tell. */
+    if (a->exchange && s->n_outputs)
+        out[n++] = (struct key_attr){"to=", shape_elements(&s->output[0])};
     return n;
 }
 

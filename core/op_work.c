@@ -178,3 +178,12 @@ void bytes_cross_entropy_join(const struct op_attrs *a, const struct op_shapes *
     *read = b * shape_elements(&s->input[0]) + 4 * shape_elements(&s->input[2]);
     *written = b * (shape_elements(&s->output[0]) + shape_elements(&s->output[1]));
 }
+
+/* Adding touches the part alone; else all is written, zeros around it. */
+void bytes_add_part(const struct op_attrs *attrs, const struct op_shapes *s, int64_t b,
+                    int64_t *read, int64_t *written)
+{
+    int64_t part = b * shape_elements(&s->input[0]);
+    *read = attrs->accumulate ? 2 * part : part;
+    *written = attrs->accumulate ? part : b * shape_elements(&s->output[0]);
+}
