@@ -85,21 +85,38 @@ static double *gradient_of_parameter(struct machine *m, const struct sharding *s
     return sum;
 }
 
+struct stage { /* its layers, and what is fused on its devices */
+    int32_t first, last;
+    bool fused;
+};
+
+/* The views of a stage, with their gradients. */
+static void make_views(struct machine *m, const struct graph *forward, const struct sharding *s,
+                       struct stage stage, const char *what)
+{
+    static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu};
+    for (int32_t d = 0; d < s->n_devices; d++) {
+        enum status status =
+            shard_graph(arena, forward, s, d, stage.first, stage.last, &m->g[d], &err);
+        ck_assert_msg(status == OK, "%s: %s", what, err.text);
+        if (stage.fused) m->g[d] = graph_fuse(m->g[d], fused, 2);
+        ck_assert_msg(gradient_build(m->g[d], 0.5, &err) == OK, "%s: %s", what, err.text);
+    }
+}
+
 /* differentiated: a graph like `forward`, with its gradients. */
-static void compare(const struct graph *forward, struct graph *differentiated,
-                    const struct sharding *s, double tolerance, const char *what)
+static void compare_stage(const struct graph *forward, struct graph *differentiated,
+                          const struct sharding *s, struct stage stage, double tolerance,
+                          const char *what)
 {
     struct machine one = machine_of(1), many = machine_of(s->n_devices);
     struct sharding *alone = sharding_of_batch(arena, (const double[]){1}, 1);
     one.g[0] = differentiated;
     run_machine(&one);
     double share = 0, loss = 0;
+    make_views(&many, forward, s, stage, what);
     for (int32_t d = 0; d < s->n_devices; d++) {
         double mine;
-        enum status status =
-            shard_graph(arena, forward, s, d, 0, forward->n_layers - 1, &many.g[d], &err);
-        ck_assert_msg(status == OK, "%s: %s", what, err.text);
-        ck_assert_msg(gradient_build(many.g[d], 0.5, &err) == OK, "%s: %s", what, err.text);
         ck_assert_msg(shard_loss_share(arena, forward, s, d, &mine, &err) == OK, "%s", err.text);
         share += mine;
     }
@@ -110,7 +127,7 @@ static void compare(const struct graph *forward, struct graph *differentiated,
     for (int32_t t = 0; t < g->n_tensors; t++) {
         const struct tensor *x = &g->tensors[t];
         int32_t y = tensor_named(many.g[0], x->name);
-        if (x->role == TENSOR_LOSS) {
+        if (x->role == TENSOR_LOSS && stage.last == forward->n_layers - 1) {
             for (int32_t d = 0; d < s->n_devices; d++) {
                 double mine;
                 ck_assert(shard_loss_share(arena, forward, s, d, &mine, &err) == OK);
@@ -127,6 +144,13 @@ static void compare(const struct graph *forward, struct graph *differentiated,
         compared++;
     }
     ck_assert_int_gt(compared, 0);
+}
+
+static void compare(const struct graph *forward, struct graph *differentiated,
+                    const struct sharding *s, double tolerance, const char *what)
+{
+    compare_stage(forward, differentiated, s, (struct stage){0, forward->n_layers - 1, false},
+                  tolerance, what);
 }
 
 static const char *text_of(const struct sharding *s, const struct graph *g,
@@ -386,6 +410,120 @@ START_TEST(whole_models_by_random_shardings_train_as_on_one_device)
 }
 END_TEST
 
+/* What crosses is whole or split by its first dimension, and so is what comes back. */
+static void check_edge(const struct graph *view, const struct cut *forward,
+                       const struct cut *backward)
+{
+    for (int32_t c = 0; c < forward->n; c++) {
+        const struct tensor_part *p = &view->tensors[forward->tensor[c]].part;
+        ck_assert(p->n_cuts == 0 || (p->n_cuts == 1 && p->cut[0].dim == 0));
+    }
+    for (int32_t c = 0; c < backward->n; c++) {
+        bool like = false;
+        for (int32_t k = 0; k < forward->n; k++)
+            like = like || shape_equal(&view->tensors[backward->tensor[c]].shape,
+                                       &view->tensors[forward->tensor[k]].shape);
+        ck_assert_msg(like, "%s", view->tensors[backward->tensor[c]].name);
+    }
+}
+
+START_TEST(a_stage_takes_and_gives_whole_or_by_batch)
+{
+    int n = test_long() ? 200 : 25;
+    for (int k = 0; k < n; k++) {
+        struct dice d = {(uint64_t)(77000 + 1000 * _i + k), 0};
+        struct graph *forward = model_of(_i, 2), *whole = model_of(_i, 2);
+        struct sharding *s = random_sharding(&d, 1 + (int32_t)roll(&d, 4), roll(&d, 2));
+        struct op_choice *choices =
+            ARENA_ARRAY(arena, struct op_choice, (size_t)forward->n_forward);
+        random_choices(&d, s, forward, choices);
+        rules_of(s, forward, choices);
+        struct stage stage = {(int32_t)roll(&d, forward->n_layers), 0, roll(&d, 2)};
+        stage.last = stage.first + (int32_t)roll(&d, forward->n_layers - stage.first);
+        const char *what =
+            arena_printf(arena, "layers %d-%d, %s", stage.first, stage.last, text_of(s, forward, choices));
+        compare_stage(forward, differentiated(whole), s, stage, 1e-10, what);
+        struct machine m = machine_of(s->n_devices);
+        make_views(&m, forward, s, stage, what);
+        for (int32_t i = 0; i < s->n_devices; i++) {
+            struct cut *back = graph_gradient_cuts(arena, m.g[i]);
+            if (stage.first > 0)
+                check_edge(m.g[i], &m.g[i]->cut[stage.first - 1], &back[stage.first - 1]);
+            if (stage.last + 1 < forward->n_layers)
+                check_edge(m.g[i], &m.g[i]->cut[stage.last], &back[stage.last]);
+            for (int32_t l = 0; l < forward->n_layers; l++)
+                ck_assert_str_eq(m.g[i]->layer_name[l], forward->layer_name[l]);
+        }
+        arena_reset(arena);
+    }
+}
+END_TEST
+
+/* --- known strategies --- */
+
+struct strategy {
+    const char *rules;
+    int model;
+    /* conversions of one of its views, forward and backward, with L blocks: a + b·L */
+    struct {
+        enum op_kind kind;
+        int f, f_block, b, b_block;
+    } count[4];
+};
+
+#define GPT2_HALVES                                                                                \
+    "  - {match: \"*c_attn*\", split: heads}\n  - {match: \"*attention\", split: heads}\n"          \
+    "  - {match: \"*attn.c_proj\", split: inputs}\n  - {match: \"*c_fc*\", split: features}\n"      \
+    "  - {match: \"*gelu\", split: features}\n  - {match: \"*mlp.c_proj\", split: inputs}\n"
+#define VOCABULARY_GPT2                                                                            \
+    "  - {match: \"w*e\", split: vocabulary}\n  - {match: \"embedding.add\", split: terms}\n"        \
+    "  - {match: \"lm_head\", split: vocabulary}\n  - {match: \"loss\", split: vocabulary}\n"
+static const struct strategy strategies[] = {
+    /* Nothing is converted, all parameters' gradients are terms. */
+    {"  - {match: \"*\", split: batch}\n", 0, {{OP_group_all_gather, 0, 0, 0, 0}}},
+    {"  - {match: \"*\", split: none}\n", 1, {{OP_group_all_gather, 0, 0, 0, 0}}},
+    /* Shoeybi et al. 2019: two sums a block each way; the embedding's, and the final norm's gradient */
+    {GPT2_HALVES VOCABULARY_GPT2,
+     0,
+     {{OP_group_all_reduce, 1, 2, 1, 2},
+      {OP_group_all_gather, 1, 0, 0, 0}, /* the loss's two numbers a row */
+      {OP_group_reduce_scatter, 0, 0, 0, 0}}},
+    /* Korthikanti et al. 2023: where all are whole positions are split, and sums become scatters */
+    {GPT2_HALVES VOCABULARY_GPT2 "  - {match: \"*\", split: positions}\n",
+     0,
+     {{OP_group_all_reduce, 0, 0, 0, 0},
+      {OP_group_reduce_scatter, 1, 2, 1, 2},
+      {OP_group_all_gather, 2, 2, 1, 2}}},
+};
+enum { N_STRATEGIES = sizeof strategies / sizeof *strategies };
+
+START_TEST(known_strategies_convert_what_their_papers_say)
+{
+    const struct strategy *y = &strategies[_i];
+    enum { LAYERS = 2 };
+    struct node *node;
+    struct sharding *s;
+    const char *text = arena_printf(arena, "ratios: [[3, 2, 1]]\noperators:\n%s", y->rules);
+    ck_assert(document_parse(arena, "text", text, strlen(text), &node, &err) == OK);
+    ck_assert_msg(sharding_read(arena, node, 3, &s, &err) == OK, "%s", err.text);
+    struct graph *forward = model_of(y->model, LAYERS);
+    compare(forward, differentiated(model_of(y->model, LAYERS)), s, 1e-10, text);
+    struct machine m = machine_of(3);
+    make_views(&m, forward, s, (struct stage){0, forward->n_layers - 1, false}, text);
+    for (int c = 0; c < 4; c++) {
+        enum op_kind kind = y->count[c].kind;
+        int f = 0, b = 0;
+        if (!op_is_group(kind)) continue;
+        for (int32_t i = 0; i < m.g[0]->n_ops; i++)
+            if (m.g[0]->ops[i].kind == kind) i < m.g[0]->n_forward ? f++ : b++;
+        ck_assert_msg(f == y->count[c].f + LAYERS * y->count[c].f_block, "strategy %d: %d %s", _i,
+                      f, op_kind_name(kind));
+        ck_assert_msg(b == y->count[c].b + LAYERS * y->count[c].b_block,
+                      "strategy %d: %d %s backwards", _i, b, op_kind_name(kind));
+    }
+}
+END_TEST
+
 Suite *shard_suite(void)
 {
     Suite *suite = suite_create("shard");
@@ -395,6 +533,8 @@ Suite *shard_suite(void)
     tcase_add_loop_test(c, each_rule_alone_is_the_operator, 0, N_CASES);
     tcase_add_test(c, every_kind_that_can_be_split_has_a_case);
     tcase_add_loop_test(c, whole_models_by_random_shardings_train_as_on_one_device, 0, 3);
+    tcase_add_loop_test(c, a_stage_takes_and_gives_whole_or_by_batch, 0, 3);
+    tcase_add_loop_test(c, known_strategies_convert_what_their_papers_say, 0, N_STRATEGIES);
     suite_add_tcase(suite, c);
     return suite;
 }
