@@ -120,7 +120,8 @@ START_TEST(queries_from_a_later_position_on_are_the_whole_s_rows)
         run_checked(all);
         run_checked(some);
         const double *want = (const double *)all->c.output[0] + FIRST * D;
-        ck_assert_double_le(distance(DTYPE_fp64, some->c.output[0], DTYPE_fp64, want, N * D), 1e-14);
+        ck_assert_double_le(distance(DTYPE_fp64, some->c.output[0], DTYPE_fp64, want, N * D),
+                            1e-14);
     }
     struct op_attrs turn = {.heads = 2, .head_dim = 2, .theta = 100}, later = turn;
     later.start = FIRST;

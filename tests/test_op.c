@@ -16,7 +16,8 @@ struct row {
 
 /* Two devices share 4: the second has 3 of them; the same of a dimension of 3, of which it has 1. */
 static const struct run parts_runs[] = {{0, 1}, {1, 3}}, others_runs[] = {{0, 2}, {2, 1}};
-static const struct division parts_of_4 = {2, 1, 4, parts_runs}, parts_of_3 = {2, 1, 3, others_runs};
+static const struct division parts_of_4 = {2, 1, 4, parts_runs},
+                             parts_of_3 = {2, 1, 3, others_runs};
 static const struct exchange exchange = {
     .n = 2, .self = 1, .dim = 1, .parts = &parts_of_4, .to_dim = 2, .to = &parts_of_3};
 

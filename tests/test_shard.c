@@ -180,10 +180,34 @@ struct rule_case {
         struct shape shape; /* of a: {1, {n}} */
     } in[4];
 };
-#define A(n) {'a', {1, {n}}}
-#define P1(n) {'p', {1, {n}}}
-#define P2(m, n) {'p', {2, {m, n}}}
-#define IDS {'i', {0, {0}}}
+#define A(n)                                                                                       \
+    {                                                                                              \
+        'a',                                                                                       \
+        {                                                                                          \
+            1, { n }                                                                               \
+        }                                                                                          \
+    }
+#define P1(n)                                                                                      \
+    {                                                                                              \
+        'p',                                                                                       \
+        {                                                                                          \
+            1, { n }                                                                               \
+        }                                                                                          \
+    }
+#define P2(m, n)                                                                                   \
+    {                                                                                              \
+        'p',                                                                                       \
+        {                                                                                          \
+            2, { m, n }                                                                            \
+        }                                                                                          \
+    }
+#define IDS                                                                                        \
+    {                                                                                              \
+        'i',                                                                                       \
+        {                                                                                          \
+            0, { 0 }                                                                               \
+        }                                                                                          \
+    }
 static const struct rule_case cases[] = {
     {OP_matmul, {0}, {A(6), P2(6, 7)}},
     {OP_matmul, {.trans_b = true}, {A(6), P2(7, 6)}},
@@ -245,9 +269,8 @@ static int32_t looked_up(struct graph *g, const char *name, int64_t n)
     int32_t other[] = {ids(g, arena_printf(arena, "%s.ids", name), INPUT_TOKENS),
                        source(g, arena_printf(arena, "%s.more", name), TENSOR_PARAMETER,
                               (struct shape){2, {V, n}}, 0)};
-    int32_t both[] = {
-        apply(g, OP_embedding, arena_printf(arena, "%s.at", name), NULL, in, 2),
-        apply(g, OP_embedding, arena_printf(arena, "%s.of", name), NULL, other, 2)};
+    int32_t both[] = {apply(g, OP_embedding, arena_printf(arena, "%s.at", name), NULL, in, 2),
+                      apply(g, OP_embedding, arena_printf(arena, "%s.of", name), NULL, other, 2)};
     return apply(g, OP_add, arena_printf(arena, "%s.made", name), NULL, both, 2);
 }
 
@@ -266,9 +289,9 @@ static struct graph *graph_of_case(const struct rule_case *c)
     int32_t y = apply(g, c->kind, "x", &c->attrs, in, n);
     if (c->kind != OP_cross_entropy) {
         int64_t width = shape_last(&g->tensors[y].shape);
-        int32_t end[] = {apply(g, OP_silu, "end", NULL, &y, 1),
-                         source(g, "end.weight", TENSOR_PARAMETER, (struct shape){2, {width, V}},
-                                0)};
+        int32_t end[] = {
+            apply(g, OP_silu, "end", NULL, &y, 1),
+            source(g, "end.weight", TENSOR_PARAMETER, (struct shape){2, {width, V}}, 0)};
         int32_t loss[] = {apply(g, OP_matmul, "end.columns", NULL, end, 2),
                           ids(g, "targets", INPUT_TARGETS)};
         apply(g, OP_cross_entropy, "loss", NULL, loss, 2);
@@ -440,8 +463,8 @@ START_TEST(a_stage_takes_and_gives_whole_or_by_batch)
         rules_of(s, forward, choices);
         struct stage stage = {(int32_t)roll(&d, forward->n_layers), 0, roll(&d, 2)};
         stage.last = stage.first + (int32_t)roll(&d, forward->n_layers - stage.first);
-        const char *what =
-            arena_printf(arena, "layers %d-%d, %s", stage.first, stage.last, text_of(s, forward, choices));
+        const char *what = arena_printf(arena, "layers %d-%d, %s", stage.first, stage.last,
+                                        text_of(s, forward, choices));
         compare_stage(forward, differentiated(whole), s, stage, 1e-10, what);
         struct machine m = machine_of(s->n_devices);
         make_views(&m, forward, s, stage, what);
@@ -472,11 +495,11 @@ struct strategy {
 };
 
 #define GPT2_HALVES                                                                                \
-    "  - {match: \"*c_attn*\", split: heads}\n  - {match: \"*attention\", split: heads}\n"          \
-    "  - {match: \"*attn.c_proj\", split: inputs}\n  - {match: \"*c_fc*\", split: features}\n"      \
+    "  - {match: \"*c_attn*\", split: heads}\n  - {match: \"*attention\", split: heads}\n"         \
+    "  - {match: \"*attn.c_proj\", split: inputs}\n  - {match: \"*c_fc*\", split: features}\n"     \
     "  - {match: \"*gelu\", split: features}\n  - {match: \"*mlp.c_proj\", split: inputs}\n"
 #define VOCABULARY_GPT2                                                                            \
-    "  - {match: \"w*e\", split: vocabulary}\n  - {match: \"embedding.add\", split: terms}\n"        \
+    "  - {match: \"w*e\", split: vocabulary}\n  - {match: \"embedding.add\", split: terms}\n"      \
     "  - {match: \"lm_head\", split: vocabulary}\n  - {match: \"loss\", split: vocabulary}\n"
 static const struct strategy strategies[] = {
     /* Nothing is converted, all parameters' gradients are terms. */

@@ -54,13 +54,10 @@ START_TEST(units_follow_ratios_by_largest_remainder)
         double ratios[4];
         int64_t want[4];
     } rows[] = {
-        {12, {4, 4, 2, 2}, {4, 4, 2, 2}},
-        {10, {1, 1, 1, 1}, {3, 3, 2, 2}},
-        {7, {1, 2, 4, 0}, {1, 2, 4, 0}},
-        {7, {3, 3, 1, 0}, {3, 3, 1, 0}},
+        {12, {4, 4, 2, 2}, {4, 4, 2, 2}},        {10, {1, 1, 1, 1}, {3, 3, 2, 2}},
+        {7, {1, 2, 4, 0}, {1, 2, 4, 0}},         {7, {3, 3, 1, 0}, {3, 3, 1, 0}},
         {5, {0.1, 0.2, 0.3, 0.4}, {1, 1, 1, 2}}, /* dues 0.5 1 1.5 2: the earlier of the two halves */
-        {1, {1, 1, 1, 1}, {1, 0, 0, 0}},
-        {1, {1, 2, 1, 1}, {0, 1, 0, 0}},
+        {1, {1, 1, 1, 1}, {1, 0, 0, 0}},         {1, {1, 2, 1, 1}, {0, 1, 0, 0}},
         {0, {1, 2, 1, 1}, {0, 0, 0, 0}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -80,8 +77,8 @@ START_TEST(random_ratios_deal_out_everything_and_nobody_is_a_unit_off)
         int64_t units = (int64_t)rng_below(1, c, 1, c % 3 ? 40 : 1000000), out[9], sum = 0;
         double ratios[9], all = 0;
         for (int32_t k = 0; k < n; k++) {
-            ratios[k] = rng_below(1, c, 10 + (uint64_t)k, 4) ? rng_uniform(1, c, 20 + (uint64_t)k)
-                                                              : 0;
+            ratios[k] =
+                rng_below(1, c, 10 + (uint64_t)k, 4) ? rng_uniform(1, c, 20 + (uint64_t)k) : 0;
             if (k == 0) ratios[k] += 0.1;
             all += ratios[k];
         }
@@ -106,11 +103,8 @@ END_TEST
 START_TEST(a_mesh_is_dealt_out_by_its_margins)
 {
     static const double ratios[] = {4, 2, 1, 1, 3, 1};
-    struct sharding s = {.n_devices = 6,
-                         .n_axes = 2,
-                         .mesh = {2, 3},
-                         .n_ratios = 1,
-                         .ratios = ratios};
+    struct sharding s = {
+        .n_devices = 6, .n_axes = 2, .mesh = {2, 3}, .n_ratios = 1, .ratios = ratios};
     double rows[2], columns[3];
     int32_t group[3];
     sharding_axis_ratios(&s, 0, 0, rows);
@@ -154,14 +148,13 @@ static void check_same_text(const struct sharding *s)
     }
 }
 
-static const char one_axis[] =
-    "ratios: [[4, 4, 2, 2.5], [1, 1, 0, 0.1]]\n"
-    "operators:\n"
-    "  - {match: \"h.*.attn.*\", split: heads}\n"
-    "  - {match: \"h.*.mlp.c_fc*\", split: features, ratio: 1}\n"
-    "  - {match: \"*\", split: batch}\n"
-    "parameters:\n"
-    "  - {match: \"transformer.wte.weight\", gather: true}\n";
+static const char one_axis[] = "ratios: [[4, 4, 2, 2.5], [1, 1, 0, 0.1]]\n"
+                               "operators:\n"
+                               "  - {match: \"h.*.attn.*\", split: heads}\n"
+                               "  - {match: \"h.*.mlp.c_fc*\", split: features, ratio: 1}\n"
+                               "  - {match: \"*\", split: batch}\n"
+                               "parameters:\n"
+                               "  - {match: \"transformer.wte.weight\", gather: true}\n";
 static const char two_axes[] = "mesh: [2, 2]\n"
                                "ratios: [[4, 4, 2, 2]]\n"
                                "operators:\n"
@@ -365,13 +358,13 @@ START_TEST(random_choices_become_rules_that_give_them_back)
                 uint64_t at = (uint64_t)(2 * i + x);
                 uint32_t set = op_indices(g, &g->ops[i], grains);
                 enum op_index index = INDEX_batch;
-                if (rng_below(5, c, at, 1 + c / 10) > 0)
-                    do
+                if (rng_below(5, c, at, 1 + c / 10) > 0) do
                         index = (enum op_index)rng_below(5, c + 1000, at += 1000, INDEX_COUNT);
                     while (!(set >> index & 1));
                 choices[i].index[x] = index;
-                choices[i].ratio[x] =
-                    index == INDEX_none || index == INDEX_terms ? 0 : (int32_t)rng_below(6, c, at, 2);
+                choices[i].ratio[x] = index == INDEX_none || index == INDEX_terms
+                                          ? 0
+                                          : (int32_t)rng_below(6, c, at, 2);
             }
         check_choices_survive(&s, g, choices);
     }
@@ -411,8 +404,11 @@ START_TEST(the_steps_between_placements_are_the_few_that_are_needed)
         /* both axes split one dimension: the inner one goes first and comes last */
         {{b, b}, {whole, whole}, 2, {OP_group_all_gather, OP_group_all_gather}, {1, 0}},
         {{whole, whole}, {b, b}, 2, {OP_take_part, OP_take_part}, {0, 1}},
-        {{b, b}, {whole, b}, 3,
-         {OP_group_all_gather, OP_group_all_gather, OP_take_part}, {1, 0, 1}},
+        {{b, b},
+         {whole, b},
+         3,
+         {OP_group_all_gather, OP_group_all_gather, OP_take_part},
+         {1, 0, 1}},
         {{b, b}, {p, b}, 3, {OP_group_all_gather, OP_group_all_to_all, OP_take_part}, {1, 0, 1}},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -445,7 +441,8 @@ START_TEST(other_ratios_that_give_the_same_parts_are_no_conversion)
     b.axis[0].ratio = 1, c.axis[0].ratio = 2;
     ck_assert(placement_equal(&s, &a, &b));
     ck_assert(!placement_equal(&s, &a, &c));
-    c.axis[0].ratio = 0, c.axis[0].grain = (struct grain){.n_units = 2, .n_sections = 1, .unit = {4}};
+    c.axis[0].ratio = 0,
+    c.axis[0].grain = (struct grain){.n_units = 2, .n_sections = 1, .unit = {4}};
     ck_assert(placement_equal(&s, &a, &c));
     struct shape shape = {2, {8, 3}};
     struct conversion steps[CONVERSIONS_MAX];
