@@ -12,12 +12,13 @@
 
 struct index_row {
     const char *letters;
-    const char *other; /* matmul with trans_b; attention of three operands */
-    const char *four;  /* where the first operand has four dimensions: images */
-    char start;        /* attrs.start is the first unit of this letter */
-    char heads;        /* attrs.heads and kv_heads are those of this letter's units */
-    bool mean;         /* the loss is a mean over its rows: b and p */
-    bool linear;       /* takes and gives terms of sums */
+    const char *
+        other; /* matmul with trans_b; attention of three operands; a loss that counts some targets */
+    const char *four; /* where the first operand has four dimensions: images */
+    char start;       /* attrs.start is the first unit of this letter */
+    char heads;       /* attrs.heads and kv_heads are those of this letter's units */
+    bool mean;        /* the loss is a mean over its rows: b and p */
+    bool linear;      /* takes and gives terms of sums */
 };
 
 /* clang-format off */
@@ -35,7 +36,7 @@ static const struct index_row rows[OP_KIND_COUNT] = {
     [OP_embedding] = {.letters = "bp,vf->bpf", .start = 'v'},
     [OP_rotary] = {.letters = "bph->bph", .start = 'p', .heads = 'h'},
     [OP_attention] = {.letters = "bPh->bPh,.", .other = "bph,bKh,bKh->bph,.", .start = 'p', .heads = 'h'},
-    [OP_cross_entropy] = {.letters = "bpv,bp->.,.", .start = 'v', .mean = true},
+    [OP_cross_entropy] = {.letters = "bpv,bp->.,.", .other = "bPv,bP->.,.", .start = 'v', .mean = true},
 };
 /* clang-format on */
 
@@ -118,7 +119,9 @@ static struct lettered letters_of(const struct graph *g, const struct graph_op *
     const struct index_row *row = &rows[op->kind];
     struct lettered l = {.g = g, .op = op, .grains = grains};
     const char *s = row->letters;
-    bool other = op->kind == OP_matmul ? op->attrs.trans_b : op->n_inputs > 1;
+    bool other = op->kind == OP_matmul          ? op->attrs.trans_b
+                 : op->kind == OP_cross_entropy ? op->attrs.counted > 0
+                                                : op->n_inputs > 1;
     if (!s || (op->kind == OP_matmul && op->attrs.trans_a)) return l;
     if (row->other && other) s = row->other;
     if (row->four && g->tensors[op->input[0]].shape.rank == 4) s = row->four;
@@ -372,6 +375,13 @@ enum status op_split_by(const struct graph *g, const struct graph_op *op,
     return OK;
 }
 
+/* Rows that the whole loss is the mean over. */
+static int64_t loss_rows(const struct graph *g, const struct graph_op *op)
+{
+    const struct shape *logits = &g->tensors[op->input[0]].shape;
+    return op->attrs.counted ? logits->dim[0] * op->attrs.counted : shape_rows(logits);
+}
+
 void op_local_attrs(const struct graph *g, const struct graph_op *op, const struct grain *grains,
                     const struct op_split *split, enum op_index index, int64_t first, int64_t n,
                     struct op_attrs *attrs)
@@ -385,6 +395,5 @@ void op_local_attrs(const struct graph *g, const struct graph_op *op, const stru
         attrs->heads = (int32_t)(op->attrs.heads / split->n_units * n);
         attrs->kv_heads = (int32_t)(op->attrs.kv_heads / split->n_units * n);
     }
-    if (l.row->mean && (letter == 'b' || letter == 'p'))
-        attrs->mean_rows = shape_rows(&g->tensors[op->input[0]].shape);
+    if (l.row->mean && (letter == 'b' || letter == 'p')) attrs->mean_rows = loss_rows(g, op);
 }

@@ -118,7 +118,7 @@ static const struct {
     {"REDUCE 0", "REDUCE 7", "REDUCE 7: not this stage's"},
     {"LOAD -1", "LOAD 3", "LOAD 3: not this stage's"},
     {"LOAD -1", "JUMP -1", "unknown word 'JUMP'"},
-    {"matmul F fp32", "conv2d F fp32", "unknown operator kind 'conv2d'"},
+    {"matmul F fp32", "conv9d F fp32", "unknown operator kind 'conv9d'"},
     {"matmul F fp32", "add F fp32", "operator h.0.attn.c_attn: "},
     {"channel 0 1", "channel 0 9", "no such stage"},
     {"channel 0 1", "channel 1 0", ""},

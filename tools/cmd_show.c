@@ -45,7 +45,8 @@ static enum status show_job(struct arena *a, const struct job *j, bool layers, b
     struct work w;
     TRY(measure(a, j, &w, err));
     int64_t parameters = model_parameters(&j->model),
-            bytes = parameters * dtype_bytes(j->precision);
+            bytes = parameters * dtype_bytes(j->precision),
+            active = j->model.experts ? model_active_parameters(&j->model) : parameters;
     double per_token = w.flops / (double)w.tokens;
     if (as_json) {
         struct json out;
@@ -54,6 +55,7 @@ static enum status show_job(struct arena *a, const struct job *j, bool layers, b
         json_put_text(&out, "model", j->model.name);
         json_put_text(&out, "family", j->model.family);
         json_put_int(&out, "parameters", parameters);
+        if (j->model.experts) json_put_int(&out, "active_parameters", active);
         json_put_int(&out, "operators", w.operators);
         json_put_int(&out, "layers", w.layers);
         TRY(print_layers(a, w.graph, layers, &out, err));
@@ -70,6 +72,9 @@ static enum status show_job(struct arena *a, const struct job *j, bool layers, b
     printf("job: train %s (%s)\n", j->model.name, j->model.family);
     printf("  parameters        %lld (%s in %s)\n", (long long)parameters,
            units_print_bytes(text, (double)bytes), dtype_name(j->precision));
+    if (j->model.experts)
+        printf("  active            %lld of them for one token: %lld of %lld experts a layer\n",
+               (long long)active, (long long)j->model.chosen, (long long)j->model.experts);
     printf(
         "  operators         %d in a microbatch's training graph, %d layers between cut points\n",
         (int)w.operators, (int)w.layers);
