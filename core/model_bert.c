@@ -98,18 +98,18 @@ static void head_and_loss(struct build *b, int32_t x, int32_t table, int32_t tar
     const struct model *m = b->m;
     struct op_attrs gelu = {.gelu_erf = m->gelu_erf};
     struct op_attrs loss = {.counted = model_masked_positions(b->g->sequence_length)};
-    b->base = "";
-    x = build_linear(b, "cls.predictions.transform.dense", x, m->hidden, m->hidden, true);
-    x = build_apply1(b, OP_gelu, "cls.predictions.transform.gelu", &gelu, x);
-    x = build_layer_norm(b, "cls.predictions.transform.LayerNorm", x, m->hidden, false);
+    b->base = "cls.";
+    x = build_linear(b, "predictions.transform.dense", x, m->hidden, m->hidden, true);
+    x = build_apply1(b, OP_gelu, "predictions.transform.gelu", &gelu, x);
+    x = build_layer_norm(b, "predictions.transform.LayerNorm", x, m->hidden, false);
     if (!m->tied)
         table = build_parameter(b, "cls.predictions.decoder", ".weight",
                                 build_mat(m->vocabulary, m->hidden), INIT_NORMAL, m->init_std);
     int32_t bias =
         build_parameter(b, "cls.predictions", ".bias", build_vec(m->vocabulary), INIT_ZEROS, 0);
-    x = build_apply2(b, OP_matmul, "cls.predictions.decoder", &(struct op_attrs){.trans_b = true},
-                     x, table);
-    x = build_apply2(b, OP_bias, "cls.predictions.bias", NULL, x, bias);
+    x = build_apply2(b, OP_matmul, "predictions.decoder", &(struct op_attrs){.trans_b = true}, x,
+                     table);
+    x = build_apply2(b, OP_bias, "predictions.bias", NULL, x, bias);
     build_apply2(b, OP_cross_entropy, "loss", &loss, x, targets);
 }
 

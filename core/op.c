@@ -188,7 +188,7 @@ static const struct op_row table[OP_KIND_COUNT] = {
                   .gradient = gradient_rule_slice, .key_attrs = A_PART},
     [OP_paste] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_paste, .bytes = bytes_paste, .key_attrs = A_PART},
     /* ten rounds of Philox for four elements (2 products, 4 exclusive ors, 2 sums each), compare, scale */
-    [OP_dropout] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 22,
+    [OP_dropout] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_dropout, .flops_per_element = 22,
                     .gradient = gradient_rule_dropout, .layout = FLAT},
     [OP_gating] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_gating, .flops = flops_gating,
                    .gradient = gradient_rule_gating, .key_attrs = A_EXPERTS | A_RENORMALISE},

@@ -107,6 +107,15 @@ enum status shapes_same(enum op_kind kind, const struct op_attrs *attrs, struct 
     return OK;
 }
 
+enum status shapes_dropout(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
+                           struct error *err)
+{
+    if (!(attrs->rate >= 0 && attrs->rate < 1))
+        return error_set(err, ERR_INPUT, "%s: a rate of %g is not from 0 to below 1",
+                         op_kind_name(kind), attrs->rate);
+    return shapes_same(kind, attrs, s, err);
+}
+
 enum status shapes_none(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
                         struct error *err)
 {
@@ -306,8 +315,15 @@ enum status shapes_attention_grad(enum op_kind kind, const struct op_attrs *attr
     return need_like(kind, s, n + 2, &o, err);
 }
 
-static enum status need_targets(enum op_kind kind, const struct op_shapes *s, struct error *err)
+static enum status need_targets(enum op_kind kind, const struct op_attrs *a,
+                                const struct op_shapes *s, struct error *err)
 {
+    const struct shape *x = &s->input[0];
+    int64_t length = x->rank && x->dim[0] ? shape_rows(x) / x->dim[0] : INT64_MAX;
+    if (a->counted < 0 || a->counted > length)
+        return error_set(err, ERR_INPUT,
+                         "%s: %" PRId64 " targets that count of %" PRId64 " in a sequence",
+                         op_kind_name(kind), a->counted, length);
     for (int32_t i = 1; i < s->n_inputs; i++)
         if (s->input[0].rank < 2 || shape_elements(&s->input[i]) != shape_rows(&s->input[0]))
             return shapes_misfit(kind, &s->input[0], &s->input[i],
@@ -318,8 +334,7 @@ static enum status need_targets(enum op_kind kind, const struct op_shapes *s, st
 enum status shapes_cross_entropy(enum op_kind kind, const struct op_attrs *attrs,
                                  struct op_shapes *s, struct error *err)
 {
-    (void)attrs;
-    TRY(need_targets(kind, s, err));
+    TRY(need_targets(kind, attrs, s, err));
     s->output[0] = vector(1);
     s->output[1] = s->input[1];
     return OK;
@@ -328,8 +343,7 @@ enum status shapes_cross_entropy(enum op_kind kind, const struct op_attrs *attrs
 enum status shapes_cross_entropy_grad(enum op_kind kind, const struct op_attrs *attrs,
                                       struct op_shapes *s, struct error *err)
 {
-    (void)attrs;
-    TRY(need_targets(kind, s, err));
+    TRY(need_targets(kind, attrs, s, err));
     s->output[0] = s->input[0];
     return OK;
 }

@@ -56,13 +56,9 @@ enum status host_check_targets(const struct op_call *c, int64_t n, int64_t vocab
     return OK;
 }
 
-void host_dropout_bits(const struct op_call *c, int64_t sequence, int64_t block, uint32_t out[4])
+uint64_t host_dropout_key(const struct op_call *c)
 {
-    uint64_t n = (uint64_t)(c->first_sequence + sequence);
-    uint64_t key = c->seed ^ hash_bytes(0, &c->attrs->stream, sizeof c->attrs->stream);
-    const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)n,
-                                 (uint32_t)(n >> 32)};
-    rng_philox(counter, (const uint32_t[]){(uint32_t)key, (uint32_t)(key >> 32)}, out);
+    return c->seed ^ hash_bytes(0, &c->attrs->stream, sizeof c->attrs->stream);
 }
 
 /* Su et al. 2021 (RoFormer): theta^(-2i/D). Llama 3.1 keeps short wavelengths, divides long ones by

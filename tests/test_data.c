@@ -146,6 +146,61 @@ START_TEST(without_a_file_ids_are_below_the_vocabulary)
 }
 END_TEST
 
-SUITE_OF(data, a_file_is_known_by_its_crc, targets_are_the_tokens_one_byte_later,
-         offsets_stay_inside_and_reach_both_ends, sequences_depend_on_seed_and_number_alone,
-         what_cannot_be_read_is_refused_by_name, without_a_file_ids_are_below_the_vocabulary)
+START_TEST(hidden_positions_have_a_fixed_number_and_depend_on_seed_and_sequence_alone)
+{
+    enum { LONG = 40 };
+    struct data d, other;
+    struct error err = {0};
+    int differ = 0, at[LONG] = {0};
+    const char *path = bytes_file(200);
+    ck_assert_int_eq(data_open(path, 1, LONG, 300, &d, &err), OK);
+    ck_assert_int_eq(data_open(path, 2, LONG, 300, &other, &err), OK);
+    unlink(path);
+    for (int64_t sample = 0; sample < 400; sample++) {
+        int32_t plain[LONG], tokens[LONG], targets[LONG], again[LONG], segments[LONG];
+        int hidden = 0;
+        data_fill(&d, INPUT_TOKENS, sample, plain);
+        data_fill(&d, INPUT_MASKED_TARGETS, sample, targets);
+        data_fill(&d, INPUT_MASKED_TOKENS, sample, tokens);
+        data_fill(&d, INPUT_SEGMENTS, sample, segments);
+        data_fill(&other, INPUT_MASKED_TARGETS, sample, again);
+        for (int t = 0; t < LONG; t++) {
+            bool is = targets[t] != -1;
+            hidden += is, at[t] += is, differ += is && again[t] == -1;
+            ck_assert_int_eq(tokens[t], is ? 256 : plain[t]);
+            if (is) ck_assert_int_eq(targets[t], plain[t]);
+            ck_assert_int_eq(segments[t], 0);
+        }
+        ck_assert_int_eq(hidden, 6); /* 0.15 · 40 */
+    }
+    ck_assert_int_gt(differ, 400);
+    /* each position 60 times of 400, give or take five standard deviations */
+    for (int t = 0; t < LONG; t++) ck_assert(at[t] > 60 - 36 && at[t] < 60 + 36);
+    data_close(&d);
+    data_close(&other);
+}
+END_TEST
+
+START_TEST(a_small_vocabulary_hides_behind_its_last_word)
+{
+    struct data d;
+    struct error err = {0};
+    int32_t tokens[LENGTH], targets[LENGTH];
+    ck_assert_int_eq(data_open(NULL, 1, LENGTH, 7, &d, &err), OK);
+    data_fill(&d, INPUT_MASKED_TOKENS, 5, tokens);
+    data_fill(&d, INPUT_MASKED_TARGETS, 5, targets);
+    int hidden = 0;
+    for (int t = 0; t < LENGTH; t++) {
+        hidden += targets[t] >= 0;
+        if (targets[t] >= 0) ck_assert_int_eq(tokens[t], 6);
+    }
+    ck_assert_int_eq(hidden, 1);
+    data_close(&d);
+}
+END_TEST
+
+SUITE_OF(data, hidden_positions_have_a_fixed_number_and_depend_on_seed_and_sequence_alone,
+         a_small_vocabulary_hides_behind_its_last_word, a_file_is_known_by_its_crc,
+         targets_are_the_tokens_one_byte_later, offsets_stay_inside_and_reach_both_ends,
+         sequences_depend_on_seed_and_number_alone, what_cannot_be_read_is_refused_by_name,
+         without_a_file_ids_are_below_the_vocabulary)

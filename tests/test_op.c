@@ -193,6 +193,7 @@ static const struct row text_rows[] = {
     {OP_reduce_scatter, {.ranks = 4}, "2,12,4", "2,3,4", 0, 384, 96},
     /* 2 of 5 sequences, 3 of 4 */
     {OP_slice, {.start = 3, .sequences = 2}, "5,3,4", "2,3,4", 0, 96, 96},
+    {OP_dropout, {.rate = 0.5}, "2,3,4", "2,3,4", 22 * 24, 96, 96},
     /* 5 + k an element */
     {OP_gating, {.chosen = 2}, "2,6,4", "2,6,4", 7 * 48, 192, 192},
     {OP_gating_grad, {.chosen = 2}, "2,6,4 x 2,6,4 x 2,6,4", "2,6,4", 8 * 48, 3 * 192, 192},
@@ -374,6 +375,8 @@ static const struct misfit text_misfits[] = {
      "(2,3,2)",
      "(2,2,3)"},
     {OP_cross_entropy, {0}, "2,3,10 x 2,4", "(2,3,10)", "(2,4)"},
+    {OP_dropout, {.rate = 1}, "2,3", "a rate of 1", "below 1"},
+    {OP_cross_entropy, {.counted = 4}, "2,3,10 x 2,3", "4 targets", "of 3"},
     {OP_gating, {.chosen = 5}, "2,3,4", "5 of 4", "chosen"},
     {OP_gating, {.chosen = 2}, "6,4", "(6,4)", "(b, T, experts)"},
     {OP_dispatch, {.capacity = 2}, "2,3,5 x 2,4,6", "(2,3,5)", "(2,4,6)"},

@@ -121,6 +121,23 @@ START_TEST(eager_attention_has_several_kernels)
 }
 END_TEST
 
+/* The products of 8 experts in which 2·512/8 = 128 rows each are filled are as good as products of 128 rows. */
+START_TEST(experts_products_are_as_small_as_their_rows)
+{
+    const struct catalogue_device *d = NULL;
+    struct op_prior p = op_prior_default("A100-SXM4-40");
+    struct op_attrs attrs = {.chosen = 2};
+    struct shape in[3] = {{4, {1, 8, 512, 1024}}, {3, {8, 1024, 4096}}, {3, {1, 512, 8}}};
+    struct op_shapes s = shapes_of(OP_expert_matmul, &attrs, 3, in);
+    ck_assert_int_eq(catalogue_find("A100-SXM4-40", &d, NULL), OK);
+    p.operator_s = 0, p.memory_efficiency = 1e9, p.half_rows = 64;
+    double all = 2.0 * 1024 * 1024 * 4096, peak = catalogue_peak_flops(d, DTYPE_bf16);
+    double efficiency = p.flops_efficiency / (1 + 64 / 128.0 + 64 / 4096.0);
+    ck_assert_double_eq_tol(op_prior_seconds(&p, d, OP_expert_matmul, &attrs, &s, DTYPE_bf16),
+                            all / (peak * efficiency), 1e-12);
+}
+END_TEST
+
 START_TEST(a_rate_without_a_source_is_no_number)
 {
     const struct catalogue_device *d = NULL;
@@ -136,4 +153,4 @@ SUITE_OF(op_prior, the_default_is_the_catalogues_roofline,
          small_products_are_slower_by_their_rows_and_columns,
          a_ring_between_cards_is_near_what_was_measured,
          gathering_and_scattering_are_each_half_of_reducing, eager_attention_has_several_kernels,
-         a_rate_without_a_source_is_no_number)
+         experts_products_are_as_small_as_their_rows, a_rate_without_a_source_is_no_number)
