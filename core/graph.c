@@ -5,7 +5,8 @@
  * question of first and last position and one sweep answers it for the whole graph.
  * A default cut needs one live activation *and* that the next operator reads it: an operator that
  * reads only inputs and parameters (a second embedding) would otherwise be a layer that takes a
- * tensor in only to hand it on. Nor may the next operator be one that belongs to what it completes (graph.h).
+ * tensor in only to hand it on. Nor may the next operator be one that belongs to what it completes (graph.h); so a job with
+ * dropout has the layers of one without.
  */
 #include "core/graph.h"
 
@@ -108,10 +109,10 @@ void graph_op_shapes(const struct graph *g, const struct graph_op *op, struct op
 /* No default layer begins with it: joins what cards have, or finishes what the operator before it made. */
 static bool goes_with_what_is_before(const struct graph_op *op)
 {
-    static const enum op_kind kinds[] = {OP_all_reduce, OP_all_gather, OP_reduce_scatter, OP_bias,
-                                         OP_bias_gelu,  OP_gelu,       OP_silu,           OP_relu,
-                                         OP_group_norm, OP_to_rows,    OP_prepend,        OP_slice,
-                                         OP_dropout};
+    static const enum op_kind kinds[] = {
+        OP_all_reduce, OP_all_gather, OP_reduce_scatter, OP_bias, OP_dropout,
+        OP_bias_gelu,  OP_gelu,       OP_silu,           OP_relu, OP_group_norm,
+        OP_to_rows,    OP_prepend,    OP_slice};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (op->kind == kinds[i]) return true;
     return false;

@@ -74,8 +74,16 @@ static enum status read_model(struct arena *a, const struct node *root, const ch
 static enum status read_sequence(const struct node *root, struct job *j, struct error *err)
 {
     const struct node *n;
+    bool pictures = model_pixels(&j->model) > 0;
+    j->sequence_length = j->model.max_positions;
+    if (pictures && !given(root, "sequence_length")) return OK;
     TRY(node_need(root, "sequence_length", &n, err));
     TRY(node_int(n, 1, SEQUENCE_MAX, &j->sequence_length, err));
+    if (pictures && j->sequence_length != j->model.max_positions)
+        return node_error(n, err,
+                          "%" PRId64 ": a picture has %" PRId64
+                          " positions in model %.80s; leave it out, or write that",
+                          j->sequence_length, j->model.max_positions, j->model.name);
     if (j->sequence_length > j->model.max_positions)
         return node_error(n, err,
                           "%" PRId64 " is longer than the %" PRId64 " positions of model %.80s",
@@ -216,7 +224,7 @@ static enum status read_data(struct arena *a, const struct node *root, const cha
     if (!n) return OK;
     TRY(node_text(n, &path, err));
     if (!*path) return node_error(n, err, "must not be empty");
-    if (j->model.vocabulary < BYTE_VALUES)
+    if (!model_pixels(&j->model) && j->model.vocabulary < BYTE_VALUES)
         return node_error(n, err,
                           "the vocabulary of model %.80s has %" PRId64
                           " entries, fewer than the %d values of a byte",

@@ -13,6 +13,7 @@
 #include "core/model_bert.h"
 #include "core/model_experts.h"
 #include "core/model_measured.h"
+#include "core/model_pictures.h"
 #include "core/model_read.h"
 
 #include <stdio.h>
@@ -24,6 +25,7 @@
 #define FAMILIES(X) \
     X(gpt2, read_gpt2) X(llama, read_llama) X(mistral, read_llama) X(qwen2, read_llama) X(qwen3, read_llama) \
     X(mixtral, read_llama) X(qwen3_moe, read_llama) X(bert, model_read_bert) \
+    X(vit, model_read_vit) X(vgg, model_read_vgg) \
     X(measured_layers, NULL)
 /* clang-format on */
 
@@ -324,14 +326,18 @@ static void write_family(struct json *j, const struct model *m)
 {
     json_put_text(j, "_name_or_path", m->name);
     json_put_text(j, "model_type", m->family);
-    json_put_int(j, "vocab_size", m->vocabulary);
-    json_put_bool(j, "tie_word_embeddings", m->tied);
+    if (!model_pixels(m)) json_put_int(j, "vocab_size", m->vocabulary);
+    if (!model_pixels(m)) json_put_bool(j, "tie_word_embeddings", m->tied);
     if (m->eager) json_put_text(j, "attn_implementation", "eager");
     json_put_double(j, "initializer_range", m->init_std);
     if (model_is(m, "gpt2"))
         write_gpt2(j, m);
     else if (model_is(m, "bert"))
         model_write_bert(j, m);
+    else if (model_is(m, "vit"))
+        model_write_vit(j, m);
+    else if (model_is(m, "vgg"))
+        model_write_vgg(j, m);
     else
         write_llama(j, m);
 }

@@ -3,6 +3,8 @@
  * Families: gpt2, llama, mistral, qwen2, qwen3 (dense); mixtral, qwen3_moe (experts); bert (masked language modelling, dense or
  * with experts); and measured_layers, a table of layers whose operators nobody
  * knows (core/model_measured.h). Unknown model_type: ERR_INPUT that lists them.
+ * vit (ViTForImageClassification) and vgg are of pictures: inputs pixels (b,c,h,w) and labels (b); global batch and microbatch
+ * count pictures, the sequence length is what the model makes of one: patches and the class token (vit), 1 (vgg).
  * The graph is built for one microbatch: inputs tokens, positions (learned positions only), targets (b,T); bert also segments.
  *
  * Experts. The router's projection has its Hugging Face name (block_sparse_moe.gate, mlp.gate); the weights of a layer's experts
@@ -15,6 +17,11 @@
  *   bert: num_experts, num_experts_per_tok (2), encoder_sparse_step (2: every second block, from the second on)
  * Experts have no biases. The load balancing loss (router_aux_loss_coef) is read and kept, but not trained: over a whole
  * batch it is no sum over sequences.
+ * vgg has keys of ours: image_size (224), num_channels (3), num_labels (1000); features, a list of channels of 3 x 3 convolutions
+ * with M and A for largest and average pooling by 2 (configuration E of Simonyan and Zisserman 2014, which is VGG19), classifier,
+ * the widths of its hidden layers ([4096, 4096]); norm_groups (0), above 0 a group norm behind each convolution, norm_eps;
+ * dropout (0.5) of the classifier. Parameters have torchvision's names.
+ *
  * Dropout happens where the model's paper has it on hidden states and embeddings, as far as the job asks for it (core/job.h);
  * attention probabilities are never dropped.
  */

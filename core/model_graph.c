@@ -12,6 +12,7 @@
 #include "core/model_bert.h"
 #include "core/model_experts.h"
 #include "core/model_measured.h"
+#include "core/model_pictures.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -147,7 +148,7 @@ static enum status check_share(const struct model *m, int64_t sequence_length, s
                    {"key-value heads", m->kv_heads},
                    {"features of the ffn", m->intermediate},
                    {"positions", m->sequence_parallel ? sequence_length : 0}};
-    if (m->tensor_parallel > 1 && (m->experts || !strcmp(m->family, "bert")))
+    if (m->tensor_parallel > 1 && (m->experts || !strcmp(m->family, "bert") || model_pixels(m)))
         return error_set(err, ERR_INPUT,
                          "model '%s': tensor_parallel %d: cards that share operators are built for "
                          "dense decoders, not for %s%s",
@@ -172,6 +173,14 @@ enum status model_graph(struct arena *a, const struct model *m, enum dtype dtype
         return error_set(err, ERR_INPUT,
                          "model '%s': sequence length %lld is not between 1 and its %lld positions",
                          m->name, (long long)sequence_length, (long long)m->max_positions);
+    if (model_pixels(m) && sequence_length != m->max_positions)
+        return error_set(err, ERR_INPUT,
+                         "model '%s': sequence length %lld; its pictures have %lld positions each",
+                         m->name, (long long)sequence_length, (long long)m->max_positions);
+    if (model_pixels(m) && microbatch > INT32_MAX / model_pixels(m))
+        return error_set(err, ERR_INPUT,
+                         "model '%s': %lld pictures of %lld pixels are more than %d pixels",
+                         m->name, (long long)microbatch, (long long)model_pixels(m), INT32_MAX);
     if (microbatch < 1 || microbatch > INT32_MAX / sequence_length)
         return error_set(
             err, ERR_INPUT,
@@ -189,6 +198,10 @@ enum status model_graph(struct arena *a, const struct model *m, enum dtype dtype
         gpt2(&b);
     else if (!strcmp(m->family, "bert"))
         build_bert(&b);
+    else if (!strcmp(m->family, "vit"))
+        build_vit(&b);
+    else if (!strcmp(m->family, "vgg"))
+        build_vgg(&b);
     else
         llama(&b);
     *out = b.g;
@@ -202,7 +215,9 @@ int64_t model_parameters(const struct model *m)
     struct model whole = *m;
     whole.tensor_parallel = 1, whole.sequence_parallel = false;
     struct error err;
-    int64_t n = 0, length = m->measured ? m->measured->sequence_length : 1;
+    int64_t n = 0, length = m->measured       ? m->measured->sequence_length
+                            : model_pixels(m) ? m->max_positions
+                                              : 1;
     if (model_graph(a, &whole, DTYPE_fp32, 1, length, &g, &err) != OK) BUG("%s", err.text);
     for (int32_t t = 0; t < g->n_tensors; t++)
         if (g->tensors[t].role == TENSOR_PARAMETER) n += shape_elements(&g->tensors[t].shape);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@
 
 #define BYTE_VALUES 256
 #define WHOLE_BYTES (INT64_C(64) << 20)
+#define STRETCH_MOST 8
 #define END_BYTES (1 << 20)
 
 static enum status map_file(int fd, const char *path, struct data *d, struct error *err)
@@ -179,10 +181,15 @@ static int64_t sum_of(const struct bytes *b, int64_t first, int64_t end)
 
 void data_pixels(const struct data *d, int64_t picture, enum dtype t, void *out)
 {
-    const double scale = 64;
     struct bytes b = bytes_of(d, picture);
-    double mean = (double)sum_of(&b, 0, d->pixels) / (double)d->pixels;
     unsigned char room[8];
+    int64_t sum = 0, squares = 0; /* exact */
+    for (int64_t at = 0; at < d->pixels; at += 8) {
+        const unsigned char *x = eight(&b, at, room);
+        for (int64_t i = 0; i < 8 && at + i < d->pixels; i++) sum += x[i], squares += x[i] * x[i];
+    }
+    double n = (double)d->pixels, mean = (double)sum / n;
+    double scale = sqrt(fmax(1, (double)squares / n - mean * mean));
     for (int64_t at = 0; at < d->pixels; at += 8) {
         const unsigned char *x = eight(&b, at, room);
         for (int64_t i = 0; i < 8 && at + i < d->pixels; i++) {
@@ -200,6 +207,7 @@ int32_t data_label(const struct data *d, int64_t picture)
     struct bytes b = bytes_of(d, picture);
     int64_t stretch = d->pixels / (d->vocabulary > 0 ? d->vocabulary : 1), most = -1, label = 0;
     if (stretch < 1) stretch = 1;
+    if (stretch > STRETCH_MOST) stretch = STRETCH_MOST;
     for (int64_t k = 0; k < d->vocabulary && (k + 1) * stretch <= d->pixels; k++) {
         int64_t sum = sum_of(&b, k * stretch, (k + 1) * stretch);
         if (sum > most) most = sum, label = k;

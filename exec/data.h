@@ -13,9 +13,10 @@
  * id is 256, the first that is no byte; in a smaller vocabulary the last one.
  *
  * Pictures. Picture n of `pixels` bytes is a run of the file as above; without a file its bytes are random. A pixel is
- * (byte - mean of the picture's bytes) / 64. Its label is which of `classes` equal stretches of the picture, in the order of
- * memory, has the largest sum of bytes (the first of equals; pixels that are left over at the end count for nobody): a function
- * of the picture that a model can learn, and as frequent as any other. With fewer pixels than classes a stretch is one pixel.
+ * (byte - mean) / deviation, both the picture's own (at least 1). Its label is which of `classes` equal stretches of the picture,
+ * in the order of memory and from its beginning on, of at most eight pixels each, has the largest sum of bytes (the first of
+ * equals): a function of the picture that a model can learn, and as frequent as any other. With fewer pixels than classes a
+ * stretch is one pixel.
  */
 #ifndef EXEC_DATA_H
 #define EXEC_DATA_H

@@ -14,9 +14,9 @@ static struct error err;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
-static const char *const models[] = {"tiny-gpt2",      "tiny-llama",   "tiny-qwen2",
-                                     "tiny-qwen3",     "tiny-mistral", "tiny-mixtral",
-                                     "tiny-qwen3-moe", "tiny-bert",    "tiny-bert-moe"};
+static const char *const models[] = {"tiny-gpt2",      "tiny-llama", "tiny-qwen2",   "tiny-qwen3",
+                                     "tiny-mistral",   "tiny-vit",   "tiny-vgg",     "tiny-mixtral",
+                                     "tiny-qwen3-moe", "tiny-bert",  "tiny-bert-moe"};
 enum { N_MODELS = sizeof models / sizeof *models };
 
 static struct model model(const char *name)
@@ -45,7 +45,7 @@ static struct graph *training(int i)
     static const enum op_kind all[] = {OP_bias_gelu, OP_swiglu};
     struct model m = model(models[i / 2]);
     m.hidden_dropout = m.embedding_dropout = i % 2 ? 0.1 : 0;
-    struct graph *g = forward(&m, 2, 16);
+    struct graph *g = forward(&m, 2, model_pixels(&m) ? m.max_positions : 16);
     if (i % 2) g = graph_fuse(g, all, 2);
     ck_assert_msg(gradient_build(g, 0.25, &err) == OK, "%s", err.text);
     return g;
