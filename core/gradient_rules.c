@@ -417,7 +417,7 @@ enum status gradient_rule_expert_matmul(struct gradient_builder *g, int32_t op, 
     struct use u = use_of(g, op);
     int32_t x = u.op.input[0], w = u.op.input[1], gates = u.op.input[2];
     bool trans_b = u.op.attrs.trans_b;
-    if (u.op.attrs.trans_a || !is_parameter(&u, 1))
+    if (u.op.attrs.trans_a || (!is_parameter(&u, 1) && !gradient_is_of_parameter(g, w)))
         return error_set(err, ERR_INPUT, "operator '%s': only rows x weights has a gradient",
                          u.op.name);
     struct op_attrs dx = experts_of(&u), dw = dx;

@@ -205,7 +205,8 @@ struct op_attrs {
     int64_t row;                  /* measured_*: which layer was measured, op_measured_row */
     int64_t sequences, out, kept; /* measured_*: of the microbatch; elements of one sequence */
     /* slice, paste: first sequence, and `sequences` of y; rotary, attention: position of the first row (of q); embedding and
-     * cross_entropy of a part of the vocabulary: its first entry, and `whole` has the number of all (0: nothing is missing) */
+     * cross_entropy of a part of the vocabulary: its first entry, and `whole` has the number of all (0: nothing is missing); dropout of a part: its first element and
+     * those of a whole sequence */
     int64_t start, whole;
     int64_t
         mean_rows; /* cross_entropy: > 0 where its rows are a part of so many, which its gradient is the mean over */
