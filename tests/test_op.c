@@ -1,7 +1,6 @@
 /* The operator table: shapes, FLOPs and bytes worked by hand for every kind. */
 #include "core/op.h"
 
-#include "tests/op_rows.h"
 #include "tests/op_rows_parts.h"
 #include "tests/suites.h"
 
@@ -220,10 +219,8 @@ static const struct row text_rows[] = {
      560},
     {OP_paste, {.start = 1, .sequences = 4}, "3,2", "4,2", 0, 24, 24},
 };
-enum {
-    N_TEXT = sizeof text_rows / sizeof *text_rows,
-    N_ROWS = N_TEXT + N_PICTURE_ROWS + N_PART_ROWS
-};
+enum { N_TEXT = sizeof text_rows / sizeof *text_rows };
+enum { N_ROWS = N_TEXT + N_PICTURE_ROWS + N_PART_ROWS };
 
 static const struct row *row_at(int i)
 {

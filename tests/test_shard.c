@@ -1,7 +1,7 @@
 /* Whole graphs by random shardings, by known strategies and as stages, against the graph of one device: what the devices
  * have, put together, is what one device computes, forward and backward. */
 #include "core/model.h"
-#include "tests/sharded.h"
+#include "tests/sharded_graphs.h"
 
 /* --- whole models --- */
 

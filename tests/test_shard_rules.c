@@ -1,6 +1,6 @@
 /* Every rule of splitting alone: an operator that devices share among others that everybody computes, against the graph of
  * one device, forward and backward. */
-#include "tests/sharded.h"
+#include "tests/sharded_graphs.h"
 
 /* Operands: 'a' an activation (B,T,n) that everybody has, 'm' one of pictures (B,n,T,1), 'g' gates (B,T,n) of a choice of 2
  * experts, 'r' rows (B,EXPERTS,2,n) that such gates dispatched, 'p' a parameter, 'i' ids (B,T). */

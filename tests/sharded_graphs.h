@@ -1,6 +1,6 @@
-/* tests/sharded.h - a graph by a sharding against the same graph on one device. For the suites of core/shard. */
-#ifndef TESTS_SHARDED_H
-#define TESTS_SHARDED_H
+/* tests/sharded_graphs.h - a graph by a sharding against the same graph on one device. For the suites of core/shard. */
+#ifndef TESTS_SHARDED_GRAPHS_H
+#define TESTS_SHARDED_GRAPHS_H
 
 #include "core/shard.h"
 
