@@ -7,39 +7,7 @@
  */
 #include "core/gradient_rules.h"
 
-#include "core/gradient.h"
-
-struct use { /* the forward operator, copied: the arrays of the graph move while it grows */
-    struct gradient_builder *b;
-    struct graph_op op;
-    int32_t i;  /* its number */
-    int32_t dy; /* gradient of output 0; -1 for the loss */
-};
-
-static struct use use_of(struct gradient_builder *b, int32_t i)
-{
-    struct graph_op op = gradient_graph(b)->ops[i];
-    return (struct use){.b = b, .op = op, .i = i, .dy = gradient_of(b, op.output[0])};
-}
-
-static bool is_parameter(const struct use *u, int32_t input)
-{
-    return gradient_graph(u->b)->tensors[u->op.input[input]].role == TENSOR_PARAMETER;
-}
-
-static bool wants(const struct use *u, int32_t input)
-{
-    return gradient_wanted(u->b, u->op.input[input]);
-}
-
-/* Operand `input` gets grad, unchanged, where it wants one. */
-static enum status pass(const struct use *u, int32_t input, int32_t grad, struct error *err)
-{
-    return wants(u, input) ? gradient_contribute(u->b, u->op.input[input], grad, err) : OK;
-}
-
-#define INPUTS(...)                                                                                \
-    (const int32_t[]){__VA_ARGS__}, (int32_t)(sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t))
+#include "core/gradient_use.h"
 
 /* One I operator with one output, the gradient of operand `input`. */
 static enum status emit_input(const struct use *u, int32_t input, enum op_kind kind,
@@ -52,6 +20,29 @@ static enum status emit_input(const struct use *u, int32_t input, enum op_kind k
     return gradient_contribute(u->b, u->op.input[input], out, err);
 }
 
+/* Weights of which some are parts that a conversion made: their gradients are tensors like any other. */
+static enum status emit_converted(const struct use *u, int32_t input, int32_t n_outputs,
+                                  enum op_kind kind, const char *suffix,
+                                  const struct op_attrs *attrs, const int32_t *inputs,
+                                  int32_t n_inputs, struct error *err)
+{
+    int32_t out[OP_OPERANDS_MAX];
+    for (int32_t k = 0; k < n_outputs; k++) out[k] = -1;
+    TRY(gradient_emit(u->b, u->i, kind, PHASE_I, suffix, attrs, inputs, n_inputs, out, n_outputs,
+                      err));
+    for (int32_t k = n_outputs - 1; k >= 0; k--) {
+        int32_t weight = u->op.input[input + k];
+        if (!is_parameter(u, input + k)) {
+            TRY(gradient_contribute(u->b, weight, out[k], err));
+            continue;
+        }
+        int32_t sum = gradient_parameter(u->b, weight);
+        TRY(gradient_emit(u->b, u->i, OP_accumulate, PHASE_W, "grad_accumulate",
+                          &(struct op_attrs){.accumulate = true}, &out[k], 1, &sum, 1, err));
+    }
+    return OK;
+}
+
 /* One W operator that adds to the gradients of parameters `input`, `input` + 1 … */
 static enum status emit_weights(const struct use *u, int32_t input, int32_t n_outputs,
                                 enum op_kind kind, const char *suffix, struct op_attrs attrs,
@@ -59,11 +50,14 @@ static enum status emit_weights(const struct use *u, int32_t input, int32_t n_ou
 {
     int32_t out[OP_OPERANDS_MAX];
     for (int32_t k = 0; k < n_outputs; k++) {
-        if (!is_parameter(u, input + k))
+        if (is_parameter(u, input + k)) continue;
+        if (!gradient_is_of_parameter(u->b, u->op.input[input + k]))
             return error_set(err, ERR_INPUT, "operator '%s': '%s' must be a parameter", u->op.name,
                              gradient_graph(u->b)->tensors[u->op.input[input + k]].name);
-        out[k] = gradient_parameter(u->b, u->op.input[input + k]);
+        return emit_converted(u, input, n_outputs, kind, suffix, &attrs, inputs, n_inputs, err);
     }
+    for (int32_t k = 0; k < n_outputs; k++)
+        out[k] = gradient_parameter(u->b, u->op.input[input + k]);
     attrs.accumulate = true;
     return gradient_emit(u->b, u->i, kind, PHASE_W, suffix, &attrs, inputs, n_inputs, out,
                          n_outputs, err);
@@ -170,6 +164,9 @@ static enum status norm(struct use *u, enum op_kind input_grad, enum op_kind wei
 {
     int32_t x = u->op.input[0], gamma = u->op.input[1], stats = u->op.output[1];
     struct op_attrs attrs = {.eps = u->op.attrs.eps, .groups = u->op.attrs.groups};
+    const struct graph *g = gradient_graph(u->b);
+    if (!shape_elements(&g->tensors[x].shape)) /* an empty part says nothing of a run's length */
+        attrs.head_dim = (int32_t)shape_last(&g->tensors[gamma].shape);
     if (u->op.attrs.ranks > 1) TRY(sum_over_cards(u, err));
     TRY(emit_input(u, 0, input_grad, "grad_input", &attrs, INPUTS(x, gamma, stats, u->dy), err));
     return emit_weights(u, 1, n_weights, weight_grad, "grad_weight", attrs, INPUTS(x, stats, u->dy),
@@ -279,7 +276,8 @@ enum status gradient_rule_embedding(struct gradient_builder *g, int32_t op, stru
 {
     struct use u = use_of(g, op);
     const struct tensor *rows = &gradient_graph(g)->tensors[u.op.input[1]];
-    struct op_attrs attrs = {.vocabulary = rows->shape.dim[0]};
+    struct op_attrs attrs = {
+        .vocabulary = rows->shape.dim[0], .start = u.op.attrs.start, .whole = u.op.attrs.whole};
     return emit_weights(&u, 1, 1, OP_embedding_grad, "grad_weight", attrs,
                         INPUTS(u.op.input[0], u.dy), err);
 }
@@ -307,17 +305,33 @@ enum status gradient_rule_attention(struct gradient_builder *g, int32_t op, stru
     return OK;
 }
 
-/* Mean over this microbatch's rows, weighted by its share of the step. */
+/* Mean over this microbatch's rows, weighted by its share of the step; operands from `first` on are logits, targets. */
+static enum status cross_entropy(const struct use *u, int32_t first, struct error *err)
+{
+    int32_t logits = u->op.input[first], targets = u->op.input[first + 1], lse = u->op.output[1];
+    const struct shape *shape = &gradient_graph(u->b)->tensors[logits].shape;
+    int64_t rows = u->op.attrs.mean_rows, counted = u->op.attrs.counted;
+    if (!rows) rows = counted ? shape->dim[0] * counted : shape_rows(shape);
+    struct op_attrs attrs = {.scale = gradient_loss_weight(u->b) / (double)rows,
+                             .counted = counted,
+                             .start = u->op.attrs.start,
+                             .whole = u->op.attrs.whole};
+    return emit_input(u, first, OP_cross_entropy_grad, "grad_input", &attrs,
+                      INPUTS(logits, targets, lse), err);
+}
+
 enum status gradient_rule_cross_entropy(struct gradient_builder *g, int32_t op, struct error *err)
 {
     struct use u = use_of(g, op);
-    int32_t logits = u.op.input[0], targets = u.op.input[1], lse = u.op.output[1];
-    const struct shape *shape = &gradient_graph(g)->tensors[logits].shape;
-    int64_t counted = u.op.attrs.counted;
-    int64_t rows = counted ? shape->dim[0] * counted : shape_rows(shape);
-    struct op_attrs attrs = {.scale = gradient_loss_weight(g) / (double)rows, .counted = counted};
-    return emit_input(&u, 0, OP_cross_entropy_grad, "grad_input", &attrs,
-                      INPUTS(logits, targets, lse), err);
+    return cross_entropy(&u, 0, err);
+}
+
+/* The parts that were joined are statistics: the gradient goes to the logits themselves. */
+enum status gradient_rule_cross_entropy_join(struct gradient_builder *g, int32_t op,
+                                             struct error *err)
+{
+    struct use u = use_of(g, op);
+    return cross_entropy(&u, 1, err);
 }
 
 /* The sum is whole on every card, and so is its gradient. */
@@ -403,7 +417,7 @@ enum status gradient_rule_expert_matmul(struct gradient_builder *g, int32_t op, 
     struct use u = use_of(g, op);
     int32_t x = u.op.input[0], w = u.op.input[1], gates = u.op.input[2];
     bool trans_b = u.op.attrs.trans_b;
-    if (u.op.attrs.trans_a || !is_parameter(&u, 1))
+    if (u.op.attrs.trans_a || (!is_parameter(&u, 1) && !gradient_is_of_parameter(g, w)))
         return error_set(err, ERR_INPUT, "operator '%s': only rows x weights has a gradient",
                          u.op.name);
     struct op_attrs dx = experts_of(&u), dw = dx;

@@ -205,6 +205,25 @@ static const struct op_row table[OP_KIND_COUNT] = {
     [OP_expert_matmul] = {.n_inputs = 3, .n_outputs = 1, .gates = 3, .infer = shapes_expert_matmul,
                           .flops = flops_expert_matmul, .bytes = bytes_expert_matmul,
                           .gradient = gradient_rule_expert_matmul, .key_attrs = A_EXPERTS | A_TRANS},
+    /* copies of a part; which part is no work */
+    [OP_take_part] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_take_part, .bytes = bytes_slice,
+                      .gradient = gradient_rule_take_part},
+    [OP_add_part] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_add_part, .flops_per_element = 1, .bytes = bytes_add_part},
+    /* maximum, subtract, exp, sum of these columns */
+    [OP_cross_entropy_part] = {.n_inputs = 2, .n_outputs = 1, .int32_inputs = 2,
+                               .infer = shapes_cross_entropy_part, .flops_per_element = 4},
+    [OP_cross_entropy_join] = {.n_inputs = 3, .n_outputs = 2, .int32_inputs = 4,
+                               .infer = shapes_cross_entropy_join, .flops_per_element = 2,
+                               .bytes = bytes_cross_entropy_join, .gradient = gradient_rule_cross_entropy_join},
+    /* between the devices of a group; additions ride on the wire and are not counted */
+    [OP_group_all_gather] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_gather,
+                             .gradient = gradient_rule_group_all_gather},
+    [OP_group_reduce_scatter] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_take_part,
+                                 .gradient = gradient_rule_group_reduce_scatter},
+    [OP_group_all_reduce] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same,
+                             .gradient = gradient_rule_all_reduce},
+    [OP_group_all_to_all] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_to_other_part,
+                             .gradient = gradient_rule_group_all_to_all},
     [OP_measured_forward] = {.n_inputs = 2, .n_inputs_or = 1, .n_outputs = 2,
                              .infer = shapes_measured_forward,
                              .gradient = gradient_rule_measured_forward, .key_attrs = A_ROW},
@@ -225,16 +244,14 @@ char phase_letter(enum phase p) { return "FIWU"[p]; }
 
 const char *op_kind_name(enum op_kind kind) { return kind_names[kind]; }
 
+/* Their lists are runs of the enumeration. */
 bool op_is_measured(enum op_kind kind)
 {
-    static const enum op_kind kinds[] = {
-#define X(name) OP_##name,
-        OP_KINDS_MEASURED(X)
-#undef X
-    };
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (kinds[i] == kind) return true;
-    return false;
+    return kind >= OP_measured_forward && kind <= OP_assemble;
+}
+bool op_is_group(enum op_kind kind)
+{
+    return kind >= OP_group_all_gather && kind <= OP_group_all_to_all;
 }
 
 bool op_is_product(enum op_kind kind)
@@ -387,6 +404,12 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     if ((has & A_HEADS) && a->bidirectional) out[n++] = (struct key_attr){"bidirectional", 2};
     if (has & A_PART) out[n++] = (struct key_attr){"sequences=", a->sequences};
     if (has & A_RANKS) out[n++] = (struct key_attr){"ranks=", a->ranks};
+    /* Causal: later queries see more keys than there are queries. */
+    if ((has & A_HEADS) && a->start)
+        out[n++] = (struct key_attr){"from", 4}, out[n++] = (struct key_attr){"start=", a->start};
+    /* A part is as much work as is copied, which its operand does not tell. */
+    if (a->exchange && s->n_outputs)
+        out[n++] = (struct key_attr){"to=", shape_elements(&s->output[0])};
     if ((has & (A_PART | A_DIM)) && (a->dim || a->blank)) {
         out[n++] = (struct key_attr){"dim=", a->dim};
         out[n++] = (struct key_attr){"dims=", has & A_DIM ? a->dims : 0};

@@ -196,13 +196,19 @@ enum status shapes_norm_grad(enum op_kind kind, const struct op_attrs *attrs, st
     return need_like(kind, s, 3, x, err);
 }
 
-/* The length of a run follows from the number of statistics: elements / rows of stats. */
+/* The length of a run follows from the number of statistics: elements / rows of stats; of nothing, from head_dim. */
 enum status shapes_norm_weight_grad(enum op_kind kind, const struct op_attrs *attrs,
                                     struct op_shapes *s, struct error *err)
 {
-    (void)attrs;
     const struct shape *x = &s->input[0], *stats = &s->input[1];
     bool rms = kind == OP_rms_norm_weight_grad;
+    if (!shape_elements(x)) {
+        int64_t n = rms ? attrs->head_dim : shape_last(x);
+        if (n <= 0 || stats->rank != 2 || stats->dim[0])
+            return shapes_misfit(kind, x, stats, "statistics of another shape", err);
+        for (int32_t i = 0; i < s->n_outputs; i++) s->output[i] = vector(n);
+        return need_like(kind, s, 2, x, err);
+    }
     int64_t runs = stats->rank == 2 ? stats->dim[0] : 0, rows = shape_rows(x);
     bool fits =
         runs > 0 && stats->dim[1] == (rms ? 1 : 2) &&
@@ -252,7 +258,10 @@ static enum status need_qkv(enum op_kind kind, const struct op_attrs *a, const s
 {
     int64_t q = (int64_t)a->heads * a->head_dim, kv = (int64_t)a->kv_heads * a->head_dim;
     struct shape first = s->input[0];
-    if (first.rank != 3 || q <= 0 || kv <= 0 || a->heads % a->kv_heads)
+    /* A device whose part is empty has no heads. */
+    bool heads_fit = a->head_dim > 0 && (a->kv_heads > 0 ? q > 0 && a->heads % a->kv_heads == 0
+                                                         : a->kv_heads == 0 && a->heads == 0);
+    if (first.rank != 3 || !heads_fit)
         return error_set(err, ERR_INPUT,
                          "%s: %d heads over %d key-value heads of %d on an operand of rank %d",
                          op_kind_name(kind), a->heads, a->kv_heads, a->head_dim, first.rank);
@@ -263,16 +272,21 @@ static enum status need_qkv(enum op_kind kind, const struct op_attrs *a, const s
     if (!shape_equal(&first, &want))
         return shapes_misfit(kind, &first, &want, "heads x head_dim", err);
     want = with_last(first, kv);
+    /* Queries from position attrs.start on may be fewer than keys. */
+    if (n > 1 && s->input[1].rank == 3 && a->start + first.dim[1] <= s->input[1].dim[1])
+        want.dim[1] = s->input[1].dim[1];
     for (int32_t i = 1; i < n; i++)
         if (!shape_equal(&s->input[i], &want))
             return shapes_misfit(kind, &s->input[i], &want, "key-value heads x head_dim", err);
     return OK;
 }
 
-static struct shape attention_lse(const struct op_attrs *a, const struct shape *x)
+/* x: q or the packed qkv; k: what has the keys. */
+static struct shape attention_lse(const struct op_attrs *a, const struct shape *x,
+                                  const struct shape *k)
 {
     if (a->eager)
-        return (struct shape){.rank = 4, .dim = {x->dim[0], a->heads, x->dim[1], x->dim[1]}};
+        return (struct shape){.rank = 4, .dim = {x->dim[0], a->heads, x->dim[1], k->dim[1]}};
     return (struct shape){.rank = 3, .dim = {x->dim[0], a->heads, x->dim[1]}};
 }
 
@@ -281,7 +295,7 @@ enum status shapes_attention(enum op_kind kind, const struct op_attrs *attrs, st
 {
     TRY(need_qkv(kind, attrs, s, s->n_inputs, err));
     s->output[0] = with_last(s->input[0], (int64_t)attrs->heads * attrs->head_dim);
-    s->output[1] = attention_lse(attrs, &s->input[0]);
+    s->output[1] = attention_lse(attrs, &s->input[0], &s->input[s->n_inputs > 1]);
     return OK;
 }
 
@@ -291,7 +305,7 @@ enum status shapes_attention_grad(enum op_kind kind, const struct op_attrs *attr
     int32_t n = s->n_inputs - 3;
     TRY(need_qkv(kind, attrs, s, n, err));
     struct shape o = with_last(s->input[0], (int64_t)attrs->heads * attrs->head_dim);
-    struct shape lse = attention_lse(attrs, &s->input[0]);
+    struct shape lse = attention_lse(attrs, &s->input[0], &s->input[n > 1]);
     if (!shape_equal(&s->input[n + 1], &lse))
         return shapes_misfit(kind, &s->input[n + 1], &lse, "lse of another shape", err);
     if (!shape_equal(&s->input[n], &o))

@@ -125,7 +125,9 @@ static enum status need_groups(enum op_kind kind, const struct op_attrs *attrs,
                                const struct shape *x, struct error *err)
 {
     char text[SHAPE_TEXT_MAX];
-    if (x->rank >= 2 && attrs->groups >= 1 && x->dim[1] % attrs->groups == 0) return OK;
+    /* a device that has no channels has no groups */
+    bool none = attrs->groups == 0 && x->rank >= 2 && x->dim[1] == 0;
+    if (none || (x->rank >= 2 && attrs->groups >= 1 && x->dim[1] % attrs->groups == 0)) return OK;
     return error_set(err, ERR_INPUT, "%s: the channels of %s do not divide into %d groups",
                      op_kind_name(kind), shape_text(text, x), attrs->groups);
 }

@@ -306,6 +306,8 @@ START_TEST(every_kind_has_a_kernel_and_a_test)
     /* Tests of their own in test_kernel_values.c. */
     static const enum op_kind others[] = {
         OP_zero, OP_adamw, OP_flat_adamw, OP_sgd, OP_flat_sgd,
+        /* in test_kernel_parts.c, their gradients in test_shard.c */
+        OP_take_part, OP_add_part, OP_cross_entropy_part, OP_cross_entropy_join,
         /* between the cards of one device: refused before they run */
         OP_all_reduce, OP_all_gather, OP_reduce_scatter};
     bool tested[OP_KIND_COUNT] = {false}, forward[OP_KIND_COUNT] = {false};
@@ -317,13 +319,14 @@ START_TEST(every_kind_has_a_kernel_and_a_test)
     }
     for (int k = 0; k < OP_KIND_COUNT; k++) {
         const char *name = op_kind_name((enum op_kind)k);
-        if (op_is_measured((enum op_kind)k)) {
+        if (op_is_measured((enum op_kind)k) || op_is_group((enum op_kind)k)) {
             ck_assert_msg(!kernels_host_fp32[k] && !kernels_host_fp64[k], "a kernel for %s", name);
             continue;
         }
         ck_assert_msg(kernels_host_fp32[k] && kernels_host_fp64[k], "no kernel for %s", name);
         ck_assert_msg(tested[k], "no test of %s", name);
-        bool joins = k == OP_all_reduce || k == OP_all_gather || k == OP_reduce_scatter;
+        bool joins = k == OP_all_reduce || k == OP_all_gather || k == OP_reduce_scatter ||
+                     k == OP_take_part || k == OP_cross_entropy_join;
         ck_assert_msg(forward[k] || joins || !op_gradient((enum op_kind)k),
                       "no gradient test of %s", name);
     }

@@ -1,7 +1,7 @@
 /* The operator table: shapes, FLOPs and bytes worked by hand for every kind. */
 #include "core/op.h"
 
-#include "tests/op_rows.h"
+#include "tests/op_rows_parts.h"
 #include "tests/suites.h"
 
 /* b=2, T=3 unless seen otherwise; elements are 4 bytes. */
@@ -219,10 +219,12 @@ static const struct row text_rows[] = {
      560},
     {OP_paste, {.start = 1, .sequences = 4}, "3,2", "4,2", 0, 24, 24},
 };
-enum { N_TEXT = sizeof text_rows / sizeof *text_rows, N_ROWS = N_TEXT + N_PICTURE_ROWS };
+enum { N_TEXT = sizeof text_rows / sizeof *text_rows };
+enum { N_ROWS = N_TEXT + N_PICTURE_ROWS + N_PART_ROWS };
 
 static const struct row *row_at(int i)
 {
+    if (i >= N_TEXT + N_PICTURE_ROWS) return &part_rows[i - N_TEXT - N_PICTURE_ROWS];
     return i < N_TEXT ? &text_rows[i] : &picture_rows[i - N_TEXT];
 }
 
