@@ -139,9 +139,16 @@ static void llama(struct build *b)
     head_and_loss(b, build_rms_norm(b, "norm", x, m->hidden, true), table, targets);
 }
 
+/* Families whose operators cards can share. */
+static bool is_dense_decoder(const struct model *m)
+{
+    return !m->experts && strcmp(m->family, "bert") != 0 && !model_pixels(m);
+}
+
 bool model_shares(const struct model *m, int64_t cards)
 {
-    return m->heads % cards == 0 && m->kv_heads % cards == 0 && m->intermediate % cards == 0;
+    return cards == 1 || (is_dense_decoder(m) && m->heads % cards == 0 &&
+                          m->kv_heads % cards == 0 && m->intermediate % cards == 0);
 }
 
 static enum status check_share(const struct model *m, int64_t sequence_length, struct error *err)
@@ -153,7 +160,7 @@ static enum status check_share(const struct model *m, int64_t sequence_length, s
                    {"key-value heads", m->kv_heads},
                    {"features of the ffn", m->intermediate},
                    {"positions", m->sequence_parallel ? sequence_length : 0}};
-    if (m->tensor_parallel > 1 && (m->experts || !strcmp(m->family, "bert") || model_pixels(m)))
+    if (m->tensor_parallel > 1 && !is_dense_decoder(m))
         return error_set(err, ERR_INPUT,
                          "model '%s': tensor_parallel %d: cards that share operators are built for "
                          "dense decoders, not for %s%s",
