@@ -190,6 +190,31 @@ static enum status split_stages(struct climber *c, struct error *err)
     return OK;
 }
 
+/* A stage leaves, and its layers go to the one before (up) or behind. */
+static bool leave(struct trial *x, int32_t r, int32_t i, bool up)
+{
+    if (i >= x->n_stages[r] || x->n_stages[r] < 2 || (up ? i == 0 : i + 1 == x->n_stages[r]))
+        return false;
+    if (up) x->last[r][i - 1] = x->last[r][i];
+    x->n_stages[r]--;
+    for (int32_t k = i; k < x->n_stages[r]; k++) {
+        x->device[r][k] = x->device[r][k + 1];
+        x->last[r][k] = x->last[r][k + 1];
+    }
+    return true;
+}
+
+static enum status leave_stages(struct climber *c, struct error *err)
+{
+    for (int32_t r = 0; r < c->x->n_replicas; r++)
+        for (int32_t i = 0; i < c->x->n_stages[r]; i++)
+            for (int32_t up = 0; up < 2; up++) {
+                struct trial variant = *c->x;
+                if (leave(&variant, r, i, up)) TRY(attempt(c, &variant, err));
+            }
+    return OK;
+}
+
 static int32_t eighth(int32_t n) { return n < 16 ? 1 : n / 8; }
 
 enum status climb(const struct climb_way *way, struct trial *x, int64_t *ns, struct error *err)
@@ -207,6 +232,7 @@ enum status climb(const struct climb_way *way, struct trial *x, int64_t *ns, str
         }
         if (way->devices) TRY(exchange_devices(&c, err));
         if (way->devices) TRY(split_stages(&c, err));
+        if (way->devices) TRY(leave_stages(&c, err));
     } while (*ns < before && !tries_over(way->t));
     return OK;
 }

@@ -14,7 +14,8 @@ struct climb_way {
     void *user;
     enum status (*score)(void *user, const struct trial *x, int64_t best_ns, int64_t *ns,
                          struct error *err);
-    bool devices; /* any two change places, too, and one that computes nothing halves a stage */
+    bool
+        devices; /* any two change places, too, one that computes nothing halves a stage, one leaves */
 };
 /* Two devices change places, of one replica or of two, or one that computes nothing comes for one that leaves; false: that changes
  * nothing. */

@@ -18,6 +18,8 @@ enum {
     CLIMBS_MOST = 6,
     WALK_PERCENT = 90, /* of the climbs, where all that is left could not be looked at anyway */
     WALK_CLIMBS_MOST = 16,
+    LAST_PERCENT = 85,
+    HELD_PART = 6, /* of the evaluations */
     KICKS_MOST = 1000,
     KICK_SEED = 12,
     /* What else costs time, for the account of the work: a stage placed, shares of microbatches chosen. */
@@ -117,6 +119,14 @@ static const struct pipeline_list *pipelines(struct exact *q, struct combination
 
 /* --- plans --- */
 
+static void note_shape(struct exact *q, const struct trial *x, int64_t ns)
+{
+    int64_t *best = &q->shape_ns[x->n_replicas];
+    if (ns == INT64_MAX || (*best && *best <= ns)) return;
+    *best = ns;
+    q->shape[x->n_replicas] = *x;
+}
+
 static enum status score(struct exact *q, struct combination *c, struct error *err)
 {
     struct trial x = {.s = c->size->s, .n_replicas = c->part->n_replicas};
@@ -126,7 +136,9 @@ static enum status score(struct exact *q, struct combination *c, struct error *e
         memcpy(x.device[r], c->chosen[r]->device, sizeof x.device[r]);
         memcpy(x.last[r], c->chosen[r]->last, sizeof x.last[r]);
     }
-    return trials_score(&q->trials, q->t, &x, &c->ns, err);
+    TRY(trials_score(&q->trials, q->t, &x, &c->ns, err));
+    note_shape(q, &x, c->ns);
+    return OK;
 }
 
 /* A replica that is interchangeable with the one before it and has the same share takes no better pipeline. */
@@ -277,8 +289,8 @@ static enum status kicks(struct exact *q, const struct climb_way *way, struct tr
 
 static enum status climbs(struct exact *q, struct error *err)
 {
-    struct trial starts[WALK_CLIMBS_MOST];
-    int64_t ns[WALK_CLIMBS_MOST];
+    struct trial starts[WALK_CLIMBS_MOST + SPACE_TABLES_MAX];
+    int64_t ns[WALK_CLIMBS_MOST + SPACE_TABLES_MAX];
     struct climb_way way = {q->t, q, score_step, q->walked};
     int32_t n = 0, most = q->walked ? WALK_CLIMBS_MOST : CLIMBS_MOST;
     for (int32_t i = 0; i < q->t->spots.n && n < most; i++)
@@ -289,6 +301,8 @@ static enum status climbs(struct exact *q, struct error *err)
                 break;
             }
         }
+    for (int32_t r = 1; r <= SPACE_TABLES_MAX; r++)
+        if (q->shape_ns[r]) starts[n] = q->shape[r], ns[n++] = q->shape_ns[r];
     int32_t best = 0;
     for (int32_t i = 0; i < n; i++) {
         TRY(climb(&way, &starts[i], &ns[i], err));
@@ -359,6 +373,30 @@ static void until_percent(struct tries *t, int64_t start, int64_t end, int32_t p
     if (end) t->work_end = start + (end - start) / 100 * percent;
 }
 
+/* All that is left; where that is too much for the budget, what is kept back of it goes to climbs that exchange any devices. */
+static enum status finish(struct exact *q, int64_t start, int64_t end, struct error *err)
+{
+    struct tries *t = q->t;
+    int64_t held = t->o->exhaustive || q->walked ? 0 : t->evaluations_left / HELD_PART;
+    t->work_end = end;
+    if (held > 0) until_percent(t, start, end, LAST_PERCENT);
+    t->evaluations_left -= held;
+    TRY(last_round(q, err));
+    t->work_end = end;
+    bool cut = tries_over(t) || t->evaluations_left <= 0;
+    if (held > 0 && end)
+        cut |= scorer_work(t->scorer) >= start + (end - start) / 100 * LAST_PERCENT;
+    t->evaluations_left += held;
+    if (!cut || !held || tries_over(t)) return OK;
+    q->walked = true;
+    TRY(climbs(q, err));
+    if (end)
+        t->work_end = 1; /* it was over before all was looked at */
+    else
+        t->evaluations_left = 0;
+    return OK;
+}
+
 enum status exact_search(struct tries *t, struct arena *lists, const struct space *spaces,
                          int32_t n, struct error *err)
 {
@@ -377,7 +415,6 @@ enum status exact_search(struct tries *t, struct arena *lists, const struct spac
     if (listed) TRY(first_round(&q, err));
     until_percent(t, start, end, few ? CLIMB_PERCENT : WALK_PERCENT);
     if (!t->o->exhaustive) TRY(climbs(&q, err));
-    t->work_end = end;
     forget_lists(&q);
-    return last_round(&q, err);
+    return finish(&q, start, end, err);
 }

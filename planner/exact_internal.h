@@ -36,6 +36,9 @@ struct exact {
     struct exact_turn *turns;
     size_t n_turns, turns_room;
     struct trials trials;
+    /* The fastest plan of each number of replicas: what is best may have more than what is best so far. ns 0: none */
+    struct trial shape[SPACE_TABLES_MAX + 1];
+    int64_t shape_ns[SPACE_TABLES_MAX + 1];
     bool walked; /* by exact_walk: partitions are many */
     int64_t
         walk_ns; /* what a step of the walk must beat, where that is more than what the kept plans say */
