@@ -289,53 +289,6 @@ static enum status read_channel(struct reader *r, struct channel *c)
     return words_bool(r, &c->gradient);
 }
 
-static enum status read_member(struct reader *r, struct group *g, int32_t i)
-{
-    struct group_member *m = &g->members[i];
-    int32_t back_link, back_direction;
-    TRY(words_start(r, "member"));
-    TRY(words_int(r, 0, INT32_MAX, &m->stage));
-    TRY(words_int(r, -1, INT32_MAX, &m->apart));
-    TRY(words_int(r, -1, INT32_MAX, &g->link[i]));
-    TRY(words_int(r, 0, 1, &g->direction[i]));
-    TRY(words_int(r, -1, INT32_MAX, &back_link));
-    TRY(words_int(r, 0, 1, &back_direction));
-    if (g->back_link) g->back_link[i] = back_link, g->back_direction[i] = back_direction;
-    TRY(words_count(r, &m->n_segments));
-    m->segments = ARENA_ARRAY(r->a, int32_t, (size_t)m->n_segments);
-    TRY(words_list(r, m->n_segments, INT32_MAX, m->segments));
-    bool own = false;
-    if (m->apart >= 0) {
-        m->apart_segments = ARENA_ARRAY(r->a, int32_t, (size_t)m->n_segments);
-        TRY(words_list(r, m->n_segments, INT32_MAX, m->apart_segments));
-    }
-    if (group_divides(g)) TRY(words_bool(r, &own));
-    if (!own) return OK;
-    m->own = ARENA_ARRAY(r->a, int32_t, (size_t)m->n_segments + 1);
-    return words_list(r, m->n_segments, INT32_MAX, m->own);
-}
-
-static enum status read_group(struct reader *r, struct group *g)
-{
-    static const char *const algorithms[] = {"ring", "chain", "local", "scatter", "gather"};
-    int algorithm;
-    TRY(words_start(r, "group"));
-    TRY(words_name(r, &g->name));
-    TRY(words_choice(r, algorithms, 5, &algorithm));
-    g->algorithm = (enum group_algorithm)algorithm;
-    TRY(words_dtype(r, &g->dtype));
-    TRY(words_int64(r, 0, INT64_MAX, &g->elements));
-    TRY(words_count(r, &g->n_members));
-    size_t n = (size_t)g->n_members;
-    g->members = ARENA_ARRAY(r->a, struct group_member, n);
-    g->link = ARENA_ARRAY(r->a, int32_t, n), g->direction = ARENA_ARRAY(r->a, int32_t, n);
-    if (algorithm == GROUP_CHAIN)
-        g->back_link = ARENA_ARRAY(r->a, int32_t, n),
-        g->back_direction = ARENA_ARRAY(r->a, int32_t, n);
-    for (int32_t i = 0; i < g->n_members; i++) TRY(read_member(r, g, i));
-    return OK;
-}
-
 static enum status read_order(struct reader *r, struct order *o)
 {
     TRY(words_start(r, "order"));
@@ -377,7 +330,7 @@ static enum status read_program(struct reader *r, struct program *p)
     READ_ALL(SECTION_LINK, p->n_links, read_link(r, p, i));
     READ_ALL(SECTION_STAGE, p->n_stages, read_stage(r, p, &p->stages[i]));
     READ_ALL(SECTION_CHANNEL, p->n_channels, read_channel(r, &p->channels[i]));
-    READ_ALL(SECTION_GROUP, p->n_groups, read_group(r, &p->groups[i]));
+    READ_ALL(SECTION_GROUP, p->n_groups, program_read_group(r, &p->groups[i]));
     READ_ALL(SECTION_ORDER, p->n_orders, read_order(r, &p->orders[i]));
     TRY(words_start(r, "end"));
     return r->end - r->at == 1 && *r->at == '\n' ? OK : words_broken(r, "nothing may follow 'end'");

@@ -167,6 +167,14 @@ static bool is_member(const struct program *p, const struct group *g, int32_t de
     return false;
 }
 
+/* A meeting is of the stage whose slots it names. */
+static bool is_participant(const struct group *g, int32_t stage)
+{
+    for (int32_t i = 0; i < g->n_members; i++)
+        if (g->members[i].stage == stage) return true;
+    return false;
+}
+
 static enum status check_instr(const struct valid *c, const struct instr *x)
 {
     const struct program *p = c->p;
@@ -189,7 +197,8 @@ static enum status check_instr(const struct valid *c, const struct instr *x)
         break;
     case INSTR_REDUCE:
     case INSTR_AWAIT:
-        good = in(x->arg, p->n_groups) && is_member(p, &p->groups[x->arg], c->s->device);
+        good = in(x->arg, p->n_groups) && !p->groups[x->arg].each_call &&
+               is_member(p, &p->groups[x->arg], c->s->device);
         break;
     case INSTR_LOAD:
         good = x->arg == -1;
@@ -197,7 +206,10 @@ static enum status check_instr(const struct valid *c, const struct instr *x)
     case INSTR_LOSS:
         good = in(x->arg, c->s->n_slots) && shape_elements(&c->s->slots[x->arg].shape) == 1;
         break;
-    case INSTR_COLLECT: /* simulated only */
+    case INSTR_COLLECT: /* without a meeting: simulated only */
+        good = in(x->arg, p->n_groups) && p->groups[x->arg].meeting &&
+               is_participant(&p->groups[x->arg], c->where.index);
+        break;
     case INSTR_KIND_COUNT:
         break;
     }

@@ -193,8 +193,39 @@ static void write_channel(FILE *out, const struct channel *c)
     fputc('\n', out);
 }
 
+static void write_cut(FILE *out, const struct meeting_cut *c, int32_t n)
+{
+    fprintf(out, "\ncut");
+    put(out, c->dimension), put(out, c->n_runs);
+    for (int32_t i = 0; i < n * c->n_runs; i++) put(out, c->first[i]), put(out, c->count[i]);
+}
+
+static void write_meeting(FILE *out, const struct group *g)
+{
+    const struct meeting *m = g->meeting;
+    fprintf(out, "meeting");
+    put_name(out, g->name);
+    fprintf(out, " %s %s %s", meeting_kind_name(m->kind), meeting_way_name(m->way),
+            dtype_name(g->dtype));
+    put_shape(out, &m->whole), put(out, m->n);
+    for (int32_t i = 0; i < m->n; i++) {
+        fprintf(out, "\nmember");
+        put(out, g->members[i].stage), put(out, m->in[i]), put(out, m->out[i]);
+        put(out, g->link[i]), put(out, g->direction[i]);
+        for (int32_t k = 0; m->way == MEETING_BY_pairs && k < m->n; k++)
+            put(out, m->pair_link[i * m->n + k]), put(out, m->pair_direction[i * m->n + k]);
+    }
+    if (meeting_has_from(m->kind)) write_cut(out, &m->from, m->n);
+    if (meeting_has_to(m->kind)) write_cut(out, &m->to, m->n);
+    fputc('\n', out);
+}
+
 static void write_group(FILE *out, const struct group *g)
 {
+    if (g->meeting) {
+        write_meeting(out, g);
+        return;
+    }
     fprintf(out, "group");
     put_name(out, g->name);
     static const char *const algorithms[] = {"ring", "chain", "local", "scatter", "gather"};

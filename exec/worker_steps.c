@@ -70,6 +70,23 @@ static void prepare_end(struct worker *w, int32_t channel)
     for (int64_t seq = 0; seq < c->receive_ahead; seq++) e->posted[seq] = seq;
 }
 
+static void prepare_meeting(struct worker *w, const struct chunk *k, int32_t group, int32_t member)
+{
+    const struct meeting *m = w->p->groups[group].meeting;
+    struct meeting_operands *o = ARENA_ARRAY(w->run, struct meeting_operands, 1);
+    o->in = lane_memory_place(&k->memory, m->in[member]);
+    o->out = lane_memory_place(&k->memory, m->out[member]);
+    o->from = ARENA_ARRAY(w->run, struct region, (size_t)m->n);
+    o->into = ARENA_ARRAY(w->run, struct region, (size_t)m->n);
+    for (int32_t i = 0; m->kind != MEETING_all_reduce && i < m->n; i++) {
+        o->from[i] = meeting_from(w->run, m, member, i);
+        o->into[i] = meeting_into(w->run, m, i, member);
+    }
+    mover_member(&w->mover,
+                 (struct collective_member){.group = group, .member = member, .meeting = o},
+                 k->memory.staging);
+}
+
 static void prepare_group(struct worker *w, const struct chunk *k, int32_t group, int32_t member)
 {
     const struct group *g = &w->p->groups[group];
@@ -123,7 +140,10 @@ void worker_prepare(struct worker *w)
     for (int32_t g = 0; g < w->p->n_groups; g++)
         for (int32_t i = 0; i < w->p->groups[g].n_members; i++) {
             const struct chunk *k = chunk_of(w, w->p->groups[g].members[i].stage);
-            if (k) prepare_group(w, k, g, i);
+            if (k && w->p->groups[g].meeting)
+                prepare_meeting(w, k, g, i);
+            else if (k)
+                prepare_group(w, k, g, i);
         }
 }
 
@@ -340,7 +360,7 @@ static enum status take_loss(struct worker *w, int32_t slot, const struct taking
     return OK;
 }
 
-static void take_reduce(struct worker *w, int32_t group)
+static void take_reduce(struct worker *w, int32_t group, char letter, int64_t seq)
 {
     struct launches *n = &w->launches[group];
     device_clock_pace(&w->clock);
@@ -351,6 +371,8 @@ static void take_reduce(struct worker *w, int32_t group)
                                                 .number = n->number++,
                                                 .step = w->step,
                                                 .times = n->times,
+                                                .seq = seq,
+                                                .letter = letter,
                                                 .at_ns = device_clock_now(&w->clock)});
 }
 
@@ -358,7 +380,7 @@ static enum status take_await(struct worker *w, int32_t group, struct error *err
 {
     int64_t end_ns = 0;
     device_clock_wait(&w->clock);
-    int64_t last = group_divides(&w->p->groups[group]) && w->launches[group].number
+    int64_t last = group_repeats(&w->p->groups[group]) && w->launches[group].number
                        ? w->launches[group].number - 1
                        : w->step;
     TRY(mover_wait_group(&w->mover, group, last, &end_ns, err));
@@ -378,7 +400,7 @@ static enum status take(struct worker *w, const struct instr *x, const struct ta
         take_send(w, x->arg, t->seq);
         return OK;
     case INSTR_REDUCE:
-        take_reduce(w, x->arg);
+        take_reduce(w, x->arg, 'U', -1);
         return OK;
     case INSTR_AWAIT:
         return take_await(w, x->arg, err);
@@ -387,6 +409,8 @@ static enum status take(struct worker *w, const struct instr *x, const struct ta
     case INSTR_LOSS:
         return take_loss(w, x->arg, t, err);
     case INSTR_COLLECT:
+        take_reduce(w, x->arg, t->procedure->letter, t->seq);
+        return take_await(w, x->arg, err);
     case INSTR_KIND_COUNT:
         break;
     }
