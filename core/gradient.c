@@ -10,6 +10,7 @@
  *    visited; there they are summed, in consumer order, in that consumer's layer;
  *  - contributions are tensors, not copies: where a gradient passes unchanged the same tensor is
  *    contributed, and no operator ever writes into a gradient that another could still read;
+ *  - a term of a sum over devices is added to terms over the same axes only;
  *  - uses of a parameter are counted in forward order over the operators that reach the loss.
  */
 #include "core/gradient.h"
@@ -21,6 +22,7 @@
 
 struct contribution {
     int32_t grad;
+    uint8_t terms;             /* bit x: a term of a sum over axis x */
     struct contribution *next; /* of a later consumer: the list is in consumer order */
 };
 
@@ -33,6 +35,8 @@ struct gradient_builder {
     int32_t *uses_left;                  /* by parameter: uses not yet visited */
     int32_t *first_consumer;             /* by tensor */
     bool *reaches_loss;                  /* by tensor */
+    int32_t (*terms)[GRADIENT_TERMS];    /* by tensor that keeps its terms apart; [0] 0 elsewhere */
+    int32_t visiting;                    /* forward operator */
     struct graph_op *waiting;            /* W operators of the operator being visited */
     size_t n_waiting, waiting_capacity;
 };
@@ -51,8 +55,23 @@ bool gradient_wanted(struct gradient_builder *b, int32_t tensor)
     return tensor < b->n_tensors && b->wanted[tensor];
 }
 
+/* Axes over which what flows back through `tensor` to the operator being visited is a term. */
+static uint8_t terms_of(const struct gradient_builder *b, int32_t tensor)
+{
+    const struct graph_op *op = &b->g->ops[b->visiting];
+    for (int32_t k = 0; k < op->n_inputs; k++)
+        if (op->input[k] == tensor) return op->partial[k];
+    return 0;
+}
+
 enum status gradient_contribute(struct gradient_builder *b, int32_t tensor, int32_t grad,
                                 struct error *err)
+{
+    return gradient_contribute_terms(b, tensor, grad, terms_of(b, tensor), err);
+}
+
+enum status gradient_contribute_terms(struct gradient_builder *b, int32_t tensor, int32_t grad,
+                                      uint8_t terms, struct error *err)
 {
     const struct tensor *t = &b->g->tensors[tensor], *d = &b->g->tensors[grad];
     if (!gradient_wanted(b, tensor)) BUG("%s: nobody wants the gradient of '%s'", d->name, t->name);
@@ -60,12 +79,18 @@ enum status gradient_contribute(struct gradient_builder *b, int32_t tensor, int3
         return error_set(err, ERR_INPUT, "gradient '%s' has another shape than '%s'", d->name,
                          t->name);
     struct contribution *c = ARENA_ARRAY(b->g->arena, struct contribution, 1);
-    *c = (struct contribution){.grad = grad, .next = b->contributions[tensor]};
+    *c = (struct contribution){
+        .grad = grad, .terms = terms, .next = b->contributions[tensor]};
     b->contributions[tensor] = c;
     return OK;
 }
 
 int32_t gradient_parameter(struct gradient_builder *b, int32_t parameter)
+{
+    return gradient_parameter_terms(b, parameter, terms_of(b, parameter));
+}
+
+int32_t gradient_parameter_terms(struct gradient_builder *b, int32_t parameter, uint8_t terms)
 {
     const struct tensor *p = &b->g->tensors[parameter];
     if (p->role != TENSOR_PARAMETER) BUG("'%s' is not a parameter", p->name);
@@ -81,7 +106,9 @@ int32_t gradient_parameter(struct gradient_builder *b, int32_t parameter)
                                                   .shape = p->shape,
                                                   .producer = -1,
                                                   .of = parameter,
-                                                  .use = use});
+                                                  .use = use,
+                                                  .part = p->part,
+                                                  .partial = terms});
 }
 
 /* Appends, and says so in the tensors it writes. */
@@ -148,55 +175,132 @@ enum status gradient_emit(struct gradient_builder *b, int32_t forward, enum op_k
     return OK;
 }
 
-/* The gradient of tensor from its contributions; consumer: the first forward operator reading it.
- */
-static enum status sum_up(struct gradient_builder *b, int32_t consumer, int32_t tensor,
-                          struct error *err)
+/* --- sums --- */
+
+bool gradient_is_of_parameter(struct gradient_builder *b, int32_t tensor)
+{
+    const struct graph *g = b->g;
+    while (g->tensors[tensor].role != TENSOR_PARAMETER) {
+        int32_t p = g->tensors[tensor].producer;
+        if (p < 0 || p >= g->n_forward || !g->ops[p].attrs.exchange) return false;
+        tensor = g->ops[p].input[0];
+    }
+    return true;
+}
+
+static bool keeps_terms(struct gradient_builder *b, int32_t tensor)
+{
+    int32_t p = b->g->tensors[tensor].producer;
+    if (p < 0 || tensor >= b->n_tensors) return false;
+    return b->g->ops[p].kind == OP_group_all_gather || gradient_is_of_parameter(b, tensor);
+}
+
+void gradient_terms(struct gradient_builder *b, int32_t tensor, int32_t out[GRADIENT_TERMS])
+{
+    for (int32_t m = 0; m < GRADIENT_TERMS; m++) out[m] = -1;
+    if (keeps_terms(b, tensor) && b->contributions[tensor])
+        memcpy(out, b->terms[tensor], sizeof b->terms[tensor]);
+    else
+        out[0] = b->g->tensors[tensor].gradient;
+}
+
+struct sum { /* under way, of the gradient of one tensor */
+    struct gradient_builder *b;
+    int32_t consumer; /* the first forward operator reading it: its layer does the sum */
+    int32_t tensor;
+    int32_t n_adds, n_reduces;
+};
+
+/* An I operator of the consumer: `what`, and a number from the second on. */
+static int32_t sum_op(struct sum *s, enum op_kind kind, const char *what, int32_t number,
+                      const int32_t *inputs, int32_t n_inputs, const struct exchange *exchange)
+{
+    struct graph *g = s->b->g;
+    const char *name = suffixed(g, g->tensors[s->tensor].name, what);
+    struct graph_op op = {.kind = kind,
+                          .phase = PHASE_I,
+                          .layer = g->ops[s->consumer].layer,
+                          .n_inputs = n_inputs,
+                          .n_outputs = 1,
+                          .forward = s->consumer,
+                          .attrs.exchange = exchange,
+                          .name = number > 1 ? graph_output_name(g, name, number, 2) : name};
+    for (int32_t i = 0; i < n_inputs; i++) op.input[i] = inputs[i];
+    op.output[0] = graph_add_tensor(g, (struct tensor){.name = op.name,
+                                                       .role = TENSOR_GRADIENT,
+                                                       .dtype = g->dtype,
+                                                       .shape = g->tensors[inputs[0]].shape,
+                                                       .of = -1});
+    push(g, &op);
+    return op.output[0];
+}
+
+/* x + y, either of which may be none (-1). */
+static int32_t add_up(struct sum *s, int32_t x, int32_t y)
+{
+    if (x < 0 || y < 0) return x < 0 ? y : x;
+    return sum_op(s, OP_add, "grad_sum", ++s->n_adds, (int32_t[]){x, y}, 2, NULL);
+}
+
+static int32_t reduce(struct sum *s, int32_t x, int32_t axis)
+{
+    struct graph *g = s->b->g;
+    if (!g->group[axis]) BUG("'%s': no group along axis %d", g->tensors[s->tensor].name, axis);
+    return sum_op(s, OP_group_all_reduce, "grad_all_reduce", ++s->n_reduces, &x, 1, g->group[axis]);
+}
+
+/* One sum over the group for all that is a term over the same axes. */
+static int32_t reduce_terms(struct sum *s, int32_t sums[GRADIENT_TERMS])
+{
+    enum { FIRST = 1, SECOND = 2, BOTH = 3 }; /* axes */
+    if (sums[BOTH] >= 0) { /* over the axis whose result joins other terms, if there are such */
+        int32_t axis = sums[FIRST] >= 0 || sums[SECOND] < 0 ? 1 : 0, rest = axis ? FIRST : SECOND;
+        sums[rest] = add_up(s, sums[rest], reduce(s, sums[BOTH], axis));
+    }
+    if (sums[SECOND] >= 0) sums[0] = add_up(s, reduce(s, sums[SECOND], 1), sums[0]);
+    if (sums[FIRST] >= 0) sums[0] = add_up(s, reduce(s, sums[FIRST], 0), sums[0]);
+    return sums[0];
+}
+
+int32_t gradient_sum_terms(struct gradient_builder *b, int32_t forward, int32_t tensor,
+                           int32_t terms[GRADIENT_TERMS])
+{
+    struct sum s = {.b = b, .consumer = forward, .tensor = tensor};
+    return reduce_terms(&s, terms);
+}
+
+/* The gradient of tensor from its contributions; consumer: the first forward operator reading it. */
+static void sum_up(struct gradient_builder *b, int32_t consumer, int32_t tensor)
 {
     struct graph *g = b->g;
     const struct contribution *c = b->contributions[tensor];
-    if (!c) return OK; /* no path to the loss */
-    int32_t sum = c->grad;
-    int32_t terms = 1;
-    for (c = c->next; c; c = c->next, terms++) {
-        int32_t inputs[2] = {sum, c->grad}, out = -1;
-        const char *what = suffixed(g, g->tensors[tensor].name, "grad_sum");
-        struct graph_op op = {.kind = OP_add,
-                              .phase = PHASE_I,
-                              .layer = g->ops[consumer].layer,
-                              .n_inputs = 2,
-                              .n_outputs = 1,
-                              .input = {inputs[0], inputs[1]},
-                              .forward = consumer,
-                              .name = what};
-        if (terms > 1) op.name = graph_output_name(g, what, terms, 2);
-        if (!shape_equal(&g->tensors[inputs[0]].shape, &g->tensors[inputs[1]].shape))
-            return error_set(err, ERR_INTERNAL, "%s: shapes differ", what);
-        out = graph_add_tensor(g, (struct tensor){.name = op.name,
-                                                  .role = TENSOR_GRADIENT,
-                                                  .dtype = g->dtype,
-                                                  .shape = g->tensors[sum].shape,
-                                                  .of = -1});
-        op.output[0] = out;
-        push(g, &op);
-        sum = out;
+    if (!c) return; /* no path to the loss */
+    struct sum s = {.b = b, .consumer = consumer, .tensor = tensor};
+    int32_t sums[GRADIENT_TERMS];
+    for (int32_t m = 0; m < GRADIENT_TERMS; m++) sums[m] = -1;
+    for (; c; c = c->next) sums[c->terms] = add_up(&s, sums[c->terms], c->grad);
+    if (keeps_terms(b, tensor)) {
+        memcpy(b->terms[tensor], sums, sizeof sums);
+        return;
     }
+    int32_t sum = reduce_terms(&s, sums);
     g->tensors[tensor].gradient = sum;
     if (g->tensors[sum].of < 0) g->tensors[sum].of = tensor;
-    return OK;
 }
 
-static bool has_gradient(const struct graph *g, const struct graph_op *op)
+static bool has_gradient(struct gradient_builder *b, const struct graph_op *op)
 {
-    const struct tensor *t = &g->tensors[op->output[0]];
-    return t->role == TENSOR_LOSS || t->gradient >= 0;
+    const struct tensor *t = &b->g->tensors[op->output[0]];
+    return t->role == TENSOR_LOSS || t->gradient >= 0 ||
+           (keeps_terms(b, op->output[0]) && b->contributions[op->output[0]]);
 }
 
 static enum status visit(struct gradient_builder *b, int32_t i, struct error *err)
 {
     struct graph *g = b->g;
     b->n_waiting = 0;
-    if (has_gradient(g, &g->ops[i])) {
+    b->visiting = i;
+    if (has_gradient(b, &g->ops[i])) {
         op_gradient_rule *rule = op_gradient(g->ops[i].kind);
         if (!rule)
             return error_set(err, ERR_INPUT, "operator '%s': %s has no gradient", g->ops[i].name,
@@ -205,7 +309,10 @@ static enum status visit(struct gradient_builder *b, int32_t i, struct error *er
     }
     for (int32_t k = 0; k < g->ops[i].n_inputs; k++) {
         int32_t t = g->ops[i].input[k];
-        if (b->first_consumer[t] == i && g->tensors[t].gradient < 0) TRY(sum_up(b, i, t, err));
+        if (b->first_consumer[t] != i || g->tensors[t].gradient >= 0) continue;
+        bool again = false; /* an operator may read a tensor twice */
+        for (int32_t j = 0; j < k; j++) again = again || g->ops[i].input[j] == t;
+        if (!again) sum_up(b, i, t);
     }
     for (size_t w = 0; w < b->n_waiting; w++) push(g, &b->waiting[w]);
     return OK;
@@ -223,6 +330,7 @@ static bool prepare(struct gradient_builder *b)
     b->uses_left = ARENA_ARRAY(g->arena, int32_t, n);
     b->first_consumer = ARENA_ARRAY(g->arena, int32_t, n);
     b->reaches_loss = ARENA_ARRAY(g->arena, bool, n);
+    b->terms = arena_alloc(g->arena, n, sizeof *b->terms);
     for (size_t t = 0; t < n; t++) b->first_consumer[t] = -1;
     for (int32_t i = 0; i < g->n_forward; i++) {
         const struct graph_op *op = &g->ops[i];

@@ -7,6 +7,7 @@
  */
 #include "core/gradient_rules.h"
 
+#include "core/arena.h"
 #include "core/gradient.h"
 
 struct use { /* the forward operator, copied: the arrays of the graph move while it grows */
@@ -52,6 +53,29 @@ static enum status emit_input(const struct use *u, int32_t input, enum op_kind k
     return gradient_contribute(u->b, u->op.input[input], out, err);
 }
 
+/* Weights of which some are parts that a conversion made: their gradients are tensors like any other. */
+static enum status emit_converted(const struct use *u, int32_t input, int32_t n_outputs,
+                                  enum op_kind kind, const char *suffix,
+                                  const struct op_attrs *attrs, const int32_t *inputs,
+                                  int32_t n_inputs, struct error *err)
+{
+    int32_t out[OP_OPERANDS_MAX];
+    for (int32_t k = 0; k < n_outputs; k++) out[k] = -1;
+    TRY(gradient_emit(u->b, u->i, kind, PHASE_I, suffix, attrs, inputs, n_inputs, out, n_outputs,
+                      err));
+    for (int32_t k = n_outputs - 1; k >= 0; k--) {
+        int32_t weight = u->op.input[input + k];
+        if (!is_parameter(u, input + k)) {
+            TRY(gradient_contribute(u->b, weight, out[k], err));
+            continue;
+        }
+        int32_t sum = gradient_parameter(u->b, weight);
+        TRY(gradient_emit(u->b, u->i, OP_accumulate, PHASE_W, "grad_accumulate",
+                          &(struct op_attrs){.accumulate = true}, &out[k], 1, &sum, 1, err));
+    }
+    return OK;
+}
+
 /* One W operator that adds to the gradients of parameters `input`, `input` + 1 … */
 static enum status emit_weights(const struct use *u, int32_t input, int32_t n_outputs,
                                 enum op_kind kind, const char *suffix, struct op_attrs attrs,
@@ -59,11 +83,14 @@ static enum status emit_weights(const struct use *u, int32_t input, int32_t n_ou
 {
     int32_t out[OP_OPERANDS_MAX];
     for (int32_t k = 0; k < n_outputs; k++) {
-        if (!is_parameter(u, input + k))
+        if (is_parameter(u, input + k)) continue;
+        if (!gradient_is_of_parameter(u->b, u->op.input[input + k]))
             return error_set(err, ERR_INPUT, "operator '%s': '%s' must be a parameter", u->op.name,
                              gradient_graph(u->b)->tensors[u->op.input[input + k]].name);
-        out[k] = gradient_parameter(u->b, u->op.input[input + k]);
+        return emit_converted(u, input, n_outputs, kind, suffix, &attrs, inputs, n_inputs, err);
     }
+    for (int32_t k = 0; k < n_outputs; k++)
+        out[k] = gradient_parameter(u->b, u->op.input[input + k]);
     attrs.accumulate = true;
     return gradient_emit(u->b, u->i, kind, PHASE_W, suffix, &attrs, inputs, n_inputs, out,
                          n_outputs, err);
@@ -166,6 +193,9 @@ static enum status norm(struct use *u, enum op_kind input_grad, enum op_kind wei
 {
     int32_t x = u->op.input[0], gamma = u->op.input[1], stats = u->op.output[1];
     struct op_attrs attrs = {.eps = u->op.attrs.eps};
+    const struct graph *g = gradient_graph(u->b);
+    if (!shape_elements(&g->tensors[x].shape)) /* an empty part says nothing of a run's length */
+        attrs.head_dim = (int32_t)shape_last(&g->tensors[gamma].shape);
     if (u->op.attrs.ranks > 1) TRY(sum_over_cards(u, err));
     TRY(emit_input(u, 0, input_grad, "grad_input", &attrs, INPUTS(x, gamma, stats, u->dy), err));
     return emit_weights(u, 1, n_weights, weight_grad, "grad_weight", attrs, INPUTS(x, stats, u->dy),
@@ -188,7 +218,9 @@ enum status gradient_rule_embedding(struct gradient_builder *g, int32_t op, stru
 {
     struct use u = use_of(g, op);
     const struct tensor *rows = &gradient_graph(g)->tensors[u.op.input[1]];
-    struct op_attrs attrs = {.vocabulary = rows->shape.dim[0]};
+    struct op_attrs attrs = {.vocabulary = rows->shape.dim[0],
+                             .start = u.op.attrs.start,
+                             .whole = u.op.attrs.whole};
     return emit_weights(&u, 1, 1, OP_embedding_grad, "grad_weight", attrs,
                         INPUTS(u.op.input[0], u.dy), err);
 }
@@ -216,15 +248,31 @@ enum status gradient_rule_attention(struct gradient_builder *g, int32_t op, stru
     return OK;
 }
 
-/* Mean over this microbatch's rows, weighted by its share of the step. */
+/* Mean over this microbatch's rows, weighted by its share of the step; operands from `first` on are logits, targets. */
+static enum status cross_entropy(const struct use *u, int32_t first, struct error *err)
+{
+    int32_t logits = u->op.input[first], targets = u->op.input[first + 1], lse = u->op.output[1];
+    int64_t rows = u->op.attrs.mean_rows;
+    if (!rows) rows = shape_rows(&gradient_graph(u->b)->tensors[logits].shape);
+    struct op_attrs attrs = {.scale = gradient_loss_weight(u->b) / (double)rows,
+                             .start = u->op.attrs.start,
+                             .whole = u->op.attrs.whole};
+    return emit_input(u, first, OP_cross_entropy_grad, "grad_input", &attrs,
+                      INPUTS(logits, targets, lse), err);
+}
+
 enum status gradient_rule_cross_entropy(struct gradient_builder *g, int32_t op, struct error *err)
 {
     struct use u = use_of(g, op);
-    int32_t logits = u.op.input[0], targets = u.op.input[1], lse = u.op.output[1];
-    int64_t rows = shape_rows(&gradient_graph(g)->tensors[logits].shape);
-    struct op_attrs attrs = {.scale = gradient_loss_weight(g) / (double)rows};
-    return emit_input(&u, 0, OP_cross_entropy_grad, "grad_input", &attrs,
-                      INPUTS(logits, targets, lse), err);
+    return cross_entropy(&u, 0, err);
+}
+
+/* The parts that were joined are statistics: the gradient goes to the logits themselves. */
+enum status gradient_rule_cross_entropy_join(struct gradient_builder *g, int32_t op,
+                                             struct error *err)
+{
+    struct use u = use_of(g, op);
+    return cross_entropy(&u, 1, err);
 }
 
 /* The sum is whole on every card, and so is its gradient. */
@@ -244,6 +292,113 @@ enum status gradient_rule_reduce_scatter(struct gradient_builder *g, int32_t op,
 {
     struct use u = use_of(g, op);
     return emit_input(&u, 0, OP_all_gather, "grad_input", &u.op.attrs, INPUTS(u.dy), err);
+}
+
+/* --- conversions between placements (core/shard) --- */
+
+/* What flowed back to the output: terms apart where the tensor keeps them, and only one of them left for a parameter. */
+static void terms_back(const struct use *u, int32_t terms[GRADIENT_TERMS])
+{
+    int32_t y = u->op.output[0], n = 0;
+    gradient_terms(u->b, y, terms);
+    if (!gradient_is_of_parameter(u->b, u->op.input[0])) return;
+    for (int32_t m = 0; m < GRADIENT_TERMS; m++) n += terms[m] >= 0;
+    if (n < 2) return;
+    int32_t sum = gradient_sum_terms(u->b, u->i, y, terms);
+    for (int32_t m = 1; m < GRADIENT_TERMS; m++) terms[m] = -1;
+    terms[0] = sum;
+}
+
+/* The source gets grad, which is a term over `terms`: an activation as it is, a parameter by W operator `kind`. */
+static enum status hand_on(const struct use *u, int32_t grad, uint8_t terms, struct error *err)
+{
+    int32_t x = u->op.input[0];
+    if (!is_parameter(u, 0)) return gradient_contribute_terms(u->b, x, grad, terms, err);
+    int32_t sum = gradient_parameter_terms(u->b, x, terms);
+    return gradient_emit(u->b, u->i, OP_accumulate, PHASE_W, "grad_accumulate",
+                         &(struct op_attrs){.accumulate = true}, &grad, 1, &sum, 1, err);
+}
+
+/* This one's own kind of gradient operator, with the exchange of the forward operator. */
+static enum status convert_back(const struct use *u, enum op_kind kind, const char *suffix,
+                                const struct exchange *exchange, int32_t grad, int32_t *out,
+                                struct error *err)
+{
+    struct op_attrs attrs = {.exchange = exchange};
+    *out = -1;
+    return gradient_emit(u->b, u->i, kind, PHASE_I, suffix, &attrs, INPUTS(grad), out, 1, err);
+}
+
+/* Where everybody has the same gradient this one takes its part; terms are summed and dealt out at once. */
+enum status gradient_rule_group_all_gather(struct gradient_builder *g, int32_t op,
+                                           struct error *err)
+{
+    static const char *const scatter[] = {"", "grad_scatter.0", "grad_scatter.1", "grad_scatter"};
+    static const char *const part[] = {"grad_part", "grad_part.0", "grad_part.1", ""};
+    struct use u = use_of(g, op);
+    int32_t terms[GRADIENT_TERMS], axis = u.op.attrs.exchange->axis;
+    if (!wants(&u, 0) && !is_parameter(&u, 0)) return OK;
+    terms_back(&u, terms);
+    for (int32_t m = GRADIENT_TERMS - 1; m >= 0; m--) {
+        bool owed = m >> axis & 1;
+        int32_t mine;
+        if (terms[m] < 0) continue;
+        TRY(convert_back(&u, owed ? OP_group_reduce_scatter : OP_take_part,
+                         owed ? scatter[m] : part[m], u.op.attrs.exchange, terms[m], &mine, err));
+        TRY(hand_on(&u, mine, (uint8_t)(m & ~(1 << axis)), err));
+    }
+    return OK;
+}
+
+/* Of a parameter everybody knows the gradient of its own part, which with zeros around it is a term of the whole. */
+static enum status part_of_parameter(const struct use *u, struct error *err)
+{
+    const struct exchange *exchange = u->op.attrs.exchange;
+    int32_t terms[GRADIENT_TERMS], out;
+    terms_back(u, terms);
+    for (int32_t m = 0; m < GRADIENT_TERMS; m++) {
+        if (terms[m] < 0) continue;
+        uint8_t owed = (uint8_t)(m | 1 << exchange->axis);
+        if (!is_parameter(u, 0)) {
+            TRY(convert_back(u, OP_add_part, "grad_whole", exchange, terms[m], &out, err));
+            return gradient_contribute_terms(u->b, u->op.input[0], out, owed, err);
+        }
+        out = gradient_parameter_terms(u->b, u->op.input[0], owed);
+        struct op_attrs attrs = {.exchange = exchange, .accumulate = true};
+        return gradient_emit(u->b, u->i, OP_add_part, PHASE_W, "grad_weight", &attrs, &terms[m], 1,
+                             &out, 1, err);
+    }
+    return OK;
+}
+
+enum status gradient_rule_take_part(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    int32_t whole;
+    if (gradient_is_of_parameter(g, u.op.input[0])) return part_of_parameter(&u, err);
+    if (!wants(&u, 0)) return OK;
+    TRY(convert_back(&u, OP_group_all_gather, "grad_gather", u.op.attrs.exchange, u.dy, &whole,
+                     err));
+    return pass(&u, 0, whole, err);
+}
+
+enum status gradient_rule_group_reduce_scatter(struct gradient_builder *g, int32_t op,
+                                               struct error *err)
+{
+    return gradient_rule_take_part(g, op, err);
+}
+
+enum status gradient_rule_group_all_to_all(struct gradient_builder *g, int32_t op,
+                                           struct error *err)
+{
+    struct use u = use_of(g, op);
+    int32_t back;
+    if (!wants(&u, 0)) return OK;
+    struct exchange *m = arena_copy(gradient_graph(g)->arena, u.op.attrs.exchange, sizeof *m);
+    m->dim = u.op.attrs.exchange->to_dim, m->to_dim = u.op.attrs.exchange->dim;
+    m->parts = u.op.attrs.exchange->to, m->to = u.op.attrs.exchange->parts;
+    TRY(convert_back(&u, OP_group_all_to_all, "grad_back", m, u.dy, &back, err));
+    return pass(&u, 0, back, err);
 }
 
 /* One operator gives both gradients, and its working memory: while it runs, the gradients of what was kept. */

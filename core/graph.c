@@ -72,7 +72,8 @@ enum status graph_add_op(struct graph *g, enum op_kind kind, const char *name,
     op.n_outputs = shapes.n_outputs;
     for (int32_t i = 0; i < op.n_outputs; i++) {
         bool loss =
-            i == 0 && (kind == OP_cross_entropy || (kind == OP_measured_forward && !op.attrs.out));
+            i == 0 && (kind == OP_cross_entropy || kind == OP_cross_entropy_join ||
+                       (kind == OP_measured_forward && !op.attrs.out));
         op.output[i] =
             graph_add_tensor(g, (struct tensor){.name = graph_output_name(g, name, i, op.n_outputs),
                                                 .role = loss ? TENSOR_LOSS : TENSOR_ACTIVATION,
@@ -276,9 +277,15 @@ static void merge_inputs(const struct graph_op *first, const struct graph_op *se
                          struct graph_op *out)
 {
     out->n_inputs = 0;
-    for (int32_t k = 0; k < first->n_inputs; k++) out->input[out->n_inputs++] = first->input[k];
+    for (int32_t k = 0; k < first->n_inputs; k++) {
+        out->partial[out->n_inputs] = first->partial[k];
+        out->input[out->n_inputs++] = first->input[k];
+    }
     for (int32_t k = 0; k < second->n_inputs; k++)
-        if (second->input[k] != first->output[0]) out->input[out->n_inputs++] = second->input[k];
+        if (second->input[k] != first->output[0]) {
+            out->partial[out->n_inputs] = second->partial[k];
+            out->input[out->n_inputs++] = second->input[k];
+        }
 }
 
 static int32_t *copy_tensors(struct graph *to, const struct graph *g, const struct fusion *fusion,
@@ -301,6 +308,7 @@ struct graph *graph_fuse(const struct graph *g, const enum op_kind *list, int32_
     if (g->n_ops != g->n_forward) BUG("graph_fuse: gradients come after fusion");
     struct graph *to = graph_new(g->arena, g->dtype, g->microbatch, g->sequence_length);
     to->cards = g->cards, to->sequence_parallel = g->sequence_parallel;
+    for (int32_t x = 0; x < MESH_AXES_MAX; x++) to->group[x] = g->group[x];
     struct fusion *fusion = find_fusions(g, list, n);
     int32_t *new_op = ARENA_ARRAY(g->arena, int32_t, (size_t)g->n_ops), next = 0;
     for (int32_t i = 0; i < g->n_ops; i++) new_op[i] = fusion[i].absorbed ? -1 : next++;

@@ -19,6 +19,7 @@
 #define CORE_GRAPH_H
 
 #include "core/error.h"
+#include "core/exchange.h"
 #include "core/op.h"
 
 #include <stddef.h>
@@ -46,6 +47,18 @@ struct shares {
  * counts nearest to it (Megatron-LM shards matrices and attention heads, and repeats the rest). -1 where n is too small. */
 int64_t shares_at(const struct shares *s, int32_t cards);
 
+enum { CUTS_MAX = 2, MESH_AXES_MAX = 2 };
+/* Which part of a whole tensor this one is (core/shard): of each dimension that is dealt out, some runs, which stand one
+ * behind the other. n_cuts 0: all of it. */
+struct tensor_part {
+    int32_t n_cuts;
+    struct {
+        int32_t dim, n_runs;
+        int64_t whole;            /* elements of the dimension */
+        struct run run[RUNS_MAX]; /* ascending; any may be empty */
+    } cut[CUTS_MAX];
+};
+
 struct tensor {
     const char *name; /* parameters: Hugging Face's names, "transformer.h.0.mlp.c_fc.weight" */
     enum tensor_role role;
@@ -65,6 +78,9 @@ struct tensor {
     bool decay; /* role PARAMETER: weight decay applies (matrices) */
     /* of its last dimension, where cards that share an operator hold less of it; else NULL */
     const struct shares *shares;
+    struct tensor_part part; /* of what is whole in the model; not of gradients of activations */
+    /* gradient of a parameter: bit x where it is a term of a sum over the devices of axis x */
+    uint8_t partial;
 };
 
 struct graph_op {
@@ -74,6 +90,9 @@ struct graph_op {
     int32_t n_inputs, n_outputs;
     int32_t input[OP_OPERANDS_MAX], output[OP_OPERANDS_MAX]; /* tensors */
     int32_t forward; /* gradient operators: the forward operator they come from, else -1 */
+    /* by input, bit x: what flows back through it is a term of a sum over the devices of axis x (graph.group). Gradient
+     * sums add such terms first, sum once over the group, and add what is whole to that (core/gradient) */
+    uint8_t partial[OP_OPERANDS_MAX];
     struct op_attrs attrs;
     const char *name; /* unique: "h.0.mlp.c_fc", gradients "h.0.mlp.c_fc.grad_input" … */
 };
@@ -93,6 +112,7 @@ struct graph {
      * one card */
     int32_t cards;
     bool sequence_parallel;
+    const struct exchange *group[MESH_AXES_MAX]; /* of a view (core/shard): the devices along each axis; else NULL */
     int32_t n_tensors, n_ops, n_forward; /* ops[0 … n_forward-1] are the forward ones */
     struct tensor *tensors;
     struct graph_op *ops;

@@ -147,6 +147,25 @@ static const struct op_row table[OP_KIND_COUNT] = {
     /* a copy, which counts nothing; how far from the front is no work */
     [OP_slice] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_slice, .bytes = bytes_slice, .key_attrs = A_PART},
     [OP_paste] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_paste, .bytes = bytes_paste, .key_attrs = A_PART},
+    /* copies of a part; which part is no work */
+    [OP_take_part] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_take_part, .bytes = bytes_slice,
+                      .gradient = gradient_rule_take_part},
+    [OP_add_part] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_add_part, .bytes = bytes_accumulate},
+    /* maximum, subtract, exp, sum of these columns */
+    [OP_cross_entropy_part] = {.n_inputs = 2, .n_outputs = 1, .int32_inputs = 2,
+                               .infer = shapes_cross_entropy_part, .flops_per_element = 4},
+    [OP_cross_entropy_join] = {.n_inputs = 3, .n_outputs = 2, .int32_inputs = 4,
+                               .infer = shapes_cross_entropy_join, .flops_per_element = 2,
+                               .bytes = bytes_cross_entropy_join, .gradient = gradient_rule_cross_entropy_join},
+    /* between the devices of a group; additions ride on the wire and are not counted */
+    [OP_group_all_gather] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_gather,
+                             .gradient = gradient_rule_group_all_gather},
+    [OP_group_reduce_scatter] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_take_part,
+                                 .gradient = gradient_rule_group_reduce_scatter},
+    [OP_group_all_reduce] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same,
+                             .gradient = gradient_rule_all_reduce},
+    [OP_group_all_to_all] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_to_other_part,
+                             .gradient = gradient_rule_group_all_to_all},
     [OP_measured_forward] = {.n_inputs = 2, .n_inputs_or = 1, .n_outputs = 2,
                              .infer = shapes_measured_forward,
                              .gradient = gradient_rule_measured_forward, .key_attrs = A_ROW},
@@ -202,6 +221,18 @@ bool op_is_measured(enum op_kind kind)
     static const enum op_kind kinds[] = {
 #define X(name) OP_##name,
         OP_KINDS_MEASURED(X)
+#undef X
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (kinds[i] == kind) return true;
+    return false;
+}
+
+bool op_is_group(enum op_kind kind)
+{
+    static const enum op_kind kinds[] = {
+#define X(name) OP_##name,
+        OP_KINDS_GROUP(X)
 #undef X
     };
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -303,7 +334,7 @@ struct key_attr {
     const char *name;
     int64_t value; /* 0: not printed; the number itself only where the name ends in '=' */
 };
-enum { KEY_ATTRS_MAX = 12 };
+enum { KEY_ATTRS_MAX = 14 };
 
 static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const struct op_shapes *s,
                          struct key_attr out[KEY_ATTRS_MAX])
@@ -327,8 +358,12 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     out[n++] = (struct key_attr){"V=", has & A_VOCABULARY ? a->vocabulary : 0};
     /* Later than profiles that are kept: no part of a key where it is not set. */
     if ((has & A_HEADS) && a->eager) out[n++] = (struct key_attr){"eager", 1};
+    /* names are no part of the number: another one than eager's */
+    if ((has & A_HEADS) && a->bidirectional) out[n++] = (struct key_attr){"bidirectional", 2};
     if (has & A_PART) out[n++] = (struct key_attr){"sequences=", a->sequences};
     if (has & A_RANKS) out[n++] = (struct key_attr){"ranks=", a->ranks};
+    /* Causal: later queries see more keys than there are queries. */
+    if ((has & A_HEADS) && a->start) out[n++] = (struct key_attr){"start=", a->start};
     return n;
 }
 

@@ -66,8 +66,8 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  * embedding                ids (b,T) int32, table (V,d)  -> y (b,T,d)
  * embedding_grad       W   ids, dy                       -> dtable (V,d); attrs.vocabulary = V
  * rotary               (I) x (b,T,h·head_dim)            -> y          attrs.inverse turns back: it is its own gradient
- * attention                qkv (b,T,(H+2K)·D) packed, or q (b,T,H·D), k, v (b,T,K·D) -> o (b,T,H·D), lse (b,H,T); causal, window
- *                          attrs.eager: scores stand in memory, lse is then the probabilities (b,H,T,T)
+ * attention                qkv (b,T,(H+2K)·D) packed, or q (b,T,H·D), k, v (b,T,K·D) -> o (b,T,H·D), lse (b,H,T); causal, window,
+ *                          or attrs.bidirectional; attrs.eager: scores stand in memory, lse is then (b,H,T,T) probabilities
  * attention_grad       I   qkv, o, lse, do -> dqkv,   or   q, k, v, o, lse, do -> dq, dk, dv
  * cross_entropy            logits (b,T,V), targets (b,T) -> loss (1) = mean over rows, lse (b,T)
  * cross_entropy_grad   I   logits, targets, lse          -> dlogits = attrs.scale · (softmax − one-hot)
@@ -80,10 +80,22 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  * paste                    x (n,…)                       -> y (sequences,…), of which x becomes those from attrs.start on; the
  *                                                           others stay as they are. Neither is differentiated: they stand
  *                                                           where devices share a stage's sequences (core/lower.h)
+ * take_part                x                             -> y = this device's part of x: attrs.exchange says of which dimension
+ * add_part             W   x                             -> y whole, whose part of this device += x
+ * cross_entropy_part       logits (b,T,V/n), targets     -> (b,T,2) = lse of these columns, logit of the target (0: not mine)
+ * cross_entropy_join       parts (b,T,2n), logits, targets -> loss (1), lse (b,T) over all columns; logits, of which each device has
+ *                                                           some columns, are read for the gradient's sake alone
  * adamw                U   p, g, m, v (same shape)       -> p, m, v, g=0; attrs.decay says whether weight decay applies
  * flat_adamw           U   the same over one contiguous run of many parameters; fuses adamw
  * sgd                  U   p, g                          -> p, g=0
  * flat_sgd             U   fuses sgd
+ *
+ * Conversions that the devices of a group do together (attrs.exchange, core/exchange.h); messages on the wire, not a
+ * call of a kernel. A whole operand is whole within the group:
+ * group_all_gather         x, this one's part of a dimension -> y whole
+ * group_reduce_scatter     x whole, a term               -> y, this one's part of the sum over the group
+ * group_all_reduce         x, a term                     -> y = sum over the group, in the order of members
+ * group_all_to_all         x, a part of dimension dim by parts -> y, a part of dimension to_dim by to
  *
  * Kinds that nothing computes: a model whose layers were only measured (core/model_measured.h) has them, they are
  * priced from measured rows and simulated, and no executor runs them.
@@ -92,7 +104,9 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  * message                  x                             ->            a compute stream carries x over link attrs.link
  * assemble                 x                             ->            x, come in pieces, made whole on every card
  */
-#define OP_KINDS(X) OP_KINDS_COMPUTED(X) OP_KINDS_MEASURED(X)
+#define OP_KINDS(X) OP_KINDS_COMPUTED(X) OP_KINDS_MEASURED(X) OP_KINDS_GROUP(X)
+#define OP_KINDS_GROUP(X)                                                                          \
+    X(group_all_gather) X(group_reduce_scatter) X(group_all_reduce) X(group_all_to_all)
 #define OP_KINDS_MEASURED(X) X(measured_forward) X(measured_backward) X(message) X(assemble)
 /* clang-format off */
 #define OP_KINDS_COMPUTED(X) \
@@ -102,7 +116,8 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
     X(rms_norm) X(rms_norm_grad) X(rms_norm_weight_grad) \
     X(embedding) X(embedding_grad) X(rotary) X(attention) X(attention_grad) X(cross_entropy) X(cross_entropy_grad) \
     X(accumulate) X(zero) X(adamw) X(flat_adamw) X(sgd) X(flat_sgd) \
-    X(all_reduce) X(all_gather) X(reduce_scatter) X(slice) X(paste)
+    X(all_reduce) X(all_gather) X(reduce_scatter) X(slice) X(paste) \
+    X(take_part) X(add_part) X(cross_entropy_part) X(cross_entropy_join)
 /* clang-format on */
 enum op_kind {
 #define X(name) OP_##name,
@@ -129,6 +144,7 @@ struct op_attrs {
     int32_t window; /* attention: positions seen, itself included; 0 = all before */
     /* attention: masked scores and probabilities are written and read again, with dropout between */
     bool eager;
+    bool bidirectional; /* attention: every position sees every other; without a window */
     /* > 1: operands are whole, and so many cards of one device each do their part (measured layers) */
     int32_t cards;
     /* cards of one device that all_reduce, all_gather, reduce_scatter join; of a norm: > 1 where every card has a term
@@ -141,7 +157,11 @@ struct op_attrs {
     double scale;                 /* cross_entropy_grad */
     int64_t row;                  /* measured_*: which layer was measured, op_measured_row */
     int64_t sequences, out, kept; /* measured_*: of the microbatch; elements of one sequence */
-    int64_t start;                /* slice, paste: first sequence; and `sequences` of y */
+    /* slice, paste: first sequence, and `sequences` of y; rotary, attention: position of the first row (of q); embedding and
+     * cross_entropy of a part of the vocabulary: its first entry, and `whole` has the number of all (0: nothing is missing) */
+    int64_t start, whole;
+    int64_t mean_rows; /* cross_entropy: > 0 where its rows are a part of so many, which its gradient is the mean over */
+    const struct exchange *exchange; /* conversions */
     bool first;                   /* measured_*: reads no activation */
     int32_t link;                 /* message: of the cluster */
 };
@@ -153,6 +173,7 @@ struct op_shapes { /* all that FLOPs and bytes depend on */
 
 const char *op_kind_name(enum op_kind kind);
 bool op_is_measured(enum op_kind kind); /* one of the kinds that nothing computes */
+bool op_is_group(enum op_kind kind);    /* a conversion that devices do together */
 int64_t op_measured_row(const char *model, const char *layer); /* > 0 */
 bool op_kind_parse(const char *name, enum op_kind *out);
 

@@ -6,6 +6,8 @@
  */
 #include "core/op_shapes.h"
 
+#include "core/exchange.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -176,13 +178,19 @@ enum status shapes_norm_grad(enum op_kind kind, const struct op_attrs *attrs, st
     return need_like(kind, s, 3, x, err);
 }
 
-/* The length of a run follows from the number of statistics: elements / rows of stats. */
+/* The length of a run follows from the number of statistics: elements / rows of stats; of nothing, from head_dim. */
 enum status shapes_norm_weight_grad(enum op_kind kind, const struct op_attrs *attrs,
                                     struct op_shapes *s, struct error *err)
 {
-    (void)attrs;
     const struct shape *x = &s->input[0], *stats = &s->input[1];
     bool rms = kind == OP_rms_norm_weight_grad;
+    if (!shape_elements(x)) {
+        int64_t n = rms ? attrs->head_dim : shape_last(x);
+        if (n <= 0 || stats->rank != 2 || stats->dim[0])
+            return misfit(kind, x, stats, "statistics of another shape", err);
+        for (int32_t i = 0; i < s->n_outputs; i++) s->output[i] = vector(n);
+        return need_like(kind, s, 2, x, err);
+    }
     int64_t runs = stats->rank == 2 ? stats->dim[0] : 0, rows = shape_rows(x);
     bool fits =
         runs > 0 && stats->dim[1] == (rms ? 1 : 2) &&
@@ -231,23 +239,34 @@ static enum status need_qkv(enum op_kind kind, const struct op_attrs *a, const s
 {
     int64_t q = (int64_t)a->heads * a->head_dim, kv = (int64_t)a->kv_heads * a->head_dim;
     struct shape first = s->input[0];
-    if (first.rank != 3 || q <= 0 || kv <= 0 || a->heads % a->kv_heads)
+    /* A device whose part is empty has no heads. */
+    bool heads_fit = a->head_dim > 0 && (a->kv_heads > 0 ? q > 0 && a->heads % a->kv_heads == 0
+                                                         : a->kv_heads == 0 && a->heads == 0);
+    if (first.rank != 3 || !heads_fit)
         return error_set(err, ERR_INPUT,
                          "%s: %d heads over %d key-value heads of %d on an operand of rank %d",
                          op_kind_name(kind), a->heads, a->kv_heads, a->head_dim, first.rank);
+    if (a->bidirectional && a->window)
+        return error_set(err, ERR_INPUT, "%s: a window of %d is of causal attention",
+                         op_kind_name(kind), a->window);
     struct shape want = with_last(first, n == 1 ? q + 2 * kv : q);
     if (!shape_equal(&first, &want)) return misfit(kind, &first, &want, "heads x head_dim", err);
     want = with_last(first, kv);
+    /* Queries from position attrs.start on may be fewer than keys. */
+    if (n > 1 && s->input[1].rank == 3 && a->start + first.dim[1] <= s->input[1].dim[1])
+        want.dim[1] = s->input[1].dim[1];
     for (int32_t i = 1; i < n; i++)
         if (!shape_equal(&s->input[i], &want))
             return misfit(kind, &s->input[i], &want, "key-value heads x head_dim", err);
     return OK;
 }
 
-static struct shape attention_lse(const struct op_attrs *a, const struct shape *x)
+/* x: q or the packed qkv; k: what has the keys. */
+static struct shape attention_lse(const struct op_attrs *a, const struct shape *x,
+                                  const struct shape *k)
 {
     if (a->eager)
-        return (struct shape){.rank = 4, .dim = {x->dim[0], a->heads, x->dim[1], x->dim[1]}};
+        return (struct shape){.rank = 4, .dim = {x->dim[0], a->heads, x->dim[1], k->dim[1]}};
     return (struct shape){.rank = 3, .dim = {x->dim[0], a->heads, x->dim[1]}};
 }
 
@@ -256,7 +275,7 @@ enum status shapes_attention(enum op_kind kind, const struct op_attrs *attrs, st
 {
     TRY(need_qkv(kind, attrs, s, s->n_inputs, err));
     s->output[0] = with_last(s->input[0], (int64_t)attrs->heads * attrs->head_dim);
-    s->output[1] = attention_lse(attrs, &s->input[0]);
+    s->output[1] = attention_lse(attrs, &s->input[0], &s->input[s->n_inputs > 1]);
     return OK;
 }
 
@@ -266,7 +285,7 @@ enum status shapes_attention_grad(enum op_kind kind, const struct op_attrs *attr
     int32_t n = s->n_inputs - 3;
     TRY(need_qkv(kind, attrs, s, n, err));
     struct shape o = with_last(s->input[0], (int64_t)attrs->heads * attrs->head_dim);
-    struct shape lse = attention_lse(attrs, &s->input[0]);
+    struct shape lse = attention_lse(attrs, &s->input[0], &s->input[n > 1]);
     if (!shape_equal(&s->input[n + 1], &lse))
         return misfit(kind, &s->input[n + 1], &lse, "lse of another shape", err);
     if (!shape_equal(&s->input[n], &o))
@@ -386,5 +405,79 @@ enum status shapes_paste(enum op_kind kind, const struct op_attrs *attrs, struct
     TRY(need_part(kind, attrs, &s->input[0], s->input[0].dim[0], attrs->sequences, err));
     s->output[0] = s->input[0];
     s->output[0].dim[0] = attrs->sequences;
+    return OK;
+}
+
+/* --- parts of a dimension (core/exchange.h) --- */
+
+/* Dimension dim of x must have n elements. */
+static enum status need_dim(enum op_kind kind, const struct exchange *m, const struct shape *x,
+                            int32_t dim, int64_t n, struct error *err)
+{
+    if (!m) BUG("%s without an exchange", op_kind_name(kind));
+    if (dim >= 0 && dim < x->rank && x->dim[dim] == n) return OK;
+    char text[SHAPE_TEXT_MAX];
+    return error_set(err, ERR_INPUT, "%s: dimension %d of %s should be %" PRId64,
+                     op_kind_name(kind), dim, shape_text(text, x), n);
+}
+
+enum status shapes_take_part(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
+                             struct error *err)
+{
+    const struct exchange *m = attrs->exchange;
+    TRY(need_dim(kind, m, &s->input[0], m->dim, m->parts->whole, err));
+    s->output[0] = s->input[0];
+    s->output[0].dim[m->dim] = division_extent(m->parts, m->self);
+    return OK;
+}
+
+enum status shapes_gather(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
+                          struct error *err)
+{
+    const struct exchange *m = attrs->exchange;
+    TRY(need_dim(kind, m, &s->input[0], m->dim, division_extent(m->parts, m->self), err));
+    s->output[0] = s->input[0];
+    s->output[0].dim[m->dim] = m->parts->whole;
+    return OK;
+}
+
+enum status shapes_add_part(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
+                            struct error *err)
+{
+    return shapes_gather(kind, attrs, s, err);
+}
+
+enum status shapes_to_other_part(enum op_kind kind, const struct op_attrs *attrs,
+                                 struct op_shapes *s, struct error *err)
+{
+    const struct exchange *m = attrs->exchange;
+    TRY(shapes_gather(kind, attrs, s, err));
+    TRY(need_dim(kind, m, &s->output[0], m->to_dim, m->to->whole, err));
+    s->output[0].dim[m->to_dim] = division_extent(m->to, m->self);
+    return OK;
+}
+
+enum status shapes_cross_entropy_part(enum op_kind kind, const struct op_attrs *attrs,
+                                      struct op_shapes *s, struct error *err)
+{
+    (void)attrs;
+    TRY(need_targets(kind, s, err));
+    s->output[0] = with_last(s->input[0], 2);
+    return OK;
+}
+
+/* Parts (…,2n), logits, targets. */
+enum status shapes_cross_entropy_join(enum op_kind kind, const struct op_attrs *attrs,
+                                      struct op_shapes *s, struct error *err)
+{
+    (void)attrs;
+    const struct shape *parts = &s->input[0], *logits = &s->input[1], *targets = &s->input[2];
+    if (logits->rank < 2 || shape_elements(targets) != shape_rows(logits))
+        return misfit(kind, logits, targets, "one number for each row of logits", err);
+    if (parts->rank != logits->rank || shape_rows(parts) != shape_rows(logits) ||
+        shape_last(parts) % 2)
+        return misfit(kind, parts, logits, "two numbers of each part for each row of logits", err);
+    s->output[0] = vector(1);
+    s->output[1] = *targets;
     return OK;
 }

@@ -18,7 +18,8 @@ typedef enum status op_shape_rule(enum op_kind kind, const struct op_attrs *attr
 #define SHAPE_RULES(X) \
     X(matmul) X(same) X(bias) X(bias_grad) X(norm) X(norm_grad) X(norm_weight_grad) X(embedding) X(embedding_grad) \
     X(rotary) X(attention) X(attention_grad) X(cross_entropy) X(cross_entropy_grad) X(none) X(all_gather) X(reduce_scatter) \
-    X(measured_forward) X(measured_backward) X(slice) X(paste)
+    X(measured_forward) X(measured_backward) X(slice) X(paste) \
+    X(take_part) X(add_part) X(gather) X(to_other_part) X(cross_entropy_part) X(cross_entropy_join)
 /* clang-format on */
 #define X(name) op_shape_rule shapes_##name;
 SHAPE_RULES(X)

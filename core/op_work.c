@@ -39,25 +39,40 @@ double flops_embedding_grad(const struct op_attrs *attrs, const struct op_shapes
     return (double)shape_elements(&s->input[1]);
 }
 
+/* Keys of a sequence: those of k where it is an operand of its own (queries may be a part of the positions). */
+static int64_t attention_keys(const struct op_shapes *s)
+{
+    return (s->n_inputs == 3 || s->n_inputs == 6 ? &s->input[1] : &s->input[0])->dim[1];
+}
+
 /* 0 where the window does not bind on sequences this long, so that the key does not see it. */
 int64_t op_attention_window(const struct op_attrs *a, const struct op_shapes *s)
 {
-    return a->window > 0 && a->window < s->input[0].dim[1] ? a->window : 0;
+    return a->window > 0 && a->window < attention_keys(s) ? a->window : 0;
 }
 
-/* Pairs (query, visible key) over all sequences and heads: Σ_i min(i+1, window), i < T. */
+/* All b·H·T·T of them. */
+static double attention_scores(const struct op_attrs *a, const struct op_shapes *s)
+{
+    double t = (double)s->input[0].dim[1], keys = (double)attention_keys(s);
+    return t * keys * (double)s->input[0].dim[0] * a->heads;
+}
+
+/* Σ_i min(i + 1, window), i < n; window 0 is none. */
+static double attention_visible(double n, double window)
+{
+    if (window <= 0 || n < window) return n * (n + 1) / 2;
+    return window * (window + 1) / 2 + (n - window) * window;
+}
+
+/* Pairs (query, visible key) over all sequences and heads, queries from attrs.start on; all of them both ways. */
 static double attention_pairs(const struct op_attrs *a, const struct op_shapes *s)
 {
     double t = (double)s->input[0].dim[1], w = (double)op_attention_window(a, s);
-    double visible = w > 0 ? w * (w + 1) / 2 + (t - w) * w : t * (t + 1) / 2;
+    double before = (double)a->start;
+    if (a->bidirectional) return attention_scores(a, s);
+    double visible = attention_visible(before + t, w) - attention_visible(before, w);
     return visible * (double)s->input[0].dim[0] * a->heads;
-}
-
-/* All b·H·T² of them. */
-static double attention_scores(const struct op_attrs *a, const struct op_shapes *s)
-{
-    double t = (double)s->input[0].dim[1];
-    return t * t * (double)s->input[0].dim[0] * a->heads;
 }
 
 /* q·k and p·v: two multiply-adds per feature and pair. Eager attention computes the masked half too. */
@@ -153,4 +168,13 @@ void bytes_attention_grad(const struct op_attrs *a, const struct op_shapes *s, i
     if (!a->eager) return;
     int64_t pass = b * shape_elements(&s->input[s->n_inputs - 2]);
     *written += 3 * pass, *read += (EAGER_GRAD_PASSES - 3) * pass;
+}
+
+/* The logits are read by nobody here. */
+void bytes_cross_entropy_join(const struct op_attrs *a, const struct op_shapes *s, int64_t b,
+                              int64_t *read, int64_t *written)
+{
+    (void)a;
+    *read = b * shape_elements(&s->input[0]) + 4 * shape_elements(&s->input[2]);
+    *written = b * (shape_elements(&s->output[0]) + shape_elements(&s->output[1]));
 }

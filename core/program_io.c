@@ -133,10 +133,11 @@ static enum status read_ring(struct reader *r, const struct program *p, struct r
 static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_attrs *a)
 {
     int32_t flags;
-    TRY(words_int(r, 0, 63, &flags));
+    TRY(words_int(r, 0, 127, &flags));
     a->trans_a = flags & 1, a->trans_b = flags & 2, a->accumulate = flags & 4,
     a->gelu_erf = flags & 8;
     a->inverse = flags & 16, a->decay = flags & 32;
+    a->bidirectional = flags & 64;
     int32_t *numbers[] = {&a->heads, &a->kv_heads, &a->head_dim, &a->window};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         TRY(words_int(r, 0, 1 << 24, numbers[i]));

@@ -93,7 +93,7 @@ static void write_op(FILE *out, const struct program_op *op)
             dtype_name(op->dtype));
     put(out, op->layer);
     put(out, a->trans_a | a->trans_b << 1 | a->accumulate << 2 | a->gelu_erf << 3 |
-                 a->inverse << 4 | a->decay << 5);
+                 a->inverse << 4 | a->decay << 5 | a->bidirectional << 6);
     put(out, a->heads), put(out, a->kv_heads), put(out, a->head_dim), put(out, a->window),
         put(out, a->vocabulary);
     put_double(out, a->eps), put_double(out, a->theta), put_double(out, a->rope.factor),

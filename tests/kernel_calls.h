@@ -18,6 +18,7 @@ enum { VOCABULARY = 7 };
 
 /* clang-format off */
 #define ATTENTION(h, k, d, w) {.heads = (h), .kv_heads = (k), .head_dim = (d), .window = (w)}
+#define BOTH_WAYS(h, k, d) {.heads = (h), .kv_heads = (k), .head_dim = (d), .bidirectional = true}
 /* clang-format on */
 
 static struct arena *memory;

@@ -85,7 +85,7 @@ static void naive_attention(const struct op_attrs *a, int64_t t, const double *q
         for (int64_t i = 0; i < t; i++) {
             double sum = 0, *row = o + (i * a->heads + h) * d;
             for (int64_t f = 0; f < d; f++) row[f] = 0;
-            for (int64_t j = 0; j <= i; j++) {
+            for (int64_t j = 0; j < (a->bidirectional ? t : i + 1); j++) {
                 if (a->window && j + a->window <= i) continue;
                 int64_t at = (j * a->kv_heads + h / group) * d;
                 double score = 0;
@@ -101,12 +101,14 @@ static void naive_attention(const struct op_attrs *a, int64_t t, const double *q
 
 START_TEST(attention_is_what_its_definition_says)
 {
-    static const int32_t shapes[][5] = {/* T, H, K, D, window */
+    static const int32_t shapes[][5] = {/* T, H, K, D, window; -1: both ways */
                                         {1, 1, 1, 1, 0},   {64, 2, 2, 8, 0},   {65, 4, 2, 3, 0},
                                         {200, 2, 1, 5, 0}, {200, 6, 2, 4, 30}, {130, 1, 1, 2, 128},
-                                        {10, 2, 2, 4, 100}};
+                                        {10, 2, 2, 4, 100},
+                                        {1, 2, 2, 4, -1},  {65, 4, 2, 3, -1},  {197, 2, 1, 5, -1}};
     const int32_t *s = shapes[_i];
-    struct op_attrs a = ATTENTION(s[1], s[2], s[3], s[4]);
+    struct op_attrs a = ATTENTION(s[1], s[2], s[3], s[4] < 0 ? 0 : s[4]);
+    a.bidirectional = s[4] < 0;
     int64_t t = s[0], q = (int64_t)s[1] * s[3], kv = (int64_t)s[2] * s[3];
     char text[96];
     snprintf(text, sizeof text, "2,%d,%d x 2,%d,%d x 2,%d,%d", (int)t, (int)q, (int)t, (int)kv,
@@ -416,7 +418,7 @@ Suite *kernel_values_suite(void)
     Suite *suite = suite_create("kernel_values");
     TCase *c = tcase_create("kernel_values");
     tcase_add_checked_fixture(c, begin, end);
-    tcase_add_loop_test(c, attention_is_what_its_definition_says, 0, 7);
+    tcase_add_loop_test(c, attention_is_what_its_definition_says, 0, 10);
     const TTest *tests[] = {a_fused_kind_equals_what_it_fuses,
                             packed_attention_equals_separate_operands,
                             activations_have_their_textbook_values,

@@ -148,6 +148,28 @@ static const struct row rows[] = {
      8 * 4 * 36,
      4 * (144 + 48 + 36 + 48 + 5 * 36),
      4 * (144 + 3 * 36)},
+    /* every pair: 2 x 2 x 3 x 3 */
+    {OP_attention,
+     {.heads = 2, .kv_heads = 2, .head_dim = 4, .bidirectional = true},
+     "2,3,24",
+     "2,3,8 x 2,2,3",
+     4 * 4 * 36,
+     576,
+     240},
+    {OP_attention_grad,
+     {.heads = 2, .kv_heads = 2, .head_dim = 4, .bidirectional = true},
+     "2,3,24 x 2,3,8 x 2,2,3 x 2,3,8",
+     "2,3,24",
+     10 * 4 * 36,
+     4 * (144 + 48 + 12 + 48),
+     576},
+    {OP_attention,
+     {.heads = 2, .kv_heads = 2, .head_dim = 4, .eager = true, .bidirectional = true},
+     "2,3,24",
+     "2,3,8 x 2,2,3,3",
+     4 * 4 * 36,
+     4 * (144 + 3 * 36),
+     4 * (48 + 36 + 2 * 36)},
     {OP_all_reduce, {.ranks = 4}, "2,3,4", "2,3,4", 0, 96, 96},
     {OP_all_gather, {.ranks = 4}, "2,3,4", "2,12,4", 0, 96, 384},
     {OP_reduce_scatter, {.ranks = 4}, "2,12,4", "2,3,4", 0, 384, 96},
@@ -271,6 +293,11 @@ static const struct {
      "2,3,8 x 2,3,4 x 2,3,8",
      "(2,3,8)",
      "(2,3,4)"},
+    {OP_attention,
+     {.heads = 2, .kv_heads = 2, .head_dim = 4, .window = 2, .bidirectional = true},
+     "2,3,24",
+     "window of 2",
+     "causal"},
     {OP_attention, {.heads = 3, .kv_heads = 2, .head_dim = 4}, "2,3,28", "3 heads", "2 key-value"},
     {OP_attention_grad,
      {.heads = 2, .kv_heads = 2, .head_dim = 4},
@@ -334,7 +361,10 @@ START_TEST(keys_see_what_changes_the_work_and_nothing_else)
     ck_assert(key(OP_matmul, none, "2,3,4 x 4,5", DTYPE_fp32) ==
               key(OP_matmul, none, "3,2,4 x 4,5", DTYPE_fp32)); /* six rows either way */
     struct op_attrs w = {.heads = 1, .kv_heads = 1, .head_dim = 2, .window = 3}, free_ = w, two = w;
+    struct op_attrs both = {.heads = 1, .kv_heads = 1, .head_dim = 2, .bidirectional = true};
     free_.window = 0, two.window = 2;
+    ck_assert(key(OP_attention, both, "1,3,6", DTYPE_fp32) !=
+              key(OP_attention, free_, "1,3,6", DTYPE_fp32));
     ck_assert(key(OP_attention, w, "1,3,6", DTYPE_fp32) ==
               key(OP_attention, free_, "1,3,6", DTYPE_fp32)); /* a window of T sees all */
     ck_assert(key(OP_attention, w, "1,3,6", DTYPE_fp32) !=

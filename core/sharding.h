@@ -1,0 +1,80 @@
+/* core/sharding.h - how the devices of one stage share its operators; part G of a plan.
+ *
+ *     sharding:
+ *       mesh: [2, 2]                             # devices in row-major order; default: one axis of all devices
+ *       ratios: [[4, 4, 2, 2], [1, 1, 1, 1]]     # over the devices; relative, >= 0; default: one vector of ones
+ *       operators:                               # the first that matches by name and by index
+ *         - {match: "h.*.attn.*", split: heads}
+ *         - {match: "h.*.mlp.c_fc*", split: features, ratio: 1}
+ *         - {match: "*", split: [batch, none]}   # one an axis
+ *       parameters:
+ *         - {match: "transformer.wte.weight", gather: true}   # kept in parts, gathered where it is used
+ *
+ * Names are the forward operators' of the whole graph; `*` stands for any run of characters. An entry is for the operators
+ * that it matches by name and that can be split by its index: "h.*.attn.*" by heads passes the residual on to the entries
+ * behind it. What no entry takes is computed by everybody (none). An entry that is for no operator at all is an error,
+ * and so is a `split` of one name where the mesh has two axes (the first axis is meant, the second computes alike: said
+ * as [batch, none]).
+ * Along an axis a place's ratio is the sum over its devices: a mesh is dealt out by its margins, so that devices in one
+ * column have the same part of what the columns share. Ratios become whole units by largest remainder (extents).
+ * Ownership: the arena's. Errors: ERR_INPUT with file:line:column.
+ */
+#ifndef CORE_SHARDING_H
+#define CORE_SHARDING_H
+
+#include "core/document.h"
+#include "core/error.h"
+#include "core/graph.h"
+#include "core/op_index.h"
+
+
+struct op_choice { /* of one operator, by axis */
+    enum op_index index[MESH_AXES_MAX];
+    int32_t ratio[MESH_AXES_MAX]; /* which vector of ratios */
+};
+
+struct sharding_rule { /* an entry of operators or parameters */
+    const char *match;
+    struct op_choice choice; /* operators */
+    bool gather;             /* parameters */
+    const struct node *node; /* for messages; NULL where no file has it */
+};
+
+struct sharding {
+    int32_t n_devices, n_axes;
+    int32_t mesh[MESH_AXES_MAX]; /* their product is n_devices; 1 beyond n_axes */
+    int32_t n_ratios;
+    const double *ratios; /* (n_ratios, n_devices) */
+    int32_t n_operators, n_parameters;
+    const struct sharding_rule *operators, *parameters;
+};
+
+/* Integer shards of n_units by relative ratios (n, >= 0, not all 0): the floor of each one's due, then one more to those
+ * that are furthest below it, ties to the earlier. Σ out = n_units, |out - due| < 1. O(n log n). */
+void extents(int64_t n_units, const double *ratios, int32_t n, int64_t *out);
+/* Ratios of the places along an axis: out (mesh[axis]). */
+void sharding_axis_ratios(const struct sharding *s, int32_t ratio, int32_t axis, double *out);
+/* Place of a device along an axis, and the devices that differ from it along that axis alone: out (mesh[axis]). */
+int32_t sharding_place(const struct sharding *s, int32_t device, int32_t axis);
+void sharding_group(const struct sharding *s, int32_t device, int32_t axis, int32_t *out);
+
+/* One axis, one vector, everything split by batch where it can be. */
+struct sharding *sharding_of_batch(struct arena *a, const double *ratios, int32_t n_devices);
+
+/* node: the map under `sharding:`. */
+MUST_CHECK enum status sharding_read(struct arena *a, const struct node *node, int32_t n_devices,
+                                     struct sharding **out, struct error *err);
+/* YAML that sharding_read reads to the same; every line begins with `indent` blanks. */
+const char *sharding_write(struct arena *a, const struct sharding *s, int32_t indent);
+
+/* (n_forward) what each operator does, by the first rule for it; then (n_tensors) which parameters are gathered on use.
+ * ERR_INPUT: a rule that is for nobody, which lists what those it matches by name could be split by. */
+MUST_CHECK enum status sharding_resolve(struct arena *a, const struct sharding *s,
+                                        const struct graph *g, const struct op_choice **choices,
+                                        const bool **gathered, struct error *err);
+/* The rules of s from choices: the fewest that the repetition of blocks allows; numbers in names become * where all
+ * blocks agree. sharding_resolve gives the same choices back. */
+void sharding_set_choices(struct arena *a, struct sharding *s, const struct graph *g,
+                          const struct op_choice *choices, const bool *gathered);
+
+#endif
