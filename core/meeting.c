@@ -256,55 +256,73 @@ int64_t region_elements(const struct region *r)
     return shape_elements(&s);
 }
 
-static void move(enum dtype t, char *mine, char *other, int64_t n, enum region_copy how)
-{
-    if (how == REGION_PACK)
-        memcpy(other, mine, (size_t)(n * dtype_bytes(t)));
-    else if (how == REGION_UNPACK)
-        memcpy(mine, other, (size_t)(n * dtype_bytes(t)));
-    else if (t == DTYPE_fp32)
-        for (int64_t i = 0; i < n; i++) ((float *)(void *)mine)[i] += ((float *)(void *)other)[i];
-    else if (t == DTYPE_fp64)
-        for (int64_t i = 0; i < n; i++) ((double *)(void *)mine)[i] += ((double *)(void *)other)[i];
-    else
-        BUG("a sum of %s", dtype_name(t));
-}
+struct walk {
+    const struct region *r;
+    region_run *run;
+    void *owner;
+    int64_t packed;
+};
 
-/* From dimension d on, `at` elements into the operand; whatever lies behind the last cut dimension is in one piece. */
-static char *walk(const struct region *r, enum dtype t, int32_t d, int32_t cut, char *mine,
-                  char *other, enum region_copy how)
+/* From dimension d and the cut-th cut dimension on; whatever lies behind the last of them is in one piece. */
+static void walk(struct walk *w, int32_t d, int32_t cut, int64_t at)
 {
-    int64_t inner = 1;
-    for (int32_t i = d; i < r->shape.rank; i++) inner *= r->shape.dim[i];
-    if (cut == r->n_dims) {
-        if (inner) move(t, mine, other, inner, how);
-        return other + inner * dtype_bytes(t);
-    }
+    const struct region *r = w->r;
     int64_t stride = 1;
     for (int32_t i = d + 1; i < r->shape.rank; i++) stride *= r->shape.dim[i];
+    if (cut == r->n_dims) { /* no dimension is cut */
+        int64_t all = stride * (r->shape.rank ? r->shape.dim[d] : 1);
+        if (all) w->run(w->owner, at, w->packed, all);
+        w->packed += all;
+        return;
+    }
     if (r->dim[cut].dimension != d) {
-        for (int64_t i = 0; i < r->shape.dim[d]; i++)
-            other = walk(r, t, d + 1, cut, mine + i * stride * dtype_bytes(t), other, how);
-        return other;
+        for (int64_t i = 0; i < r->shape.dim[d]; i++) walk(w, d + 1, cut, at + i * stride);
+        return;
     }
     for (int32_t k = 0; k < r->dim[cut].n_runs; k++) {
         int64_t first = r->dim[cut].first[k], count = r->dim[cut].count[k];
-        char *start = mine + first * stride * dtype_bytes(t);
-        if (cut + 1 == r->n_dims) {
-            if (count && stride) move(t, start, other, count * stride, how);
-            other += count * stride * dtype_bytes(t);
-            continue;
-        }
-        for (int64_t i = 0; i < count; i++)
-            other = walk(r, t, d + 1, cut + 1, start + i * stride * dtype_bytes(t), other, how);
+        for (int64_t i = 0; cut + 1 < r->n_dims && i < count; i++)
+            walk(w, d + 1, cut + 1, at + (first + i) * stride);
+        if (cut + 1 < r->n_dims || !count || !stride) continue;
+        w->run(w->owner, at + first * stride, w->packed, count * stride);
+        w->packed += count * stride;
     }
-    return other;
+}
+
+void region_walk(const struct region *r, region_run *run, void *owner)
+{
+    struct walk w = {r, run, owner, 0};
+    if (region_elements(r)) walk(&w, 0, 0, 0);
+}
+
+struct copying {
+    enum dtype dtype;
+    char *operand, *packed;
+    enum region_copy how;
+};
+
+static void copy_run(void *owner, int64_t first, int64_t packed, int64_t n)
+{
+    const struct copying *c = owner;
+    int64_t size = dtype_bytes(c->dtype);
+    void *mine = c->operand + first * size, *other = c->packed + packed * size;
+    if (c->how == REGION_PACK)
+        memcpy(other, mine, (size_t)(n * size));
+    else if (c->how == REGION_UNPACK)
+        memcpy(mine, other, (size_t)(n * size));
+    else if (c->dtype == DTYPE_fp32)
+        for (int64_t i = 0; i < n; i++) ((float *)mine)[i] += ((float *)other)[i];
+    else if (c->dtype == DTYPE_fp64)
+        for (int64_t i = 0; i < n; i++) ((double *)mine)[i] += ((double *)other)[i];
+    else
+        BUG("a sum of %s", dtype_name(c->dtype));
 }
 
 void region_copy(const struct region *r, enum dtype t, void *operand, void *packed,
                  enum region_copy how)
 {
-    if (region_elements(r)) walk(r, t, 0, 0, operand, packed, how);
+    struct copying c = {t, operand, packed, how};
+    region_walk(r, copy_run, &c);
 }
 
 static void cut_by(struct region *r, const struct meeting_cut *c, int32_t member)

@@ -110,6 +110,9 @@ struct region {
     } dim[2];                         /* ascending dimensions */
 };
 int64_t region_elements(const struct region *r);
+/* Each run of n elements in one piece: from element `first` of the operand, `packed` of what is packed, in that order. */
+typedef void region_run(void *owner, int64_t first, int64_t packed, int64_t n);
+void region_walk(const struct region *r, region_run *run, void *owner);
 enum region_copy { REGION_PACK, REGION_UNPACK, REGION_ADD };
 /* Between the operand and a buffer without gaps; ADD adds to the operand (fp32, fp64). */
 void region_copy(const struct region *r, enum dtype t, void *operand, void *packed,

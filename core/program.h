@@ -22,7 +22,7 @@
  *                     several a step (SCATTER, GATHER), the one that this device launched last.
  *   LOAD              inputs of this microbatch (tokens, positions, targets) are put into their slots.
  *   LOSS              the loss slot of this microbatch is recorded: the mean over the stage's sequences, which counts as
- *                     many times as they are.
+ *                     many times as they are; or a device's share of it (shares_loss).
  *   COLLECT group     the compute stream joins collective `group` of this call and goes on when it has ended: once
  *                     everything before it has ended, the group's meeting (core/meeting.h) is handed to the collective
  *                     stream, behind what was handed to it before, and the compute stream waits. Members meet in it once for
@@ -129,6 +129,9 @@ struct slot { /* one tensor's home on its device */
     /* PARAMETER, GRADIENT, STATE: index into parameters, else -1 (STATE: which by order m, v) */
     int32_t parameter;
     int32_t input; /* enum tensor_input where LOAD fills it, else -1 */
+    /* parameters, their gradients and state, inputs, where devices share a stage's operators: which part of the whole
+     * tensor this is; NULL: all of it */
+    const struct tensor_part *part;
 };
 
 struct ring {
@@ -198,6 +201,9 @@ struct program_stage {
     int32_t microbatches, first_microbatch;
     /* of each microbatch: this stage has so many sequences from the first on, others of its number the rest; 0: all */
     int64_t first_sequence, sequences;
+    /* of devices that share a stage's operators: recorded is the loss slot times loss_share, and the devices' add up */
+    bool shares_loss;
+    double loss_share;
     bool recompute;
     /* > 1: equal cards that share every operator and each hold their part of parameters, gradients, state and
      * collective buffers; rings and scratch are of one card */

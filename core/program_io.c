@@ -271,11 +271,18 @@ static enum status read_stage(struct reader *r, const struct program *p, struct 
     for (int32_t i = 0; i < s->n_ops; i++) TRY(read_op(r, s, &s->ops[i]));
     for (int32_t i = 0; i < s->n_parameters; i++) TRY(read_parameter(r, s, &s->parameters[i]));
     while (words_next_is(r, "shard")) TRY(read_shard(r, s));
+    while (words_next_is(r, "local")) TRY(program_read_local(r, s));
+    while (words_next_is(r, "of")) TRY(program_read_part(r, s));
     for (int32_t i = 0; i < s->n_procedures; i++) TRY(read_procedure(r, &s->procedures[i]));
-    if (!words_next_is(r, "part")) return OK;
-    TRY(words_start(r, "part"));
-    TRY(words_int64(r, 0, p->microbatch - 1, &s->first_sequence));
-    return words_int64(r, 1, p->microbatch, &s->sequences);
+    if (words_next_is(r, "part")) {
+        TRY(words_start(r, "part"));
+        TRY(words_int64(r, 0, p->microbatch - 1, &s->first_sequence));
+        TRY(words_int64(r, 1, p->microbatch, &s->sequences));
+    }
+    s->shares_loss = words_next_is(r, "loss");
+    if (!s->shares_loss) return OK;
+    TRY(words_start(r, "loss"));
+    return words_double(r, &s->loss_share);
 }
 
 static enum status read_channel(struct reader *r, struct channel *c)

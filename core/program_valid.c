@@ -7,6 +7,7 @@
 #include "core/program_valid.h"
 
 #include "core/cluster.h"
+#include "core/part.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -47,6 +48,7 @@ static enum status check_slot(const struct valid *c, const struct slot *x)
              x->offset_bytes <= region && x->bytes <= region - x->offset_bytes,
          "slot %s: %" PRId64 " bytes at %" PRId64 " are outside of its region of %" PRId64, x->name,
          x->bytes, x->offset_bytes, region);
+    NEED(!x->part || part_valid(&x->shape, x->part), "slot %s: not a part of a tensor", x->name);
     NEED(in_or_none(x->parameter, c->s->n_parameters), "slot %s: no parameter %" PRId32, x->name,
          x->parameter);
     NEED(in_or_none(x->input, INPUT_TARGETS + 1), "slot %s: no input %" PRId32, x->name, x->input);
@@ -118,6 +120,13 @@ static enum status check_op(const struct valid *c, const struct program_op *op)
              dtype_name(c->s->slots[op->output[i]].dtype));
         shapes.output[i] = c->s->slots[op->output[i]].shape;
     }
+    NEED(!op_is_group(op->kind), "operator %s: what devices do together is no operator of one",
+         op->name);
+    const struct exchange *e = op->attrs.exchange;
+    NEED((op->kind != OP_take_part && op->kind != OP_add_part) ||
+             (e && e->parts && in(e->dim, op->n_inputs ? shapes.input[0].rank : 0) &&
+              in(e->self, e->n)),
+         "operator %s: nobody says which part", op->name);
     struct error why = {0};
     if (op_infer(op->kind, &op->attrs, &shapes, &why) != OK)
         return valid_complain(c, "operator %s: %.300s", op->name, why.text);
@@ -127,6 +136,14 @@ static enum status check_op(const struct valid *c, const struct program_op *op)
         NEED(shape_equal(&shapes.output[i], &c->s->slots[op->output[i]].shape),
              "operator %s: output %" PRId32 " has another shape", op->name, i);
     return OK;
+}
+
+/* Has a record of its own behind the parameters. */
+static bool op_is_local(const struct program_op *op)
+{
+    const struct op_attrs *a = &op->attrs;
+    return op->kind != OP_slice && op->kind != OP_paste &&
+           (a->start || a->whole || a->mean_rows || a->exchange);
 }
 
 static bool is_slot(const struct valid *c, int32_t slot, enum slot_class class,
@@ -271,6 +288,8 @@ static enum status check_stage(struct valid *c, int32_t index, int64_t *buffers)
     CHECK_EACH(s->n_ops, check_op(c, &s->ops[i]));
     CHECK_EACH(s->n_parameters, check_parameter(c, &s->parameters[i]));
     for (int32_t i = 0; i < s->n_parameters; i++) at += s->parameters[i].shard != NULL;
+    for (int32_t i = 0; i < s->n_ops; i++) at += op_is_local(&s->ops[i]);
+    for (int32_t i = 0; i < s->n_slots; i++) at += s->slots[i].part != NULL;
     CHECK_EACH(s->n_procedures, check_procedure(c, &s->procedures[i]));
 #undef CHECK_EACH
     return OK;

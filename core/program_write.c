@@ -155,6 +155,41 @@ static void write_shards(FILE *out, const struct program_stage *s)
     }
 }
 
+static void write_runs(FILE *out, const struct run *run, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) put(out, run[i].first), put(out, run[i].n);
+}
+
+/* What operators and slots are of a device that shares them with others; behind the shards for the same reason. */
+static void write_parts(FILE *out, const struct program_stage *s)
+{
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        const struct op_attrs *a = &s->ops[i].attrs;
+        bool pieces = s->ops[i].kind == OP_slice || s->ops[i].kind == OP_paste;
+        if (pieces || (!a->start && !a->whole && !a->mean_rows && !a->exchange)) continue;
+        fprintf(out, "local");
+        put(out, i), put(out, a->start), put(out, a->whole), put(out, a->mean_rows);
+        const struct exchange *e = a->exchange;
+        put(out, e != NULL);
+        if (e) {
+            put(out, e->dim), put(out, e->n), put(out, e->self), put(out, e->parts->whole);
+            put(out, e->parts->n_runs), write_runs(out, e->parts->run, e->n * e->parts->n_runs);
+        }
+        fputc('\n', out);
+    }
+    for (int32_t i = 0; i < s->n_slots; i++) {
+        const struct tensor_part *x = s->slots[i].part;
+        if (!x) continue;
+        fprintf(out, "of");
+        put(out, i), put(out, x->n_cuts);
+        for (int32_t c = 0; c < x->n_cuts; c++) {
+            put(out, x->cut[c].dim), put(out, x->cut[c].whole), put(out, x->cut[c].n_runs);
+            write_runs(out, x->cut[c].run, x->cut[c].n_runs);
+        }
+        fputc('\n', out);
+    }
+}
+
 static void write_stage(FILE *out, const struct program_stage *s)
 {
     fprintf(out, "stage");
@@ -177,10 +212,16 @@ static void write_stage(FILE *out, const struct program_stage *s)
         fputc('\n', out);
     }
     write_shards(out, s);
+    write_parts(out, s);
     for (int32_t i = 0; i < s->n_procedures; i++) write_procedure(out, &s->procedures[i]);
-    if (!s->sequences) return;
-    fprintf(out, "part");
-    put(out, s->first_sequence), put(out, s->sequences);
+    if (s->sequences) {
+        fprintf(out, "part");
+        put(out, s->first_sequence), put(out, s->sequences);
+        fputc('\n', out);
+    }
+    if (!s->shares_loss) return;
+    fprintf(out, "loss");
+    put_double(out, s->loss_share);
     fputc('\n', out);
 }
 

@@ -15,6 +15,7 @@
 #include "exec/worker_internal.h"
 
 #include "core/log.h"
+#include "core/part.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -88,11 +89,18 @@ static enum status check_memory(const struct worker *w, struct error *err)
                      n, n == 1 ? "" : "s", n == 1 ? "s" : "", needed, there);
 }
 
+/* Of a whole row, of which the device may have a part. */
+static int64_t input_length(const struct slot *s)
+{
+    struct shape whole = part_whole(&s->shape, s->part);
+    return shape_last(&whole);
+}
+
 static enum status check_inputs(const struct worker *w, const struct program_stage *s,
                                 struct error *err)
 {
     for (int32_t i = 0; w->o->data && i < s->n_slots; i++)
-        if (s->slots[i].input >= 0 && shape_last(&s->slots[i].shape) != w->p->sequence_length)
+        if (s->slots[i].input >= 0 && input_length(&s->slots[i]) != w->p->sequence_length)
             return error_set(err, ERR_INPUT, "input %s is not of the program's sequence length",
                              s->slots[i].name);
     return OK;
@@ -211,8 +219,8 @@ static void find_chunks(struct worker *w)
         k->stage = &w->p->stages[k->index];
         for (int32_t s = 0; s < k->stage->n_slots; s++) {
             const struct slot *slot = &k->stage->slots[s];
-            if (slot->input >= 0 && shape_last(&slot->shape) > w->longest)
-                w->longest = shape_last(&slot->shape);
+            if (slot->input >= 0 && input_length(slot) > w->longest)
+                w->longest = input_length(slot);
         }
     }
     w->ids = ARENA_ARRAY(w->run, int32_t, (size_t)w->longest + 1);

@@ -1,11 +1,13 @@
 /* exec/worker_save.c - which of a rank's slots go into a checkpoint under which names.
  *
  * Parameters under their own names, optimizer state under "name#m" and "name#v"; written once, by
- * the first stage of replica 0 that owns the parameter, of several devices the first. */
+ * the first stage of replica 0 that owns the parameter, of several devices the first. What devices keep in parts is
+ * put together on rank 0, tensor by tensor, and written by it: files hold whole tensors, whoever had them. */
 #include "exec/checkpoint.h"
 #include "exec/worker_internal.h"
 
 #include "core/log.h"
+#include "core/part.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -20,16 +22,33 @@ static int32_t part_slot(const struct program_parameter *p, int part)
     return part == 0 ? p->slot : p->state[part - 1];
 }
 
+static const struct program_parameter *find(const struct program_stage *s, const char *name)
+{
+    for (int32_t k = 0; k < s->n_parameters; k++)
+        if (!strcmp(s->parameters[k].name, name)) return &s->parameters[k];
+    return NULL;
+}
+
+/* A stage's devices stand one behind the other. */
 static bool owned_by(const struct program *p, const struct program_stage *owner, const char *name)
 {
-    if (owner->replica != 0 || owner->first_sequence > 0) return false;
-    for (int32_t i = 0; i < p->n_stages; i++) {
-        const struct program_stage *s = &p->stages[i];
-        if (s->replica != 0 || s->stage >= owner->stage) continue;
-        for (int32_t k = 0; k < s->n_parameters; k++)
-            if (!strcmp(s->parameters[k].name, name)) return false;
-    }
+    if (owner->replica != 0) return false;
+    for (const struct program_stage *s = p->stages; s < owner; s++)
+        if (s->replica == 0 && find(s, name)) return false;
     return true;
+}
+
+static bool in_parts(const struct program_stage *s, const struct program_parameter *x)
+{
+    return x->slot >= 0 && s->slots[x->slot].part;
+}
+
+/* Whether the stage has a part of a parameter that its first owner, a device of the same stage, has a part of, too. */
+static bool has_part(const struct program_stage *owner, const struct program_stage *s,
+                     const char *name)
+{
+    const struct program_parameter *x = find(s, name);
+    return x && s->replica == 0 && s->stage == owner->stage && in_parts(s, x);
 }
 
 static void name_part(char *out, size_t n, const char *name, int part)
@@ -64,7 +83,7 @@ static enum status collect_chunk(struct worker *w, struct arena *a, const struct
 {
     for (int32_t i = 0; i < k->stage->n_parameters; i++) {
         const struct program_parameter *p = &k->stage->parameters[i];
-        if (!owned_by(w->p, k->stage, p->name)) continue;
+        if (in_parts(k->stage, p) || !owned_by(w->p, k->stage, p->name)) continue;
         for (int part = 0; part < PARTS; part++) {
             int32_t slot = part_slot(p, part);
             if (slot < 0) continue;
@@ -82,6 +101,100 @@ static enum status collect_chunk(struct worker *w, struct arena *a, const struct
                                     t->bytes, err));
             if (!all_finite(copy, x->dtype, shape_elements(&p->shape))) s->finite = false;
             s->data[s->n++] = copy;
+        }
+    }
+    return OK;
+}
+
+/* What this rank has of a tensor. */
+static enum status my_part(struct worker *w, struct arena *a, const struct program_stage *owner,
+                           const char *name, int part, char **out, int64_t *bytes,
+                           struct error *err)
+{
+    *out = NULL, *bytes = 0;
+    for (int32_t i = 0; i < w->n_chunks; i++) {
+        const struct chunk *k = &w->chunks[i];
+        if (!has_part(owner, k->stage, name)) continue;
+        int32_t slot = part_slot(find(k->stage, name), part);
+        if (slot < 0) return OK;
+        *bytes = k->stage->slots[slot].bytes;
+        *out = arena_alloc(a, (size_t)*bytes + 1, 1);
+        TRY(w->backend.download(&w->backend, *out, lane_memory_slot(&k->memory, slot, 0), *bytes,
+                                err));
+    }
+    return OK;
+}
+
+/* Ranks' parts come in the order of ranks; the same part may come twice. */
+static void put_together(const struct worker *w, struct arena *a, const struct program_stage *owner,
+                         const char *name, int part, char *all, char *to)
+{
+    for (int32_t r = 0; r < w->p->n_devices; r++)
+        for (int32_t c = 0; c < w->p->lanes[r].n_stages; c++) {
+            const struct program_stage *s = &w->p->stages[w->p->lanes[r].stages[c]];
+            if (!has_part(owner, s, name)) continue;
+            const struct slot *slot = &s->slots[part_slot(find(s, name), part)];
+            struct region region = part_region(a, &slot->shape, slot->part);
+            region_copy(&region, slot->dtype, to, all, REGION_UNPACK);
+            all += slot->bytes;
+        }
+}
+
+static enum status collect_whole(struct worker *w, struct arena *a,
+                                 const struct program_stage *owner,
+                                 const struct program_parameter *p, int part, struct saving *s,
+                                 struct error *err)
+{
+    const struct slot *slot = &owner->slots[part_slot(p, part)];
+    struct checkpoint_tensor *t = &s->tensors[s->n];
+    char *mine = NULL;
+    int64_t bytes = 0, total;
+    enum status status = OK;
+    if (strlen(p->name) + 3 > sizeof t->name)
+        status = error_set(err, ERR_INPUT, "parameter %s: its name is too long for a checkpoint",
+                           p->name);
+    if (status == OK) status = my_part(w, a, owner, p->name, part, &mine, &bytes, err);
+    TRY(comm_agree(w->comm, status, err));
+    char *all = comm_gather(w->comm, a, mine, bytes, &total);
+    if (w->rank != 0) return OK;
+    name_part(t->name, sizeof t->name, p->name, part);
+    t->shape = part_whole(&slot->shape, slot->part);
+    t->dtype = (int32_t)slot->dtype;
+    t->bytes = shape_elements(&t->shape) * dtype_bytes(slot->dtype);
+    char *data = arena_alloc(a, (size_t)t->bytes + 1, 1);
+    put_together(w, a, owner, p->name, part, all, data);
+    if (!all_finite(data, slot->dtype, shape_elements(&t->shape))) s->finite = false;
+    s->data[s->n++] = data;
+    return OK;
+}
+
+static bool any_parts(const struct program *p)
+{
+    for (int32_t i = 0; i < p->n_stages; i++)
+        for (int32_t k = 0; k < p->stages[i].n_parameters; k++)
+            if (in_parts(&p->stages[i], &p->stages[i].parameters[k])) return true;
+    return false;
+}
+
+/* All ranks walk through the same tensors in the same order. */
+static enum status collect_parts(struct worker *w, struct arena *a, struct saving *s,
+                                 struct error *err)
+{
+    size_t most = 1;
+    if (!any_parts(w->p)) return OK;
+    for (int32_t i = 0; i < w->p->n_stages; i++)
+        most += PARTS * (size_t)w->p->stages[i].n_parameters;
+    *s = (struct saving){.finite = true};
+    s->tensors = ARENA_ARRAY(a, struct checkpoint_tensor, most);
+    s->data = ARENA_ARRAY(a, const void *, most);
+    for (int32_t i = 0; i < w->p->n_stages; i++) {
+        const struct program_stage *owner = &w->p->stages[i];
+        for (int32_t k = 0; k < owner->n_parameters; k++) {
+            const struct program_parameter *p = &owner->parameters[k];
+            if (!in_parts(owner, p) || !owned_by(w->p, owner, p->name)) continue;
+            for (int part = 0; part < PARTS; part++)
+                if (part_slot(p, part) >= 0)
+                    TRY(collect_whole(w, a, owner, p, part, s, err));
         }
     }
     return OK;
@@ -140,16 +253,20 @@ static enum status save(struct worker *w, struct arena *a, int64_t step, struct 
 {
     char folder[4096] = "";
     const char *temporary = NULL;
-    struct saving mine = {0};
+    struct saving mine = {0}, parts = {.finite = true};
     enum status status = OK;
     if (!worker_losses_finite(w)) return skip(w, step, "the loss is");
     TRY(comm_agree(w->comm, collect(w, a, &mine, err), err));
-    if (comm_max(w->comm, !mine.finite)) return skip(w, step, "parameters or optimizer state are");
+    TRY(collect_parts(w, a, &parts, err));
+    if (comm_max(w->comm, !mine.finite || !parts.finite)) return skip(w, step, "parameters or optimizer state are");
     if (w->rank == 0) status = checkpoint_begin(a, w->o->save, step, &temporary, err);
     if (temporary) snprintf(folder, sizeof folder, "%s", temporary);
     TRY(comm_agree(w->comm, status, err));
     comm_broadcast(w->comm, folder, sizeof folder);
     TRY(comm_agree(w->comm, write_mine(w, a, folder, &mine, err), err));
+    if (parts.n)
+        status = checkpoint_write(a, folder, "parts.bin", parts.tensors, parts.data, parts.n, err);
+    TRY(comm_agree(w->comm, status, err));
     int64_t bytes;
     struct checkpoint c = {.step = step,
                            .sequences =
@@ -160,7 +277,12 @@ static enum status save(struct worker *w, struct arena *a, int64_t step, struct 
                            .seed = w->p->seed,
                            .optimizer = w->p->optimizer.kind,
                            .dtype = w->p->dtype};
-    c.tensors = comm_gather(w->comm, a, mine.tensors, (int64_t)sizeof *c.tensors * mine.n, &bytes);
+    struct checkpoint_tensor *own =
+        ARENA_ARRAY(a, struct checkpoint_tensor, (size_t)mine.n + (size_t)parts.n + 1);
+    memcpy(own, mine.tensors, (size_t)mine.n * sizeof *own);
+    if (parts.n) memcpy(own + mine.n, parts.tensors, (size_t)parts.n * sizeof *own);
+    c.tensors =
+        comm_gather(w->comm, a, own, (int64_t)sizeof *c.tensors * (mine.n + parts.n), &bytes);
     c.n_tensors = (int32_t)(bytes / (int64_t)sizeof *c.tensors);
     if (w->rank == 0) status = checkpoint_commit(a, w->o->save, folder, &c, err);
     TRY(comm_agree(w->comm, status, err));
@@ -197,10 +319,17 @@ static enum status load_slot(struct worker *w, struct arena *a, const struct che
     int32_t slot = part_slot(p, part);
     if (slot < 0) return OK;
     const struct slot *x = &k->stage->slots[slot];
-    int64_t bytes = shape_elements(&p->shape) * dtype_bytes(x->dtype);
-    void *copy = arena_alloc(a, (size_t)bytes + 1, 1);
+    struct shape whole = part_whole(&x->shape, x->part);
+    int64_t bytes = x->bytes;
+    char *copy = arena_alloc(a, (size_t)(shape_elements(&whole) * dtype_bytes(x->dtype)) + 1, 1);
     name_part(name, sizeof name, p->name, part);
-    TRY(checkpoint_load(c, name, &p->shape, x->dtype, copy, err));
+    TRY(checkpoint_load(c, name, &whole, x->dtype, copy, err));
+    if (x->part) {
+        struct region r = part_region(a, &x->shape, x->part);
+        char *mine = arena_alloc(a, (size_t)bytes + 1, 1);
+        region_copy(&r, x->dtype, copy, mine, REGION_PACK);
+        copy = mine;
+    }
     return w->backend.upload(&w->backend, lane_memory_slot(&k->memory, slot, 0), copy, bytes, err);
 }
 

@@ -2,6 +2,8 @@
  * (core/program.h). */
 #include "exec/worker_internal.h"
 
+#include "core/part.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -308,6 +310,48 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
     return OK;
 }
 
+struct loading {
+    struct worker *w;
+    const struct slot *slot;
+    struct data data;
+    int64_t first; /* sequence of the microbatch's row 0 */
+    char *to;
+    enum status status;
+    struct error *err;
+};
+
+/* Elements of the whole input that this device has in one piece; of several rows, row by row. */
+static void load_run(void *owner, int64_t first, int64_t packed, int64_t n)
+{
+    struct loading *x = owner;
+    struct worker *w = x->w;
+    int64_t length = x->data.sequence_length;
+    while (n > 0 && x->status == OK) {
+        int64_t row = first / length, from = first % length,
+                most = length - from < n ? length - from : n;
+        data_fill(&x->data, (enum tensor_input)x->slot->input, x->first + row, w->ids);
+        x->status =
+            w->backend.upload(&w->backend, x->to + packed * (int64_t)sizeof *w->ids,
+                              w->ids + from, most * (int64_t)sizeof *w->ids, x->err);
+        first += most, packed += most, n -= most;
+    }
+}
+
+static enum status load_part(struct worker *w, const struct slot *s, char *to,
+                             const struct taking *t, struct error *err)
+{
+    struct arena *a = arena_new();
+    struct region r = part_region(a, &s->shape, s->part);
+    const struct program_stage *stage = t->chunk->stage;
+    struct loading x = {w, s, w->data, 0, to, OK, err};
+    x.data.sequence_length = shape_last(&r.shape);
+    x.first = w->first_sequence + w->step * w->global_batch +
+              (stage->first_microbatch + t->microbatch) * w->p->microbatch;
+    region_walk(&r, load_run, &x);
+    arena_free(a);
+    return x.status;
+}
+
 /* One input of a microbatch: rows of ids. Only synthetic data comes in other lengths than the
  * program's (benches). */
 static enum status load_slot(struct worker *w, int32_t slot, const struct taking *t,
@@ -317,6 +361,7 @@ static enum status load_slot(struct worker *w, int32_t slot, const struct taking
     const struct slot *s = &stage->slots[slot];
     struct data d = w->data;
     char *to = lane_memory_slot(&t->chunk->memory, slot, t->seq);
+    if (s->part) return load_part(w, s, to, t, err);
     int64_t rows = shape_rows(&s->shape), whole = stage->sequences ? w->p->microbatch : rows;
     int64_t first = w->first_sequence + w->step * w->global_batch +
                     (stage->first_microbatch + t->microbatch) * whole + stage->first_sequence;
@@ -355,6 +400,7 @@ static enum status take_loss(struct worker *w, int32_t slot, const struct taking
     double loss = s->dtype == DTYPE_fp64 ? value.whole : (double)value.single;
     if (!isfinite(loss) && w->bad_step < 0) w->bad_step = w->step;
     /* All ranks' are added up in the end. */
+    if (stage->shares_loss) loss *= stage->loss_share;
     if (stage->sequences) loss *= (double)stage->sequences / (double)w->p->microbatch;
     w->losses[w->step * w->p->microbatches + stage->first_microbatch + t->microbatch] = loss;
     return OK;
