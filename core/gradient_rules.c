@@ -392,13 +392,22 @@ enum status gradient_rule_group_all_to_all(struct gradient_builder *g, int32_t o
                                            struct error *err)
 {
     struct use u = use_of(g, op);
-    int32_t back;
-    if (!wants(&u, 0)) return OK;
-    struct exchange *m = arena_copy(gradient_graph(g)->arena, u.op.attrs.exchange, sizeof *m);
-    m->dim = u.op.attrs.exchange->to_dim, m->to_dim = u.op.attrs.exchange->dim;
-    m->parts = u.op.attrs.exchange->to, m->to = u.op.attrs.exchange->parts;
-    TRY(convert_back(&u, OP_group_all_to_all, "grad_back", m, u.dy, &back, err));
-    return pass(&u, 0, back, err);
+    const struct exchange *e = u.op.attrs.exchange;
+    int32_t terms[GRADIENT_TERMS];
+    if (!wants(&u, 0) && !is_parameter(&u, 0)) return OK;
+    struct exchange *back = arena_copy(gradient_graph(g)->arena, e, sizeof *back);
+    back->dim = e->to_dim, back->to_dim = e->dim;
+    back->parts = e->to, back->to = e->parts;
+    terms_back(&u, terms);
+    for (int32_t m = GRADIENT_TERMS - 1; m >= 0; m--) {
+        static const char *const suffix[] = {"grad_back", "grad_back.0", "grad_back.1",
+                                             "grad_back.2"};
+        int32_t mine;
+        if (terms[m] < 0) continue;
+        TRY(convert_back(&u, OP_group_all_to_all, suffix[m], back, terms[m], &mine, err));
+        TRY(hand_on(&u, mine, (uint8_t)m, err));
+    }
+    return OK;
 }
 
 /* One operator gives both gradients, and its working memory: while it runs, the gradients of what was kept. */

@@ -78,10 +78,11 @@ enum op_index op_index_meant(const struct graph *g, const struct graph_op *op,
                              const struct grain *grains, enum op_index said);
 
 /* Makes the attributes of the whole operator those of the one that has units [first, first + n) of those that are dealt
- * out (split: op_split_by's of the same operator; its local shapes are not needed): heads, first position, first row of
- * the table … Called once for each axis. */
-void op_local_attrs(const struct graph *g, const struct graph_op *op, const struct op_split *split,
-                    enum op_index index, int64_t first, int64_t n, struct op_attrs *attrs);
+ * out (split: op_split_by's for this index): heads, first position, first row of the table … Once for each axis, the outer
+ * one first, `first` counting from the outer part's beginning. */
+void op_local_attrs(const struct graph *g, const struct graph_op *op, const struct grain *grains,
+                    const struct op_split *split, enum op_index index, int64_t first, int64_t n,
+                    struct op_attrs *attrs);
 /* Does the table say how this kind may be split? */
 bool op_has_index_row(enum op_kind kind);
 

@@ -12,9 +12,8 @@
  *
  * Names are the forward operators' of the whole graph; `*` stands for any run of characters. An entry is for the operators
  * that it matches by name and that can be split by its index: "h.*.attn.*" by heads passes the residual on to the entries
- * behind it. What no entry takes is computed by everybody (none). An entry that is for no operator at all is an error,
- * and so is a `split` of one name where the mesh has two axes (the first axis is meant, the second computes alike: said
- * as [batch, none]).
+ * behind it. What no entry takes is computed by everybody (none). An entry that is for no operator at all is an error. On a
+ * mesh of two axes `split` and `ratio` are lists, one value an axis; none and a ratio may stand alone, for both.
  * Along an axis a place's ratio is the sum over its devices: a mesh is dealt out by its margins, so that devices in one
  * column have the same part of what the columns share. Ratios become whole units by largest remainder (extents).
  * Ownership: the arena's. Errors: ERR_INPUT with file:line:column.
@@ -50,7 +49,7 @@ struct sharding {
 };
 
 /* Integer shards of n_units by relative ratios (n, >= 0, not all 0): the floor of each one's due, then one more to those
- * that are furthest below it, ties to the earlier. Σ out = n_units, |out - due| < 1. O(n log n). */
+ * that are furthest below it, ties to the earlier. Σ out = n_units, |out - due| < 1. O(n²). */
 void extents(int64_t n_units, const double *ratios, int32_t n, int64_t *out);
 /* Ratios of the places along an axis: out (mesh[axis]). */
 void sharding_axis_ratios(const struct sharding *s, int32_t ratio, int32_t axis, double *out);
