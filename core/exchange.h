@@ -23,9 +23,11 @@ struct run { /* elements of a dimension */
 struct division { /* of one dimension of `whole` elements over n members */
     int32_t n, n_runs;
     int64_t whole;
-    const struct run *run; /* (n, n_runs): the runs of member m from run[m · n_runs] on, ascending */
+    const struct run
+        *run; /* (n, n_runs): the runs of member m from run[m · n_runs] on, ascending */
 };
-int64_t division_extent(const struct division *d, int32_t member); /* elements of its part, all runs */
+int64_t division_extent(const struct division *d,
+                        int32_t member); /* elements of its part, all runs */
 bool division_equal(const struct division *a, const struct division *b);
 
 struct exchange {

@@ -79,8 +79,7 @@ enum status gradient_contribute_terms(struct gradient_builder *b, int32_t tensor
         return error_set(err, ERR_INPUT, "gradient '%s' has another shape than '%s'", d->name,
                          t->name);
     struct contribution *c = ARENA_ARRAY(b->g->arena, struct contribution, 1);
-    *c = (struct contribution){
-        .grad = grad, .terms = terms, .next = b->contributions[tensor]};
+    *c = (struct contribution){.grad = grad, .terms = terms, .next = b->contributions[tensor]};
     b->contributions[tensor] = c;
     return OK;
 }

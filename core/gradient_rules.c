@@ -218,9 +218,8 @@ enum status gradient_rule_embedding(struct gradient_builder *g, int32_t op, stru
 {
     struct use u = use_of(g, op);
     const struct tensor *rows = &gradient_graph(g)->tensors[u.op.input[1]];
-    struct op_attrs attrs = {.vocabulary = rows->shape.dim[0],
-                             .start = u.op.attrs.start,
-                             .whole = u.op.attrs.whole};
+    struct op_attrs attrs = {
+        .vocabulary = rows->shape.dim[0], .start = u.op.attrs.start, .whole = u.op.attrs.whole};
     return emit_weights(&u, 1, 1, OP_embedding_grad, "grad_weight", attrs,
                         INPUTS(u.op.input[0], u.dy), err);
 }

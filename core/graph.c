@@ -71,9 +71,8 @@ enum status graph_add_op(struct graph *g, enum op_kind kind, const char *name,
     if (status != OK) return error_wrap(err, status, "operator '%s'", name);
     op.n_outputs = shapes.n_outputs;
     for (int32_t i = 0; i < op.n_outputs; i++) {
-        bool loss =
-            i == 0 && (kind == OP_cross_entropy || kind == OP_cross_entropy_join ||
-                       (kind == OP_measured_forward && !op.attrs.out));
+        bool loss = i == 0 && (kind == OP_cross_entropy || kind == OP_cross_entropy_join ||
+                               (kind == OP_measured_forward && !op.attrs.out));
         op.output[i] =
             graph_add_tensor(g, (struct tensor){.name = graph_output_name(g, name, i, op.n_outputs),
                                                 .role = loss ? TENSOR_LOSS : TENSOR_ACTIVATION,

@@ -112,7 +112,8 @@ struct graph {
      * one card */
     int32_t cards;
     bool sequence_parallel;
-    const struct exchange *group[MESH_AXES_MAX]; /* of a view (core/shard): the devices along each axis; else NULL */
+    const struct exchange
+        *group[MESH_AXES_MAX]; /* of a view (core/shard): the devices along each axis; else NULL */
     int32_t n_tensors, n_ops, n_forward; /* ops[0 … n_forward-1] are the forward ones */
     struct tensor *tensors;
     struct graph_op *ops;

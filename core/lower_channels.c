@@ -17,16 +17,24 @@ static bool is_blocking(const struct lowering *l, int32_t link)
     return any;
 }
 
-static int64_t bytes_of(const struct stage_build *b, const struct crossing *x)
+static int64_t bytes_of(const struct stage_build *b, const struct rows *rows,
+                        const struct crossing *x)
 {
-    return graph_tensor_bytes(b->v->g, x->tensor) / b->sequences * x->n;
+    return graph_tensor_bytes(b->v->g, x->tensor) / rows->n * x->n;
+}
+
+/* What the stage has of what crosses to the one behind it, or (backwards) before it. */
+static const struct rows *rows_at(const struct stage_build *b, bool front)
+{
+    return front ? &b->front : &b->back;
 }
 
 static enum status make_channel(struct lowering *l, const struct stage_build *from,
                                 const struct stage_build *to, bool gradient, struct crossing *sent,
                                 struct crossing *received, struct error *err)
 {
-    int64_t out = bytes_of(from, sent), in = bytes_of(to, received);
+    int64_t out = bytes_of(from, rows_at(from, gradient), sent),
+            in = bytes_of(to, rows_at(to, !gradient), received);
     struct channel c = {.from_stage = from->index,
                         .to_stage = to->index,
                         .gradient = gradient,
@@ -52,12 +60,13 @@ static void make_room(struct lowering *l, struct crossings *c, int32_t n_tensors
     c->list = ARENA_ARRAY(l->a, struct crossing, (size_t)n_tensors * (size_t)other->n_shards);
 }
 
-/* Sequences that both stages have; none: *n <= 0. */
-static int64_t meeting(const struct stage_build *a, const struct stage_build *b, int64_t *n)
+/* Sequences that both stages have, of which a stands before b; none: *n <= 0. */
+static int64_t in_common(const struct stage_build *a, const struct stage_build *b, int64_t *n)
 {
-    int64_t first = a->first_sequence > b->first_sequence ? a->first_sequence : b->first_sequence,
-            end_a = a->first_sequence + a->sequences, end_b = b->first_sequence + b->sequences;
-    *n = (end_a < end_b ? end_a : end_b) - first;
+    const struct rows *x = &a->back, *y = &b->front;
+    int64_t first = x->first > y->first ? x->first : y->first, end_x = x->first + x->n,
+            end_y = y->first + y->n;
+    *n = (end_x < end_y ? end_x : end_y) - first;
     return first;
 }
 
@@ -68,13 +77,15 @@ static enum status make_edge(struct lowering *l, struct stage_build *from, struc
 {
     enum edge out = gradient ? GRADIENTS_OUT : ACTIVATIONS_OUT,
               in = gradient ? GRADIENTS_IN : ACTIVATIONS_IN;
-    int64_t n, first = meeting(from, to, &n);
+    const struct rows *mine = rows_at(from, gradient), *others = rows_at(to, !gradient);
+    int64_t n, first = gradient ? in_common(to, from, &n) : in_common(from, to, &n);
     if (sent->n != received->n) BUG("two ways to compute differ in what crosses a cut");
     make_room(l, &from->edge[out], sent->n, to);
     make_room(l, &to->edge[in], sent->n, from);
     for (int32_t i = 0; i < sent->n; i++) {
-        struct crossing x = {sent->tensor[i], -1, first - from->first_sequence, n, -1, -1},
-                        y = {received->tensor[i], -1, first - to->first_sequence, n, -1, -1};
+        struct crossing x = {sent->tensor[i], -1, first - mine->first, n, -1, -1, n == mine->n},
+                        y = {received->tensor[i], -1, first - others->first, n, -1, -1,
+                             n == others->n};
         TRY(make_channel(l, from, to, gradient, &x, &y, err));
         from->edge[out].list[from->edge[out].n++] = x;
         to->edge[in].list[to->edge[in].n++] = y;
@@ -87,7 +98,9 @@ static enum status join(struct lowering *l, struct stage_build *a, struct stage_
                         struct error *err)
 {
     int32_t k = a->plan->last_layer;
-    TRY(make_edge(l, a, b, &a->v->g->cut[k], &b->v->g->cut[k], false, err));
+    if (lower_shard_gives(a, b, false))
+        TRY(make_edge(l, a, b, &a->v->g->cut[k], &b->v->g->cut[k], false, err));
+    if (!lower_shard_gives(b, a, true)) return OK;
     return make_edge(l, b, a, &b->v->gradient_cut[k], &a->v->gradient_cut[k], true, err);
 }
 
@@ -103,7 +116,7 @@ enum status lower_channels(struct lowering *l, struct error *err)
             for (int32_t s = 0; s < l->stages[next].n_shards; s++) {
                 struct stage_build *b = &l->stages[next + s];
                 int64_t n;
-                (void)meeting(a, b, &n);
+                (void)in_common(a, b, &n);
                 if (n > 0) n_channels += (size_t)(a->v->g->cut[k].n + a->v->gradient_cut[k].n);
                 if (n > 0 && pass) TRY(join(l, a, b, err));
             }

@@ -34,6 +34,13 @@ static struct shape shape_on(const struct stage_build *b, const struct tensor *t
     return shape;
 }
 
+/* Of what stands in files or comes from outside; activations are nobody's business. */
+static const struct tensor_part *part_on(const struct tensor *t, enum slot_class class)
+{
+    bool kept = class == SLOT_PARAMETER || class == SLOT_STATE || t->role == TENSOR_INPUT;
+    return kept && t->part.n_cuts ? &t->part : NULL;
+}
+
 struct slot lower_slot_like(const struct lowering *l, const struct stage_build *b, int32_t tensor,
                             enum slot_class class)
 {
@@ -44,6 +51,7 @@ struct slot lower_slot_like(const struct lowering *l, const struct stage_build *
                          .shape = shape_on(b, t),
                          .ring = -1,
                          .parameter = -1,
+                         .part = part_on(t, class),
                          .input = t->role == TENSOR_INPUT ? (int32_t)t->input : -1};
 }
 
@@ -123,7 +131,9 @@ static void sent_slots(struct lowering *l, struct stage_build *b, enum edge out,
         struct ring life = {
             .birth = part_letter(b, part), .death = 'S', .sent = x->channel, .received = -1};
         if (x->tensor != tensor) continue;
-        x->slot = lower_whole(b, x) ? home : piece_slot(l, b, tensor, x->n, life);
+        /* A buffer goes to one only: who else wants all of it gets a copy. */
+        bool own = x->whole && x == lower_crossing(b, out, tensor);
+        x->slot = own ? home : piece_slot(l, b, tensor, x->n, life);
     }
 }
 
@@ -251,9 +261,25 @@ static void input_slot(struct lowering *l, struct stage_build *b, int32_t tensor
     l->slot_forward[tensor] = l->slot_back[tensor] = ring_slot(l, b, tensor, life, -1);
 }
 
+/* A device that has no sequences of what crosses gets nothing, and reads nothing of it. */
+static void empty_slots(struct lowering *l, struct stage_build *b, const struct cut *cut,
+                        int32_t *slot)
+{
+    for (int32_t i = 0; i < cut->n; i++)
+        if (slot[cut->tensor[i]] < 0)
+            slot[cut->tensor[i]] =
+                lower_add_slot(l, b, lower_slot_like(l, b, cut->tensor[i], SLOT_SCRATCH));
+}
+
 static void forward_slots(struct lowering *l, struct stage_build *b)
 {
     const struct graph *g = l->v->g;
+    if (!b->front.n) {
+        const struct cut *cut = &g->cut[b->plan->first_layer - 1];
+        empty_slots(l, b, cut, l->slot_forward);
+        for (int32_t i = 0; i < cut->n; i++)
+            l->slot_back[cut->tensor[i]] = l->slot_forward[cut->tensor[i]];
+    }
     for (int32_t i = 0; i < b->edge[ACTIVATIONS_IN].n; i++) {
         int32_t t = b->edge[ACTIVATIONS_IN].list[i].tensor;
         if (l->slot_forward[t] >= 0) continue; /* another piece of it */
@@ -300,6 +326,7 @@ static void unit_slots(struct lowering *l, struct stage_build *b, int32_t tensor
 static void back_slots(struct lowering *l, struct stage_build *b)
 {
     const struct graph *g = l->v->g;
+    if (!b->back.n) empty_slots(l, b, &b->v->gradient_cut[b->plan->last_layer], l->slot_back);
     for (int32_t i = 0; i < b->edge[GRADIENTS_IN].n; i++) {
         int32_t t = b->edge[GRADIENTS_IN].list[i].tensor;
         if (l->slot_back[t] >= 0) continue;

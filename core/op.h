@@ -160,10 +160,11 @@ struct op_attrs {
     /* slice, paste: first sequence, and `sequences` of y; rotary, attention: position of the first row (of q); embedding and
      * cross_entropy of a part of the vocabulary: its first entry, and `whole` has the number of all (0: nothing is missing) */
     int64_t start, whole;
-    int64_t mean_rows; /* cross_entropy: > 0 where its rows are a part of so many, which its gradient is the mean over */
+    int64_t
+        mean_rows; /* cross_entropy: > 0 where its rows are a part of so many, which its gradient is the mean over */
     const struct exchange *exchange; /* conversions */
-    bool first;                   /* measured_*: reads no activation */
-    int32_t link;                 /* message: of the cluster */
+    bool first;                      /* measured_*: reads no activation */
+    int32_t link;                    /* message: of the cluster */
 };
 
 struct op_shapes { /* all that FLOPs and bytes depend on */

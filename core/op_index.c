@@ -59,16 +59,25 @@ bool op_has_index_row(enum op_kind kind) { return rows[kind].letters != NULL; }
 static enum op_index index_of_letter(char letter)
 {
     switch (letter) {
-    case 'b': return INDEX_batch;
-    case 'p': return INDEX_positions;
+    case 'b':
+        return INDEX_batch;
+    case 'p':
+        return INDEX_positions;
     case 'f':
-    case 'o': return INDEX_features;
-    case 'i': return INDEX_inputs;
-    case 'h': return INDEX_heads;
-    case 'v': return INDEX_vocabulary;
-    case 'e': return INDEX_experts;
-    case 'c': return INDEX_channels;
-    default: return INDEX_none;
+    case 'o':
+        return INDEX_features;
+    case 'i':
+        return INDEX_inputs;
+    case 'h':
+        return INDEX_heads;
+    case 'v':
+        return INDEX_vocabulary;
+    case 'e':
+        return INDEX_experts;
+    case 'c':
+        return INDEX_channels;
+    default:
+        return INDEX_none;
     }
 }
 
@@ -161,8 +170,7 @@ static struct grain letter_grain(const struct lettered *l, char letter, int64_t 
         int32_t j = in ? k : k - op->n_inputs, t = in ? op->input[j] : op->output[j];
         const struct grain *known = known_grain(l, t, in ? l->input[j] : l->output[j], letter);
         bool fits = known && grain_elements(known) == size;
-        for (int32_t s = 0; fits && s < known->n_sections; s++)
-            fits = known->unit[s] % own == 0;
+        for (int32_t s = 0; fits && s < known->n_sections; s++) fits = known->unit[s] % own == 0;
         if (fits) return *known;
     }
     return (struct grain){.n_units = size / own, .n_sections = 1, .unit = {own}};
@@ -328,10 +336,10 @@ static struct operand_split split_of(const struct lettered *l, int32_t k, char l
     if (dim < 0)
         return (struct operand_split){.how = in ? PLACED_WHOLE : PLACED_PARTIAL,
                                       .gradient_partial = in};
-    return (struct operand_split){
-        .how = PLACED_SPLIT,
-        .dim = dim,
-        .grain = operand_grain(l, k, letter, l->g->tensors[t].shape.dim[dim])};
+    return (struct operand_split){.how = PLACED_SPLIT,
+                                  .dim = dim,
+                                  .grain =
+                                      operand_grain(l, k, letter, l->g->tensors[t].shape.dim[dim])};
 }
 
 /* Everybody computes it, or everybody has a term of everything. */

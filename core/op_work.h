@@ -18,8 +18,9 @@ typedef void bytes_rule(const struct op_attrs *attrs, const struct op_shapes *sh
     X(attention_grad) X(adamw) X(sgd)
 /* clang-format on */
 #define BYTES_RULES(X)                                                                             \
-    X(embedding) X(embedding_grad) X(accumulate) X(attention) X(attention_grad) \
-    X(slice) X(paste) X(cross_entropy_join)
+    X(embedding)                                                                                   \
+    X(embedding_grad) X(accumulate) X(attention) X(attention_grad) X(slice) X(paste)               \
+        X(cross_entropy_join)
 #define X(name) flops_rule flops_##name;
 FLOPS_RULES(X)
 #undef X

@@ -260,7 +260,7 @@ struct group {
     bool each_call;
     /* of an each_call group: what its members exchange, each way over link (ring) or pair_link; elements are the whole's,
      * dtype is the operands'. NULL: equal cards simulated as one */
-    const struct meeting *meeting;
+    struct meeting *meeting;
 };
 
 /* A lane's order: runs of a repeated body. The k-th repetition of a body calls each entry with microbatch + k. */

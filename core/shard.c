@@ -144,10 +144,10 @@ static void keep_in_parts(const struct view *v, int32_t t, struct placement *p)
         if (v->s->n_axes > 1 && !used_whole[1 - x] && other->how == PLACED_SPLIT)
             dim = other->dim == 0 ? 1 : 0;
         if (dim >= shape->rank) continue;
-        p->axis[x] = (struct on_axis){
-            .how = PLACED_SPLIT,
-            .dim = dim,
-            .grain = {.n_units = shape->dim[dim], .n_sections = 1, .unit = {1}}};
+        p->axis[x] =
+            (struct on_axis){.how = PLACED_SPLIT,
+                             .dim = dim,
+                             .grain = {.n_units = shape->dim[dim], .n_sections = 1, .unit = {1}}};
     }
 }
 
@@ -355,8 +355,8 @@ static void begin_graph(struct view *v)
 }
 
 enum status shard_graph(struct arena *a, const struct graph *whole, const struct sharding *s,
-                        int32_t device, int32_t first_layer, int32_t last_layer,
-                        struct graph **out, struct error *err)
+                        int32_t device, int32_t first_layer, int32_t last_layer, struct graph **out,
+                        struct error *err)
 {
     struct view v = {.a = a,
                      .whole = whole,

@@ -57,7 +57,8 @@ struct shape placement_local(struct arena *a, const struct sharding *s, const st
 /* --- conversions --- */
 
 struct conversion { /* one step along one axis */
-    enum op_kind kind; /* take_part, group_all_gather, group_reduce_scatter, group_all_reduce, group_all_to_all */
+    enum op_kind
+        kind; /* take_part, group_all_gather, group_reduce_scatter, group_all_reduce, group_all_to_all */
     int32_t axis;
     struct placement before, after;
 };

@@ -146,8 +146,7 @@ static bool same_on(const struct sharding *s, const struct placement *a, const s
     return grain_elements(&y->grain) == grain_elements(&z->grain) && same_parts(s, a, b, x);
 }
 
-bool placement_equal(const struct sharding *s, const struct placement *a,
-                     const struct placement *b)
+bool placement_equal(const struct sharding *s, const struct placement *a, const struct placement *b)
 {
     for (int32_t x = 0; x < s->n_axes; x++)
         if (!same_on(s, a, b, x)) return false;
@@ -252,10 +251,8 @@ enum status conversions_between(const struct sharding *s, const struct placement
         if (*n == CONVERSIONS_MAX) BUG("no end of conversions");
         int32_t axis = next_step(s, &now, to, &target);
         struct conversion *c = &out[*n];
-        *c = (struct conversion){.kind = step_kind(&now.axis[axis], &target),
-                                 .axis = axis,
-                                 .before = now,
-                                 .after = now};
+        *c = (struct conversion){
+            .kind = step_kind(&now.axis[axis], &target), .axis = axis, .before = now, .after = now};
         if (c->kind == OP_KIND_COUNT)
             return error_set(err, ERR_INPUT, "what is %s cannot become %s",
                              how_text(now.axis[axis].how), how_text(target.how));
@@ -267,17 +264,21 @@ enum status conversions_between(const struct sharding *s, const struct placement
 enum op_kind conversion_dual(enum op_kind kind, bool partial)
 {
     switch (kind) {
-    case OP_take_part: return OP_group_all_gather;
-    case OP_group_all_gather: return partial ? OP_group_reduce_scatter : OP_take_part;
-    case OP_group_reduce_scatter: return OP_group_all_gather;
-    case OP_group_all_to_all: return OP_group_all_to_all;
-    default: return partial ? OP_group_all_reduce : OP_KIND_COUNT;
+    case OP_take_part:
+        return OP_group_all_gather;
+    case OP_group_all_gather:
+        return partial ? OP_group_reduce_scatter : OP_take_part;
+    case OP_group_reduce_scatter:
+        return OP_group_all_gather;
+    case OP_group_all_to_all:
+        return OP_group_all_to_all;
+    default:
+        return partial ? OP_group_all_reduce : OP_KIND_COUNT;
     }
 }
 
 void conversion_elements(const struct sharding *s, const struct conversion *c,
-                         const struct shape *whole, int32_t device, int64_t *before,
-                         int64_t *after)
+                         const struct shape *whole, int32_t device, int64_t *before, int64_t *after)
 {
     struct arena *scratch = arena_new();
     struct shape x = placement_local(scratch, s, &c->before, whole, device, NULL),

@@ -128,10 +128,9 @@ static enum status useless(struct arena *a, const struct sharding *s, const stru
                                        "(%s) can by %s",
                                        r->match, wanted, op->name, op_kind_name(op->kind), list));
     }
-    return rule_error(
-        r, err,
-        arena_printf(a, "\"%s\" matches no operator; they are called '%s' … '%s'", r->match,
-                     g->ops[0].name, g->ops[g->n_forward - 1].name));
+    return rule_error(r, err,
+                      arena_printf(a, "\"%s\" matches no operator; they are called '%s' … '%s'",
+                                   r->match, g->ops[0].name, g->ops[g->n_forward - 1].name));
 }
 
 static enum status resolve_parameters(struct arena *a, const struct sharding *s,
@@ -153,8 +152,7 @@ static enum status resolve_parameters(struct arena *a, const struct sharding *s,
         }
         if (!any)
             return rule_error(&s->parameters[r], err,
-                              arena_printf(a,
-                                           "\"%s\" matches no parameter; they are called '%s' …",
+                              arena_printf(a, "\"%s\" matches no parameter; they are called '%s' …",
                                            s->parameters[r].match, first ? first : ""));
     }
     return OK;
@@ -222,7 +220,8 @@ struct classes { /* operators whose names have one pattern */
     int32_t *of;          /* (n_forward) */
     const char **pattern; /* (n) */
     int32_t *first;       /* (n) operator */
-    bool *agree;          /* (n) all have the first's choice, and nobody else that the pattern is for has another */
+    bool *
+        agree; /* (n) all have the first's choice, and nobody else that the pattern is for has another */
 };
 
 static struct classes classes_of(struct arena *a, const struct sharding *s, const struct graph *g,
@@ -270,8 +269,7 @@ void sharding_set_choices(struct arena *a, struct sharding *s, const struct grap
     const struct grain *grains = graph_grains(a, g);
     struct classes c = classes_of(a, s, g, grains, choices);
     struct op_choice rest = usual(s, &c, choices);
-    struct sharding_rule *rules =
-        ARENA_ARRAY(a, struct sharding_rule, (size_t)g->n_forward + 1);
+    struct sharding_rule *rules = ARENA_ARRAY(a, struct sharding_rule, (size_t)g->n_forward + 1);
     int32_t n = 0;
     for (int32_t i = 0; i < g->n_forward; i++) {
         int32_t k = c.of[i];
@@ -294,11 +292,9 @@ void sharding_set_choices(struct arena *a, struct sharding *s, const struct grap
         rules[n++] = (struct sharding_rule){.match = c.agree[k] ? c.pattern[k] : g->ops[i].name,
                                             .choice = choices[i]};
     }
-    if (!is_none(s, &rest) || !n)
-        rules[n++] = (struct sharding_rule){.match = "*", .choice = rest};
+    if (!is_none(s, &rest) || !n) rules[n++] = (struct sharding_rule){.match = "*", .choice = rest};
     s->n_operators = n, s->operators = rules;
-    struct sharding_rule *parameters =
-        ARENA_ARRAY(a, struct sharding_rule, (size_t)g->n_tensors);
+    struct sharding_rule *parameters = ARENA_ARRAY(a, struct sharding_rule, (size_t)g->n_tensors);
     n = 0;
     for (int32_t t = 0; t < g->n_tensors && gathered; t++)
         if (gathered[t])

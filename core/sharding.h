@@ -26,7 +26,6 @@
 #include "core/graph.h"
 #include "core/op_index.h"
 
-
 struct op_choice { /* of one operator, by axis */
     enum op_index index[MESH_AXES_MAX];
     int32_t ratio[MESH_AXES_MAX]; /* which vector of ratios */

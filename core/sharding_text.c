@@ -41,7 +41,7 @@ static enum status read_ratios(struct arena *a, const struct node *n, struct sha
             return node_error(n, err, "%zu vectors; 1 to %d are possible", n->count, RATIOS_MOST);
         vectors = n->count;
     }
-    double *ratios = ARENA_ARRAY(a, double, vectors * devices);
+    double *ratios = ARENA_ARRAY(a, double, vectors *devices);
     s->n_ratios = (int32_t)vectors, s->ratios = ratios;
     for (size_t v = 0; v < vectors; v++) {
         double sum = 0;
@@ -103,8 +103,7 @@ static enum status read_operator(const struct node *n, const struct sharding *s,
     if (s->n_axes > 1 && split->kind != NODE_LIST && out->choice.index[0] != INDEX_none)
         return node_error(split, err,
                           "the mesh has two axes: say [%s, none], [none, %s] or what each does",
-                          op_index_name(out->choice.index[0]),
-                          op_index_name(out->choice.index[0]));
+                          op_index_name(out->choice.index[0]), op_index_name(out->choice.index[0]));
     out->node = n;
     return OK;
 }

@@ -193,8 +193,7 @@ static enum status collect_parts(struct worker *w, struct arena *a, struct savin
             const struct program_parameter *p = &owner->parameters[k];
             if (!in_parts(owner, p) || !owned_by(w->p, owner, p->name)) continue;
             for (int part = 0; part < PARTS; part++)
-                if (part_slot(p, part) >= 0)
-                    TRY(collect_whole(w, a, owner, p, part, s, err));
+                if (part_slot(p, part) >= 0) TRY(collect_whole(w, a, owner, p, part, s, err));
         }
     }
     return OK;
@@ -258,7 +257,8 @@ static enum status save(struct worker *w, struct arena *a, int64_t step, struct 
     if (!worker_losses_finite(w)) return skip(w, step, "the loss is");
     TRY(comm_agree(w->comm, collect(w, a, &mine, err), err));
     TRY(collect_parts(w, a, &parts, err));
-    if (comm_max(w->comm, !mine.finite || !parts.finite)) return skip(w, step, "parameters or optimizer state are");
+    if (comm_max(w->comm, !mine.finite || !parts.finite))
+        return skip(w, step, "parameters or optimizer state are");
     if (w->rank == 0) status = checkpoint_begin(a, w->o->save, step, &temporary, err);
     if (temporary) snprintf(folder, sizeof folder, "%s", temporary);
     TRY(comm_agree(w->comm, status, err));

@@ -330,9 +330,8 @@ static void load_run(void *owner, int64_t first, int64_t packed, int64_t n)
         int64_t row = first / length, from = first % length,
                 most = length - from < n ? length - from : n;
         data_fill(&x->data, (enum tensor_input)x->slot->input, x->first + row, w->ids);
-        x->status =
-            w->backend.upload(&w->backend, x->to + packed * (int64_t)sizeof *w->ids,
-                              w->ids + from, most * (int64_t)sizeof *w->ids, x->err);
+        x->status = w->backend.upload(&w->backend, x->to + packed * (int64_t)sizeof *w->ids,
+                                      w->ids + from, most * (int64_t)sizeof *w->ids, x->err);
         first += most, packed += most, n -= most;
     }
 }
