@@ -115,7 +115,6 @@ struct stage_build {
     int32_t chunk;                          /* of the device */
     int32_t shard, n_shards;                /* the stage's devices; neighbours in the program */
     int64_t first_sequence, sequences;      /* of a microbatch */
-    struct rows front, back;                /* of what crosses there */
     struct lower_team *team[MESH_AXES_MAX]; /* its group along each axis; NULL: no meetings there */
     int32_t *meetings; /* of the stage's first device: see lower_shard_meeting */
     const struct lower_view *v;
@@ -220,15 +219,18 @@ static inline enum part op_part(const struct stage_build *b, const struct graph_
 MUST_CHECK enum status lower_stages(struct lowering *l, const struct lower_graphs *s,
                                     struct error *err);
 
-/* lower_shards.c: stages whose devices share operators. The training graph of one of them; then what crosses at all
- * stages' ends; the links of those who meet. ERR_INPUT. */
+/* lower_shards.c: stages whose devices share operators. The training graph of one of them; what each has of a tensor that
+ * crosses in this cut (activations, or gradients of them); the links of those who meet. ERR_INPUT. */
 MUST_CHECK enum status lower_shard_view(struct lowering *l, struct stage_build *b,
                                         const struct graph **out, struct error *err);
-MUST_CHECK enum status lower_shard_rows(struct lowering *l, struct error *err);
+MUST_CHECK enum status lower_shard_rows(const struct lowering *l, const struct stage_build *b,
+                                        const struct cut *activations, int32_t tensor,
+                                        struct rows *out, struct error *err);
 MUST_CHECK enum status lower_shard_teams(struct lowering *l, struct error *err);
-/* Of the devices that have the same rows, does this one give them to the other stage's device? */
+/* Of the devices that have the same rows (of: those of each device of the giver's stage), does this one give them to the
+ * other stage's device? */
 bool lower_shard_gives(const struct stage_build *giver, const struct stage_build *taker,
-                       bool backwards);
+                       const struct rows *of);
 /* The meeting that stands for an operator of the stage's view, this device's operands being these slots. again: run again
  * by the backward. Returns its group. */
 int32_t lower_shard_meeting(struct lowering *l, struct stage_build *b, int32_t op, bool again,

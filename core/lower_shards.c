@@ -65,52 +65,41 @@ enum status lower_shard_view(struct lowering *l, struct stage_build *b, const st
     return OK;
 }
 
-/* Sequences of the microbatch that the device has of all that crosses there. */
-static enum status rows_of(const struct lowering *l, const struct stage_build *b,
-                           const struct cut *cut, struct rows *out, struct error *err)
+static bool whole_or_rows(const struct tensor *t, struct rows *out)
 {
-    *out = (struct rows){0, l->plan->microbatch};
-    for (int32_t i = 0; i < cut->n; i++) {
-        const struct tensor *t = &b->v->g->tensors[cut->tensor[i]];
-        struct rows mine = {0, l->plan->microbatch};
-        bool good = t->part.n_cuts == 0;
-        if (t->part.n_cuts == 1 && t->part.cut[0].dim == 0 && t->part.cut[0].n_runs == 1)
-            good = true, mine.first = t->part.cut[0].run[0].first, mine.n = t->part.cut[0].run[0].n;
-        if (!good || (i && (mine.first != out->first || mine.n != out->n)))
-            return lower_error(l, b, err, ERR_INPUT,
-                               "sharding: '%s' crosses to another stage neither whole nor by "
-                               "sequences like all that does",
-                               t->name);
-        *out = mine;
-    }
-    return OK;
+    if (t->part.n_cuts == 0) return true;
+    if (t->part.n_cuts != 1 || t->part.cut[0].dim != 0 || t->part.cut[0].n_runs != 1) return false;
+    *out = (struct rows){t->part.cut[0].run[0].first, t->part.cut[0].run[0].n};
+    return true;
 }
 
-enum status lower_shard_rows(struct lowering *l, struct error *err)
+/* A gradient has the rows of its activation; a term of one, those of an activation of its size. */
+enum status lower_shard_rows(const struct lowering *l, const struct stage_build *b,
+                             const struct cut *activations, int32_t tensor, struct rows *out,
+                             struct error *err)
 {
-    for (int32_t i = 0; i < l->p->n_stages; i++) {
-        struct stage_build *b = &l->stages[i];
-        const struct graph *g = b->v->g;
-        b->front = b->back = (struct rows){b->first_sequence, b->sequences};
-        if (!b->plan->sharding) continue;
-        if (b->plan->first_layer)
-            TRY(rows_of(l, b, &g->cut[b->plan->first_layer - 1], &b->front, err));
-        if (b->plan->last_layer + 1 < g->n_layers)
-            TRY(rows_of(l, b, &g->cut[b->plan->last_layer], &b->back, err));
-    }
-    return OK;
+    const struct tensor *list = b->v->g->tensors, *t = &list[tensor];
+    bool good = false;
+    *out = (struct rows){b->first_sequence, b->sequences};
+    if (!b->plan->sharding) return OK;
+    if (t->role == TENSOR_ACTIVATION) good = whole_or_rows(t, out);
+    if (t->role == TENSOR_GRADIENT && t->of >= 0) good = whole_or_rows(&list[t->of], out);
+    for (int32_t i = 0; t->role == TENSOR_GRADIENT && t->of < 0 && i < activations->n && !good; i++)
+        good = shape_equal(&list[activations->tensor[i]].shape, &t->shape) &&
+               whole_or_rows(&list[activations->tensor[i]], out);
+    if (good && out->n == t->shape.dim[0]) return OK;
+    return lower_error(l, b, err, ERR_INPUT,
+                       "sharding: '%s' crosses to another stage neither whole nor by sequences",
+                       t->name);
 }
 
-/* Of devices that have the same rows each serves its share of those who want some: which of them, by who asks. */
 bool lower_shard_gives(const struct stage_build *giver, const struct stage_build *taker,
-                       bool backwards)
+                       const struct rows *of)
 {
-    const struct stage_build *first = giver - giver->shard;
-    const struct rows *mine = backwards ? &giver->front : &giver->back;
+    const struct rows *mine = &of[giver->shard];
     int32_t alike = 0, place = 0;
     for (int32_t k = 0; k < giver->n_shards; k++) {
-        const struct rows *other = backwards ? &first[k].front : &first[k].back;
-        if (other->first != mine->first || other->n != mine->n) continue;
+        if (of[k].first != mine->first || of[k].n != mine->n) continue;
         if (k == giver->shard) place = alike;
         alike++;
     }

@@ -190,9 +190,19 @@ static size_t block_name(const char *op)
     return end ? (size_t)(end - op) : 0;
 }
 
+/* Conversions are named after what they convert; they belong to whom they are made for, who comes next. */
+static const char *name_of(const struct lowering *l, int32_t op)
+{
+    const struct graph *g = l->v->g;
+    while (op + 1 < g->n_forward &&
+           (op_is_group(g->ops[op].kind) || g->ops[op].kind == OP_take_part))
+        op++;
+    return g->ops[op].name;
+}
+
 bool lower_same_block(const struct lowering *l, int32_t op, int32_t other)
 {
-    const char *a = l->v->g->ops[op].name, *b = l->v->g->ops[other].name;
+    const char *a = name_of(l, op), *b = name_of(l, other);
     size_t n = block_name(a);
     return n && n == block_name(b) && !strncmp(a, b, n);
 }
@@ -212,7 +222,7 @@ static bool kept(const struct lowering *l, const struct stage_build *b, int32_t 
     case RECOMPUTE_BLOCKS:
         break;
     }
-    if (!block_name(g->ops[producer].name)) return true;
+    if (!block_name(name_of(l, producer))) return true;
     for (first = producer; first + 1 < g->n_forward && lower_same_block(l, producer, first + 1);)
         first++;
     for (int32_t i = first + 1; i < g->n_forward; i++) { /* read in the next block: its input */
@@ -266,7 +276,7 @@ static void empty_slots(struct lowering *l, struct stage_build *b, const struct 
                         int32_t *slot)
 {
     for (int32_t i = 0; i < cut->n; i++)
-        if (slot[cut->tensor[i]] < 0)
+        if (slot[cut->tensor[i]] < 0 && !shape_elements(&l->v->g->tensors[cut->tensor[i]].shape))
             slot[cut->tensor[i]] =
                 lower_add_slot(l, b, lower_slot_like(l, b, cut->tensor[i], SLOT_SCRATCH));
 }
@@ -274,11 +284,12 @@ static void empty_slots(struct lowering *l, struct stage_build *b, const struct 
 static void forward_slots(struct lowering *l, struct stage_build *b)
 {
     const struct graph *g = l->v->g;
-    if (!b->front.n) {
+    if (b->plan->sharding && b->plan->first_layer) {
         const struct cut *cut = &g->cut[b->plan->first_layer - 1];
         empty_slots(l, b, cut, l->slot_forward);
         for (int32_t i = 0; i < cut->n; i++)
-            l->slot_back[cut->tensor[i]] = l->slot_forward[cut->tensor[i]];
+            if (l->slot_forward[cut->tensor[i]] >= 0)
+                l->slot_back[cut->tensor[i]] = l->slot_forward[cut->tensor[i]];
     }
     for (int32_t i = 0; i < b->edge[ACTIVATIONS_IN].n; i++) {
         int32_t t = b->edge[ACTIVATIONS_IN].list[i].tensor;
@@ -326,7 +337,8 @@ static void unit_slots(struct lowering *l, struct stage_build *b, int32_t tensor
 static void back_slots(struct lowering *l, struct stage_build *b)
 {
     const struct graph *g = l->v->g;
-    if (!b->back.n) empty_slots(l, b, &b->v->gradient_cut[b->plan->last_layer], l->slot_back);
+    if (b->plan->sharding && b->plan->last_layer + 1 < l->n_layers)
+        empty_slots(l, b, &b->v->gradient_cut[b->plan->last_layer], l->slot_back);
     for (int32_t i = 0; i < b->edge[GRADIENTS_IN].n; i++) {
         int32_t t = b->edge[GRADIENTS_IN].list[i].tensor;
         if (l->slot_back[t] >= 0) continue;

@@ -137,6 +137,5 @@ static enum status make_views(struct lowering *l, const struct lower_graphs *s, 
 enum status lower_stages(struct lowering *l, const struct lower_graphs *s, struct error *err)
 {
     make_stages(l);
-    TRY(make_views(l, s, err));
-    return lower_shard_rows(l, err);
+    return make_views(l, s, err);
 }
