@@ -325,8 +325,11 @@ lower_wide(const struct lowering *l); /* bytes of a gradient or state for one of
 bool lower_runs_flat(const struct lowering *l);
 void lower_slots(struct lowering *l, struct stage_build *b);
 void lower_scratch(struct lowering *l, struct stage_build *b); /* once the procedures stand */
-/* Whether two forward operators belong to one block of the model. */
+/* lower_uses.c: whether two forward operators belong to one block of the model; fills uses_* and rerun; whether the backward
+ * finds what F made of the tensor, or has it made again. */
 bool lower_same_block(const struct lowering *l, int32_t op, int32_t other);
+void lower_find_uses(struct lowering *l, const struct stage_build *b);
+bool lower_kept(const struct lowering *l, const struct stage_build *b, int32_t tensor);
 int32_t lower_group_of_unit(const struct lowering *l, const struct stage_build *b,
                             int32_t unit); /* -1 */
 

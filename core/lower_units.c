@@ -52,9 +52,10 @@ static enum status check_alike(const struct lowering *l, const struct lower_view
                 !strcmp(first->g->tensors[x->parameter].name, v->g->tensors[y->parameter].name);
     }
     if (!alike && (v->g->group[0] || v->g->group[1] || first->g->group[0]))
-        return error_set(
-            err, ERR_INPUT,
-            "sharding: a parameter is used otherwise where devices share its operators");
+        return error_set(err, ERR_INPUT,
+                         "sharding: a parameter that is used twice is converted once for both uses "
+                         "in one stage, "
+                         "and not in another; keep it whole or split both uses alike");
     if (!alike)
         BUG("graphs of %" PRId32 " and %" PRId32 " cards differ in layers or parameters",
             first->g->cards, v->g->cards);
