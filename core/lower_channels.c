@@ -58,6 +58,7 @@ struct crossing_over {
     struct stage_build *from, *to; /* their first devices */
     bool gradient;
     struct rows *sent, *received; /* (n_shards) of the tensor at hand on each device */
+    int32_t *same;                /* (tensors of the cut) which of the other stage's cut it is */
 };
 
 static const struct cut *cut_at(const struct stage_build *b, const struct crossing_over *x)
@@ -86,7 +87,7 @@ static struct rows in_common(const struct rows *x, const struct rows *y)
     return (struct rows){first, (end_x < end_y ? end_x : end_y) - first};
 }
 
-/* One tensor of the cut, from one device to another; tensors of the two views' cuts are the same ones, in one order. */
+/* One tensor of the cut, from one device to another. */
 static enum status cross(struct lowering *l, const struct crossing_over *x, int32_t i,
                          struct stage_build *from, struct stage_build *to, struct error *err)
 {
@@ -96,12 +97,16 @@ static enum status cross(struct lowering *l, const struct crossing_over *x, int3
     enum edge out = x->gradient ? GRADIENTS_OUT : ACTIVATIONS_OUT,
               in = x->gradient ? GRADIENTS_IN : ACTIVATIONS_IN;
     int32_t n = cut_at(from, x)->n;
-    if (n != cut_at(to, x)->n) BUG("two ways to compute differ in what crosses a cut");
     make_room(l, &from->edge[out], n, to);
     make_room(l, &to->edge[in], n, from);
     struct crossing s = {cut_at(from, x)->tensor[i], -1, both.first - mine->first, both.n, -1, -1,
                          both.n == mine->n},
-                    r = {cut_at(to, x)->tensor[i], -1, both.first - others->first, both.n, -1, -1,
+                    r = {cut_at(to, x)->tensor[x->same[i]],
+                         -1,
+                         both.first - others->first,
+                         both.n,
+                         -1,
+                         -1,
                          both.n == others->n};
     TRY(make_channel(l, from, to, x->gradient, &s, &r, err));
     from->edge[out].list[from->edge[out].n++] = s;
@@ -122,16 +127,36 @@ static size_t most_channels(const struct lowering *l)
     return n;
 }
 
+/* Tensors of the two stages' cuts are the same ones; in one order, but where conversions made some of them. */
+static enum status pair_up(struct lowering *l, struct crossing_over *x, struct error *err)
+{
+    const struct cut *sent = cut_at(x->from, x), *received = cut_at(x->to, x);
+    bool shared = x->from->plan->sharding || x->to->plan->sharding;
+    x->same = ARENA_ARRAY(l->a, int32_t, (size_t)sent->n);
+    if (sent->n != received->n && !shared) BUG("two ways to compute differ in what crosses a cut");
+    int32_t found = 0, layer = x->gradient ? x->to->plan->last_layer : x->from->plan->last_layer;
+    for (int32_t i = 0; i < sent->n; i++) {
+        x->same[i] = shared ? lower_shard_same(x->from->v, sent, i, x->to->v, received, layer) : i;
+        found += x->same[i] >= 0;
+    }
+    if (!shared || (found == sent->n && sent->n == received->n)) return OK;
+    return lower_error(
+        l, x->from, err, ERR_INPUT,
+        "sharding: gradients cross to another stage in other terms than it has; stages "
+        "that share operators end where one activation is alive");
+}
+
 /* Rows of every tensor that crosses, on every device of the two stages. */
 static enum status all_rows(struct lowering *l, struct crossing_over *x, struct rows **sent,
                             struct rows **received, struct error *err)
 {
     int32_t n = cut_at(x->from, x)->n;
+    TRY(pair_up(l, x, err));
     *sent = ARENA_ARRAY(l->a, struct rows, (size_t)n * (size_t)x->from->n_shards);
     *received = ARENA_ARRAY(l->a, struct rows, (size_t)n * (size_t)x->to->n_shards);
     for (int32_t i = 0; i < n; i++) {
         TRY(find_rows(l, x, x->from, i, *sent + i * x->from->n_shards, err));
-        TRY(find_rows(l, x, x->to, i, *received + i * x->to->n_shards, err));
+        TRY(find_rows(l, x, x->to, x->same[i], *received + i * x->to->n_shards, err));
     }
     return OK;
 }
@@ -140,7 +165,7 @@ static enum status all_rows(struct lowering *l, struct crossing_over *x, struct 
 static enum status join(struct lowering *l, struct stage_build *a, struct stage_build *b,
                         struct error *err)
 {
-    struct crossing_over way[2] = {{a, b, false, NULL, NULL}, {b, a, true, NULL, NULL}};
+    struct crossing_over way[2] = {{.from = a, .to = b}, {.from = b, .to = a, .gradient = true}};
     struct rows *sent[2], *received[2];
     for (int g = 0; g < 2; g++) TRY(all_rows(l, &way[g], &sent[g], &received[g], err));
     for (int32_t i = 0; i < a->n_shards; i++)

@@ -227,6 +227,9 @@ MUST_CHECK enum status lower_shard_rows(const struct lowering *l, const struct s
                                         const struct cut *activations, int32_t tensor,
                                         struct rows *out, struct error *err);
 MUST_CHECK enum status lower_shard_teams(struct lowering *l, struct error *err);
+/* Which tensor of another view's cut behind a layer the i-th of this one's is, by what both were before any conversion; -1. */
+int32_t lower_shard_same(const struct lower_view *v, const struct cut *cut, int32_t i,
+                         const struct lower_view *other, const struct cut *others, int32_t layer);
 /* Of the devices that have the same rows (of: those of each device of the giver's stage), does this one give them to the
  * other stage's device? */
 bool lower_shard_gives(const struct stage_build *giver, const struct stage_build *taker,

@@ -93,6 +93,48 @@ enum status lower_shard_rows(const struct lowering *l, const struct stage_build 
                        t->name);
 }
 
+/* Whose gradient, or a term of it, crosses back over the cut behind layer k: told by who takes it there, since one tensor is
+ * the gradient of several activations where it passes unchanged. */
+static int32_t activation_of(const struct graph *g, int32_t t, int32_t k)
+{
+    for (int32_t i = g->n_forward; i < g->n_ops; i++) {
+        const struct graph_op *op = &g->ops[i];
+        bool takes = false;
+        for (int32_t j = 0; j < op->n_inputs; j++) takes |= op->input[j] == t;
+        if (!takes || op->layer > k) continue;
+        int32_t out = op->output[0];
+        bool sum = op->kind == OP_add || op->kind == OP_take_part || op->kind == OP_add_part ||
+                   op_is_group(op->kind);
+        if (!sum) return g->ops[op->forward].output[0];
+        return g->tensors[out].of >= 0 ? g->tensors[out].of : activation_of(g, out, k);
+    }
+    return g->tensors[t].of;
+}
+
+/* What a tensor of a view was before conversions; of a gradient, what its activation was. */
+static const char *origin(const struct graph *g, int32_t t, int32_t k)
+{
+    if (g->tensors[t].role == TENSOR_GRADIENT) t = activation_of(g, t, k);
+    while (t >= 0 && g->tensors[t].producer >= 0) {
+        const struct graph_op *op = &g->ops[g->tensors[t].producer];
+        if (!op_is_group(op->kind) && op->kind != OP_take_part) break;
+        t = op->input[0];
+    }
+    return t < 0 ? "" : g->tensors[t].name;
+}
+
+int32_t lower_shard_same(const struct lower_view *v, const struct cut *cut, int32_t i,
+                         const struct lower_view *other, const struct cut *others, int32_t layer)
+{
+    if (cut->n == 1 && others->n == 1) return 0;
+    const char *name = origin(v->g, cut->tensor[i], layer);
+    int32_t before = 0; /* terms of one gradient stand in one order */
+    for (int32_t k = 0; k < i; k++) before += !strcmp(name, origin(v->g, cut->tensor[k], layer));
+    for (int32_t k = 0; k < others->n; k++)
+        if (!strcmp(name, origin(other->g, others->tensor[k], layer)) && before-- == 0) return k;
+    return -1;
+}
+
 bool lower_shard_gives(const struct stage_build *giver, const struct stage_build *taker,
                        const struct rows *of)
 {
