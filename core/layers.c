@@ -105,7 +105,7 @@ static struct view *view_of(const struct graph *g)
         graph_op_shapes(g, op, &shapes);
         v->key[i] = key_of(g, op);
         v->flops[i] = op_flops(op->kind, &op->attrs, &shapes);
-        v->product[i] = op->kind == OP_matmul || op->kind == OP_attention;
+        v->product[i] = op_is_product(op->kind);
         for (int32_t k = 0; k < op->n_inputs; k++) {
             v->used[op->input[k]]++;
             v->last_use[i * OP_OPERANDS_MAX + k] = user[op->input[k]];

@@ -100,7 +100,8 @@ static enum status check_inputs(const struct worker *w, const struct program_sta
                                 struct error *err)
 {
     for (int32_t i = 0; w->o->data && i < s->n_slots; i++)
-        if (s->slots[i].input >= 0 && input_length(&s->slots[i]) != w->p->sequence_length)
+        if (s->slots[i].input >= 0 && !input_is_of_pictures(s->slots[i].input) &&
+            input_length(&s->slots[i]) != w->p->sequence_length)
             return error_set(err, ERR_INPUT, "input %s is not of the program's sequence length",
                              s->slots[i].name);
     return OK;
@@ -181,6 +182,14 @@ static void warn_if_crowded(const struct worker *w)
 /* ---- before time 0 ----------------------------------------------------------------------------
  */
 
+static enum status open_data(struct worker *w, struct error *err)
+{
+    const struct program *p = w->p;
+    if (p->pixels)
+        return data_open_pictures(w->o->data, p->seed, p->pixels, p->vocabulary, &w->data, err);
+    return data_open(w->o->data, p->seed, p->sequence_length, p->vocabulary, &w->data, err);
+}
+
 static enum status open_mine(struct worker *w, struct error *err)
 {
     TRY(check_device(w, err));
@@ -188,7 +197,7 @@ static enum status open_mine(struct worker *w, struct error *err)
     backend_host(&w->backend);
     TRY(w->backend.open(&w->backend, w->p->devices[w->rank].index, err));
     w->backend_open = true;
-    TRY(data_open(w->o->data, w->p->seed, w->p->sequence_length, w->p->vocabulary, &w->data, err));
+    TRY(open_data(w, err));
     for (int32_t i = 0; i < w->n_chunks; i++) {
         struct chunk *k = &w->chunks[i];
         TRY(lane_memory_open(&k->memory, w->run, w->p, k->index, &w->backend, err));
@@ -208,6 +217,14 @@ static enum status open_shared(struct worker *w, struct error *err)
     return OK;
 }
 
+/* What is loaded at once: a sequence, or a picture, whole even where the device has a part of it. */
+static int64_t row_bytes(const struct slot *s)
+{
+    struct shape whole = part_whole(&s->shape, s->part);
+    int64_t rows = input_is_of_pictures(s->input) ? whole.dim[0] : shape_rows(&whole);
+    return rows ? shape_elements(&whole) * dtype_bytes(s->dtype) / rows : 0;
+}
+
 static void find_chunks(struct worker *w)
 {
     const struct lane *lane = &w->p->lanes[w->rank];
@@ -219,11 +236,11 @@ static void find_chunks(struct worker *w)
         k->stage = &w->p->stages[k->index];
         for (int32_t s = 0; s < k->stage->n_slots; s++) {
             const struct slot *slot = &k->stage->slots[s];
-            if (slot->input >= 0 && input_length(slot) > w->longest)
-                w->longest = input_length(slot);
+            int64_t bytes = slot->input >= 0 ? row_bytes(slot) : 0;
+            if (bytes > w->longest_bytes) w->longest_bytes = bytes;
         }
     }
-    w->ids = ARENA_ARRAY(w->run, int32_t, (size_t)w->longest + 1);
+    w->row = ARENA_ARRAY(w->run, double, (size_t)w->longest_bytes / sizeof(double) + 1);
 }
 
 static enum status set_up(struct worker *w, struct error *err)

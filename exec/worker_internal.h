@@ -75,8 +75,8 @@ struct worker {
     double *losses;               /* (steps, microbatches of the whole step) */
     int64_t *step_end_ns;         /* (steps) */
     int64_t cpu_start_ns, cpu_ns; /* of the compute thread while stepping */
-    int64_t longest;              /* row of an input */
-    int32_t *ids;                 /* (longest) */
+    int64_t longest_bytes;        /* of an input's sequence or picture */
+    void *row;                    /* (longest_bytes) */
     int64_t bad_step;             /* of this run: the first whose loss here is not finite, -1 */
     bool told_of_bad_loss;
     int lock; /* of the checkpoint folder, -1 */
@@ -88,6 +88,13 @@ void worker_prepare(struct worker *w);
 MUST_CHECK enum status worker_step(struct worker *w, struct error *err);
 /* The receives that may be posted from the start. */
 void worker_post_first(struct worker *w);
+
+/* worker_load.c: number, among all sequences that are trained on, of the first one that the stage has of a microbatch; its
+ * inputs, into the buffers of sequence number seq. */
+int64_t worker_first_sequence(const struct worker *w, const struct program_stage *s,
+                              int32_t microbatch);
+MUST_CHECK enum status worker_load(struct worker *w, const struct chunk *k, int32_t microbatch,
+                                   int64_t seq, struct error *err);
 
 /* worker_save.c: all ranks together; the mover parked or not running. */
 MUST_CHECK enum status worker_resume(struct worker *w, struct error *err);

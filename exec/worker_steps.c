@@ -2,8 +2,6 @@
  * (core/program.h). */
 #include "exec/worker_internal.h"
 
-#include "core/part.h"
-
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -19,7 +17,8 @@ static void prepare_op(struct worker *w, struct chunk *k, int32_t op)
                                .dtype = x->dtype,
                                .attrs = &x->attrs,
                                .shapes = &x->shapes,
-                               .optimizer = x->phase == PHASE_U ? &w->optimizer : NULL};
+                               .optimizer = x->phase == PHASE_U ? &w->optimizer : NULL,
+                               .seed = w->p->seed};
     for (int32_t i = 0; i < x->n_inputs; i++)
         o->input[i] = lane_memory_place(&k->memory, x->input[i]);
     for (int32_t i = 0; i < x->n_outputs; i++)
@@ -286,6 +285,8 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
     struct prepared_op *o = &t->chunk->ops[op];
     for (int32_t i = 0; i < x->n_inputs; i++) o->call.input[i] = place_at(&o->input[i], t->seq);
     for (int32_t i = 0; i < x->n_outputs; i++) o->call.output[i] = place_at(&o->output[i], t->seq);
+    if (t->microbatch >= 0)
+        o->call.first_sequence = worker_first_sequence(w, t->chunk->stage, t->microbatch);
     int64_t begin_ns = device_clock_begin(&w->clock);
     if (w->backend.run(&w->backend, &o->call, err) != OK)
         return error_wrap(err, err ? err->code : ERR_RESOURCE, "operator %s", x->name);
@@ -307,81 +308,6 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
                       .key = x->key,
                       .bytes = op_bytes_read(x->kind, &x->attrs, &x->shapes, x->dtype) +
                                op_bytes_written(x->kind, &x->attrs, &x->shapes, x->dtype)});
-    return OK;
-}
-
-struct loading {
-    struct worker *w;
-    const struct slot *slot;
-    struct data data;
-    int64_t first; /* sequence of the microbatch's row 0 */
-    char *to;
-    enum status status;
-    struct error *err;
-};
-
-/* Elements of the whole input that this device has in one piece; of several rows, row by row. */
-static void load_run(void *owner, int64_t first, int64_t packed, int64_t n)
-{
-    struct loading *x = owner;
-    struct worker *w = x->w;
-    int64_t length = x->data.sequence_length;
-    while (n > 0 && x->status == OK) {
-        int64_t row = first / length, from = first % length,
-                most = length - from < n ? length - from : n;
-        data_fill(&x->data, (enum tensor_input)x->slot->input, x->first + row, w->ids);
-        x->status = w->backend.upload(&w->backend, x->to + packed * (int64_t)sizeof *w->ids,
-                                      w->ids + from, most * (int64_t)sizeof *w->ids, x->err);
-        first += most, packed += most, n -= most;
-    }
-}
-
-static enum status load_part(struct worker *w, const struct slot *s, char *to,
-                             const struct taking *t, struct error *err)
-{
-    struct arena *a = arena_new();
-    struct region r = part_region(a, &s->shape, s->part);
-    const struct program_stage *stage = t->chunk->stage;
-    struct loading x = {w, s, w->data, 0, to, OK, err};
-    x.data.sequence_length = shape_last(&r.shape);
-    x.first = w->first_sequence + w->step * w->global_batch +
-              (stage->first_microbatch + t->microbatch) * w->p->microbatch;
-    region_walk(&r, load_run, &x);
-    arena_free(a);
-    return x.status;
-}
-
-/* One input of a microbatch: rows of ids. Only synthetic data comes in other lengths than the
- * program's (benches). */
-static enum status load_slot(struct worker *w, int32_t slot, const struct taking *t,
-                             struct error *err)
-{
-    const struct program_stage *stage = t->chunk->stage;
-    const struct slot *s = &stage->slots[slot];
-    struct data d = w->data;
-    char *to = lane_memory_slot(&t->chunk->memory, slot, t->seq);
-    if (s->part) return load_part(w, s, to, t, err);
-    int64_t rows = shape_rows(&s->shape), whole = stage->sequences ? w->p->microbatch : rows;
-    int64_t first = w->first_sequence + w->step * w->global_batch +
-                    (stage->first_microbatch + t->microbatch) * whole + stage->first_sequence;
-    d.sequence_length = shape_last(&s->shape);
-    if (d.sequence_length > w->longest) BUG("slot %s is longer than was looked for", s->name);
-    for (int64_t row = 0; row < rows; row++) {
-        int64_t bytes = d.sequence_length * (int64_t)sizeof *w->ids;
-        data_fill(&d, (enum tensor_input)s->input, first + row, w->ids);
-        TRY(w->backend.upload(&w->backend, to + row * bytes, w->ids, bytes, err));
-    }
-    return OK;
-}
-
-/* Stands for a loader beside the device: on an emulated one it takes no time. */
-static enum status take_load(struct worker *w, const struct taking *t, struct error *err)
-{
-    device_clock_wait(&w->clock);
-    const struct program_stage *stage = t->chunk->stage;
-    for (int32_t i = 0; i < stage->n_slots; i++)
-        if (stage->slots[i].input >= 0) TRY(load_slot(w, i, t, err));
-    device_clock_waited(&w->clock, 0);
     return OK;
 }
 
@@ -450,7 +376,7 @@ static enum status take(struct worker *w, const struct instr *x, const struct ta
     case INSTR_AWAIT:
         return take_await(w, x->arg, err);
     case INSTR_LOAD:
-        return take_load(w, t, err);
+        return worker_load(w, t->chunk, t->microbatch, t->seq, err);
     case INSTR_LOSS:
         return take_loss(w, x->arg, t, err);
     case INSTR_COLLECT:

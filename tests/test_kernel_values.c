@@ -102,10 +102,10 @@ static void naive_attention(const struct op_attrs *a, int64_t t, const double *q
 START_TEST(attention_is_what_its_definition_says)
 {
     static const int32_t shapes[][5] = {/* T, H, K, D, window; -1: both ways */
-                                        {1, 1, 1, 1, 0},   {64, 2, 2, 8, 0},   {65, 4, 2, 3, 0},
-                                        {200, 2, 1, 5, 0}, {200, 6, 2, 4, 30}, {130, 1, 1, 2, 128},
-                                        {10, 2, 2, 4, 100},
-                                        {1, 2, 2, 4, -1},  {65, 4, 2, 3, -1},  {197, 2, 1, 5, -1}};
+                                        {1, 1, 1, 1, 0},    {64, 2, 2, 8, 0},   {65, 4, 2, 3, 0},
+                                        {200, 2, 1, 5, 0},  {200, 6, 2, 4, 30}, {130, 1, 1, 2, 128},
+                                        {10, 2, 2, 4, 100}, {1, 2, 2, 4, -1},   {65, 4, 2, 3, -1},
+                                        {197, 2, 1, 5, -1}};
     const int32_t *s = shapes[_i];
     struct op_attrs a = ATTENTION(s[1], s[2], s[3], s[4] < 0 ? 0 : s[4]);
     a.bidirectional = s[4] < 0;

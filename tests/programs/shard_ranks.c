@@ -2,7 +2,7 @@
  *
  * shard_ranks alone FIRST COUNT         the jobs of these seeds on one device: their losses, a line each
  * shard_ranks show SEED RANKS           the plan of this seed for so many devices
- * shard_ranks FIRST COUNT FILE          the plans of these seeds for as many devices as ranks (tests/sharded.h): losses of
+ * shard_ranks FIRST COUNT FILE          the plans of these seeds for as many devices as ranks (tests/shared_plans.h): losses of
  * 20 steps are those of FILE, which `alone` printed (fp32 1e-5, fp64 1e-9); the program survives its file, and the
  * simulator runs it. Rank 0 says "ok" and how many: a plan in whose stages a tied parameter is
  * kept in parts is refused, which is right.
@@ -13,7 +13,7 @@
 #include "profiles/profile.h"
 #include "sim/sim.h"
 
-#include "tests/sharded.h"
+#include "tests/shared_plans.h"
 
 #include <inttypes.h>
 #include <math.h>
