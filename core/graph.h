@@ -10,9 +10,9 @@
  * a stage hands on what it does not need itself. By default the places are where exactly one activation is live and
  * the next operator reads it; core/layers chooses others. What cards of one device do together (all_reduce, all_gather,
  * reduce_scatter) ends no default layer before it: a tensor of which every card has but a term or a share crosses to
- * nobody, and any number of cards finds the same layers. Nor does a layer begin with a bias, dropout, an activation function, a
- * group norm, or what only lays out anew (to_rows, prepend, slice): they belong to what they finish. Gradient operators belong to the layer of the forward operator
- * they come from; the sum of a tensor's gradients belongs to its first consumer's side, so that exactly one gradient
+ * nobody, and any number of cards finds the same layers. Nor does a layer begin with a bias, dropout, relu, a group norm, or
+ * what only lays out anew (to_rows, prepend, slice): they belong to what they finish. Gradient operators belong to the
+ * layer of the forward operator they come from; the sum of a tensor's gradients belongs to its first consumer's side, so that exactly one gradient
  * crosses a cut of one activation backwards. Behind a cut of several, terms of a sum may cross one by one.
  * Ownership: the arena's.
  */

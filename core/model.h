@@ -14,7 +14,8 @@
  *                         gate for it counts as 0). null: all T of them, nothing is dropped, as the models themselves compute;
  *                         the default but for bert, whose is 1.25 (Switch Transformers, Fedus et al. 2022). Without one, slots
  *                         for all T rows are kept for every expert: E/k times the memory of the rows that are there
- *   bert: num_experts, num_experts_per_tok (2), encoder_sparse_step (2: every second block, from the second on)
+ *   bert: num_experts, num_experts_per_tok (2), encoder_sparse_step (2: every second block, from the second on); its modules
+ *                         are moe.gate, moe.experts.intermediate and moe.experts.output
  * Experts have no biases. The load balancing loss (router_aux_loss_coef) is read and kept, but not trained: over a whole
  * batch it is no sum over sequences.
  * vgg has keys of ours: image_size (224), num_channels (3), num_labels (1000); features, a list of channels of 3 x 3 convolutions

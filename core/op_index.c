@@ -18,8 +18,9 @@ struct index_row {
     bool alike;        /* every operand is like the first, of any rank; letters has but its name */
     bool mean;         /* the loss is a mean over its rows: b and p */
     bool linear;       /* takes and gives terms of sums */
-    bool elements;     /* attrs.start is the number of the first element, attrs.whole those of a sequence */
-    bool experts;      /* attrs.experts says how many all have */
+    bool
+        elements; /* attrs.start is the number of the first element, attrs.whole those of a sequence */
+    bool experts; /* attrs.experts says how many all have */
 };
 
 /* clang-format off */
@@ -150,14 +151,18 @@ static bool other_form(const struct graph *g, const struct graph_op *op)
 {
     switch (op->kind) {
     case OP_matmul:
-    case OP_expert_matmul: return op->attrs.trans_b;
-    case OP_attention: return op->n_inputs > 1;
-    case OP_to_rows: return op->attrs.flat;
+    case OP_expert_matmul:
+        return op->attrs.trans_b;
+    case OP_attention:
+        return op->n_inputs > 1;
+    case OP_to_rows:
+        return op->attrs.flat;
     /* of which targets count is data; of one a sequence there are no positions */
     case OP_cross_entropy:
         return op->attrs.counted || (g->tensors[op->input[0]].shape.rank == 3 &&
                                      g->tensors[op->input[1]].shape.rank == 1);
-    default: return false;
+    default:
+        return false;
     }
 }
 

@@ -1,16 +1,8 @@
 /* The operator table: shapes, FLOPs and bytes worked by hand for every kind. */
-#include "core/exchange.h"
 #include "core/op.h"
 
-#include "tests/op_rows.h"
+#include "tests/op_rows_parts.h"
 #include "tests/suites.h"
-
-/* Two devices share 4: the second has 3 of them; the same of a dimension of 3, of which it has 1. */
-static const struct run parts_runs[] = {{0, 1}, {1, 3}}, others_runs[] = {{0, 2}, {2, 1}};
-static const struct division parts_of_4 = {2, 1, 4, parts_runs},
-                             parts_of_3 = {2, 1, 3, others_runs};
-static const struct exchange exchange = {
-    .n = 2, .self = 1, .dim = 1, .parts = &parts_of_4, .to_dim = 2, .to = &parts_of_3};
 
 /* b=2, T=3 unless seen otherwise; elements are 4 bytes. */
 static const struct row text_rows[] = {
@@ -126,25 +118,6 @@ static const struct row text_rows[] = {
      4 * 96},
     {OP_cross_entropy, {0}, "2,3,10 x 2,3", "1 x 2,3", 240, 240 + 24, 28},
     {OP_cross_entropy_grad, {0}, "2,3,10 x 2,3 x 2,3", "2,3,10", 180, 240 + 48, 240},
-    {OP_cross_entropy_part, {0}, "2,3,10 x 2,3", "2,3,2", 240, 240 + 24, 48},
-    {OP_cross_entropy_join, {0}, "2,3,4 x 2,3,10 x 2,3", "1 x 2,3", 48, 96 + 24, 28},
-    {OP_take_part, {.exchange = &exchange}, "2,4,3", "2,3,3", 0, 72, 72},
-    {OP_add_part, {.exchange = &exchange}, "2,3,3", "2,4,3", 18, 72, 96},
-    {OP_add_part, {.exchange = &exchange, .accumulate = true}, "2,3,3", "2,4,3", 18, 144, 72},
-    {OP_group_all_gather, {.exchange = &exchange}, "2,3,3", "2,4,3", 0, 72, 96},
-    {OP_group_reduce_scatter, {.exchange = &exchange}, "2,4,3", "2,3,3", 0, 96, 72},
-    {OP_group_all_reduce, {.exchange = &exchange}, "2,4,3", "2,4,3", 0, 96, 96},
-    {OP_group_all_to_all, {.exchange = &exchange}, "2,3,3", "2,4,1", 0, 72, 32},
-    /* the last of 3 positions sees all of them; the first two see 1 and 2 */
-    {OP_attention,
-     {.heads = 2, .kv_heads = 1, .head_dim = 4, .start = 2},
-     "2,1,8 x 2,3,4 x 2,3,4",
-     "2,1,8 x 2,2,1",
-     4 * 4 * 2 * 2 * 3,
-     4 * (16 + 48),
-     4 * (16 + 4)},
-    /* no heads at all, of a device that has none */
-    {OP_attention, {.head_dim = 4}, "2,3,0 x 2,3,0 x 2,3,0", "2,3,0 x 2,0,3", 0, 0, 0},
     {OP_accumulate, {0}, "2,3", "2,3", 6, 48, 24},
     {OP_adamw, {0}, "2,3 x 2,3 x 2,3 x 2,3", "2,3 x 2,3 x 2,3 x 2,3", 84, 96, 96},
     {OP_adamw, {.decay = true}, "6 x 6 x 6 x 6", "6 x 6 x 6 x 6", 96, 96, 96},
@@ -246,10 +219,12 @@ static const struct row text_rows[] = {
      560},
     {OP_paste, {.start = 1, .sequences = 4}, "3,2", "4,2", 0, 24, 24},
 };
-enum { N_TEXT = sizeof text_rows / sizeof *text_rows, N_ROWS = N_TEXT + N_PICTURE_ROWS };
+enum { N_TEXT = sizeof text_rows / sizeof *text_rows };
+enum { N_ROWS = N_TEXT + N_PICTURE_ROWS + N_PART_ROWS };
 
 static const struct row *row_at(int i)
 {
+    if (i >= N_TEXT + N_PICTURE_ROWS) return &part_rows[i - N_TEXT - N_PICTURE_ROWS];
     return i < N_TEXT ? &text_rows[i] : &picture_rows[i - N_TEXT];
 }
 

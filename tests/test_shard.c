@@ -1,30 +1,47 @@
 /* Whole graphs by random shardings, by known strategies and as stages, against the graph of one device: what the devices
  * have, put together, is what one device computes, forward and backward. */
 #include "core/model.h"
-#include "tests/sharded.h"
+#include "tests/sharded_graphs.h"
 
 /* --- whole models --- */
 
+/* {layers} stands for their number; vgg has what it has. Rates of dropout are the job's. */
+static const char *const models[] = {
+    "model_type: gpt2\nn_layer: {layers}\nn_embd: 12\nn_head: 3\nn_inner: 10\n"
+    "vocab_size: 11\nn_positions: 8",
+    "model_type: llama\nnum_hidden_layers: {layers}\nhidden_size: 12\nnum_attention_heads: 4\n"
+    "num_key_value_heads: 2\nhead_dim: 4\nintermediate_size: 10\nvocab_size: 11\n"
+    "max_position_embeddings: 8",
+    "model_type: qwen3\nnum_hidden_layers: {layers}\nhidden_size: 12\nnum_attention_heads: 4\n"
+    "num_key_value_heads: 2\nhead_dim: 4\nintermediate_size: 10\nvocab_size: 11\n"
+    "max_position_embeddings: 8\ntie_word_embeddings: true",
+    "model_type: mixtral\nnum_hidden_layers: {layers}\nhidden_size: 12\nnum_attention_heads: 3\n"
+    "num_key_value_heads: 3\nintermediate_size: 10\nvocab_size: 11\n"
+    "max_position_embeddings: 8\nnum_local_experts: 5\nnum_experts_per_tok: 2",
+    "model_type: bert\nnum_hidden_layers: {layers}\nhidden_size: 12\nnum_attention_heads: 3\n"
+    "intermediate_size: 10\nvocab_size: 11\nmax_position_embeddings: 8\nnum_experts: 4",
+    "model_type: vit\nnum_hidden_layers: {layers}\nhidden_size: 12\nnum_attention_heads: 3\n"
+    "intermediate_size: 10\nimage_size: 6\npatch_size: 3\nnum_channels: 2\nnum_labels: 11",
+    "model_type: vgg\nimage_size: 4\nnum_channels: 2\nfeatures: [4, M, 6, A]\nclassifier: [5]\n"
+    "norm_groups: 2\nnum_labels: 11",
+};
+enum { N_MODELS = sizeof models / sizeof *models };
+
 static struct graph *model_of(int which, int64_t layers)
 {
-    static const char *const families[] = {"gpt2", "llama", "qwen3"};
-    struct model m = {.name = "small",
-                      .family = families[which],
-                      .layers = layers,
-                      .hidden = 12,
-                      .heads = which ? 4 : 3,
-                      .kv_heads = which ? 2 : 3,
-                      .head_dim = 4,
-                      .intermediate = 10,
-                      .vocabulary = V,
-                      .max_positions = 8,
-                      .tied = which != 1,
-                      .qk_norm = which == 2,
-                      .norm_eps = 1e-5,
-                      .rope_theta = 100,
-                      .init_std = 0.3};
+    const char *text = models[which], *at = strstr(text, "{layers}");
+    struct node *config;
+    struct model m;
     struct graph *g;
-    ck_assert_msg(model_graph(arena, &m, DTYPE_fp64, B, T, &g, &err) == OK, "%s", err.text);
+    if (at)
+        text = arena_printf(arena, "%.*s%d%s", (int)(at - text), text, (int)layers,
+                            at + strlen("{layers}"));
+    ck_assert_msg(document_parse(arena, "model", text, strlen(text), &config, &err) == OK, "%s",
+                  err.text);
+    ck_assert_msg(model_read(config, "small", &m, &err) == OK, "%s", err.text);
+    if (m.segments) m.hidden_dropout = m.embedding_dropout = 0.2;
+    int64_t length = model_pixels(&m) ? m.max_positions : T;
+    ck_assert_msg(model_graph(arena, &m, DTYPE_fp64, B, length, &g, &err) == OK, "%s", err.text);
     graph_find_layers(g);
     return g;
 }
@@ -68,7 +85,7 @@ static void try_model(int which, uint64_t seed, bool gather)
 
 START_TEST(whole_models_by_random_shardings_train_as_on_one_device)
 {
-    int n = test_long() ? 400 : 70;
+    int n = test_long() ? 300 : 32;
     for (int k = 0; k < n; k++) {
         try_model(_i, (uint64_t)(k + 1000 * _i), k % 3 == 2);
         arena_reset(arena);
@@ -95,7 +112,7 @@ static void check_edge(const struct graph *view, const struct cut *forward,
 
 START_TEST(a_stage_takes_and_gives_whole_or_by_batch)
 {
-    int n = test_long() ? 200 : 25;
+    int n = test_long() ? 150 : 12;
     for (int k = 0; k < n; k++) {
         struct dice d = {(uint64_t)(77000 + 1000 * _i + k), 0};
         struct graph *forward = model_of(_i, 2), *whole = model_of(_i, 2);
@@ -196,8 +213,8 @@ Suite *shard_suite(void)
     TCase *c = tcase_create("shard");
     tcase_add_checked_fixture(c, begin, end);
     tcase_set_timeout(c, 120);
-    tcase_add_loop_test(c, whole_models_by_random_shardings_train_as_on_one_device, 0, 3);
-    tcase_add_loop_test(c, a_stage_takes_and_gives_whole_or_by_batch, 0, 3);
+    tcase_add_loop_test(c, whole_models_by_random_shardings_train_as_on_one_device, 0, N_MODELS);
+    tcase_add_loop_test(c, a_stage_takes_and_gives_whole_or_by_batch, 0, N_MODELS);
     tcase_add_loop_test(c, known_strategies_convert_what_their_papers_say, 0, N_STRATEGIES);
     suite_add_tcase(suite, c);
     return suite;

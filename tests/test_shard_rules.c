@@ -1,6 +1,6 @@
 /* Every rule of splitting alone: an operator that devices share among others that everybody computes, against the graph of
  * one device, forward and backward. */
-#include "tests/sharded.h"
+#include "tests/sharded_graphs.h"
 
 /* Operands: 'a' an activation (B,T,n) that everybody has, 'm' one of pictures (B,n,T,1), 'g' gates (B,T,n) of a choice of 2
  * experts, 'r' rows (B,EXPERTS,2,n) that such gates dispatched, 'p' a parameter, 'i' ids (B,T). */
@@ -85,7 +85,8 @@ static int32_t source(struct graph *g, const char *name, enum tensor_role role, 
     return graph_add_tensor(
         g, (struct tensor){.name = name,
                            .role = role,
-                           .dtype = role == TENSOR_INPUT && input != INPUT_PIXELS ? DTYPE_int32 : DTYPE_fp64,
+                           .dtype = role == TENSOR_INPUT && input != INPUT_PIXELS ? DTYPE_int32
+                                                                                  : DTYPE_fp64,
                            .shape = shape,
                            .input = input});
 }
@@ -140,18 +141,22 @@ static int32_t make_operand(struct making *m, int32_t k)
     const struct shape *s = &m->c->in[k].shape;
     bool loss = m->c->kind == OP_cross_entropy;
     switch (m->c->in[k].role) {
-    case 'a': return looked_up(g, name, s->dim[0]);
-    case 'p': return source(g, name, TENSOR_PARAMETER, *s, 0);
+    case 'a':
+        return looked_up(g, name, s->dim[0]);
+    case 'p':
+        return source(g, name, TENSOR_PARAMETER, *s, 0);
     case 'i':
         return ids(g, name,
-                   loss ? m->c->attrs.counted ? INPUT_MASKED_TARGETS : INPUT_TARGETS : INPUT_TOKENS);
-    case 'g': return make_gates(m);
+                   loss ? m->c->attrs.counted ? INPUT_MASKED_TARGETS : INPUT_TARGETS
+                        : INPUT_TOKENS);
+    case 'g':
+        return make_gates(m);
     case 'm': {
         struct shape weight = {4, {s->dim[0], 3, 1, 1}};
         struct op_attrs one = {.stencil.stride = {1, 1}};
         if (m->pixels < 0)
-            m->pixels = source(g, "pixels", TENSOR_INPUT, (struct shape){4, {B, 3, T, 1}},
-                               INPUT_PIXELS);
+            m->pixels =
+                source(g, "pixels", TENSOR_INPUT, (struct shape){4, {B, 3, T, 1}}, INPUT_PIXELS);
         int32_t in[] = {m->pixels, source(g, arena_printf(arena, "%s.weight", name),
                                           TENSOR_PARAMETER, weight, 0)};
         return apply(g, OP_conv2d, name, &one, in, 2);

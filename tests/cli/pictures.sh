@@ -7,6 +7,7 @@ set -u
 text=$scratch/text.txt
 head -c 600 LICENSE > "$text" # few pictures, which thirty steps learn by heart
 steps=${TRAINING_STEPS:-30}
+dropout=
 vit='{model_type: vit, hidden_size: 24, num_hidden_layers: 2, num_attention_heads: 3, intermediate_size: 40, image_size: 12, patch_size: 4, num_channels: 3, num_labels: 5}'
 vgg='{model_type: vgg, image_size: 12, num_channels: 2, features: [6, 6, M, 8, 8, A], classifier: [24], norm_groups: 2, num_labels: 5}'
 
@@ -17,7 +18,8 @@ job() { # MODEL PRECISION
   global_batch: 6
   precision: $2
   optimizer: {kind: adamw, lr: 3e-3}
-  seed: 7
+  seed: 7${dropout:+
+  dropout: $dropout}
 END
 }
 machine() {
@@ -66,12 +68,16 @@ same_losses() { # NAME MODEL LAST PRECISION TOLERANCE
   - {microbatches: 5, stages: [{layers: [0, $3], device: n.1, bucket: 1 KiB}]}"
     plans[shared]="3:  - {microbatches: 2, stages: [{layers: [0, 3], devices: [n.0, n.1], sequences: [2, 1]}, {layers: [4, $3], devices: [n.2, n.3], sequences: [1, 2]}]}"
     plans[split]="1:  - {microbatches: 6, stages: [{layers: [0, 2], device: n.0, order: \"F0 F1 F2 I0 F3 I1 W0 F4 I2 W1 F5 I3 W2 I4 W3 I5 W4 W5\"}, {layers: [3, $3], device: n.1, order: \"F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 F4 I4 W2 F5 I5 W5 W3 W4\"}]}"
+    plans[divided]="1:  - {microbatches: 3, stages: [{layers: [0, $3], device: n.0, zero: 3}]}
+  - {microbatches: 3, stages: [{layers: [0, $3], device: n.1, zero: 3}]}"
     plan single "$2" "$4" 1 "  - {microbatches: 6, stages: [{layers: [0, $3], device: n.0}]}"
     run single --steps "$steps" || return
-    first=$(head -n 3 "$scratch/single.losses" | awk '{ s += $1 } END { print s / NR }')
-    last=$(tail -n 3 "$scratch/single.losses" | awk '{ s += $1 } END { print s / NR }')
-    within "$last" "$(awk -v f="$first" 'BEGIN { print 0.95 * f }')" && ok "$1 $4: the loss falls ($first -> $last)" ||
-        not_ok "$1 $4: the loss falls" "$first -> $last"
+    if [[ -z $dropout ]]; then # what is dropped makes noise that so few steps do not outgrow
+        first=$(head -n 3 "$scratch/single.losses" | awk '{ s += $1 } END { print s / NR }')
+        last=$(tail -n 3 "$scratch/single.losses" | awk '{ s += $1 } END { print s / NR }')
+        within "$last" "$(awk -v f="$first" 'BEGIN { print 0.95 * f }')" && ok "$1 $4: the loss falls ($first -> $last)" ||
+            not_ok "$1 $4: the loss falls" "$first -> $last"
+    fi
     for name in "${!plans[@]}"; do
         plan "$name" "$2" "$4" "${plans[$name]%%:*}" "${plans[$name]#*:}"
         run "$name" --steps "$steps" || continue
@@ -118,6 +124,9 @@ same_losses vit "$vit" 7 fp32 1e-5
 same_losses vit "$vit" 7 fp64 1e-9
 same_losses vgg "$vgg" 8 fp32 1e-5
 same_losses vgg "$vgg" 8 fp64 1e-9
+dropout=0.1
+same_losses 'vgg with dropout' "$vgg" 8 fp64 1e-9
+dropout=
 resumes vit "$vit" 7
 resumes vgg "$vgg" 8
 planned vit "$vit"

@@ -1,6 +1,6 @@
-/* tests/sharded.h - a graph by a sharding against the same graph on one device. For the suites of core/shard. */
-#ifndef TESTS_SHARDED_H
-#define TESTS_SHARDED_H
+/* tests/sharded_graphs.h - a graph by a sharding against the same graph on one device. For the suites of core/shard. */
+#ifndef TESTS_SHARDED_GRAPHS_H
+#define TESTS_SHARDED_GRAPHS_H
 
 #include "core/shard.h"
 
@@ -51,7 +51,8 @@ static inline struct sharding *random_sharding(struct dice *d, int32_t n_devices
     return s;
 }
 
-static inline void rules_of(struct sharding *s, const struct graph *g, const struct op_choice *choices)
+static inline void rules_of(struct sharding *s, const struct graph *g,
+                            const struct op_choice *choices)
 {
     struct sharding_rule *rules = ARENA_ARRAY(arena, struct sharding_rule, (size_t)g->n_forward);
     for (int32_t i = 0; i < g->n_forward; i++)
@@ -69,7 +70,8 @@ static inline struct machine machine_of(int32_t n)
 }
 
 /* NULL: it has none. The sum over its uses: several uses of one gathered parameter are one. */
-static inline double *gradient_of_parameter(struct machine *m, const struct sharding *s, const char *name)
+static inline double *gradient_of_parameter(struct machine *m, const struct sharding *s,
+                                            const char *name)
 {
     const struct graph *g = m->g[0];
     int32_t p = tensor_named(g, name);
@@ -90,8 +92,8 @@ struct stage { /* its layers, and what is fused on its devices */
 };
 
 /* The views of a stage, with their gradients. */
-static inline void make_views(struct machine *m, const struct graph *forward, const struct sharding *s,
-                       struct stage stage, const char *what)
+static inline void make_views(struct machine *m, const struct graph *forward,
+                              const struct sharding *s, struct stage stage, const char *what)
 {
     static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu};
     for (int32_t d = 0; d < s->n_devices; d++) {
@@ -105,12 +107,15 @@ static inline void make_views(struct machine *m, const struct graph *forward, co
 
 /* differentiated: a graph like `forward`, with its gradients. */
 static inline void compare_stage(const struct graph *forward, struct graph *differentiated,
-                          const struct sharding *s, struct stage stage, double tolerance,
-                          const char *what)
+                                 const struct sharding *s, struct stage stage, double tolerance,
+                                 const char *what)
 {
     struct machine one = machine_of(1), many = machine_of(s->n_devices);
     struct sharding *alone = sharding_of_batch(arena, (const double[]){1}, 1);
     one.g[0] = differentiated;
+    for (int32_t i = 0; i < forward->n_forward; i++)
+        if (forward->ops[i].attrs.counted)
+            one.counted = many.counted = forward->ops[i].attrs.counted;
     run_machine(&one);
     double share = 0, loss = 0;
     make_views(&many, forward, s, stage, what);
@@ -148,14 +153,14 @@ static inline void compare_stage(const struct graph *forward, struct graph *diff
 }
 
 static inline void compare(const struct graph *forward, struct graph *differentiated,
-                    const struct sharding *s, double tolerance, const char *what)
+                           const struct sharding *s, double tolerance, const char *what)
 {
     compare_stage(forward, differentiated, s, (struct stage){0, forward->n_layers - 1, false},
                   tolerance, what);
 }
 
 static inline const char *text_of(const struct sharding *s, const struct graph *g,
-                           const struct op_choice *c)
+                                  const struct op_choice *c)
 {
     const char *t = arena_printf(arena, "mesh %dx%d", s->mesh[0], s->mesh[1]);
     for (int32_t i = 0; i < s->n_devices * s->n_ratios; i++)
