@@ -132,6 +132,7 @@ static enum status pair_up(struct lowering *l, struct crossing_over *x, struct e
 {
     const struct cut *sent = cut_at(x->from, x), *received = cut_at(x->to, x);
     bool shared = x->from->plan->sharding || x->to->plan->sharding;
+    if (x->gradient) TRY(lower_shard_no_terms(l, x->from, sent, x->to->plan->last_layer, err));
     x->same = ARENA_ARRAY(l->a, int32_t, (size_t)sent->n);
     if (sent->n != received->n && !shared) BUG("two ways to compute differ in what crosses a cut");
     int32_t found = 0, layer = x->gradient ? x->to->plan->last_layer : x->from->plan->last_layer;

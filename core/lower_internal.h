@@ -227,6 +227,10 @@ MUST_CHECK enum status lower_shard_rows(const struct lowering *l, const struct s
                                         const struct cut *activations, int32_t tensor,
                                         struct rows *out, struct error *err);
 MUST_CHECK enum status lower_shard_teams(struct lowering *l, struct error *err);
+/* ERR_INPUT where a gradient that crosses back from b behind this layer is still to be summed over its devices. */
+MUST_CHECK enum status lower_shard_no_terms(const struct lowering *l, const struct stage_build *b,
+                                            const struct cut *gradients, int32_t layer,
+                                            struct error *err);
 /* Which tensor of another view's cut behind a layer the i-th of this one's is, by what both were before any conversion; -1. */
 int32_t lower_shard_same(const struct lower_view *v, const struct cut *cut, int32_t i,
                          const struct lower_view *other, const struct cut *others, int32_t layer);

@@ -111,6 +111,32 @@ static int32_t activation_of(const struct graph *g, int32_t t, int32_t k)
     return g->tensors[t].of;
 }
 
+/* Whether what crosses back there is a term of a sum that the devices have not made yet. */
+static bool is_term(const struct graph *g, int32_t t, int32_t k)
+{
+    if (g->tensors[t].producer < 0) return false;
+    const struct graph_op *op = &g->ops[g->tensors[t].producer];
+    if (op_is_group(op->kind) || op->kind == OP_take_part || op->forward < 0) return false;
+    if (op->kind == OP_add) return is_term(g, op->input[0], k) || is_term(g, op->input[1], k);
+    const struct graph_op *forward = &g->ops[op->forward];
+    int32_t of = activation_of(g, t, k);
+    for (int32_t i = 0; i < forward->n_inputs; i++)
+        if (forward->input[i] == of && forward->partial[i]) return true;
+    return false;
+}
+
+enum status lower_shard_no_terms(const struct lowering *l, const struct stage_build *b,
+                                 const struct cut *gradients, int32_t layer, struct error *err)
+{
+    for (int32_t i = 0; b->plan->sharding && i < gradients->n; i++)
+        if (is_term(b->v->g, gradients->tensor[i], layer))
+            return lower_error(l, b, err, ERR_INPUT,
+                               "sharding: '%s' crosses back as a term of each device; a stage that "
+                               "shares operators begins where one activation is alive",
+                               b->v->g->tensors[gradients->tensor[i]].name);
+    return OK;
+}
+
 /* What a tensor of a view was before conversions; of a gradient, what its activation was. */
 static const char *origin(const struct graph *g, int32_t t, int32_t k)
 {

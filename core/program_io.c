@@ -178,7 +178,8 @@ static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_att
         TRY(words_int64(r, 0, INT64_MAX, &a->stream));
         return words_double(r, &a->rate);
     }
-    if (kind == OP_cross_entropy || kind == OP_cross_entropy_grad)
+    if (kind == OP_cross_entropy || kind == OP_cross_entropy_grad ||
+        kind == OP_cross_entropy_part || kind == OP_cross_entropy_join)
         return words_int64(r, 0, INT64_C(1) << 40, &a->counted);
     if (op_is_routed(kind)) {
         TRY(words_int(r, 0, 1 << 24, &a->chosen));

@@ -123,7 +123,9 @@ static void write_op(FILE *out, const struct program_op *op)
             put(out, a->first), put(out, a->link);
     if (op->kind == OP_slice || op->kind == OP_paste) put(out, a->start), put(out, a->sequences);
     if (op->kind == OP_dropout) put(out, a->stream), put_double(out, a->rate);
-    if (op->kind == OP_cross_entropy || op->kind == OP_cross_entropy_grad) put(out, a->counted);
+    if (op->kind == OP_cross_entropy || op->kind == OP_cross_entropy_grad ||
+        op->kind == OP_cross_entropy_part || op->kind == OP_cross_entropy_join)
+        put(out, a->counted);
     if (op_is_routed(op->kind))
         put(out, a->chosen), put(out, a->experts), put(out, a->capacity), put(out, a->weighted),
             put(out, a->renormalise);
