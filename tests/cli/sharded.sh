@@ -78,4 +78,5 @@ sed 's/split: heads/split: experts/' "$scratch/shared.yaml" > "$scratch/bad.yaml
 says "an index that is none is refused with its place" 3 "bad.yaml:" "$MUSHER" lower "$scratch/bad.yaml" -o "$scratch/x"
 sed 's/^microbatch: 4/microbatch: 4\ndeterministic: true/' "$scratch/shared.yaml" > "$scratch/bad.yaml"
 says "what is shared cannot be deterministic" 3 "cannot be deterministic" "$MUSHER" lower "$scratch/bad.yaml" -o "$scratch/x"
+says "no search goes on from what is shared" 3 "share operators" "$MUSHER" plan --from "$scratch/shared.yaml" -o "$scratch/x"
 exit $bad
