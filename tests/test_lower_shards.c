@@ -189,6 +189,48 @@ START_TEST(what_does_not_go_together_is_refused_with_the_reason)
 }
 END_TEST
 
+/* Bytes of the records that programs without sharing do not have. */
+START_TEST(mangled_parts_are_refused_or_can_be_trusted)
+{
+    struct plan plan =
+        shared(1, 3,
+               "ratios: [[2, 0, 1]]\noperators: [{match: \"lm_head\", split: "
+               "vocabulary}, {match: \"loss\", split: vocabulary}, {match: "
+               "\"h.*.mlp.*\", split: features}, {match: \"*\", split: batch}]\n"
+               "parameters: [{match: \"transformer.h.0.mlp.c_fc.weight\", gather: true}]",
+               1);
+    struct program *p = plans_lower(arena, &plan, true), q;
+    struct error err = {0};
+    size_t n;
+    char *text = plans_text(p, &n);
+    ck_assert(strstr(text, "\nlocal ") && strstr(text, "\nof ") && strstr(text, "\nloss "));
+    ck_assert_msg(program_parse(arena, "made", text, n, &q, &err) == OK, "%s", err.text);
+    struct plans_random r = {3, 0};
+    int cases = test_long() ? 4000 : 300, refused = 0;
+    char *copy = malloc(n + 1);
+    for (int i = 0; i < cases; i++) {
+        memcpy(copy, text, n + 1);
+        char *at = copy;
+        static const char *const records[] = {"\nlocal ", "\nof ", "\nloss "};
+        const char *record = records[plans_below(&r, 3)];
+        for (int k = plans_below(&r, 20); k >= 0; k--) {
+            char *next = strstr(at + 1, record);
+            if (!next) break;
+            at = next;
+        }
+        at[1 + plans_below(&r, 30)] = "0123456789- \n"[plans_below(&r, 13)];
+        struct arena *scratch = arena_new();
+        if (program_parse(scratch, "x", copy, n, &q, &err) != OK)
+            refused++;
+        else
+            (void)!program_check(scratch, &q, &err);
+        arena_free(scratch);
+    }
+    ck_assert_int_gt(refused, cases / 4);
+    free(copy), free(text);
+}
+END_TEST
+
 Suite *lower_shards_suite(void)
 {
     Suite *s = suite_create("lower_shards");
@@ -199,7 +241,8 @@ Suite *lower_shards_suite(void)
                             devices_that_share_the_batch_sum_everything_together,
                             on_a_mesh_sums_go_along_one_axis_and_meetings_along_the_other,
                             a_device_may_have_nothing,
-                            what_does_not_go_together_is_refused_with_the_reason};
+                            what_does_not_go_together_is_refused_with_the_reason,
+                            mangled_parts_are_refused_or_can_be_trusted};
     tcase_add_checked_fixture(c, setup, teardown);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
     suite_add_tcase(s, c);
