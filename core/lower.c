@@ -220,6 +220,7 @@ enum status lower_plan_graphs(struct arena *a, const struct plan *p, const struc
     TRY(lower_stages(&l, s, err));
     copy_cluster(&l);
     TRY(lower_units(&l, err));
+    TRY(lower_shard_teams(&l, err));
     make_arrays(&l);
     TRY(lower_channels(&l, err));
     TRY(lower_orders(&l, err));

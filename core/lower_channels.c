@@ -8,7 +8,8 @@
 
 static int64_t bytes_of(const struct stage_build *b, const struct crossing *x)
 {
-    return graph_tensor_bytes(b->v->g, x->tensor) / b->sequences * x->n;
+    const struct tensor *t = &b->v->g->tensors[x->tensor];
+    return graph_tensor_bytes(b->v->g, x->tensor) / t->shape.dim[0] * x->n;
 }
 
 static enum status make_channel(struct lowering *l, const struct stage_build *from,
@@ -41,62 +42,141 @@ static void make_room(struct lowering *l, struct crossings *c, int32_t n_tensors
     c->list = ARENA_ARRAY(l->a, struct crossing, (size_t)n_tensors * (size_t)other->n_shards);
 }
 
-/* Sequences that both stages have; none: *n <= 0. */
-static int64_t meeting(const struct stage_build *a, const struct stage_build *b, int64_t *n)
+/* A cut between two stages of the plan, and which way tensors cross it. */
+struct crossing_over {
+    struct stage_build *from, *to; /* their first devices */
+    bool gradient;
+    struct rows *sent, *received; /* (n_shards) of the tensor at hand on each device */
+    int32_t *same;                /* (tensors of the cut) which of the other stage's cut it is */
+};
+
+static const struct cut *cut_at(const struct stage_build *b, const struct crossing_over *x)
 {
-    int64_t first = a->first_sequence > b->first_sequence ? a->first_sequence : b->first_sequence,
-            end_a = a->first_sequence + a->sequences, end_b = b->first_sequence + b->sequences;
-    *n = (end_a < end_b ? end_a : end_b) - first;
-    return first;
+    int32_t k = x->gradient ? x->to->plan->last_layer : x->from->plan->last_layer;
+    return x->gradient ? &b->v->gradient_cut[k] : &b->v->g->cut[k];
 }
 
-/* Tensors of the two views' cuts are the same ones, in one order. */
-static enum status make_edge(struct lowering *l, struct stage_build *from, struct stage_build *to,
-                             const struct cut *sent, const struct cut *received, bool gradient,
+static enum status find_rows(const struct lowering *l, const struct crossing_over *x,
+                             struct stage_build *first, int32_t i, struct rows *out,
                              struct error *err)
 {
-    enum edge out = gradient ? GRADIENTS_OUT : ACTIVATIONS_OUT,
-              in = gradient ? GRADIENTS_IN : ACTIVATIONS_IN;
-    int64_t n, first = meeting(from, to, &n);
-    if (sent->n != received->n) BUG("two ways to compute differ in what crosses a cut");
-    make_room(l, &from->edge[out], sent->n, to);
-    make_room(l, &to->edge[in], sent->n, from);
-    for (int32_t i = 0; i < sent->n; i++) {
-        struct crossing x = {sent->tensor[i], -1, first - from->first_sequence, n, -1, -1},
-                        y = {received->tensor[i], -1, first - to->first_sequence, n, -1, -1};
-        TRY(make_channel(l, from, to, gradient, &x, &y, err));
-        from->edge[out].list[from->edge[out].n++] = x;
-        to->edge[in].list[to->edge[in].n++] = y;
+    int32_t k = x->gradient ? x->to->plan->last_layer : x->from->plan->last_layer;
+    for (int32_t d = 0; d < first->n_shards; d++) {
+        const struct stage_build *b = &first[d];
+        TRY(lower_shard_rows(l, b, &b->v->g->cut[k], cut_at(b, x)->tensor[i], &out[d], err));
     }
     return OK;
 }
 
-/* a stands before b. */
+/* Sequences that both have. */
+static struct rows in_common(const struct rows *x, const struct rows *y)
+{
+    int64_t first = x->first > y->first ? x->first : y->first, end_x = x->first + x->n,
+            end_y = y->first + y->n;
+    return (struct rows){first, (end_x < end_y ? end_x : end_y) - first};
+}
+
+/* One tensor of the cut, from one device to another. */
+static enum status cross(struct lowering *l, const struct crossing_over *x, int32_t i,
+                         struct stage_build *from, struct stage_build *to, struct error *err)
+{
+    const struct rows *mine = &x->sent[from->shard], *others = &x->received[to->shard];
+    struct rows both = in_common(mine, others);
+    if (both.n <= 0 || !lower_shard_gives(from, to, x->sent)) return OK;
+    enum edge out = x->gradient ? GRADIENTS_OUT : ACTIVATIONS_OUT,
+              in = x->gradient ? GRADIENTS_IN : ACTIVATIONS_IN;
+    int32_t n = cut_at(from, x)->n;
+    make_room(l, &from->edge[out], n, to);
+    make_room(l, &to->edge[in], n, from);
+    struct crossing s = {cut_at(from, x)->tensor[i], -1, both.first - mine->first, both.n, -1, -1,
+                         both.n == mine->n},
+                    r = {cut_at(to, x)->tensor[x->same[i]],
+                         -1,
+                         both.first - others->first,
+                         both.n,
+                         -1,
+                         -1,
+                         both.n == others->n};
+    TRY(make_channel(l, from, to, x->gradient, &s, &r, err));
+    from->edge[out].list[from->edge[out].n++] = s;
+    to->edge[in].list[to->edge[in].n++] = r;
+    return OK;
+}
+
+static size_t most_channels(const struct lowering *l)
+{
+    size_t n = 0;
+    for (int32_t i = 0; i < l->p->n_stages; i++) {
+        const struct stage_build *a = &l->stages[i];
+        int32_t next = i - a->shard + a->n_shards, k = a->plan->last_layer;
+        if (next < l->p->n_stages && l->stages[next].replica == a->replica)
+            n += (size_t)l->stages[next].n_shards *
+                 (size_t)(a->v->g->cut[k].n + a->v->gradient_cut[k].n);
+    }
+    return n;
+}
+
+/* Tensors of the two stages' cuts are the same ones; in one order, but where conversions made some of them. */
+static enum status pair_up(struct lowering *l, struct crossing_over *x, struct error *err)
+{
+    const struct cut *sent = cut_at(x->from, x), *received = cut_at(x->to, x);
+    bool shared = x->from->plan->sharding || x->to->plan->sharding;
+    if (x->gradient) TRY(lower_shard_no_terms(l, x->from, sent, x->to->plan->last_layer, err));
+    x->same = ARENA_ARRAY(l->a, int32_t, (size_t)sent->n);
+    if (sent->n != received->n && !shared) BUG("two ways to compute differ in what crosses a cut");
+    int32_t found = 0, layer = x->gradient ? x->to->plan->last_layer : x->from->plan->last_layer;
+    for (int32_t i = 0; i < sent->n; i++) {
+        x->same[i] = shared ? lower_shard_same(x->from->v, sent, i, x->to->v, received, layer) : i;
+        found += x->same[i] >= 0;
+    }
+    if (!shared || (found == sent->n && sent->n == received->n)) return OK;
+    return lower_error(
+        l, x->from, err, ERR_INPUT,
+        "sharding: gradients cross to another stage in other terms than it has; stages "
+        "that share operators end where one activation is alive");
+}
+
+/* Rows of every tensor that crosses, on every device of the two stages. */
+static enum status all_rows(struct lowering *l, struct crossing_over *x, struct rows **sent,
+                            struct rows **received, struct error *err)
+{
+    int32_t n = cut_at(x->from, x)->n;
+    TRY(pair_up(l, x, err));
+    *sent = ARENA_ARRAY(l->a, struct rows, (size_t)n * (size_t)x->from->n_shards);
+    *received = ARENA_ARRAY(l->a, struct rows, (size_t)n * (size_t)x->to->n_shards);
+    for (int32_t i = 0; i < n; i++) {
+        TRY(find_rows(l, x, x->from, i, *sent + i * x->from->n_shards, err));
+        TRY(find_rows(l, x, x->to, x->same[i], *received + i * x->to->n_shards, err));
+    }
+    return OK;
+}
+
+/* a stands before b. Device by device, forwards and back. */
 static enum status join(struct lowering *l, struct stage_build *a, struct stage_build *b,
                         struct error *err)
 {
-    int32_t k = a->plan->last_layer;
-    TRY(make_edge(l, a, b, &a->v->g->cut[k], &b->v->g->cut[k], false, err));
-    return make_edge(l, b, a, &b->v->gradient_cut[k], &a->v->gradient_cut[k], true, err);
+    struct crossing_over way[2] = {{.from = a, .to = b}, {.from = b, .to = a, .gradient = true}};
+    struct rows *sent[2], *received[2];
+    for (int g = 0; g < 2; g++) TRY(all_rows(l, &way[g], &sent[g], &received[g], err));
+    for (int32_t i = 0; i < a->n_shards; i++)
+        for (int32_t k = 0; k < b->n_shards; k++)
+            for (int g = 0; g < 2; g++)
+                for (int32_t t = 0; t < cut_at(way[g].from, &way[g])->n; t++) {
+                    way[g].sent = sent[g] + t * way[g].from->n_shards;
+                    way[g].received = received[g] + t * way[g].to->n_shards;
+                    TRY(cross(l, &way[g], t, g ? b + k : a + i, g ? a + i : b + k, err));
+                }
+    return OK;
 }
 
 enum status lower_channels(struct lowering *l, struct error *err)
 {
-    size_t n_channels = 0;
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass) l->p->channels = ARENA_ARRAY(l->a, struct channel, n_channels);
-        for (int32_t i = 0; i < l->p->n_stages; i++) {
-            struct stage_build *a = &l->stages[i];
-            int32_t next = i - a->shard + a->n_shards, k = a->plan->last_layer;
-            if (next >= l->p->n_stages || l->stages[next].replica != a->replica) continue;
-            for (int32_t s = 0; s < l->stages[next].n_shards; s++) {
-                struct stage_build *b = &l->stages[next + s];
-                int64_t n;
-                (void)meeting(a, b, &n);
-                if (n > 0) n_channels += (size_t)(a->v->g->cut[k].n + a->v->gradient_cut[k].n);
-                if (n > 0 && pass) TRY(join(l, a, b, err));
-            }
-        }
+    l->p->channels = ARENA_ARRAY(l->a, struct channel, most_channels(l));
+    for (int32_t i = 0; i < l->p->n_stages; i++) {
+        struct stage_build *a = &l->stages[i];
+        int32_t next = i + a->n_shards;
+        if (a->shard || next >= l->p->n_stages || l->stages[next].replica != a->replica) continue;
+        TRY(join(l, a, &l->stages[next], err));
     }
     return OK;
 }

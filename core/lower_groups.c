@@ -22,11 +22,19 @@ static bool same_owners(const struct lowering *l, int32_t unit, int32_t other)
     return true;
 }
 
+static bool same_keys(const struct lowering *l, int32_t unit, int32_t other)
+{
+    for (int32_t r = 0; r < l->plan->n_replicas; r++)
+        if (!lower_shard_same_keys(lower_unit_owner(l, r, unit), unit, other)) return false;
+    return true;
+}
+
 /* Neighbours that may be in one group. */
 static bool joins(const struct lowering *l, int32_t unit, int32_t other)
 {
-    return same_owners(l, unit, other) && lower_zero_of(l, unit) == lower_zero_of(l, other) &&
-           !lower_zero_alone(l, unit) && !lower_zero_alone(l, other);
+    return same_keys(l, unit, other) && same_owners(l, unit, other) &&
+           lower_zero_of(l, unit) == lower_zero_of(l, other) && !lower_zero_alone(l, unit) &&
+           !lower_zero_alone(l, other);
 }
 
 /* One device that owns it alone sums nothing, unless its gradients are kept apart and still to be added in
@@ -70,7 +78,8 @@ static int64_t largest_share(const struct lowering *l, const struct stage_build 
 /* Cards that hold equal shares are the rule, and one way to compute makes nothing else. */
 static int64_t unit_elements(const struct lowering *l, int32_t unit)
 {
-    if (l->n_views == 1) return elements_on(lower_unit_owner(l, 0, unit), unit);
+    const struct stage_build *own = lower_unit_owner(l, 0, unit);
+    if (l->n_views == 1 || own->plan->sharding) return elements_on(own, unit);
     int64_t most = -1;
     for (int32_t r = 0; r < l->plan->n_replicas; r++)
         most = largest_share(l, lower_unit_owner(l, r, unit), unit, most);
@@ -142,11 +151,25 @@ static int32_t add_members(const struct stage_build *first, struct group *g, int
     return n;
 }
 
-static enum status make_bucket(struct lowering *l, int32_t first, int32_t last, const char *name,
-                               bool bucketed, struct error *err)
+/* Those of its devices that hold a term of one part; g NULL: only counted. */
+static int32_t add_holders(const struct stage_build *first, int32_t unit, int32_t key,
+                           struct group *g, int32_t n)
+{
+    for (int32_t k = 0; k < first->n_shards; k++) {
+        if (lower_shard_key(first + k, unit) != key) continue;
+        if (g) g->members[n] = (struct group_member){.stage = first->index + k, .apart = -1};
+        n++;
+    }
+    return n;
+}
+
+static enum status make_sum(struct lowering *l, int32_t first, int32_t last, int32_t key,
+                            const char *name, bool bucketed, struct error *err)
 {
     int32_t n = 0, at = 0, zero = lower_zero_of(l, first);
-    for (int32_t r = 0; r < l->plan->n_replicas; r++) n += lower_unit_owner(l, r, first)->n_shards;
+    for (int32_t r = 0; r < l->plan->n_replicas; r++)
+        n = add_holders(lower_unit_owner(l, r, first), first, key, NULL, n);
+    if (n == 1 && !l->plan->deterministic) return OK; /* it is the sum */
     struct group *g = lower_group_new(
         l, name,
         zero                     ? GROUP_SCATTER
@@ -156,11 +179,24 @@ static enum status make_bucket(struct lowering *l, int32_t first, int32_t last, 
         (struct group_plan){
             .first_unit = first, .last_unit = last, .bucketed = bucketed, .zero = zero});
     for (int32_t r = 0; r < l->plan->n_replicas; r++)
-        at = add_members(lower_unit_owner(l, r, first), g, at);
-    for (int32_t u = first; u <= last; u++) g->elements += unit_elements(l, u);
+        at = add_holders(lower_unit_owner(l, r, first), first, key, g, at);
+    const struct stage_build *holder = &l->stages[g->members[0].stage];
+    for (int32_t u = first; u <= last; u++)
+        g->elements += holder->plan->sharding ? elements_on(holder, u) : unit_elements(l, u);
     if (zero) lower_zero_sections(l, l->p->n_groups - 1);
     TRY(join_links(l, g, err));
     if (is_awaited(l, g)) l->group_plans[l->p->n_groups - 1].bucketed = false;
+    return OK;
+}
+
+/* One sum for each part in which the parameters are kept. */
+static enum status make_bucket(struct lowering *l, int32_t first, int32_t last, const char *name,
+                               bool bucketed, struct error *err)
+{
+    int32_t n = lower_shard_keys(lower_unit_owner(l, 0, first), first);
+    for (int32_t k = 0; k < n; k++)
+        TRY(make_sum(l, first, last, k, n > 1 ? arena_printf(l->a, "%s.%" PRId32, name, k) : name,
+                     bucketed, err));
     return OK;
 }
 
@@ -215,6 +251,7 @@ static enum status make_exchange(struct lowering *l, int32_t replica, int32_t fi
     const struct stage_build *a = lower_unit_owner(l, replica, first),
                              *b = lower_unit_owner(l, replica, second);
     if (a == b) return OK;
+    TRY(lower_shard_check_tied(l, a, b, first, err));
     const struct tensor *t = &a->v->g->tensors[a->v->units[first].parameter];
     const char *name = arena_printf(l->a, "tied[%s]@%" PRId32, t->name, replica);
     struct group_plan plan = {.first_unit = first, .last_unit = second, .tied = true};
@@ -247,6 +284,7 @@ enum status lower_groups(struct lowering *l, struct error *err)
     l->places = ARENA_ARRAY(l->a, struct flat_place, (size_t)l->n_units);
     for (int32_t u = 0; u < l->n_units; u++) l->places[u].group = -1;
     TRY(lower_zero_check(l, err));
+    TRY(lower_shard_check(l, err));
     for (int32_t last = l->n_units - 1, first; last >= 0; last = first - 1) {
         for (first = last; first > 0 && joins(l, first - 1, last);) first--;
         if (needs_group(l, last)) TRY(make_interval(l, first, last, err));

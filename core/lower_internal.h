@@ -53,6 +53,7 @@ struct crossing {
     int32_t link;     /* that the compute stream waits for; -1 */
     /* that holds it: the tensor's own, a piece's, or a copy's of what is handed on as it came */
     int32_t slot;
+    bool whole; /* it is all that the stage has of the tensor */
 };
 enum edge { ACTIVATIONS_IN, ACTIVATIONS_OUT, GRADIENTS_IN, GRADIENTS_OUT, EDGE_COUNT };
 struct crossings {
@@ -96,14 +97,26 @@ struct flat_place {
     int64_t first;          /* element */
 };
 
+struct rows { /* sequences of a microbatch */
+    int64_t first, n;
+};
+
+/* Devices that meet: their links, as program groups have them; NULL where no meeting goes that way. */
+struct lower_team {
+    bool ring;
+    int32_t *link, *direction, *pair_link, *pair_direction;
+};
+
 struct stage_build {
     struct program_stage *s;
     const struct plan_stage *plan;
-    int32_t index, replica, stage;     /* in the program; in the plan */
-    int32_t device;                    /* of the cluster */
-    int32_t chunk;                     /* of the device */
-    int32_t shard, n_shards;           /* the stage's devices; neighbours in the program */
-    int64_t first_sequence, sequences; /* of a microbatch */
+    int32_t index, replica, stage;          /* in the program; in the plan */
+    int32_t device;                         /* of the cluster */
+    int32_t chunk;                          /* of the device */
+    int32_t shard, n_shards;                /* the stage's devices; neighbours in the program */
+    int64_t first_sequence, sequences;      /* of a microbatch */
+    struct lower_team *team[MESH_AXES_MAX]; /* its group along each axis; NULL: no meetings there */
+    int32_t *meetings; /* of the stage's first device: see lower_shard_meeting */
     const struct lower_view *v;
     bool split, ascending, apart; /* I and W; W in ascending order; gradients kept per microbatch */
     int32_t in_flight;            /* forwards before the first backward */
@@ -157,6 +170,7 @@ struct lowering {
     struct flat_place *places; /* (n_units): where the parameter of a use lies */
     size_t group_capacity, plan_capacity;
     struct lower_routes *routes;
+    struct graph *whole; /* forward, of a microbatch; where devices share operators */
 
     /* Of the stage at hand, reset by lower_slots. (n_tensors) each. */
     const struct lower_view *v;
@@ -175,17 +189,12 @@ static inline bool lower_owns(const struct stage_build *b, int32_t layer)
 {
     return layer >= b->plan->first_layer && layer <= b->plan->last_layer;
 }
-/* Whether a message is all that the stage has of the tensor. */
-static inline bool lower_whole(const struct stage_build *b, const struct crossing *x)
-{
-    return x->n == b->sequences;
-}
 /* The one message that is the whole tensor, NULL where it crosses there in pieces or not at all. */
 static inline struct crossing *lower_crossing(const struct stage_build *b, enum edge e,
                                               int32_t tensor)
 {
     for (int32_t i = 0; i < b->edge[e].n; i++)
-        if (b->edge[e].list[i].tensor == tensor && lower_whole(b, &b->edge[e].list[i]))
+        if (b->edge[e].list[i].tensor == tensor && b->edge[e].list[i].whole)
             return &b->edge[e].list[i];
     return NULL;
 }
@@ -209,6 +218,39 @@ static inline enum part op_part(const struct stage_build *b, const struct graph_
 /* lower_stages.c: stages, lanes and the stages' graphs, from the set where it has them. */
 MUST_CHECK enum status lower_stages(struct lowering *l, const struct lower_graphs *s,
                                     struct error *err);
+
+/* lower_shards.c: stages whose devices share operators. The training graph of one of them; what each has of a tensor that
+ * crosses in this cut (activations, or gradients of them); the links of those who meet. ERR_INPUT. */
+MUST_CHECK enum status lower_shard_view(struct lowering *l, struct stage_build *b,
+                                        const struct graph **out, struct error *err);
+MUST_CHECK enum status lower_shard_rows(const struct lowering *l, const struct stage_build *b,
+                                        const struct cut *activations, int32_t tensor,
+                                        struct rows *out, struct error *err);
+MUST_CHECK enum status lower_shard_teams(struct lowering *l, struct error *err);
+/* ERR_INPUT where a gradient that crosses back from b behind this layer is still to be summed over its devices. */
+MUST_CHECK enum status lower_shard_no_terms(const struct lowering *l, const struct stage_build *b,
+                                            const struct cut *gradients, int32_t layer,
+                                            struct error *err);
+/* Which tensor of another view's cut behind a layer the i-th of this one's is, by what both were before any conversion; -1. */
+int32_t lower_shard_same(const struct lower_view *v, const struct cut *cut, int32_t i,
+                         const struct lower_view *other, const struct cut *others, int32_t layer);
+/* Of the devices that have the same rows (of: those of each device of the giver's stage), does this one give them to the
+ * other stage's device? */
+bool lower_shard_gives(const struct stage_build *giver, const struct stage_build *taker,
+                       const struct rows *of);
+/* The meeting that stands for an operator of the stage's view, this device's operands being these slots. again: run again
+ * by the backward. Returns its group. */
+int32_t lower_shard_meeting(struct lowering *l, struct stage_build *b, int32_t op, bool again,
+                            const char *name, int32_t in, int32_t out);
+/* Keys of a gradient on the devices of a stage (first: its first device), a device's own, whether two units' are alike. */
+int32_t lower_shard_keys(const struct stage_build *first, int32_t unit);
+int32_t lower_shard_key(const struct stage_build *b, int32_t unit);
+bool lower_shard_same_keys(const struct stage_build *first, int32_t unit, int32_t other);
+/* ERR_INPUT: replicas keep a parameter in different parts; two stages share one that either keeps in parts. */
+MUST_CHECK enum status lower_shard_check(const struct lowering *l, struct error *err);
+MUST_CHECK enum status lower_shard_check_tied(const struct lowering *l, const struct stage_build *a,
+                                              const struct stage_build *b, int32_t unit,
+                                              struct error *err);
 
 /* lower_channels.c: the channels between stages, and their slots once both ends' stand. */
 MUST_CHECK enum status lower_channels(struct lowering *l, struct error *err);
@@ -292,8 +334,11 @@ lower_wide(const struct lowering *l); /* bytes of a gradient or state for one of
 bool lower_runs_flat(const struct lowering *l);
 void lower_slots(struct lowering *l, struct stage_build *b);
 void lower_scratch(struct lowering *l, struct stage_build *b); /* once the procedures stand */
-/* Whether two forward operators belong to one block of the model. */
+/* lower_uses.c: whether two forward operators belong to one block of the model; fills uses_* and rerun; whether the backward
+ * finds what F made of the tensor, or has it made again. */
 bool lower_same_block(const struct lowering *l, int32_t op, int32_t other);
+void lower_find_uses(struct lowering *l, const struct stage_build *b);
+bool lower_kept(const struct lowering *l, const struct stage_build *b, int32_t tensor);
 int32_t lower_group_of_unit(const struct lowering *l, const struct stage_build *b,
                             int32_t unit); /* -1 */
 

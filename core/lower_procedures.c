@@ -102,6 +102,11 @@ static void add_graph_op(struct writer *w, int32_t index, bool again)
                            .n_inputs = op->n_inputs,
                            .n_outputs = op->n_outputs};
     for (int32_t k = 0; k < op->n_inputs; k++) x.input[k] = slot[op->input[k]];
+    if (op_is_group(op->kind)) {
+        emit(w, INSTR_COLLECT,
+             lower_shard_meeting(l, w->b, index, again, x.name, x.input[0], slot[op->output[0]]));
+        return;
+    }
     for (int32_t k = 0; k < op->n_outputs; k++) {
         x.output[k] = slot[op->output[k]];
         if (op->kind == OP_measured_forward && k == 1)
@@ -146,8 +151,7 @@ static void add_piece(struct writer *w, enum op_kind kind, enum phase phase,
 {
     const struct stage_build *b = w->b;
     const char *name = b->s->slots[kind == OP_slice ? from : to].name;
-    struct op_attrs attrs = {.start = x->first,
-                             .sequences = kind == OP_slice ? x->n : b->sequences};
+    struct op_attrs attrs = {.start = x->first, .sequences = b->s->slots[to].shape.dim[0]};
     add_op(w,
            (struct program_op){
                .kind = kind,
@@ -169,7 +173,7 @@ static void send(struct writer *w, enum edge out, int32_t tensor, int32_t home)
     for (int32_t i = 0; i < w->b->edge[out].n; i++) {
         const struct crossing *x = &w->b->edge[out].list[i];
         if (x->tensor != tensor) continue;
-        if (!lower_whole(w->b, x)) {
+        if (!x->whole) {
             add_piece(w, OP_slice, phase, x, home, x->slot);
         } else if (x->slot != home) {
             const char *name = w->l->v->g->tensors[tensor].name;
@@ -193,7 +197,7 @@ static void receive(struct writer *w, enum edge in, enum edge out)
         const struct crossing *x = &b->edge[in].list[i];
         emit(w, INSTR_RECEIVE, x->channel);
         add_carrying(w, x->link, phase, x->channel, x->slot, true);
-        if (!lower_whole(b, x)) add_piece(w, OP_paste, phase, x, x->slot, slot[x->tensor]);
+        if (!x->whole) add_piece(w, OP_paste, phase, x, x->slot, slot[x->tensor]);
     }
     for (int32_t i = 0; i < b->edge[in].n; i++) {
         const struct crossing *x = &b->edge[in].list[i];

@@ -52,6 +52,18 @@ static void lay_slot(struct laying *y, int32_t slot, int32_t at)
         y->top = x->offset_bytes + slot_align(x->bytes);
 }
 
+/* Operands of a meeting that this stage is in. */
+static int32_t operands(const struct laying *y, const struct instr *x, int32_t out[2])
+{
+    const struct group *g = &y->l->p->groups[x->arg];
+    for (int32_t i = 0; i < g->n_members; i++)
+        if (g->members[i].stage == y->b->index) {
+            out[0] = g->meeting->out[i], out[1] = g->meeting->in[i];
+            return 2;
+        }
+    return 0;
+}
+
 static void lay_procedure(struct laying *y, const struct procedure *p)
 {
     int32_t whole[SECTIONS_MAX];
@@ -59,9 +71,11 @@ static void lay_procedure(struct laying *y, const struct procedure *p)
     for (int32_t i = 0; i < p->n_instrs; i++) {
         const struct instr *x = &p->instrs[i];
         bool op = x->kind == INSTR_COMPUTE;
-        if (!op && x->kind != INSTR_REDUCE && x->kind != INSTR_AWAIT) continue;
-        int32_t n =
-            op ? y->b->s->ops[x->arg].n_outputs : lower_zero_scratch(y->l, y->b, x->arg, whole);
+        if (!op && x->kind != INSTR_REDUCE && x->kind != INSTR_AWAIT && x->kind != INSTR_COLLECT)
+            continue;
+        int32_t n = op                         ? y->b->s->ops[x->arg].n_outputs
+                    : x->kind == INSTR_COLLECT ? operands(y, x, whole)
+                                               : lower_zero_scratch(y->l, y->b, x->arg, whole);
         for (int32_t k = 0; k < n; k++)
             lay_slot(y, op ? y->b->s->ops[x->arg].output[k] : whole[k], i);
         int32_t kept = 0;
@@ -78,6 +92,8 @@ static void find_lives(struct laying *y, const struct procedure *p)
     for (int32_t i = 0; i < p->n_instrs; i++) {
         const struct instr *x = &p->instrs[i];
         if (x->kind == INSTR_LOSS) touch(y->life, s, x->arg, i);
+        if (x->kind == INSTR_COLLECT)
+            for (int32_t k = operands(y, x, whole); k-- > 0;) touch(y->life, s, whole[k], i);
         if (x->kind == INSTR_REDUCE || x->kind == INSTR_AWAIT)
             for (int32_t k = lower_zero_scratch(y->l, y->b, x->arg, whole); k-- > 0;)
                 touch(y->life, s, whole[k], i);

@@ -34,6 +34,13 @@ static struct shape shape_on(const struct stage_build *b, const struct tensor *t
     return shape;
 }
 
+/* Of what stands in files or comes from outside; activations are nobody's business. */
+static const struct tensor_part *part_on(const struct tensor *t, enum slot_class class)
+{
+    bool kept = class == SLOT_PARAMETER || class == SLOT_STATE || t->role == TENSOR_INPUT;
+    return kept && t->part.n_cuts ? &t->part : NULL;
+}
+
 struct slot lower_slot_like(const struct lowering *l, const struct stage_build *b, int32_t tensor,
                             enum slot_class class)
 {
@@ -44,6 +51,7 @@ struct slot lower_slot_like(const struct lowering *l, const struct stage_build *
                          .shape = shape_on(b, t),
                          .ring = -1,
                          .parameter = -1,
+                         .part = part_on(t, class),
                          .input = t->role == TENSOR_INPUT ? (int32_t)t->input : -1};
 }
 
@@ -123,7 +131,9 @@ static void sent_slots(struct lowering *l, struct stage_build *b, enum edge out,
         struct ring life = {
             .birth = part_letter(b, part), .death = 'S', .sent = x->channel, .received = -1};
         if (x->tensor != tensor) continue;
-        x->slot = lower_whole(b, x) ? home : piece_slot(l, b, tensor, x->n, life);
+        /* A buffer goes to one only: who else wants all of it gets a copy. */
+        bool own = x->whole && x == lower_crossing(b, out, tensor);
+        x->slot = own ? home : piece_slot(l, b, tensor, x->n, life);
     }
 }
 
@@ -169,77 +179,6 @@ static int32_t arriving_slot(struct lowering *l, struct stage_build *b, enum edg
     return home;
 }
 
-/* --- who reads what --- */
-
-/* A block's name is its operators' up to the second point ("h.0"); embedding and head are in none. */
-static size_t block_name(const char *op)
-{
-    const char *number = strchr(op, '.');
-    const char *end =
-        number && number[1] >= '0' && number[1] <= '9' ? strchr(number + 1, '.') : NULL;
-    return end ? (size_t)(end - op) : 0;
-}
-
-bool lower_same_block(const struct lowering *l, int32_t op, int32_t other)
-{
-    const char *a = l->v->g->ops[op].name, *b = l->v->g->ops[other].name;
-    size_t n = block_name(a);
-    return n && n == block_name(b) && !strncmp(a, b, n);
-}
-
-/* Whether the backward finds what F made of the tensor, or has it made again. */
-static bool kept(const struct lowering *l, const struct stage_build *b, int32_t tensor)
-{
-    const struct graph *g = l->v->g;
-    int32_t producer = g->tensors[tensor].producer, first;
-    switch (b->plan->recompute) {
-    case RECOMPUTE_NONE:
-        return true;
-    case RECOMPUTE_STAGE:
-        return false;
-    case RECOMPUTE_SELECTIVE:
-        return g->ops[producer].kind != OP_attention || g->ops[producer].output[1] != tensor;
-    case RECOMPUTE_BLOCKS:
-        break;
-    }
-    if (!block_name(g->ops[producer].name)) return true;
-    for (first = producer; first + 1 < g->n_forward && lower_same_block(l, producer, first + 1);)
-        first++;
-    for (int32_t i = first + 1; i < g->n_forward; i++) { /* read in the next block: its input */
-        if (i > first + 1 && !lower_same_block(l, first + 1, i)) break;
-        for (int32_t k = 0; k < g->ops[i].n_inputs; k++)
-            if (g->ops[i].input[k] == tensor) return true;
-    }
-    return false;
-}
-
-/* Forward operators whose outputs the backward reads, directly or through others that run again. */
-static void find_reruns(struct lowering *l, const struct stage_build *b)
-{
-    const struct graph *g = l->v->g;
-    for (int32_t i = g->n_forward - 1; i >= 0; i--) {
-        const struct graph_op *op = &g->ops[i];
-        if (!lower_owns(b, op->layer)) continue;
-        for (int32_t k = 0; k < op->n_outputs; k++)
-            if (l->uses_back[op->output[k]] && !kept(l, b, op->output[k])) l->rerun[i] = true;
-        if (!l->rerun[i]) continue;
-        for (int32_t k = 0; k < op->n_inputs; k++) l->uses_back[op->input[k]] |= 1 << PART_BACK;
-    }
-}
-
-static void find_uses(struct lowering *l, const struct stage_build *b)
-{
-    const struct graph *g = l->v->g;
-    for (int32_t i = 0; i < g->n_ops; i++) {
-        const struct graph_op *op = &g->ops[i];
-        if (!lower_owns(b, op->layer)) continue;
-        enum part part = op_part(b, op);
-        uint8_t *uses = part == PART_FORWARD ? l->uses_forward : l->uses_back;
-        for (int32_t k = 0; k < op->n_inputs; k++) uses[op->input[k]] |= (uint8_t)(1 << part);
-    }
-    if (b->s->recompute) find_reruns(l, b);
-}
-
 /* --- activations and gradients of activations --- */
 
 /* Inputs: one home for all parts. */
@@ -251,9 +190,26 @@ static void input_slot(struct lowering *l, struct stage_build *b, int32_t tensor
     l->slot_forward[tensor] = l->slot_back[tensor] = ring_slot(l, b, tensor, life, -1);
 }
 
+/* A device that has no sequences of what crosses gets nothing, and reads nothing of it. */
+static void empty_slots(struct lowering *l, struct stage_build *b, const struct cut *cut,
+                        int32_t *slot)
+{
+    for (int32_t i = 0; i < cut->n; i++)
+        if (slot[cut->tensor[i]] < 0 && !shape_elements(&l->v->g->tensors[cut->tensor[i]].shape))
+            slot[cut->tensor[i]] =
+                lower_add_slot(l, b, lower_slot_like(l, b, cut->tensor[i], SLOT_SCRATCH));
+}
+
 static void forward_slots(struct lowering *l, struct stage_build *b)
 {
     const struct graph *g = l->v->g;
+    if (b->plan->sharding && b->plan->first_layer) {
+        const struct cut *cut = &g->cut[b->plan->first_layer - 1];
+        empty_slots(l, b, cut, l->slot_forward);
+        for (int32_t i = 0; i < cut->n; i++)
+            if (l->slot_forward[cut->tensor[i]] >= 0)
+                l->slot_back[cut->tensor[i]] = l->slot_forward[cut->tensor[i]];
+    }
     for (int32_t i = 0; i < b->edge[ACTIVATIONS_IN].n; i++) {
         int32_t t = b->edge[ACTIVATIONS_IN].list[i].tensor;
         if (l->slot_forward[t] >= 0) continue; /* another piece of it */
@@ -268,7 +224,7 @@ static void forward_slots(struct lowering *l, struct stage_build *b)
             if (g->tensors[op->input[k]].role == TENSOR_INPUT) input_slot(l, b, op->input[k]);
         for (int32_t k = 0; k < op->n_outputs; k++) {
             int32_t t = op->output[k];
-            bool keep = kept(l, b, t);
+            bool keep = lower_kept(l, b, t);
             uint8_t uses = l->uses_forward[t] | (keep ? l->uses_back[t] : 0);
             int32_t sent = sent_from_home(b, ACTIVATIONS_OUT, t);
             l->slot_forward[t] = made_slot(l, b, t, PART_FORWARD, uses, sent);
@@ -300,6 +256,8 @@ static void unit_slots(struct lowering *l, struct stage_build *b, int32_t tensor
 static void back_slots(struct lowering *l, struct stage_build *b)
 {
     const struct graph *g = l->v->g;
+    if (b->plan->sharding && b->plan->last_layer + 1 < l->n_layers)
+        empty_slots(l, b, &b->v->gradient_cut[b->plan->last_layer], l->slot_back);
     for (int32_t i = 0; i < b->edge[GRADIENTS_IN].n; i++) {
         int32_t t = b->edge[GRADIENTS_IN].list[i].tensor;
         if (l->slot_back[t] >= 0) continue;
@@ -462,7 +420,7 @@ void lower_slots(struct lowering *l, struct stage_build *b)
     memset(l->apart_slot, -1, (size_t)l->n_units * sizeof *l->apart_slot);
     memset(l->sum_slot, -1, (size_t)l->n_units * sizeof *l->sum_slot);
     memset(b->run_slot, -1, sizeof b->run_slot);
-    find_uses(l, b);
+    lower_find_uses(l, b);
     parameter_regions(l, b);
     forward_slots(l, b);
     back_slots(l, b);

@@ -44,7 +44,7 @@ static void make_stage(struct lowering *l, int32_t index, int32_t replica, int32
                               .shard = shard,
                               .n_shards = plan_stage_devices(plan),
                               .sequences = plan_stage_sequences(l->plan, plan, shard)};
-    if (b->n_shards == 1) return;
+    if (b->n_shards == 1 || plan->sharding) return;
     for (int32_t k = 0; k < shard; k++) b->first_sequence += plan_stage_sequences(l->plan, plan, k);
     s->first_sequence = b->first_sequence, s->sequences = b->sequences;
 }
@@ -117,9 +117,14 @@ static enum status make_views(struct lowering *l, const struct lower_graphs *s, 
     l->views = ARENA_ARRAY(l->a, struct lower_view, (size_t)l->p->n_stages);
     for (int32_t i = 0; i < l->p->n_stages; i++) {
         struct stage_build *b = &l->stages[i];
-        const struct graph *g;
+        const struct graph *g = NULL;
         struct error why = {0};
         bool positions;
+        if (b->plan->sharding) {
+            TRY(lower_shard_view(l, b, &g, err));
+            b->v = view_of(l, g);
+            continue;
+        }
         int32_t cards = lower_cards(&p->job.model, type_of(l, b->device), &positions);
         enum status st =
             lower_graphs_need(l->a, &own, &p->job, l->o, cards, positions, b->sequences, &g, &why);

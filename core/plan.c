@@ -133,9 +133,16 @@ static enum status check_sequences(const struct plan_place *at, const struct pla
 {
     int64_t sum = 0;
     if (s->n_shards < 1) return OK;
+    if (s->sharding && s->sharding->n_devices != s->n_shards)
+        return plan_complain(at, "sharding: for %" PRId32 " devices, the stage has %" PRId32,
+                             s->sharding->n_devices, s->n_shards);
+    if (s->sharding && s->zero)
+        return plan_complain(at, "zero: devices that share operators keep what they share; the two "
+                                 "do not go together");
     if (at->p->deterministic && s->n_shards > 1)
         return plan_complain(at, "devices: several devices add up one microbatch's gradients, so "
                                  "the plan cannot be deterministic");
+    if (s->sharding) return OK;
     for (int32_t k = 0; k < s->n_shards; k++) {
         if (s->sequences[k] < 1 || s->sequences[k] > at->p->microbatch - sum)
             return plan_complain(at,

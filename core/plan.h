@@ -29,6 +29,9 @@
  * devices: a stage on several devices, which may be of any types and hosts: each takes so many sequences of every
  * microbatch (together all of it), holds all parameters of the stage, and their gradients are summed over the devices
  * (and the replicas) before the update. Such a plan cannot be deterministic.
+ * Instead of sequences such a stage may have
+ *           sharding: {…}              # core/sharding.h: the devices share each operator, split by an index of it
+ * as `- layers: […]`, `devices: […]`, `sharding:` on lines of their own. Then they need not hold all parameters.
  * A device may own several stages of one replica, its chunks: chunk 0 is the first of them in the list. The replica then
  * says who takes turns how, by schedule or orders. Stages whose first devices are one stand on the same devices all.
  * The list is the order of the layers and of a schedule's virtual
@@ -41,6 +44,7 @@
 #include "core/cluster.h"
 #include "core/error.h"
 #include "core/job.h"
+#include "core/sharding.h"
 
 /* What the backward runs again instead of keeping it. enumerator, name in the file:
  * NONE     nothing
@@ -71,6 +75,8 @@ struct plan_stage {
     int32_t n_shards;
     const int32_t *devices;
     const int64_t *sequences;
+    /* NULL: by sequences. How the devices share the stage's operators (core/sharding.h); sequences is NULL then */
+    const struct sharding *sharding;
     int32_t warmup;    /* 0: the default */
     const char *order; /* NULL: from warmup */
     enum recompute recompute;
@@ -130,7 +136,7 @@ static inline int32_t plan_stage_device(const struct plan_stage *s, int32_t k)
 static inline int64_t plan_stage_sequences(const struct plan *p, const struct plan_stage *s,
                                            int32_t k)
 {
-    return s->n_shards > 0 ? s->sequences[k] : p->microbatch;
+    return s->n_shards > 0 && s->sequences ? s->sequences[k] : p->microbatch;
 }
 /* Short for people: "2 replicas: 5 × [0-9 a.0 w3 | 10-14 b.0 recompute], 3 × [0-14 c.0 bucket 1 MiB]"; what is
  * not the default is said. Of more than 8 replicas those that differ in their devices alone stand together, with the devices of

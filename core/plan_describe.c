@@ -33,8 +33,9 @@ static void describe_devices(FILE *out, const struct plan *p, const struct plan_
     for (int32_t k = 0; k < plan_stage_devices(s); k++) {
         fprintf(out, "%s%s", k ? "+" : "", device_name(p, s, k));
         if (last != s) fprintf(out, " … %s", device_name(p, last, k));
-        if (s->n_shards > 0) fprintf(out, "×%" PRId64, s->sequences[k]);
+        if (s->sequences) fprintf(out, "×%" PRId64, s->sequences[k]);
     }
+    if (s->sharding) fputs(" sharing operators", out);
 }
 
 /* warmup: the default, which goes without saying. */
@@ -67,11 +68,11 @@ static bool same_stage(const struct plan *p, const struct plan_stage *a, const s
     if (a->first_layer != b->first_layer || a->last_layer != b->last_layer ||
         a->n_shards != b->n_shards || !same_text(a->order, b->order) || a->warmup != b->warmup ||
         a->recompute != b->recompute || a->zero != b->zero || a->bucket_bytes != b->bucket_bytes ||
-        a->receive_ahead != b->receive_ahead)
+        a->receive_ahead != b->receive_ahead || a->sharding != b->sharding)
         return false;
     for (int32_t k = 0; k < plan_stage_devices(a); k++)
         if (type_of(p, a, k) != type_of(p, b, k) ||
-            (a->n_shards > 0 && a->sequences[k] != b->sequences[k]))
+            (a->sequences && b->sequences && a->sequences[k] != b->sequences[k]))
             return false;
     return true;
 }

@@ -91,10 +91,14 @@ static enum status find_device(const struct reader *r, const struct node *n, int
 /* devices: [a.0, b.0], sequences: [3, 2] */
 static enum status read_devices(struct reader *r, const struct node *stage, struct plan_stage *s)
 {
-    const struct node *devices, *sequences;
+    const struct node *devices, *sequences = NULL, *sharding = given(stage, "sharding");
     TRY(need_list(stage, "devices", &devices, r->err));
-    TRY(need_list(stage, "sequences", &sequences, r->err));
-    if (devices->count != sequences->count)
+    if (!sharding) TRY(need_list(stage, "sequences", &sequences, r->err));
+    if (sharding && given(stage, "sequences"))
+        return node_error(
+            sharding, r->err,
+            "there are sequences as well; devices share a stage in one of the two ways");
+    if (sequences && devices->count != sequences->count)
         return node_error(sequences, r->err, "has %zu numbers for %zu devices", sequences->count,
                           devices->count);
     if (devices->count > (size_t)r->p->cluster.n_devices)
@@ -104,10 +108,14 @@ static enum status read_devices(struct reader *r, const struct node *stage, stru
     int64_t *n = ARENA_ARRAY(r->a, int64_t, devices->count);
     for (size_t i = 0; i < devices->count; i++) {
         TRY(find_device(r, devices->members[i], &device[i]));
-        TRY(node_int(sequences->members[i], 1, MICROBATCHES_MAX, &n[i], r->err));
+        if (sequences) TRY(node_int(sequences->members[i], 1, MICROBATCHES_MAX, &n[i], r->err));
     }
     s->device = device[0];
-    s->n_shards = (int32_t)devices->count, s->devices = device, s->sequences = n;
+    s->n_shards = (int32_t)devices->count, s->devices = device;
+    if (sequences) s->sequences = n;
+    struct sharding *how = NULL;
+    if (sharding) TRY(sharding_read(r->a, sharding, s->n_shards, &how, r->err));
+    s->sharding = how;
     return OK;
 }
 
@@ -121,6 +129,9 @@ static enum status read_device(struct reader *r, const struct node *stage, struc
     if (given(stage, "sequences"))
         return node_error(given(stage, "sequences"), r->err,
                           "one device has all sequences; several are said with `devices`");
+    if (given(stage, "sharding"))
+        return node_error(given(stage, "sharding"), r->err,
+                          "one device shares with nobody; several are said with `devices`");
     TRY(node_need(stage, "device", &n, r->err));
     return find_device(r, n, &s->device);
 }
@@ -142,9 +153,9 @@ static enum status read_recompute(const struct node *stage, struct plan_stage *s
 
 static enum status read_stage(struct reader *r, const struct node *n, struct plan_stage *s)
 {
-    static const char *const keys[] = {"layers",        "device", "devices",   "sequences",
-                                       "warmup",        "order",  "recompute", "bucket",
-                                       "receive_ahead", "zero",   NULL};
+    static const char *const keys[] = {"layers",   "device",        "devices", "sequences",
+                                       "sharding", "warmup",        "order",   "recompute",
+                                       "bucket",   "receive_ahead", "zero",    NULL};
     double bucket = 0;
     *s = (struct plan_stage){
         .receive_ahead = RECEIVE_AHEAD_DEFAULT, .line = n->line, .column = n->column};
@@ -361,10 +372,33 @@ static void write_devices(FILE *out, const struct plan *p, const struct plan_sta
         if (k) fputs(", ", out);
         write_device(out, p, s->devices[k]);
     }
-    fputs("], sequences: [", out);
+    fputs("]", out);
+    if (s->sharding) return;
+    fputs(", sequences: [", out);
     for (int32_t k = 0; k < s->n_shards; k++)
         fprintf(out, "%s%" PRId64, k ? ", " : "", s->sequences[k]);
     fputc(']', out);
+}
+
+/* The same in lines, because what follows has many. */
+static void write_sharded(FILE *out, struct arena *a, const struct plan *p,
+                          const struct plan_stage *s)
+{
+    int32_t ahead = s->receive_ahead > 0 ? s->receive_ahead : 1;
+    fprintf(out, "      - layers: [%" PRId32 ", %" PRId32 "]\n        ", s->first_layer,
+            s->last_layer);
+    write_devices(out, p, s);
+    if (s->order)
+        fputs("\n        order: ", out), write_order(out, s->order);
+    else if (s->warmup)
+        fprintf(out, "\n        warmup: %" PRId32, s->warmup);
+    if (s->recompute) fprintf(out, "\n        recompute: %s", recomputes[s->recompute]);
+    if (s->bucket_bytes > 0) {
+        fputs("\n        bucket: ", out);
+        canonical_quantity(out, QUANTITY_BYTES, (double)s->bucket_bytes);
+    }
+    if (ahead != RECEIVE_AHEAD_DEFAULT) fprintf(out, "\n        receive_ahead: %" PRId32, ahead);
+    fprintf(out, "\n        sharding:\n%s", sharding_write(a, s->sharding, 10));
 }
 
 static void write_stage(FILE *out, const struct plan *p, const struct plan_stage *s)
@@ -386,7 +420,8 @@ static void write_stage(FILE *out, const struct plan *p, const struct plan_stage
     fputs("}\n", out);
 }
 
-static void write_replica(FILE *out, const struct plan *p, const struct plan_replica *r)
+static void write_replica(FILE *out, struct arena *a, const struct plan *p,
+                          const struct plan_replica *r)
 {
     fprintf(out, "  - microbatches: %" PRId32 "\n", r->microbatches);
     if (r->schedule) {
@@ -405,14 +440,18 @@ static void write_replica(FILE *out, const struct plan *p, const struct plan_rep
         fputc('\n', out);
     }
     fputs("    stages:\n", out);
-    for (int32_t i = 0; i < r->n_stages; i++) write_stage(out, p, &r->stages[i]);
+    for (int32_t i = 0; i < r->n_stages; i++)
+        if (r->stages[i].sharding)
+            write_sharded(out, a, p, &r->stages[i]);
+        else
+            write_stage(out, p, &r->stages[i]);
 }
 
 void plan_write_executed(FILE *out, struct arena *a, const struct plan *p)
 {
     fprintf(out, "microbatch: %" PRId64 "\ndeterministic: %s\nsteps: %" PRId32 "\nreplicas:\n",
             p->microbatch, p->deterministic ? "true" : "false", p->steps > 0 ? p->steps : 1);
-    for (int32_t r = 0; r < p->n_replicas; r++) write_replica(out, p, &p->replicas[r]);
+    for (int32_t r = 0; r < p->n_replicas; r++) write_replica(out, a, p, &p->replicas[r]);
     fputs("job:\n", out);
     job_write(out, a, &p->job, 2);
     fputs("cluster:\n", out);

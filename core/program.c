@@ -120,6 +120,7 @@ static int64_t align_up(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 int64_t group_incoming_bytes(const struct group *g)
 {
+    if (g->meeting) return align_up(g->meeting->most * dtype_bytes(g->dtype));
     if (g->algorithm == GROUP_CHAIN) return align_up(g->elements * dtype_bytes(g->dtype));
     if (g->n_members < 2 || g->algorithm == GROUP_LOCAL) return 0;
     return align_up((g->elements + g->n_members - 1) / g->n_members * dtype_bytes(g->dtype));
@@ -156,6 +157,7 @@ static bool chunks_stand_whole(const struct group *g, const struct group_member 
 int64_t group_staging_bytes(const struct group *g, const struct group_member *m,
                             const struct program_stage *s)
 {
+    if (g->meeting) return meeting_staging_bytes(g->meeting, g->dtype);
     int64_t bytes = group_incoming_bytes(g);
     bool whole = group_divides(g) ? m->n_segments == 1 : chunks_stand_whole(g, m, s);
     return bytes && group_goes_round(g) && !whole ? 2 * bytes : bytes;

@@ -22,11 +22,14 @@
  *                     several a step (SCATTER, GATHER), the one that this device launched last.
  *   LOAD              inputs of this microbatch (enum tensor_input) are put into their slots.
  *   LOSS              the loss slot of this microbatch is recorded: the mean over the stage's sequences, which counts as
- *                     many times as they are.
- *   COLLECT group     the compute stream joins collective `group` of this call and goes on when it has ended: it starts when
- *                     the last member has come, and takes 2(n−1) steps of the longest chunk over the slowest hop of the ring.
- *                     Members meet in it once for each COLLECT, in their common order. What devices that share one
- *                     stage do between operators; simulated only, so that program files have none.
+ *                     many times as they are; or a device's share of it (shares_loss).
+ *   COLLECT group     the compute stream joins collective `group` of this call and goes on when it has ended: once
+ *                     everything before it has ended, the group's meeting (core/meeting.h) is handed to the collective
+ *                     stream, behind what was handed to it before, and the compute stream waits. Members meet in it once for
+ *                     each COLLECT: their k-th of a step meet, and are of the same microbatch.
+ *                     A group without a meeting stands for equal cards that are simulated as one: it starts when the last
+ *                     member has come, and takes 2(n−1) steps of the longest chunk over the slowest hop of the ring, on no
+ *                     collective stream. Simulated only, so that program files have none.
  * A call starts with an implied wait: before a call of microbatch seq writes a slot of a ring with
  * `sent` (a channel's source), message seq − count of that channel must have left (occupancy over).
  * A message may start to move when it is handed over, its receive is posted, the message before it on
@@ -52,6 +55,8 @@
  *   the member's own slots, or leaves it in its place where there are none; what else is in its segments is void
  *   afterwards. GATHER takes a member's chunk from its own slots, or from its place, and all segments end whole and
  *   alike. A device may launch them several times a step, all members equally often: their k-th launches meet.
+ *   Meetings (COLLECT): see core/meeting.h. A device's collective stream takes sums and meetings alike, one after the
+ *   other, so that one order of all of them must serve all devices.
  *   LOCAL: the members are chunks of one device, which adds their segments in the order of members and gives each the
  *   sum. No links, no time.
  * A ring or chain message counts as handed over and posted when both ends have come to the step.
@@ -70,6 +75,7 @@
 #include "core/error.h"
 #include "core/graph.h"
 #include "core/job.h"
+#include "core/meeting.h"
 #include "core/op.h"
 
 #include <stdint.h>
@@ -123,6 +129,9 @@ struct slot { /* one tensor's home on its device */
     /* PARAMETER, GRADIENT, STATE: index into parameters, else -1 (STATE: which by order m, v) */
     int32_t parameter;
     int32_t input; /* enum tensor_input where LOAD fills it, else -1 */
+    /* parameters, their gradients and state, inputs, where devices share a stage's operators: which part of the whole
+     * tensor this is; NULL: all of it */
+    const struct tensor_part *part;
 };
 
 struct ring {
@@ -192,6 +201,9 @@ struct program_stage {
     int32_t microbatches, first_microbatch;
     /* of each microbatch: this stage has so many sequences from the first on, others of its number the rest; 0: all */
     int64_t first_sequence, sequences;
+    /* of devices that share a stage's operators: recorded is the loss slot times loss_share, and the devices' add up */
+    bool shares_loss;
+    double loss_share;
     bool recompute;
     /* > 1: equal cards that share every operator and each hold their part of parameters, gradients, state and
      * collective buffers; rings and scratch are of one card */
@@ -246,6 +258,9 @@ struct group {
     int32_t stands_for;
     /* COLLECT's: no segments, members meet in every call; else REDUCE's, once a step */
     bool each_call;
+    /* of an each_call group: what its members exchange, each way over link (ring) or pair_link; elements are the whole's,
+     * dtype is the operands'. NULL: equal cards simulated as one */
+    struct meeting *meeting;
 };
 
 /* A lane's order: runs of a repeated body. The k-th repetition of a body calls each entry with microbatch + k. */
@@ -335,12 +350,29 @@ static inline bool group_divides(const struct group *g)
 {
     return g->algorithm == GROUP_SCATTER || g->algorithm == GROUP_GATHER;
 }
+/* Whether members may launch it several times a step: their k-th launches meet. */
+static inline bool group_repeats(const struct group *g) { return group_divides(g) || g->meeting; }
+/* Whether the instruction hands a collective to the device's collective stream. */
+static inline bool instr_launches(const struct program *p, const struct instr *x)
+{
+    return x->kind == INSTR_REDUCE || (x->kind == INSTR_COLLECT && p->groups[x->arg].meeting);
+}
+/* Which way member i of a meeting sends to member k (i+1 by ring); link -1: it never does. */
+static inline void group_way(const struct group *g, int32_t i, int32_t k, int32_t *link,
+                             int32_t *direction)
+{
+    const struct meeting *m = g->meeting;
+    bool ring = m->way == MEETING_BY_ring, sends = i != k && (!ring || k == (i + 1) % m->n);
+    *link = !sends ? -1 : ring ? g->link[i] : m->pair_link[i * m->n + k];
+    *direction = !sends ? 0 : ring ? g->direction[i] : m->pair_direction[i * m->n + k];
+}
 /* The chunk that member i of n owns. */
 static inline int32_t group_own_chunk(int32_t i, int32_t n) { return (i + 1) % n; }
 /* Elements [*first, *last) of chunk c of n. */
 void group_chunk(const struct group *g, int32_t c, int64_t *first, int64_t *last);
 /* Staging of one member of a group, in multiples of 64: what comes in (ring: a chunk; chain: the whole list), then,
- * for a ring where some chunk does not stand in one piece in memory, a chunk that goes out. 0 for a ring of one. */
+ * for a ring where some chunk does not stand in one piece in memory, a chunk that goes out. 0 for a ring of one.
+ * Meetings: meeting_staging. */
 int64_t group_incoming_bytes(const struct group *g);
 int64_t group_staging_bytes(const struct group *g, const struct group_member *m,
                             const struct program_stage *s);

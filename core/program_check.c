@@ -185,6 +185,12 @@ static bool take(struct game *g, struct lane_state *l, const struct instr *x, in
         move_messages(g, x->arg);
     }
     if (x->kind == INSTR_REDUCE) hand_group(g, l, game_launched(l, x->arg));
+    if (x->kind == INSTR_COLLECT && g->p->groups[x->arg].meeting) {
+        int64_t *launched = game_launched(l, x->arg);
+        if (!l->met) hand_group(g, l, launched);
+        l->met = g->group_ended[x->arg] < *launched;
+        if (l->met) return block(l, WAIT_GROUP, x->arg, *launched - 1);
+    }
     return false;
 }
 

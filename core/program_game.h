@@ -28,6 +28,8 @@ struct lane_state {
     int32_t wait_index; /* channel or group */
     int64_t wait_seq;
     int32_t *stream, n_stream; /* groups in the order of one step */
+    int32_t *microbatch;       /* (n_stream) of the call that launches each */
+    bool met;                  /* the instruction at hand has handed its meeting over */
     /* (n_divided) groups that may be launched several times a step, ascending, and how often each has been */
     int32_t n_divided, *divided;
     int64_t *launched;
@@ -59,7 +61,7 @@ struct game {
 const char *game_device(const struct game *g, int32_t stage);
 const char *game_channel(const struct game *g, int32_t channel);
 const char *game_call(const struct game *g, const struct lane_state *l);
-/* How often the lane has launched a group that divides; NULL: it is no member. */
+/* How often the lane has launched a group that repeats; NULL: it is no member. */
 int64_t *game_launched(const struct lane_state *l, int32_t group);
 
 /* Boils procedures down, walks one step of every lane on paper: every call once, both ends of a

@@ -178,7 +178,8 @@ static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_att
         TRY(words_int64(r, 0, INT64_MAX, &a->stream));
         return words_double(r, &a->rate);
     }
-    if (kind == OP_cross_entropy || kind == OP_cross_entropy_grad)
+    if (kind == OP_cross_entropy || kind == OP_cross_entropy_grad ||
+        kind == OP_cross_entropy_part || kind == OP_cross_entropy_join)
         return words_int64(r, 0, INT64_C(1) << 40, &a->counted);
     if (op_is_routed(kind)) {
         TRY(words_int(r, 0, 1 << 24, &a->chosen));
@@ -304,11 +305,18 @@ static enum status read_stage(struct reader *r, const struct program *p, struct 
     for (int32_t i = 0; i < s->n_ops; i++) TRY(read_op(r, s, &s->ops[i]));
     for (int32_t i = 0; i < s->n_parameters; i++) TRY(read_parameter(r, s, &s->parameters[i]));
     while (words_next_is(r, "shard")) TRY(read_shard(r, s));
+    while (words_next_is(r, "local")) TRY(program_read_local(r, s));
+    while (words_next_is(r, "of")) TRY(program_read_part(r, s));
     for (int32_t i = 0; i < s->n_procedures; i++) TRY(read_procedure(r, &s->procedures[i]));
-    if (!words_next_is(r, "part")) return OK;
-    TRY(words_start(r, "part"));
-    TRY(words_int64(r, 0, p->microbatch - 1, &s->first_sequence));
-    return words_int64(r, 1, p->microbatch, &s->sequences);
+    if (words_next_is(r, "part")) {
+        TRY(words_start(r, "part"));
+        TRY(words_int64(r, 0, p->microbatch - 1, &s->first_sequence));
+        TRY(words_int64(r, 1, p->microbatch, &s->sequences));
+    }
+    s->shares_loss = words_next_is(r, "loss");
+    if (!s->shares_loss) return OK;
+    TRY(words_start(r, "loss"));
+    return words_double(r, &s->loss_share);
 }
 
 static enum status read_channel(struct reader *r, struct channel *c)
@@ -321,53 +329,6 @@ static enum status read_channel(struct reader *r, struct channel *c)
     TRY(words_int64(r, 0, INT64_MAX, &c->bytes));
     TRY(words_int(r, 1, PROGRAM_RING_MAX, &c->receive_ahead));
     return words_bool(r, &c->gradient);
-}
-
-static enum status read_member(struct reader *r, struct group *g, int32_t i)
-{
-    struct group_member *m = &g->members[i];
-    int32_t back_link, back_direction;
-    TRY(words_start(r, "member"));
-    TRY(words_int(r, 0, INT32_MAX, &m->stage));
-    TRY(words_int(r, -1, INT32_MAX, &m->apart));
-    TRY(words_int(r, -1, INT32_MAX, &g->link[i]));
-    TRY(words_int(r, 0, 1, &g->direction[i]));
-    TRY(words_int(r, -1, INT32_MAX, &back_link));
-    TRY(words_int(r, 0, 1, &back_direction));
-    if (g->back_link) g->back_link[i] = back_link, g->back_direction[i] = back_direction;
-    TRY(words_count(r, &m->n_segments));
-    m->segments = ARENA_ARRAY(r->a, int32_t, (size_t)m->n_segments);
-    TRY(words_list(r, m->n_segments, INT32_MAX, m->segments));
-    bool own = false;
-    if (m->apart >= 0) {
-        m->apart_segments = ARENA_ARRAY(r->a, int32_t, (size_t)m->n_segments);
-        TRY(words_list(r, m->n_segments, INT32_MAX, m->apart_segments));
-    }
-    if (group_divides(g)) TRY(words_bool(r, &own));
-    if (!own) return OK;
-    m->own = ARENA_ARRAY(r->a, int32_t, (size_t)m->n_segments + 1);
-    return words_list(r, m->n_segments, INT32_MAX, m->own);
-}
-
-static enum status read_group(struct reader *r, struct group *g)
-{
-    static const char *const algorithms[] = {"ring", "chain", "local", "scatter", "gather"};
-    int algorithm;
-    TRY(words_start(r, "group"));
-    TRY(words_name(r, &g->name));
-    TRY(words_choice(r, algorithms, 5, &algorithm));
-    g->algorithm = (enum group_algorithm)algorithm;
-    TRY(words_dtype(r, &g->dtype));
-    TRY(words_int64(r, 0, INT64_MAX, &g->elements));
-    TRY(words_count(r, &g->n_members));
-    size_t n = (size_t)g->n_members;
-    g->members = ARENA_ARRAY(r->a, struct group_member, n);
-    g->link = ARENA_ARRAY(r->a, int32_t, n), g->direction = ARENA_ARRAY(r->a, int32_t, n);
-    if (algorithm == GROUP_CHAIN)
-        g->back_link = ARENA_ARRAY(r->a, int32_t, n),
-        g->back_direction = ARENA_ARRAY(r->a, int32_t, n);
-    for (int32_t i = 0; i < g->n_members; i++) TRY(read_member(r, g, i));
-    return OK;
 }
 
 static enum status read_order(struct reader *r, struct order *o)
@@ -411,7 +372,7 @@ static enum status read_program(struct reader *r, struct program *p)
     READ_ALL(SECTION_LINK, p->n_links, read_link(r, p, i));
     READ_ALL(SECTION_STAGE, p->n_stages, read_stage(r, p, &p->stages[i]));
     READ_ALL(SECTION_CHANNEL, p->n_channels, read_channel(r, &p->channels[i]));
-    READ_ALL(SECTION_GROUP, p->n_groups, read_group(r, &p->groups[i]));
+    READ_ALL(SECTION_GROUP, p->n_groups, program_read_group(r, &p->groups[i]));
     READ_ALL(SECTION_ORDER, p->n_orders, read_order(r, &p->orders[i]));
     TRY(words_start(r, "end"));
     return r->end - r->at == 1 && *r->at == '\n' ? OK : words_broken(r, "nothing may follow 'end'");

@@ -66,19 +66,22 @@ static enum status note_transfer(struct game *g, const struct lane_state *l, con
 }
 
 /* What the call at hand does to channels and to the lane's stream of groups. */
-static enum status walk_call(struct game *g, struct lane_state *l, size_t *capacity)
+static enum status walk_call(struct game *g, struct lane_state *l, size_t room[2])
 {
     const struct boiled *b = &g->procedures[l->s - g->p->stages][l->call.procedure];
     for (int32_t i = 0; i < b->n; i++) {
         const struct instr *x = &b->instrs[i];
         if (x->kind == INSTR_SEND || x->kind == INSTR_RECEIVE) TRY(note_transfer(g, l, x));
-        if (x->kind != INSTR_REDUCE) continue;
-        if (g->launched_by[x->arg] == l->device + 1 && !group_divides(&g->p->groups[x->arg]))
+        if (!instr_launches(g->p, x)) continue;
+        if (g->launched_by[x->arg] == l->device + 1 && !group_repeats(&g->p->groups[x->arg]))
             return error_set(g->err, ERR_INPUT, "%s at %s: group %s is launched twice a step",
                              g->p->devices[l->device].name, game_call(g, l),
                              g->p->groups[x->arg].name);
         g->launched_by[x->arg] = l->device + 1;
-        l->stream = arena_grow(g->a, l->stream, (size_t)l->n_stream, capacity, sizeof *l->stream);
+        l->stream = arena_grow(g->a, l->stream, (size_t)l->n_stream, &room[0], sizeof *l->stream);
+        l->microbatch =
+            arena_grow(g->a, l->microbatch, (size_t)l->n_stream, &room[1], sizeof *l->microbatch);
+        l->microbatch[l->n_stream] = l->call.microbatch;
         l->stream[l->n_stream++] = x->arg;
     }
     return OK;
@@ -89,7 +92,7 @@ static enum status walk_call(struct game *g, struct lane_state *l, size_t *capac
 static enum status walk_lane(struct game *g, struct lane_state *l)
 {
     const struct lane *lane = &g->p->lanes[l->device];
-    size_t capacity = 0;
+    size_t room[2] = {0, 0};
     uint8_t **seen = ARENA_ARRAY(g->a, uint8_t *, (size_t)lane->n_stages);
     for (int32_t c = 0; c < lane->n_stages;
          c++) /* bits of letters; [microbatches] for the update */
@@ -105,7 +108,7 @@ static enum status walk_lane(struct game *g, struct lane_state *l)
             return error_set(g->err, ERR_INPUT, "%s: %s is called twice",
                              g->p->devices[l->device].name, game_call(g, l));
         *at |= bit;
-        TRY(walk_call(g, l, &capacity));
+        TRY(walk_call(g, l, room));
     }
     return OK;
 }
@@ -174,6 +177,27 @@ static void number_launches(struct game *g, const int32_t *first, int32_t *nodes
     }
 }
 
+/* Whose k-th meeting is of another microbatch than the other members'. */
+static enum status compare_microbatches(struct game *g, const int32_t *nodes, int32_t n_nodes)
+{
+    int32_t *of = ARENA_ARRAY(g->a, int32_t, (size_t)n_nodes); /* + 2; 0: not known yet */
+    for (int32_t i = 0, at = 0; i < g->p->n_devices; i++) {
+        const struct lane_state *l = &g->lanes[i];
+        for (int32_t k = 0; k < l->n_stream; k++, at++) {
+            const struct group *x = &g->p->groups[l->stream[k]];
+            int32_t *known = &of[nodes[at]], microbatch = l->microbatch[k];
+            if (!x->meeting) continue;
+            if (*known && *known != microbatch + 2)
+                return error_set(g->err, ERR_INPUT,
+                                 "meeting %s: %s comes with microbatch %" PRId32
+                                 " where others come with %" PRId32,
+                                 x->name, g->p->devices[i].name, microbatch, *known - 2);
+            *known = microbatch + 2;
+        }
+    }
+    return OK;
+}
+
 /* Every member launches its group as often as the others, and "before" has no cycle (Kahn, 1962). */
 static enum status compare_streams(struct game *g)
 {
@@ -192,6 +216,7 @@ static enum status compare_streams(struct game *g)
             *stack = ARENA_ARRAY(g->a, int32_t, (size_t)n_nodes),
             *place = ARENA_ARRAY(g->a, int32_t, (size_t)g->p->n_devices);
     number_launches(g, first, nodes, before);
+    TRY(compare_microbatches(g, nodes, n_nodes));
     for (int32_t i = 0; i < n; i++)
         for (int32_t k = 0; k < (times[i] ? times[i] : 1); k++) {
             group_of[first[i] + k] = i;
@@ -234,7 +259,7 @@ static void find_divided(struct game *g)
     for (int pass = 0; pass < 2; pass++)
         for (int32_t i = 0; i < g->p->n_groups; i++) {
             const struct group *x = &g->p->groups[i];
-            for (int32_t k = 0; group_divides(x) && k < x->n_members; k++) {
+            for (int32_t k = 0; group_repeats(x) && k < x->n_members; k++) {
                 struct lane_state *l = &g->lanes[g->lane_of_stage[x->members[k].stage]];
                 if (!pass)
                     l->n_divided++;

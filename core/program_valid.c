@@ -7,6 +7,7 @@
 #include "core/program_valid.h"
 
 #include "core/cluster.h"
+#include "core/part.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -47,17 +48,19 @@ static enum status check_slot(const struct valid *c, const struct slot *x)
              x->offset_bytes <= region && x->bytes <= region - x->offset_bytes,
          "slot %s: %" PRId64 " bytes at %" PRId64 " are outside of its region of %" PRId64, x->name,
          x->bytes, x->offset_bytes, region);
+    NEED(!x->part || part_valid(&x->shape, x->part), "slot %s: not a part of a tensor", x->name);
     NEED(in_or_none(x->parameter, c->s->n_parameters), "slot %s: no parameter %" PRId32, x->name,
          x->parameter);
     NEED(in_or_none(x->input, INPUT_COUNT), "slot %s: no input %" PRId32, x->name, x->input);
     if (x->input < 0) return OK;
     bool pixels = x->input == INPUT_PIXELS;
+    struct shape whole = part_whole(&x->shape, x->part);
     NEED(x->class == SLOT_RING && x->dtype == (pixels ? c->p->dtype : DTYPE_int32),
          "slot %s: an input is %s in a ring", x->name, pixels ? "of the program's dtype" : "int32");
     NEED(!input_is_of_pictures(x->input) || (c->p->pixels > 0 && x->shape.rank > 0),
          "slot %s: the program has no pictures", x->name);
     NEED(!input_is_of_pictures(x->input) ||
-             shape_elements(&x->shape) == x->shape.dim[0] * (pixels ? c->p->pixels : 1),
+             shape_elements(&whole) == whole.dim[0] * (pixels ? c->p->pixels : 1),
          "slot %s: not of the program's pictures", x->name);
     return OK;
 }
@@ -125,6 +128,13 @@ static enum status check_op(const struct valid *c, const struct program_op *op)
              dtype_name(c->s->slots[op->output[i]].dtype));
         shapes.output[i] = c->s->slots[op->output[i]].shape;
     }
+    NEED(!op_is_group(op->kind), "operator %s: what devices do together is no operator of one",
+         op->name);
+    const struct exchange *e = op->attrs.exchange;
+    NEED((op->kind != OP_take_part && op->kind != OP_add_part) ||
+             (e && e->parts && in(e->dim, op->n_inputs ? shapes.input[0].rank : 0) &&
+              in(e->self, e->n)),
+         "operator %s: nobody says which part", op->name);
     struct error why = {0};
     if (op_infer(op->kind, &op->attrs, &shapes, &why) != OK)
         return valid_complain(c, "operator %s: %.300s", op->name, why.text);
@@ -134,6 +144,14 @@ static enum status check_op(const struct valid *c, const struct program_op *op)
         NEED(shape_equal(&shapes.output[i], &c->s->slots[op->output[i]].shape),
              "operator %s: output %" PRId32 " has another shape", op->name, i);
     return OK;
+}
+
+/* Has a record of its own behind the parameters. */
+static bool op_is_local(const struct program_op *op)
+{
+    const struct op_attrs *a = &op->attrs;
+    return op->kind != OP_slice && op->kind != OP_paste &&
+           (a->start || a->whole || a->mean_rows || a->exchange);
 }
 
 static bool is_slot(const struct valid *c, int32_t slot, enum slot_class class,
@@ -174,6 +192,14 @@ static bool is_member(const struct program *p, const struct group *g, int32_t de
     return false;
 }
 
+/* A meeting is of the stage whose slots it names. */
+static bool is_participant(const struct group *g, int32_t stage)
+{
+    for (int32_t i = 0; i < g->n_members; i++)
+        if (g->members[i].stage == stage) return true;
+    return false;
+}
+
 static enum status check_instr(const struct valid *c, const struct instr *x)
 {
     const struct program *p = c->p;
@@ -196,7 +222,8 @@ static enum status check_instr(const struct valid *c, const struct instr *x)
         break;
     case INSTR_REDUCE:
     case INSTR_AWAIT:
-        good = in(x->arg, p->n_groups) && is_member(p, &p->groups[x->arg], c->s->device);
+        good = in(x->arg, p->n_groups) && !p->groups[x->arg].each_call &&
+               is_member(p, &p->groups[x->arg], c->s->device);
         break;
     case INSTR_LOAD:
         good = x->arg == -1;
@@ -204,7 +231,10 @@ static enum status check_instr(const struct valid *c, const struct instr *x)
     case INSTR_LOSS:
         good = in(x->arg, c->s->n_slots) && shape_elements(&c->s->slots[x->arg].shape) == 1;
         break;
-    case INSTR_COLLECT: /* simulated only */
+    case INSTR_COLLECT: /* without a meeting: simulated only */
+        good = in(x->arg, p->n_groups) && p->groups[x->arg].meeting &&
+               is_participant(&p->groups[x->arg], c->where.index);
+        break;
     case INSTR_KIND_COUNT:
         break;
     }
@@ -266,6 +296,8 @@ static enum status check_stage(struct valid *c, int32_t index, int64_t *buffers)
     CHECK_EACH(s->n_ops, check_op(c, &s->ops[i]));
     CHECK_EACH(s->n_parameters, check_parameter(c, &s->parameters[i]));
     for (int32_t i = 0; i < s->n_parameters; i++) at += s->parameters[i].shard != NULL;
+    for (int32_t i = 0; i < s->n_ops; i++) at += op_is_local(&s->ops[i]);
+    for (int32_t i = 0; i < s->n_slots; i++) at += s->slots[i].part != NULL;
     CHECK_EACH(s->n_procedures, check_procedure(c, &s->procedures[i]));
 #undef CHECK_EACH
     return OK;

@@ -85,6 +85,39 @@ static enum status check_member(struct valid *c, const struct group *g, int32_t 
     return check_links(c, g, i);
 }
 
+/* Slots of a meeting's member: the shapes that its cuts give it; the links of its messages. */
+static enum status check_participant(struct valid *c, const struct group *g, int32_t i)
+{
+    const struct meeting *m = g->meeting;
+    c->where.item = 1 + i;
+    NEED(in(g->members[i].stage, c->p->n_stages), "meeting %s: no stage %" PRId32, g->name,
+         g->members[i].stage);
+    const struct program_stage *s = c->s = &c->p->stages[g->members[i].stage];
+    NEED(in(m->in[i], s->n_slots) && in(m->out[i], s->n_slots), "meeting %s: no such slot",
+         g->name);
+    const struct slot *x = &s->slots[m->in[i]], *y = &s->slots[m->out[i]];
+    struct shape in_shape = meeting_in(m, i), out_shape = meeting_out(m, i);
+    NEED(x->dtype == g->dtype && y->dtype == g->dtype, "meeting %s: %s and %s are not %s", g->name,
+         x->name, y->name, dtype_name(g->dtype));
+    NEED(shape_equal(&x->shape, &in_shape), "meeting %s: %s is not the part that its member has",
+         g->name, x->name);
+    NEED(shape_equal(&y->shape, &out_shape), "meeting %s: %s is not the part that its member gets",
+         g->name, y->name);
+    NEED(m->in[i] != m->out[i] || m->kind == MEETING_all_reduce,
+         "meeting %s: %s cannot be written while it is read", g->name, x->name);
+    NEED(meeting_staging_bytes(m, g->dtype) <= s->buffer_bytes,
+         "meeting %s: the staging buffer is too small", g->name);
+    NEED(in_or_none(g->link[i], c->p->n_links) && in(g->direction[i], 2) &&
+             (g->link[i] >= 0 || m->n == 1 || m->way != MEETING_BY_ring),
+         "meeting %s: no link onwards", g->name);
+    for (int32_t k = 0; m->way == MEETING_BY_pairs && k < m->n; k++)
+        NEED(in_or_none(m->pair_link[i * m->n + k], c->p->n_links) &&
+                 in(m->pair_direction[i * m->n + k], 2) &&
+                 (i == k || m->pair_link[i * m->n + k] >= 0),
+             "meeting %s: no link to member %" PRId32, g->name, k);
+    return OK;
+}
+
 static enum status check_pair(const struct valid *c, const struct group *g, int32_t i, int32_t k)
 {
     const struct program_stage *s = c->p->stages;
@@ -95,10 +128,29 @@ static enum status check_pair(const struct valid *c, const struct group *g, int3
     return OK;
 }
 
+static enum status check_meeting(struct valid *c, const struct group *g)
+{
+    const struct meeting *m = g->meeting;
+    struct error why = {0};
+    NEED(in(g->dtype, DTYPE_COUNT) && g->dtype != DTYPE_int32 && g->each_call &&
+             g->n_members == m->n,
+         "meeting %s: bad numbers", g->name);
+    if (meeting_valid(m, &why) != OK)
+        return valid_complain(c, "meeting %s: %.300s", g->name, why.text);
+    NEED(g->elements == shape_elements(&m->whole) && m->most == meeting_most(m),
+         "meeting %s: its sizes differ", g->name);
+    for (int32_t i = 0; i < m->n; i++) {
+        TRY(check_participant(c, g, i));
+        for (int32_t k = 0; k < i && m->n <= 64; k++) TRY(check_pair(c, g, k, i));
+    }
+    return OK;
+}
+
 enum status valid_group(struct valid *c, int32_t index)
 {
     const struct group *g = &c->p->groups[index];
     c->where = (struct program_place){SECTION_GROUP, index, 0};
+    if (g->meeting) return check_meeting(c, g);
     NEED(in(g->algorithm, GROUP_GATHER + 1) && in(g->dtype, DTYPE_COUNT) && g->n_members >= 1 &&
              g->elements >= 0,
          "group %s: bad numbers", g->name);

@@ -1,4 +1,4 @@
-/* core/program_words.h - words of a program file; for core/program_io.c alone.
+/* core/program_words.h - words of a program file; for core/program_io*.c alone.
  *
  * A cursor over the text that goes word by word, line by line. Every getter names the range it
  * takes and fails with ERR_INPUT and file:line. A count may not exceed what is left of the file, so
@@ -37,5 +37,11 @@ MUST_CHECK enum status words_dtype(struct reader *r, enum dtype *out);
 MUST_CHECK enum status words_list(struct reader *r, int32_t n, int64_t max,
                                   int32_t *out); /* each from -1 */
 MUST_CHECK enum status words_shape(struct reader *r, struct shape *s);
+
+/* core/program_io_parts.c: what an operator, a slot is of a device that shares it with others. */
+MUST_CHECK enum status program_read_local(struct reader *r, struct program_stage *s);
+MUST_CHECK enum status program_read_part(struct reader *r, struct program_stage *s);
+/* core/program_io_groups.c: the next record is a group. */
+MUST_CHECK enum status program_read_group(struct reader *r, struct group *g);
 
 #endif

@@ -123,7 +123,9 @@ static void write_op(FILE *out, const struct program_op *op)
             put(out, a->first), put(out, a->link);
     if (op->kind == OP_slice || op->kind == OP_paste) put(out, a->start), put(out, a->sequences);
     if (op->kind == OP_dropout) put(out, a->stream), put_double(out, a->rate);
-    if (op->kind == OP_cross_entropy || op->kind == OP_cross_entropy_grad) put(out, a->counted);
+    if (op->kind == OP_cross_entropy || op->kind == OP_cross_entropy_grad ||
+        op->kind == OP_cross_entropy_part || op->kind == OP_cross_entropy_join)
+        put(out, a->counted);
     if (op_is_routed(op->kind))
         put(out, a->chosen), put(out, a->experts), put(out, a->capacity), put(out, a->weighted),
             put(out, a->renormalise);
@@ -179,6 +181,41 @@ static void write_shards(FILE *out, const struct program_stage *s)
     }
 }
 
+static void write_runs(FILE *out, const struct run *run, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) put(out, run[i].first), put(out, run[i].n);
+}
+
+/* What operators and slots are of a device that shares them with others; behind the shards for the same reason. */
+static void write_parts(FILE *out, const struct program_stage *s)
+{
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        const struct op_attrs *a = &s->ops[i].attrs;
+        bool pieces = s->ops[i].kind == OP_slice || s->ops[i].kind == OP_paste;
+        if (pieces || (!a->start && !a->whole && !a->mean_rows && !a->exchange)) continue;
+        fprintf(out, "local");
+        put(out, i), put(out, a->start), put(out, a->whole), put(out, a->mean_rows);
+        const struct exchange *e = a->exchange;
+        put(out, e != NULL);
+        if (e) {
+            put(out, e->dim), put(out, e->n), put(out, e->self), put(out, e->parts->whole);
+            put(out, e->parts->n_runs), write_runs(out, e->parts->run, e->n * e->parts->n_runs);
+        }
+        fputc('\n', out);
+    }
+    for (int32_t i = 0; i < s->n_slots; i++) {
+        const struct tensor_part *x = s->slots[i].part;
+        if (!x) continue;
+        fprintf(out, "of");
+        put(out, i), put(out, x->n_cuts);
+        for (int32_t c = 0; c < x->n_cuts; c++) {
+            put(out, x->cut[c].dim), put(out, x->cut[c].whole), put(out, x->cut[c].n_runs);
+            write_runs(out, x->cut[c].run, x->cut[c].n_runs);
+        }
+        fputc('\n', out);
+    }
+}
+
 static void write_stage(FILE *out, const struct program_stage *s)
 {
     fprintf(out, "stage");
@@ -201,10 +238,16 @@ static void write_stage(FILE *out, const struct program_stage *s)
         fputc('\n', out);
     }
     write_shards(out, s);
+    write_parts(out, s);
     for (int32_t i = 0; i < s->n_procedures; i++) write_procedure(out, &s->procedures[i]);
-    if (!s->sequences) return;
-    fprintf(out, "part");
-    put(out, s->first_sequence), put(out, s->sequences);
+    if (s->sequences) {
+        fprintf(out, "part");
+        put(out, s->first_sequence), put(out, s->sequences);
+        fputc('\n', out);
+    }
+    if (!s->shares_loss) return;
+    fprintf(out, "loss");
+    put_double(out, s->loss_share);
     fputc('\n', out);
 }
 
@@ -217,8 +260,39 @@ static void write_channel(FILE *out, const struct channel *c)
     fputc('\n', out);
 }
 
+static void write_cut(FILE *out, const struct meeting_cut *c, int32_t n)
+{
+    fprintf(out, "\ncut");
+    put(out, c->dimension), put(out, c->n_runs);
+    for (int32_t i = 0; i < n * c->n_runs; i++) put(out, c->first[i]), put(out, c->count[i]);
+}
+
+static void write_meeting(FILE *out, const struct group *g)
+{
+    const struct meeting *m = g->meeting;
+    fprintf(out, "meeting");
+    put_name(out, g->name);
+    fprintf(out, " %s %s %s", meeting_kind_name(m->kind), meeting_way_name(m->way),
+            dtype_name(g->dtype));
+    put_shape(out, &m->whole), put(out, m->n);
+    for (int32_t i = 0; i < m->n; i++) {
+        fprintf(out, "\nmember");
+        put(out, g->members[i].stage), put(out, m->in[i]), put(out, m->out[i]);
+        put(out, g->link[i]), put(out, g->direction[i]);
+        for (int32_t k = 0; m->way == MEETING_BY_pairs && k < m->n; k++)
+            put(out, m->pair_link[i * m->n + k]), put(out, m->pair_direction[i * m->n + k]);
+    }
+    if (meeting_has_from(m->kind)) write_cut(out, &m->from, m->n);
+    if (meeting_has_to(m->kind)) write_cut(out, &m->to, m->n);
+    fputc('\n', out);
+}
+
 static void write_group(FILE *out, const struct group *g)
 {
+    if (g->meeting) {
+        write_meeting(out, g);
+        return;
+    }
     fprintf(out, "group");
     put_name(out, g->name);
     static const char *const algorithms[] = {"ring", "chain", "local", "scatter", "gather"};

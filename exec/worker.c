@@ -15,6 +15,7 @@
 #include "exec/worker_internal.h"
 
 #include "core/log.h"
+#include "core/part.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -88,12 +89,19 @@ static enum status check_memory(const struct worker *w, struct error *err)
                      n, n == 1 ? "" : "s", n == 1 ? "s" : "", needed, there);
 }
 
+/* Of a whole row, of which the device may have a part. */
+static int64_t input_length(const struct slot *s)
+{
+    struct shape whole = part_whole(&s->shape, s->part);
+    return shape_last(&whole);
+}
+
 static enum status check_inputs(const struct worker *w, const struct program_stage *s,
                                 struct error *err)
 {
     for (int32_t i = 0; w->o->data && i < s->n_slots; i++)
         if (s->slots[i].input >= 0 && !input_is_of_pictures(s->slots[i].input) &&
-            shape_last(&s->slots[i].shape) != w->p->sequence_length)
+            input_length(&s->slots[i]) != w->p->sequence_length)
             return error_set(err, ERR_INPUT, "input %s is not of the program's sequence length",
                              s->slots[i].name);
     return OK;
@@ -195,11 +203,12 @@ static enum status open_shared(struct worker *w, struct error *err)
     return OK;
 }
 
-/* What is loaded at once: a sequence, or a picture. */
+/* What is loaded at once: a sequence, or a picture, whole even where the device has a part of it. */
 static int64_t row_bytes(const struct slot *s)
 {
-    int64_t rows = input_is_of_pictures(s->input) ? s->shape.dim[0] : shape_rows(&s->shape);
-    return rows ? s->bytes / rows : 0;
+    struct shape whole = part_whole(&s->shape, s->part);
+    int64_t rows = input_is_of_pictures(s->input) ? whole.dim[0] : shape_rows(&whole);
+    return rows ? shape_elements(&whole) * dtype_bytes(s->dtype) / rows : 0;
 }
 
 static void find_chunks(struct worker *w)

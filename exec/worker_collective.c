@@ -1,4 +1,4 @@
-#include "exec/worker_collective.h"
+#include "exec/worker_collective_internal.h"
 
 #include "core/arena.h"
 
@@ -22,17 +22,17 @@ void collective_add(struct collectives *c, struct collective_order what)
     c->queue[c->next++ % c->capacity] = what;
 }
 
-static const struct collective_order *current(const struct collectives *c)
+const struct collective_order *collective_current(const struct collectives *c)
 {
     return &c->queue[c->first % c->capacity];
 }
 static const struct group *group_of(const struct collectives *c)
 {
-    return &c->p->groups[current(c)->group];
+    return &c->p->groups[collective_current(c)->group];
 }
 static const struct collective_member *member_of(const struct collectives *c)
 {
-    return &c->members[current(c)->group];
+    return &c->members[collective_current(c)->group];
 }
 static char *incoming_of(const struct collectives *c) { return member_of(c)->incoming; }
 static int64_t size_of(const struct collectives *c) { return dtype_bytes(group_of(c)->dtype); }
@@ -101,7 +101,7 @@ static int32_t last_part(const struct group *g)
     return (g->algorithm == GROUP_SCATTER ? 1 : 2) * (g->n_members - 1) - 1;
 }
 
-static void begin_part(struct collectives *c, int32_t part, int64_t at_ns)
+void collective_begin_part(struct collectives *c, int32_t part, int64_t at_ns)
 {
     c->part = part;
     c->begin_ns = c->left_ns = c->arrival_ns = at_ns;
@@ -110,36 +110,46 @@ static void begin_part(struct collectives *c, int32_t part, int64_t at_ns)
     c->part_moves = false;
 }
 
-static void send_part(struct collectives *c, int32_t edge, char *data, int64_t bytes)
+void collective_send(struct collectives *c, int32_t wire, char *data, int64_t bytes)
 {
     c->sent = false;
     c->part_moves = true;
     c->part_bytes = bytes;
-    wire_hand(c->wires, c->wires->group_first[current(c)->group] + edge, data, bytes, c->begin_ns);
+    wire_hand(c->wires, wire, data, bytes, c->begin_ns);
+}
+
+void collective_receive(struct collectives *c, int32_t wire, char *data, int64_t bytes)
+{
+    c->received = false;
+    c->part_moves = true;
+    wire_post(c->wires, wire, data, bytes, c->begin_ns);
+}
+
+static void send_part(struct collectives *c, int32_t edge, char *data, int64_t bytes)
+{
+    collective_send(c, c->wires->group_first[collective_current(c)->group] + edge, data, bytes);
 }
 
 static void receive_part(struct collectives *c, int32_t edge, char *data, int64_t bytes)
 {
-    c->received = false;
-    c->part_moves = true;
-    wire_post(c->wires, c->wires->group_first[current(c)->group] + edge, data, bytes, c->begin_ns);
+    collective_receive(c, c->wires->group_first[collective_current(c)->group] + edge, data, bytes);
 }
 
-static int64_t part_end_ns(const struct collectives *c)
+int64_t collective_part_end_ns(const struct collectives *c)
 {
     return c->left_ns > c->arrival_ns ? c->left_ns : c->arrival_ns;
 }
 
-static void report_part(struct collectives *c)
+void collective_report_part(struct collectives *c)
 {
     if (c->part_moves)
-        c->step_ended(c->owner, current(c), c->part - first_part(group_of(c)), c->begin_ns,
-                      part_end_ns(c), c->part_bytes);
+        c->step_ended(c->owner, collective_current(c), c->part - first_part(group_of(c)),
+                      c->begin_ns, collective_part_end_ns(c), c->part_bytes);
 }
 
-static void finish(struct collectives *c, int64_t end_ns)
+void collective_finish(struct collectives *c, int64_t end_ns)
 {
-    struct collective_order done = *current(c);
+    struct collective_order done = *collective_current(c);
     c->first++;
     c->running = false;
     c->previous_end_ns = end_ns;
@@ -233,7 +243,7 @@ static void ring_part(struct collectives *c, int32_t part, int64_t at_ns)
     const struct group *g = group_of(c);
     int32_t out, in, i = member_of(c)->member;
     int64_t size = size_of(c);
-    begin_part(c, part, at_ns);
+    collective_begin_part(c, part, at_ns);
     ring_chunks(c, &out, &in);
     if (chunk_elements(c, out)) {
         char *data = chunk_place(c, out);
@@ -254,14 +264,14 @@ static void ring_step_over(struct collectives *c)
         pass_chunk(c, in, incoming_of(c), ADD_IN);
     else if (chunk_elements(c, in) && ring_landing(c, in) == incoming_of(c))
         pass_chunk(c, in, incoming_of(c), COPY_IN);
-    report_part(c);
-    int64_t end_ns = part_end_ns(c);
+    collective_report_part(c);
+    int64_t end_ns = collective_part_end_ns(c);
     if (c->part < last_part(g)) {
         ring_part(c, c->part + 1, end_ns);
         return;
     }
     if (g->algorithm == GROUP_SCATTER) pass_own(c, true);
-    finish(c, end_ns);
+    collective_finish(c, end_ns);
 }
 
 /* ---- chain ------------------------------------------------------------------------------------
@@ -276,8 +286,8 @@ static void add_own(const struct collectives *c, char *sum)
     for (int32_t k = 0; !m->n_apart && k < m->n_pieces; at += m->pieces[k++].elements)
         add_elements(g->dtype, sum + at * size, m->pieces[k].data, m->pieces[k].elements);
     for (int64_t b = 0; m->n_apart && b < m->microbatches; b++) {
-        const char *buffer =
-            m->ring + (current(c)->step * m->microbatches + b) % m->ring_count * m->ring_stride;
+        const char *buffer = m->ring + (collective_current(c)->step * m->microbatches + b) %
+                                           m->ring_count * m->ring_stride;
         at = 0;
         for (int32_t k = 0; k < m->n_apart; at += m->apart[k++].elements)
             add_elements(g->dtype, sum + at * size, buffer + (intptr_t)m->apart[k].data,
@@ -294,7 +304,7 @@ static void chain_leg(struct collectives *c, int32_t leg, int64_t at_ns)
 {
     int32_t n = group_of(c)->n_members, i = member_of(c)->member;
     int64_t bytes = chain_bytes(c);
-    begin_part(c, leg, at_ns);
+    collective_begin_part(c, leg, at_ns);
     if (!bytes) return;
     if (leg == LEG_IN && i > 0) receive_part(c, i - 1, incoming_of(c), bytes);
     if (leg == LEG_ON && i < n - 1) send_part(c, i, incoming_of(c), bytes);
@@ -305,8 +315,8 @@ static void chain_leg(struct collectives *c, int32_t leg, int64_t at_ns)
 static void chain_leg_over(struct collectives *c)
 {
     const struct collective_member *m = member_of(c);
-    int64_t end_ns = part_end_ns(c), elements = group_of(c)->elements;
-    report_part(c);
+    int64_t end_ns = collective_part_end_ns(c), elements = group_of(c)->elements;
+    collective_report_part(c);
     if (c->part == LEG_IN) {
         if (m->member == 0) memset(incoming_of(c), 0, (size_t)chain_bytes(c));
         add_own(c, incoming_of(c));
@@ -315,7 +325,7 @@ static void chain_leg_over(struct collectives *c)
     if (c->part + 1 < N_LEGS)
         chain_leg(c, c->part + 1, end_ns);
     else
-        finish(c, end_ns);
+        collective_finish(c, end_ns);
 }
 
 /* ---- local ------------------------------------------------------------------------------------
@@ -347,7 +357,7 @@ static void add_chunks(struct collectives *c, int64_t at_ns)
         pair_up(t, first, m, ADD_IN);
     for (const struct collective_member *m = first->also; m; m = m->also)
         pair_up(t, first, m, COPY_OUT);
-    finish(c, at_ns);
+    collective_finish(c, at_ns);
 }
 
 /* ---- all --------------------------------------------------------------------------------------
@@ -355,11 +365,13 @@ static void add_chunks(struct collectives *c, int64_t at_ns)
 
 static void start(struct collectives *c)
 {
-    const struct collective_order *o = current(c);
+    const struct collective_order *o = collective_current(c);
     int64_t at_ns = o->ready_ns > c->previous_end_ns ? o->ready_ns : c->previous_end_ns;
     c->running = true;
     if (member_of(c)->member < 0) BUG("rank %d is no member of group %d", c->rank, o->group);
-    if (group_of(c)->algorithm == GROUP_LOCAL)
+    if (group_of(c)->meeting)
+        meeting_begin(c, at_ns);
+    else if (group_of(c)->algorithm == GROUP_LOCAL)
         add_chunks(c, at_ns);
     else if (group_of(c)->algorithm == GROUP_CHAIN)
         chain_leg(c, LEG_IN, at_ns);
@@ -367,7 +379,7 @@ static void start(struct collectives *c)
         if (group_of(c)->algorithm == GROUP_GATHER) pass_own(c, false);
         ring_part(c, first_part(group_of(c)), at_ns);
     } else
-        finish(c, at_ns);
+        collective_finish(c, at_ns);
 }
 
 /* A collective starts when it was handed over and the one before it has ended. */
@@ -380,7 +392,9 @@ bool collective_progress(struct collectives *c)
             any = true;
         }
         if (!c->running || !c->sent || !c->received) return any;
-        if (group_of(c)->algorithm == GROUP_CHAIN)
+        if (group_of(c)->meeting)
+            meeting_part_over(c);
+        else if (group_of(c)->algorithm == GROUP_CHAIN)
             chain_leg_over(c);
         else
             ring_step_over(c);
@@ -403,10 +417,12 @@ int32_t collective_waits_for(const struct collectives *c, int32_t *group)
 {
     if (!c->running) return -1;
     const struct group *g = group_of(c);
-    *group = current(c)->group;
+    *group = collective_current(c)->group;
     int32_t n = g->n_members, i = member_of(c)->member,
             other = modulo(c->received ? i + 1 : i - 1, n);
-    if (g->algorithm == GROUP_CHAIN)
+    if (g->meeting)
+        other = meeting_waits_for(c);
+    else if (g->algorithm == GROUP_CHAIN)
         other = c->part == LEG_IN || c->part == LEG_BACK_ON ? modulo(i - 1, n) : modulo(i + 1, n);
-    return c->p->stages[g->members[other].stage].device;
+    return other < 0 ? -1 : c->p->stages[g->members[other].stage].device;
 }

@@ -1,5 +1,5 @@
-/* exec/worker_collective.h - sums of gradients over the members of a group, one step after the
- * other.
+/* exec/worker_collective.h - sums of gradients over the members of a group and meetings inside calls, one
+ * step after the other.
  *
  * A lane's collectives run one at a time in the order they were handed over. One is a small machine
  * that waits for its messages: ring (reduce-scatter, then all-gather) or chain, word by word as
@@ -10,6 +10,7 @@
 #define EXEC_WORKER_COLLECTIVE_H
 
 #include "core/program.h"
+#include "exec/worker_memory.h"
 #include "exec/worker_wire.h"
 
 #include <stdbool.h>
@@ -18,6 +19,12 @@
 struct piece { /* a segment in memory */
     char *data;
     int64_t elements;
+};
+
+struct meeting_operands { /* this rank's of a meeting; buffers in staging */
+    struct place in, out;
+    struct region *from, *into; /* (n) of `in` what goes to member k; of `out` what comes from it */
+    char *chunks, *outgoing, *incoming;
 };
 
 struct collective_member { /* this rank's part in one group */
@@ -33,6 +40,7 @@ struct collective_member { /* this rank's part in one group */
     /* first buffer; microbatch m of step s is buffer (s · microbatches + m) mod count */
     char *ring;
     int64_t ring_count, ring_stride, microbatches;
+    struct meeting_operands *meeting; /* NULL: a sum */
 };
 
 struct collectives;
@@ -46,6 +54,8 @@ struct collective_order {
     int32_t group, times; /* times: launches of this step before */
     int64_t number, step; /* number: launches before */
     int64_t ready_ns;
+    int64_t seq; /* meeting: of the call; and its letter, 'U' of sums */
+    char letter;
 };
 
 struct collectives {

@@ -89,6 +89,13 @@ MUST_CHECK enum status worker_step(struct worker *w, struct error *err);
 /* The receives that may be posted from the start. */
 void worker_post_first(struct worker *w);
 
+/* worker_load.c: number, among all sequences that are trained on, of the first one that the stage has of a microbatch; its
+ * inputs, into the buffers of sequence number seq. */
+int64_t worker_first_sequence(const struct worker *w, const struct program_stage *s,
+                              int32_t microbatch);
+MUST_CHECK enum status worker_load(struct worker *w, const struct chunk *k, int32_t microbatch,
+                                   int64_t seq, struct error *err);
+
 /* worker_save.c: all ranks together; the mover parked or not running. */
 MUST_CHECK enum status worker_resume(struct worker *w, struct error *err);
 MUST_CHECK enum status worker_lock(struct worker *w, struct error *err);
@@ -101,6 +108,8 @@ MUST_CHECK enum status worker_save(struct worker *w, int64_t step, struct error 
 enum { WORKER_PARTS = 3 };
 MUST_CHECK enum status worker_part_name(char *out, size_t n, const struct program_parameter *p,
                                         int part, struct error *err);
+int32_t worker_part_slot(const struct program_parameter *p, int part); /* -1: none */
+const struct program_parameter *worker_parameter(const struct program_stage *s, const char *name);
 /* Whether the parameter is this stage's to save: the first of replica 0 that has it. */
 bool worker_owns(const struct program *p, const struct program_stage *owner, const char *name);
 bool worker_all_finite(const void *values, enum dtype t, int64_t n);

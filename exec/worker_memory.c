@@ -1,6 +1,7 @@
 #include "exec/worker_memory.h"
 
 #include "core/arena.h"
+#include "core/part.h"
 #include "core/rng.h"
 #include "exec/worker_collective.h"
 
@@ -117,6 +118,36 @@ static enum status init_elements(struct lane_memory *m, const struct program_par
     return OK;
 }
 
+struct initing {
+    struct lane_memory *m;
+    const struct program_parameter *p;
+    enum dtype dtype;
+    uint64_t seed;
+    char *to;
+    enum status status;
+    struct error *err;
+};
+
+static void init_run(void *owner, int64_t first, int64_t packed, int64_t n)
+{
+    struct initing *x = owner;
+    if (x->status == OK)
+        x->status = init_elements(x->m, x->p, x->dtype, x->seed, first, n,
+                                  x->to + packed * dtype_bytes(x->dtype), x->err);
+}
+
+/* Values go by the element of the whole tensor. */
+static enum status init_part(struct lane_memory *m, const struct program_parameter *p,
+                             const struct slot *slot, uint64_t seed, char *to, struct error *err)
+{
+    struct arena *a = arena_new();
+    struct region r = part_region(a, &slot->shape, slot->part);
+    struct initing x = {m, p, slot->dtype, seed, to, OK, err};
+    region_walk(&r, init_run, &x);
+    arena_free(a);
+    return x.status;
+}
+
 /* Of a parameter that this stage keeps a part of, that part; another stage's where the shard has none of it. */
 static enum status init_parameter(struct lane_memory *m, const struct program_parameter *p,
                                   uint64_t seed, struct error *err)
@@ -131,6 +162,7 @@ static enum status init_parameter(struct lane_memory *m, const struct program_pa
         n = n - first < room - to ? n - first : room - to;
         if (n <= 0) return OK;
     }
+    if (x->part) return init_part(m, p, x, seed, lane_memory_slot(m, slot, 0), err);
     return init_elements(m, p, x->dtype, seed, first, n,
                          (char *)lane_memory_slot(m, slot, 0) + to * dtype_bytes(x->dtype), err);
 }

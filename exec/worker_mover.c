@@ -104,10 +104,20 @@ void mover_init(struct mover *m, struct arena *a, const struct program *p, struc
     pthread_condattr_destroy(&attr);
 }
 
+static void place_staging(const struct group *g, struct meeting_operands *o, char *staging)
+{
+    struct meeting_staging s = meeting_staging(g->meeting);
+    int64_t size = dtype_bytes(g->dtype);
+    o->chunks = staging;
+    o->outgoing = o->chunks + (s.chunks * size + 63) / 64 * 64;
+    o->incoming = o->outgoing + (s.outgoing * size + 63) / 64 * 64;
+}
+
 void mover_member(struct mover *m, struct collective_member member, char *staging)
 {
     struct collective_member *first = &m->collectives.members[member.group];
     member.incoming = staging;
+    if (member.meeting) place_staging(&m->p->groups[member.group], member.meeting, staging);
     while (first->member >= 0 && first->also) first = first->also;
     if (first->member >= 0) first = first->also = ARENA_ARRAY(m->a, struct collective_member, 1);
     *first = member;
@@ -172,9 +182,9 @@ static void part_ended(void *owner, const struct collective_order *of, int32_t p
                                 .device = m->rank,
                                 .peer = -1,
                                 .stage = m->p->groups[group].members[member].stage,
-                                .letter = 'U',
+                                .letter = of->letter,
                                 .step = (int32_t)of->step,
-                                .microbatch = group_divides(&m->p->groups[group]) ? of->times : -1,
+                                .microbatch = group_repeats(&m->p->groups[group]) ? of->times : -1,
                                 .op = group,
                                 .part = part,
                                 .begin_ns = begin_ns,
@@ -202,7 +212,8 @@ static void carry_out(struct mover *m, const struct mover_order *o)
         break;
     case ORDER_REDUCE:
         collective_add(&m->collectives,
-                       (struct collective_order){o->index, o->times, o->number, o->step, o->at_ns});
+                       (struct collective_order){o->index, o->times, o->number, o->step, o->at_ns,
+                                                 o->seq, o->letter});
         break;
     }
 }

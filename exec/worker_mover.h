@@ -29,6 +29,8 @@ struct mover_order {
     int64_t number; /* REDUCE: launches of the group before */
     int64_t step;   /* REDUCE: of this run */
     int32_t times;  /* REDUCE: launches of this step before */
+    int64_t seq;    /* REDUCE of a meeting: of the call; and its letter, 'U' of sums */
+    char letter;
     void *data;
     int64_t bytes, at_ns;
 };

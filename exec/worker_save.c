@@ -2,12 +2,14 @@
  *
  * Parameters under their own names, optimizer state under "name#m" and "name#v"; written once, by
  * the first stage of replica 0 that owns the parameter, of several devices the first. What ranks divide (ZeRO) is put
- * together by exec/worker_divided. */
+ * together by exec/worker_divided, what devices that share operators have in parts by exec/worker_parts. */
 #include "exec/checkpoint.h"
 #include "exec/worker_divided.h"
 #include "exec/worker_internal.h"
+#include "exec/worker_parts.h"
 
 #include "core/log.h"
+#include "core/part.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -16,20 +18,24 @@
 
 static const char *const SUFFIX[] = {"", "#m", "#v"};
 
-static int32_t part_slot(const struct program_parameter *p, int part)
+int32_t worker_part_slot(const struct program_parameter *p, int part)
 {
     return part == 0 ? p->slot : p->state[part - 1];
 }
 
+const struct program_parameter *worker_parameter(const struct program_stage *s, const char *name)
+{
+    for (int32_t k = 0; k < s->n_parameters; k++)
+        if (!strcmp(s->parameters[k].name, name)) return &s->parameters[k];
+    return NULL;
+}
+
+/* A stage's devices stand one behind the other. */
 bool worker_owns(const struct program *p, const struct program_stage *owner, const char *name)
 {
-    if (owner->replica != 0 || owner->first_sequence > 0) return false;
-    for (int32_t i = 0; i < p->n_stages; i++) {
-        const struct program_stage *s = &p->stages[i];
-        if (s->replica != 0 || s->stage >= owner->stage) continue;
-        for (int32_t k = 0; k < s->n_parameters; k++)
-            if (!strcmp(s->parameters[k].name, name)) return false;
-    }
+    if (owner->replica != 0) return false;
+    for (const struct program_stage *s = p->stages; s < owner; s++)
+        if (s->replica == 0 && worker_parameter(s, name)) return false;
     return true;
 }
 
@@ -46,6 +52,7 @@ enum status worker_part_name(char *out, size_t n, const struct program_parameter
 
 struct saving {
     struct divided divided;
+    struct parts parts;
     struct checkpoint_tensor *tensors;
     const void **data;
     int32_t n, *first; /* first: (chunks + 1) where each chunk's tensors start */
@@ -69,9 +76,9 @@ static enum status collect_chunk(struct worker *w, struct arena *a, const struct
 {
     for (int32_t i = 0; i < k->stage->n_parameters; i++) {
         const struct program_parameter *p = &k->stage->parameters[i];
-        if (p->shard || !worker_owns(w->p, k->stage, p->name)) continue;
+        if (p->shard || parts_held(k->stage, p) || !worker_owns(w->p, k->stage, p->name)) continue;
         for (int part = 0; part < WORKER_PARTS; part++) {
-            int32_t slot = part_slot(p, part);
+            int32_t slot = worker_part_slot(p, part);
             if (slot < 0) continue;
             struct checkpoint_tensor *t = &s->tensors[s->n];
             const struct slot *x = &k->stage->slots[slot];
@@ -119,19 +126,27 @@ static enum status write_mine(struct worker *w, struct arena *a, const char *tem
     return OK;
 }
 
-/* Files of what is divided; their rows stand behind rank 0's own. */
-static enum status write_divided(struct worker *w, struct arena *a, const char *folder,
-                                 struct saving *s, struct error *err)
+static void add_rows(struct arena *a, struct saving *s, const struct checkpoint_tensor *rows,
+                     int32_t n)
 {
-    struct checkpoint_tensor *rows, *all;
-    int32_t n;
-    TRY(divided_write(w, a, folder, &s->divided, &rows, &n, err));
-    if (!n) return OK;
-    all = ARENA_ARRAY(a, struct checkpoint_tensor, (size_t)(s->n + n));
+    if (!n) return;
+    struct checkpoint_tensor *all = ARENA_ARRAY(a, struct checkpoint_tensor, (size_t)(s->n + n));
     if (s->n) memcpy(all, s->tensors, (size_t)s->n * sizeof *all);
     memcpy(all + s->n, rows, (size_t)n * sizeof *all);
     s->tensors = all;
     s->n += n;
+}
+
+/* Files of what is put together; their rows stand behind rank 0's own. */
+static enum status write_together(struct worker *w, struct arena *a, const char *folder,
+                                  struct saving *s, struct error *err)
+{
+    struct checkpoint_tensor *rows;
+    int32_t n;
+    TRY(divided_write(w, a, folder, &s->divided, &rows, &n, err));
+    add_rows(a, s, rows, n);
+    TRY(parts_write(w, a, folder, &s->parts, err));
+    add_rows(a, s, s->parts.rows, s->parts.n);
     return OK;
 }
 
@@ -162,13 +177,14 @@ static enum status save(struct worker *w, struct arena *a, int64_t step, struct 
     enum status status = OK;
     if (!worker_losses_finite(w)) return skip(w, step, "the loss is");
     TRY(comm_agree(w->comm, collect(w, a, &mine, err), err));
+    TRY(parts_collect(w, a, &mine.parts, &mine.finite, err));
     if (comm_max(w->comm, !mine.finite)) return skip(w, step, "parameters or optimizer state are");
     if (w->rank == 0) status = checkpoint_begin(a, w->o->save, step, &temporary, err);
     if (temporary) snprintf(folder, sizeof folder, "%s", temporary);
     TRY(comm_agree(w->comm, status, err));
     comm_broadcast(w->comm, folder, sizeof folder);
     TRY(comm_agree(w->comm, write_mine(w, a, folder, &mine, err), err));
-    TRY(comm_agree(w->comm, write_divided(w, a, folder, &mine, err), err));
+    TRY(comm_agree(w->comm, write_together(w, a, folder, &mine, err), err));
     int64_t bytes;
     struct checkpoint c = {.step = step,
                            .sequences =
@@ -213,14 +229,21 @@ static enum status load_slot(struct worker *w, struct arena *a, const struct che
                              struct error *err)
 {
     char name[256];
-    int32_t slot = part_slot(p, part);
+    int32_t slot = worker_part_slot(p, part);
     if (slot < 0) return OK;
     const struct slot *x = &k->stage->slots[slot];
-    int64_t bytes = shape_elements(&p->shape) * dtype_bytes(x->dtype);
-    void *copy = arena_alloc(a, (size_t)bytes + 1, 1);
+    struct shape whole = part_whole(&x->shape, x->part);
+    char *copy = arena_alloc(a, (size_t)(shape_elements(&whole) * dtype_bytes(x->dtype)) + 1, 1);
     TRY(worker_part_name(name, sizeof name, p, part, err));
-    TRY(checkpoint_load(c, name, &p->shape, x->dtype, copy, err));
-    return w->backend.upload(&w->backend, lane_memory_slot(&k->memory, slot, 0), copy, bytes, err);
+    TRY(checkpoint_load(c, name, &whole, x->dtype, copy, err));
+    if (x->part) {
+        struct region r = part_region(a, &x->shape, x->part);
+        char *mine = arena_alloc(a, (size_t)x->bytes + 1, 1);
+        region_copy(&r, x->dtype, copy, mine, REGION_PACK);
+        copy = mine;
+    }
+    return w->backend.upload(&w->backend, lane_memory_slot(&k->memory, slot, 0), copy, x->bytes,
+                             err);
 }
 
 /* What must be alike for the run to be a continuation. */

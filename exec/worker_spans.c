@@ -14,7 +14,7 @@ static const char *name_of(const struct program *p, const struct span *s)
         link = p->channels[s->op].link;
         break;
     case SPAN_REDUCE:
-        for (int32_t i = 0; i < p->groups[s->op].n_members; i++)
+        for (int32_t i = 0; i < p->groups[s->op].n_members && !p->groups[s->op].meeting; i++)
             if (p->groups[s->op].members[i].stage == s->stage) link = p->groups[s->op].link[i];
         break;
     default:

@@ -71,6 +71,23 @@ static void prepare_end(struct worker *w, int32_t channel)
     for (int64_t seq = 0; seq < c->receive_ahead; seq++) e->posted[seq] = seq;
 }
 
+static void prepare_meeting(struct worker *w, const struct chunk *k, int32_t group, int32_t member)
+{
+    const struct meeting *m = w->p->groups[group].meeting;
+    struct meeting_operands *o = ARENA_ARRAY(w->run, struct meeting_operands, 1);
+    o->in = lane_memory_place(&k->memory, m->in[member]);
+    o->out = lane_memory_place(&k->memory, m->out[member]);
+    o->from = ARENA_ARRAY(w->run, struct region, (size_t)m->n);
+    o->into = ARENA_ARRAY(w->run, struct region, (size_t)m->n);
+    for (int32_t i = 0; m->kind != MEETING_all_reduce && i < m->n; i++) {
+        o->from[i] = meeting_from(w->run, m, member, i);
+        o->into[i] = meeting_into(w->run, m, i, member);
+    }
+    mover_member(&w->mover,
+                 (struct collective_member){.group = group, .member = member, .meeting = o},
+                 k->memory.staging);
+}
+
 static void prepare_group(struct worker *w, const struct chunk *k, int32_t group, int32_t member)
 {
     const struct group *g = &w->p->groups[group];
@@ -124,7 +141,10 @@ void worker_prepare(struct worker *w)
     for (int32_t g = 0; g < w->p->n_groups; g++)
         for (int32_t i = 0; i < w->p->groups[g].n_members; i++) {
             const struct chunk *k = chunk_of(w, w->p->groups[g].members[i].stage);
-            if (k) prepare_group(w, k, g, i);
+            if (k && w->p->groups[g].meeting)
+                prepare_meeting(w, k, g, i);
+            else if (k)
+                prepare_group(w, k, g, i);
         }
 }
 
@@ -258,14 +278,6 @@ struct taking { /* the call at hand */
     int64_t seq; /* -1 for updates */
 };
 
-/* Number, among all sequences that are trained on, of the first one that the stage has of the call's microbatch. */
-static int64_t first_sequence(const struct worker *w, const struct taking *t)
-{
-    const struct program_stage *s = t->chunk->stage;
-    return w->first_sequence + w->step * w->global_batch +
-           (s->first_microbatch + t->microbatch) * w->p->microbatch + s->first_sequence;
-}
-
 static enum status take_compute(struct worker *w, int32_t op, const struct taking *t,
                                 struct error *err)
 {
@@ -273,7 +285,8 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
     struct prepared_op *o = &t->chunk->ops[op];
     for (int32_t i = 0; i < x->n_inputs; i++) o->call.input[i] = place_at(&o->input[i], t->seq);
     for (int32_t i = 0; i < x->n_outputs; i++) o->call.output[i] = place_at(&o->output[i], t->seq);
-    if (t->microbatch >= 0) o->call.first_sequence = first_sequence(w, t);
+    if (t->microbatch >= 0)
+        o->call.first_sequence = worker_first_sequence(w, t->chunk->stage, t->microbatch);
     int64_t begin_ns = device_clock_begin(&w->clock);
     if (w->backend.run(&w->backend, &o->call, err) != OK)
         return error_wrap(err, err ? err->code : ERR_RESOURCE, "operator %s", x->name);
@@ -298,41 +311,6 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
     return OK;
 }
 
-/* One input of a microbatch: rows of ids, or pictures. Only synthetic data comes in other lengths than
- * the program's (benches). */
-static enum status load_slot(struct worker *w, int32_t slot, const struct taking *t,
-                             struct error *err)
-{
-    const struct program_stage *stage = t->chunk->stage;
-    const struct slot *s = &stage->slots[slot];
-    struct data d = w->data;
-    char *to = lane_memory_slot(&t->chunk->memory, slot, t->seq);
-    bool pictures = input_is_of_pictures(s->input), pixels = s->input == INPUT_PIXELS;
-    int64_t rows = pictures ? s->shape.dim[0] : shape_rows(&s->shape), first = first_sequence(w, t);
-    if (!pictures) d.sequence_length = shape_last(&s->shape);
-    int64_t bytes = rows ? s->bytes / rows : 0;
-    if (bytes > w->longest_bytes) BUG("slot %s is longer than was looked for", s->name);
-    for (int64_t row = 0; row < rows; row++) {
-        if (pixels)
-            data_pixels(&d, first + row, s->dtype, w->row);
-        else
-            data_fill(&d, (enum tensor_input)s->input, first + row, w->row);
-        TRY(w->backend.upload(&w->backend, to + row * bytes, w->row, bytes, err));
-    }
-    return OK;
-}
-
-/* Stands for a loader beside the device: on an emulated one it takes no time. */
-static enum status take_load(struct worker *w, const struct taking *t, struct error *err)
-{
-    device_clock_wait(&w->clock);
-    const struct program_stage *stage = t->chunk->stage;
-    for (int32_t i = 0; i < stage->n_slots; i++)
-        if (stage->slots[i].input >= 0) TRY(load_slot(w, i, t, err));
-    device_clock_waited(&w->clock, 0);
-    return OK;
-}
-
 static enum status take_loss(struct worker *w, int32_t slot, const struct taking *t,
                              struct error *err)
 {
@@ -347,12 +325,13 @@ static enum status take_loss(struct worker *w, int32_t slot, const struct taking
     double loss = s->dtype == DTYPE_fp64 ? value.whole : (double)value.single;
     if (!isfinite(loss) && w->bad_step < 0) w->bad_step = w->step;
     /* All ranks' are added up in the end. */
+    if (stage->shares_loss) loss *= stage->loss_share;
     if (stage->sequences) loss *= (double)stage->sequences / (double)w->p->microbatch;
     w->losses[w->step * w->p->microbatches + stage->first_microbatch + t->microbatch] = loss;
     return OK;
 }
 
-static void take_reduce(struct worker *w, int32_t group)
+static void take_reduce(struct worker *w, int32_t group, char letter, int64_t seq)
 {
     struct launches *n = &w->launches[group];
     device_clock_pace(&w->clock);
@@ -363,6 +342,8 @@ static void take_reduce(struct worker *w, int32_t group)
                                                 .number = n->number++,
                                                 .step = w->step,
                                                 .times = n->times,
+                                                .seq = seq,
+                                                .letter = letter,
                                                 .at_ns = device_clock_now(&w->clock)});
 }
 
@@ -370,7 +351,7 @@ static enum status take_await(struct worker *w, int32_t group, struct error *err
 {
     int64_t end_ns = 0;
     device_clock_wait(&w->clock);
-    int64_t last = group_divides(&w->p->groups[group]) && w->launches[group].number
+    int64_t last = group_repeats(&w->p->groups[group]) && w->launches[group].number
                        ? w->launches[group].number - 1
                        : w->step;
     TRY(mover_wait_group(&w->mover, group, last, &end_ns, err));
@@ -390,15 +371,17 @@ static enum status take(struct worker *w, const struct instr *x, const struct ta
         take_send(w, x->arg, t->seq);
         return OK;
     case INSTR_REDUCE:
-        take_reduce(w, x->arg);
+        take_reduce(w, x->arg, 'U', -1);
         return OK;
     case INSTR_AWAIT:
         return take_await(w, x->arg, err);
     case INSTR_LOAD:
-        return take_load(w, t, err);
+        return worker_load(w, t->chunk, t->microbatch, t->seq, err);
     case INSTR_LOSS:
         return take_loss(w, x->arg, t, err);
     case INSTR_COLLECT:
+        take_reduce(w, x->arg, t->procedure->letter, t->seq);
+        return take_await(w, x->arg, err);
     case INSTR_KIND_COUNT:
         break;
     }

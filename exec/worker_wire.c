@@ -14,22 +14,72 @@ enum { TURN_LEAST = 4096, TURN_MOST = 65536, TURNS = 8 };
 
 static int32_t edges_of(const struct group *g)
 {
-    if (g->n_members < 2 || g->algorithm == GROUP_LOCAL) return 0;
+    if (g->n_members < 2 || g->algorithm == GROUP_LOCAL || g->meeting) return 0;
     return g->algorithm == GROUP_CHAIN ? 2 * g->n_members : g->n_members;
 }
 
-static int32_t count_wires(const struct program *p)
+static int32_t count_edges(const struct program *p)
 {
     int32_t n = p->n_channels;
     for (int32_t g = 0; g < p->n_groups; g++) n += edges_of(&p->groups[g]);
     return n;
 }
 
+/* A wire of meetings; those from one rank to another make a list. */
+struct meeting_wire {
+    int32_t from, to, link, direction, next; /* next: + 1; 0: the last */
+};
+struct meeting_wires {
+    int32_t n;
+    size_t capacity;
+    struct meeting_wire *list;
+    int32_t *first; /* (n_devices, n_devices) + 1; 0: none */
+};
+
+static int32_t find_wire(struct arena *a, const struct program *p, struct meeting_wires *w,
+                         struct meeting_wire like)
+{
+    int32_t *first = &w->first[like.from * p->n_devices + like.to];
+    for (int32_t i = *first; i; i = w->list[i - 1].next)
+        if (w->list[i - 1].link == like.link && w->list[i - 1].direction == like.direction)
+            return i - 1;
+    w->list = arena_grow(a, w->list, (size_t)w->n, &w->capacity, sizeof *w->list);
+    like.next = *first;
+    w->list[w->n] = like;
+    return (*first = ++w->n) - 1;
+}
+
+/* of: (n_groups), see struct wires; NULL where nobody asks. */
+static struct meeting_wires meeting_wires(struct arena *a, const struct program *p, int32_t **of)
+{
+    struct meeting_wires w = {0};
+    int32_t first = count_edges(p);
+    for (int32_t g = 0; g < p->n_groups; g++) {
+        const struct group *x = &p->groups[g];
+        int32_t n = x->n_members;
+        if (!x->meeting) continue;
+        if (!w.first)
+            w.first = ARENA_ARRAY(a, int32_t, (size_t)p->n_devices * (size_t)p->n_devices);
+        if (of) of[g] = ARENA_ARRAY(a, int32_t, (size_t)n * (size_t)n);
+        for (int32_t i = 0; i < n * n; i++) {
+            struct meeting_wire like = {.from = p->stages[x->members[i / n].stage].device,
+                                        .to = p->stages[x->members[i % n].stage].device};
+            group_way(x, i / n, i % n, &like.link, &like.direction);
+            int32_t wire = like.link < 0 ? -1 : first + find_wire(a, p, &w, like);
+            if (of) of[g][i] = wire;
+        }
+    }
+    return w;
+}
+
 int64_t wires_shared_bytes(const struct program *p)
 {
     if (!p->emulated) return 0;
+    struct arena *a = arena_new();
+    int64_t n = count_edges(p) + meeting_wires(a, p, NULL).n;
+    arena_free(a);
     return (int64_t)sizeof(struct link_clock) * 2 * p->n_links +
-           (int64_t)sizeof(struct wire_control) * count_wires(p) + 64;
+           (int64_t)sizeof(struct wire_control) * n + 64;
 }
 
 static struct link_clock *make_clocks(void *shared, int32_t n, bool maker)
@@ -70,9 +120,16 @@ static void init_group(struct wires *w, const struct program *p, int32_t group,
 void wires_init(struct wires *w, struct arena *a, const struct program *p, struct comm *c,
                 void *shared, wire_ended *ended, void *owner)
 {
-    int32_t n = count_wires(p);
-    *w = (struct wires){
-        .a = a, .comm = c, .rank = comm_rank(c), .n = n, .ended = ended, .owner = owner};
+    int32_t n_edges = count_edges(p), **of = ARENA_ARRAY(a, int32_t *, (size_t)p->n_groups + 1);
+    struct meeting_wires met = meeting_wires(a, p, of);
+    int32_t n = n_edges + met.n;
+    *w = (struct wires){.meeting = of,
+                        .a = a,
+                        .comm = c,
+                        .rank = comm_rank(c),
+                        .n = n,
+                        .ended = ended,
+                        .owner = owner};
     w->wire = ARENA_ARRAY(a, struct wire, (size_t)n + 1);
     w->mine = ARENA_ARRAY(a, int32_t, (size_t)n + 1);
     w->group_first = ARENA_ARRAY(a, int32_t, (size_t)p->n_groups + 1);
@@ -89,6 +146,9 @@ void wires_init(struct wires *w, struct arena *a, const struct program *p, struc
         init_group(w, p, g, clocks, controls);
         edge += edges_of(&p->groups[g]);
     }
+    for (int32_t i = 0; i < met.n; i++)
+        init_end(w, p, n_edges + i, met.list[i].from, met.list[i].to, met.list[i].link,
+                 met.list[i].direction, clocks, controls);
 }
 
 int32_t wires_peer(const struct wires *w, int32_t wire)

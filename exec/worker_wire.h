@@ -69,13 +69,22 @@ struct wires {
     struct comm *comm;
     int64_t zero_ns; /* CLOCK_MONOTONIC at time 0 */
     int32_t rank, n, n_mine;
-    struct wire *wire; /* (n) channels first, then the edges of the groups */
-    int32_t *mine;     /* (n_mine) this rank's ends */
+    struct wire
+        *wire;     /* (n) channels first, then the edges of the groups, then those of meetings */
+    int32_t *mine; /* (n_mine) this rank's ends */
     /* (n_groups): edge i → i+1 is group_first + i; CHAIN's i → i-1 behind those */
     int32_t *group_first;
+    /* (n_groups) of meetings: (n_members²) the wire from member i to k, -1 none; NULL otherwise. One wire for every two
+     * ranks and link, whichever meetings use it: both ends take those they share in one order. */
+    int32_t **meeting;
     wire_ended *ended;
     void *owner;
 };
+static inline int32_t wires_meeting(const struct wires *w, int32_t group, int32_t from, int32_t to,
+                                    int32_t n)
+{
+    return w->meeting[group][from * n + to];
+}
 
 /* Bytes of shared memory for the emulated wires and links of a program; 0 where it is real. */
 int64_t wires_shared_bytes(const struct program *p);

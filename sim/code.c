@@ -176,7 +176,9 @@ static enum status write_procedure(struct writer *w, const struct procedure *f,
         if (x->kind == INSTR_SEND) put(w, CODE_SEND, x->arg, 0);
         if (x->kind == INSTR_REDUCE) put(w, CODE_REDUCE, x->arg, 0);
         if (x->kind == INSTR_AWAIT) put(w, CODE_AWAIT, x->arg, 0);
-        if (x->kind == INSTR_COLLECT) put(w, CODE_COLLECT, x->arg, w->by->meeting_ns[x->arg]);
+        if (x->kind == INSTR_COLLECT)
+            put(w, w->p->groups[x->arg].meeting ? CODE_MEET : CODE_COLLECT, x->arg,
+                w->by->meeting_ns[x->arg]);
         if (x->kind == INSTR_RECEIVE || x->kind == INSTR_SEND) out->messages = true;
     }
     end_stretch(w, out);

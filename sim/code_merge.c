@@ -96,7 +96,7 @@ void code_merge_meetings(struct arena *a, const struct program *p,
     struct stretch *s = ARENA_ARRAY(a, struct stretch, (size_t)most);
     for (int32_t i = 0; i < p->n_groups; i++) {
         const struct group *g = &p->groups[i];
-        if (!g->each_call) continue;
+        if (!g->each_call || g->meeting) continue;
         for (int32_t f = 0; f < p->stages[g->members[0].stage].n_procedures; f++)
             merge(p, g, f, procedures, s);
     }

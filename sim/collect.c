@@ -1,4 +1,5 @@
-/* Collectives inside calls: members wait for each other, then for the collective, and go on together.
+/* Collectives inside calls of equal cards simulated as one: members wait for each other, then for the collective, and go on
+ * together. Those with a meeting (core/meeting.h) are collective.c's, beside the sums.
  *
  * No member can come to the next meeting of a group before all have left this one, so a count, the latest arrival and a
  * number of the meeting are all there is to know. Durations stand in the code (code.h).
@@ -7,7 +8,7 @@
 
 #include "core/arena.h"
 
-struct meeting {
+struct gathering {
     int32_t here; /* members that have come */
     int64_t latest_ns, end_ns, number;
 };
@@ -15,14 +16,14 @@ struct meeting {
 enum status collect_new(struct engine *e, struct cost *k, struct error *err)
 {
     const struct program *p = e->program;
-    e->meetings = ARENA_ARRAY(e->arena, struct meeting, (size_t)p->n_groups);
+    e->meetings = ARENA_ARRAY(e->arena, struct gathering, (size_t)p->n_groups);
     e->meeting_ns = ARENA_ARRAY(e->arena, int64_t, (size_t)p->n_groups);
     for (int32_t i = 0; i < p->n_groups; i++) {
         const struct group *g = &p->groups[i];
         int32_t ranks = g->stands_for ? g->stands_for : g->n_members;
         int64_t bytes = (g->elements + ranks - 1) / ranks * dtype_bytes(g->dtype);
         int64_t slowest = 0;
-        for (int32_t m = 0; g->each_call && ranks > 1 && m < ranks; m++) {
+        for (int32_t m = 0; g->each_call && !g->meeting && ranks > 1 && m < ranks; m++) {
             struct cost_link hop;
             TRY(network_price(e->network, k, g->link[m], &hop, err));
             int64_t ns = cost_occupancy_ns(&hop, bytes) + hop.latency_ns;
@@ -39,7 +40,7 @@ enum status collect_new(struct engine *e, struct cost *k, struct error *err)
 /* Everybody has come. */
 static void meet(struct engine *e, int32_t group, int32_t lane, int64_t duration_ns)
 {
-    struct meeting *m = &e->meetings[group];
+    struct gathering *m = &e->meetings[group];
     const struct group *g = &e->program->groups[group];
     m->end_ns = m->latest_ns + duration_ns;
     m->number++;
@@ -55,7 +56,7 @@ static void meet(struct engine *e, int32_t group, int32_t lane, int64_t duration
 int64_t collect_end(struct engine *e, int32_t lane, const struct code *c)
 {
     struct lane_state *l = &e->lanes[lane];
-    struct meeting *m = &e->meetings[c->arg];
+    struct gathering *m = &e->meetings[c->arg];
     if (l->meeting < 0) {
         l->meeting = m->number;
         l->met_ns = l->now_ns;

@@ -1,4 +1,4 @@
-/* Rings and chains as messages on the links.
+/* Rings, chains and meetings as messages on the links.
  *
  * A member is one lane in one group. Its part of a collective is a list of parts (core/program.h's steps): each sends at
  * most one message and receives at most one, and the next begins when both have ended. A hop is one direction between two
@@ -22,9 +22,11 @@ struct member {
     int64_t end_ns;                            /* of the last collective */
 };
 
+/* Of a meeting: of all meetings that the two lanes have over this link, since each lane is in one collective at a time;
+ * `from` and `to` are then those that came last. */
 struct hop {
     int32_t from, to; /* members */
-    int32_t resource, link;
+    int32_t resource, link, direction, from_lane, to_lane;
     bool from_here, to_here;
     int64_t ready_ns, bytes;
 };
@@ -44,6 +46,7 @@ struct stream_state {
 
 struct collectives {
     int32_t *first_member, *first_hop; /* (n_groups) */
+    int32_t **meeting_hop; /* (n_groups) of meetings: (n, n), or (n) by ring; -1: none */
     int32_t n_members, n_hops;
     struct member *members;
     struct hop *hops;
@@ -59,6 +62,9 @@ static int32_t ranks_of(const struct group *g)
 }
 
 static bool folded(const struct group *g) { return ranks_of(g) > g->n_members; }
+
+/* Has no part in this file. */
+static bool stands_apart(const struct group *g) { return g->each_call && !g->meeting; }
 
 static int32_t hops_of(const struct group *g)
 {
@@ -90,12 +96,11 @@ static void count(struct engine *e, struct collectives *c)
     for (int32_t i = 0; i < p->n_groups; i++) {
         const struct group *g = &p->groups[i];
         c->first_member[i] = c->n_members, c->first_hop[i] = c->n_hops;
-        c->n_members += g->each_call ? 0 : g->n_members, c->n_hops += hops_of(g);
-        for (int32_t m = 0; m < g->n_members && !g->each_call; m++)
+        c->n_members += stands_apart(g) ? 0 : g->n_members, c->n_hops += hops_of(g);
+        for (int32_t m = 0; m < g->n_members && !stands_apart(g); m++)
             c->streams[e->lane_of_stage[g->members[m].stage]].n_members++;
     }
     c->members = ARENA_ARRAY(e->arena, struct member, (size_t)c->n_members);
-    c->hops = ARENA_ARRAY(e->arena, struct hop, (size_t)c->n_hops);
     for (int32_t i = 0; i < p->n_devices; i++) {
         struct stream_state *s = &c->streams[i];
         s->members = ARENA_ARRAY(e->arena, int32_t, (size_t)s->n_members);
@@ -105,14 +110,95 @@ static void count(struct engine *e, struct collectives *c)
     }
 }
 
+/* --- hops of meetings --- */
+
+struct seen_hop {
+    uint64_t key;
+    int32_t index; /* + 1; 0: empty */
+};
+
+struct seeing {
+    struct engine *e;
+    struct seen_hop *seen; /* (n_seen) open hash, a power of two */
+    size_t n_seen, capacity;
+};
+
+/* The hop of these lanes over this link; `bytes` is the most that it carries. */
+static int32_t see_hop(struct seeing *s, const struct hop *like)
+{
+    struct collectives *c = s->e->collectives;
+    uint64_t key = ((uint64_t)(uint32_t)like->from_lane << 32 | (uint32_t)like->to_lane) *
+                       UINT64_C(0x9E3779B97F4A7C15) ^
+                   ((uint64_t)(uint32_t)like->link << 1 | (uint32_t)like->direction);
+    for (size_t at = (size_t)(key * UINT64_C(0x9E3779B97F4A7C15) >> 24);; at++) {
+        struct seen_hop *x = &s->seen[at & (s->n_seen - 1)];
+        struct hop *h = x->index ? &c->hops[x->index - 1] : NULL;
+        if (!h) {
+            c->hops =
+                arena_grow(s->e->arena, c->hops, (size_t)c->n_hops, &s->capacity, sizeof *c->hops);
+            c->hops[c->n_hops++] = *like;
+            *x = (struct seen_hop){key, c->n_hops};
+            return c->n_hops - 1;
+        }
+        if (x->key != key || h->from_lane != like->from_lane || h->to_lane != like->to_lane ||
+            h->link != like->link || h->direction != like->direction)
+            continue;
+        if (like->bytes > h->bytes) h->bytes = like->bytes;
+        return x->index - 1;
+    }
+}
+
+static void see_group(struct seeing *s, int32_t group)
+{
+    const struct group *g = &s->e->program->groups[group];
+    const struct meeting *m = g->meeting;
+    bool ring = m->way == MEETING_BY_ring;
+    size_t n = (size_t)m->n * (ring ? 1 : (size_t)m->n);
+    int32_t *hop = s->e->collectives->meeting_hop[group] = ARENA_ARRAY(s->e->arena, int32_t, n);
+    for (int32_t i = 0; i < m->n; i++)
+        for (int32_t k = 0; k < (ring ? 1 : m->n); k++) {
+            int32_t to = ring ? (i + 1) % m->n : k, at = ring ? i : i * m->n + k;
+            int64_t most = ring ? m->most : meeting_elements(m, i, k);
+            hop[at] = -1;
+            if (to == i || !most) continue;
+            struct hop like = {.from_lane = s->e->lane_of_stage[g->members[i].stage],
+                               .to_lane = s->e->lane_of_stage[g->members[to].stage],
+                               .bytes = most * dtype_bytes(g->dtype)};
+            group_way(g, i, to, &like.link, &like.direction);
+            hop[at] = see_hop(s, &like);
+        }
+}
+
+/* Behind those of the sums: one for every two lanes and link, whichever meetings use it. */
+static void find_meeting_hops(struct engine *e)
+{
+    const struct program *p = e->program;
+    struct collectives *c = e->collectives;
+    size_t most = 1;
+    c->meeting_hop = ARENA_ARRAY(e->arena, int32_t *, (size_t)p->n_groups);
+    for (int32_t i = 0; i < p->n_groups; i++) {
+        const struct meeting *m = p->groups[i].meeting;
+        if (m) most += (size_t)m->n * (m->way == MEETING_BY_ring ? 1 : (size_t)m->n);
+    }
+    size_t lanes = (size_t)p->n_devices, pairs = lanes * lanes * 4;
+    struct seeing s = {.e = e, .n_seen = 2, .capacity = (size_t)c->n_hops};
+    while (s.n_seen < 2 * (most < pairs ? most : pairs)) s.n_seen *= 2;
+    s.seen = ARENA_ARRAY(e->arena, struct seen_hop, s.n_seen);
+    c->hops = ARENA_ARRAY(e->arena, struct hop, s.capacity);
+    for (int32_t i = 0; i < p->n_groups; i++)
+        if (p->groups[i].meeting) see_group(&s, i);
+}
+
 enum status collective_new(struct engine *e, struct cost *k, struct error *err)
 {
     const struct program *p = e->program;
     struct collectives *c = e->collectives = ARENA_ARRAY(e->arena, struct collectives, 1);
     count(e, c);
+    int32_t n_sums = c->n_hops;
+    find_meeting_hops(e);
     for (int32_t i = 0; i < p->n_groups; i++) {
         const struct group *g = &p->groups[i];
-        for (int32_t m = 0; m < g->n_members && !g->each_call; m++) {
+        for (int32_t m = 0; m < g->n_members && !stands_apart(g); m++) {
             int32_t lane = e->lane_of_stage[g->members[m].stage], at = c->first_member[i] + m;
             struct stream_state *s = &c->streams[lane];
             c->members[at] = (struct member){.group = i, .index = m, .lane = lane};
@@ -121,6 +207,9 @@ enum status collective_new(struct engine *e, struct cost *k, struct error *err)
         for (int32_t h = 0; h < hops_of(g); h++)
             TRY(make_hop(e, k, g, c->first_member[i], h, &c->hops[c->first_hop[i] + h], err));
     }
+    for (int32_t h = n_sums; h < c->n_hops; h++)
+        TRY(network_join(e->network, k, c->hops[h].link, c->hops[h].direction, c->hops[h].bytes,
+                         &c->hops[h].resource, err));
     return OK;
 }
 
@@ -137,6 +226,7 @@ static int64_t chunk_bytes(const struct group *g, int32_t chunk)
 
 static int32_t parts_of(const struct group *g)
 {
+    if (g->meeting) return meeting_steps(g->meeting);
     if (ranks_of(g) < 2 || g->algorithm == GROUP_LOCAL) return 0;
     if (group_divides(g)) return ranks_of(g) - 1;
     return g->algorithm == GROUP_RING ? 2 * (ranks_of(g) - 1) : 4;
@@ -153,6 +243,20 @@ static struct part ring_part(const struct group *g, int32_t i, int32_t k)
     if (g->algorithm == GROUP_GATHER) k += n - 1;
     int32_t chunk = k < n - 1 ? i - k : i + 1 - (k - (n - 1));
     return (struct part){i, (i + n - 1) % n, chunk_bytes(g, chunk), chunk_bytes(g, chunk - 1)};
+}
+
+static struct part meeting_part(const struct engine *e, const struct member *m)
+{
+    const struct group *g = &e->program->groups[m->group];
+    const struct meeting *x = g->meeting;
+    const int32_t *hop = e->collectives->meeting_hop[m->group];
+    struct meeting_step s = meeting_step(x, m->index, m->part);
+    bool ring = x->way == MEETING_BY_ring;
+    int64_t size = dtype_bytes(g->dtype);
+    struct part p = {-1, -1, s.send * size, s.receive * size};
+    if (s.to >= 0) p.send = hop[ring ? m->index : m->index * x->n + s.to];
+    if (s.from >= 0) p.receive = hop[ring ? s.from : s.from * x->n + m->index];
+    return p;
 }
 
 /* Receive the sum so far, send it on, receive the result, send it back. */
@@ -172,8 +276,10 @@ static void come(struct engine *e, struct member *m, int32_t group_hop, bool sen
                  int64_t now_ns)
 {
     if (group_hop < 0 || !bytes) return;
-    int32_t index = e->collectives->first_hop[m->group] + group_hop;
+    bool met = e->program->groups[m->group].meeting;
+    int32_t index = (met ? 0 : e->collectives->first_hop[m->group]) + group_hop;
     struct hop *h = &e->collectives->hops[index];
+    if (met) *(sender ? &h->from : &h->to) = (int32_t)(m - e->collectives->members);
     m->pending++;
     if (now_ns > h->ready_ns) h->ready_ns = now_ns;
     *(sender ? &h->from_here : &h->to_here) = true;
@@ -191,8 +297,9 @@ static void advance(struct engine *e, struct member *m, int64_t now_ns)
 {
     const struct group *g = &e->program->groups[m->group];
     for (; m->part < parts_of(g); m->part++) {
-        struct part p = group_goes_round(g) ? ring_part(g, m->index, m->part)
-                                            : chain_part(g, m->index, m->part);
+        struct part p = g->meeting            ? meeting_part(e, m)
+                        : group_goes_round(g) ? ring_part(g, m->index, m->part)
+                                              : chain_part(g, m->index, m->part);
         m->begin_ns = m->part_end_ns = now_ns;
         m->part_bytes = p.send_bytes;
         come(e, m, p.send, true, p.send_bytes, now_ns);
@@ -262,7 +369,7 @@ int64_t collective_end(const struct engine *e, int32_t group, int32_t lane, int3
     int32_t index = find_member(e, group, lane);
     if (index < 0) return -1;
     const struct member *m = &e->collectives->members[index];
-    bool several = group_divides(&e->program->groups[group]) && m->launched > 0;
+    bool several = group_repeats(&e->program->groups[group]) && m->launched > 0;
     return m->ended >= (several ? m->launched : step + 1) ? m->end_ns : -1;
 }
 
@@ -271,7 +378,10 @@ int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupa
     const struct hop *h = &e->collectives->hops[hop];
     *occupancy_ns = network_occupancy_ns(e->network, h->resource, h->bytes);
     const struct member *m = &e->collectives->members[h->from];
-    if (e->jitter) *occupancy_ns = jitter_hop_ns(e->jitter, hop, m->ended, m->part, *occupancy_ns);
+    /* Hops that meetings share are told apart by who sends. */
+    int32_t number = e->program->groups[m->group].meeting ? e->collectives->n_hops + h->from : hop;
+    if (e->jitter)
+        *occupancy_ns = jitter_hop_ns(e->jitter, number, m->ended, m->part, *occupancy_ns);
     return h->resource;
 }
 

@@ -56,6 +56,7 @@ struct lane_state {
     int64_t worked_ns;             /* end of the first step's last call but updates */
     int64_t steady_busy_ns;        /* of engine.steady_step */
     int64_t meeting, met_ns;       /* number of the meeting it waits in, -1: none, and since when */
+    bool met;                      /* CODE_MEET at hand: handed over */
     int32_t n_touching, *touching; /* channels whose messages change this device's memory */
 };
 
@@ -85,7 +86,7 @@ struct channel_state {
 
 struct collectives;
 struct overlap;
-struct meeting;
+struct gathering;
 
 struct engine {
     struct arena *arena;
@@ -94,7 +95,7 @@ struct engine {
     struct network *network;
     struct memory *memory;
     struct collectives *collectives;
-    struct meeting *meetings;    /* (n_groups) of each_call groups */
+    struct gathering *meetings;  /* (n_groups) of equal cards: each_call groups without a meeting */
     int64_t *meeting_ns;         /* (n_groups) how long each takes */
     struct overlap *overlap;     /* NULL where no link slows computing down: lanes run ahead */
     struct trace *trace;         /* NULL: not kept */

@@ -53,6 +53,12 @@ static enum status use_links(struct told *t, struct error *err)
     for (int32_t i = 0; i < p->n_groups; i++)
         for (int32_t m = 0; m < p->groups[i].n_members && p->groups[i].n_members > 1; m++) {
             const struct group *g = &p->groups[i];
+            for (int32_t k = 0; g->meeting && k < g->n_members; k++) {
+                int32_t link, direction;
+                group_way(g, m, k, &link, &direction);
+                TRY(use_link(t, link, err));
+            }
+            if (g->meeting) continue;
             bool ring = group_goes_round(g), chain = g->algorithm == GROUP_CHAIN;
             if (ring || (chain && m + 1 < g->n_members)) TRY(use_link(t, g->link[m], err));
             if (chain && m > 0) TRY(use_link(t, g->back_link[m], err));
@@ -83,11 +89,11 @@ static void make_channels(struct told *t)
     }
 }
 
-static int32_t launches_of(const struct procedure *f, int32_t group)
+static int32_t launches_of(const struct program *p, const struct procedure *f, int32_t group)
 {
     int32_t n = 0;
     for (int32_t i = 0; i < f->n_instrs; i++)
-        n += f->instrs[i].kind == INSTR_REDUCE && f->instrs[i].arg == group;
+        n += instr_launches(p, &f->instrs[i]) && f->instrs[i].arg == group;
     return n;
 }
 
@@ -97,14 +103,14 @@ static void count_launches(struct told *t)
     const struct program *p = t->program;
     for (int32_t i = 0; i < p->n_groups; i++) {
         t->groups[i].times = 1;
-        if (!group_divides(&p->groups[i])) continue;
+        if (!group_repeats(&p->groups[i])) continue;
         int32_t stage = p->groups[i].members[0].stage, lane = t->lane_of_stage[stage], n = 0;
         struct cursor c;
         struct call call;
         cursor_start(&c, &p->orders[p->lanes[lane].order]);
         while (cursor_next(&c, &call)) {
             const struct program_stage *s = program_called(p, lane, &call);
-            n += launches_of(&s->procedures[call.procedure], i);
+            n += launches_of(p, &s->procedures[call.procedure], i);
         }
         t->groups[i].times = n > 1 ? n : 1;
     }

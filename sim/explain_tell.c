@@ -181,7 +181,7 @@ static bool take_await(struct telling *g, int32_t lane, int32_t group)
 {
     struct walk *w = &g->walks[lane];
     int32_t member = told_member(g->t, group, lane);
-    bool several = group_divides(&g->t->program->groups[group]);
+    bool several = group_repeats(&g->t->program->groups[group]);
     int32_t launch = several && member >= 0 ? g->t->groups[group].launched[member] - 1 : w->step;
     size_t run = member < 0 || launch < 0 ? SIZE_MAX : *told_run_at(g->t, group, launch, member);
     if (run == SIZE_MAX) {
@@ -213,6 +213,9 @@ static bool take(struct telling *g, int32_t lane, const struct instr *x)
         return take_reduce(g, lane, x->arg);
     case INSTR_AWAIT:
         return take_await(g, lane, x->arg);
+    case INSTR_COLLECT:
+        return !g->t->program->groups[x->arg].meeting ||
+               (take_reduce(g, lane, x->arg) && take_await(g, lane, x->arg));
     default:
         return true;
     }

@@ -119,6 +119,12 @@ static void use_waits(const struct told *t, struct explain *x, const struct told
 /* A part that sends: over which link and to whom. */
 static int32_t part_link(const struct group *g, int32_t member, int32_t part, int32_t *receiver)
 {
+    if (g->meeting) {
+        int32_t link, direction;
+        *receiver = meeting_step(g->meeting, member, part).to;
+        if (*receiver >= 0) group_way(g, member, *receiver, &link, &direction);
+        return *receiver >= 0 ? link : -1;
+    }
     bool back = g->algorithm == GROUP_CHAIN && part >= 2;
     *receiver = back ? member - 1 : (member + 1) % g->n_members;
     return back ? g->back_link[member] : g->link[member];
@@ -134,8 +140,8 @@ static void use_group(const struct told *t, struct explain *x, int32_t group)
                 int32_t receiver;
                 if (part->begin_ns < 0 || !part->bytes) continue;
                 int32_t link = part_link(g, m, k, &receiver);
-                size_t run = *told_run_at(t, group, launch, receiver);
-                if (link < 0 || run == SIZE_MAX) continue;
+                size_t run = link < 0 ? SIZE_MAX : *told_run_at(t, group, launch, receiver);
+                if (run == SIZE_MAX) continue;
                 const struct collective_run *r =
                     &t->lanes[t->lane_of_stage[g->members[receiver].stage]].runs[run];
                 struct explain_link *l = &x->links[link];

@@ -1,37 +1,11 @@
 /* Colours, then the quotient. A lane's instructions are numbered through its stages and procedures; lanes of one colour have the
  * same numbers, so (colour, number) names "the same" channel or group in all of them. */
-#include "sim/fold.h"
+#include "sim/fold_internal.h"
 
 #include "core/arena.h"
 #include "core/rng.h"
 
 #include <string.h>
-struct named { /* one place in an open hash by key */
-    uint64_t key;
-    int32_t index; /* + 1; 0: empty */
-};
-
-struct folding {
-    struct arena *a;
-    const struct program *p;
-    const struct sim_scale *scale;
-    struct fold *out;
-    int32_t *lane_of_stage, *chunk_of_stage; /* (n_stages) */
-    int32_t *users;                          /* (n_links, 2) */
-    int32_t *user; /* (n_links, 2) lane whose sums were counted last, + 1 */
-    struct cost *cost;
-    uint64_t *link_colour;   /* (n_links) by what they cost */
-    uint64_t *colour, *next; /* (n_devices) */
-    /* Number, in its lane, of the first instruction that names a channel, (n_channels), or a group, (its members from
-     * first_member[group] on); -1. */
-    int64_t *sent_at, *received_at, *member_at;
-    int32_t *first_member;
-    int32_t *rep; /* (n_devices) first lane of the same colour */
-    bool *pinned; /* (n_devices) has a colour of its own for good */
-    struct named *names;
-    size_t n_names; /* capacity, a power of two */
-};
-
 static uint64_t mix(uint64_t h, uint64_t x) { return hash_bytes(h, &x, sizeof x); }
 
 static uint64_t mix_double(uint64_t h, double x)
@@ -117,50 +91,6 @@ static uint64_t link_colour(const struct folding *f, int32_t link, uint64_t h)
     return mix(h, link < 0 ? 0 : f->link_colour[link]);
 }
 
-static int32_t *users_of(const struct folding *f, int32_t link, int32_t direction)
-{
-    return &f->users[2 * link + (f->p->links[link].half_duplex ? 0 : direction)];
-}
-
-static void use(struct folding *f, int32_t link, int32_t direction)
-{
-    const struct program_link *l = &f->p->links[link];
-    ++*users_of(f, link, direction);
-    /* A route shares its hops fairly: they are nobody's own. */
-    for (int32_t i = 0; i < l->n_hops; i++)
-        for (int32_t d = 0; d < 2; d++) *users_of(f, l->hop[i], d) += 2;
-}
-
-/* A lane's collective stream is one: what it sends for one sum and for another never meets. */
-static void use_for_sum(struct folding *f, int32_t lane, int32_t link, int32_t direction)
-{
-    int32_t *last = &f->user[users_of(f, link, direction) - f->users];
-    if (*last == lane + 1 && !f->p->links[link].n_hops) return;
-    *last = lane + 1;
-    use(f, link, direction);
-}
-
-static void count_users(struct folding *f)
-{
-    const struct program *p = f->p;
-    for (int32_t i = 0; i < p->n_channels; i++)
-        if (p->channels[i].link >= 0) use(f, p->channels[i].link, p->channels[i].direction);
-    for (int32_t i = 0; i < p->n_groups; i++) {
-        const struct group *g = &p->groups[i];
-        for (int32_t m = 0; !g->each_call && g->link && m < g->n_members; m++)
-            if (g->link[m] >= 0)
-                use_for_sum(f, f->lane_of_stage[g->members[m].stage], g->link[m], g->direction[m]);
-    }
-}
-
-static bool alone(const struct folding *f, int32_t link, int32_t direction)
-{
-    if (link < 0) return true;
-    const struct program_link *l = &f->p->links[link];
-    return *users_of(f, link, direction) == 1 && l->sharing == LINK_FIFO && !l->n_hops &&
-           !(l->compute_slowdown > 0);
-}
-
 static void pin(struct folding *f, int32_t stage)
 {
     int32_t lane = f->lane_of_stage[stage];
@@ -174,14 +104,14 @@ static void pin_contended(struct folding *f)
     const struct program *p = f->p;
     for (int32_t i = 0; i < p->n_channels; i++) {
         const struct channel *c = &p->channels[i];
-        if (alone(f, c->link, c->direction)) continue;
+        if (fold_alone(f, c->link, c->direction)) continue;
         pin(f, c->from_stage), pin(f, c->to_stage);
     }
     for (int32_t i = 0; i < p->n_groups; i++) {
         const struct group *g = &p->groups[i];
-        bool good = group_goes_round(g);
+        bool good = group_goes_round(g) && !g->meeting;
         for (int32_t m = 0; good && !g->each_call && g->n_members > 1 && m < g->n_members; m++)
-            good = g->link && alone(f, g->link[m], g->direction[m]);
+            good = g->link && fold_alone(f, g->link[m], g->direction[m]);
         for (int32_t m = 0; !good && m < g->n_members; m++) pin(f, g->members[m].stage);
     }
 }
@@ -492,7 +422,7 @@ void fold_make(struct arena *a, const struct program *p, struct cost *k,
             f.lane_of_stage[p->lanes[i].stages[c]] = i;
             f.chunk_of_stage[p->lanes[i].stages[c]] = c;
         }
-    count_users(&f), colour_links(&f), number(&f), first_colours(&f), pin_contended(&f);
+    fold_count_users(&f), colour_links(&f), number(&f), first_colours(&f), pin_contended(&f);
     do refine(&f);
     while (pin_mixed(&f));
     make_program(&f);

@@ -124,6 +124,12 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
     case CODE_REDUCE:
         collective_hand_over(e, c->arg, lane, l->now_ns);
         return true;
+    case CODE_MEET:
+        if (!l->met) collective_hand_over(e, c->arg, lane, l->now_ns);
+        l->met = true;
+        if (!wait_until(e, lane, l, collective_end(e, c->arg, lane, l->step))) return false;
+        l->met = false;
+        return true;
     case CODE_COLLECT:
         return wait_until(e, lane, l, collect_end(e, lane, c));
     case CODE_CONSUMED:

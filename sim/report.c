@@ -60,16 +60,17 @@ void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t in
                        int32_t step, int32_t times, int64_t begin_ns, int64_t end_ns, int64_t bytes)
 {
     const struct group *g = &e->program->groups[group];
-    int32_t link = g->link ? g->link[index] : -1;
+    int32_t link = g->link && !g->meeting ? g->link[index] : -1;
+    char letter = g->meeting ? e->lanes[lane].procedure->letter : 'U'; /* it waits in this call */
     const char *name = link >= 0 ? e->program->links[link].name : g->name;
     trace_add(e->trace, (struct span){.kind = SPAN_REDUCE,
                                       .stream = STREAM_collective,
                                       .device = lane,
                                       .peer = -1,
                                       .stage = g->members[index].stage,
-                                      .letter = 'U',
+                                      .letter = letter,
                                       .step = step,
-                                      .microbatch = group_divides(g) ? times : -1,
+                                      .microbatch = group_repeats(g) ? times : -1,
                                       .op = group,
                                       .part = part,
                                       .begin_ns = begin_ns,

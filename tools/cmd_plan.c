@@ -253,7 +253,10 @@ static enum status read_task(struct arena *a, const struct request *q, struct pl
             "--with and --without change the team of --from PLAN; CLUSTER names another");
     if (!q->from && !q->cluster)
         return error_set(err, ERR_USAGE, "plan wants JOB and CLUSTER, or --from PLAN");
-    if (q->from) TRY(common_plan(a, q->from, from, err));
+    if (q->from) {
+        TRY(common_plan(a, q->from, from, err));
+        TRY(common_searchable(from, err));
+    }
     if (q->job)
         TRY(job_read(a, q->job, j, err));
     else

@@ -336,6 +336,7 @@ static enum status whatif(struct arena *a, const struct request *q, bool as_json
             err, ERR_USAGE,
             "whatif wants a change: --add NODE, --without DEVICE or --link A:B=25GB/s");
     TRY(common_plan(a, q->plan, &p, err));
+    TRY(common_searchable(&p, err));
     TRY(common_profile(a, &p.cluster, q->db, q->profile, &profile, err));
     struct variant *v =
         ARENA_ARRAY(a, struct variant, q->add.count + q->without.count + q->link.count + 2);

@@ -58,7 +58,7 @@ static enum status check_stage(const struct plan *p, int32_t replica, int32_t st
 {
     const struct plan_stage *s = &p->replicas[replica].stages[stage];
     const struct device_type *t = type_of(p, s);
-    const char *what = s->n_shards > 1                ? "is on several devices by sequences"
+    const char *what = s->n_shards > 1                ? "is on several devices"
                        : s->recompute                 ? "recomputes"
                        : !sailor_gpu_of(t->catalogue) ? "is on a type that Sailor has not"
                        : t->sequence_parallel         ? "shares positions too"

@@ -1,0 +1,182 @@
+/* exec/worker_meeting.c - meetings inside calls: packing, steps, unpacking, word by word as core/meeting.h says.
+ *
+ * A member's own elements go where they belong before the first step; every step sends from its operand, from the chunks
+ * side by side or from the outgoing buffer, and what comes in is added or unpacked when the step has ended. A ring's
+ * chunks are padded in the buffer as on the wire; what stands behind a smaller part is never looked at.
+ */
+#include "exec/worker_collective_internal.h"
+
+#include "core/arena.h"
+
+#include <string.h>
+
+struct at_hand { /* the running meeting */
+    const struct meeting *m;
+    const struct meeting_operands *o;
+    enum dtype dtype;
+    int32_t group, i; /* this member */
+    int64_t size;     /* of an element */
+    char *in, *out;
+};
+
+static struct at_hand at_hand(const struct collectives *c)
+{
+    const struct collective_order *order = collective_current(c);
+    const struct group *g = &c->p->groups[order->group];
+    const struct collective_member *x = &c->members[order->group];
+    return (struct at_hand){.m = g->meeting,
+                            .o = x->meeting,
+                            .dtype = g->dtype,
+                            .group = order->group,
+                            .i = x->member,
+                            .size = dtype_bytes(g->dtype),
+                            .in = place_at(&x->meeting->in, order->seq),
+                            .out = place_at(&x->meeting->out, order->seq)};
+}
+
+static bool by_ring(const struct at_hand *h) { return h->m->way == MEETING_BY_ring; }
+static char *chunk(const struct at_hand *h, int32_t k)
+{
+    return h->o->chunks + k * h->m->most * h->size;
+}
+static char *evenly(const struct at_hand *h, int32_t k)
+{
+    int64_t first, last;
+    meeting_chunk(h->m, k, &first, &last);
+    return h->out + first * h->size;
+}
+
+static int64_t bytes_of(const struct shape *s, const struct at_hand *h)
+{
+    return shape_elements(s) * h->size;
+}
+
+static void add(const struct at_hand *h, char *to, char *from, int64_t elements)
+{
+    const struct region flat = {.shape = {.rank = 1, .dim = {elements}}};
+    region_copy(&flat, h->dtype, to, from, REGION_ADD);
+}
+
+static void pack(const struct at_hand *h, int32_t to, char *packed)
+{
+    region_copy(&h->o->from[to], h->dtype, h->in, packed, REGION_PACK);
+}
+
+static void unpack(const struct at_hand *h, int32_t from, char *packed)
+{
+    region_copy(&h->o->into[from], h->dtype, h->out, packed, REGION_UNPACK);
+}
+
+/* What needs no message. */
+static void keep_own(const struct at_hand *h)
+{
+    struct shape whole = meeting_in(h->m, h->i);
+    if (h->m->kind == MEETING_all_reduce || h->m->n == 1) {
+        if (h->in != h->out && shape_elements(&whole))
+            memcpy(h->out, h->in, (size_t)bytes_of(&whole, h));
+    } else if (h->m->kind == MEETING_all_gather) {
+        if (by_ring(h))
+            pack(h, h->i, chunk(h, h->i));
+        else
+            unpack(h, h->i, h->in);
+    } else if (by_ring(h)) {
+        for (int32_t k = 0; k < h->m->n; k++) pack(h, k, chunk(h, k));
+    } else if (h->m->kind == MEETING_reduce_scatter) {
+        pack(h, h->i, h->out);
+    } else {
+        pack(h, h->i, h->o->outgoing);
+        unpack(h, h->i, h->o->outgoing);
+    }
+}
+
+static char *source(const struct at_hand *h, const struct meeting_step *s)
+{
+    if (h->m->kind == MEETING_all_reduce) return evenly(h, s->out_chunk);
+    if (by_ring(h)) return chunk(h, s->out_chunk);
+    if (h->m->kind == MEETING_all_gather) return h->in;
+    pack(h, s->to, h->o->outgoing);
+    return h->o->outgoing;
+}
+
+/* Whether the step's message is a term of a sum; a gather by ring receives where the chunk belongs. */
+static bool sums(const struct at_hand *h, int32_t step)
+{
+    return h->m->kind == MEETING_reduce_scatter ||
+           (h->m->kind == MEETING_all_reduce && step < h->m->n - 1);
+}
+
+static char *landing(const struct at_hand *h, const struct meeting_step *s, int32_t step)
+{
+    if (!by_ring(h) || sums(h, step)) return h->o->incoming;
+    return h->m->kind == MEETING_all_reduce ? evenly(h, s->in_chunk) : chunk(h, s->in_chunk);
+}
+
+static void begin_step(struct collectives *c, int32_t step, int64_t at_ns)
+{
+    struct at_hand h = at_hand(c);
+    struct meeting_step s = meeting_step(h.m, h.i, step);
+    collective_begin_part(c, step, at_ns);
+    if (s.to >= 0)
+        collective_send(c, wires_meeting(c->wires, h.group, h.i, s.to, h.m->n), source(&h, &s),
+                        s.send * h.size);
+    if (s.from >= 0)
+        collective_receive(c, wires_meeting(c->wires, h.group, s.from, h.i, h.m->n),
+                           landing(&h, &s, step), s.receive * h.size);
+}
+
+static void take_in(const struct at_hand *h, const struct meeting_step *s, int32_t step)
+{
+    if (s->from < 0) return;
+    if (h->m->kind == MEETING_all_reduce && sums(h, step))
+        add(h, evenly(h, s->in_chunk), h->o->incoming, s->receive);
+    else if (sums(h, step) && by_ring(h))
+        add(h, chunk(h, s->in_chunk), h->o->incoming, region_elements(&h->o->from[s->in_chunk]));
+    else if (sums(h, step))
+        add(h, h->out, h->o->incoming, s->receive);
+    else if (!by_ring(h))
+        unpack(h, s->from, h->o->incoming);
+}
+
+static void end(const struct at_hand *h)
+{
+    if (!by_ring(h) || h->m->n == 1) return;
+    for (int32_t k = 0; h->m->kind == MEETING_all_gather && k < h->m->n; k++)
+        unpack(h, k, chunk(h, k));
+    struct shape part = meeting_out(h->m, h->i);
+    if (h->m->kind == MEETING_reduce_scatter && shape_elements(&part))
+        memcpy(h->out, chunk(h, h->i), (size_t)bytes_of(&part, h));
+}
+
+static void go_on(struct collectives *c, int32_t step, int64_t at_ns)
+{
+    struct at_hand h = at_hand(c);
+    if (step < meeting_steps(h.m)) {
+        begin_step(c, step, at_ns);
+        return;
+    }
+    end(&h);
+    collective_finish(c, at_ns);
+}
+
+void meeting_begin(struct collectives *c, int64_t at_ns)
+{
+    struct at_hand h = at_hand(c);
+    keep_own(&h);
+    go_on(c, 0, at_ns);
+}
+
+void meeting_part_over(struct collectives *c)
+{
+    struct at_hand h = at_hand(c);
+    struct meeting_step s = meeting_step(h.m, h.i, c->part);
+    take_in(&h, &s, c->part);
+    collective_report_part(c);
+    go_on(c, c->part + 1, collective_part_end_ns(c));
+}
+
+int32_t meeting_waits_for(const struct collectives *c)
+{
+    struct at_hand h = at_hand(c);
+    struct meeting_step s = meeting_step(h.m, h.i, c->part);
+    return c->received ? s.to : s.from;
+}

@@ -1,0 +1,162 @@
+/* tests/programs/shard_ranks.c - one rank of random plans whose devices share operators; started by mpirun.
+ *
+ * shard_ranks alone FIRST COUNT         the jobs of these seeds on one device: their losses, a line each
+ * shard_ranks show SEED RANKS           the plan of this seed for so many devices
+ * shard_ranks FIRST COUNT FILE          the plans of these seeds for as many devices as ranks (tests/shared_plans.h): losses of
+ * 20 steps are those of FILE, which `alone` printed (fp32 1e-5, fp64 1e-9); the program survives its file, and the
+ * simulator runs it. Rank 0 says "ok" and how many: a plan in whose stages a tied parameter is
+ * kept in parts is refused, which is right.
+ */
+#include "core/log.h"
+#include "exec/launch.h"
+#include "exec/worker.h"
+#include "profiles/profile.h"
+#include "sim/sim.h"
+
+#include "tests/shared_plans.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+enum { STEPS = 20 };
+
+static void broken(uint64_t seed, const char *what)
+{
+    fprintf(stderr, "rank %d, seed %" PRIu64 ": %s\n", (int)launch_rank(), seed, what);
+    abort();
+}
+
+/* false: a tied parameter in two stages, of which one keeps it in parts. */
+static bool lower_to(struct arena *a, const struct plan *p, uint64_t seed, struct program *out)
+{
+    static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_flat_sgd};
+    struct lower_options o = {.n_fused = seed % 2 ? 4 : 0, .fused = fused, .check_memory = true};
+    struct error err = {0};
+    if (lower_plan(a, p, &o, out, &err) == OK) return true;
+    if (!strstr(err.text, "is used in two stages") && !strstr(err.text, "is used twice") &&
+        !strstr(err.text, "one activation is alive"))
+        broken(seed, err.text);
+    return false;
+}
+
+static void run(struct arena *a, const struct program *p, uint64_t seed, struct run_result *out)
+{
+    struct run_options o = {.steps = STEPS};
+    struct error err = {0};
+    if (worker_run(a, p, &o, out, &err) != OK) broken(seed, err.text);
+}
+
+static void alone(uint64_t seed)
+{
+    struct arena *a = arena_new();
+    struct sharded s;
+    struct program p;
+    struct run_result r;
+    if (sharded_make(&s, a, seed, 1, false) != OK) broken(seed, s.err.text);
+    if (!lower_to(a, &s.one, seed, &p)) broken(seed, "refused alone");
+    run(a, &p, seed, &r);
+    printf("%" PRIu64, seed);
+    for (int i = 0; i < STEPS; i++) printf(" %.17g", r.losses[i]);
+    printf("\n");
+    arena_free(a);
+}
+
+/* The program as its file says, checked again. */
+static void reread(struct arena *a, const struct program *p, uint64_t seed, struct program *out)
+{
+    char *text = NULL;
+    size_t n = 0;
+    struct error err = {0};
+    FILE *f = open_memstream(&text, &n);
+    program_write(f, p);
+    fclose(f);
+    if (program_parse(a, "made", text, n, out, &err) != OK) broken(seed, err.text);
+    if (program_check(a, out, &err) != OK) broken(seed, err.text);
+    free(text);
+}
+
+static void simulate(struct arena *a, const struct plan *plan, const struct program *p,
+                     uint64_t seed)
+{
+    struct profile f;
+    struct error err = {0};
+    struct sim_result whole, stage;
+    struct sim_options o = {.steps = 3}, by_stage = {.steps = 3, .detail = SIM_STAGE, .fold = true};
+    if (profile_prior(a, &plan->cluster, &f, &err) != OK) broken(seed, err.text);
+    struct cost *k = cost_new(a, &f, &plan->cluster);
+    if (sim_run(a, p, k, &o, &whole, &err) != OK) broken(seed, err.text);
+    if (sim_run(a, p, k, &by_stage, &stage, &err) != OK) broken(seed, err.text);
+    if (whole.iteration_ns != stage.iteration_ns) broken(seed, "levels of detail differ");
+}
+
+static void compare(const struct run_result *r, uint64_t seed, bool wide, const double *expected)
+{
+    double tolerance = wide ? 1e-9 : 1e-5;
+    char why[160];
+    for (int i = 0; i < STEPS; i++) {
+        if (fabs(r->losses[i] - expected[i]) <= tolerance * fabs(expected[i])) continue;
+        snprintf(why, sizeof why, "loss of step %d is %.17g, alone %.17g", i, r->losses[i],
+                 expected[i]);
+        broken(seed, why);
+    }
+}
+
+static bool one(uint64_t seed, const double *expected)
+{
+    struct arena *a = arena_new();
+    struct sharded s;
+    struct program lowered, p;
+    struct run_result r;
+    if (sharded_make(&s, a, seed, launch_size(), false) != OK) broken(seed, s.err.text);
+    if (!lower_to(a, &s.plan, seed, &lowered)) {
+        arena_free(a);
+        return false;
+    }
+    reread(a, &lowered, seed, &p);
+    run(a, &p, seed, &r);
+    if (launch_rank() == 0) {
+        compare(&r, seed, s.plan.job.precision == DTYPE_fp64, expected);
+        simulate(a, &s.plan, &p, seed);
+    }
+    arena_free(a);
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    log_set_level(LOG_LEVEL_ERROR);
+    if (argc == 4 && !strcmp(argv[1], "alone")) {
+        uint64_t first = strtoull(argv[2], NULL, 10), count = strtoull(argv[3], NULL, 10);
+        for (uint64_t s = first; s < first + count; s++) alone(s);
+        return 0;
+    }
+    if (argc == 4 && !strcmp(argv[1], "show")) {
+        struct arena *a = arena_new();
+        struct sharded s;
+        uint64_t seed = strtoull(argv[2], NULL, 10);
+        if (sharded_make(&s, a, seed, (int32_t)strtol(argv[3], NULL, 10), false) != OK)
+            broken(seed, s.err.text);
+        plan_write(stdout, a, &s.plan);
+        arena_free(a);
+        return 0;
+    }
+    if (argc != 4) {
+        fprintf(stderr, "usage: see the head of this file\n");
+        return 2;
+    }
+    uint64_t first = strtoull(argv[1], NULL, 10), count = strtoull(argv[2], NULL, 10);
+    FILE *f = fopen(argv[3], "r");
+    int done = 0;
+    for (uint64_t s = first; s < first + count; s++) {
+        unsigned long long seed = 0;
+        double expected[STEPS];
+        bool good = f && fscanf(f, "%llu", &seed) == 1 && seed == s;
+        for (int i = 0; good && i < STEPS; i++) good = fscanf(f, "%lf", &expected[i]) == 1;
+        if (!good) broken(s, "its losses are not in the file");
+        done += one(s, expected);
+    }
+    fclose(f);
+    if (launch_rank() == 0) printf("ok %d plans\n", done);
+    return 0;
+}

@@ -1,0 +1,260 @@
+/* tests/shared_plans.h - random plans whose devices share operators, one a seed: for ranks that run them.
+ *
+ * A model of the table, cut into stages at random layers, on all devices of a team; a stage of several devices has a mesh, uneven
+ * ratios (some of them nothing) and an index for each operator, drawn from those that the table of operators allows. A model
+ * with operators of a new kind joins by a line in the table.
+ */
+#ifndef TESTS_SHARED_PLANS_H
+#define TESTS_SHARED_PLANS_H
+
+#include "core/arena.h"
+#include "core/lower.h"
+#include "core/rng.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* In fp32 a last bit may send a token to another expert, so those are compared in fp64 alone. */
+struct sharded_model {
+    bool pictures, wide;
+    const char *config;
+};
+#define SHARDED_SMALL "num_hidden_layers: 2, num_attention_heads: 4, "
+static const struct sharded_model sharded_models[] = {
+    {false, false,
+     "{model_type: gpt2, activation_function: gelu_new, n_embd: 24, n_head: 3, n_layer: 2, "
+     "n_positions: 32, vocab_size: 61}"},
+    {false, false,
+     "{model_type: llama, hidden_act: silu, hidden_size: 32, intermediate_size: 40, " SHARDED_SMALL
+     "max_position_embeddings: 32, num_key_value_heads: 2, rms_norm_eps: 1e-5, "
+     "tie_word_embeddings: false, vocab_size: 61}"},
+    {false, false,
+     "{model_type: gpt2, activation_function: gelu_new, n_embd: 32, n_head: 4, n_layer: 1, "
+     "n_positions: 32, vocab_size: 64}"},
+    {false, false,
+     "{model_type: qwen3, hidden_act: silu, hidden_size: 24, intermediate_size: 40, head_dim: "
+     "8, " SHARDED_SMALL "max_position_embeddings: 32, num_key_value_heads: 2, rms_norm_eps: "
+     "1e-6, tie_word_embeddings: true, vocab_size: 61}"},
+    {false, true,
+     "{model_type: mixtral, hidden_size: 32, intermediate_size: 24, " SHARDED_SMALL
+     "num_key_value_heads: 2, vocab_size: 61, max_position_embeddings: 32, num_local_experts: 4, "
+     "num_experts_per_tok: 2}"},
+    {false, false,
+     "{model_type: bert, hidden_size: 32, intermediate_size: 48, " SHARDED_SMALL
+     "vocab_size: 61, max_position_embeddings: 32}"},
+    {false, true,
+     "{model_type: qwen3_moe, hidden_size: 24, head_dim: 8, intermediate_size: 40, "
+     "moe_intermediate_size: 16, " SHARDED_SMALL "num_key_value_heads: 2, vocab_size: 61, "
+     "max_position_embeddings: 32, num_experts: 5, num_experts_per_tok: 2, decoder_sparse_step: "
+     "2, capacity_factor: 1.1}"},
+    {true, false,
+     "{model_type: vit, hidden_size: 24, num_hidden_layers: 2, num_attention_heads: 3, "
+     "intermediate_size: 40, image_size: 12, patch_size: 4, num_channels: 3, num_labels: 5}"},
+    {true, false,
+     "{model_type: vgg, image_size: 12, num_channels: 2, features: [6, 6, M, 8, 8, A], "
+     "classifier: [24], norm_groups: 2, num_labels: 5}"}};
+
+struct sharded {
+    struct arena *a;
+    uint64_t seed, draws;
+    struct plan plan, one; /* the same job on one device */
+    struct error err;
+};
+
+static inline int64_t sharded_draw(struct sharded *s, int64_t low, int64_t high)
+{
+    return low + (int64_t)rng_below(3, s->seed, s->draws++, (uint64_t)(high - low + 1));
+}
+
+static inline enum status sharded_job(struct sharded *s, int32_t n_devices, int32_t microbatches,
+                                      int64_t microbatch, bool emulated)
+{
+    const struct sharded_model *model =
+        &sharded_models[s->seed % (sizeof sharded_models / sizeof *sharded_models)];
+    int32_t length = (int32_t)sharded_draw(s, 6, 12);
+    const char *devices = "",
+               *positions = model->pictures
+                                ? ""
+                                : arena_printf(s->a, "  sequence_length: %d\n", (int)length);
+    for (int32_t i = 0; i < n_devices; i++)
+        devices = arena_printf(s->a, "%s%s{type: cpu}", devices, i ? ", " : "");
+    const char *text = arena_printf(
+        s->a,
+        "version: 1\nname: made\nmicrobatch: %d\nreplicas:\n  - microbatches: %d\n    stages: "
+        "[{layers: [0, 0], device: n.0}]\njob:\n  version: 1\n  model: %s\n%s"
+        "  global_batch: %d\n  precision: %s\n  optimizer: {kind: %s, lr: %s}\n%s"
+        "cluster:\n  version: 1\n  name: here\n  device_types: [{name: cpu, device: host, memory: "
+        "1 GiB%s}]\n  nodes: [{name: n, host: localhost, devices: [%s]}]\n  links: [{name: bus, "
+        "between: [n], bandwidth: 500 MB/s, latency: 20 us}]\n",
+        (int)microbatch, (int)microbatches, model->config, positions,
+        (int)(microbatches * microbatch), model->wide || s->seed % 3 ? "fp64" : "fp32",
+        s->seed % 5 ? "adamw" : "sgd", s->seed % 5 ? "1e-3" : "1e-2",
+        sharded_draw(s, 0, 3) ? "" : "  layers: fine\n", emulated ? ", slowdown: 2" : "", devices);
+    struct node *root;
+    TRY(document_parse(s->a, "made", text, strlen(text), &root, &s->err));
+    return plan_parse(s->a, root, ".", &s->plan, &s->err);
+}
+
+/* --- one stage --- */
+
+static inline struct sharding *sharded_mesh(struct sharded *s, int32_t n)
+{
+    struct sharding *x = ARENA_ARRAY(s->a, struct sharding, 1);
+    *x = (struct sharding){.n_devices = n, .n_axes = 1, .mesh = {n, 1}};
+    int32_t rows = (int32_t)sharded_draw(s, 1, n);
+    if (n > 3 && sharded_draw(s, 0, 1) && n % rows == 0 && rows > 1 && rows < n)
+        x->n_axes = 2, x->mesh[0] = rows, x->mesh[1] = n / rows;
+    x->n_ratios = (int32_t)sharded_draw(s, 1, 2);
+    double *ratios = ARENA_ARRAY(s->a, double, (size_t)(x->n_ratios * n));
+    for (int32_t i = 0; i < x->n_ratios * n; i++)
+        ratios[i] = sharded_draw(s, 0, 6) ? (double)sharded_draw(s, 1, 4) : 0;
+    for (int32_t v = 0; v < x->n_ratios; v++) ratios[v * n + sharded_draw(s, 0, n - 1)] = 2;
+    x->ratios = ratios;
+    return x;
+}
+
+static inline enum op_index sharded_index(struct sharded *s, uint32_t set, enum op_index like)
+{
+    enum op_index all[INDEX_COUNT];
+    int32_t n = 0;
+    if (set >> like & 1 && like != INDEX_terms && sharded_draw(s, 0, 2)) return like;
+    for (int32_t i = 0; i < INDEX_COUNT; i++)
+        if (set >> i & 1 && i != INDEX_terms) all[n++] = (enum op_index)i;
+    return all[sharded_draw(s, 0, n - 1)];
+}
+
+/* A rule for each operator of the stage; how much they have in common differs. */
+static inline void sharded_rules(struct sharded *s, const struct graph *g, struct sharding *x,
+                                 int32_t first, int32_t last)
+{
+    const struct grain *grains = graph_grains(s->a, g);
+    struct sharding_rule *rules = ARENA_ARRAY(s->a, struct sharding_rule, (size_t)g->n_forward + 1);
+    enum op_index like[2] = {(enum op_index)sharded_draw(s, 0, INDEX_COUNT - 1),
+                             (enum op_index)sharded_draw(s, 0, INDEX_COUNT - 1)};
+    for (int32_t i = 0; i < g->n_forward; i++) {
+        const struct graph_op *op = &g->ops[i];
+        if (op->layer < first || op->layer > last) continue;
+        struct sharding_rule *r = &rules[x->n_operators++];
+        uint32_t set = op_indices(g, op, grains);
+        r->match = op->name;
+        for (int32_t k = 0; k < x->n_axes; k++) {
+            r->choice.index[k] = sharded_index(s, set, like[k]);
+            r->choice.ratio[k] = (int32_t)sharded_draw(s, 0, x->n_ratios - 1);
+        }
+        /* A rule names one vector for both axes. */
+        r->choice.ratio[1] = r->choice.ratio[0];
+    }
+    x->operators = rules;
+    if (sharded_draw(s, 0, 2)) return;
+    struct sharding_rule *gather = ARENA_ARRAY(s->a, struct sharding_rule, 1);
+    for (int32_t i = 0; i < g->n_forward; i++) { /* one of the stage's matrices, any of them */
+        const struct graph_op *op = &g->ops[i];
+        if (op->kind != OP_matmul || op->layer < first || op->layer > last) continue;
+        if (gather->match && sharded_draw(s, 0, 2)) continue;
+        *gather = (struct sharding_rule){.match = g->tensors[op->input[1]].name, .gather = true};
+    }
+    if (gather->match) x->parameters = gather, x->n_parameters = 1;
+}
+
+static inline void sharded_stage(struct sharded *s, const struct graph *g, struct plan_stage *x,
+                                 int32_t device, int32_t n, int32_t in_flight)
+{
+    int32_t *devices = ARENA_ARRAY(s->a, int32_t, (size_t)n);
+    for (int32_t i = 0; i < n; i++) devices[i] = device + i;
+    x->device = device, x->warmup = in_flight;
+    x->receive_ahead = (int32_t)sharded_draw(s, 1, 3);
+    x->recompute = sharded_draw(s, 0, 2) ? RECOMPUTE_NONE : (enum recompute)sharded_draw(s, 1, 2);
+    x->bucket_bytes = sharded_draw(s, 0, 1) ? 0 : 2048;
+    if (n < 2) return;
+    x->n_shards = n, x->devices = devices;
+    if (sharded_draw(s, 0, 9) == 0 && s->plan.microbatch >= n) {
+        int64_t *sequences = ARENA_ARRAY(s->a, int64_t, (size_t)n);
+        for (int32_t i = 0; i < n; i++) sequences[i] = s->plan.microbatch / n;
+        sequences[0] += s->plan.microbatch % n;
+        x->sequences = sequences;
+        return;
+    }
+    struct sharding *how = sharded_mesh(s, n);
+    sharded_rules(s, g, how, x->first_layer, x->last_layer);
+    x->sharding = how;
+}
+
+/* --- the plan --- */
+
+/* Replica 1, where there is one, is like replica 0 on other devices. */
+static inline enum status sharded_replicas(struct sharded *s, const struct graph *g,
+                                           int32_t n_devices, int32_t microbatches)
+{
+    int32_t copies = n_devices >= 4 && n_devices % 2 == 0 && sharded_draw(s, 0, 2) == 0 ? 2 : 1;
+    int32_t each = n_devices / copies, at = 0, first = 0, n = 0;
+    struct plan_replica *r = ARENA_ARRAY(s->a, struct plan_replica, 2);
+    r[0] = (struct plan_replica){.microbatches = microbatches,
+                                 .stages = ARENA_ARRAY(s->a, struct plan_stage, (size_t)each)};
+    while (at < each) {
+        int32_t take = (int32_t)sharded_draw(s, 1, each - at), left = each - at - take;
+        int32_t most = g->n_layers - 1; /* each stage behind has a layer of its own */
+        if (most - left < first || sharded_draw(s, 0, 2) == 0) take = each - at, left = 0;
+        int32_t last = left ? (int32_t)sharded_draw(s, first, most - left) : most;
+        r[0].stages[n] = (struct plan_stage){.first_layer = first, .last_layer = last};
+        sharded_stage(s, g, &r[0].stages[n], at, take, 0);
+        at += take, first = last + 1, n++;
+    }
+    r[0].n_stages = n;
+    for (int32_t k = n - 1, w = 1; k >= 0; k--) {
+        r[0].stages[k].warmup = w < microbatches ? w : microbatches;
+        w += (int32_t)sharded_draw(s, 1, 2);
+    }
+    if (copies == 2) {
+        r[0].microbatches = microbatches - microbatches / 2;
+        r[1] = r[0], r[1].microbatches = microbatches / 2;
+        r[1].stages = arena_copy(s->a, r[0].stages, (size_t)n * sizeof *r[0].stages);
+        for (int32_t k = 0; k < n; k++) {
+            struct plan_stage *x = &r[1].stages[k];
+            if (x->warmup > r[1].microbatches) x->warmup = r[1].microbatches;
+            if (r[0].stages[k].warmup > r[0].microbatches)
+                r[0].stages[k].warmup = r[0].microbatches;
+            x->device += each;
+            int32_t *devices = ARENA_ARRAY(s->a, int32_t, (size_t)x->n_shards + 1);
+            for (int32_t i = 0; i < x->n_shards; i++) devices[i] = x->devices[i] + each;
+            if (x->n_shards) x->devices = devices;
+        }
+    }
+    s->plan.replicas = r, s->plan.n_replicas = copies;
+    return OK;
+}
+
+/* s->plan for so many devices, s->one for one; through its text and back. */
+static inline enum status sharded_make(struct sharded *s, struct arena *a, uint64_t seed,
+                                       int32_t n_devices, bool emulated)
+{
+    *s = (struct sharded){.a = a, .seed = seed};
+    s->draws = (uint64_t)n_devices << 32; /* the job is drawn alike for any number of devices */
+    struct sharded job = *s;
+    job.draws = 0;
+    int32_t microbatches = 2 + (int32_t)sharded_draw(&job, 0, 2);
+    int64_t microbatch = sharded_draw(&job, 2, 4);
+    enum status status = sharded_job(&job, n_devices, microbatches, microbatch, emulated);
+    s->err = job.err;
+    if (status != OK) return status;
+    s->plan = s->one = job.plan;
+    struct graph *g;
+    TRY(lower_graph(a, &s->plan.job, s->plan.microbatch, &g, &s->err));
+    struct plan_replica *alone = ARENA_ARRAY(a, struct plan_replica, 1);
+    *alone = job.plan.replicas[0];
+    alone->stages[0].last_layer = g->n_layers - 1;
+    s->one.replicas = alone;
+    TRY(sharded_replicas(s, g, n_devices, microbatches));
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    plan_write(f, a, &s->plan);
+    fclose(f);
+    const char *copy = arena_strndup(a, text, n);
+    free(text);
+    struct node *root;
+    TRY(document_parse(a, "made", copy, n, &root, &s->err));
+    return plan_parse(a, root, ".", &s->plan, &s->err);
+}
+
+#endif
