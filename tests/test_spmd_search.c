@@ -126,7 +126,7 @@ static struct spmd_problem *random_problem(uint64_t seed, bool tight)
     int32_t out = ops[p->n_ops - 1].output[0] * PLACEMENTS;
     for (int32_t k = 0; k < PLACEMENTS; k++) leaves[out + k] = k == 3 ? 0 : k;
     if (roll(d, 2)) p->leaves = leaves;
-    for (int32_t c = 0; c < COLUMNS; c++) cap[c] = tight ? 60 + roll(d, 240) : 1 << 20;
+    for (int32_t c = 0; c < COLUMNS; c++) cap[c] = tight ? 100 + roll(d, 200) : 1 << 20;
     return p;
 }
 
@@ -267,7 +267,7 @@ START_TEST(a_star_finds_what_trying_everything_finds)
         bound += found.ns < best && best != INT64_MAX;
         arena_reset(arena);
     }
-    ck_assert_int_gt(bound, 15); /* memory made a choice dearer */
+    ck_assert_int_gt(bound, 5); /* memory made a choice dearer */
     ck_assert_int_gt(none, 5);
 }
 END_TEST

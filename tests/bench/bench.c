@@ -22,6 +22,7 @@
 
 void bench_flows(void);   /* bench_flows.c */
 void bench_layers(void);  /* bench_layers.c */
+void bench_spmd(void);    /* bench_spmd.c */
 void bench_scaling(void); /* bench_simgrid.c */
 void bench_simgrid(void); /* the same */
 
@@ -295,7 +296,7 @@ static const struct {
     void (*run)(void);
 } benches[] = {{"static", bench_static}, {"p2p", bench_p2p},         {"operators", bench_operators},
                {"flows", bench_flows},   {"scale", bench_scale},     {"planner", bench_planner},
-               {"replan", bench_replan}, {"layers", bench_layers},   {"fit", bench_fit},
+               {"replan", bench_replan}, {"layers", bench_layers}, {"spmd", bench_spmd},   {"fit", bench_fit},
                {"exec", bench_exec},     {"scaling", bench_scaling}, {"simgrid", bench_simgrid}};
 
 /* All of them, or those named. */
