@@ -12,7 +12,8 @@
 
 /* --- classes of operators --- */
 
-struct class { /* of forward operators */
+struct class
+{               /* of forward operators */
     int32_t op; /* the first of them */
     uint64_t signature;
     struct spmd_op rules; /* rules, keeps_* */
@@ -23,14 +24,14 @@ struct making {
     struct class *classes;
     int32_t n_classes;
     size_t class_capacity;
-    struct spmd_op *ops;         /* of the problem */
-    struct spmd_tensor *tensors; /* (n_tensors) */
+    struct spmd_op *ops;               /* of the problem */
+    struct spmd_tensor *tensors;       /* (n_tensors) */
     struct spmd_tensor_class **shapes; /* tensor classes, and what they are of */
     struct shape *shape_of;
     int64_t *element_bytes;
     int32_t n_shapes;
     size_t shape_capacity;
-    int32_t *shape_index; /* (n_tensors) */
+    int32_t *shape_index;          /* (n_tensors) */
     int32_t *maker, *maker_output; /* (n_tensors) operator of the problem */
 };
 
@@ -43,7 +44,8 @@ static uint64_t op_signature(const struct builder *b, int32_t i)
     for (int32_t k = b->first_back[i]; k >= 0; k = b->next_back[k]) {
         const struct graph_op *back = &b->g->ops[k];
         graph_op_shapes(b->g, back, &shapes);
-        h = h * UINT64_C(0x9E3779B97F4A7C15) ^ op_key(back->kind, &back->attrs, &shapes, b->g->dtype);
+        h = h * UINT64_C(0x9E3779B97F4A7C15) ^
+            op_key(back->kind, &back->attrs, &shapes, b->g->dtype);
     }
     return h;
 }
@@ -65,7 +67,8 @@ static bool same_operand(const struct builder *b, int32_t t, int32_t u)
 static bool same_class(const struct builder *b, int32_t i, int32_t j)
 {
     const struct graph_op *x = &b->g->ops[i], *y = &b->g->ops[j];
-    if (x->kind != y->kind || x->n_inputs != y->n_inputs || x->n_outputs != y->n_outputs) return false;
+    if (x->kind != y->kind || x->n_inputs != y->n_inputs || x->n_outputs != y->n_outputs)
+        return false;
     for (int32_t k = 0; k < x->n_inputs; k++)
         if (!same_operand(b, x->input[k], y->input[k])) return false;
     for (int32_t k = 0; k < x->n_outputs; k++)
@@ -155,7 +158,8 @@ static enum status make_ops(struct making *m, struct error *err)
     if (m->b.q->first_layer > 0) {
         const struct cut *cut = &g->cut[m->b.q->first_layer - 1];
         if (cut->n > OP_OPERANDS_MAX)
-            return error_set(&(struct error){0}, ERR_INPUT, "a cut of more than %d", OP_OPERANDS_MAX);
+            return error_set(&(struct error){0}, ERR_INPUT, "a cut of more than %d",
+                             OP_OPERANDS_MAX);
         m->ops[n].n_outputs = cut->n, m->ops[n].class = -1;
         memcpy(m->ops[n].output, cut->tensor, (size_t)cut->n * sizeof *cut->tensor);
         spmd_entry_rules(&m->b, &m->ops[n]);
@@ -272,7 +276,7 @@ static void make_tensors(struct making *m, const void *user)
 
 /* --- ways --- */
 
-struct ways { /* while placements still come to be */
+struct ways {               /* while placements still come to be */
     int32_t n;              /* placements that rules name */
     struct spmd_way ***way; /* by shape: (n, n) */
     bool **seen;
@@ -292,9 +296,11 @@ static enum status make_way(struct making *m, int32_t shape, int32_t from, int32
     if (conversions_between(m->b.q->s, &p, &q, &n, c, &none) != OK) return OK;
     for (int32_t k = 0; k < n; k++) {
         int32_t before = spmd_placement(y, &c[k].before), after = spmd_placement(y, &c[k].after);
-        enum op_kind dual = conversion_dual(c[k].kind, false), terms = conversion_dual(c[k].kind, true);
+        enum op_kind dual = conversion_dual(c[k].kind, false),
+                     terms = conversion_dual(c[k].kind, true);
         bool gather = c[k].kind == OP_group_all_gather;
-        if (c[k].kind == OP_group_all_reduce) dual = terms = OP_KIND_COUNT; /* terms are summed by themselves */
+        if (c[k].kind == OP_group_all_reduce)
+            dual = terms = OP_KIND_COUNT; /* terms are summed by themselves */
         struct spmd_step s = {.after = after, .axis = (int8_t)c[k].axis, .gather = gather};
         TRY(spmd_step_ns(y, whole, bytes, c[k].kind, s.axis, before, after, &s.forward_ns, err));
         TRY(spmd_step_ns(y, whole, bytes, dual, s.axis, after, before, &s.back_ns, err));
@@ -306,8 +312,8 @@ static enum status make_way(struct making *m, int32_t shape, int32_t from, int32
     return OK;
 }
 
-static enum status need_way(struct making *m, struct ways *w, int32_t shape, int32_t from, int32_t to,
-                            struct error *err)
+static enum status need_way(struct making *m, struct ways *w, int32_t shape, int32_t from,
+                            int32_t to, struct error *err)
 {
     size_t at = (size_t)from * (size_t)w->n + (size_t)to;
     if (from == to || w->seen[shape][at]) return OK;
@@ -348,7 +354,7 @@ static enum status find_ways(struct making *m, struct ways *w, struct error *err
     w->seen = ARENA_ARRAY(m->b.a, bool *, (size_t)m->n_shapes);
     for (int32_t s = 0; s < m->n_shapes; s++) {
         w->way[s] = ARENA_ARRAY(m->b.a, struct spmd_way *, n * n);
-        w->seen[s] = ARENA_ARRAY(m->b.a, bool, n * n);
+        w->seen[s] = ARENA_ARRAY(m->b.a, bool, n *n);
     }
     for (int32_t i = 0; i < p->n_ops; i++)
         for (int32_t k = 0; k < p->ops[i].n_inputs; k++) {
@@ -356,7 +362,8 @@ static enum status find_ways(struct making *m, struct ways *w, struct error *err
             if (j < 0) continue;
             for (int32_t r = 0; r < p->ops[j].n_rules; r++)
                 for (int32_t v = 0; v < p->ops[i].n_rules; v++)
-                    TRY(need_way(m, w, m->shape_index[t], p->ops[j].rules[r].give[m->maker_output[t]],
+                    TRY(need_way(m, w, m->shape_index[t],
+                                 p->ops[j].rules[r].give[m->maker_output[t]],
                                  p->ops[i].rules[v].need[k], err));
         }
     for (int32_t c = 0; cut && c < cut->n; c++) {
@@ -376,7 +383,7 @@ static enum status finish_shape(struct making *m, const struct ways *w, int32_t 
 {
     struct spmd_price *y = m->b.t->price;
     size_t n = (size_t)spmd_placements(y);
-    const struct spmd_way **way = ARENA_ARRAY(m->b.a, const struct spmd_way *, n * n);
+    const struct spmd_way **way = ARENA_ARRAY(m->b.a, const struct spmd_way *, n *n);
     int64_t(*sum)[2] = arena_alloc(m->b.a, n, sizeof *sum);
     const int64_t **bytes = ARENA_ARRAY(m->b.a, const int64_t *, n);
     bool *used = ARENA_ARRAY(m->b.a, bool, n);
@@ -390,7 +397,8 @@ static enum status finish_shape(struct making *m, const struct ways *w, int32_t 
     for (int32_t t = 0; t < m->b.g->n_tensors; t++) { /* read where it was made alone */
         if (m->shape_index[t] != shape) continue;
         const struct spmd_op *maker = &m->ops[m->maker[t]];
-        for (int32_t r = 0; r < maker->n_rules; r++) used[maker->rules[r].give[m->maker_output[t]]] = true;
+        for (int32_t r = 0; r < maker->n_rules; r++)
+            used[maker->rules[r].give[m->maker_output[t]]] = true;
     }
     for (size_t p = 0; p < n; p++) {
         if (!used[p]) continue;
@@ -400,7 +408,8 @@ static enum status finish_shape(struct making *m, const struct ways *w, int32_t 
             b[d] = shape_elements(&parts[d]) * m->element_bytes[shape] * m->b.q->in_flight;
         bytes[p] = b;
         for (int32_t x = 0; x < m->b.q->s->n_axes; x++) {
-            TRY(spmd_sum_ns(y, &m->shape_of[shape], m->element_bytes[shape], x, (int32_t)p, &sum[p][x], err));
+            TRY(spmd_sum_ns(y, &m->shape_of[shape], m->element_bytes[shape], x, (int32_t)p,
+                            &sum[p][x], err));
             sum[p][x] *= m->b.q->microbatches;
         }
     }
@@ -452,8 +461,8 @@ static enum status check(const struct spmd_question *q, struct error *err)
     return OK;
 }
 
-enum status spmd_tables_new(struct arena *a, const struct spmd_question *q, struct spmd_tables **out,
-                            struct error *err)
+enum status spmd_tables_new(struct arena *a, const struct spmd_question *q,
+                            struct spmd_tables **out, struct error *err)
 {
     TRY(check(q, err));
     struct making *m = ARENA_ARRAY(a, struct making, 1);
@@ -497,7 +506,8 @@ static const struct spmd_meaning *meaning_of(const struct spmd_tables *t, int32_
 static int32_t large_parameter(const struct graph *g, const struct graph_op *op)
 {
     for (int32_t k = 0; k < op->n_inputs; k++)
-        if (g->tensors[op->input[k]].role == TENSOR_PARAMETER && g->tensors[op->input[k]].shape.rank >= 2)
+        if (g->tensors[op->input[k]].role == TENSOR_PARAMETER &&
+            g->tensors[op->input[k]].shape.rank >= 2)
             return op->input[k];
     return -1;
 }
@@ -546,7 +556,8 @@ int64_t spmd_choices_ns(struct arena *a, const struct spmd_tables *t, const stru
         for (int32_t r = 0; r < op->n_rules && rule[k] < 0; r++) {
             const struct spmd_meaning *m = meaning_of(t, k, r);
             bool kept = gathered && large >= 0 && gathered[large];
-            if (same_choice(&m->choice, &choices[i], q->s->n_axes) && m->gather == kept && !m->sufficient)
+            if (same_choice(&m->choice, &choices[i], q->s->n_axes) && m->gather == kept &&
+                !m->sufficient)
                 rule[k] = r;
         }
         if (rule[k] < 0) return INT64_MAX;

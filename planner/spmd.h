@@ -25,7 +25,7 @@
 struct spmd_question {
     const struct graph *g; /* whole, training: core/gradient; with layers */
     int32_t first_layer, last_layer;
-    const struct sharding *s;    /* mesh and ratios; its rules are not read */
+    const struct sharding *s; /* mesh and ratios; its rules are not read */
     struct cost *cost;
     const int32_t *type;         /* (n_devices) of the cost's cluster */
     const int64_t *memory_bytes; /* (n_devices); NULL: no end of it */
@@ -47,7 +47,8 @@ struct spmd_meaning { /* of a rule */
 };
 struct spmd_tables {
     struct spmd_problem problem;
-    int32_t first_op, n_entries; /* problem's operator k is the graph's first_op + k - n_entries; entries come before */
+    int32_t first_op,
+        n_entries; /* problem's operator k is the graph's first_op + k - n_entries; entries come before */
     const struct spmd_meaning *meanings; /* by rule.tag */
     struct spmd_price *price;
 };
@@ -56,11 +57,11 @@ MUST_CHECK enum status spmd_tables_new(struct arena *a, const struct spmd_questi
                                        struct spmd_tables **out, struct error *err);
 
 struct spmd_answer {
-    int64_t ns;                 /* of a step; INT64_MAX: nothing fits */
-    struct op_choice *choices;  /* (n_forward); none outside the stage */
-    bool *gathered;             /* (n_tensors) */
-    bool *sufficient;           /* (n_forward) */
-    int64_t *bytes;             /* (n_devices) */
+    int64_t ns;                /* of a step; INT64_MAX: nothing fits */
+    struct op_choice *choices; /* (n_forward); none outside the stage */
+    bool *gathered;            /* (n_tensors) */
+    bool *sufficient;          /* (n_forward) */
+    int64_t *bytes;            /* (n_devices) */
     struct spmd_found found;
     const struct spmd_tables *tables;
 };

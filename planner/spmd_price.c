@@ -70,8 +70,8 @@ int32_t spmd_placement(struct spmd_price *y, const struct placement *p)
         if (same_words(&y->placements[k], p)) return k;
     for (int32_t k = 0; k < y->n_placements; k++)
         if (placement_equal(y->s, &y->placements[k], p)) return k;
-    y->placements = arena_grow(y->a, y->placements, (size_t)y->n_placements,
-                               &y->placement_capacity, sizeof *y->placements);
+    y->placements = arena_grow(y->a, y->placements, (size_t)y->n_placements, &y->placement_capacity,
+                               sizeof *y->placements);
     y->placements[y->n_placements] = *p;
     return y->n_placements++;
 }
@@ -83,7 +83,8 @@ const struct placement *spmd_placement_of(const struct spmd_price *y, int32_t pl
 
 int32_t spmd_placements(const struct spmd_price *y) { return y->n_placements; }
 
-static const struct parts *parts_of(struct spmd_price *y, const struct shape *whole, int32_t placement)
+static const struct parts *parts_of(struct spmd_price *y, const struct shape *whole,
+                                    int32_t placement)
 {
     for (int32_t k = 0; k < y->n_parts; k++)
         if (y->parts[k]->placement == placement && shape_equal(&y->parts[k]->whole, whole))
@@ -95,7 +96,8 @@ static const struct parts *parts_of(struct spmd_price *y, const struct shape *wh
     x->part = ARENA_ARRAY(y->a, struct tensor_part, n);
     struct arena *scratch = arena_new();
     for (int32_t d = 0; d < y->s->n_devices; d++) {
-        x->local[d] = placement_local(scratch, y->s, &y->placements[placement], whole, d, &x->part[d]);
+        x->local[d] =
+            placement_local(scratch, y->s, &y->placements[placement], whole, d, &x->part[d]);
         arena_reset(scratch);
     }
     arena_free(scratch);
@@ -154,7 +156,8 @@ struct meet { /* members, by their places among the stage's devices */
 };
 
 /* Elements that both parts have: of each dimension the runs' overlap. */
-static int64_t overlap(const struct shape *whole, const struct tensor_part *x, const struct tensor_part *y)
+static int64_t overlap(const struct shape *whole, const struct tensor_part *x,
+                       const struct tensor_part *y)
 {
     int64_t n = 1;
     for (int32_t d = 0; d < whole->rank; d++) {
@@ -206,7 +209,8 @@ static enum status sum_ns(struct meet *m, const struct parts *p, int64_t *out, s
         int64_t share = (elements + per_node - 1) / per_node, piece = (share + nodes - 1) / nodes;
         inside = later(inside, cost_occupancy_ns(h, share * m->element_bytes) + h->latency_ns);
         /* the node's members share what leaves it: per_node messages one behind the other */
-        between = later(between, per_node * cost_occupancy_ns(f, piece * m->element_bytes) + f->latency_ns);
+        between = later(between,
+                        per_node * cost_occupancy_ns(f, piece * m->element_bytes) + f->latency_ns);
     }
     int64_t tiers = 2 * (per_node - 1) * inside + 2 * (nodes - 1) * between;
     if (tiers < *out) *out = tiers;
@@ -237,8 +241,9 @@ static int64_t turn_ns(struct meet *m, const struct shape *whole)
     for (int32_t i = 0; i < m->n; i++)
         for (int32_t k = 0; k < m->n; k++)
             if (i != k)
-                bytes[i * m->n + k] = m->element_bytes * overlap(whole, &m->before->part[m->member[i]],
-                                                                 &m->after->part[m->member[k]]);
+                bytes[i * m->n + k] =
+                    m->element_bytes *
+                    overlap(whole, &m->before->part[m->member[i]], &m->after->part[m->member[k]]);
     return spmd_pairs_ns(m->n, bytes, m->hop);
 }
 
@@ -287,7 +292,8 @@ static size_t bucket_of(const struct spmd_price *y, const struct priced *p)
 
 static void keep_price(struct spmd_price *y, const struct priced *p)
 {
-    y->prices = arena_grow(y->a, y->prices, (size_t)y->n_prices, &y->price_capacity, sizeof *y->prices);
+    y->prices =
+        arena_grow(y->a, y->prices, (size_t)y->n_prices, &y->price_capacity, sizeof *y->prices);
     y->prices[y->n_prices++] = *p;
     if (2 * (size_t)y->n_prices > y->n_table) {
         y->n_table *= 4;

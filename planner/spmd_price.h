@@ -30,7 +30,8 @@ struct spmd_price;
 struct spmd_price *spmd_price_new(struct arena *a, const struct sharding *s, spmd_hop *hop,
                                   const void *of, uint32_t ways, const int32_t *node);
 
-int32_t spmd_placement(struct spmd_price *y, const struct placement *p); /* its number, 0 is whole */
+int32_t spmd_placement(struct spmd_price *y,
+                       const struct placement *p); /* its number, 0 is whole */
 const struct placement *spmd_placement_of(const struct spmd_price *y, int32_t placement);
 int32_t spmd_placements(const struct spmd_price *y);
 

@@ -55,7 +55,8 @@ static enum status price_op(struct builder *b, int32_t type, enum op_kind kind, 
                             const char *name, int64_t *ns, struct error *err)
 {
     enum dtype t = phase == PHASE_U ? dtype_master(b->g->dtype) : b->g->dtype;
-    struct program_op op = {.kind = kind, .phase = phase, .attrs = *attrs, .dtype = t, .name = name};
+    struct program_op op = {
+        .kind = kind, .phase = phase, .attrs = *attrs, .dtype = t, .name = name};
     int64_t cost;
     op.n_inputs = shapes->n_inputs, op.n_outputs = shapes->n_outputs, op.shapes = *shapes;
     op.key = op_key(kind, attrs, shapes, t);
@@ -76,7 +77,8 @@ static int32_t operand_of(const struct builder *b, const struct graph_op *op, in
     for (int32_t j = 0; j < n; j++) { /* what is read is dy, what is made dx */
         int32_t k = reads ? (j < op->n_outputs ? op->n_inputs + j : j - op->n_outputs) : j;
         int32_t t = k < op->n_inputs ? op->input[k] : op->output[k - op->n_inputs];
-        if ((!reads && *used >> k & 1) || !shape_equal(&b->g->tensors[t].shape, &x->shape)) continue;
+        if ((!reads && *used >> k & 1) || !shape_equal(&b->g->tensors[t].shape, &x->shape))
+            continue;
         *used |= 1u << k;
         return k;
     }
@@ -98,7 +100,7 @@ static enum status price_back(struct builder *b, const struct local *l, int32_t 
         struct shape *out = reads ? &shapes.input[k] : &shapes.output[k - op->n_inputs];
         *out = at < 0 || (whole_w && op->phase == PHASE_W) ? b->g->tensors[t].shape
                : at < l->op->n_inputs                      ? l->shapes.input[at]
-                                      : l->shapes.output[at - l->op->n_inputs];
+                                                           : l->shapes.output[at - l->op->n_inputs];
     }
     attrs.heads = l->op->attrs.heads ? l->attrs.heads : attrs.heads;
     attrs.kv_heads = l->op->attrs.kv_heads ? l->attrs.kv_heads : attrs.kv_heads;
@@ -124,7 +126,8 @@ static enum status price_loss_part(struct builder *b, const struct local *l, int
     join.input[2] = l->shapes.input[1];
     join.input[0].dim[join.input[0].rank - 1] *= b->n_devices;
     TRY(op_infer(OP_cross_entropy_join, &l->attrs, &join, err));
-    return price_op(b, type, OP_cross_entropy_join, PHASE_F, &l->attrs, &join, l->op->name, ns, err);
+    return price_op(b, type, OP_cross_entropy_join, PHASE_F, &l->attrs, &join, l->op->name, ns,
+                    err);
 }
 
 static enum status price_local(struct builder *b, const struct local *l, int32_t type,
@@ -197,11 +200,13 @@ enum status spmd_parameter(struct builder *b, int32_t tensor, int32_t home, uint
     for (int32_t d = 0; d < b->n_devices; d++) {
         struct op_shapes shapes = {.n_inputs = adamw ? 4 : 2};
         struct op_attrs attrs = {.decay = p->decay};
-        int64_t held = dtype_bytes(p->dtype) + master * (1 + optimizer_state_tensors(b->q->optimizer));
+        int64_t held =
+            dtype_bytes(p->dtype) + master * (1 + optimizer_state_tensors(b->q->optimizer));
         for (int32_t k = 0; k < shapes.n_inputs; k++) shapes.input[k] = parts[d];
         bytes[d] += shape_elements(&parts[d]) * held;
         int32_t like = 0;
-        while (like < d && !(b->q->type[like] == b->q->type[d] && shape_equal(&parts[like], &parts[d])))
+        while (like < d &&
+               !(b->q->type[like] == b->q->type[d] && shape_equal(&parts[like], &parts[d])))
             like++;
         int64_t cost = 0;
         TRY(op_infer(adamw ? OP_adamw : OP_sgd, &attrs, &shapes, err));
@@ -215,7 +220,7 @@ enum status spmd_parameter(struct builder *b, int32_t tensor, int32_t home, uint
 /* --- variants --- */
 
 struct variant {
-    int32_t gather;  /* which input is kept in parts; -1 */
+    int32_t gather; /* which input is kept in parts; -1 */
     bool sufficient;
 };
 
@@ -223,8 +228,8 @@ struct variant {
 static int32_t home_in_parts(struct builder *b, const struct shape *shape)
 {
     struct placement p = {0};
-    p.axis[0] = (struct on_axis){
-        .how = PLACED_SPLIT, .grain = {.n_units = shape->dim[0], .n_sections = 1, .unit = {1}}};
+    p.axis[0] = (struct on_axis){.how = PLACED_SPLIT,
+                                 .grain = {.n_units = shape->dim[0], .n_sections = 1, .unit = {1}}};
     return spmd_placement(b->t->price, &p);
 }
 
@@ -248,8 +253,8 @@ static enum status factors_ns(struct builder *b, const struct graph_op *op,
     int64_t x, dy, bytes = dtype_bytes(b->g->dtype);
     TRY(spmd_step_ns(b->t->price, &b->g->tensors[op->input[0]].shape, bytes, OP_group_all_gather, 0,
                      r->need[0], 0, &x, err));
-    TRY(spmd_step_ns(b->t->price, &b->g->tensors[op->output[0]].shape, bytes, OP_group_all_gather, 0,
-                     r->give[0], 0, &dy, err));
+    TRY(spmd_step_ns(b->t->price, &b->g->tensors[op->output[0]].shape, bytes, OP_group_all_gather,
+                     0, r->give[0], 0, &dy, err));
     *ns += b->q->microbatches * (x + dy);
     return OK;
 }
@@ -271,11 +276,12 @@ static enum status loss_gather_ns(struct builder *b, const struct graph_op *op,
             p.axis[1 - x].dim == pairs.rank - 1)
             p.axis[1 - x] = (struct on_axis){.how = PLACED_WHOLE};
         /* the parts are equal: gathering n of them is what summing twice n of them, once round, is */
-        const struct shape *local = spmd_parts(b->t->price, &pairs, spmd_placement(b->t->price, &p));
+        const struct shape *local =
+            spmd_parts(b->t->price, &pairs, spmd_placement(b->t->price, &p));
         struct shape all = {.rank = 2, .dim = {n, shape_elements(&local[0])}};
         struct placement by_member = {0};
-        by_member.axis[x] = (struct on_axis){
-            .how = PLACED_SPLIT, .grain = {.n_units = n, .n_sections = 1, .unit = {1}}};
+        by_member.axis[x] = (struct on_axis){.how = PLACED_SPLIT,
+                                             .grain = {.n_units = n, .n_sections = 1, .unit = {1}}};
         TRY(spmd_step_ns(b->t->price, &all, dtype_bytes(b->g->dtype), OP_group_all_gather, x,
                          spmd_placement(b->t->price, &by_member), 0, &cost, err));
         *ns += b->q->microbatches * cost;
@@ -303,15 +309,19 @@ static enum status finish_rule(struct builder *b, int32_t i, const struct op_cho
             home = home_in_parts(b, &p->shape);
             TRY(gather_ns(b, p, home, terms & 1, &meet, err));
             terms = 0;
-            for (int32_t d = 0; d < b->n_devices; d++) /* whole for as long as its gradient needs it */
+            for (int32_t d = 0; d < b->n_devices;
+                 d++) /* whole for as long as its gradient needs it */
                 bytes[d] += shape_elements(&p->shape) * dtype_bytes(p->dtype) * b->q->in_flight;
         }
         TRY(spmd_parameter(b, op->input[k], home, terms, &meet, ns, bytes, err));
     }
     if (v->sufficient) TRY(factors_ns(b, op, r, &meet, err));
     if (op->kind == OP_cross_entropy) TRY(loss_gather_ns(b, op, r, &meet, err));
-    struct spmd_meaning m = {
-        .choice = *c, .gather = v->gather >= 0, .sufficient = v->sufficient, .device_ns = ns, .meet_ns = meet};
+    struct spmd_meaning m = {.choice = *c,
+                             .gather = v->gather >= 0,
+                             .sufficient = v->sufficient,
+                             .device_ns = ns,
+                             .meet_ns = meet};
     r->ns = slowest(b, ns) + meet;
     r->bytes = bytes;
     r->tag = spmd_meaning_new(b, &m);
@@ -335,7 +345,8 @@ static enum status add_rule(struct builder *b, int32_t i, const struct op_choice
                 b->g->tensors[op->input[k]].role != TENSOR_ACTIVATION)
                 return OK;
     }
-    for (int32_t k = 0; k < op->n_outputs; k++) r.give[k] = spmd_placement(b->t->price, &need.output[k]);
+    for (int32_t k = 0; k < op->n_outputs; k++)
+        r.give[k] = spmd_placement(b->t->price, &need.output[k]);
     TRY(finish_rule(b, i, c, v, &r, err));
     struct spmd_rule *rules = (struct spmd_rule *)out->rules;
     rules = arena_grow(b->a, rules, (size_t)out->n_rules, capacity, sizeof r);
@@ -392,7 +403,8 @@ enum { AXIS_CHOICES_MAX = 256 };
 enum status spmd_rules_of(struct builder *b, int32_t i, struct spmd_op *out, struct error *err)
 {
     const struct sharding *s = b->q->s;
-    struct op_choice first[AXIS_CHOICES_MAX] = {{{0}, {0}}}, second[AXIS_CHOICES_MAX] = {{{0}, {0}}};
+    struct op_choice first[AXIS_CHOICES_MAX] = {{{0}, {0}}},
+                     second[AXIS_CHOICES_MAX] = {{{0}, {0}}};
     size_t capacity = 0;
     if (s->n_ratios * INDEX_COUNT > AXIS_CHOICES_MAX)
         return error_set(err, ERR_INPUT, "%d vectors of ratios; at most %d", s->n_ratios,

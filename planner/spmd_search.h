@@ -92,7 +92,8 @@ struct spmd_problem {
 };
 
 struct spmd_limits {
-    bool by_pieces;      /* compose repeated pieces where it can be done */
+    int32_t
+        pieces_from; /* compose repeats of at least so many copies, >= 2; 0: none. Pays from some 24 on */
     int64_t most_labels; /* 0: 4,000,000. More with memory binding: ERR_INPUT */
 };
 struct spmd_found {

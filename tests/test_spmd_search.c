@@ -314,7 +314,7 @@ START_TEST(composed_pieces_cost_what_the_plain_search_finds)
     int32_t composed = 0;
     for (uint64_t seed = 0; seed < (test_long() ? 3000 : 200); seed++) {
         struct spmd_problem *p = repeated_problem(seed, 2 + (int32_t)(seed % 9));
-        struct spmd_limits l = {.by_pieces = true};
+        struct spmd_limits l = {.pieces_from = 2};
         struct spmd_found plain, pieces;
         ck_assert_int_eq(spmd_search(arena, p, NULL, &plain, &err), OK);
         ck_assert_int_eq(spmd_search(arena, p, &l, &pieces, &err), OK);

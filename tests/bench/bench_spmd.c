@@ -90,7 +90,7 @@ static double synthesis(int blocks, int32_t n_devices, int32_t n_ratios, struct 
                               .optimizer = &job.optimizer,
                               .ways = SPMD_RING | SPMD_PAIRS,
                               .gather = true,
-                              .limits.by_pieces = true};
+                              .limits.pieces_from = 24};
     must(spmd_best(a, &q, x, &err), &err);
     double took = cpu_ms() - start;
     arena_free(a);
@@ -113,7 +113,8 @@ void bench_spmd(void)
     for (int c = 0; c < 4; c++) {
         best[c] = INFINITY;
         for (int round = 0; round < ROUNDS; round++)
-            best[c] = fmin(best[c], synthesis(cases[c].blocks, cases[c].devices, cases[c].ratios, &x));
+            best[c] =
+                fmin(best[c], synthesis(cases[c].blocks, cases[c].devices, cases[c].ratios, &x));
         printf("bench %s %.3g s\n", cases[c].name, 1e-3 * best[c]);
     }
     printf("bench spmd_exponent_layers %.3g 1\n", log(best[2] / best[0]) / log(96.0 / 12));
