@@ -265,25 +265,26 @@ static enum status loss_gather_ns(struct builder *b, const struct graph_op *op,
     /* two numbers a row of each member: its parts of a (rows, 2n) tensor */
     struct shape pairs = b->g->tensors[op->input[0]].shape;
     const struct placement *rows = spmd_placement_of(b->t->price, r->need[0]);
-    for (int32_t x = 0; x < b->q->s->n_axes; x++) {
+    int64_t size = 2;
+    for (int32_t x = b->q->s->n_axes - 1; x >= 0; x--) { /* inner first, as core/shard does */
         struct placement p = *rows;
         int32_t n = b->q->s->mesh[x];
         int64_t cost;
         if (p.axis[x].how != PLACED_SPLIT || p.axis[x].dim != pairs.rank - 1) continue;
-        pairs.dim[pairs.rank - 1] = 2;
+        pairs.dim[pairs.rank - 1] = size;
         p.axis[x] = (struct on_axis){.how = PLACED_WHOLE};
         if (b->q->s->n_axes > 1 && p.axis[1 - x].how == PLACED_SPLIT &&
             p.axis[1 - x].dim == pairs.rank - 1)
             p.axis[1 - x] = (struct on_axis){.how = PLACED_WHOLE};
-        /* the parts are equal: gathering n of them is what summing twice n of them, once round, is */
+        /* equal parts, round the ring: half of what summing all of them takes */
         const struct shape *local =
             spmd_parts(b->t->price, &pairs, spmd_placement(b->t->price, &p));
-        struct shape all = {.rank = 2, .dim = {n, shape_elements(&local[0])}};
-        struct placement by_member = {0};
-        by_member.axis[x] = (struct on_axis){.how = PLACED_SPLIT,
-                                             .grain = {.n_units = n, .n_sections = 1, .unit = {1}}};
-        TRY(spmd_step_ns(b->t->price, &all, dtype_bytes(b->g->dtype), OP_group_all_gather, x,
-                         spmd_placement(b->t->price, &by_member), 0, &cost, err));
+        struct shape all = {.rank = 2, .dim = {n, 0}};
+        for (int32_t d = 0; d < b->n_devices; d++)
+            if (shape_elements(&local[d]) > all.dim[1]) all.dim[1] = shape_elements(&local[d]);
+        TRY(spmd_sum_ns(b->t->price, &all, dtype_bytes(b->g->dtype), x, 0, &cost, err));
+        cost /= 2;
+        size *= n;
         *ns += b->q->microbatches * cost;
     }
     return OK;

@@ -175,6 +175,31 @@ static int32_t version_in(struct account *y, int32_t tensor, struct spmd_record 
     return at;
 }
 
+/* One sum over an axis of what is placed so. */
+static void sum_back(struct account *y, int32_t tensor, int32_t placement, int8_t axis)
+{
+    int64_t ns = y->s->p->tensors[tensor].of->sum_ns[placement][axis];
+    struct spmd_step event = {.after = -1, .axis = axis, .back_ns = ns};
+    *y->ns += ns;
+    tell(y, tensor, placement, &event, true);
+}
+
+/* All terms become whole: those over both axes are summed over one of them and join what is over the other (core/gradient). */
+static void sum_terms(struct account *y, int32_t tensor, int32_t placement, uint8_t set)
+{
+    bool first = set >> 1 & 1, second = set >> 2 & 1;
+    if (set >> 3 & 1) {
+        bool over_second = first || !second;
+        sum_back(y, tensor, placement, over_second);
+        if (over_second)
+            first = true;
+        else
+            second = true;
+    }
+    if (second) sum_back(y, tensor, placement, 1);
+    if (first) sum_back(y, tensor, placement, 0);
+}
+
 /* What flows back through all versions, the latest first. */
 static void settle(struct account *y, int32_t tensor, struct spmd_record *r)
 {
@@ -183,21 +208,27 @@ static void settle(struct account *y, int32_t tensor, struct spmd_record *r)
         struct spmd_version *x = &r->version[v];
         const struct spmd_step *step =
             v ? &way_of(y->s, tensor, r->version[0].placement, x->target)->step[x->step] : NULL;
-        uint8_t terms = t->wanted ? x->terms : 0;
-        bool gather = step && step->gather, owed = gather && (terms >> step->axis & 1);
-        if (gather) {
-            r->version[x->parent].terms |= (uint8_t)(terms & ~(1 << step->axis));
-        } else
-            for (int8_t axis = 0; axis < 2; axis++) {
-                if (!(terms >> axis & 1)) continue;
-                int64_t sum = t->of->sum_ns[x->placement][axis];
-                *y->ns += sum;
-                struct spmd_step event = {.after = -1, .axis = axis, .back_ns = sum};
-                tell(y, tensor, x->placement, &event, true);
+        struct spmd_version *source = &r->version[x->parent];
+        int32_t from = source->placement;
+        if (!t->wanted) {
+            if (step) tell(y, tensor, from, step, false);
+            continue;
+        }
+        if (step && step->gather) {
+            for (int32_t m = 0; m < 4; m++) {
+                if (!(x->terms >> m & 1)) continue;
+                bool owed = m >> step->axis & 1;
+                *y->ns += owed ? step->back_terms_ns : step->back_ns;
+                source->terms |= (uint8_t)(1 << (m & ~(1 << step->axis)));
+                tell(y, tensor, from, step, owed);
             }
+            continue;
+        }
+        sum_terms(y, tensor, x->placement, x->terms);
         if (!step) continue;
-        if (t->wanted) *y->ns += owed ? step->back_terms_ns : step->back_ns;
-        tell(y, tensor, r->version[x->parent].placement, step, owed);
+        source->terms |= 1;
+        *y->ns += step->back_ns;
+        tell(y, tensor, from, step, false);
     }
 }
 
@@ -234,7 +265,9 @@ static bool leave(struct account *y, int32_t tensor, struct spmd_record *r)
 {
     const struct spmd_problem *p = y->s->p;
     int32_t to = p->leaves[(int64_t)tensor * p->n_placements + r->version[0].placement];
-    if (to >= 0 && version_in(y, tensor, r, to) < 0) return false;
+    int32_t v = to >= 0 ? version_in(y, tensor, r, to) : 0;
+    if (v < 0) return false;
+    r->version[v].terms |= 1;
     settle(y, tensor, r);
     return true;
 }
@@ -268,7 +301,7 @@ static bool read_operands(struct account *y, const struct spmd_rule *rule, const
         if (!r->n) BUG("tensor %d is read before it is made", t);
         int32_t v = version_in(y, t, r, rule->need[k]);
         if (v < 0) return false;
-        r->version[v].terms |= rule->terms[k];
+        r->version[v].terms |= (uint8_t)(1 << rule->terms[k]);
         if (op->keeps_input >> k & 1) keep(y, t, &r->version[v]);
     }
     return true;

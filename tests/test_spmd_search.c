@@ -175,8 +175,9 @@ static bool tensor_cost(const struct spmd_problem *p, const int32_t *rule, int32
                     at = found;
                 }
             }
+            if (leaving) tree[at].terms |= 1;
             if (leaving) continue;
-            tree[at].terms |= r->terms[k];
+            tree[at].terms |= 1 << r->terms[k];
             tree[at].kept |= op->keeps_input >> k & 1;
         }
         for (int32_t o = 0; o < op->n_outputs; o++)
@@ -188,14 +189,21 @@ static bool tensor_cost(const struct spmd_problem *p, const int32_t *rule, int32
         for (int32_t c = 0; c < COLUMNS; c++)
             bytes[c] += tree[v].kept ? of->bytes[tree[v].placement][c] : 0;
         if (!p->tensors[t].wanted) continue;
-        bool gather = tree[v].step && tree[v].step->gather;
-        int32_t own = gather ? 1 << tree[v].step->axis : 0;
-        if (gather) tree[tree[v].parent].terms |= tree[v].terms & ~own;
-        if (gather)
-            *ns += tree[v].terms & own ? tree[v].step->back_terms_ns : tree[v].step->back_ns;
-        for (int32_t x = 0; x < 2 && !gather; x++)
-            if (tree[v].terms >> x & 1) *ns += of->sum_ns[tree[v].placement][x];
-        if (!gather && tree[v].step) *ns += tree[v].step->back_ns;
+        int32_t set = tree[v].terms;
+        const struct spmd_step *step = tree[v].step;
+        for (int32_t m = 0; m < 4 && step && step->gather; m++) {
+            if (!(set >> m & 1)) continue;
+            *ns += m >> step->axis & 1 ? step->back_terms_ns : step->back_ns;
+            tree[tree[v].parent].terms |= 1 << (m & ~(1 << step->axis));
+        }
+        if (step && step->gather) continue;
+        /* sums by the set of masks 1, 2, 3, over axis 0 and axis 1 */
+        static const int sums[8][2] = {{0, 0}, {1, 0}, {0, 1}, {1, 1},
+                                       {1, 1}, {1, 1}, {1, 1}, {1, 2}};
+        for (int32_t x = 0; x < 2; x++) *ns += sums[set >> 1][x] * of->sum_ns[tree[v].placement][x];
+        if (!step) continue;
+        *ns += step->back_ns;
+        tree[tree[v].parent].terms |= 1;
     }
     return true;
 }
