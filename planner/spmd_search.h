@@ -110,12 +110,13 @@ MUST_CHECK enum status spmd_search(struct arena *a, const struct spmd_problem *p
 /* What a choice of rules costs, by the same accounts; INT64_MAX where a conversion does not exist. bytes: (n_columns) or NULL. */
 int64_t spmd_cost(struct arena *a, const struct spmd_problem *p, const int32_t *rule,
                   int64_t *bytes);
-/* The same, as a list of what happens, for people and for planner/ratio. */
+/* The same, as a list of what happens: operators, and a tensor's conversions (step.forward_ns) and what flows back through them
+ * (back_ns, or back_terms_ns where `terms`). */
 struct spmd_event {
     int32_t op, tensor;    /* one of them -1 */
     int32_t from;          /* placement; tensor's */
     struct spmd_step step; /* after -1: a sum of gradients over step.axis, in back_ns */
-    bool terms;            /* the dual is that of terms */
+    bool terms;
 };
 int32_t spmd_events(struct arena *a, const struct spmd_problem *p, const int32_t *rule,
                     struct spmd_event **out);

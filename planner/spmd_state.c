@@ -163,7 +163,10 @@ static int32_t version_in(struct account *y, int32_t tensor, struct spmd_record 
         int32_t found = find_version(r, way->step[k].after);
         if (found < 0) {
             if (r->n == SPMD_VERSIONS_MAX) return -1;
-            *y->ns += way->step[k].forward_ns;
+            struct spmd_step forward = way->step[k];
+            *y->ns += forward.forward_ns;
+            forward.back_ns = forward.back_terms_ns = 0;
+            tell(y, tensor, r->version[at].placement, &forward, false);
             r->version[r->n] = (struct spmd_version){.placement = (uint16_t)way->step[k].after,
                                                      .target = (uint16_t)to,
                                                      .parent = (uint8_t)at,
@@ -210,17 +213,16 @@ static void settle(struct account *y, int32_t tensor, struct spmd_record *r)
             v ? &way_of(y->s, tensor, r->version[0].placement, x->target)->step[x->step] : NULL;
         struct spmd_version *source = &r->version[x->parent];
         int32_t from = source->placement;
-        if (!t->wanted) {
-            if (step) tell(y, tensor, from, step, false);
-            continue;
-        }
+        if (!t->wanted) continue;
+        struct spmd_step back = {0};
+        if (step) back = *step, back.forward_ns = 0;
         if (step && step->gather) {
             for (int32_t m = 0; m < 4; m++) {
                 if (!(x->terms >> m & 1)) continue;
                 bool owed = m >> step->axis & 1;
                 *y->ns += owed ? step->back_terms_ns : step->back_ns;
                 source->terms |= (uint8_t)(1 << (m & ~(1 << step->axis)));
-                tell(y, tensor, from, step, owed);
+                tell(y, tensor, from, &back, owed);
             }
             continue;
         }
@@ -228,7 +230,7 @@ static void settle(struct account *y, int32_t tensor, struct spmd_record *r)
         if (!step) continue;
         source->terms |= 1;
         *y->ns += step->back_ns;
-        tell(y, tensor, from, step, false);
+        tell(y, tensor, from, &back, false);
     }
 }
 
