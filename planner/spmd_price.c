@@ -1,7 +1,6 @@
 #include "planner/spmd_price.h"
 
 #include "core/arena.h"
-#include "sim/collective_cost.h"
 
 #include <string.h>
 
@@ -184,37 +183,43 @@ static int64_t part_elements(const struct meet *m, const struct parts *p, int32_
     return shape_elements(&p->local[m->member[i]]);
 }
 
-static enum status sum_ns(struct meet *m, const struct parts *p, int64_t *out, struct error *err)
+/* Members on each node, where all nodes have as many, side by side, and more than one; else 0. */
+static int32_t members_per_node(const struct meet *m)
 {
-    int64_t elements = part_elements(m, p, 0), chunk = (elements + m->n - 1) / m->n;
-    *out = spmd_ring_ns(m->n, 2 * (m->n - 1), chunk * m->element_bytes, m->hop);
-    if (!(m->y->ways & SPMD_TIERS) || !m->y->node || m->n > 256) return OK;
-    int32_t node[256];
-    for (int32_t i = 0; i < m->n; i++) node[i] = m->y->node[m->member[i]];
-    for (int32_t i = 1; i < m->n; i++)
-        if (node[i] < node[i - 1]) return OK; /* not side by side */
-    if (node[0] == node[m->n - 1]) return OK;
-    int32_t per_node = 1, run = 1;
-    while (per_node < m->n && node[per_node] == node[0]) per_node++;
-    for (int32_t i = 1; i < m->n; run = node[i] == node[i - 1] ? run + 1 : 1, i++)
-        if (node[i] != node[i - 1] && run != per_node) return OK;
-    if (run != per_node || per_node == 1 || !elements) return OK;
-    (void)err;
-    /* inside: rings of the node's members; between: one ring for each local rank */
+    const int32_t *node = m->y->node;
+    int32_t run = 1, per_node = 0;
+    if (!node) return 0;
+    for (int32_t i = 1; i <= m->n; i++, run++) {
+        if (i < m->n && node[m->member[i]] == node[m->member[i - 1]]) continue;
+        if (per_node && run != per_node) return 0;
+        per_node = run, run = 0;
+    }
+    return per_node > 1 && per_node < m->n ? per_node : 0;
+}
+
+/* Inside nodes, between them, inside them. */
+static int64_t tiers_ns(const struct meet *m, int64_t elements, int32_t per_node)
+{
     int64_t inside = 0, between = 0;
     int32_t nodes = m->n / per_node;
+    int64_t share = (elements + per_node - 1) / per_node, piece = (share + nodes - 1) / nodes;
     for (int32_t i = 0; i < m->n; i++) {
         int32_t next = i / per_node * per_node + (i + 1) % per_node, far = (i + per_node) % m->n;
         const struct cost_link *h = &m->hop[i * m->n + next], *f = &m->hop[i * m->n + far];
-        int64_t share = (elements + per_node - 1) / per_node, piece = (share + nodes - 1) / nodes;
         inside = later(inside, cost_occupancy_ns(h, share * m->element_bytes) + h->latency_ns);
-        /* the node's members share what leaves it: per_node messages one behind the other */
         between = later(between,
                         per_node * cost_occupancy_ns(f, piece * m->element_bytes) + f->latency_ns);
     }
-    int64_t tiers = 2 * (per_node - 1) * inside + 2 * (nodes - 1) * between;
-    if (tiers < *out) *out = tiers;
-    return OK;
+    return 2 * (per_node - 1) * inside + 2 * (nodes - 1) * between;
+}
+
+static int64_t sum_ns(const struct meet *m, const struct parts *p)
+{
+    int64_t elements = part_elements(m, p, 0), chunk = (elements + m->n - 1) / m->n;
+    int64_t ns = spmd_ring_ns(m->n, 2 * (m->n - 1), chunk * m->element_bytes, m->hop);
+    int32_t per_node = m->y->ways & SPMD_TIERS ? members_per_node(m) : 0;
+    int64_t tiers = per_node && elements ? tiers_ns(m, elements, per_node) : ns;
+    return tiers < ns ? tiers : ns;
 }
 
 /* Everybody's part to everybody (all-gather), or everybody's term of each part to whom it belongs. */
@@ -248,9 +253,9 @@ static int64_t turn_ns(struct meet *m, const struct shape *whole)
 }
 
 /* kind over the parts of before (gather, all-to-all) or after (reduce-scatter) of the group that `device` is in. */
-static enum status group_ns(struct spmd_price *y, const struct shape *whole, int64_t element_bytes,
-                            enum op_kind kind, int32_t axis, int32_t before, int32_t after,
-                            int32_t device, int64_t *out, struct error *err)
+static int64_t group_ns(struct spmd_price *y, const struct shape *whole, int64_t element_bytes,
+                        enum op_kind kind, int32_t axis, int32_t before, int32_t after,
+                        int32_t device)
 {
     struct meet m = {.y = y, .n = y->s->mesh[axis], .element_bytes = element_bytes};
     m.member = ARENA_ARRAY(y->a, int32_t, (size_t)m.n);
@@ -260,12 +265,10 @@ static enum status group_ns(struct spmd_price *y, const struct shape *whole, int
         for (int32_t k = 0; k < m.n; k++)
             m.hop[i * m.n + k] = y->hop[m.member[i] * y->s->n_devices + m.member[k]];
     m.before = parts_of(y, whole, before), m.after = parts_of(y, whole, after);
-    *out = 0;
-    if (kind == OP_group_all_gather) *out = spread_ns(&m, m.before, true);
-    if (kind == OP_group_reduce_scatter) *out = spread_ns(&m, m.after, false);
-    if (kind == OP_group_all_to_all) *out = turn_ns(&m, whole);
-    if (kind == OP_group_all_reduce) return sum_ns(&m, m.before, out, err);
-    return OK;
+    if (kind == OP_group_all_gather) return spread_ns(&m, m.before, true);
+    if (kind == OP_group_reduce_scatter) return spread_ns(&m, m.after, false);
+    if (kind == OP_group_all_to_all) return turn_ns(&m, whole);
+    return sum_ns(&m, m.before);
 }
 
 static uint64_t hash_price(const struct priced *p)
@@ -319,10 +322,8 @@ enum status spmd_step_ns(struct spmd_price *y, const struct shape *whole, int64_
         return OK;
     }
     for (int32_t d = 0; d < y->s->n_devices; d++) {
-        int64_t ns;
         if (sharding_place(y->s, d, axis)) continue; /* one for each group */
-        TRY(group_ns(y, whole, element_bytes, kind, axis, before, after, d, &ns, err));
-        p.ns = later(p.ns, ns);
+        p.ns = later(p.ns, group_ns(y, whole, element_bytes, kind, axis, before, after, d));
     }
     keep_price(y, &p);
     *out_ns = p.ns;

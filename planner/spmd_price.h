@@ -24,9 +24,9 @@ typedef struct cost_link spmd_hop(const void *of, int32_t from, int32_t to);
 enum spmd_meeting_way { SPMD_RING = 1, SPMD_PAIRS = 2, SPMD_TIERS = 4 };
 
 struct spmd_price;
-/* ways: a set of spmd_meeting_way that may be used; where a kind can go none of them it goes the way that it can. TIERS:
- * all-reduce as a reduce-scatter inside nodes, rings between them and an all-gather (sim/collective_cost's SHARDED), where node
- * (n_devices; NULL: none) tells equal numbers of devices on each of several nodes. */
+/* ways: a set of spmd_meeting_way that may be used; where a kind can go none of them it goes the way that it can. TIERS: a sum
+ * as a reduce-scatter inside nodes, one ring for each local rank between them (a node's members share the link that leaves
+ * it) and an all-gather, where node (n_devices; NULL: none) tells equal numbers of devices, side by side, on several nodes. */
 struct spmd_price *spmd_price_new(struct arena *a, const struct sharding *s, spmd_hop *hop,
                                   const void *of, uint32_t ways, const int32_t *node);
 

@@ -70,6 +70,125 @@ START_TEST(rings_and_pairs_take_what_the_simulator_says)
 }
 END_TEST
 
+/* Two nodes of two: 8 MB round one ring of four is six steps of 2 MB over the slow hop, 12 ms. In tiers: two steps of 4 MB
+ * inside, 0.8 ms; two steps between, in which both members send 2 MB over their node's link, 8 ms. */
+START_TEST(sums_in_tiers_are_taken_where_they_pay)
+{
+    double even[4] = {1, 1, 1, 1};
+    struct sharding s = {
+        .n_devices = 4, .n_axes = 1, .mesh = {4, 1}, .n_ratios = 1, .ratios = even};
+    struct cost_link hop[16];
+    static const int32_t node[4] = {0, 0, 1, 1}, odd[4] = {0, 1, 1, 1};
+    for (int32_t i = 0; i < 16; i++)
+        hop[i] = (struct cost_link){i / 4 / 2 == i % 4 / 2 ? 10e9 : 1e9, 0, NULL};
+    struct hops h = {4, hop};
+    struct shape whole = {.rank = 1, .dim = {2000000}};
+    int64_t ring, tiers, uneven;
+    struct spmd_price *y = spmd_price_new(arena, &s, hop_of, &h, SPMD_RING, node);
+    case_must(spmd_sum_ns(y, &whole, 4, 0, 0, &ring, &err), &err);
+    y = spmd_price_new(arena, &s, hop_of, &h, SPMD_RING | SPMD_TIERS, node);
+    case_must(spmd_sum_ns(y, &whole, 4, 0, 0, &tiers, &err), &err);
+    y = spmd_price_new(arena, &s, hop_of, &h, SPMD_RING | SPMD_TIERS, odd);
+    case_must(spmd_sum_ns(y, &whole, 4, 0, 0, &uneven, &err), &err);
+    ck_assert_int_eq(ring, 12000000);
+    ck_assert_int_eq(tiers, 8800000);
+    ck_assert_int_eq(uneven, ring);
+}
+END_TEST
+
+/* --- what must be found --- */
+
+static bool all_split_by(const struct spmd_case *c, const struct spmd_answer *x,
+                         enum op_index index)
+{
+    for (int32_t i = 0; i < c->forward->n_forward; i++)
+        if (x->choices[i].index[0] != index) return false;
+    return true;
+}
+
+/* Many rows, small parameters: by batch everywhere, whatever else there is. And no preset that is a sharding is cheaper. */
+START_TEST(no_way_to_split_everything_alike_is_cheaper_than_what_is_found)
+{
+    static const enum op_index presets[] = {INDEX_none, INDEX_batch, INDEX_positions,
+                                            INDEX_features, INDEX_heads};
+    double ratios[4] = {2, 2, 1, 1};
+    for (int m = 0; m < 2; m++) {
+        struct spmd_case *c = spmd_case_new(arena, m ? llama : gpt2, 32, 8, 4, ratios, 1);
+        struct spmd_answer x;
+        case_must(spmd_best(arena, &c->q, &x, &err), &err);
+        const struct grain *grains = graph_grains(arena, c->forward);
+        for (int k = 0; k < 5; k++) {
+            struct op_choice *all = ARENA_ARRAY(arena, struct op_choice, c->forward->n_forward);
+            for (int32_t i = 0; i < c->forward->n_forward; i++) {
+                enum op_index meant =
+                    op_index_meant(c->forward, &c->forward->ops[i], grains, presets[k]);
+                all[i].index[0] = meant == INDEX_COUNT ? INDEX_none : meant;
+            }
+            int64_t ns = spmd_choices_ns(arena, x.tables, &c->q, all, NULL, NULL);
+            ck_assert_int_ge(ns, x.ns);
+        }
+        ck_assert_int_eq(spmd_choices_ns(arena, x.tables, &c->q, x.choices, x.gathered, NULL),
+                         x.ns);
+    }
+    struct spmd_case *c = spmd_case_new(arena, gpt2, 64, 1024, 4, ratios, 1);
+    struct spmd_answer x;
+    case_must(spmd_best(arena, &c->q, &x, &err), &err);
+    ck_assert(all_split_by(c, &x, INDEX_batch));
+}
+END_TEST
+
+/* Gathering x and dy in place of summing dW pays while T·(I + O) < 2·I·O by traffic, T the rows of all: 4 do, 16,384 do not. */
+START_TEST(sufficient_factors_pay_for_few_rows)
+{
+    double even[4] = {1, 1, 1, 1};
+    for (int many = 0; many < 2; many++) {
+        struct spmd_case *c = spmd_case_new(arena, gpt2, many ? 64 : 1, many ? 256 : 4, 4, even, 1);
+        struct spmd_answer with, without;
+        struct spmd_tables *t;
+        int64_t ns[2] = {0, 0};
+        c->near = c->far = (struct cost_link){1e9, 1000, NULL};
+        c->q.microbatches = 1;
+        case_must(spmd_best(arena, &c->q, &without, &err), &err);
+        c->q.sufficient = true;
+        case_must(spmd_best(arena, &c->q, &with, &err), &err);
+        ck_assert_int_le(with.ns, without.ns);
+        case_must(spmd_tables_new(arena, &c->q, &t, &err), &err);
+        for (int32_t k = 0; k < t->problem.n_ops; k++) {
+            if (strcmp(c->forward->ops[t->first_op + k].name, "h.0.mlp.c_fc") != 0) continue;
+            for (int32_t r = 0; r < t->problem.ops[k].n_rules; r++) {
+                const struct spmd_meaning *m = &t->meanings[t->problem.ops[k].rules[r].tag];
+                if (m->choice.index[0] == INDEX_batch && !m->gather)
+                    ns[m->sufficient] = t->problem.ops[k].rules[r].ns;
+            }
+        }
+        ck_assert(ns[0] > 0 && ns[1] > 0);
+        ck_assert(many ? ns[1] > ns[0] : ns[1] < ns[0]);
+        for (int32_t i = 0; i < c->forward->n_forward && many; i++) ck_assert(!with.sufficient[i]);
+    }
+}
+END_TEST
+
+/* A stage in the middle: what comes in and what leaves is whole or split by batch, and stages cost what the model does. */
+START_TEST(stages_in_a_row_cost_no_less_than_the_model)
+{
+    double ratios[4] = {2, 2, 1, 1};
+    struct spmd_case *c = spmd_case_new(arena, llama, 32, 8, 4, ratios, 1);
+    struct spmd_answer whole, part;
+    int64_t sum = 0;
+    case_must(spmd_best(arena, &c->q, &whole, &err), &err);
+    int32_t n = c->training->n_layers;
+    for (int32_t k = 0; k < 2; k++) {
+        c->q.first_layer = k ? n / 2 : 0, c->q.last_layer = k ? n - 1 : n / 2 - 1;
+        case_must(spmd_best(arena, &c->q, &part, &err), &err);
+        ck_assert_int_lt(part.ns, whole.ns);
+        sum += part.ns;
+    }
+    ck_assert_int_ge(sum, whole.ns - 1);
+    c->q.first_layer = 3, c->q.last_layer = 2;
+    ck_assert_int_eq(spmd_best(arena, &c->q, &part, &err), ERR_INPUT);
+}
+END_TEST
+
 /* --- prices against views --- */
 
 struct views {
@@ -258,6 +377,10 @@ Suite *spmd_suite(void)
     TCase *t = tcase_create("spmd");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, rings_and_pairs_take_what_the_simulator_says);
+    tcase_add_test(t, sums_in_tiers_are_taken_where_they_pay);
+    tcase_add_test(t, no_way_to_split_everything_alike_is_cheaper_than_what_is_found);
+    tcase_add_test(t, sufficient_factors_pay_for_few_rows);
+    tcase_add_test(t, stages_in_a_row_cost_no_less_than_the_model);
     tcase_add_test(t, meetings_of_random_choices_cost_what_the_views_of_them_owe);
     tcase_set_timeout(t, 600);
     suite_add_tcase(s, t);
