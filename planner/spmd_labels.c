@@ -98,6 +98,14 @@ bool spmd_bound_bytes(const struct search *q, int32_t place, int64_t *bytes)
     return true;
 }
 
+int64_t spmd_priced(const struct search *q, const int64_t *bytes)
+{
+    double sum = 0;
+    for (int32_t c = 0; c < q->p->n_columns; c++)
+        sum += (double)bytes[c] / (double)(q->p->cap[c] > 0 ? q->p->cap[c] : 1);
+    return (int64_t)(q->price * sum);
+}
+
 /* One more operator. -1: no way, or no better than what is there. */
 int32_t spmd_extend(struct search *q, int32_t from, int32_t rule)
 {
@@ -112,11 +120,16 @@ int32_t spmd_extend(struct search *q, int32_t from, int32_t rule)
         bytes = q->bytes + (int64_t)id * n;
         memcpy(bytes, q->bytes + (int64_t)from * n, (size_t)n * sizeof *bytes);
     }
+    if (q->price > 0) bytes = memset(q->spare, 0, (size_t)n * sizeof *bytes);
     q->n_applied++;
     const int32_t *in = q->states + q->labels[from].state;
     int32_t *out = q->states + l->state;
     if (!spmd_apply(q->s, place, &q->p->ops[place].rules[rule], in, out, &l->ns, bytes)) return -1;
-    if (bytes && !spmd_bound_bytes(q, place + 1, bytes)) return -1;
+    if (q->price > 0)
+        l->ns += spmd_priced(q, bytes);
+    else if (bytes && !spmd_bound_bytes(q, place + 1, bytes))
+        return -1;
+    if (l->ns + q->least_ns[place + 1] >= q->enough_ns) return -1;
     return spmd_settle_label(q, out);
 }
 

@@ -41,6 +41,10 @@ struct search {
     int32_t *heap;
     size_t n_heap, heap_capacity;
     int64_t n_applied, most;
+    int64_t enough_ns; /* what is no better than this is not wanted; INT64_MAX */
+    /* > 0: labels' ns have `price` for each byte ÷ cap, summed over columns, on top (Lagrange) */
+    double price;
+    int64_t *spare; /* (n_columns) */
 };
 
 /* Live tensors in front of a place; none count behind the last. */
@@ -49,6 +53,8 @@ int32_t spmd_live_at(const struct search *q, int32_t place);
 void spmd_room(struct search *q);
 /* Takes the label that stands last in the list into the table, or takes it away: -1. */
 int32_t spmd_settle_label(struct search *q, const int32_t *state);
+/* What so many bytes count in labels. */
+int64_t spmd_priced(const struct search *q, const int64_t *bytes);
 /* One more operator. -1: no way, or no better than what is there. */
 int32_t spmd_extend(struct search *q, int32_t from, int32_t rule);
 int32_t spmd_new_root(struct search *q, int32_t place, int32_t run, const int32_t *state);

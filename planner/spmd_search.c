@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { LABELS_USUAL = 4000000 };
+enum { LABELS_USUAL = 20000 };
 
 /* --- A* --- */
 
@@ -44,29 +44,30 @@ static int32_t heap_pop(struct search *q)
     return top;
 }
 
-static enum status a_star(struct search *q, int32_t *goal, struct error *err)
+/* *too_many: given up. */
+static void a_star(struct search *q, int32_t *goal, bool *too_many)
 {
     *goal = -1;
     int32_t root = spmd_new_root(q, 0, 0, NULL);
-    if (q->least_bytes && !spmd_bound_bytes(q, 0, q->bytes)) return OK;
+    if (q->least_bytes && !spmd_bound_bytes(q, 0, q->bytes)) return;
     heap_push(q, root);
     while (q->n_heap) {
         int32_t at = heap_pop(q);
         if (q->labels[at].beaten) continue;
         int32_t place = q->labels[at].place;
-        if (place == q->p->n_ops) return *goal = at, OK;
+        if (place == q->p->n_ops) {
+            *goal = at;
+            return;
+        }
         for (const int32_t *r = q->rules[place]; *r >= 0; r++) {
             int32_t next = spmd_extend(q, at, *r);
             if (next >= 0) heap_push(q, next);
         }
-        if (q->n_labels > q->most)
-            return error_set(
-                err, ERR_INPUT,
-                "sharing %d operators: more than %lld partial solutions; memory is too "
-                "short for a choice to be proved",
-                q->p->n_ops, (long long)q->most);
+        if (q->n_labels > q->most) {
+            *too_many = true;
+            return;
+        }
     }
-    return OK;
 }
 
 /* --- bounds --- */
@@ -111,8 +112,11 @@ static void find_bounds(struct search *q, bool memory)
     }
     for (int32_t i = n - 1; i >= 0; i--) {
         int64_t least = INT64_MAX;
-        for (int32_t r = 0; r < p->ops[i].n_rules; r++)
-            if (p->ops[i].rules[r].ns < least) least = p->ops[i].rules[r].ns;
+        for (int32_t r = 0; r < p->ops[i].n_rules; r++) {
+            const struct spmd_rule *x = &p->ops[i].rules[r];
+            int64_t ns = x->ns + (q->price > 0 && x->bytes ? spmd_priced(q, x->bytes) : 0);
+            if (ns < least) least = ns;
+        }
         q->least_ns[i] = q->least_ns[i + 1] + (p->ops[i].n_rules ? least : 0);
         for (int32_t k = 0; memory && k < c; k++) {
             int64_t low, high, at = (int64_t)i * c + k, behind = at + c;
@@ -137,7 +141,8 @@ static bool rule_beats(const struct search *q, const struct spmd_op *op, const s
     }
     for (int32_t k = 0; k < op->n_outputs; k++)
         if (x->give[k] != y->give[k]) return false;
-    for (int32_t c = 0; q->least_bytes && c < q->p->n_columns; c++)
+    bool counts = q->least_bytes || q->price > 0;
+    for (int32_t c = 0; counts && c < q->p->n_columns; c++)
         if ((x->bytes ? x->bytes[c] : 0) > (y->bytes ? y->bytes[c] : 0)) return false;
     return true;
 }
@@ -187,11 +192,13 @@ static void read_rules(const struct search *q, int32_t label, int32_t shift, int
 /* --- the door --- */
 
 static struct search *search_new(struct arena *a, const struct spmd_problem *p,
-                                 const struct spmd_limits *l, bool memory)
+                                 const struct spmd_limits *l, bool memory, double price)
 {
     struct search *q = ARENA_ARRAY(a, struct search, 1);
     *q = (struct search){.a = a, .p = p, .s = spmd_states_new(a, p), .n_table = 4096};
     q->most = l && l->most_labels ? l->most_labels : LABELS_USUAL;
+    q->enough_ns = INT64_MAX;
+    q->price = price, q->spare = ARENA_ARRAY(a, int64_t, (size_t)p->n_columns + 1);
     q->table = ARENA_ARRAY(a, int32_t, q->n_table);
     find_bounds(q, memory);
     find_rules(q);
@@ -205,37 +212,98 @@ static bool fits(const struct spmd_problem *p, const int64_t *bytes)
     return true;
 }
 
-static void answer(struct arena *a, struct search *q, int32_t goal, struct spmd_found *out)
+/* The rules of a chain; what they cost in truth. */
+static int64_t take(struct arena *a, struct search *q, int32_t goal, struct spmd_found *out)
 {
     out->n_labels += q->n_applied;
-    out->ns = INT64_MAX;
-    if (goal < 0) return;
+    if (goal < 0) return INT64_MAX;
     out->rule = ARENA_ARRAY(a, int32_t, (size_t)q->p->n_ops);
     out->bytes = ARENA_ARRAY(a, int64_t, (size_t)q->p->n_columns);
     read_rules(q, goal, 0, out->rule);
-    out->ns = spmd_cost(q->a, q->p, out->rule, out->bytes);
-    if (out->ns != q->labels[goal].ns) BUG("a chain of rules costs another sum than its label");
+    int64_t ns = spmd_cost(q->a, q->p, out->rule, out->bytes);
+    if (!(q->price > 0) && ns != q->labels[goal].ns)
+        BUG("a chain of rules costs another sum than its label");
+    return ns;
+}
+
+/* Memory does not count, but for its price. */
+static int64_t search_free(struct arena *a, const struct spmd_problem *p,
+                           const struct spmd_limits *l, double price, struct spmd_found *out,
+                           int64_t *with_price)
+{
+    struct arena *scratch = arena_new();
+    struct search *q = search_new(scratch, p, NULL, false, price);
+    int32_t goal = -1;
+    bool no = false;
+    out->n_pieces = 0;
+    if (l && l->pieces_from > 1) goal = spmd_by_pieces(q, l->pieces_from, &out->n_pieces);
+    q->most = INT32_MAX / 2;
+    if (!out->n_pieces) a_star(q, &goal, &no);
+    *with_price = goal < 0 ? INT64_MAX : q->labels[goal].ns;
+    int64_t ns = take(a, q, goal, out);
+    arena_free(scratch);
+    return ns;
+}
+
+/* Prices of memory: the least that makes it fit, by halving. The best that fits goes to *best, its ns is INT64_MAX where none
+ * does; returns a lower bound of all that fit. */
+static int64_t by_prices(struct arena *a, const struct spmd_problem *p, const struct spmd_limits *l,
+                         int64_t free_ns, struct spmd_found *best)
+{
+    enum { DOUBLINGS = 40, HALVINGS = 14 };
+    double low = 0, high = 0, price = 1e-3 * (double)free_ns + 1;
+    int64_t bound = free_ns, labels = 0;
+    best->ns = INT64_MAX;
+    for (int k = 0; k < DOUBLINGS && (!(high > 0) || k < HALVINGS); k++) {
+        struct spmd_found now = {0};
+        int64_t with, ns = search_free(a, p, l, price, &now, &with);
+        double owed = price * p->n_columns + p->n_ops + 1; /* one a rounding */
+        labels += now.n_labels;
+        if (ns == INT64_MAX || price > 1e15) break;
+        if ((double)with - owed > (double)bound) bound = (int64_t)((double)with - owed);
+        bool good = fits(p, now.bytes);
+        if (good && ns < best->ns) *best = now, best->ns = ns;
+        if (good)
+            high = price;
+        else
+            low = price;
+        price = high > 0 ? (low + high) / 2 : 2 * price;
+    }
+    best->n_labels = labels;
+    return bound;
+}
+
+/* Memory counts: what prices find, then what can be proved to be the best within so many labels. */
+static void search_bound(struct arena *a, const struct spmd_problem *p, const struct spmd_limits *l,
+                         struct spmd_found *out)
+{
+    struct spmd_found best;
+    struct arena *scratch = arena_new();
+    int64_t bound = by_prices(a, p, l, out->ns, &best), labels = out->n_labels + best.n_labels;
+    struct search *q = search_new(scratch, p, l, true, 0);
+    int32_t goal = -1;
+    bool too_many = false;
+    q->enough_ns = best.ns;
+    a_star(q, &goal, &too_many);
+    if (goal >= 0) {
+        best.ns = take(a, q, goal, &best);
+        best.n_pieces = 0;
+    }
+    best.n_labels = labels + q->n_applied;
+    best.bound_ns = too_many ? bound : best.ns;
+    arena_free(scratch);
+    *out = best;
 }
 
 enum status spmd_search(struct arena *a, const struct spmd_problem *p, const struct spmd_limits *l,
                         struct spmd_found *out, struct error *err)
 {
-    struct arena *scratch = arena_new();
-    int32_t goal = -1;
-    enum status st = OK;
+    int64_t same;
+    (void)err;
     *out = (struct spmd_found){.ns = INT64_MAX};
-    struct search *q = search_new(scratch, p, l, false);
-    if (l && l->pieces_from > 1) goal = spmd_by_pieces(q, l->pieces_from, &out->n_pieces);
-    if (!out->n_pieces) st = a_star(q, &goal, err);
-    if (st == OK) answer(a, q, goal, out);
-    if (st == OK && out->ns != INT64_MAX && !fits(p, out->bytes)) {
-        q = search_new(scratch, p, l, true);
-        out->n_pieces = 0;
-        st = a_star(q, &goal, err);
-        if (st == OK) answer(a, q, goal, out);
-    }
-    arena_free(scratch);
-    return st;
+    out->ns = out->bound_ns = search_free(a, p, l, 0, out, &same);
+    if (out->ns != INT64_MAX && !fits(p, out->bytes)) search_bound(a, p, l, out);
+    return OK;
 }
 
 /* --- what a choice costs --- */

@@ -14,7 +14,9 @@
  * states at one place only those stay that no other beats in cost and in every column of memory (exact dominance). A
  * column is one member's bytes; a partial solution that with the least that must follow exceeds a cap is cut off. Members
  * whose memory cannot run out any more (with the most that can follow) count as 0, so that they part no states.
- * First everything is tried without memory: where that answer fits it is the best one.
+ * First everything is tried without memory: where that answer fits it is the best one. Where it does not, bytes get a price
+ * (Lagrange), the least at which what is found fits; that is an answer and a bound. A* with memory then proves or betters it
+ * within so many labels; given up, the answer stands with its bound.
  *
  * Where a piece of the sequence repeats and memory does not bind, the piece is solved once for every state in which it is
  * entered, and its copies are composed by (min,+): of what is kept of a sequence of L pieces only states at seams count.
@@ -94,16 +96,18 @@ struct spmd_problem {
 struct spmd_limits {
     int32_t
         pieces_from; /* compose repeats of at least so many copies, >= 2; 0: none. Pays from some 24 on */
-    int64_t most_labels; /* 0: 4,000,000. More with memory binding: ERR_INPUT */
+    int64_t most_labels; /* in proving the best where memory binds; 0: 20,000 */
 };
 struct spmd_found {
-    int64_t ns;       /* INT64_MAX: nothing fits */
+    int64_t
+        ns; /* INT64_MAX: nothing fits, or nothing was found that does (bound_ns less than it) */
+    int64_t bound_ns; /* nothing that fits is cheaper; ns itself where the best is proved */
     int32_t *rule;    /* (n_ops) */
     int64_t *bytes;   /* (n_columns) */
     int64_t n_labels; /* partial solutions looked at */
     int32_t n_pieces; /* copies that were composed; 0: the plain search */
 };
-/* O(labels · rules · log labels). ERR_INPUT: too many labels. */
+/* O(labels · rules · log labels). */
 MUST_CHECK enum status spmd_search(struct arena *a, const struct spmd_problem *p,
                                    const struct spmd_limits *l, struct spmd_found *out,
                                    struct error *err);

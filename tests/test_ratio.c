@@ -216,6 +216,8 @@ START_TEST(short_memory_makes_the_program_that_fits)
     case_must(spmd_best(arena, &x->q, &tight, &err), &err);
     ck_assert_int_ne(tight.ns, INT64_MAX);
     ck_assert_int_gt(tight.ns, loose.ns);
+    ck_assert_int_le(tight.found.bound_ns, tight.ns);
+    ck_assert_int_ge(tight.found.bound_ns, loose.ns);
     for (int d = 0; d < 4; d++) ck_assert_int_le(tight.bytes[d], cap[d]);
     for (int d = 0; d < 4; d++) cap[d] = 1000;
     case_must(spmd_best(arena, &x->q, &tight, &err), &err);

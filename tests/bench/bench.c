@@ -294,10 +294,11 @@ static void bench_exec(void)
 static const struct {
     const char *name;
     void (*run)(void);
-} benches[] = {{"static", bench_static}, {"p2p", bench_p2p},         {"operators", bench_operators},
-               {"flows", bench_flows},   {"scale", bench_scale},     {"planner", bench_planner},
-               {"replan", bench_replan}, {"layers", bench_layers}, {"spmd", bench_spmd},   {"fit", bench_fit},
-               {"exec", bench_exec},     {"scaling", bench_scaling}, {"simgrid", bench_simgrid}};
+} benches[] = {{"static", bench_static},  {"p2p", bench_p2p},       {"operators", bench_operators},
+               {"flows", bench_flows},    {"scale", bench_scale},   {"planner", bench_planner},
+               {"replan", bench_replan},  {"layers", bench_layers}, {"spmd", bench_spmd},
+               {"fit", bench_fit},        {"exec", bench_exec},     {"scaling", bench_scaling},
+               {"simgrid", bench_simgrid}};
 
 /* All of them, or those named. */
 int main(int argc, char **argv)
