@@ -7,40 +7,7 @@
  */
 #include "core/gradient_rules.h"
 
-#include "core/arena.h"
-#include "core/gradient.h"
-
-struct use { /* the forward operator, copied: the arrays of the graph move while it grows */
-    struct gradient_builder *b;
-    struct graph_op op;
-    int32_t i;  /* its number */
-    int32_t dy; /* gradient of output 0; -1 for the loss */
-};
-
-static struct use use_of(struct gradient_builder *b, int32_t i)
-{
-    struct graph_op op = gradient_graph(b)->ops[i];
-    return (struct use){.b = b, .op = op, .i = i, .dy = gradient_of(b, op.output[0])};
-}
-
-static bool is_parameter(const struct use *u, int32_t input)
-{
-    return gradient_graph(u->b)->tensors[u->op.input[input]].role == TENSOR_PARAMETER;
-}
-
-static bool wants(const struct use *u, int32_t input)
-{
-    return gradient_wanted(u->b, u->op.input[input]);
-}
-
-/* Operand `input` gets grad, unchanged, where it wants one. */
-static enum status pass(const struct use *u, int32_t input, int32_t grad, struct error *err)
-{
-    return wants(u, input) ? gradient_contribute(u->b, u->op.input[input], grad, err) : OK;
-}
-
-#define INPUTS(...)                                                                                \
-    (const int32_t[]){__VA_ARGS__}, (int32_t)(sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t))
+#include "core/gradient_use.h"
 
 /* One I operator with one output, the gradient of operand `input`. */
 static enum status emit_input(const struct use *u, int32_t input, enum op_kind kind,
@@ -117,8 +84,12 @@ enum status gradient_rule_bias(struct gradient_builder *g, int32_t op, struct er
 {
     struct use u = use_of(g, op);
     TRY(pass(&u, 0, u.dy, err));
-    return emit_weights(&u, 1, 1, OP_bias_grad, "grad_bias", (struct op_attrs){0}, INPUTS(u.dy),
-                        err);
+    struct op_attrs attrs = {0};
+    if (u.op.attrs.dim) {
+        attrs.dim = u.op.attrs.dim;
+        attrs.dims = gradient_graph(g)->tensors[u.op.input[1]].shape.rank;
+    }
+    return emit_weights(&u, 1, 1, OP_bias_grad, "grad_bias", attrs, INPUTS(u.dy), err);
 }
 
 enum status gradient_rule_add(struct gradient_builder *g, int32_t op, struct error *err)
@@ -192,7 +163,7 @@ static enum status norm(struct use *u, enum op_kind input_grad, enum op_kind wei
                         int32_t n_weights, struct error *err)
 {
     int32_t x = u->op.input[0], gamma = u->op.input[1], stats = u->op.output[1];
-    struct op_attrs attrs = {.eps = u->op.attrs.eps};
+    struct op_attrs attrs = {.eps = u->op.attrs.eps, .groups = u->op.attrs.groups};
     const struct graph *g = gradient_graph(u->b);
     if (!shape_elements(&g->tensors[x].shape)) /* an empty part says nothing of a run's length */
         attrs.head_dim = (int32_t)shape_last(&g->tensors[gamma].shape);
@@ -212,6 +183,93 @@ enum status gradient_rule_rms_norm(struct gradient_builder *g, int32_t op, struc
 {
     struct use u = use_of(g, op);
     return norm(&u, OP_rms_norm_grad, OP_rms_norm_weight_grad, 1, err);
+}
+
+enum status gradient_rule_group_norm(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    return norm(&u, OP_group_norm_grad, OP_group_norm_weight_grad, 2, err);
+}
+
+/* The operator's stencil, with what its gradients cannot see: the size of x and of the weight. */
+static struct op_attrs stencil_of(const struct use *u, const struct shape *weight)
+{
+    const struct shape *x = &gradient_graph(u->b)->tensors[u->op.input[0]].shape;
+    struct op_attrs attrs = {.stencil = u->op.attrs.stencil};
+    for (int i = 0; i < 2; i++) {
+        attrs.stencil.size[i] = (int32_t)x->dim[2 + i];
+        if (weight) attrs.stencil.kernel[i] = (int32_t)weight->dim[2 + i];
+    }
+    return attrs;
+}
+
+enum status gradient_rule_conv2d(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    int32_t x = u.op.input[0], weight = u.op.input[1];
+    struct op_attrs attrs = stencil_of(&u, &gradient_graph(g)->tensors[weight].shape);
+    TRY(emit_input(&u, 0, OP_conv2d_grad, "grad_input", &attrs, INPUTS(weight, u.dy), err));
+    return emit_weights(&u, 1, 1, OP_conv2d_weight_grad, "grad_weight", attrs, INPUTS(x, u.dy),
+                        err);
+}
+
+/* From y, which the next operator keeps anyway, and not from x. */
+enum status gradient_rule_relu(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    return emit_input(&u, 0, OP_relu_grad, "grad_input", NULL, INPUTS(u.op.output[0], u.dy), err);
+}
+
+enum status gradient_rule_max_pool2d(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    struct op_attrs attrs = stencil_of(&u, NULL);
+    return emit_input(&u, 0, OP_max_pool2d_grad, "grad_input", &attrs, INPUTS(u.op.output[1], u.dy),
+                      err);
+}
+
+enum status gradient_rule_avg_pool2d(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    struct op_attrs attrs = stencil_of(&u, NULL);
+    return emit_input(&u, 0, OP_avg_pool2d_grad, "grad_input", &attrs, INPUTS(u.dy), err);
+}
+
+enum status gradient_rule_to_rows(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    if (u.op.attrs.inverse)
+        return error_set(err, ERR_INPUT, "operator '%s': to_rows turned back has no gradient",
+                         u.op.name);
+    struct op_attrs attrs = stencil_of(&u, NULL);
+    attrs.inverse = true, attrs.flat = u.op.attrs.flat;
+    return emit_input(&u, 0, OP_to_rows, "grad_input", &attrs, INPUTS(u.dy), err);
+}
+
+/* The token's rows are cut out before they are summed over sequences, so that W holds on to them alone. */
+enum status gradient_rule_prepend(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    const struct tensor *x = &gradient_graph(g)->tensors[u.op.input[0]];
+    int64_t t = x->shape.dim[1], k = gradient_graph(g)->tensors[u.op.input[1]].shape.dim[0];
+    struct op_attrs rest = {.dim = 1, .start = k, .sequences = t},
+                    front = {.dim = 1, .sequences = k};
+    int32_t rows = -1;
+    TRY(emit_input(&u, 0, OP_slice, "grad_input", &rest, INPUTS(u.dy), err));
+    TRY(gradient_emit(g, op, OP_slice, PHASE_I, "grad_front", &front, INPUTS(u.dy), &rows, 1, err));
+    return emit_weights(&u, 1, 1, OP_bias_grad, "grad_token",
+                        (struct op_attrs){.dim = 1, .dims = 2}, INPUTS(rows), err);
+}
+
+enum status gradient_rule_slice(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    const struct shape *x = &gradient_graph(g)->tensors[u.op.input[0]].shape;
+    struct op_attrs attrs = {.dim = u.op.attrs.dim,
+                             .start = u.op.attrs.start,
+                             .sequences = x->dim[u.op.attrs.dim],
+                             .blank = true};
+    return emit_input(&u, 0, OP_paste, "grad_input", &attrs, INPUTS(u.dy), err);
 }
 
 enum status gradient_rule_embedding(struct gradient_builder *g, int32_t op, struct error *err)
@@ -251,9 +309,11 @@ enum status gradient_rule_attention(struct gradient_builder *g, int32_t op, stru
 static enum status cross_entropy(const struct use *u, int32_t first, struct error *err)
 {
     int32_t logits = u->op.input[first], targets = u->op.input[first + 1], lse = u->op.output[1];
-    int64_t rows = u->op.attrs.mean_rows;
-    if (!rows) rows = shape_rows(&gradient_graph(u->b)->tensors[logits].shape);
+    const struct shape *shape = &gradient_graph(u->b)->tensors[logits].shape;
+    int64_t rows = u->op.attrs.mean_rows, counted = u->op.attrs.counted;
+    if (!rows) rows = counted ? shape->dim[0] * counted : shape_rows(shape);
     struct op_attrs attrs = {.scale = gradient_loss_weight(u->b) / (double)rows,
+                             .counted = counted,
                              .start = u->op.attrs.start,
                              .whole = u->op.attrs.whole};
     return emit_input(u, first, OP_cross_entropy_grad, "grad_input", &attrs,
@@ -293,122 +353,6 @@ enum status gradient_rule_reduce_scatter(struct gradient_builder *g, int32_t op,
     return emit_input(&u, 0, OP_all_gather, "grad_input", &u.op.attrs, INPUTS(u.dy), err);
 }
 
-/* --- conversions between placements (core/shard) --- */
-
-/* What flowed back to the output: terms apart where the tensor keeps them, and only one of them left for a parameter. */
-static void terms_back(const struct use *u, int32_t terms[GRADIENT_TERMS])
-{
-    int32_t y = u->op.output[0], n = 0;
-    gradient_terms(u->b, y, terms);
-    if (!gradient_is_of_parameter(u->b, u->op.input[0])) return;
-    for (int32_t m = 0; m < GRADIENT_TERMS; m++) n += terms[m] >= 0;
-    if (n < 2) return;
-    int32_t sum = gradient_sum_terms(u->b, u->i, y, terms);
-    for (int32_t m = 1; m < GRADIENT_TERMS; m++) terms[m] = -1;
-    terms[0] = sum;
-}
-
-/* The source gets grad, which is a term over `terms`: an activation as it is, a parameter by W operator `kind`. */
-static enum status hand_on(const struct use *u, int32_t grad, uint8_t terms, struct error *err)
-{
-    int32_t x = u->op.input[0];
-    if (!is_parameter(u, 0)) return gradient_contribute_terms(u->b, x, grad, terms, err);
-    int32_t sum = gradient_parameter_terms(u->b, x, terms);
-    return gradient_emit(u->b, u->i, OP_accumulate, PHASE_W, "grad_accumulate",
-                         &(struct op_attrs){.accumulate = true}, &grad, 1, &sum, 1, err);
-}
-
-/* This one's own kind of gradient operator, with the exchange of the forward operator. */
-static enum status convert_back(const struct use *u, enum op_kind kind, const char *suffix,
-                                const struct exchange *exchange, int32_t grad, int32_t *out,
-                                struct error *err)
-{
-    struct op_attrs attrs = {.exchange = exchange};
-    *out = -1;
-    return gradient_emit(u->b, u->i, kind, PHASE_I, suffix, &attrs, INPUTS(grad), out, 1, err);
-}
-
-/* Where everybody has the same gradient this one takes its part; terms are summed and dealt out at once. */
-enum status gradient_rule_group_all_gather(struct gradient_builder *g, int32_t op,
-                                           struct error *err)
-{
-    static const char *const scatter[] = {"", "grad_scatter.0", "grad_scatter.1", "grad_scatter"};
-    static const char *const part[] = {"grad_part", "grad_part.0", "grad_part.1", ""};
-    struct use u = use_of(g, op);
-    int32_t terms[GRADIENT_TERMS], axis = u.op.attrs.exchange->axis;
-    if (!wants(&u, 0) && !is_parameter(&u, 0)) return OK;
-    terms_back(&u, terms);
-    for (int32_t m = GRADIENT_TERMS - 1; m >= 0; m--) {
-        bool owed = m >> axis & 1;
-        int32_t mine;
-        if (terms[m] < 0) continue;
-        TRY(convert_back(&u, owed ? OP_group_reduce_scatter : OP_take_part,
-                         owed ? scatter[m] : part[m], u.op.attrs.exchange, terms[m], &mine, err));
-        TRY(hand_on(&u, mine, (uint8_t)(m & ~(1 << axis)), err));
-    }
-    return OK;
-}
-
-/* Of a parameter everybody knows the gradient of its own part, which with zeros around it is a term of the whole. */
-static enum status part_of_parameter(const struct use *u, struct error *err)
-{
-    const struct exchange *exchange = u->op.attrs.exchange;
-    int32_t terms[GRADIENT_TERMS], out;
-    terms_back(u, terms);
-    for (int32_t m = 0; m < GRADIENT_TERMS; m++) {
-        if (terms[m] < 0) continue;
-        uint8_t owed = (uint8_t)(m | 1 << exchange->axis);
-        if (!is_parameter(u, 0)) {
-            TRY(convert_back(u, OP_add_part, "grad_whole", exchange, terms[m], &out, err));
-            return gradient_contribute_terms(u->b, u->op.input[0], out, owed, err);
-        }
-        out = gradient_parameter_terms(u->b, u->op.input[0], owed);
-        struct op_attrs attrs = {.exchange = exchange, .accumulate = true};
-        return gradient_emit(u->b, u->i, OP_add_part, PHASE_W, "grad_weight", &attrs, &terms[m], 1,
-                             &out, 1, err);
-    }
-    return OK;
-}
-
-enum status gradient_rule_take_part(struct gradient_builder *g, int32_t op, struct error *err)
-{
-    struct use u = use_of(g, op);
-    int32_t whole;
-    if (gradient_is_of_parameter(g, u.op.input[0])) return part_of_parameter(&u, err);
-    if (!wants(&u, 0)) return OK;
-    TRY(convert_back(&u, OP_group_all_gather, "grad_gather", u.op.attrs.exchange, u.dy, &whole,
-                     err));
-    return pass(&u, 0, whole, err);
-}
-
-enum status gradient_rule_group_reduce_scatter(struct gradient_builder *g, int32_t op,
-                                               struct error *err)
-{
-    return gradient_rule_take_part(g, op, err);
-}
-
-enum status gradient_rule_group_all_to_all(struct gradient_builder *g, int32_t op,
-                                           struct error *err)
-{
-    struct use u = use_of(g, op);
-    const struct exchange *e = u.op.attrs.exchange;
-    int32_t terms[GRADIENT_TERMS];
-    if (!wants(&u, 0) && !is_parameter(&u, 0)) return OK;
-    struct exchange *back = arena_copy(gradient_graph(g)->arena, e, sizeof *back);
-    back->dim = e->to_dim, back->to_dim = e->dim;
-    back->parts = e->to, back->to = e->parts;
-    terms_back(&u, terms);
-    for (int32_t m = GRADIENT_TERMS - 1; m >= 0; m--) {
-        static const char *const suffix[] = {"grad_back", "grad_back.0", "grad_back.1",
-                                             "grad_back.2"};
-        int32_t mine;
-        if (terms[m] < 0) continue;
-        TRY(convert_back(&u, OP_group_all_to_all, suffix[m], back, terms[m], &mine, err));
-        TRY(hand_on(&u, mine, (uint8_t)m, err));
-    }
-    return OK;
-}
-
 /* One operator gives both gradients, and its working memory: while it runs, the gradients of what was kept. */
 enum status gradient_rule_measured_forward(struct gradient_builder *g, int32_t op,
                                            struct error *err)
@@ -423,4 +367,63 @@ enum status gradient_rule_measured_forward(struct gradient_builder *g, int32_t o
                       attrs.first ? 2 : 3, err));
     gradient_graph(g)->tensors[out[1]].shares = gradient_graph(g)->tensors[inputs[1]].shares;
     return attrs.first ? OK : pass(&u, 1, out[2], err);
+}
+
+/* The same elements again. */
+enum status gradient_rule_dropout(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    return emit_input(&u, 0, OP_dropout, "grad_input", &u.op.attrs, INPUTS(u.dy), err);
+}
+
+/* Which experts are chosen is constant: the gradient flows through the values of the gates alone. */
+enum status gradient_rule_gating(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    return emit_input(&u, 0, OP_gating_grad, "grad_input", &u.op.attrs,
+                      INPUTS(u.op.input[0], u.op.output[0], u.dy), err);
+}
+
+static struct op_attrs experts_of(const struct use *u)
+{
+    return (struct op_attrs){.chosen = u->op.attrs.chosen, .experts = u->op.attrs.experts};
+}
+
+enum status gradient_rule_dispatch(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    struct op_attrs attrs = experts_of(&u);
+    if (u.op.attrs.weighted)
+        return error_set(err, ERR_INPUT, "operator '%s': weighted dispatch has no gradient",
+                         u.op.name);
+    return emit_input(&u, 0, OP_combine, "grad_input", &attrs, INPUTS(u.dy, u.op.input[1]), err);
+}
+
+enum status gradient_rule_combine(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    int32_t rows = u.op.input[0], gates = u.op.input[1];
+    struct op_attrs attrs = experts_of(&u), back = attrs;
+    back.weighted = u.op.attrs.weighted;
+    back.capacity = gradient_graph(g)->tensors[rows].shape.dim[2];
+    if (u.op.attrs.weighted)
+        TRY(emit_input(&u, 1, OP_gates_grad, "grad_gates", &attrs, INPUTS(rows, gates, u.dy), err));
+    return emit_input(&u, 0, OP_dispatch, "grad_rows", &back, INPUTS(u.dy, gates), err);
+}
+
+/* As matmul's, expert by expert. */
+enum status gradient_rule_expert_matmul(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    int32_t x = u.op.input[0], w = u.op.input[1], gates = u.op.input[2];
+    bool trans_b = u.op.attrs.trans_b;
+    if (u.op.attrs.trans_a || (!is_parameter(&u, 1) && !gradient_is_of_parameter(g, w)))
+        return error_set(err, ERR_INPUT, "operator '%s': only rows x weights has a gradient",
+                         u.op.name);
+    struct op_attrs dx = experts_of(&u), dw = dx;
+    dx.trans_b = !trans_b, dw.trans_a = true;
+    int32_t left = trans_b ? u.dy : x, right = trans_b ? x : u.dy;
+    TRY(emit_input(&u, 0, OP_expert_matmul, "grad_input", &dx, INPUTS(u.dy, w, gates), err));
+    return emit_weights(&u, 1, 1, OP_expert_matmul, "grad_weight", dw, INPUTS(left, right, gates),
+                        err);
 }

@@ -13,8 +13,9 @@
 #define GRADIENT_RULES(X) \
     X(matmul) X(bias) X(add) X(multiply) X(activation) X(bias_gelu) X(swiglu) X(layer_norm) X(rms_norm) \
     X(embedding) X(rotary) X(attention) X(cross_entropy) X(all_reduce) X(all_gather) X(reduce_scatter) \
-    X(measured_forward) X(take_part) X(group_all_gather) X(group_reduce_scatter) X(group_all_to_all) \
-    X(cross_entropy_join)
+    X(measured_forward) X(conv2d) X(relu) X(max_pool2d) X(avg_pool2d) X(group_norm) X(to_rows) X(prepend) X(slice) \
+    X(dropout) X(gating) X(dispatch) X(combine) X(expert_matmul) \
+    X(take_part) X(group_all_gather) X(group_reduce_scatter) X(group_all_to_all) X(cross_entropy_join)
 /* clang-format on */
 #define X(name) op_gradient_rule gradient_rule_##name;
 GRADIENT_RULES(X)

@@ -5,8 +5,8 @@
  * question of first and last position and one sweep answers it for the whole graph.
  * A default cut needs one live activation *and* that the next operator reads it: an operator that
  * reads only inputs and parameters (a second embedding) would otherwise be a layer that takes a
- * tensor in only to hand it on. Nor may the next operator join what cards of one device hold: it belongs to what it
- * completes.
+ * tensor in only to hand it on. Nor may the next operator be one that belongs to what it completes (graph.h); so a job with
+ * dropout has the layers of one without.
  */
 #include "core/graph.h"
 
@@ -106,9 +106,15 @@ void graph_op_shapes(const struct graph *g, const struct graph_op *op, struct op
     for (int32_t i = 0; i < op->n_outputs; i++) out->output[i] = g->tensors[op->output[i]].shape;
 }
 
-static bool joins_cards(const struct graph_op *op)
+/* No default layer begins with it: joins what cards have, or finishes what the operator before it made. */
+static bool goes_with_what_is_before(const struct graph_op *op)
 {
-    return op->kind == OP_all_reduce || op->kind == OP_all_gather || op->kind == OP_reduce_scatter;
+    static const enum op_kind kinds[] = {
+        OP_all_reduce, OP_all_gather, OP_reduce_scatter, OP_bias,    OP_dropout,
+        OP_relu,       OP_group_norm, OP_to_rows,        OP_prepend, OP_slice};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (op->kind == kinds[i]) return true;
+    return false;
 }
 
 static bool reads(const struct graph_op *op, int32_t tensor)
@@ -154,7 +160,8 @@ void graph_find_layers(struct graph *g)
             last[t] = -1; /* an operator may read a tensor twice */
         }
         bool last_op = i + 1 == g->n_forward;
-        if (!last_op && (n_live != 1 || !reads(op + 1, (int32_t)sum_live) || joins_cards(op + 1)))
+        if (!last_op &&
+            (n_live != 1 || !reads(op + 1, (int32_t)sum_live) || goes_with_what_is_before(op + 1)))
             continue;
         ends[n++] = i;
     }
@@ -248,6 +255,7 @@ static int32_t find_partner(const struct graph *g, const struct fusion *fusion,
         int32_t t = g->ops[op].input[k], p = g->tensors[t].producer;
         if (p < 0 || n_readers[t] != 1 || g->ops[p].kind != parts[0]) continue;
         if (g->ops[p].layer != g->ops[op].layer || g->ops[p].n_outputs != 1) continue;
+        if (g->ops[p].attrs.dim) continue; /* fused biases are of the last dimension */
         if (!fusion[p].absorbed && fusion[p].partner < 0) return p;
     }
     return -1;

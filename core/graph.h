@@ -10,8 +10,9 @@
  * a stage hands on what it does not need itself. By default the places are where exactly one activation is live and
  * the next operator reads it; core/layers chooses others. What cards of one device do together (all_reduce, all_gather,
  * reduce_scatter) ends no default layer before it: a tensor of which every card has but a term or a share crosses to
- * nobody, and any number of cards finds the same layers. Gradient operators belong to the layer of the forward operator
- * they come from; the sum of a tensor's gradients belongs to its first consumer's side, so that exactly one gradient
+ * nobody, and any number of cards finds the same layers. Nor does a layer begin with a bias, dropout, relu, a group norm, or
+ * what only lays out anew (to_rows, prepend, slice): they belong to what they finish. Gradient operators belong to the
+ * layer of the forward operator they come from; the sum of a tensor's gradients belongs to its first consumer's side, so that exactly one gradient
  * crosses a cut of one activation backwards. Behind a cut of several, terms of a sum may cross one by one.
  * Ownership: the arena's.
  */
@@ -22,7 +23,9 @@
 #include "core/exchange.h"
 #include "core/op.h"
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct arena;
 
@@ -34,7 +37,24 @@ enum tensor_role {
     TENSOR_GRADIENT,
     TENSOR_PARAMETER_GRADIENT
 };
-enum tensor_input { INPUT_TOKENS, INPUT_POSITIONS, INPUT_TARGETS };
+/* SEGMENTS: the part of its text that a position belongs to, 0 everywhere. MASKED_*: of masked language modelling (exec/data.h):
+ * tokens some of which are hidden, and those as targets, -1 at the others. PIXELS (b,c,h,w) are of the graph's dtype, LABELS (b)
+ * the class of each picture; all others are int32 (b,T). */
+enum tensor_input {
+    INPUT_TOKENS,
+    INPUT_POSITIONS,
+    INPUT_TARGETS,
+    INPUT_SEGMENTS,
+    INPUT_MASKED_TOKENS,
+    INPUT_MASKED_TARGETS,
+    INPUT_PIXELS,
+    INPUT_LABELS,
+    INPUT_COUNT
+};
+static inline bool input_is_of_pictures(int32_t input)
+{
+    return input == INPUT_PIXELS || input == INPUT_LABELS;
+}
 enum tensor_init { INIT_ZEROS, INIT_ONES, INIT_NORMAL };
 
 /* A size that depends on how many cards share the operator: what each of them holds. */

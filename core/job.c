@@ -74,8 +74,16 @@ static enum status read_model(struct arena *a, const struct node *root, const ch
 static enum status read_sequence(const struct node *root, struct job *j, struct error *err)
 {
     const struct node *n;
+    bool pictures = model_pixels(&j->model) > 0;
+    j->sequence_length = j->model.max_positions;
+    if (pictures && !given(root, "sequence_length")) return OK;
     TRY(node_need(root, "sequence_length", &n, err));
     TRY(node_int(n, 1, SEQUENCE_MAX, &j->sequence_length, err));
+    if (pictures && j->sequence_length != j->model.max_positions)
+        return node_error(n, err,
+                          "%" PRId64 ": a picture has %" PRId64
+                          " positions in model %.80s; leave it out, or write that",
+                          j->sequence_length, j->model.max_positions, j->model.name);
     if (j->sequence_length > j->model.max_positions)
         return node_error(n, err,
                           "%" PRId64 " is longer than the %" PRId64 " positions of model %.80s",
@@ -188,6 +196,26 @@ int64_t optimizer_state_tensors(const struct optimizer *o)
     return o->kind == OPTIMIZER_ADAMW ? 2 : 0;
 }
 
+static enum status read_dropout(const struct node *root, struct job *j, struct error *err)
+{
+    const struct node *n = given(root, "dropout");
+    if (!n) return OK;
+    if (j->model.measured)
+        return node_error(n, err, "measured layers have the dropout that they were measured with");
+    if (n->kind == NODE_SCALAR && !strcmp(n->text, "config")) {
+        j->dropout = DROPOUT_CONFIG;
+        j->model.hidden_dropout = j->model.config_hidden_dropout;
+        j->model.embedding_dropout = j->model.config_embedding_dropout;
+        return OK;
+    }
+    j->dropout = DROPOUT_RATE;
+    if (n->kind != NODE_SCALAR || node_double(n, 0, 1, &j->dropout_rate, NULL) != OK ||
+        j->dropout_rate >= 1)
+        return node_error(n, err, "must be config, or a rate from 0 to below 1");
+    j->model.hidden_dropout = j->model.embedding_dropout = j->dropout_rate;
+    return OK;
+}
+
 static enum status read_data(struct arena *a, const struct node *root, const char *folder,
                              struct job *j, struct error *err)
 {
@@ -196,7 +224,7 @@ static enum status read_data(struct arena *a, const struct node *root, const cha
     if (!n) return OK;
     TRY(node_text(n, &path, err));
     if (!*path) return node_error(n, err, "must not be empty");
-    if (j->model.vocabulary < BYTE_VALUES)
+    if (!model_pixels(&j->model) && j->model.vocabulary < BYTE_VALUES)
         return node_error(n, err,
                           "the vocabulary of model %.80s has %" PRId64
                           " entries, fewer than the %d values of a byte",
@@ -208,10 +236,9 @@ static enum status read_data(struct arena *a, const struct node *root, const cha
 enum status job_parse(struct arena *a, const struct node *root, const char *folder, struct job *out,
                       struct error *err)
 {
-    static const char *const keys[] = {"version",      "model",      "sequence_length",
-                                       "global_batch", "microbatch", "layers",
-                                       "precision",    "optimizer",  "data",
-                                       "seed",         NULL};
+    static const char *const keys[] = {
+        "version",   "model",     "sequence_length", "global_batch", "microbatch", "layers",
+        "precision", "optimizer", "dropout",         "data",         "seed",       NULL};
     struct job j = {0};
     int64_t seed = 1;
     TRY(node_keys(root, keys, err));
@@ -222,6 +249,7 @@ enum status job_parse(struct arena *a, const struct node *root, const char *fold
     TRY(read_layers(root, &j, err));
     TRY(read_precision(root, &j, err));
     TRY(read_optimizer(root, &j.optimizer, err));
+    TRY(read_dropout(root, &j, err));
     TRY(read_data(a, root, folder, &j, err));
     TRY(node_get_int(root, "seed", 0, INT64_MAX, &seed, err));
     j.seed = (uint64_t)seed;
@@ -296,6 +324,15 @@ void job_write(FILE *out, struct arena *a, const struct job *j, int indent)
     canonical_indent(out, indent);
     fprintf(out, "precision: %s\n", dtype_name(j->precision));
     write_optimizer(out, &j->optimizer, indent);
+    if (j->dropout != DROPOUT_NONE) {
+        canonical_indent(out, indent);
+        fputs("dropout: ", out);
+        if (j->dropout == DROPOUT_CONFIG)
+            fputs("config", out);
+        else
+            canonical_double(out, j->dropout_rate);
+        fputc('\n', out);
+    }
     if (j->data) {
         canonical_indent(out, indent);
         fputs("data: ", out);

@@ -3,13 +3,14 @@
  * job.yaml:
  *   version: 1
  *   model: models/tiny-gpt2.json      # path of a config.json beside this file, or the map itself; X.layers.json: measured layers
- *   sequence_length: 128
- *   global_batch: 32                  # sequences a step
+ *   sequence_length: 128              # models of pictures: absent, or what the model has (patches + 1 of a vit, 1 of a vgg)
+ *   global_batch: 32                  # sequences, or pictures, a step
  *   microbatch: 4                     # sequences; a number, a list, or absent: the planner chooses
  *   layers: fine                      # coarse | fine | a number: where stages may begin (core/layers.h); absent: the default cuts
  *   precision: fp32                   # fp32 | fp64 | bf16 | fp16
  *   optimizer: {kind: adamw, lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01}   # or sgd
  *   data: text.txt                    # any file, read as bytes; overridden by run --data
+ *   dropout: config                   # as the model's config says | 0.1, everywhere it has dropout; absent: none
  *   seed: 1
  */
 #ifndef CORE_JOB_H
@@ -28,6 +29,8 @@ struct optimizer {
     double lr, beta1, beta2, eps, weight_decay;
 };
 
+enum dropout_by { DROPOUT_NONE, DROPOUT_CONFIG, DROPOUT_RATE };
+
 struct job {
     struct model model;
     int64_t sequence_length, global_batch;
@@ -36,6 +39,8 @@ struct job {
     struct layers_choice layers;  /* what all layer numbers of the job's plans mean */
     enum dtype precision;
     struct optimizer optimizer;
+    enum dropout_by dropout; /* the model's rates are set accordingly */
+    double dropout_rate;     /* DROPOUT_RATE: [0, 1) */
     /* NULL where not given; relative paths are taken from the job file's folder */
     const char *data;
     uint64_t seed;

@@ -105,7 +105,7 @@ static struct view *view_of(const struct graph *g)
         graph_op_shapes(g, op, &shapes);
         v->key[i] = key_of(g, op);
         v->flops[i] = op_flops(op->kind, &op->attrs, &shapes);
-        v->product[i] = op->kind == OP_matmul || op->kind == OP_attention;
+        v->product[i] = op_is_product(op->kind);
         for (int32_t k = 0; k < op->n_inputs; k++) {
             v->used[op->input[k]]++;
             v->last_use[i * OP_OPERANDS_MAX + k] = user[op->input[k]];
@@ -141,13 +141,27 @@ static bool cluster(const struct view *v, int32_t first, int32_t n, int32_t grou
     return true;
 }
 
+/* Operators [first, end) outside of repeats: one layer; fine, with several products: those of the default cuts, which the
+ * graph has now. Returns how many. */
+static int32_t between(const struct view *v, int32_t first, int32_t end, bool fine, int32_t *last)
+{
+    const struct graph_op *op = v->g->ops;
+    int32_t layers = 0;
+    if (first >= end) return 0;
+    fine = fine && products(v, first, end - first) > 1;
+    for (int32_t i = first; fine && i + 1 < end; i++)
+        if (op[i].layer != op[i + 1].layer) last[layers++] = i;
+    last[layers++] = end - 1;
+    return layers;
+}
+
 /* All of the graph with k layers in each piece of the repeats. Returns how many layers that are, 0 where there is no way. */
 static int32_t layers_with(const struct view *v, const struct repeat *r, int32_t n, int32_t k,
-                           int32_t *last)
+                           bool fine, int32_t *last)
 {
     int32_t layers = 0, at = 0;
     for (int32_t i = 0; i < n; i++) {
-        if (r[i].first > at) last[layers++] = r[i].first - 1;
+        layers += between(v, at, r[i].first, fine, last + layers);
         if (!cluster(v, r[i].first, r[i].period, k, last + layers)) return 0;
         for (int32_t c = 1; c < r[i].copies; c++)
             for (int32_t q = 0; q < k; q++)
@@ -155,8 +169,7 @@ static int32_t layers_with(const struct view *v, const struct repeat *r, int32_t
         layers += k * r[i].copies;
         at = r[i].first + r[i].period * r[i].copies;
     }
-    if (at < v->g->n_forward) last[layers++] = v->g->n_forward - 1;
-    return layers;
+    return layers + between(v, at, v->g->n_forward, fine, last + layers);
 }
 
 /* Most layers a piece: no more than its matrix products. */
@@ -176,7 +189,7 @@ static enum status refuse(const struct view *v, const struct repeat *r, int32_t 
     const char *valid = "";
     int32_t most = most_layers(v, r, n);
     for (int32_t k = 1; k <= most; k++) {
-        int32_t layers = layers_with(v, r, n, k, last);
+        int32_t layers = layers_with(v, r, n, k, false, last);
         if (layers)
             valid = arena_printf(v->g->arena, "%s%s%" PRId32, valid, *valid ? ", " : "", layers);
     }
@@ -234,11 +247,12 @@ enum status layers_find(struct graph *g, const struct layers_choice *c, struct e
     int32_t *last = ARENA_ARRAY(g->arena, int32_t, (size_t)g->n_forward + 1);
     if (!n) return find_plain(g, v, c, last, err);
     int32_t most = most_layers(v, r, n);
-    if (c->by == LAYERS_COARSE) layers = layers_with(v, r, n, 1, last);
+    if (c->by == LAYERS_COARSE) layers = layers_with(v, r, n, 1, false, last);
+    if (c->by == LAYERS_FINE) graph_find_layers(g);
     for (k = most; c->by == LAYERS_FINE && k > 0 && !layers; k--)
-        layers = layers_with(v, r, n, k, last);
+        layers = layers_with(v, r, n, k, true, last);
     for (k = 1; c->by == LAYERS_NUMBER && k <= most && layers != c->n; k++)
-        layers = layers_with(v, r, n, k, last);
+        layers = layers_with(v, r, n, k, false, last);
     if (c->by == LAYERS_NUMBER && layers != c->n) return refuse(v, r, n, c->n, last, err);
     graph_set_layers(g, last, layers);
     return OK;

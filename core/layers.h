@@ -6,7 +6,8 @@
  *   default  cuts of one activation (core/graph): about two layers a block
  *   coarse   one layer a block, all before the first one a layer, all behind the last one another
  *   N        the same with k layers a block, 1 + k·blocks + 1 = N
- *   fine     the largest k that there is
+ *   fine     the largest k that there is; a stretch outside of blocks that has several matrix products is cut where
+ *            default layers end
  * Blocks are found, not named: repeats of the graph's operators (core/repeats) that have a matrix product. Two operators are
  * equal where kind, attributes, shapes and types agree and their operands come from equal places: as far back, or from
  * the same tensor. Where nothing repeats, the whole graph is cut into N, and coarse is the default.

@@ -56,6 +56,7 @@ static void make_head(struct lowering *l)
                              .microbatch = plan->microbatch,
                              .sequence_length = plan->job.sequence_length,
                              .vocabulary = plan->job.model.vocabulary,
+                             .pixels = model_pixels(&plan->job.model),
                              .optimizer = plan->job.optimizer};
 }
 

@@ -5,106 +5,40 @@
  * (quantised weights, other activations, other rotary scalings, layers that differ in their window)
  * are errors: a model that is only nearly the one asked for is a wrong answer. Where a key is
  * absent the default is the one of the family's configuration class in the transformers library.
- * Bounds keep every product of model_graph inside int64_t.
  */
 #include "core/model.h"
 
 #include "core/arena.h"
 #include "core/json.h"
+#include "core/model_bert.h"
+#include "core/model_experts.h"
 #include "core/model_measured.h"
+#include "core/model_pictures.h"
+#include "core/model_read.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    LAYERS_MAX = 10000,
-    WIDTH_MAX = 1 << 20, /* hidden, heads x head_dim */
-    INTERMEDIATE_MAX = 1 << 24,
-    VOCABULARY_MAX = 1 << 27,
-    POSITIONS_MAX = 1 << 27,
-};
-
 /* clang-format off */
 /*    family, reader */
 #define FAMILIES(X) \
     X(gpt2, read_gpt2) X(llama, read_llama) X(mistral, read_llama) X(qwen2, read_llama) X(qwen3, read_llama) \
+    X(mixtral, read_llama) X(qwen3_moe, read_llama) X(bert, model_read_bert) \
+    X(vit, model_read_vit) X(vgg, model_read_vgg) \
     X(measured_layers, NULL)
 /* clang-format on */
 
-static bool is_family(const struct model *m, const char *family)
-{
-    return !strcmp(m->family, family);
-}
-
-/* The node, or NULL where the key is absent or null. */
-static const struct node *given(const struct node *c, const char *key)
-{
-    const struct node *n = node_get(c, key);
-    return n && n->kind != NODE_NULL ? n : NULL;
-}
-
-/* Some exporters write numbers as strings: the quotes are forgiven, the text must be a number. */
-static struct node unquoted(const struct node *n)
-{
-    struct node copy = *n;
-    copy.quoted = false;
-    return copy;
-}
-
-static enum status need_int(const struct node *c, const char *key, int64_t max, int64_t *out,
-                            struct error *err)
-{
-    const struct node *n;
-    TRY(node_need(c, key, &n, err));
-    struct node number = unquoted(n);
-    return node_int(&number, 1, max, out, err);
-}
-
-/* *out stays where the key is absent or null. */
-static enum status get_int(const struct node *c, const char *key, int64_t min, int64_t max,
-                           int64_t *out, struct error *err)
-{
-    const struct node *n = given(c, key);
-    if (!n) return OK;
-    struct node number = unquoted(n);
-    return node_int(&number, min, max, out, err);
-}
-
-static enum status get_double(const struct node *c, const char *key, double min, double max,
-                              double *out, struct error *err)
-{
-    const struct node *n = given(c, key);
-    if (!n) return OK;
-    struct node number = unquoted(n);
-    return node_double(&number, min, max, out, err);
-}
-
-/* Keys that change the computation unless they have this value. */
-static enum status refuse_true(const struct node *c, const char *key, const char *why,
-                               struct error *err)
-{
-    bool value = false;
-    TRY(node_get_bool(c, key, &value, err));
-    return value ? node_error(node_get(c, key), err, "%s", why) : OK;
-}
-
-/* For keys that choose among a few words: *out is the index in the NULL-ended list. */
-static enum status choose(const struct node *c, const char *key, const char *const *names, int *out,
-                          struct error *err)
-{
-    const struct node *n = given(c, key);
-    return n ? node_choice(n, names, out, err) : OK;
-}
+int64_t model_pixels(const struct model *m) { return m->image_size * m->image_size * m->channels; }
 
 static enum status refuse_what_is_not_built(const struct node *c, struct error *err)
 {
-    const struct node *n = given(c, "text_config");
+    const struct node *n = model_given(c, "text_config");
     if (n)
         return node_error(n, err,
                           "a model of several parts: its language model is nested here; give the "
                           "content of text_config as the config");
-    n = given(c, "quantization_config");
+    n = model_given(c, "quantization_config");
     if (n)
         return node_error(n, err,
                           "quantised weights are not trained here; remove "
@@ -114,52 +48,57 @@ static enum status refuse_what_is_not_built(const struct node *c, struct error *
 
 /* --- gpt2 --- */
 
+static const double PDROP = 0.1; /* where the keys are absent */
+
 static enum status read_gpt2(const struct node *c, struct model *m, struct error *err)
 {
     static const char *const activations[] = {"gelu_new", "gelu_pytorch_tanh", "gelu", NULL};
     int activation = 0;
     bool scales = true;
-    TRY(need_int(c, "n_embd", WIDTH_MAX, &m->hidden, err));
-    TRY(need_int(c, "n_layer", LAYERS_MAX, &m->layers, err));
-    TRY(need_int(c, "n_head", WIDTH_MAX, &m->heads, err));
-    TRY(need_int(c, "n_positions", POSITIONS_MAX, &m->max_positions, err));
-    TRY(need_int(c, "vocab_size", VOCABULARY_MAX, &m->vocabulary, err));
+    TRY(model_need_int(c, "n_embd", MODEL_WIDTH_MAX, &m->hidden, err));
+    TRY(model_need_int(c, "n_layer", MODEL_LAYERS_MAX, &m->layers, err));
+    TRY(model_need_int(c, "n_head", MODEL_WIDTH_MAX, &m->heads, err));
+    TRY(model_need_int(c, "n_positions", MODEL_POSITIONS_MAX, &m->max_positions, err));
+    TRY(model_need_int(c, "vocab_size", MODEL_VOCABULARY_MAX, &m->vocabulary, err));
     m->intermediate = 4 * m->hidden;
-    TRY(get_int(c, "n_inner", 1, INTERMEDIATE_MAX, &m->intermediate, err));
+    TRY(model_get_int(c, "n_inner", 1, MODEL_INTERMEDIATE_MAX, &m->intermediate, err));
     if (m->hidden % m->heads)
         return node_error(node_get(c, "n_head"), err, "%lld heads do not divide n_embd %lld",
                           (long long)m->heads, (long long)m->hidden);
     m->kv_heads = m->heads;
     m->head_dim = m->hidden / m->heads;
     m->norm_eps = 1e-5;
-    TRY(get_double(c, "layer_norm_epsilon", 0, 1, &m->norm_eps, err));
-    TRY(choose(c, "activation_function", activations, &activation, err));
+    TRY(model_get_double(c, "layer_norm_epsilon", 0, 1, &m->norm_eps, err));
+    TRY(model_choose(c, "activation_function", activations, &activation, err));
     m->gelu_erf = activation == 2;
     m->tied = m->attention_bias = m->mlp_bias = true;
+    m->config_hidden_dropout = m->config_embedding_dropout = PDROP;
+    TRY(model_get_double(c, "resid_pdrop", 0, 0.999, &m->config_hidden_dropout, err));
+    TRY(model_get_double(c, "embd_pdrop", 0, 0.999, &m->config_embedding_dropout, err));
     TRY(node_get_bool(c, "tie_word_embeddings", &m->tied, err));
     TRY(node_get_bool(c, "scale_attn_weights", &scales, err));
     if (!scales)
         return node_error(node_get(c, "scale_attn_weights"), err,
                           "attention without 1/sqrt(head_dim) is not built");
-    TRY(refuse_true(c, "scale_attn_by_inverse_layer_idx",
-                    "attention scaled by the layer's number is not built", err));
-    return refuse_true(c, "add_cross_attention", "cross attention is not built", err);
+    TRY(model_refuse_true(c, "scale_attn_by_inverse_layer_idx",
+                          "attention scaled by the layer's number is not built", err));
+    return model_refuse_true(c, "add_cross_attention", "cross attention is not built", err);
 }
 
 /* --- llama and its relatives --- */
 
 static enum status read_heads(const struct node *c, struct model *m, struct error *err)
 {
-    TRY(need_int(c, "num_attention_heads", WIDTH_MAX, &m->heads, err));
+    TRY(model_need_int(c, "num_attention_heads", MODEL_WIDTH_MAX, &m->heads, err));
     const struct node *heads = node_get(c, "num_attention_heads");
-    m->kv_heads = m->heads;
-    TRY(get_int(c, "num_key_value_heads", 1, WIDTH_MAX, &m->kv_heads, err));
+    m->kv_heads = model_is(m, "mixtral") && m->heads % 8 == 0 ? 8 : m->heads;
+    TRY(model_get_int(c, "num_key_value_heads", 1, MODEL_WIDTH_MAX, &m->kv_heads, err));
     if (m->heads % m->kv_heads)
         return node_error(node_get(c, "num_key_value_heads"), err,
                           "%lld key-value heads do not divide %lld heads", (long long)m->kv_heads,
                           (long long)m->heads);
-    m->head_dim = is_family(m, "qwen3") ? 128 : 0;
-    TRY(get_int(c, "head_dim", 2, WIDTH_MAX, &m->head_dim, err));
+    m->head_dim = model_is(m, "qwen3") ? 128 : 0;
+    TRY(model_get_int(c, "head_dim", 2, MODEL_WIDTH_MAX, &m->head_dim, err));
     if (!m->head_dim && m->hidden % m->heads)
         return node_error(heads, err, "%lld heads do not divide hidden_size %lld",
                           (long long)m->heads, (long long)m->hidden);
@@ -167,9 +106,9 @@ static enum status read_heads(const struct node *c, struct model *m, struct erro
     if (m->head_dim % 2)
         return node_error(heads, err, "a head of %lld features cannot be rotated in pairs",
                           (long long)m->head_dim);
-    if (m->heads * m->head_dim > WIDTH_MAX)
+    if (m->heads * m->head_dim > MODEL_WIDTH_MAX)
         return node_error(heads, err, "%lld heads of %lld features are more than %d together",
-                          (long long)m->heads, (long long)m->head_dim, WIDTH_MAX);
+                          (long long)m->heads, (long long)m->head_dim, MODEL_WIDTH_MAX);
     return OK;
 }
 
@@ -178,23 +117,23 @@ static enum status read_heads(const struct node *c, struct model *m, struct erro
 static enum status read_rope(const struct node *c, struct model *m, struct error *err)
 {
     static const char *const types[] = {"default", "llama3", NULL};
-    const struct node *n = given(c, "rope_parameters");
+    const struct node *n = model_given(c, "rope_parameters");
     double whole = 1;
-    if (!n) n = given(c, "rope_scaling");
-    m->rope_theta = 10000;
-    TRY(get_double(c, "rope_theta", 1, 1e12, &m->rope_theta, err));
-    TRY(get_double(c, "partial_rotary_factor", 0, 1, &whole, err));
+    if (!n) n = model_given(c, "rope_scaling");
+    m->rope_theta = model_is(m, "mixtral") ? 1e6 : 10000;
+    TRY(model_get_double(c, "rope_theta", 1, 1e12, &m->rope_theta, err));
+    TRY(model_get_double(c, "partial_rotary_factor", 0, 1, &whole, err));
     if (whole < 1)
         return node_error(node_get(c, "partial_rotary_factor"), err,
                           "heads that are rotated in part are not built");
     if (!n) return OK;
     TRY(node_is(n, NODE_MAP, err));
-    TRY(get_double(n, "rope_theta", 1, 1e12, &m->rope_theta, err));
-    const struct node *type = given(n, "rope_type");
-    if (!type) type = given(n, "type");
+    TRY(model_get_double(n, "rope_theta", 1, 1e12, &m->rope_theta, err));
+    const struct node *type = model_given(n, "rope_type");
+    if (!type) type = model_given(n, "type");
     int which = 0;
     if (type) TRY(node_choice(type, types, &which, err));
-    if (!type && given(n, "factor"))
+    if (!type && model_given(n, "factor"))
         return node_error(n, err, "rope_type is missing (default or llama3)");
     if (which == 0) return OK;
     const struct {
@@ -207,7 +146,7 @@ static enum status read_rope(const struct node *c, struct model *m, struct error
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         const struct node *field;
         TRY(node_need(n, fields[i].key, &field, err));
-        struct node number = unquoted(field);
+        struct node number = model_unquoted(field);
         TRY(node_double(&number, i ? 1e-6 : 1, 1e12, fields[i].out, err));
     }
     if (m->rope.high_freq_factor <= m->rope.low_freq_factor)
@@ -215,19 +154,19 @@ static enum status read_rope(const struct node *c, struct model *m, struct error
     return OK;
 }
 
-/* mistral: one window everywhere, 4096 where the key is absent, none where it is null.
+/* mistral: one window everywhere, 4096 where the key is absent, none where it is null; mixtral: none either way.
  * qwen: layers from max_window_layers on, if use_sliding_window. llama has none. */
 static enum status read_window(const struct node *c, struct model *m, struct error *err)
 {
-    if (is_family(m, "llama")) return OK;
+    if (model_is(m, "llama")) return OK;
     const struct node *n = node_get(c, "sliding_window");
-    m->window = n && n->kind == NODE_NULL ? 0 : 4096;
-    TRY(get_int(c, "sliding_window", 1, POSITIONS_MAX, &m->window, err));
-    if (is_family(m, "mistral")) return OK;
+    m->window = (n && n->kind == NODE_NULL) || model_is(m, "mixtral") ? 0 : 4096;
+    TRY(model_get_int(c, "sliding_window", 1, MODEL_POSITIONS_MAX, &m->window, err));
+    if (model_is(m, "mistral") || model_is(m, "mixtral")) return OK;
     bool used = false;
     int64_t from = 28;
     TRY(node_get_bool(c, "use_sliding_window", &used, err));
-    TRY(get_int(c, "max_window_layers", 0, LAYERS_MAX, &from, err));
+    TRY(model_get_int(c, "max_window_layers", 0, MODEL_LAYERS_MAX, &from, err));
     if (!used || from >= m->layers) m->window = 0;
     if (m->window && from > 0)
         return node_error(node_get(c, "use_sliding_window"), err,
@@ -240,24 +179,27 @@ static enum status read_window(const struct node *c, struct model *m, struct err
 static enum status read_llama(const struct node *c, struct model *m, struct error *err)
 {
     static const char *const activations[] = {"silu", "swish", NULL};
+    bool mistral = model_is(m, "mistral") || model_is(m, "mixtral");
     int activation = 0;
-    TRY(need_int(c, "hidden_size", WIDTH_MAX, &m->hidden, err));
-    TRY(need_int(c, "intermediate_size", INTERMEDIATE_MAX, &m->intermediate, err));
-    TRY(need_int(c, "num_hidden_layers", LAYERS_MAX, &m->layers, err));
-    TRY(need_int(c, "vocab_size", VOCABULARY_MAX, &m->vocabulary, err));
+    TRY(model_need_int(c, "hidden_size", MODEL_WIDTH_MAX, &m->hidden, err));
+    TRY(model_need_int(c, "intermediate_size", MODEL_INTERMEDIATE_MAX, &m->intermediate, err));
+    TRY(model_need_int(c, "num_hidden_layers", MODEL_LAYERS_MAX, &m->layers, err));
+    TRY(model_need_int(c, "vocab_size", MODEL_VOCABULARY_MAX, &m->vocabulary, err));
     TRY(read_heads(c, m, err));
-    m->max_positions = is_family(m, "llama") ? 2048 : is_family(m, "mistral") ? 131072 : 32768;
-    TRY(get_int(c, "max_position_embeddings", 1, POSITIONS_MAX, &m->max_positions, err));
-    m->norm_eps = 1e-6;
-    TRY(get_double(c, "rms_norm_eps", 0, 1, &m->norm_eps, err));
-    TRY(choose(c, "hidden_act", activations, &activation, err));
+    m->max_positions = model_is(m, "llama") ? 2048 : mistral ? 131072 : 32768;
+    TRY(model_get_int(c, "max_position_embeddings", 1, MODEL_POSITIONS_MAX, &m->max_positions,
+                      err));
+    m->norm_eps = model_is(m, "mixtral") ? 1e-5 : 1e-6;
+    TRY(model_get_double(c, "rms_norm_eps", 0, 1, &m->norm_eps, err));
+    TRY(model_choose(c, "hidden_act", activations, &activation, err));
     TRY(node_get_bool(c, "tie_word_embeddings", &m->tied, err));
-    if (is_family(m, "qwen2"))
+    if (model_is(m, "qwen2"))
         m->attention_bias = true; /* on q, k and v; no key says so */
-    else if (!is_family(m, "mistral"))
+    else if (!model_is(m, "mistral") && !model_is(m, "mixtral"))
         TRY(node_get_bool(c, "attention_bias", &m->attention_bias, err));
-    if (is_family(m, "llama")) TRY(node_get_bool(c, "mlp_bias", &m->mlp_bias, err));
-    m->qk_norm = is_family(m, "qwen3");
+    if (model_is(m, "llama")) TRY(node_get_bool(c, "mlp_bias", &m->mlp_bias, err));
+    m->qk_norm = model_is(m, "qwen3") || model_is(m, "qwen3_moe");
+    TRY(model_read_experts(c, m, err));
     TRY(read_rope(c, m, err));
     return read_window(c, m, err);
 }
@@ -277,7 +219,8 @@ static enum status read_name(const struct node *c, const char *name, struct mode
 static enum status read_attention(const struct node *c, struct model *m, struct error *err)
 {
     const char *text = "";
-    if (given(c, "attn_implementation")) TRY(node_get_text(c, "attn_implementation", &text, err));
+    if (model_given(c, "attn_implementation"))
+        TRY(node_get_text(c, "attn_implementation", &text, err));
     m->eager = !strcmp(text, "eager");
     return OK;
 }
@@ -306,7 +249,7 @@ enum status model_read(const struct node *c, const char *name, struct model *out
     if (!readers[family])
         return node_error(type, err, "a table of measured layers is the model of a job only");
     TRY(read_attention(c, &m, err));
-    TRY(get_double(c, "initializer_range", 0, 10, &m.init_std, err));
+    TRY(model_get_double(c, "initializer_range", 0, 10, &m.init_std, err));
     TRY(readers[family](c, &m, err));
     *out = m;
     return OK;
@@ -334,6 +277,10 @@ static void write_gpt2(struct json *j, const struct model *m)
     json_put_int(j, "n_positions", m->max_positions);
     json_put_double(j, "layer_norm_epsilon", m->norm_eps);
     json_put_text(j, "activation_function", m->gelu_erf ? "gelu" : "gelu_new");
+    if (m->config_hidden_dropout != PDROP)
+        json_put_double(j, "resid_pdrop", m->config_hidden_dropout);
+    if (m->config_embedding_dropout != PDROP)
+        json_put_double(j, "embd_pdrop", m->config_embedding_dropout);
 }
 
 static void write_rope(struct json *j, const struct model *m)
@@ -360,16 +307,17 @@ static void write_llama(struct json *j, const struct model *m)
     json_put_int(j, "max_position_embeddings", m->max_positions);
     json_put_text(j, "hidden_act", "silu");
     json_put_double(j, "rms_norm_eps", m->norm_eps);
-    if (is_family(m, "llama") || is_family(m, "qwen3"))
+    if (model_is(m, "llama") || model_is(m, "qwen3") || model_is(m, "qwen3_moe"))
         json_put_bool(j, "attention_bias", m->attention_bias);
-    if (is_family(m, "llama")) json_put_bool(j, "mlp_bias", m->mlp_bias);
+    if (model_is(m, "llama")) json_put_bool(j, "mlp_bias", m->mlp_bias);
     write_rope(j, m);
-    if (is_family(m, "llama")) return;
+    model_write_experts(j, m);
+    if (model_is(m, "llama")) return;
     if (m->window)
         json_put_int(j, "sliding_window", m->window);
     else
         json_put_null(j, "sliding_window");
-    if (is_family(m, "mistral")) return;
+    if (model_is(m, "mistral") || model_is(m, "mixtral")) return;
     json_put_bool(j, "use_sliding_window", m->window > 0);
     json_put_int(j, "max_window_layers", m->window ? 0 : m->layers);
 }
@@ -378,12 +326,18 @@ static void write_family(struct json *j, const struct model *m)
 {
     json_put_text(j, "_name_or_path", m->name);
     json_put_text(j, "model_type", m->family);
-    json_put_int(j, "vocab_size", m->vocabulary);
-    json_put_bool(j, "tie_word_embeddings", m->tied);
+    if (!model_pixels(m)) json_put_int(j, "vocab_size", m->vocabulary);
+    if (!model_pixels(m)) json_put_bool(j, "tie_word_embeddings", m->tied);
     if (m->eager) json_put_text(j, "attn_implementation", "eager");
     json_put_double(j, "initializer_range", m->init_std);
-    if (is_family(m, "gpt2"))
+    if (model_is(m, "gpt2"))
         write_gpt2(j, m);
+    else if (model_is(m, "bert"))
+        model_write_bert(j, m);
+    else if (model_is(m, "vit"))
+        model_write_vit(j, m);
+    else if (model_is(m, "vgg"))
+        model_write_vgg(j, m);
     else
         write_llama(j, m);
 }

@@ -33,7 +33,17 @@ enum {
     A_ROW = 64,
     A_LINK = 128,
     A_RANKS = 256,
-    A_PART = 512
+    A_PART = 512,
+    A_KERNEL = 1024, /* of the stencil */
+    A_STRIDE = 2048, /* and padding */
+    A_SIZE = 4096,
+    A_GROUPS = 8192,
+    A_DIM = 16384,
+    A_TURN = 32768, /* inverse, flat */
+    A_EXPERTS = 65536,
+    A_CAPACITY = 131072,
+    A_WEIGHTED = 262144,
+    A_RENORMALISE = 524288
 };
 
 /* How much of an operand's shape matters to the cost: all of it, (rows, last), or its elements. */
@@ -43,6 +53,7 @@ struct op_row {
     int32_t n_inputs, n_inputs_or; /* the second where a kind takes either */
     int32_t n_outputs;
     uint32_t int32_inputs; /* bit i: input i holds int32 */
+    int32_t gates;         /* 1 + the input that is gates; 0: none */
     op_shape_rule *infer;
     double flops_per_element; /* of input 0; used where flops is NULL */
     flops_rule *flops;
@@ -60,9 +71,9 @@ static const struct op_row table[OP_KIND_COUNT] = {
     [OP_matmul] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_matmul, .flops = flops_matmul,
                    .gradient = gradient_rule_matmul, .key_attrs = A_TRANS, .layout = ROWS},
     [OP_bias] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_bias, .flops_per_element = 1,
-                 .gradient = gradient_rule_bias, .layout = ROWS},
+                 .gradient = gradient_rule_bias, .key_attrs = A_DIM, .layout = ROWS},
     [OP_bias_grad] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_bias_grad,
-                      .flops_per_element = 1, .layout = ROWS},
+                      .flops_per_element = 1, .key_attrs = A_DIM, .layout = ROWS},
     [OP_add] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 1,
                 .gradient = gradient_rule_add, .layout = FLAT},
     [OP_multiply] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 1,
@@ -126,6 +137,34 @@ static const struct op_row table[OP_KIND_COUNT] = {
     /* scale · exp(logit - lse) */
     [OP_cross_entropy_grad] = {.n_inputs = 3, .n_outputs = 1, .int32_inputs = 2,
                                .infer = shapes_cross_entropy_grad, .flops_per_element = 3},
+    [OP_conv2d] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_conv2d, .flops = flops_conv2d,
+                   .gradient = gradient_rule_conv2d, .key_attrs = A_STRIDE},
+    [OP_conv2d_grad] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_conv2d_grad, .flops = flops_conv2d_grad,
+                        .key_attrs = A_STRIDE | A_SIZE},
+    [OP_conv2d_weight_grad] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_conv2d_weight_grad,
+                               .flops = flops_conv2d_weight_grad, .key_attrs = A_STRIDE | A_KERNEL},
+    [OP_relu] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 1,
+                 .gradient = gradient_rule_relu, .layout = FLAT},
+    [OP_relu_grad] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 1, .layout = FLAT},
+    [OP_max_pool2d] = {.n_inputs = 1, .n_outputs = 2, .infer = shapes_pool2d, .flops = flops_pool2d,
+                       .gradient = gradient_rule_max_pool2d, .key_attrs = A_STRIDE | A_KERNEL},
+    /* one addition for what each window gives back */
+    [OP_max_pool2d_grad] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_pool2d_grad, .flops_per_element = 1,
+                            .key_attrs = A_STRIDE | A_KERNEL | A_SIZE},
+    [OP_avg_pool2d] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_pool2d, .flops = flops_pool2d,
+                       .gradient = gradient_rule_avg_pool2d, .key_attrs = A_STRIDE | A_KERNEL},
+    [OP_avg_pool2d_grad] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_pool2d_grad, .flops = flops_avg_pool2d_grad,
+                            .key_attrs = A_STRIDE | A_KERNEL | A_SIZE},
+    /* as layer_norm */
+    [OP_group_norm] = {.n_inputs = 3, .n_outputs = 2, .infer = shapes_group_norm, .flops_per_element = 7,
+                       .gradient = gradient_rule_group_norm, .key_attrs = A_GROUPS},
+    [OP_group_norm_grad] = {.n_inputs = 4, .n_outputs = 1, .infer = shapes_group_norm_grad, .flops_per_element = 10,
+                            .key_attrs = A_GROUPS},
+    [OP_group_norm_weight_grad] = {.n_inputs = 3, .n_outputs = 2, .infer = shapes_group_norm_weight_grad,
+                                   .flops_per_element = 5, .key_attrs = A_GROUPS},
+    [OP_to_rows] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_to_rows, .gradient = gradient_rule_to_rows,
+                    .key_attrs = A_TURN},
+    [OP_prepend] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_prepend, .gradient = gradient_rule_prepend},
     [OP_accumulate] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 1,
                        .bytes = bytes_accumulate, .layout = FLAT},
     [OP_zero] = {.n_outputs = 1, .infer = shapes_none, .layout = FLAT},
@@ -145,8 +184,27 @@ static const struct op_row table[OP_KIND_COUNT] = {
     [OP_reduce_scatter] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_reduce_scatter,
                            .gradient = gradient_rule_reduce_scatter, .key_attrs = A_RANKS},
     /* a copy, which counts nothing; how far from the front is no work */
-    [OP_slice] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_slice, .bytes = bytes_slice, .key_attrs = A_PART},
+    [OP_slice] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_slice, .bytes = bytes_slice,
+                  .gradient = gradient_rule_slice, .key_attrs = A_PART},
     [OP_paste] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_paste, .bytes = bytes_paste, .key_attrs = A_PART},
+    /* ten rounds of Philox for four elements (2 products, 4 exclusive ors, 2 sums each), compare, scale */
+    [OP_dropout] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_dropout, .flops_per_element = 22,
+                    .gradient = gradient_rule_dropout, .layout = FLAT},
+    [OP_gating] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_gating, .flops = flops_gating,
+                   .gradient = gradient_rule_gating, .key_attrs = A_EXPERTS | A_RENORMALISE},
+    /* softmax again 4, Σ p·dg 2, p·(dg - Σ) 2 */
+    [OP_gating_grad] = {.n_inputs = 3, .n_outputs = 1, .gates = 2, .infer = shapes_gating,
+                        .flops_per_element = 8, .key_attrs = A_RENORMALISE},
+    [OP_dispatch] = {.n_inputs = 2, .n_outputs = 1, .gates = 2, .infer = shapes_dispatch, .flops = flops_dispatch,
+                     .bytes = bytes_dispatch, .gradient = gradient_rule_dispatch,
+                     .key_attrs = A_EXPERTS | A_CAPACITY | A_WEIGHTED},
+    [OP_combine] = {.n_inputs = 2, .n_outputs = 1, .gates = 2, .infer = shapes_combine, .flops = flops_combine,
+                    .bytes = bytes_combine, .gradient = gradient_rule_combine, .key_attrs = A_EXPERTS | A_WEIGHTED},
+    [OP_gates_grad] = {.n_inputs = 3, .n_outputs = 1, .gates = 2, .infer = shapes_gates_grad,
+                       .flops = flops_gates_grad, .bytes = bytes_gates_grad, .key_attrs = A_EXPERTS},
+    [OP_expert_matmul] = {.n_inputs = 3, .n_outputs = 1, .gates = 3, .infer = shapes_expert_matmul,
+                          .flops = flops_expert_matmul, .bytes = bytes_expert_matmul,
+                          .gradient = gradient_rule_expert_matmul, .key_attrs = A_EXPERTS | A_TRANS},
     /* copies of a part; which part is no work */
     [OP_take_part] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_take_part, .bytes = bytes_slice,
                       .gradient = gradient_rule_take_part},
@@ -182,62 +240,24 @@ static const char *const kind_names[OP_KIND_COUNT] = {
 #undef X
 };
 
-static const struct {
-    const char *name;
-    int64_t bytes;
-} dtypes[DTYPE_COUNT] = {
-#define X(name, bytes) {#name, bytes},
-    DTYPES(X)
-#undef X
-};
-
-const char *dtype_name(enum dtype t) { return dtypes[t].name; }
-int64_t dtype_bytes(enum dtype t) { return dtypes[t].bytes; }
-bool dtype_is_half(enum dtype t) { return t == DTYPE_bf16 || t == DTYPE_fp16; }
-enum dtype dtype_master(enum dtype t) { return dtype_is_half(t) ? DTYPE_fp32 : t; }
-
-bool dtype_parse(const char *name, enum dtype *out)
-{
-    static const struct {
-        const char *name;
-        enum dtype dtype;
-    } others[] = {{"float32", DTYPE_fp32},
-                  {"float64", DTYPE_fp64},
-                  {"bfloat16", DTYPE_bf16},
-                  {"float16", DTYPE_fp16}};
-    for (int i = 0; i < DTYPE_COUNT; i++)
-        if (!strcmp(name, dtypes[i].name)) return *out = (enum dtype)i, true;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (!strcmp(name, others[i].name)) return *out = others[i].dtype, true;
-    return false;
-}
-
 char phase_letter(enum phase p) { return "FIWU"[p]; }
 
 const char *op_kind_name(enum op_kind kind) { return kind_names[kind]; }
 
+/* Their lists are runs of the enumeration. */
 bool op_is_measured(enum op_kind kind)
 {
-    static const enum op_kind kinds[] = {
-#define X(name) OP_##name,
-        OP_KINDS_MEASURED(X)
-#undef X
-    };
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (kinds[i] == kind) return true;
-    return false;
+    return kind >= OP_measured_forward && kind <= OP_assemble;
 }
-
 bool op_is_group(enum op_kind kind)
 {
-    static const enum op_kind kinds[] = {
-#define X(name) OP_##name,
-        OP_KINDS_GROUP(X)
-#undef X
-    };
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (kinds[i] == kind) return true;
-    return false;
+    return kind >= OP_group_all_gather && kind <= OP_group_all_to_all;
+}
+
+bool op_is_product(enum op_kind kind)
+{
+    return kind == OP_matmul || kind == OP_attention || kind == OP_conv2d ||
+           kind == OP_expert_matmul;
 }
 
 int64_t op_measured_row(const char *model, const char *layer)
@@ -320,6 +340,10 @@ bool op_input_is_int32(enum op_kind kind, int32_t input)
     return table[kind].int32_inputs >> input & 1;
 }
 
+bool op_is_routed(enum op_kind kind) { return kind == OP_gating || table[kind].gates; }
+
+int32_t op_gates_input(enum op_kind kind) { return table[kind].gates - 1; }
+
 int32_t op_fuses(enum op_kind kind, enum op_kind out[2])
 {
     for (int32_t i = 0; i < table[kind].n_fuses; i++) out[i] = table[kind].fuses[i];
@@ -334,7 +358,25 @@ struct key_attr {
     const char *name;
     int64_t value; /* 0: not printed; the number itself only where the name ends in '=' */
 };
-enum { KEY_ATTRS_MAX = 14 };
+enum { KEY_ATTRS_MAX = 28 };
+
+static int32_t stencil_attrs(uint32_t has, const struct op_attrs *a,
+                             struct key_attr out[KEY_ATTRS_MAX], int32_t n)
+{
+    const struct {
+        uint32_t flag;
+        const char *name[2];
+        const int32_t *value;
+    } pairs[] = {{A_KERNEL, {"kernel_h=", "kernel_w="}, a->stencil.kernel},
+                 {A_STRIDE, {"stride_h=", "stride_w="}, a->stencil.stride},
+                 {A_STRIDE, {"padding_h=", "padding_w="}, a->stencil.padding},
+                 {A_SIZE, {"h=", "w="}, a->stencil.size}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        for (int k = 0; k < 2; k++)
+            if (has & pairs[i].flag)
+                out[n++] = (struct key_attr){pairs[i].name[k], pairs[i].value[k]};
+    return n;
+}
 
 static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const struct op_shapes *s,
                          struct key_attr out[KEY_ATTRS_MAX])
@@ -363,16 +405,31 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     if (has & A_PART) out[n++] = (struct key_attr){"sequences=", a->sequences};
     if (has & A_RANKS) out[n++] = (struct key_attr){"ranks=", a->ranks};
     /* Causal: later queries see more keys than there are queries. */
-    if ((has & A_HEADS) && a->start) out[n++] = (struct key_attr){"start=", a->start};
+    if ((has & A_HEADS) && a->start)
+        out[n++] = (struct key_attr){"from", 4}, out[n++] = (struct key_attr){"start=", a->start};
     /* A part is as much work as is copied, which its operand does not tell. */
     if (a->exchange && s->n_outputs)
         out[n++] = (struct key_attr){"to=", shape_elements(&s->output[0])};
-    return n;
+    if ((has & (A_PART | A_DIM)) && (a->dim || a->blank)) {
+        out[n++] = (struct key_attr){"dim=", a->dim};
+        out[n++] = (struct key_attr){"dims=", has & A_DIM ? a->dims : 0};
+        out[n++] = (struct key_attr){"blank", (has & A_PART) && a->blank};
+    }
+    if (has & A_GROUPS) out[n++] = (struct key_attr){"groups=", a->groups};
+    if (has & A_TURN) out[n++] = (struct key_attr){"inverse", a->inverse};
+    if (has & A_TURN) out[n++] = (struct key_attr){"flat", a->flat};
+    if (has & A_EXPERTS) out[n++] = (struct key_attr){"chosen=", a->chosen};
+    if (has & A_EXPERTS) out[n++] = (struct key_attr){"experts=", a->experts};
+    if (has & A_CAPACITY) out[n++] = (struct key_attr){"capacity=", a->capacity};
+    if (has & A_WEIGHTED) out[n++] = (struct key_attr){"weighted", a->weighted};
+    if (has & A_RENORMALISE) out[n++] = (struct key_attr){"renormalise", a->renormalise};
+    return stencil_attrs(has, a, out, n);
 }
 
 /* The part of a shape that the cost depends on. kv_heads is seen in attention's operands. */
-static struct shape key_shape(enum op_kind kind, const struct shape *s)
+static struct shape key_shape(enum op_kind kind, const struct op_attrs *a, const struct shape *s)
 {
+    if ((table[kind].key_attrs & A_DIM) && a->dim) return *s; /* no rows */
     if (table[kind].layout == FLAT) return (struct shape){.rank = 1, .dim = {shape_elements(s)}};
     if (table[kind].layout == ROWS && s->rank > 2)
         return (struct shape){.rank = 2, .dim = {shape_rows(s), shape_last(s)}};
@@ -380,12 +437,12 @@ static struct shape key_shape(enum op_kind kind, const struct shape *s)
 }
 
 /* Inputs determine outputs; zero has none and shows its output. */
-static int32_t key_shapes(enum op_kind kind, const struct op_shapes *s,
+static int32_t key_shapes(enum op_kind kind, const struct op_attrs *a, const struct op_shapes *s,
                           struct shape out[OP_OPERANDS_MAX])
 {
     int32_t n = table[kind].key_attrs & A_ROW ? 0 : s->n_inputs ? s->n_inputs : s->n_outputs;
     for (int32_t i = 0; i < n; i++)
-        out[i] = key_shape(kind, s->n_inputs ? &s->input[i] : &s->output[i]);
+        out[i] = key_shape(kind, a, s->n_inputs ? &s->input[i] : &s->output[i]);
     return n;
 }
 
@@ -395,7 +452,8 @@ uint64_t op_key(enum op_kind kind, const struct op_attrs *attrs, const struct op
     enum { WORDS_MAX = 3 + OP_OPERANDS_MAX * (SHAPE_RANK_MAX + 1) + KEY_ATTRS_MAX };
     struct key_attr attr[KEY_ATTRS_MAX];
     struct shape shape[OP_OPERANDS_MAX];
-    int32_t n_attrs = key_attrs(kind, attrs, shapes, attr), n = key_shapes(kind, shapes, shape);
+    int32_t n_attrs = key_attrs(kind, attrs, shapes, attr),
+            n = key_shapes(kind, attrs, shapes, shape);
     /* The kind goes in by name: its number may change from one version to the next, a profile
      * stays. */
     uint64_t start = hash_text(hash_text(0, op_kind_name(kind)), dtype_name(t));
@@ -428,7 +486,7 @@ const char *op_key_text(char *buffer, size_t n, enum op_kind kind, const struct 
     char text[SHAPE_TEXT_MAX];
     size_t used = 0;
     append(buffer, n, &used, "%s %s ", op_kind_name(kind), dtype_name(t));
-    n_shapes = key_shapes(kind, shapes, shape);
+    n_shapes = key_shapes(kind, attrs, shapes, shape);
     for (int32_t i = 0; i < n_shapes; i++)
         append(buffer, n, &used, "%s%s", i ? "x" : "", shape_text(text, &shape[i]));
     for (int32_t i = 0; i < n_attrs; i++) {

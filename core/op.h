@@ -48,8 +48,9 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
 /* kind                     inputs                        -> outputs
  * matmul                   a (…,k), b (k,n)              -> y (…,n)    trans_a: a is (…rows,m) used as (m,rows); trans_b: b is (n,k)
  *                          trans_a with rows flattened gives the weight gradient xᵀ·dy (m,n): b is then (…rows,n)
- * bias                     x (…,n), b (n)                -> y
- * bias_grad            W   dy (…,n)                      -> db (n)
+ * bias                     x (…,n), b (n)                -> y          attrs.dim > 0: b is of the dimensions of x from that one
+ *                                                           on, in front of it and behind it all share it: channels of (b,c,h,w)
+ * bias_grad            W   dy (…,n)                      -> db (n)     attrs.dim > 0: of attrs.dims dimensions from that one on
  * add, multiply            a, b (same shape)             -> y
  * gelu, silu               x                             -> y          gelu: attrs.gelu_erf chooses erf or tanh
  * gelu_grad, silu_grad I   x, dy                         -> dx
@@ -70,16 +71,53 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  *                          or attrs.bidirectional; attrs.eager: scores stand in memory, lse is then (b,H,T,T) probabilities
  * attention_grad       I   qkv, o, lse, do -> dqkv,   or   q, k, v, o, lse, do -> dq, dk, dv
  * cross_entropy            logits (b,T,V), targets (b,T) -> loss (1) = mean over rows, lse (b,T)
- * cross_entropy_grad   I   logits, targets, lse          -> dlogits = attrs.scale · (softmax − one-hot)
+ *                          attrs.counted: so many targets of each sequence count, the others are -1; the mean is over those
+ * cross_entropy_grad   I   logits, targets, lse          -> dlogits = attrs.scale · (softmax − one-hot), 0 where the target is -1
  * all_reduce               x                             -> y = sum over attrs.ranks cards of one device; its gradient is dy itself
  * all_gather               x (b,T/ranks,d)               -> y (b,T,d)  every card's share of the positions, one after the other
  * reduce_scatter           x (b,T,d)                     -> y (b,T/ranks,d)  this card's share of the sum; gradient and inverse of all_gather
+ * conv2d                   x (b,c,h,w), weight (o,c,kh,kw) -> y (b,o,h',w')   h' = (h + 2 padding - kh) / stride + 1, rounded down
+ * conv2d_grad          I   weight, dy                    -> dx         attrs.stencil.size is x's (h,w)
+ * conv2d_weight_grad   W   x, dy                         -> dweight    attrs.stencil.kernel is (kh,kw)
+ * relu                     x                             -> y
+ * relu_grad            I   y, dy                         -> dx
+ * max_pool2d               x (b,c,h,w)                   -> y (b,c,h',w'), index (b,c,h',w') = the first largest's place in the kernel
+ * max_pool2d_grad      I   index, dy                     -> dx         attrs.stencil.size is x's (h,w)
+ * avg_pool2d               x (b,c,h,w)                   -> y (b,c,h',w')   padding counts as zeros
+ * avg_pool2d_grad      I   dy                            -> dx         attrs.stencil.size is x's (h,w)
+ * group_norm               x (b,c,…), gamma (c), beta (c) -> y, stats (b·groups,2) = mean, 1/std of c/groups channels together
+ * group_norm_grad      I   x, gamma, stats, dy           -> dx
+ * group_norm_weight_grad W x, stats, dy                  -> dgamma, dbeta
+ * to_rows              (I) x (b,c,h,w)                   -> y (b,h·w,c), a row a place; attrs.flat: (b,c·h·w), a row a picture;
+ *                                                           attrs.inverse turns back to attrs.stencil.size: it is its own gradient
+ * prepend                  x (b,T,d), token (k,d)        -> y (b,k+T,d)     the same token in front of every sequence
+ * dropout              (I) x (b,T,…)                     -> y: an element is 0 with probability attrs.rate, else x/(1-rate) (Srivastava et
+ *                                                           al. 2014). Which ones is a function of (seed, attrs.stream, number of the
+ *                                                           sequence among all that are trained on, element in it) and of nothing else:
+ *                                                           not of device, microbatch or how often it is drawn. Its own gradient
+ * gating                   logits (b,T,E)                -> gates (b,T,E): softmax over the experts, of which the attrs.chosen largest stay
+ *                                                           (of equal ones those of lower number) and the others are 0; attrs.renormalise:
+ *                                                           what stays is divided by its sum, a softmax over the chosen logits
+ * gating_grad          I   logits, gates, dgates         -> dlogits; which experts are chosen is constant
+ * dispatch             (I) x (b,T,d), gates (b,T,E)      -> rows (b,E,C,d), C = attrs.capacity: in every sequence expert e gets the rows
+ *                                                           whose gate for it is not 0, by position, the first C of them; the other
+ *                                                           slots are 0. attrs.weighted: times the gate
+ * combine              (I) rows (b,E,C,d), gates (b,T,E) -> y (b,T,d): each position's rows from all experts summed, by number of the
+ *                                                           expert. attrs.weighted: times the gate. Combine and dispatch are each other's
+ *                                                           gradients in x and rows
+ * gates_grad           I   rows, gates, dy (b,T,d)       -> dgates (b,T,E) of weighted combine: dy·row, 0 where nothing was dispatched
+ * expert_matmul        (I) x (b,E,C,k), w (E,k,n), gates -> y (b,E,C,n)  expert by expert, in the slots that the gates fill; trans_b: w is
+ *                          (E,n,k). trans_a: x (b,E,C,m), y (b,E,C,n), gates -> (E,m,n), the weight gradient (W)
+ *                          Capacity is a sequence's: how sequences are shared changes nothing. Work counts the slots that are expected to
+ *                          be filled, min(C, chosen·T/experts) of an expert, attrs.experts being all there are where gates has a part
  * accumulate               x                             -> y += x     flat
  * zero                                                   -> y = 0      flat; the caller gives output[0], there is nothing to infer from
- * slice                    x (b,…)                       -> y (sequences,…) = x from sequence attrs.start on
- * paste                    x (n,…)                       -> y (sequences,…), of which x becomes those from attrs.start on; the
- *                                                           others stay as they are. Neither is differentiated: they stand
- *                                                           where devices share a stage's sequences (core/lower.h)
+ * slice                    x (b,…)                       -> y (sequences,…) = x from sequence attrs.start on; attrs.dim > 0: of
+ *                                                           that dimension in place of sequences
+ * paste                (I) x (n,…)                       -> y (sequences,…), of which x becomes those from attrs.start on; the
+ *                                                           others stay as they are, or become 0 with attrs.blank, which is
+ *                                                           the gradient of slice. Both also stand where devices share a
+ *                                                           stage's sequences (core/lower.h)
  * take_part                x                             -> y = this device's part of x: attrs.exchange says of which dimension
  * add_part             W   x                             -> y whole, whose part of this device += x
  * cross_entropy_part       logits (b,T,V/n), targets     -> (b,T,2) = lse of these columns, logit of the target (0: not mine)
@@ -115,9 +153,13 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
     X(layer_norm) X(layer_norm_grad) X(layer_norm_weight_grad) \
     X(rms_norm) X(rms_norm_grad) X(rms_norm_weight_grad) \
     X(embedding) X(embedding_grad) X(rotary) X(attention) X(attention_grad) X(cross_entropy) X(cross_entropy_grad) \
+    X(conv2d) X(conv2d_grad) X(conv2d_weight_grad) X(relu) X(relu_grad) \
+    X(max_pool2d) X(max_pool2d_grad) X(avg_pool2d) X(avg_pool2d_grad) \
+    X(group_norm) X(group_norm_grad) X(group_norm_weight_grad) X(to_rows) X(prepend) \
     X(accumulate) X(zero) X(adamw) X(flat_adamw) X(sgd) X(flat_sgd) \
     X(all_reduce) X(all_gather) X(reduce_scatter) X(slice) X(paste) \
-    X(take_part) X(add_part) X(cross_entropy_part) X(cross_entropy_join)
+    X(take_part) X(add_part) X(cross_entropy_part) X(cross_entropy_join) \
+    X(dropout) X(gating) X(gating_grad) X(dispatch) X(combine) X(gates_grad) X(expert_matmul)
 /* clang-format on */
 enum op_kind {
 #define X(name) OP_##name,
@@ -134,11 +176,16 @@ struct rope_scaling { /* Llama 3.1's; factor 0 means none */
     double factor, low_freq_factor, high_freq_factor, original_max_position;
 };
 
+struct stencil { /* what a convolution or pooling looks through; height, width */
+    int32_t kernel[2], stride[2], padding[2];
+    int32_t size[2]; /* of x, where only its gradient is seen */
+};
+
 struct op_attrs {
     bool trans_a, trans_b; /* matmul */
     bool accumulate;       /* outputs are added to (weight gradients) */
     bool gelu_erf;
-    bool inverse;                      /* rotary */
+    bool inverse;                      /* rotary, to_rows */
     bool decay;                        /* adamw, sgd */
     int32_t heads, kv_heads, head_dim; /* attention, rotary (heads of its x, head_dim) */
     int32_t window; /* attention: positions seen, itself included; 0 = all before */
@@ -158,13 +205,29 @@ struct op_attrs {
     int64_t row;                  /* measured_*: which layer was measured, op_measured_row */
     int64_t sequences, out, kept; /* measured_*: of the microbatch; elements of one sequence */
     /* slice, paste: first sequence, and `sequences` of y; rotary, attention: position of the first row (of q); embedding and
-     * cross_entropy of a part of the vocabulary: its first entry, and `whole` has the number of all (0: nothing is missing) */
+     * cross_entropy of a part of the vocabulary: its first entry, and `whole` has the number of all (0: nothing is missing); dropout of a part: its first element and
+     * those of a whole sequence */
     int64_t start, whole;
     int64_t
         mean_rows; /* cross_entropy: > 0 where its rows are a part of so many, which its gradient is the mean over */
     const struct exchange *exchange; /* conversions */
-    bool first;                      /* measured_*: reads no activation */
-    int32_t link;                    /* message: of the cluster */
+    int32_t dim;    /* slice, paste: which dimension; bias: its first, 0 the last one */
+    int32_t dims;   /* bias_grad, where dim > 0: how many */
+    bool blank;     /* paste: the rest becomes 0 */
+    bool flat;      /* to_rows: a picture is one row */
+    int32_t groups; /* group_norm */
+    struct stencil stencil;
+    bool first;     /* measured_*: reads no activation */
+    int32_t link;   /* message: of the cluster */
+    int32_t chosen; /* gating, dispatch …: experts of a position (top-k) */
+    int32_t
+        experts; /* dispatch …: of the whole model where the gates are only some experts'; 0: as many as gates has */
+    int64_t capacity; /* dispatch: slots of an expert for a sequence */
+    bool weighted;    /* dispatch, combine: rows are multiplied by their gate */
+    bool renormalise; /* gating */
+    int64_t counted;  /* cross_entropy: targets of a sequence that count; 0: all, and none is -1 */
+    int64_t stream;   /* dropout: another one for each of a model */
+    double rate;      /* dropout: of what becomes 0, [0, 1) */
 };
 
 struct op_shapes { /* all that FLOPs and bytes depend on */
@@ -175,6 +238,8 @@ struct op_shapes { /* all that FLOPs and bytes depend on */
 const char *op_kind_name(enum op_kind kind);
 bool op_is_measured(enum op_kind kind); /* one of the kinds that nothing computes */
 bool op_is_group(enum op_kind kind);    /* a conversion that devices do together */
+/* Forward kinds that are matrix products, which is where the work of a model is: matmul, attention, conv2d, expert_matmul. */
+bool op_is_product(enum op_kind kind);
 int64_t op_measured_row(const char *model, const char *layer); /* > 0 */
 bool op_kind_parse(const char *name, enum op_kind *out);
 
@@ -193,6 +258,12 @@ int64_t op_bytes_written(enum op_kind kind, const struct op_attrs *attrs,
 double op_wire_bytes(enum op_kind kind, const struct op_attrs *attrs,
                      const struct op_shapes *shapes, enum dtype t);
 bool op_input_is_int32(enum op_kind kind, int32_t input);
+bool op_is_routed(enum op_kind kind); /* gating, or a kind with gates */
+/* Which input is gates, made by gating and saying which rows are worked on; -1 where none is. */
+int32_t op_gates_input(enum op_kind kind);
+/* Slots of one expert, over all sequences, that are expected to be filled; of kinds with gates and dispatched rows. */
+double op_expert_rows(enum op_kind kind, const struct op_attrs *attrs,
+                      const struct op_shapes *shapes);
 /* The kinds that this kind fuses, in order; count 0 for plain kinds. */
 int32_t op_fuses(enum op_kind kind, enum op_kind out[2]);
 

@@ -12,30 +12,46 @@
 
 struct index_row {
     const char *letters;
-    const char *other; /* matmul with trans_b; attention of three operands */
-    const char *four;  /* where the first operand has four dimensions: images */
+    const char *other; /* of its other form: other_form */
     char start;        /* attrs.start is the first unit of this letter */
     char heads;        /* attrs.heads and kv_heads are those of this letter's units */
+    bool alike;        /* every operand is like the first, of any rank; letters has but its name */
     bool mean;         /* the loss is a mean over its rows: b and p */
     bool linear;       /* takes and gives terms of sums */
+    bool
+        elements; /* attrs.start is the number of the first element, attrs.whole those of a sequence */
+    bool experts; /* attrs.experts says how many all have */
 };
 
 /* clang-format off */
 static const struct index_row rows[OP_KIND_COUNT] = {
     [OP_matmul] = {.letters = "bpi,io->bpo", .other = "bpi,oi->bpo"},
     [OP_bias] = {.letters = "bpf,f->bpf"},
-    [OP_add] = {.letters = "bpf,bpf->bpf", .four = "bcyx,bcyx->bcyx", .linear = true},
-    [OP_multiply] = {.letters = "bpf,bpf->bpf", .four = "bcyx,bcyx->bcyx"},
-    [OP_gelu] = {.letters = "bpf->bpf", .four = "bcyx->bcyx"},
-    [OP_silu] = {.letters = "bpf->bpf", .four = "bcyx->bcyx"},
+    [OP_add] = {.letters = "bpf", .alike = true, .linear = true},
+    [OP_multiply] = {.letters = "bpf", .alike = true},
+    [OP_gelu] = {.letters = "bpf", .alike = true},
+    [OP_silu] = {.letters = "bpf", .alike = true},
+    [OP_relu] = {.letters = "bpf", .alike = true},
+    [OP_swiglu] = {.letters = "bpf", .alike = true},
     [OP_bias_gelu] = {.letters = "bpf,f->bpf"},
-    [OP_swiglu] = {.letters = "bpf,bpf->bpf"},
+    [OP_dropout] = {.letters = "bpF->bpF", .elements = true},
     [OP_layer_norm] = {.letters = "bpN,N,N->bpN,."},
     [OP_rms_norm] = {.letters = "bph,N->bph,."},
     [OP_embedding] = {.letters = "bp,vf->bpf", .start = 'v'},
     [OP_rotary] = {.letters = "bph->bph", .start = 'p', .heads = 'h'},
     [OP_attention] = {.letters = "bPh->bPh,.", .other = "bph,bKh,bKh->bph,.", .start = 'p', .heads = 'h'},
-    [OP_cross_entropy] = {.letters = "bpv,bp->.,.", .start = 'v', .mean = true},
+    [OP_cross_entropy] = {.letters = "bpv,bp->.,.", .other = "bPv,bP->.,.", .start = 'v', .mean = true},
+    [OP_conv2d] = {.letters = "biyx,cikl->bcyx"},
+    [OP_max_pool2d] = {.letters = "bcyx->bcyx,."},
+    [OP_avg_pool2d] = {.letters = "bcyx->bcyx"},
+    [OP_group_norm] = {.letters = "bcyx,c,c->bcyx,."},
+    [OP_to_rows] = {.letters = "bcyx->bPc", .other = "bCyx->bC"},
+    [OP_prepend] = {.letters = "bPf,Kf->bPf"},
+    [OP_slice] = {.letters = "bpf->bpf"}, /* the dimension that is sliced is not dealt out */
+    [OP_gating] = {.letters = "bpE->bpE"},
+    [OP_dispatch] = {.letters = "bPf,bPe->beCf", .experts = true},
+    [OP_combine] = {.letters = "beCf,bPe->bPf", .experts = true},
+    [OP_expert_matmul] = {.letters = "beCi,eio,bPe->beCo", .other = "beCi,eoi,bPe->beCo", .experts = true},
 };
 /* clang-format on */
 
@@ -106,10 +122,70 @@ static const char *read_operand(const char *s, const struct shape *shape, char *
     int32_t used = 0;
     bool own = n == 1 && *s == '.', drop = (int32_t)n == shape->rank + 1;
     for (size_t i = 0; i < n && used < SHAPE_RANK_MAX; i++)
-        if (!drop || s[i] != 'p') out[used++] = s[i];
+        if (!drop || (s[i] != 'p' && s[i] != 'P')) out[used++] = s[i];
     out[used] = '\0';
     if (!own && used != shape->rank) return NULL;
     return *rest == ',' ? rest + 1 : *rest == '-' ? rest + 2 : rest;
+}
+
+/* Four dimensions are pictures, or rows in the slots of experts. */
+static bool in_slots(const struct graph *g, int32_t t)
+{
+    for (;;) {
+        int32_t p = g->tensors[t].producer;
+        if (p < 0) return false;
+        if (g->ops[p].kind == OP_dispatch || g->ops[p].kind == OP_expert_matmul) return true;
+        if (!rows[g->ops[p].kind].alike && g->ops[p].kind != OP_bias) return false;
+        t = g->ops[p].input[0];
+    }
+}
+
+static const char *plain_letters(const struct graph *g, int32_t t)
+{
+    if (g->tensors[t].shape.rank < 4) return "bpf";
+    return in_slots(g, t) ? "beCf" : "bcyx";
+}
+
+/* Is it in the form that .other is for? */
+static bool other_form(const struct graph *g, const struct graph_op *op)
+{
+    switch (op->kind) {
+    case OP_matmul:
+    case OP_expert_matmul:
+        return op->attrs.trans_b;
+    case OP_attention:
+        return op->n_inputs > 1;
+    case OP_to_rows:
+        return op->attrs.flat;
+    /* of which targets count is data; of one a sequence there are no positions */
+    case OP_cross_entropy:
+        return op->attrs.counted || (g->tensors[op->input[0]].shape.rank == 3 &&
+                                     g->tensors[op->input[1]].shape.rank == 1);
+    default:
+        return false;
+    }
+}
+
+static bool has_no_letters(const struct graph_op *op)
+{
+    const struct op_attrs *a = &op->attrs;
+    return !rows[op->kind].letters || (a->trans_a && op->kind != OP_bias) ||
+           (op->kind == OP_slice && !a->dim) || (op->kind == OP_to_rows && a->inverse);
+}
+
+/* The bias is of the dimensions of x from attrs.dim on, or of the last one. */
+static void letters_of_bias(struct lettered *l)
+{
+    const struct graph *g = l->g;
+    const struct graph_op *op = l->op;
+    int32_t rank = g->tensors[op->input[0]].shape.rank, n = g->tensors[op->input[1]].shape.rank;
+    int32_t dim = op->attrs.dim ? op->attrs.dim : rank - 1;
+    const char *s = plain_letters(g, op->input[0]);
+    if (!read_operand(s, &g->tensors[op->input[0]].shape, l->input[0]) || dim + n > rank) return;
+    memcpy(l->output[0], l->input[0], sizeof l->input[0]);
+    memcpy(l->input[1], l->input[0] + dim, (size_t)n);
+    l->input[1][n] = '\0';
+    l->row = &rows[op->kind];
 }
 
 static struct lettered letters_of(const struct graph *g, const struct graph_op *op,
@@ -117,16 +193,20 @@ static struct lettered letters_of(const struct graph *g, const struct graph_op *
 {
     const struct index_row *row = &rows[op->kind];
     struct lettered l = {.g = g, .op = op, .grains = grains};
-    const char *s = row->letters;
-    bool other = op->kind == OP_matmul ? op->attrs.trans_b : op->n_inputs > 1;
-    if (!s || (op->kind == OP_matmul && op->attrs.trans_a)) return l;
-    if (row->other && other) s = row->other;
-    if (row->four && g->tensors[op->input[0]].shape.rank == 4) s = row->four;
+    if (has_no_letters(op)) return l;
+    if (op->kind == OP_bias) {
+        letters_of_bias(&l);
+        return l;
+    }
+    const char *s = row->other && other_form(g, op) ? row->other : row->letters;
+    const char *all = row->alike ? plain_letters(g, op->input[0]) : NULL;
     for (int32_t k = 0; s && k < op->n_inputs; k++)
-        s = read_operand(s, &g->tensors[op->input[k]].shape, l.input[k]);
+        s = read_operand(all ? all : s, &g->tensors[op->input[k]].shape, l.input[k]);
     for (int32_t k = 0; s && k < op->n_outputs; k++)
-        s = read_operand(s, &g->tensors[op->output[k]].shape, l.output[k]);
-    if (s && !*s) l.row = row;
+        s = read_operand(all ? all : s, &g->tensors[op->output[k]].shape, l.output[k]);
+    if (!s || *s) return l;
+    if (op->kind == OP_slice) l.input[0][op->attrs.dim] = l.output[0][op->attrs.dim] = '_';
+    l.row = row;
     return l;
 }
 
@@ -154,6 +234,8 @@ static const struct grain *known_grain(const struct lettered *l, int32_t tensor,
 /* Elements of which a unit must be a multiple for this kind to work on whole ones. */
 static int64_t own_unit(const struct lettered *l, char letter)
 {
+    if (letter == 'c' && l->op->kind == OP_group_norm)
+        return l->g->tensors[l->op->input[0]].shape.dim[1] / l->op->attrs.groups;
     if (letter != 'h') return 1;
     if (l->op->kind == OP_rotary) return l->op->attrs.head_dim;
     if (l->op->kind == OP_rms_norm) return shape_last(&l->g->tensors[l->op->input[1]].shape);
@@ -372,6 +454,24 @@ enum status op_split_by(const struct graph *g, const struct graph_op *op,
     return OK;
 }
 
+/* Rows that the whole loss is the mean over. */
+static int64_t loss_rows(const struct graph *g, const struct graph_op *op)
+{
+    const struct shape *logits = &g->tensors[op->input[0]].shape;
+    return op->attrs.counted ? logits->dim[0] * op->attrs.counted : shape_rows(logits);
+}
+
+/* What a device drops is told by the number of the element in the whole, which from the first on go up one by one. */
+static void count_elements(const struct shape *x, char letter, int64_t first,
+                           struct op_attrs *attrs)
+{
+    int64_t sequence = 1, row = 1;
+    for (int32_t d = 1; d < x->rank; d++) sequence *= x->dim[d];
+    for (int32_t d = 2; d < x->rank; d++) row *= x->dim[d];
+    attrs->start += first * (letter == 'b' ? sequence : row);
+    attrs->whole = sequence;
+}
+
 void op_local_attrs(const struct graph *g, const struct graph_op *op, const struct grain *grains,
                     const struct op_split *split, enum op_index index, int64_t first, int64_t n,
                     struct op_attrs *attrs)
@@ -381,10 +481,13 @@ void op_local_attrs(const struct graph *g, const struct graph_op *op, const stru
     if (!letter || !split->n_units) return;
     if (l.row->start == letter) attrs->start += first;
     if (letter == 'v') attrs->whole = letter_size(&l, 'v');
+    if (letter == 'e' && l.row->experts && !attrs->experts)
+        attrs->experts = (int32_t)letter_size(&l, 'e');
+    if (letter == 'c' && op->kind == OP_group_norm) attrs->groups = (int32_t)n;
+    if (l.row->elements) count_elements(&g->tensors[op->input[0]].shape, letter, first, attrs);
     if (l.row->heads == letter) {
         attrs->heads = (int32_t)(op->attrs.heads / split->n_units * n);
         attrs->kv_heads = (int32_t)(op->attrs.kv_heads / split->n_units * n);
     }
-    if (l.row->mean && (letter == 'b' || letter == 'p'))
-        attrs->mean_rows = shape_rows(&g->tensors[op->input[0]].shape);
+    if (l.row->mean && (letter == 'b' || letter == 'p')) attrs->mean_rows = loss_rows(g, op);
 }

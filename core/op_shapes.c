@@ -6,8 +6,6 @@
  */
 #include "core/op_shapes.h"
 
-#include "core/exchange.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -45,7 +43,7 @@ bool shape_equal(const struct shape *a, const struct shape *b)
     return true;
 }
 
-static enum status misfit(enum op_kind kind, const struct shape *a, const struct shape *b,
+enum status shapes_misfit(enum op_kind kind, const struct shape *a, const struct shape *b,
                           const char *why, struct error *err)
 {
     char ta[SHAPE_TEXT_MAX], tb[SHAPE_TEXT_MAX];
@@ -73,7 +71,7 @@ static enum status need_like(enum op_kind kind, const struct op_shapes *s, int32
 {
     for (int32_t i = first; i < s->n_inputs; i++)
         if (!shape_equal(&s->input[i], like))
-            return misfit(kind, like, &s->input[i], "shapes must be equal", err);
+            return shapes_misfit(kind, like, &s->input[i], "shapes must be equal", err);
     return OK;
 }
 
@@ -82,19 +80,20 @@ enum status shapes_matmul(enum op_kind kind, const struct op_attrs *attrs, struc
 {
     const struct shape *a = &s->input[0], *b = &s->input[1];
     if (attrs->trans_a && attrs->trans_b)
-        return misfit(kind, a, b, "only one operand may be transposed", err);
-    if (a->rank < 2 || b->rank < 2) return misfit(kind, a, b, "both need two dimensions", err);
+        return shapes_misfit(kind, a, b, "only one operand may be transposed", err);
+    if (a->rank < 2 || b->rank < 2)
+        return shapes_misfit(kind, a, b, "both need two dimensions", err);
     if (attrs->trans_a) {
-        if (shape_rows(a) != shape_rows(b)) return misfit(kind, a, b, "rows differ", err);
+        if (shape_rows(a) != shape_rows(b)) return shapes_misfit(kind, a, b, "rows differ", err);
         s->output[0] = matrix(shape_last(a), shape_last(b));
         return OK;
     }
-    if (b->rank != 2) return misfit(kind, a, b, "the second must be a matrix", err);
+    if (b->rank != 2) return shapes_misfit(kind, a, b, "the second must be a matrix", err);
     if (shape_last(a) != b->dim[attrs->trans_b ? 1 : 0])
-        return misfit(kind, a, b,
-                      attrs->trans_b ? "the last dimensions differ (trans_b)"
-                                     : "the last of one is not the first of the other",
-                      err);
+        return shapes_misfit(kind, a, b,
+                             attrs->trans_b ? "the last dimensions differ (trans_b)"
+                                            : "the last of one is not the first of the other",
+                             err);
     s->output[0] = with_last(*a, b->dim[attrs->trans_b ? 0 : 1]);
     return OK;
 }
@@ -108,6 +107,15 @@ enum status shapes_same(enum op_kind kind, const struct op_attrs *attrs, struct 
     return OK;
 }
 
+enum status shapes_dropout(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
+                           struct error *err)
+{
+    if (!(attrs->rate >= 0 && attrs->rate < 1))
+        return error_set(err, ERR_INPUT, "%s: a rate of %g is not from 0 to below 1",
+                         op_kind_name(kind), attrs->rate);
+    return shapes_same(kind, attrs, s, err);
+}
+
 enum status shapes_none(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
                         struct error *err)
 {
@@ -118,10 +126,14 @@ enum status shapes_none(enum op_kind kind, const struct op_attrs *attrs, struct 
 enum status shapes_bias(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
                         struct error *err)
 {
-    (void)attrs;
-    const struct shape *x = &s->input[0];
-    if (!is_vector(&s->input[1], shape_last(x)))
-        return misfit(kind, x, &s->input[1], "the bias must be as long as the last dimension", err);
+    const struct shape *x = &s->input[0], *b = &s->input[1];
+    bool some = attrs->dim > 0;
+    for (int32_t i = 0; some && i < b->rank; i++)
+        if (attrs->dim + i >= x->rank || b->dim[i] != x->dim[attrs->dim + i])
+            return shapes_misfit(kind, x, b, "the bias must be of the dimensions from `dim` on",
+                                 err);
+    if (!some && !is_vector(b, shape_last(x)))
+        return shapes_misfit(kind, x, b, "the bias must be as long as the last dimension", err);
     s->output[0] = *x;
     return need_like(kind, s, 2, x, err);
 }
@@ -129,8 +141,14 @@ enum status shapes_bias(enum op_kind kind, const struct op_attrs *attrs, struct 
 enum status shapes_bias_grad(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
                              struct error *err)
 {
-    (void)kind, (void)attrs, (void)err;
-    s->output[0] = vector(shape_last(&s->input[0]));
+    const struct shape *dy = &s->input[0];
+    s->output[0] = vector(shape_last(dy));
+    if (attrs->dim <= 0) return OK;
+    if (attrs->dims < 1 || attrs->dim > dy->rank - attrs->dims)
+        return error_set(err, ERR_INPUT, "%s: no %d dimensions from %d on in an operand of rank %d",
+                         op_kind_name(kind), attrs->dims, attrs->dim, dy->rank);
+    s->output[0].rank = attrs->dims;
+    for (int32_t i = 0; i < attrs->dims; i++) s->output[0].dim[i] = dy->dim[attrs->dim + i];
     return OK;
 }
 
@@ -155,8 +173,8 @@ enum status shapes_norm(enum op_kind kind, const struct op_attrs *attrs, struct 
     int64_t n = shape_last(&s->input[1]);
     for (int32_t i = 1; i < s->n_inputs; i++)
         if (!is_vector(&s->input[i], n) || !runs_fit(kind, x, n))
-            return misfit(kind, x, &s->input[i], "the weight must be as long as what is normalised",
-                          err);
+            return shapes_misfit(kind, x, &s->input[i],
+                                 "the weight must be as long as what is normalised", err);
     s->output[0] = *x;
     s->output[1] = norm_stats(kind, x, n);
     return OK;
@@ -169,11 +187,11 @@ enum status shapes_norm_grad(enum op_kind kind, const struct op_attrs *attrs, st
     const struct shape *x = &s->input[0];
     int64_t n = shape_last(&s->input[1]);
     if (!is_vector(&s->input[1], n) || !runs_fit(kind, x, n))
-        return misfit(kind, x, &s->input[1], "the weight must be as long as what is normalised",
-                      err);
+        return shapes_misfit(kind, x, &s->input[1],
+                             "the weight must be as long as what is normalised", err);
     struct shape stats = norm_stats(kind, x, n);
     if (!shape_equal(&s->input[2], &stats))
-        return misfit(kind, &stats, &s->input[2], "statistics of another shape", err);
+        return shapes_misfit(kind, &stats, &s->input[2], "statistics of another shape", err);
     s->output[0] = *x;
     return need_like(kind, s, 3, x, err);
 }
@@ -187,7 +205,7 @@ enum status shapes_norm_weight_grad(enum op_kind kind, const struct op_attrs *at
     if (!shape_elements(x)) {
         int64_t n = rms ? attrs->head_dim : shape_last(x);
         if (n <= 0 || stats->rank != 2 || stats->dim[0])
-            return misfit(kind, x, stats, "statistics of another shape", err);
+            return shapes_misfit(kind, x, stats, "statistics of another shape", err);
         for (int32_t i = 0; i < s->n_outputs; i++) s->output[i] = vector(n);
         return need_like(kind, s, 2, x, err);
     }
@@ -195,7 +213,7 @@ enum status shapes_norm_weight_grad(enum op_kind kind, const struct op_attrs *at
     bool fits =
         runs > 0 && stats->dim[1] == (rms ? 1 : 2) &&
         (rms ? shape_elements(x) % runs == 0 && runs % (rows ? rows : 1) == 0 : runs == rows);
-    if (!fits) return misfit(kind, x, stats, "statistics of another shape", err);
+    if (!fits) return shapes_misfit(kind, x, stats, "statistics of another shape", err);
     for (int32_t i = 0; i < s->n_outputs; i++) s->output[i] = vector(shape_elements(x) / runs);
     return need_like(kind, s, 2, x, err);
 }
@@ -206,7 +224,7 @@ enum status shapes_embedding(enum op_kind kind, const struct op_attrs *attrs, st
     (void)attrs;
     const struct shape *ids = &s->input[0], *table = &s->input[1];
     if (table->rank != 2 || ids->rank >= SHAPE_RANK_MAX)
-        return misfit(kind, ids, table, "the table must be (vocabulary, features)", err);
+        return shapes_misfit(kind, ids, table, "the table must be (vocabulary, features)", err);
     s->output[0] = *ids;
     s->output[0].dim[s->output[0].rank++] = table->dim[1];
     return OK;
@@ -217,7 +235,7 @@ enum status shapes_embedding_grad(enum op_kind kind, const struct op_attrs *attr
 {
     const struct shape *ids = &s->input[0], *dy = &s->input[1];
     if (dy->rank < 2 || shape_elements(ids) != shape_rows(dy))
-        return misfit(kind, ids, dy, "one row of gradient for each id", err);
+        return shapes_misfit(kind, ids, dy, "one row of gradient for each id", err);
     s->output[0] = matrix(attrs->vocabulary, shape_last(dy));
     return OK;
 }
@@ -228,7 +246,8 @@ enum status shapes_rotary(enum op_kind kind, const struct op_attrs *attrs, struc
     const struct shape *x = &s->input[0];
     struct shape heads = matrix(attrs->heads, attrs->head_dim);
     if (x->rank != 3 || attrs->head_dim % 2 || shape_last(x) != shape_elements(&heads))
-        return misfit(kind, x, &heads, "(b, T, heads x head_dim) with an even head_dim", err);
+        return shapes_misfit(kind, x, &heads, "(b, T, heads x head_dim) with an even head_dim",
+                             err);
     s->output[0] = *x;
     return OK;
 }
@@ -250,14 +269,15 @@ static enum status need_qkv(enum op_kind kind, const struct op_attrs *a, const s
         return error_set(err, ERR_INPUT, "%s: a window of %d is of causal attention",
                          op_kind_name(kind), a->window);
     struct shape want = with_last(first, n == 1 ? q + 2 * kv : q);
-    if (!shape_equal(&first, &want)) return misfit(kind, &first, &want, "heads x head_dim", err);
+    if (!shape_equal(&first, &want))
+        return shapes_misfit(kind, &first, &want, "heads x head_dim", err);
     want = with_last(first, kv);
     /* Queries from position attrs.start on may be fewer than keys. */
     if (n > 1 && s->input[1].rank == 3 && a->start + first.dim[1] <= s->input[1].dim[1])
         want.dim[1] = s->input[1].dim[1];
     for (int32_t i = 1; i < n; i++)
         if (!shape_equal(&s->input[i], &want))
-            return misfit(kind, &s->input[i], &want, "key-value heads x head_dim", err);
+            return shapes_misfit(kind, &s->input[i], &want, "key-value heads x head_dim", err);
     return OK;
 }
 
@@ -287,28 +307,34 @@ enum status shapes_attention_grad(enum op_kind kind, const struct op_attrs *attr
     struct shape o = with_last(s->input[0], (int64_t)attrs->heads * attrs->head_dim);
     struct shape lse = attention_lse(attrs, &s->input[0], &s->input[n > 1]);
     if (!shape_equal(&s->input[n + 1], &lse))
-        return misfit(kind, &s->input[n + 1], &lse, "lse of another shape", err);
+        return shapes_misfit(kind, &s->input[n + 1], &lse, "lse of another shape", err);
     if (!shape_equal(&s->input[n], &o))
-        return misfit(kind, &s->input[n], &o, "output of another shape", err);
+        return shapes_misfit(kind, &s->input[n], &o, "output of another shape", err);
     s->n_outputs = n;
     for (int32_t i = 0; i < n; i++) s->output[i] = s->input[i];
     return need_like(kind, s, n + 2, &o, err);
 }
 
-static enum status need_targets(enum op_kind kind, const struct op_shapes *s, struct error *err)
+static enum status need_targets(enum op_kind kind, const struct op_attrs *a,
+                                const struct op_shapes *s, struct error *err)
 {
+    const struct shape *x = &s->input[0];
+    int64_t length = x->rank && x->dim[0] ? shape_rows(x) / x->dim[0] : INT64_MAX;
+    if (a->counted < 0 || a->counted > length)
+        return error_set(err, ERR_INPUT,
+                         "%s: %" PRId64 " targets that count of %" PRId64 " in a sequence",
+                         op_kind_name(kind), a->counted, length);
     for (int32_t i = 1; i < s->n_inputs; i++)
         if (s->input[0].rank < 2 || shape_elements(&s->input[i]) != shape_rows(&s->input[0]))
-            return misfit(kind, &s->input[0], &s->input[i], "one number for each row of logits",
-                          err);
+            return shapes_misfit(kind, &s->input[0], &s->input[i],
+                                 "one number for each row of logits", err);
     return OK;
 }
 
 enum status shapes_cross_entropy(enum op_kind kind, const struct op_attrs *attrs,
                                  struct op_shapes *s, struct error *err)
 {
-    (void)attrs;
-    TRY(need_targets(kind, s, err));
+    TRY(need_targets(kind, attrs, s, err));
     s->output[0] = vector(1);
     s->output[1] = s->input[1];
     return OK;
@@ -317,8 +343,7 @@ enum status shapes_cross_entropy(enum op_kind kind, const struct op_attrs *attrs
 enum status shapes_cross_entropy_grad(enum op_kind kind, const struct op_attrs *attrs,
                                       struct op_shapes *s, struct error *err)
 {
-    (void)attrs;
-    TRY(need_targets(kind, s, err));
+    TRY(need_targets(kind, attrs, s, err));
     s->output[0] = s->input[0];
     return OK;
 }
@@ -378,106 +403,41 @@ enum status shapes_measured_backward(enum op_kind kind, const struct op_attrs *a
     return OK;
 }
 
-/* Sequences [start, start + n) of so many. */
+/* [start, start + n) of so many, in dimension attrs.dim of x. */
 static enum status need_part(enum op_kind kind, const struct op_attrs *a, const struct shape *x,
                              int64_t n, int64_t whole, struct error *err)
 {
-    if (x->rank >= 1 && a->start >= 0 && n >= 0 && n <= whole && a->start <= whole - n) return OK;
+    if (n >= 0 && a->start >= 0 && n <= whole && a->start <= whole - n) return OK;
     char text[SHAPE_TEXT_MAX];
     return error_set(err, ERR_INPUT,
-                     "%s: %" PRId64 " sequences from %" PRId64 " on are not all of %" PRId64
+                     "%s: %" PRId64 " %s from %" PRId64 " on are not all of %" PRId64
                      "; its operand is %s",
-                     op_kind_name(kind), n, a->start, whole, shape_text(text, x));
+                     op_kind_name(kind), n, a->dim ? "places" : "sequences", a->start, whole,
+                     shape_text(text, x));
+}
+
+/* Extent of the dimension that a part is taken of; -1 where there is none. */
+static int64_t part_extent(const struct op_attrs *a, const struct shape *x)
+{
+    return a->dim >= 0 && a->dim < x->rank ? x->dim[a->dim] : -1;
 }
 
 enum status shapes_slice(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
                          struct error *err)
 {
-    TRY(need_part(kind, attrs, &s->input[0], attrs->sequences, s->input[0].dim[0], err));
-    s->output[0] = s->input[0];
-    s->output[0].dim[0] = attrs->sequences;
+    const struct shape *x = &s->input[0];
+    TRY(need_part(kind, attrs, x, attrs->sequences, part_extent(attrs, x), err));
+    s->output[0] = *x;
+    s->output[0].dim[attrs->dim] = attrs->sequences;
     return OK;
 }
 
 enum status shapes_paste(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
                          struct error *err)
 {
-    TRY(need_part(kind, attrs, &s->input[0], s->input[0].dim[0], attrs->sequences, err));
-    s->output[0] = s->input[0];
-    s->output[0].dim[0] = attrs->sequences;
-    return OK;
-}
-
-/* --- parts of a dimension (core/exchange.h) --- */
-
-/* Dimension dim of x must have n elements. */
-static enum status need_dim(enum op_kind kind, const struct exchange *m, const struct shape *x,
-                            int32_t dim, int64_t n, struct error *err)
-{
-    if (!m) BUG("%s without an exchange", op_kind_name(kind));
-    if (dim >= 0 && dim < x->rank && x->dim[dim] == n) return OK;
-    char text[SHAPE_TEXT_MAX];
-    return error_set(err, ERR_INPUT, "%s: dimension %d of %s should be %" PRId64,
-                     op_kind_name(kind), dim, shape_text(text, x), n);
-}
-
-enum status shapes_take_part(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
-                             struct error *err)
-{
-    const struct exchange *m = attrs->exchange;
-    TRY(need_dim(kind, m, &s->input[0], m->dim, m->parts->whole, err));
-    s->output[0] = s->input[0];
-    s->output[0].dim[m->dim] = division_extent(m->parts, m->self);
-    return OK;
-}
-
-enum status shapes_gather(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
-                          struct error *err)
-{
-    const struct exchange *m = attrs->exchange;
-    TRY(need_dim(kind, m, &s->input[0], m->dim, division_extent(m->parts, m->self), err));
-    s->output[0] = s->input[0];
-    s->output[0].dim[m->dim] = m->parts->whole;
-    return OK;
-}
-
-enum status shapes_add_part(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
-                            struct error *err)
-{
-    return shapes_gather(kind, attrs, s, err);
-}
-
-enum status shapes_to_other_part(enum op_kind kind, const struct op_attrs *attrs,
-                                 struct op_shapes *s, struct error *err)
-{
-    const struct exchange *m = attrs->exchange;
-    TRY(shapes_gather(kind, attrs, s, err));
-    TRY(need_dim(kind, m, &s->output[0], m->to_dim, m->to->whole, err));
-    s->output[0].dim[m->to_dim] = division_extent(m->to, m->self);
-    return OK;
-}
-
-enum status shapes_cross_entropy_part(enum op_kind kind, const struct op_attrs *attrs,
-                                      struct op_shapes *s, struct error *err)
-{
-    (void)attrs;
-    TRY(need_targets(kind, s, err));
-    s->output[0] = with_last(s->input[0], 2);
-    return OK;
-}
-
-/* Parts (…,2n), logits, targets. */
-enum status shapes_cross_entropy_join(enum op_kind kind, const struct op_attrs *attrs,
-                                      struct op_shapes *s, struct error *err)
-{
-    (void)attrs;
-    const struct shape *parts = &s->input[0], *logits = &s->input[1], *targets = &s->input[2];
-    if (logits->rank < 2 || shape_elements(targets) != shape_rows(logits))
-        return misfit(kind, logits, targets, "one number for each row of logits", err);
-    if (parts->rank != logits->rank || shape_rows(parts) != shape_rows(logits) ||
-        shape_last(parts) % 2)
-        return misfit(kind, parts, logits, "two numbers of each part for each row of logits", err);
-    s->output[0] = vector(1);
-    s->output[1] = *targets;
+    const struct shape *x = &s->input[0];
+    TRY(need_part(kind, attrs, x, part_extent(attrs, x), attrs->sequences, err));
+    s->output[0] = *x;
+    s->output[0].dim[attrs->dim] = attrs->sequences;
     return OK;
 }

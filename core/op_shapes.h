@@ -19,13 +19,19 @@ typedef enum status op_shape_rule(enum op_kind kind, const struct op_attrs *attr
     X(matmul) X(same) X(bias) X(bias_grad) X(norm) X(norm_grad) X(norm_weight_grad) X(embedding) X(embedding_grad) \
     X(rotary) X(attention) X(attention_grad) X(cross_entropy) X(cross_entropy_grad) X(none) X(all_gather) X(reduce_scatter) \
     X(measured_forward) X(measured_backward) X(slice) X(paste) \
-    X(take_part) X(add_part) X(gather) X(to_other_part) X(cross_entropy_part) X(cross_entropy_join)
+    X(take_part) X(add_part) X(gather) X(to_other_part) X(cross_entropy_part) X(cross_entropy_join) \
+    X(conv2d) X(conv2d_grad) X(conv2d_weight_grad) X(pool2d) X(pool2d_grad) \
+    X(group_norm) X(group_norm_grad) X(group_norm_weight_grad) X(to_rows) X(prepend) \
+    X(dropout) X(gating) X(dispatch) X(combine) X(gates_grad) X(expert_matmul)
 /* clang-format on */
 #define X(name) op_shape_rule shapes_##name;
 SHAPE_RULES(X)
 #undef X
 
 enum { SHAPE_TEXT_MAX = SHAPE_RANK_MAX * 20 + 3 };
+/* ERR_INPUT with both shapes and why they do not fit. */
+MUST_CHECK enum status shapes_misfit(enum op_kind kind, const struct shape *a,
+                                     const struct shape *b, const char *why, struct error *err);
 /* "(8,128,256)"; returns buffer. */
 const char *shape_text(char buffer[SHAPE_TEXT_MAX], const struct shape *s);
 

@@ -88,6 +88,45 @@ double flops_attention_grad(const struct op_attrs *a, const struct op_shapes *s)
     return 10.0 * a->head_dim * attention_pairs(a, s);
 }
 
+/* As the matrix product that it is: each element of y is a sum of c·kh·kw products. Padding counts. */
+static double conv2d_products(const struct shape *y, const struct shape *weight)
+{
+    double taps = (double)weight->dim[1] * (double)weight->dim[2] * (double)weight->dim[3];
+    return 2 * (double)shape_elements(y) * taps;
+}
+
+double flops_conv2d(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    (void)attrs;
+    return conv2d_products(&s->output[0], &s->input[1]);
+}
+
+double flops_conv2d_grad(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    (void)attrs;
+    return conv2d_products(&s->input[1], &s->input[0]);
+}
+
+double flops_conv2d_weight_grad(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    (void)attrs;
+    return conv2d_products(&s->input[1], &s->output[0]);
+}
+
+/* A comparison, or an addition, for every element that a window sees. */
+double flops_pool2d(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    const struct stencil *k = &attrs->stencil;
+    return (double)k->kernel[0] * k->kernel[1] * (double)shape_elements(&s->output[0]);
+}
+
+/* dy over the area once, then an addition for every element of the window. */
+double flops_avg_pool2d_grad(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    const struct stencil *k = &attrs->stencil;
+    return ((double)k->kernel[0] * k->kernel[1] + 1) * (double)shape_elements(&s->input[0]);
+}
+
 /* m: 3, v: 4, bias corrections 2, sqrt + eps, divide, lr, subtract: 5; decay 2 more. */
 double flops_adamw(const struct op_attrs *attrs, const struct op_shapes *s)
 {
@@ -125,7 +164,7 @@ void bytes_accumulate(const struct op_attrs *attrs, const struct op_shapes *s, i
     *read = b * shape_elements(&s->input[0]) + *written;
 }
 
-/* Only the sequences that are copied, of either operand. */
+/* Only the sequences that are copied, of either operand; blank: the zeros too. */
 void bytes_slice(const struct op_attrs *attrs, const struct op_shapes *s, int64_t b, int64_t *read,
                  int64_t *written)
 {
@@ -136,8 +175,8 @@ void bytes_slice(const struct op_attrs *attrs, const struct op_shapes *s, int64_
 void bytes_paste(const struct op_attrs *attrs, const struct op_shapes *s, int64_t b, int64_t *read,
                  int64_t *written)
 {
-    (void)attrs;
-    *read = *written = b * shape_elements(&s->input[0]);
+    *read = b * shape_elements(&s->input[0]);
+    *written = attrs->blank ? b * shape_elements(&s->output[0]) : *read;
 }
 
 /* What passes over scores beyond the operands, each a read or a write of b·H·T² elements (Megatron-LM's eager

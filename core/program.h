@@ -20,7 +20,7 @@
  *                     collective stream (in order); the compute stream goes on at once.
  *   AWAIT group       the compute stream waits until this step's collective `group` has ended; where there are
  *                     several a step (SCATTER, GATHER), the one that this device launched last.
- *   LOAD              inputs of this microbatch (tokens, positions, targets) are put into their slots.
+ *   LOAD              inputs of this microbatch (enum tensor_input) are put into their slots.
  *   LOSS              the loss slot of this microbatch is recorded: the mean over the stage's sequences, which counts as
  *                     many times as they are.
  *   COLLECT group     the compute stream joins collective `group` of this call and goes on when it has ended: it starts when
@@ -281,6 +281,8 @@ struct program {
     bool uneven;
     int32_t steps; /* a default for how many to take; orders describe one step, all alike */
     int64_t microbatch, sequence_length, vocabulary;
+    /* of one picture, all its channels; 0: samples are text. A picture counts as a sequence, its classes as the vocabulary */
+    int64_t pixels;
     int32_t microbatches; /* of the whole step */
     struct optimizer optimizer;
     int32_t n_devices, n_links, n_stages, n_channels, n_groups, n_orders;

@@ -30,6 +30,10 @@ static enum status read_head(struct reader *r, struct program *p)
     TRY(words_int64(r, 1, INT64_C(1) << 31, &p->sequence_length));
     TRY(words_int64(r, 0, INT64_C(1) << 40, &p->vocabulary));
     TRY(words_int(r, 1, PROGRAM_MICROBATCHES_MAX, &p->microbatches));
+    if (words_next_is(r, "pictures")) {
+        TRY(words_start(r, "pictures"));
+        TRY(words_int64(r, 1, INT64_C(1) << 31, &p->pixels));
+    }
     TRY(words_start(r, "optimizer"));
     TRY(words_choice(r, kinds, 2, &kind));
     p->optimizer.kind = (enum optimizer_kind)kind;
@@ -110,7 +114,7 @@ static enum status read_slot(struct reader *r, const struct program_stage *s, st
     TRY(words_int(r, -1, s->n_rings - 1, &x->ring));
     TRY(words_int64(r, 0, INT64_MAX, &x->offset_bytes));
     TRY(words_int(r, -1, s->n_parameters - 1, &x->parameter));
-    TRY(words_int(r, -1, INPUT_TARGETS, &x->input));
+    TRY(words_int(r, -1, INPUT_COUNT - 1, &x->input));
     TRY(words_shape(r, &x->shape));
     x->bytes = dtype_bytes(x->dtype);
     for (int32_t i = 0; i < x->shape.rank; i++)
@@ -130,10 +134,25 @@ static enum status read_ring(struct reader *r, const struct program *p, struct r
     return words_int(r, -1, p->n_channels - 1, &x->received);
 }
 
+static enum status read_shape_attrs(struct reader *r, struct op_attrs *a)
+{
+    enum { MOST = 1 << 24 };
+    struct stencil *k = &a->stencil;
+    int32_t *pairs[] = {k->kernel, k->stride, k->padding, k->size};
+    TRY(words_int(r, 0, SHAPE_RANK_MAX - 1, &a->dim));
+    TRY(words_int(r, 0, SHAPE_RANK_MAX, &a->dims));
+    TRY(words_bool(r, &a->blank));
+    TRY(words_bool(r, &a->flat));
+    TRY(words_int(r, 0, MOST, &a->groups));
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        for (int axis = 0; axis < 2; axis++) TRY(words_int(r, 0, MOST, &pairs[i][axis]));
+    return OK;
+}
+
 static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_attrs *a)
 {
     int32_t flags;
-    TRY(words_int(r, 0, 127, &flags));
+    TRY(words_int(r, 0, 255, &flags));
     a->trans_a = flags & 1, a->trans_b = flags & 2, a->accumulate = flags & 4,
     a->gelu_erf = flags & 8;
     a->inverse = flags & 16, a->decay = flags & 32;
@@ -152,7 +171,21 @@ static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_att
     for (size_t i = 0; i < sizeof doubles / sizeof *doubles; i++) TRY(words_double(r, doubles[i]));
     if (kind == OP_slice || kind == OP_paste) {
         TRY(words_int64(r, 0, INT64_MAX, &a->start));
-        return words_int64(r, 0, INT64_MAX, &a->sequences);
+        TRY(words_int64(r, 0, INT64_MAX, &a->sequences));
+    }
+    if (flags & 128) TRY(read_shape_attrs(r, a));
+    if (kind == OP_dropout) {
+        TRY(words_int64(r, 0, INT64_MAX, &a->stream));
+        return words_double(r, &a->rate);
+    }
+    if (kind == OP_cross_entropy || kind == OP_cross_entropy_grad)
+        return words_int64(r, 0, INT64_C(1) << 40, &a->counted);
+    if (op_is_routed(kind)) {
+        TRY(words_int(r, 0, 1 << 24, &a->chosen));
+        TRY(words_int(r, 0, 1 << 24, &a->experts));
+        TRY(words_int64(r, 0, INT64_C(1) << 40, &a->capacity));
+        TRY(words_bool(r, &a->weighted));
+        return words_bool(r, &a->renormalise);
     }
     if (!op_is_measured(kind)) return OK;
     int64_t *sizes[] = {&a->row, &a->sequences, &a->out, &a->kept};

@@ -49,9 +49,16 @@ static enum status check_slot(const struct valid *c, const struct slot *x)
          x->bytes, x->offset_bytes, region);
     NEED(in_or_none(x->parameter, c->s->n_parameters), "slot %s: no parameter %" PRId32, x->name,
          x->parameter);
-    NEED(in_or_none(x->input, INPUT_TARGETS + 1), "slot %s: no input %" PRId32, x->name, x->input);
-    NEED(x->input < 0 || (x->class == SLOT_RING && x->dtype == DTYPE_int32),
-         "slot %s: an input is int32 in a ring", x->name);
+    NEED(in_or_none(x->input, INPUT_COUNT), "slot %s: no input %" PRId32, x->name, x->input);
+    if (x->input < 0) return OK;
+    bool pixels = x->input == INPUT_PIXELS;
+    NEED(x->class == SLOT_RING && x->dtype == (pixels ? c->p->dtype : DTYPE_int32),
+         "slot %s: an input is %s in a ring", x->name, pixels ? "of the program's dtype" : "int32");
+    NEED(!input_is_of_pictures(x->input) || (c->p->pixels > 0 && x->shape.rank > 0),
+         "slot %s: the program has no pictures", x->name);
+    NEED(!input_is_of_pictures(x->input) ||
+             shape_elements(&x->shape) == x->shape.dim[0] * (pixels ? c->p->pixels : 1),
+         "slot %s: not of the program's pictures", x->name);
     return OK;
 }
 

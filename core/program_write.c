@@ -43,6 +43,7 @@ static void write_head(FILE *out, const struct program *p)
             dtype_name(p->dtype), p->emulated, p->deterministic);
     put(out, p->steps), put(out, p->microbatch), put(out, p->sequence_length),
         put(out, p->vocabulary), put(out, p->microbatches);
+    if (p->pixels) fprintf(out, "\npictures %" PRId64, p->pixels);
     const struct optimizer *o = &p->optimizer;
     fprintf(out, "\noptimizer %s", o->kind == OPTIMIZER_ADAMW ? "adamw" : "sgd");
     put_double(out, o->lr), put_double(out, o->beta1), put_double(out, o->beta2),
@@ -84,6 +85,23 @@ static void write_devices(FILE *out, const struct program *p)
     }
 }
 
+/* Attributes of kinds that came with pictures; a flag says whether they follow, so that other operators are as they were. */
+static bool has_shape_attrs(const struct op_attrs *a)
+{
+    const struct stencil *k = &a->stencil;
+    for (int i = 0; i < 2; i++)
+        if (k->kernel[i] || k->stride[i] || k->padding[i] || k->size[i]) return true;
+    return a->dim || a->dims || a->blank || a->flat || a->groups;
+}
+
+static void write_shape_attrs(FILE *out, const struct op_attrs *a)
+{
+    const struct stencil *k = &a->stencil;
+    put(out, a->dim), put(out, a->dims), put(out, a->blank), put(out, a->flat), put(out, a->groups);
+    put_list(out, k->kernel, 2), put_list(out, k->stride, 2), put_list(out, k->padding, 2),
+        put_list(out, k->size, 2);
+}
+
 static void write_op(FILE *out, const struct program_op *op)
 {
     const struct op_attrs *a = &op->attrs;
@@ -93,7 +111,7 @@ static void write_op(FILE *out, const struct program_op *op)
             dtype_name(op->dtype));
     put(out, op->layer);
     put(out, a->trans_a | a->trans_b << 1 | a->accumulate << 2 | a->gelu_erf << 3 |
-                 a->inverse << 4 | a->decay << 5 | a->bidirectional << 6);
+                 a->inverse << 4 | a->decay << 5 | a->bidirectional << 6 | has_shape_attrs(a) << 7);
     put(out, a->heads), put(out, a->kv_heads), put(out, a->head_dim), put(out, a->window),
         put(out, a->vocabulary);
     put_double(out, a->eps), put_double(out, a->theta), put_double(out, a->rope.factor),
@@ -104,6 +122,12 @@ static void write_op(FILE *out, const struct program_op *op)
         put(out, a->row), put(out, a->sequences), put(out, a->out), put(out, a->kept),
             put(out, a->first), put(out, a->link);
     if (op->kind == OP_slice || op->kind == OP_paste) put(out, a->start), put(out, a->sequences);
+    if (op->kind == OP_dropout) put(out, a->stream), put_double(out, a->rate);
+    if (op->kind == OP_cross_entropy || op->kind == OP_cross_entropy_grad) put(out, a->counted);
+    if (op_is_routed(op->kind))
+        put(out, a->chosen), put(out, a->experts), put(out, a->capacity), put(out, a->weighted),
+            put(out, a->renormalise);
+    if (has_shape_attrs(a)) write_shape_attrs(out, a);
     put(out, op->n_inputs), put_list(out, op->input, op->n_inputs);
     put(out, op->n_outputs), put_list(out, op->output, op->n_outputs);
     fputc('\n', out);

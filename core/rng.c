@@ -5,24 +5,18 @@
 #include <math.h>
 #include <string.h>
 
-/* Philox4x32-10: multipliers and Weyl increments of Salmon, Moraes, Dror, Shaw, "Parallel random
- * numbers: as easy as 1, 2, 3", SC'11, table 2 and section 4.3. */
-#define MULTIPLIER_0 0xD2511F53u
-#define MULTIPLIER_1 0xCD9E8D57u
-#define WEYL_0 0x9E3779B9u /* golden ratio */
-#define WEYL_1 0xBB67AE85u /* sqrt(3) - 1 */
-
 void rng_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
     uint32_t c[4] = {counter[0], counter[1], counter[2], counter[3]};
     uint32_t k0 = key[0], k1 = key[1];
     for (int round = 0; round < 10; round++) {
-        uint64_t p0 = (uint64_t)MULTIPLIER_0 * c[0], p1 = (uint64_t)MULTIPLIER_1 * c[2];
+        uint64_t p0 = (uint64_t)RNG_PHILOX_MULTIPLIER_0 * c[0],
+                 p1 = (uint64_t)RNG_PHILOX_MULTIPLIER_1 * c[2];
         uint32_t next[4] = {(uint32_t)(p1 >> 32) ^ c[1] ^ k0, (uint32_t)p1,
                             (uint32_t)(p0 >> 32) ^ c[3] ^ k1, (uint32_t)p0};
         memcpy(c, next, sizeof c);
-        k0 += WEYL_0;
-        k1 += WEYL_1;
+        k0 += RNG_PHILOX_WEYL_0;
+        k1 += RNG_PHILOX_WEYL_1;
     }
     memcpy(out, c, sizeof c);
 }

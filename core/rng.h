@@ -9,6 +9,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Philox4x32-10: multipliers and Weyl increments of Salmon, Moraes, Dror, Shaw, "Parallel random
+ * numbers: as easy as 1, 2, 3", SC'11, table 2 and section 4.3. */
+#define RNG_PHILOX_MULTIPLIER_0 0xD2511F53u
+#define RNG_PHILOX_MULTIPLIER_1 0xCD9E8D57u
+#define RNG_PHILOX_WEYL_0 0x9E3779B9u /* golden ratio */
+#define RNG_PHILOX_WEYL_1 0xBB67AE85u /* sqrt(3) - 1 */
 /* The ten rounds themselves: 128 random bits for a counter and a key. */
 void rng_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 

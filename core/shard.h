@@ -3,7 +3,7 @@
  * The view of device k has the same operators, layers and parameters (same order, same names) with the shapes of its own
  * parts, and conversions between them: what an operator needs is made from what its operands' makers give, once for every
  * tensor and placement, in the layer of the first operator that needs it. gradient_build on a view gives the backward:
- * the duals come from the gradient rules of the conversion kinds, the sums that are owed from graph_op.partial_inputs.
+ * the duals come from the gradient rules of the conversion kinds, the sums that are owed from graph_op.partial.
  * Nothing is differentiated a second time.
  * Every view of one stage has the same operators and tensors in the same order; only shapes, parts and attributes differ.
  *

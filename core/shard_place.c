@@ -213,7 +213,8 @@ static bool inner_blocks(const struct on_axis *inner, const struct on_axis *from
 static int32_t next_step(const struct sharding *s, const struct placement *now,
                          const struct placement *to, struct on_axis *target)
 {
-    bool outer = !same_on(s, now, to, 0), inner = s->n_axes > 1 && !same_on(s, now, to, 1);
+    bool outer = !same_words(&now->axis[0], &to->axis[0]),
+         inner = s->n_axes > 1 && !same_on(s, now, to, 1);
     if (outer && s->n_axes > 1 && inner_blocks(&now->axis[1], &now->axis[0], &to->axis[0])) {
         bool in_the_way = inner_blocks(&to->axis[1], &now->axis[0], &to->axis[0]);
         *target = inner && !in_the_way ? to->axis[1] : (struct on_axis){.how = PLACED_WHOLE};
@@ -226,6 +227,14 @@ static int32_t next_step(const struct sharding *s, const struct placement *now,
         axis = 1;
     *target = to->axis[axis];
     return axis;
+}
+
+/* An inner split counts in the units of the outer one: where that is there already, it is said as the target says it. */
+static void reword(const struct sharding *s, struct placement *now, const struct placement *to)
+{
+    const struct on_axis *inner = &now->axis[1];
+    bool counted = s->n_axes > 1 && inner->how == PLACED_SPLIT && splits(&now->axis[0], inner->dim);
+    if (!counted && same_on(s, now, to, 0)) now->axis[0] = to->axis[0];
 }
 
 static const char *how_text(enum placing how)
@@ -241,13 +250,8 @@ enum status conversions_between(const struct sharding *s, const struct placement
     struct placement now = *from;
     for (*n = 0;; ++*n) {
         struct on_axis target;
-        bool there = true;
-        for (int32_t x = 0; x < s->n_axes; x++)
-            if (same_on(s, &now, to, x))
-                now.axis[x] = to->axis[x]; /* in the same words: an inner split counts in them */
-            else
-                there = false;
-        if (there) return OK;
+        if (placement_equal(s, &now, to)) return OK;
+        reword(s, &now, to);
         if (*n == CONVERSIONS_MAX) BUG("no end of conversions");
         int32_t axis = next_step(s, &now, to, &target);
         struct conversion *c = &out[*n];

@@ -83,14 +83,23 @@ static const struct node *of_axis(const struct node *n, int32_t axis)
     return n->kind == NODE_LIST ? n->members[axis] : n;
 }
 
+static enum status read_match(const struct node *rule, const char **out, struct error *err)
+{
+    const struct node *n;
+    TRY(node_need(rule, "match", &n, err));
+    TRY(node_text(n, out, err));
+    for (const char *c = *out; *c; c++)
+        if (*c < ' ' || *c > '~') return node_error(n, err, "names have printable characters only");
+    return OK;
+}
+
 static enum status read_operator(const struct node *n, const struct sharding *s,
                                  struct sharding_rule *out, struct error *err)
 {
     static const char *const known[] = {"match", "split", "ratio", NULL};
-    const struct node *match, *split, *ratio;
+    const struct node *split, *ratio;
     TRY(node_keys(n, known, err));
-    TRY(node_need(n, "match", &match, err));
-    TRY(node_text(match, &out->match, err));
+    TRY(read_match(n, &out->match, err));
     TRY(node_need(n, "split", &split, err));
     TRY(read_by_axis(split, s, err));
     if ((ratio = node_get(n, "ratio"))) TRY(read_by_axis(ratio, s, err));
@@ -112,10 +121,9 @@ static enum status read_parameter(const struct node *n, struct sharding_rule *ou
                                   struct error *err)
 {
     static const char *const known[] = {"match", "gather", NULL};
-    const struct node *match, *gather;
+    const struct node *gather;
     TRY(node_keys(n, known, err));
-    TRY(node_need(n, "match", &match, err));
-    TRY(node_text(match, &out->match, err));
+    TRY(read_match(n, &out->match, err));
     TRY(node_need(n, "gather", &gather, err));
     TRY(node_bool(gather, &out->gather, err));
     out->node = n;

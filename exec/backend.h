@@ -31,6 +31,9 @@ struct op_call { /* one operator, resolved to memory */
     void *output
         [OP_OPERANDS_MAX]; /* adamw: output 0..3 are p, m, v, g in place; its inputs are the same addresses */
     const struct optimizer_step *optimizer; /* updates only */
+    /* dropout: the run's seed, and the number, among all that are trained on, of the sequence that its first row is of */
+    uint64_t seed;
+    int64_t first_sequence;
 };
 
 struct backend {

@@ -25,6 +25,9 @@ struct maker {
     int64_t operands, ids, outputs; /* bytes of the regions */
     int64_t operand_next, output_next, update_next;
     int64_t update; /* bytes of one operand of all updates */
+    int64_t gates;  /* bytes of all gates: behind the sweep in scratch, each operator's its own */
+    int64_t gates_next;
+    int32_t n_gatings;
 };
 
 static bool is_update(enum op_kind kind)
@@ -70,6 +73,11 @@ static void measure(struct maker *m, const struct program_op *op)
         m->outputs = extended(m->outputs, outputs, REGION_MOST);
     }
     if (ids > m->ids) m->ids = ids;
+    int32_t gates = op_gates_input(op->kind);
+    if (gates >= 0) {
+        m->gates += align(bytes_of(&op->shapes.input[gates], op->dtype));
+        m->n_gatings++;
+    }
 }
 
 static int32_t add_slot(struct maker *m, enum slot_class class, const char *name,
@@ -119,6 +127,30 @@ static void place_update(struct maker *m, struct program_op *op)
         op->output[i] = op->input[moments ? adamw[i] : i];
 }
 
+/* Which rows are worked on decides what the work is: the gates of an operator are not random numbers but made of those by a
+ * gating of its own, in the same round; key 0: it is nobody's sample. */
+static int32_t made_gates(struct maker *m, const struct program_op *op, const struct shape *shape,
+                          int32_t logits)
+{
+    struct program_op *made = &m->s->ops[m->s->n_ops++];
+    int32_t chosen = op->attrs.chosen > 0 ? op->attrs.chosen : 1;
+    if (chosen > shape->dim[2]) chosen = (int32_t)shape->dim[2];
+    *made = (struct program_op){.kind = OP_gating,
+                                .phase = PHASE_F,
+                                .dtype = op->dtype,
+                                .name = "gates",
+                                .attrs = {.chosen = chosen, .renormalise = true},
+                                .n_inputs = 1,
+                                .n_outputs = 1,
+                                .shapes = {.n_inputs = 1, .n_outputs = 1, .input = {*shape}}};
+    made->shapes.output[0] = *shape;
+    made->input[0] = logits;
+    made->output[0] =
+        add_slot(m, SLOT_SCRATCH, "gates", shape, op->dtype, m->outputs + SWEEP + m->gates_next);
+    m->gates_next += align(bytes_of(shape, op->dtype));
+    return made->output[0];
+}
+
 static void place_op(struct maker *m, struct program_op *op)
 {
     int64_t operands = 0, outputs = 0, id = 0;
@@ -137,6 +169,8 @@ static void place_op(struct maker *m, struct program_op *op)
                                 &op->shapes.input[i], t, *at);
         if (whole) m->s->slots[op->input[i]].input = INPUT_TOKENS;
         *at += align(bytes_of(&op->shapes.input[i], t));
+        if (i == op_gates_input(op->kind))
+            op->input[i] = made_gates(m, op, &op->shapes.input[i], op->input[i]);
     }
     for (int32_t i = 0; i < op->shapes.n_outputs; i++) {
         op->output[i] =
@@ -231,13 +265,15 @@ static void add_sweep(struct maker *m)
     op->output[0] = add_slot(m, SLOT_SCRATCH, "swept", &all, m->dtype, m->outputs);
 }
 
-static void make_procedure(struct maker *m)
+static void make_procedure(struct maker *m, int32_t n)
 {
     struct procedure *f = &m->s->procedures[0];
     f->instrs = ARENA_ARRAY(m->a, struct instr, (size_t)m->s->n_ops + 1);
     if (m->ids) f->instrs[f->n_instrs++] = (struct instr){INSTR_LOAD, -1};
-    for (int32_t i = 0; i < m->s->n_ops; i++)
+    for (int32_t i = n; i < n + m->n_gatings; i++)
         f->instrs[f->n_instrs++] = (struct instr){INSTR_COMPUTE, i};
+    for (int32_t i = 0; i < n; i++) f->instrs[f->n_instrs++] = (struct instr){INSTR_COMPUTE, i};
+    f->instrs[f->n_instrs++] = (struct instr){INSTR_COMPUTE, n + m->n_gatings}; /* the sweep */
 }
 
 enum status bench_ops(struct arena *a, const struct program_op *ops, int32_t n,
@@ -268,7 +304,7 @@ enum status bench_ops(struct arena *a, const struct program_op *ops, int32_t n,
     add_parameter(&m, "bench.sweep", INIT_ONES, m.operands + 4 * m.update, SWEEP);
     if (m.ids) one_ring(&m);
     m.s->n_ops = n;
-    m.s->ops = ARENA_ARRAY(a, struct program_op, (size_t)n + 1);
+    m.s->ops = ARENA_ARRAY(a, struct program_op, (size_t)(n + m.n_gatings) + 1);
     for (int32_t i = 0; i < n; i++) {
         m.s->ops[i] = ops[i];
         if (!ops[i].name) m.s->ops[i].name = op_kind_name(ops[i].kind);
@@ -281,9 +317,9 @@ enum status bench_ops(struct arena *a, const struct program_op *ops, int32_t n,
     }
     add_sweep(&m);
     m.s->class_bytes[SLOT_PARAMETER] = m.operands + 4 * m.update + SWEEP;
-    m.s->class_bytes[SLOT_SCRATCH] = m.outputs + SWEEP;
+    m.s->class_bytes[SLOT_SCRATCH] = m.outputs + SWEEP + m.gates;
     m.s->class_bytes[SLOT_RING] = m.ids;
-    make_procedure(&m);
+    make_procedure(&m, n);
     return OK;
 }
 

@@ -3,6 +3,7 @@
 #include "exec/kernels_host.h"
 
 #include "core/arena.h"
+#include "core/rng.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -43,6 +44,21 @@ enum status host_check_ids(enum op_kind kind, const int32_t *ids, int64_t n, int
                              " is outside the vocabulary of %" PRId64,
                              op_kind_name(kind), ids[i], i, vocabulary);
     return OK;
+}
+
+enum status host_check_targets(const struct op_call *c, int64_t n, int64_t vocabulary,
+                               struct error *err)
+{
+    const int32_t *targets = c->input[1];
+    if (!c->attrs->counted) return host_check_ids(c->kind, targets, n, vocabulary, err);
+    for (int64_t i = 0; i < n; i++)
+        if (targets[i] != -1) TRY(host_check_ids(c->kind, targets + i, 1, vocabulary, err));
+    return OK;
+}
+
+uint64_t host_dropout_key(const struct op_call *c)
+{
+    return c->seed ^ hash_bytes(0, &c->attrs->stream, sizeof c->attrs->stream);
 }
 
 /* Su et al. 2021 (RoFormer): theta^(-2i/D). Llama 3.1 keeps short wavelengths, divides long ones by

@@ -57,6 +57,11 @@ void *host_scratch(struct host_context *x, size_t bytes);
 /* 0 <= ids[i] < vocabulary for all i < n, else ERR_INPUT that names the first that is not. */
 MUST_CHECK enum status host_check_ids(enum op_kind kind, const int32_t *ids, int64_t n,
                                       int64_t vocabulary, struct error *err);
+/* The same of targets, input 1 of the call; -1 is fine where the attributes say that only some count. */
+MUST_CHECK enum status host_check_targets(const struct op_call *c, int64_t n, int64_t vocabulary,
+                                          struct error *err);
+/* Of the random bits of a dropout operator: another one for every run's seed and every stream. */
+uint64_t host_dropout_key(const struct op_call *c);
 /* Radians per position of the i-th pair of a head, scaled as Llama 3.1 does where rope says so. */
 double host_rotary_frequency(const struct op_attrs *attrs, int32_t pair);
 /* Thread CPU time where BLAS time is asked for, else 0; host_blas_end adds what passed since. */

@@ -92,7 +92,8 @@ static enum status check_inputs(const struct worker *w, const struct program_sta
                                 struct error *err)
 {
     for (int32_t i = 0; w->o->data && i < s->n_slots; i++)
-        if (s->slots[i].input >= 0 && shape_last(&s->slots[i].shape) != w->p->sequence_length)
+        if (s->slots[i].input >= 0 && !input_is_of_pictures(s->slots[i].input) &&
+            shape_last(&s->slots[i].shape) != w->p->sequence_length)
             return error_set(err, ERR_INPUT, "input %s is not of the program's sequence length",
                              s->slots[i].name);
     return OK;
@@ -173,6 +174,14 @@ static void warn_if_crowded(const struct worker *w)
 /* ---- before time 0 ----------------------------------------------------------------------------
  */
 
+static enum status open_data(struct worker *w, struct error *err)
+{
+    const struct program *p = w->p;
+    if (p->pixels)
+        return data_open_pictures(w->o->data, p->seed, p->pixels, p->vocabulary, &w->data, err);
+    return data_open(w->o->data, p->seed, p->sequence_length, p->vocabulary, &w->data, err);
+}
+
 static enum status open_mine(struct worker *w, struct error *err)
 {
     TRY(check_device(w, err));
@@ -180,7 +189,7 @@ static enum status open_mine(struct worker *w, struct error *err)
     backend_host(&w->backend);
     TRY(w->backend.open(&w->backend, w->p->devices[w->rank].index, err));
     w->backend_open = true;
-    TRY(data_open(w->o->data, w->p->seed, w->p->sequence_length, w->p->vocabulary, &w->data, err));
+    TRY(open_data(w, err));
     for (int32_t i = 0; i < w->n_chunks; i++) {
         struct chunk *k = &w->chunks[i];
         TRY(lane_memory_open(&k->memory, w->run, w->p, k->index, &w->backend, err));
@@ -200,6 +209,13 @@ static enum status open_shared(struct worker *w, struct error *err)
     return OK;
 }
 
+/* What is loaded at once: a sequence, or a picture. */
+static int64_t row_bytes(const struct slot *s)
+{
+    int64_t rows = input_is_of_pictures(s->input) ? s->shape.dim[0] : shape_rows(&s->shape);
+    return rows ? s->bytes / rows : 0;
+}
+
 static void find_chunks(struct worker *w)
 {
     const struct lane *lane = &w->p->lanes[w->rank];
@@ -211,11 +227,11 @@ static void find_chunks(struct worker *w)
         k->stage = &w->p->stages[k->index];
         for (int32_t s = 0; s < k->stage->n_slots; s++) {
             const struct slot *slot = &k->stage->slots[s];
-            if (slot->input >= 0 && shape_last(&slot->shape) > w->longest)
-                w->longest = shape_last(&slot->shape);
+            int64_t bytes = slot->input >= 0 ? row_bytes(slot) : 0;
+            if (bytes > w->longest_bytes) w->longest_bytes = bytes;
         }
     }
-    w->ids = ARENA_ARRAY(w->run, int32_t, (size_t)w->longest + 1);
+    w->row = ARENA_ARRAY(w->run, double, (size_t)w->longest_bytes / sizeof(double) + 1);
 }
 
 static enum status set_up(struct worker *w, struct error *err)

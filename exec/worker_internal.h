@@ -75,8 +75,8 @@ struct worker {
     double *losses;               /* (steps, microbatches of the whole step) */
     int64_t *step_end_ns;         /* (steps) */
     int64_t cpu_start_ns, cpu_ns; /* of the compute thread while stepping */
-    int64_t longest;              /* row of an input */
-    int32_t *ids;                 /* (longest) */
+    int64_t longest_bytes;        /* of an input's sequence or picture */
+    void *row;                    /* (longest_bytes) */
     int64_t bad_step;             /* of this run: the first whose loss here is not finite, -1 */
     bool told_of_bad_loss;
     int lock; /* of the checkpoint folder, -1 */

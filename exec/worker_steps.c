@@ -17,7 +17,8 @@ static void prepare_op(struct worker *w, struct chunk *k, int32_t op)
                                .dtype = x->dtype,
                                .attrs = &x->attrs,
                                .shapes = &x->shapes,
-                               .optimizer = x->phase == PHASE_U ? &w->optimizer : NULL};
+                               .optimizer = x->phase == PHASE_U ? &w->optimizer : NULL,
+                               .seed = w->p->seed};
     for (int32_t i = 0; i < x->n_inputs; i++)
         o->input[i] = lane_memory_place(&k->memory, x->input[i]);
     for (int32_t i = 0; i < x->n_outputs; i++)
@@ -257,6 +258,14 @@ struct taking { /* the call at hand */
     int64_t seq; /* -1 for updates */
 };
 
+/* Number, among all sequences that are trained on, of the first one that the stage has of the call's microbatch. */
+static int64_t first_sequence(const struct worker *w, const struct taking *t)
+{
+    const struct program_stage *s = t->chunk->stage;
+    return w->first_sequence + w->step * w->global_batch +
+           (s->first_microbatch + t->microbatch) * w->p->microbatch + s->first_sequence;
+}
+
 static enum status take_compute(struct worker *w, int32_t op, const struct taking *t,
                                 struct error *err)
 {
@@ -264,6 +273,7 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
     struct prepared_op *o = &t->chunk->ops[op];
     for (int32_t i = 0; i < x->n_inputs; i++) o->call.input[i] = place_at(&o->input[i], t->seq);
     for (int32_t i = 0; i < x->n_outputs; i++) o->call.output[i] = place_at(&o->output[i], t->seq);
+    if (t->microbatch >= 0) o->call.first_sequence = first_sequence(w, t);
     int64_t begin_ns = device_clock_begin(&w->clock);
     if (w->backend.run(&w->backend, &o->call, err) != OK)
         return error_wrap(err, err ? err->code : ERR_RESOURCE, "operator %s", x->name);
@@ -288,8 +298,8 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
     return OK;
 }
 
-/* One input of a microbatch: rows of ids. Only synthetic data comes in other lengths than the
- * program's (benches). */
+/* One input of a microbatch: rows of ids, or pictures. Only synthetic data comes in other lengths than
+ * the program's (benches). */
 static enum status load_slot(struct worker *w, int32_t slot, const struct taking *t,
                              struct error *err)
 {
@@ -297,15 +307,17 @@ static enum status load_slot(struct worker *w, int32_t slot, const struct taking
     const struct slot *s = &stage->slots[slot];
     struct data d = w->data;
     char *to = lane_memory_slot(&t->chunk->memory, slot, t->seq);
-    int64_t rows = shape_rows(&s->shape), whole = stage->sequences ? w->p->microbatch : rows;
-    int64_t first = w->first_sequence + w->step * w->global_batch +
-                    (stage->first_microbatch + t->microbatch) * whole + stage->first_sequence;
-    d.sequence_length = shape_last(&s->shape);
-    if (d.sequence_length > w->longest) BUG("slot %s is longer than was looked for", s->name);
+    bool pictures = input_is_of_pictures(s->input), pixels = s->input == INPUT_PIXELS;
+    int64_t rows = pictures ? s->shape.dim[0] : shape_rows(&s->shape), first = first_sequence(w, t);
+    if (!pictures) d.sequence_length = shape_last(&s->shape);
+    int64_t bytes = rows ? s->bytes / rows : 0;
+    if (bytes > w->longest_bytes) BUG("slot %s is longer than was looked for", s->name);
     for (int64_t row = 0; row < rows; row++) {
-        int64_t bytes = d.sequence_length * (int64_t)sizeof *w->ids;
-        data_fill(&d, (enum tensor_input)s->input, first + row, w->ids);
-        TRY(w->backend.upload(&w->backend, to + row * bytes, w->ids, bytes, err));
+        if (pixels)
+            data_pixels(&d, first + row, s->dtype, w->row);
+        else
+            data_fill(&d, (enum tensor_input)s->input, first + row, w->row);
+        TRY(w->backend.upload(&w->backend, to + row * bytes, w->row, bytes, err));
     }
     return OK;
 }

@@ -178,7 +178,7 @@ enum status op_graph_least_after(struct arena *a, const struct graph *g, int32_t
         if (behind != 0 && behind != 1) continue;
         if (first < 0) first = i;
         end[behind] = i;
-        if (op->kind != OP_matmul && op->kind != OP_attention) continue;
+        if (!op_is_product(op->kind)) continue;
         side[i - first] = behind ? OP_SIDE_BEHIND : OP_SIDE_BEFORE;
         products[behind]++;
     }

@@ -40,6 +40,27 @@ static double wire_seconds(const struct op_prior *p, const struct catalogue_devi
            op_wire_bytes(kind, attrs, shapes, t) / (rate * p->wire_efficiency);
 }
 
+/* Rows and columns of the product that an operator is; false where it is none. Convolutions: places by channels out, places of
+ * x by channels in, and channels out by what the kernel sees. An expert's is of the rows that are expected to be sent to it. */
+static bool product_of(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *s,
+                       double *rows, double *columns)
+{
+    const struct shape *y = &s->output[0];
+    *rows = (double)shape_rows(y), *columns = (double)shape_last(y);
+    if (kind == OP_expert_matmul)
+        *rows = attrs->trans_a ? (double)y->dim[1] : op_expert_rows(kind, attrs, s);
+    if (kind == OP_conv2d || kind == OP_conv2d_grad) {
+        *rows = (double)y->dim[0] * (double)y->dim[2] * (double)y->dim[3];
+        *columns = (double)y->dim[1];
+    }
+    if (kind == OP_conv2d_weight_grad) {
+        *rows = (double)y->dim[0];
+        *columns = (double)y->dim[1] * (double)y->dim[2] * (double)y->dim[3];
+    }
+    return kind == OP_matmul || kind == OP_expert_matmul || kind == OP_conv2d ||
+           kind == OP_conv2d_grad || kind == OP_conv2d_weight_grad;
+}
+
 double op_prior_seconds(const struct op_prior *p, const struct catalogue_device *d,
                         enum op_kind kind, const struct op_attrs *attrs,
                         const struct op_shapes *shapes, enum dtype t)
@@ -50,9 +71,9 @@ double op_prior_seconds(const struct op_prior *p, const struct catalogue_device 
     double bytes = (double)op_bytes_read(kind, attrs, shapes, t) +
                    (double)op_bytes_written(kind, attrs, shapes, t);
     double efficiency = p->flops_efficiency, seconds = p->operator_s;
-    if (kind == OP_matmul)
-        efficiency /= 1 + p->half_rows / (double)shape_rows(&shapes->output[0]) +
-                      p->half_rows / (double)shape_last(&shapes->output[0]);
+    double rows, columns;
+    if (product_of(kind, attrs, shapes, &rows, &columns))
+        efficiency /= 1 + p->half_rows / rows + p->half_rows / columns;
     return seconds + fmax(op_flops(kind, attrs, shapes) / (peak * efficiency),
                           bytes / (rate * p->memory_efficiency));
 }

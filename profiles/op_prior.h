@@ -2,7 +2,12 @@
  *
  *   matrix product   operator_s + max(FLOPs / (peak · flops_efficiency / (1 + half_rows/M + half_rows/N)),
  *                                     bytes / (bandwidth · memory_efficiency))
- *                    M, N: rows and columns of the result; small products leave multiprocessors idle in their last wave
+ *                    M, N: rows and columns of the result; small products leave multiprocessors idle in their last wave.
+ *                    Experts' products are taken to run as one kernel for all of them (grouped, as MegaBlocks does), as
+ *                    well as products of the rows that one expert is expected to get: assumed, not measured
+ *   convolution      the same as the matrix product that it is (implicit GEMM, Chetlur et al. 2014, cuDNN): M and N are those of the
+ *                    product with all columns written out, which stay on the chip. An assumption: nothing here was fitted
+ *                    on convolutions, and kernels with few channels (a first layer's three) are slower than that
  *   others           operator_s + max(FLOPs / (peak · flops_efficiency), bytes / (bandwidth · memory_efficiency))
  *   collectives      wire_s + wire_rank_s · (ranks - 1) + op_wire_bytes / (NVLink or PCIe · wire_efficiency)   (ring)
  * (Williams et al. 2009 for the roofline.) A host that issues kernels one by one takes issue_s for each; where it is

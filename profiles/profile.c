@@ -100,7 +100,8 @@ static double factor_of(const struct profile *p, const char *type, enum op_kind 
 /* Kinds whose FLOPs grow with more than their bytes; of the others the bytes say all. */
 static bool op_is_dense(enum op_kind kind)
 {
-    return kind == OP_matmul || kind == OP_attention || kind == OP_attention_grad;
+    return op_is_product(kind) || kind == OP_attention_grad || kind == OP_conv2d_grad ||
+           kind == OP_conv2d_weight_grad;
 }
 
 static double bytes_of(enum op_kind kind, const struct op_attrs *attrs,

@@ -72,6 +72,15 @@ static inline void *numbers(enum dtype t, int64_t n)
     return p;
 }
 
+/* About a third of them not 0. */
+static inline void *some_gates(enum dtype t, int64_t n)
+{
+    void *p = numbers(t, n);
+    for (int64_t i = 0; i < n; i++)
+        if (rng_below(2, stream, (uint64_t)i, 3)) set(t, p, i, 0);
+    return p;
+}
+
 static inline int32_t *some_ids(int64_t n, int64_t vocabulary)
 {
     int32_t *p = space(DTYPE_int32, n);
@@ -145,7 +154,7 @@ static inline struct made *make(enum op_kind kind, const struct op_attrs *attrs,
         if (op_input_is_int32(kind, i))
             m->c.input[i] = some_ids(n, vocabulary);
         else
-            m->c.input[i] = numbers(t, n);
+            m->c.input[i] = i == op_gates_input(kind) ? some_gates(t, n) : numbers(t, n);
     }
     finish(m, kind, t);
     return m;

@@ -37,6 +37,18 @@ static inline struct model plans_model(struct arena *a, const char *text, int la
     return m;
 }
 
+/* tests/data/models/NAME.json */
+static inline struct model plans_model_file(struct arena *a, const char *name)
+{
+    struct model m;
+    struct node *config;
+    struct error err = {0};
+    const char *path = arena_printf(a, "tests/data/models/%s.json", name);
+    ck_assert_msg(document_read(a, path, &config, &err) == OK, "%s", err.text);
+    ck_assert_msg(model_read(config, name, &m, &err) == OK, "%s", err.text);
+    return m;
+}
+
 static inline struct cluster plans_cluster(struct arena *a, int32_t n_devices)
 {
     struct cluster c = {

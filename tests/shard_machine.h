@@ -23,7 +23,7 @@ struct machine {
     int32_t n;
     struct graph **g; /* (n) */
     double ***value;  /* (n, tensors); int32 inputs are int32_t */
-    int64_t seed;
+    int64_t seed, counted;
 };
 
 /* --- parts of whole tensors --- */
@@ -71,12 +71,14 @@ static inline int64_t index_in_whole(const struct tensor *t, int64_t i)
 
 /* --- sources --- */
 
+/* Ids below 11, two kinds of segments; of the targets of a sequence those at its first positions count. */
 static inline int32_t input_value(const struct machine *m, const struct tensor *t, int64_t i)
 {
-    int64_t length = whole_size(t, t->shape.rank - 1);
-    if (t->input == INPUT_POSITIONS) return (int32_t)(i % length);
-    int64_t vocabulary = t->input == INPUT_TOKENS ? 0 : 1;
-    return (int32_t)rng_below((uint64_t)m->seed, (uint64_t)(90 + vocabulary), (uint64_t)i, 11);
+    int64_t at = i % whole_size(t, t->shape.rank - 1);
+    uint64_t below = t->input == INPUT_SEGMENTS ? 2 : 11;
+    if (t->input == INPUT_POSITIONS) return (int32_t)at;
+    if (t->input == INPUT_MASKED_TARGETS && at >= m->counted) return -1;
+    return (int32_t)rng_below((uint64_t)m->seed, (uint64_t)(90 + t->input), (uint64_t)i, below);
 }
 
 static inline double parameter_value(const struct machine *m, const struct tensor *t, int64_t i)
@@ -90,7 +92,9 @@ static inline void fill_source(struct machine *m, const struct tensor *t, void *
     int64_t n = shape_elements(&t->shape);
     for (int64_t i = 0; i < n; i++) {
         int64_t at = index_in_whole(t, i);
-        if (t->role == TENSOR_INPUT)
+        if (t->input == INPUT_PIXELS)
+            ((double *)out)[i] = rng_normal((uint64_t)m->seed, 80, (uint64_t)at);
+        else if (t->role == TENSOR_INPUT)
             ((int32_t *)out)[i] = input_value(m, t, at);
         else
             ((double *)out)[i] = parameter_value(m, t, at);
@@ -168,7 +172,7 @@ static inline void run_op(struct machine *m, int32_t d, int32_t i)
     struct op_shapes shapes;
     struct error err = {0};
     struct op_call c = {
-        .kind = op->kind, .dtype = DTYPE_fp64, .attrs = &op->attrs, .shapes = &shapes};
+        .kind = op->kind, .dtype = DTYPE_fp64, .attrs = &op->attrs, .shapes = &shapes, .seed = 9};
     graph_op_shapes(g, op, &shapes);
     for (int32_t k = 0; k < op->n_inputs; k++) c.input[k] = m->value[d][op->input[k]];
     for (int32_t k = 0; k < op->n_outputs; k++) c.output[k] = m->value[d][op->output[k]];

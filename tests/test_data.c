@@ -3,6 +3,7 @@
 
 #include "tests/suites.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -146,6 +147,134 @@ START_TEST(without_a_file_ids_are_below_the_vocabulary)
 }
 END_TEST
 
-SUITE_OF(data, a_file_is_known_by_its_crc, targets_are_the_tokens_one_byte_later,
-         offsets_stay_inside_and_reach_both_ends, sequences_depend_on_seed_and_number_alone,
-         what_cannot_be_read_is_refused_by_name, without_a_file_ids_are_below_the_vocabulary)
+START_TEST(hidden_positions_have_a_fixed_number_and_depend_on_seed_and_sequence_alone)
+{
+    enum { LONG = 40 };
+    struct data d, other;
+    struct error err = {0};
+    int differ = 0, at[LONG] = {0};
+    const char *path = bytes_file(200);
+    ck_assert_int_eq(data_open(path, 1, LONG, 300, &d, &err), OK);
+    ck_assert_int_eq(data_open(path, 2, LONG, 300, &other, &err), OK);
+    unlink(path);
+    for (int64_t sample = 0; sample < 400; sample++) {
+        int32_t plain[LONG], tokens[LONG], targets[LONG], again[LONG], segments[LONG];
+        int hidden = 0;
+        data_fill(&d, INPUT_TOKENS, sample, plain);
+        data_fill(&d, INPUT_MASKED_TARGETS, sample, targets);
+        data_fill(&d, INPUT_MASKED_TOKENS, sample, tokens);
+        data_fill(&d, INPUT_SEGMENTS, sample, segments);
+        data_fill(&other, INPUT_MASKED_TARGETS, sample, again);
+        for (int t = 0; t < LONG; t++) {
+            bool is = targets[t] != -1;
+            hidden += is, at[t] += is, differ += is && again[t] == -1;
+            ck_assert_int_eq(tokens[t], is ? 256 : plain[t]);
+            if (is) ck_assert_int_eq(targets[t], plain[t]);
+            ck_assert_int_eq(segments[t], 0);
+        }
+        ck_assert_int_eq(hidden, 6); /* 0.15 · 40 */
+    }
+    ck_assert_int_gt(differ, 400);
+    /* each position 60 times of 400, give or take five standard deviations */
+    for (int t = 0; t < LONG; t++) ck_assert(at[t] > 60 - 36 && at[t] < 60 + 36);
+    data_close(&d);
+    data_close(&other);
+}
+END_TEST
+
+START_TEST(a_small_vocabulary_hides_behind_its_last_word)
+{
+    struct data d;
+    struct error err = {0};
+    int32_t tokens[LENGTH], targets[LENGTH];
+    ck_assert_int_eq(data_open(NULL, 1, LENGTH, 7, &d, &err), OK);
+    data_fill(&d, INPUT_MASKED_TOKENS, 5, tokens);
+    data_fill(&d, INPUT_MASKED_TARGETS, 5, targets);
+    int hidden = 0;
+    for (int t = 0; t < LENGTH; t++) {
+        hidden += targets[t] >= 0;
+        if (targets[t] >= 0) ck_assert_int_eq(tokens[t], 6);
+    }
+    ck_assert_int_eq(hidden, 1);
+    data_close(&d);
+}
+END_TEST
+
+static struct data open_pictures(const char *path, int64_t pixels, int64_t classes)
+{
+    struct data d;
+    struct error err = {0};
+    ck_assert_msg(data_open_pictures(path, 3, pixels, classes, &d, &err) == OK, "%s", err.text);
+    return d;
+}
+
+/* 11 pixels, 3 classes: stretches of 3, two left over. The bytes of the file grow, so the last stretch is the largest. */
+START_TEST(pixels_are_bytes_about_their_mean)
+{
+    const char *path = bytes_file(BYTES);
+    struct data d = open_pictures(path, 11, 3);
+    float single[11];
+    double pixels[11];
+    unlink(path);
+    for (int64_t n = 0; n < 50; n++) {
+        data_pixels(&d, n, DTYPE_fp64, pixels);
+        data_pixels(&d, n, DTYPE_fp32, single);
+        for (int i = 0; i < 11; i++) {
+            ck_assert_double_eq_tol(pixels[i], (i - 5) / sqrt(10.0), 1e-14);
+            ck_assert(single[i] == (float)pixels[i]);
+        }
+        ck_assert_int_eq(data_label(&d, n), 2);
+    }
+    data_close(&d);
+}
+END_TEST
+
+/* Of random pictures: no file, then any class is as good as another. */
+START_TEST(labels_are_the_brightest_stretch_and_all_come_up)
+{
+    enum { PIXELS = 45, CLASSES = 4, N = 400, STRETCH = 8 };
+    struct data d = open_pictures(NULL, PIXELS, CLASSES);
+    int seen[CLASSES] = {0};
+    double pixels[PIXELS];
+    for (int64_t n = 0; n < N; n++) {
+        double most = -INFINITY;
+        int32_t want = -1, label;
+        data_pixels(&d, n, DTYPE_fp64, pixels);
+        for (int k = 0; k < CLASSES; k++) {
+            double sum = 0;
+            for (int i = 0; i < STRETCH; i++) sum += pixels[k * STRETCH + i];
+            if (sum > most + 1e-9) most = sum, want = k;
+        }
+        data_fill(&d, INPUT_LABELS, n, &label);
+        ck_assert_int_eq(label, want);
+        seen[label]++;
+    }
+    for (int k = 0; k < CLASSES; k++) ck_assert_int_gt(seen[k], N / CLASSES / 2);
+}
+END_TEST
+
+START_TEST(more_classes_than_pixels_have_a_pixel_each)
+{
+    struct data d = open_pictures(NULL, 5, 1000);
+    for (int64_t n = 0; n < 50; n++) ck_assert(data_label(&d, n) >= 0 && data_label(&d, n) < 5);
+}
+END_TEST
+
+START_TEST(a_file_smaller_than_a_picture_is_refused)
+{
+    struct data d;
+    struct error err = {0};
+    const char *path = bytes_file(12);
+    ck_assert_int_eq(data_open_pictures(path, 1, 12, 3, &d, &err), ERR_INPUT);
+    ck_assert_msg(strstr(err.text, "pictures of 12") != NULL, "%s", err.text);
+    unlink(path);
+}
+END_TEST
+
+SUITE_OF(data, pixels_are_bytes_about_their_mean, labels_are_the_brightest_stretch_and_all_come_up,
+         more_classes_than_pixels_have_a_pixel_each, a_file_smaller_than_a_picture_is_refused,
+         hidden_positions_have_a_fixed_number_and_depend_on_seed_and_sequence_alone,
+         a_small_vocabulary_hides_behind_its_last_word, a_file_is_known_by_its_crc,
+         targets_are_the_tokens_one_byte_later, offsets_stay_inside_and_reach_both_ends,
+         sequences_depend_on_seed_and_number_alone, what_cannot_be_read_is_refused_by_name,
+         without_a_file_ids_are_below_the_vocabulary)

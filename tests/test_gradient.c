@@ -14,8 +14,9 @@ static struct error err;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
 
-static const char *const models[] = {"tiny-gpt2", "tiny-llama", "tiny-qwen2", "tiny-qwen3",
-                                     "tiny-mistral"};
+static const char *const models[] = {"tiny-gpt2",      "tiny-llama", "tiny-qwen2",   "tiny-qwen3",
+                                     "tiny-mistral",   "tiny-vit",   "tiny-vgg",     "tiny-mixtral",
+                                     "tiny-qwen3-moe", "tiny-bert",  "tiny-bert-moe"};
 enum { N_MODELS = sizeof models / sizeof *models };
 
 static struct model model(const char *name)
@@ -43,7 +44,8 @@ static struct graph *training(int i)
 {
     static const enum op_kind all[] = {OP_bias_gelu, OP_swiglu};
     struct model m = model(models[i / 2]);
-    struct graph *g = forward(&m, 2, 16);
+    m.hidden_dropout = m.embedding_dropout = i % 2 ? 0.1 : 0;
+    struct graph *g = forward(&m, 2, model_pixels(&m) ? m.max_positions : 16);
     if (i % 2) g = graph_fuse(g, all, 2);
     ck_assert_msg(gradient_build(g, 0.25, &err) == OK, "%s", err.text);
     return g;
@@ -237,8 +239,8 @@ START_TEST(matmuls_cost_twice_as_much_backwards)
     for (int32_t i = 0; i < g->n_ops; i++) {
         struct op_shapes s;
         graph_op_shapes(g, &g->ops[i], &s);
-        if (g->ops[i].kind == OP_matmul)
-            flops[g->ops[i].phase] += op_flops(OP_matmul, &g->ops[i].attrs, &s);
+        if (g->ops[i].kind == OP_matmul || g->ops[i].kind == OP_expert_matmul)
+            flops[g->ops[i].phase] += op_flops(g->ops[i].kind, &g->ops[i].attrs, &s);
     }
     ck_assert_double_eq(flops[PHASE_I], flops[PHASE_F]);
     ck_assert_double_eq(flops[PHASE_W], flops[PHASE_F]);
@@ -269,8 +271,43 @@ static int n_keys(const char *name, int64_t layers)
     return n;
 }
 
+START_TEST(a_mean_over_hidden_positions_is_scaled_by_their_number)
+{
+    struct model m = model("tiny-bert");
+    struct graph *g = forward(&m, 2, 16);
+    ck_assert(gradient_build(g, 0.25, &err) == OK);
+    const struct graph_op *op = &g->ops[g->n_forward];
+    ck_assert(op->kind == OP_cross_entropy_grad && op->attrs.counted == 2); /* 0.15 · 16 = 2.4 */
+    ck_assert_double_eq(op->attrs.scale, 0.25 / 4);
+}
+END_TEST
+
+/* Elements that are dropped forwards are those of the gradient: the same operator again. */
+START_TEST(every_dropout_has_its_own_stream_and_its_gradient_the_same)
+{
+    struct graph *g = training(2 * (N_MODELS - 1) + 1);
+    int64_t last = 0;
+    int gradients = 0;
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const struct graph_op *op = &g->ops[i];
+        if (op->kind != OP_dropout) continue;
+        ck_assert_double_eq(op->attrs.rate, 0.1);
+        if (op->phase == PHASE_F) {
+            ck_assert_int_gt(op->attrs.stream, last);
+            last = op->attrs.stream;
+        } else {
+            gradients++;
+            ck_assert_int_eq(op->attrs.stream, g->ops[op->forward].attrs.stream);
+        }
+    }
+    ck_assert_int_eq(gradients, 9); /* two in each of four blocks, one of the embeddings */
+}
+END_TEST
+
 START_TEST(a_deeper_model_has_no_more_to_profile)
 {
+    ck_assert_int_eq(n_keys("tiny-mixtral", 2), n_keys("tiny-mixtral", 8));
+    ck_assert_int_eq(n_keys("tiny-bert-moe", 2), n_keys("tiny-bert-moe", 8));
     ck_assert_int_eq(n_keys("gpt2", 2), n_keys("gpt2", 12));
     ck_assert_int_eq(n_keys("llama-3.1-8b", 2), n_keys("llama-3.1-8b", 32));
 }
@@ -435,6 +472,8 @@ Suite *gradient_suite(void)
     tcase_add_loop_test(t, matmuls_cost_twice_as_much_backwards, 0, 2 * N_MODELS);
     tcase_add_test(t, tied_parameters_count_their_uses_forwards);
     tcase_add_test(t, the_loss_is_scaled_by_its_share_of_the_step);
+    tcase_add_test(t, a_mean_over_hidden_positions_is_scaled_by_their_number);
+    tcase_add_test(t, every_dropout_has_its_own_stream_and_its_gradient_the_same);
     tcase_add_test(t, a_deeper_model_has_no_more_to_profile);
     tcase_add_test(t, three_consumers_are_summed_in_their_order_in_the_first_ones_place);
     tcase_add_test(t, add_and_bias_hand_their_gradient_on_without_an_operator);

@@ -113,7 +113,7 @@ END_TEST
 START_TEST(a_chain_without_residuals_may_be_cut_after_every_operator)
 {
     int32_t x = op(OP_embedding, "embed", ids("tokens"), table("w"), -1);
-    for (int i = 0; i < 4; i++) x = op(OP_gelu, "g", x, -1, -1);
+    for (int i = 0; i < 4; i++) x = op(OP_multiply, "g", x, x, -1);
     graph_find_layers(g);
     ck_assert_int_eq(g->n_layers, 5);
 }
@@ -136,7 +136,7 @@ START_TEST(an_operand_read_twice_by_one_operator_dies_once)
 {
     int32_t x = op(OP_embedding, "embed", ids("tokens"), table("w"), -1);
     x = op(OP_multiply, "square", x, x, -1);
-    op(OP_gelu, "gelu", x, -1, -1);
+    op(OP_multiply, "again", x, x, -1);
     graph_find_layers(g);
     ck_assert_int_eq(g->n_layers, 3);
     ck_assert_int_eq(g->cut[1].tensor[0], x);
@@ -207,8 +207,34 @@ START_TEST(operators_of_different_layers_are_not_fused)
     int32_t x = op(OP_embedding, "embed", ids("tokens"), table("w"), -1);
     x = op(OP_bias, "bias", x, parameter("b", (struct shape){1, {D}}), -1);
     op(OP_gelu, "gelu", x, -1, -1);
-    graph_find_layers(g);
+    graph_set_layers(g, (const int32_t[]){1, 2}, 2);
     ck_assert_int_eq(graph_fuse(g, (enum op_kind[]){OP_bias_gelu}, 1)->n_ops, 3);
+}
+END_TEST
+
+START_TEST(what_finishes_an_operator_begins_no_layer)
+{
+    int32_t x = op(OP_embedding, "embed", ids("tokens"), table("w"), -1);
+    for (int i = 0; i < 2; i++) {
+        x = op(OP_multiply, "m", x, x, -1);
+        x = op(OP_bias, "m.bias", x, parameter("b", (struct shape){1, {D}}), -1);
+        x = op(OP_relu, "relu", x, -1, -1);
+    }
+    graph_find_layers(g);
+    ck_assert_int_eq(g->n_layers, 3);
+    ck_assert_int_eq(g->ops[3].layer, 1);
+    ck_assert_int_eq(g->ops[4].layer, 2);
+}
+END_TEST
+
+START_TEST(a_bias_of_other_dimensions_is_not_fused)
+{
+    int32_t x = op(OP_embedding, "embed", ids("tokens"), table("w"), -1), out[1];
+    int32_t b = parameter("b", (struct shape){1, {3}});
+    ck_assert(graph_add_op(g, OP_bias, "bias", &(struct op_attrs){.dim = 1}, (int32_t[]){x, b}, 2,
+                           out, &err) == OK);
+    op(OP_gelu, "gelu", out[0], -1, -1);
+    ck_assert_int_eq(graph_fuse(g, (enum op_kind[]){OP_bias_gelu}, 1)->n_ops, g->n_ops);
 }
 END_TEST
 
@@ -228,6 +254,8 @@ Suite *graph_suite(void)
     tcase_add_test(t, the_gate_of_a_swiglu_comes_first_wherever_it_stood);
     tcase_add_test(t, an_intermediate_that_somebody_else_reads_is_not_fused_away);
     tcase_add_test(t, operators_of_different_layers_are_not_fused);
+    tcase_add_test(t, what_finishes_an_operator_begins_no_layer);
+    tcase_add_test(t, a_bias_of_other_dimensions_is_not_fused);
     suite_add_tcase(s, t);
     return s;
 }

@@ -42,6 +42,8 @@ static const struct {
     {"precision-int", 6, 12, "precision: must be one of", ""},
     {"layers-word", 7, 9, "layers: must be coarse, fine or how many layers", ""},
     {"layers-none", 7, 9, "layers: must be coarse, fine or how many layers", ""},
+    {"dropout-word", 7, 10, "dropout: must be config, or a rate", ""},
+    {"dropout-of-all", 7, 10, "dropout: must be config, or a rate", ""},
     {"optimizer-kind", 7, 19, "optimizer.kind: must be one of adamw, sgd", ""},
     {"optimizer-not-a-map", 7, 12, "optimizer: must be a map", ""},
     {"sgd-with-beta", 7, 48, "optimizer.weight_decay: unknown key", ""},
@@ -138,6 +140,12 @@ START_TEST(what_is_not_said_has_a_default)
     ck_assert_ptr_null(strstr(written(&j, 0), "layers:")); /* so that older plans keep their hash */
     ck_assert(parse(SHORT "layers: 98\n", &j) == OK);
     ck_assert(j.layers.by == LAYERS_NUMBER && j.layers.n == 98);
+    ck_assert(j.dropout == DROPOUT_NONE && j.model.hidden_dropout == 0);
+    ck_assert_ptr_null(strstr(written(&j, 0), "dropout:"));
+    ck_assert(parse(SHORT "dropout: config\n", &j) == OK);
+    ck_assert(j.model.hidden_dropout == 0.1 && j.model.embedding_dropout == 0.1); /* gpt2's */
+    ck_assert(parse(SHORT "dropout: 0.4\n", &j) == OK);
+    ck_assert(j.model.hidden_dropout == 0.4 && j.model.embedding_dropout == 0.4);
 }
 END_TEST
 
@@ -151,6 +159,8 @@ START_TEST(what_is_written_reads_back_to_the_same_text)
         "layers: fine\nmicrobatch: 4\n",
         "layers: 98\n",
         "optimizer: {kind: sgd, lr: 1e-2}\n",
+        "dropout: config\n",
+        "dropout: 0.30000000000000004\n",
         ("optimizer: {lr: 0.30000000000000004, beta1: 0, eps: 1e-12}\n"
          "data: \"a # b: \\\"c\\\"\\u0085.txt\"\n")};
     for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
@@ -164,6 +174,9 @@ START_TEST(what_is_written_reads_back_to_the_same_text)
                   j.n_microbatches_sizes == again.n_microbatches_sizes &&
                   j.optimizer.kind == again.optimizer.kind && j.layers.by == again.layers.by &&
                   j.layers.n == again.layers.n);
+        ck_assert(j.dropout == again.dropout && j.dropout_rate == again.dropout_rate &&
+                  j.model.hidden_dropout == again.model.hidden_dropout &&
+                  j.model.embedding_dropout == again.model.embedding_dropout);
         ck_assert(!memcmp(j.microbatch_sizes, again.microbatch_sizes, sizeof j.microbatch_sizes));
         ck_assert_double_eq(j.optimizer.lr, again.optimizer.lr);
         ck_assert(!j.data == !again.data);

@@ -1,28 +1,11 @@
 /* The operator table: shapes, FLOPs and bytes worked by hand for every kind. */
-#include "core/exchange.h"
 #include "core/op.h"
 
+#include "tests/op_rows_parts.h"
 #include "tests/suites.h"
 
-/* Shapes are written as "8,16 x 16,32"; the case names what it expects of the rest. */
-struct row {
-    enum op_kind kind;
-    struct op_attrs attrs;
-    const char *inputs;
-    const char *outputs;
-    double flops;
-    int64_t read, written; /* fp32 */
-};
-
-/* Two devices share 4: the second has 3 of them; the same of a dimension of 3, of which it has 1. */
-static const struct run parts_runs[] = {{0, 1}, {1, 3}}, others_runs[] = {{0, 2}, {2, 1}};
-static const struct division parts_of_4 = {2, 1, 4, parts_runs},
-                             parts_of_3 = {2, 1, 3, others_runs};
-static const struct exchange exchange = {
-    .n = 2, .self = 1, .dim = 1, .parts = &parts_of_4, .to_dim = 2, .to = &parts_of_3};
-
 /* b=2, T=3 unless seen otherwise; elements are 4 bytes. */
-static const struct row rows[] = {
+static const struct row text_rows[] = {
     {OP_matmul, {0}, "2,3,4 x 4,5", "2,3,5", 2 * 6 * 4 * 5, 4 * (24 + 20), 4 * 30},
     {OP_matmul, {.trans_b = true}, "2,3,4 x 5,4", "2,3,5", 240, 176, 120},
     {OP_matmul, {.trans_a = true}, "2,3,4 x 2,3,5", "4,5", 2 * 6 * 4 * 5, 4 * (24 + 30), 80},
@@ -135,25 +118,6 @@ static const struct row rows[] = {
      4 * 96},
     {OP_cross_entropy, {0}, "2,3,10 x 2,3", "1 x 2,3", 240, 240 + 24, 28},
     {OP_cross_entropy_grad, {0}, "2,3,10 x 2,3 x 2,3", "2,3,10", 180, 240 + 48, 240},
-    {OP_cross_entropy_part, {0}, "2,3,10 x 2,3", "2,3,2", 240, 240 + 24, 48},
-    {OP_cross_entropy_join, {0}, "2,3,4 x 2,3,10 x 2,3", "1 x 2,3", 48, 96 + 24, 28},
-    {OP_take_part, {.exchange = &exchange}, "2,4,3", "2,3,3", 0, 72, 72},
-    {OP_add_part, {.exchange = &exchange}, "2,3,3", "2,4,3", 18, 72, 96},
-    {OP_add_part, {.exchange = &exchange, .accumulate = true}, "2,3,3", "2,4,3", 18, 144, 72},
-    {OP_group_all_gather, {.exchange = &exchange}, "2,3,3", "2,4,3", 0, 72, 96},
-    {OP_group_reduce_scatter, {.exchange = &exchange}, "2,4,3", "2,3,3", 0, 96, 72},
-    {OP_group_all_reduce, {.exchange = &exchange}, "2,4,3", "2,4,3", 0, 96, 96},
-    {OP_group_all_to_all, {.exchange = &exchange}, "2,3,3", "2,4,1", 0, 72, 32},
-    /* the last of 3 positions sees all of them; the first two see 1 and 2 */
-    {OP_attention,
-     {.heads = 2, .kv_heads = 1, .head_dim = 4, .start = 2},
-     "2,1,8 x 2,3,4 x 2,3,4",
-     "2,1,8 x 2,2,1",
-     4 * 4 * 2 * 2 * 3,
-     4 * (16 + 48),
-     4 * (16 + 4)},
-    /* no heads at all, of a device that has none */
-    {OP_attention, {.head_dim = 4}, "2,3,0 x 2,3,0 x 2,3,0", "2,3,0 x 2,0,3", 0, 0, 0},
     {OP_accumulate, {0}, "2,3", "2,3", 6, 48, 24},
     {OP_adamw, {0}, "2,3 x 2,3 x 2,3 x 2,3", "2,3 x 2,3 x 2,3 x 2,3", 84, 96, 96},
     {OP_adamw, {.decay = true}, "6 x 6 x 6 x 6", "6 x 6 x 6 x 6", 96, 96, 96},
@@ -202,9 +166,67 @@ static const struct row rows[] = {
     {OP_reduce_scatter, {.ranks = 4}, "2,12,4", "2,3,4", 0, 384, 96},
     /* 2 of 5 sequences, 3 of 4 */
     {OP_slice, {.start = 3, .sequences = 2}, "5,3,4", "2,3,4", 0, 96, 96},
+    {OP_dropout, {.rate = 0.5}, "2,3,4", "2,3,4", 22 * 24, 96, 96},
+    /* 5 + k an element */
+    {OP_gating, {.chosen = 2}, "2,6,4", "2,6,4", 7 * 48, 192, 192},
+    {OP_gating_grad, {.chosen = 2}, "2,6,4 x 2,6,4 x 2,6,4", "2,6,4", 8 * 48, 3 * 192, 192},
+    /* 2 of 4 experts of 6 positions: 3 slots of an expert are filled, 2·4·3 = 24 rows of 5 */
+    {OP_dispatch,
+     {.chosen = 2, .capacity = 6},
+     "2,6,5 x 2,6,4",
+     "2,4,6,5",
+     0,
+     4 * (120 + 48),
+     4 * 240},
+    /* a capacity of 2 leaves 16 rows */
+    {OP_dispatch,
+     {.chosen = 2, .capacity = 2, .weighted = true},
+     "2,6,5 x 2,6,4",
+     "2,4,2,5",
+     16 * 5,
+     4 * (80 + 48),
+     4 * 80},
+    {OP_combine, {.chosen = 2}, "2,4,6,5 x 2,6,4", "2,6,5", 24 * 5, 4 * (120 + 48), 4 * 60},
+    {OP_combine, {.chosen = 2, .weighted = true}, "2,4,6,5 x 2,6,4", "2,6,5", 240, 4 * 168, 240},
+    {OP_gates_grad,
+     {.chosen = 2},
+     "2,4,6,5 x 2,6,4 x 2,6,5",
+     "2,6,4",
+     240,
+     4 * (120 + 48 + 60),
+     192},
+    {OP_expert_matmul,
+     {.chosen = 2},
+     "2,4,6,5 x 4,5,7 x 2,6,4",
+     "2,4,6,7",
+     2 * 24 * 5 * 7,
+     4 * (120 + 140 + 48),
+     4 * 336},
+    /* the gates of 2 of 4 experts: half of the rows */
+    {OP_expert_matmul,
+     {.chosen = 2, .experts = 4, .trans_b = true},
+     "2,2,6,5 x 2,7,5 x 2,6,2",
+     "2,2,6,7",
+     2 * 12 * 5 * 7,
+     4 * (60 + 70 + 24),
+     4 * 168},
+    {OP_expert_matmul,
+     {.chosen = 2, .trans_a = true, .accumulate = true},
+     "2,4,6,5 x 2,4,6,7 x 2,6,4",
+     "4,5,7",
+     2 * 24 * 5 * 7,
+     4 * (120 + 168 + 48) + 560,
+     560},
     {OP_paste, {.start = 1, .sequences = 4}, "3,2", "4,2", 0, 24, 24},
 };
-enum { N_ROWS = sizeof rows / sizeof *rows };
+enum { N_TEXT = sizeof text_rows / sizeof *text_rows };
+enum { N_ROWS = N_TEXT + N_PICTURE_ROWS + N_PART_ROWS };
+
+static const struct row *row_at(int i)
+{
+    if (i >= N_TEXT + N_PICTURE_ROWS) return &part_rows[i - N_TEXT - N_PICTURE_ROWS];
+    return i < N_TEXT ? &text_rows[i] : &picture_rows[i - N_TEXT];
+}
 
 static int32_t parse_shapes(const char *text, struct shape *out)
 {
@@ -241,7 +263,7 @@ static struct op_shapes inferred(enum op_kind kind, const struct op_attrs *attrs
 
 START_TEST(every_row_infers_the_shapes_worked_by_hand)
 {
-    const struct row *r = &rows[_i];
+    const struct row *r = row_at(_i);
     struct shape want[OP_OPERANDS_MAX];
     struct op_shapes s = inferred(r->kind, &r->attrs, r->inputs);
     ck_assert_int_eq(s.n_outputs, parse_shapes(r->outputs, want));
@@ -253,7 +275,7 @@ END_TEST
 
 START_TEST(every_row_costs_what_was_worked_by_hand)
 {
-    const struct row *r = &rows[_i];
+    const struct row *r = row_at(_i);
     struct op_shapes s = inferred(r->kind, &r->attrs, r->inputs);
     ck_assert_double_eq(op_flops(r->kind, &r->attrs, &s), r->flops);
     ck_assert_int_eq(op_bytes_read(r->kind, &r->attrs, &s, DTYPE_fp32), r->read);
@@ -267,7 +289,7 @@ START_TEST(every_kind_has_a_row_here_and_a_name_that_reads_back)
         enum op_kind kind = OP_KIND_COUNT;
         /* Tests of their own: no operand to infer from, no result. */
         bool seen = k == OP_zero || k == OP_message || k == OP_assemble;
-        for (int i = 0; i < N_ROWS; i++) seen = seen || (int)rows[i].kind == k;
+        for (int i = 0; i < N_ROWS; i++) seen = seen || (int)row_at(i)->kind == k;
         ck_assert_msg(seen, "%s has no row", op_kind_name((enum op_kind)k));
         ck_assert(op_kind_parse(op_kind_name((enum op_kind)k), &kind));
         ck_assert_int_eq(kind, k);
@@ -291,11 +313,7 @@ START_TEST(zero_writes_its_output_and_reads_nothing)
 }
 END_TEST
 
-static const struct {
-    enum op_kind kind;
-    struct op_attrs attrs;
-    const char *inputs, *first, *second; /* what the message must name */
-} misfits[] = {
+static const struct misfit text_misfits[] = {
     {OP_matmul, {0}, "2,3,4 x 5,4", "(2,3,4)", "(5,4)"},
     {OP_matmul, {.trans_b = true}, "2,3,4 x 4,5", "(2,3,4)", "(4,5)"},
     {OP_matmul, {.trans_a = true}, "2,3,4 x 2,2,5", "(2,3,4)", "(2,2,5)"},
@@ -332,6 +350,17 @@ static const struct {
      "(2,3,2)",
      "(2,2,3)"},
     {OP_cross_entropy, {0}, "2,3,10 x 2,4", "(2,3,10)", "(2,4)"},
+    {OP_dropout, {.rate = 1}, "2,3", "a rate of 1", "below 1"},
+    {OP_cross_entropy, {.counted = 4}, "2,3,10 x 2,3", "4 targets", "of 3"},
+    {OP_gating, {.chosen = 5}, "2,3,4", "5 of 4", "chosen"},
+    {OP_gating, {.chosen = 2}, "6,4", "(6,4)", "(b, T, experts)"},
+    {OP_dispatch, {.capacity = 2}, "2,3,5 x 2,4,6", "(2,3,5)", "(2,4,6)"},
+    {OP_dispatch, {.capacity = 4}, "2,3,5 x 2,3,6", "capacity of 4", "3 positions"},
+    {OP_combine, {0}, "2,4,2,5 x 2,3,5", "(2,4,2,5)", "(2,3,5)"},
+    {OP_gates_grad, {0}, "2,4,2,5 x 2,3,4 x 2,3,6", "(2,3,5)", "(2,3,6)"},
+    {OP_expert_matmul, {0}, "2,4,2,5 x 4,6,7 x 2,3,4", "(2,4,2,5)", "(4,6,7)"},
+    {OP_expert_matmul, {.trans_b = true}, "2,4,2,5 x 4,5,7 x 2,3,4", "(2,4,2,5)", "(4,5,7)"},
+    {OP_expert_matmul, {.trans_a = true}, "2,4,2,5 x 2,4,3,7 x 2,3,4", "(2,4,2,5)", "(2,4,3,7)"},
     {OP_adamw, {0}, "6 x 6 x 6 x 5", "(6)", "(5)"},
     {OP_add, {0}, "2,3", "takes 2 operands", "not 1"},
     {OP_reduce_scatter, {.ranks = 4}, "2,10,4", "(2,10,4)", "4 cards"},
@@ -340,14 +369,18 @@ static const struct {
     {OP_paste, {.start = 2, .sequences = 4}, "3,2", "3 sequences from 2", "(3,2)"},
 };
 
+enum { N_TEXT_MISFITS = sizeof text_misfits / sizeof *text_misfits };
+
 START_TEST(shapes_that_do_not_fit_are_named_with_their_operator)
 {
-    struct op_shapes s = with_inputs(misfits[_i].inputs);
+    const struct misfit *m =
+        _i < N_TEXT_MISFITS ? &text_misfits[_i] : &picture_misfits[_i - N_TEXT_MISFITS];
+    struct op_shapes s = with_inputs(m->inputs);
     struct error err;
-    ck_assert_int_eq(op_infer(misfits[_i].kind, &misfits[_i].attrs, &s, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, op_kind_name(misfits[_i].kind)) == err.text, "%s", err.text);
-    ck_assert_msg(strstr(err.text, misfits[_i].first) != NULL, "%s", err.text);
-    ck_assert_msg(strstr(err.text, misfits[_i].second) != NULL, "%s", err.text);
+    ck_assert_int_eq(op_infer(m->kind, &m->attrs, &s, &err), ERR_INPUT);
+    ck_assert_msg(strstr(err.text, op_kind_name(m->kind)) == err.text, "%s", err.text);
+    ck_assert_msg(strstr(err.text, m->first) != NULL, "%s", err.text);
+    ck_assert_msg(strstr(err.text, m->second) != NULL, "%s", err.text);
 }
 END_TEST
 
@@ -404,9 +437,9 @@ START_TEST(key_texts_of_different_keys_differ)
     char text[N_ROWS][200];
     uint64_t keys[N_ROWS];
     for (int i = 0; i < N_ROWS; i++) {
-        struct op_shapes s = inferred(rows[i].kind, &rows[i].attrs, rows[i].inputs);
-        op_key_text(text[i], sizeof text[i], rows[i].kind, &rows[i].attrs, &s, DTYPE_fp32);
-        keys[i] = op_key(rows[i].kind, &rows[i].attrs, &s, DTYPE_fp32);
+        struct op_shapes s = inferred(row_at(i)->kind, &row_at(i)->attrs, row_at(i)->inputs);
+        op_key_text(text[i], sizeof text[i], row_at(i)->kind, &row_at(i)->attrs, &s, DTYPE_fp32);
+        keys[i] = op_key(row_at(i)->kind, &row_at(i)->attrs, &s, DTYPE_fp32);
         ck_assert_uint_lt(strlen(text[i]), sizeof text[i] - 1);
         for (int j = 0; j < i; j++)
             ck_assert_msg((keys[i] == keys[j]) == !strcmp(text[i], text[j]), "%s / %s", text[i],
@@ -414,9 +447,10 @@ START_TEST(key_texts_of_different_keys_differ)
     }
     ck_assert_str_eq(text[1], "matmul fp32 (6,4)x(5,4) tb");
     char small[12];
-    struct op_shapes s = inferred(rows[0].kind, &rows[0].attrs, rows[0].inputs);
-    ck_assert_str_eq(op_key_text(small, sizeof small, rows[0].kind, &rows[0].attrs, &s, DTYPE_fp32),
-                     "matmul fp32");
+    struct op_shapes s = inferred(text_rows[0].kind, &text_rows[0].attrs, text_rows[0].inputs);
+    ck_assert_str_eq(
+        op_key_text(small, sizeof small, text_rows[0].kind, &text_rows[0].attrs, &s, DTYPE_fp32),
+        "matmul fp32");
 }
 END_TEST
 
@@ -455,7 +489,7 @@ Suite *op_suite(void)
     tcase_add_test(t, every_kind_has_a_row_here_and_a_name_that_reads_back);
     tcase_add_test(t, zero_writes_its_output_and_reads_nothing);
     tcase_add_loop_test(t, shapes_that_do_not_fit_are_named_with_their_operator, 0,
-                        sizeof misfits / sizeof *misfits);
+                        N_TEXT_MISFITS + N_PICTURE_MISFITS);
     tcase_add_test(t, half_precision_halves_all_but_the_integers);
     tcase_add_test(t, keys_see_what_changes_the_work_and_nothing_else);
     tcase_add_test(t, key_texts_of_different_keys_differ);

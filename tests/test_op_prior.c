@@ -105,6 +105,27 @@ START_TEST(gathering_and_scattering_are_each_half_of_reducing)
 END_TEST
 
 /* Two heads of one sequence are no four: the softmax goes step by step, five kernels more. */
+/* 56 x 56 places of 8 pictures, 64 channels: 2·25088·64·64·9 FLOPs, as the product (25088,576)x(576,64). */
+START_TEST(a_convolution_costs_what_its_product_costs)
+{
+    const struct op_attrs a = {
+        .stencil = {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1}, .size = {56, 56}}};
+    static const struct shape x = {4, {8, 64, 56, 56}}, w = {4, {64, 64, 3, 3}};
+    struct op_prior p = {.flops_efficiency = 0.5, .half_rows = 512, .memory_efficiency = 1};
+    double flops = 2.0 * 25088 * 64 * 576, rate = 312e12 * 0.5;
+    static const enum op_kind kinds[] = {OP_conv2d, OP_conv2d_grad, OP_conv2d_weight_grad};
+    for (int i = 0; i < 3; i++) {
+        struct op_shapes s = shapes_of(kinds[i], &a, 2,
+                                       i == 0   ? (const struct shape[]){x, w}
+                                       : i == 1 ? (const struct shape[]){w, x}
+                                                : (const struct shape[]){x, x});
+        double narrow = i < 2 ? 1 + 512.0 / 25088 + 512.0 / 64 : 1 + 512.0 / 64 + 512.0 / 576;
+        double got = op_prior_seconds(&p, a100(), kinds[i], &a, &s, DTYPE_fp16);
+        ck_assert_double_eq_tol(got, flops / rate * narrow, 1e-12 * got);
+    }
+}
+END_TEST
+
 START_TEST(eager_attention_has_several_kernels)
 {
     struct op_prior p = {.issue_s = 1};
@@ -121,6 +142,23 @@ START_TEST(eager_attention_has_several_kernels)
 }
 END_TEST
 
+/* The products of 8 experts in which 2·512/8 = 128 rows each are filled are as good as products of 128 rows. */
+START_TEST(experts_products_are_as_small_as_their_rows)
+{
+    const struct catalogue_device *d = NULL;
+    struct op_prior p = op_prior_default("A100-SXM4-40");
+    struct op_attrs attrs = {.chosen = 2};
+    struct shape in[3] = {{4, {1, 8, 512, 1024}}, {3, {8, 1024, 4096}}, {3, {1, 512, 8}}};
+    struct op_shapes s = shapes_of(OP_expert_matmul, &attrs, 3, in);
+    ck_assert_int_eq(catalogue_find("A100-SXM4-40", &d, NULL), OK);
+    p.operator_s = 0, p.memory_efficiency = 1e9, p.half_rows = 64;
+    double all = 2.0 * 1024 * 1024 * 4096, peak = catalogue_peak_flops(d, DTYPE_bf16);
+    double efficiency = p.flops_efficiency / (1 + 64 / 128.0 + 64 / 4096.0);
+    ck_assert_double_eq_tol(op_prior_seconds(&p, d, OP_expert_matmul, &attrs, &s, DTYPE_bf16),
+                            all / (peak * efficiency), 1e-12);
+}
+END_TEST
+
 START_TEST(a_rate_without_a_source_is_no_number)
 {
     const struct catalogue_device *d = NULL;
@@ -134,6 +172,6 @@ END_TEST
 
 SUITE_OF(op_prior, the_default_is_the_catalogues_roofline,
          small_products_are_slower_by_their_rows_and_columns,
-         a_ring_between_cards_is_near_what_was_measured,
+         a_ring_between_cards_is_near_what_was_measured, a_convolution_costs_what_its_product_costs,
          gathering_and_scattering_are_each_half_of_reducing, eager_attention_has_several_kernels,
-         a_rate_without_a_source_is_no_number)
+         experts_products_are_as_small_as_their_rows, a_rate_without_a_source_is_no_number)

@@ -118,7 +118,7 @@ static const struct {
     {"REDUCE 0", "REDUCE 7", "REDUCE 7: not this stage's"},
     {"LOAD -1", "LOAD 3", "LOAD 3: not this stage's"},
     {"LOAD -1", "JUMP -1", "unknown word 'JUMP'"},
-    {"matmul F fp32", "conv2d F fp32", "unknown operator kind 'conv2d'"},
+    {"matmul F fp32", "conv9d F fp32", "unknown operator kind 'conv9d'"},
     {"matmul F fp32", "add F fp32", "operator h.0.attn.c_attn: "},
     {"channel 0 1", "channel 0 9", "no such stage"},
     {"channel 0 1", "channel 1 0", ""},
@@ -190,6 +190,37 @@ START_TEST(names_may_have_any_bytes)
     ck_assert_str_eq(again.name, p->name);
     ck_assert_str_eq(again.devices[0].name, "");
     free(text);
+}
+END_TEST
+
+/* Experts, dropout and hidden words: every attribute is in the file. */
+START_TEST(a_program_of_experts_comes_back_from_its_file)
+{
+    static const char *const names[] = {"tiny-mixtral", "tiny-qwen3-moe", "tiny-bert-moe"};
+    for (int i = 0; i < 3; i++) {
+        struct plan p = plans_new(arena, "gpt2", 1, 1);
+        struct error err = {0};
+        struct program again;
+        size_t n, n_again;
+        p.job.model = plans_model_file(arena, names[i]);
+        p.job.model.hidden_dropout = p.job.model.embedding_dropout = 0.3;
+        plans_replica(arena, &p, 2, 1, (const int32_t[]){plans_layers(arena, &p) - 1});
+        char *text = plans_text(plans_lower(arena, &p, true), &n);
+        ck_assert_msg(program_parse(arena, "x", text, n, &again, &err) == OK, "%s", err.text);
+        char *text_again = plans_text(&again, &n_again);
+        ck_assert(n == n_again && !memcmp(text, text_again, n));
+        const struct program_stage *s = &plans_lower(arena, &p, true)->stages[0];
+        for (int32_t k = 0; k < s->n_ops; k++) {
+            const struct op_attrs *a = &s->ops[k].attrs, *b = &again.stages[0].ops[k].attrs;
+            ck_assert(a->chosen == b->chosen && a->experts == b->experts &&
+                      a->capacity == b->capacity && a->weighted == b->weighted &&
+                      a->renormalise == b->renormalise && a->counted == b->counted &&
+                      a->stream == b->stream && a->rate == b->rate &&
+                      a->bidirectional == b->bidirectional);
+        }
+        free(text);
+        free(text_again);
+    }
 }
 END_TEST
 
@@ -320,6 +351,7 @@ Suite *program_suite(void)
     tcase_add_test(t, a_truncated_file_is_refused_wherever_it_ends);
     tcase_add_test(t, a_changed_byte_never_crashes);
     tcase_add_test(t, names_may_have_any_bytes);
+    tcase_add_test(t, a_program_of_experts_comes_back_from_its_file);
     tcase_add_test(t, a_missing_file_is_an_input_error);
     tcase_add_test(t, one_buffer_too_few_is_seen);
     tcase_add_test(t, one_received_buffer_too_few_is_seen);

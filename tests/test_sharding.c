@@ -195,6 +195,7 @@ START_TEST(errors_name_the_place_and_what_would_be_right)
         {"operators:\n  - {match: \"*\", split: rows}", "batch"},
         {"operators:\n  - {match: \"*\"}", "split"},
         {"operators:\n  - {split: batch}", "match"},
+        {"operators:\n  - {match: \"h\\a\", split: batch}", "printable"},
         {"operators:\n  - {match: \"*\", split: batch, ratio: 1}", "2:39"},
         {"mesh: [2, 2]\noperators:\n  - {match: \"*\", split: batch}", "[batch, none]"},
         {"mesh: [2, 2]\noperators:\n  - {match: \"*\", split: [batch]}", "1 values for 2 axes"},

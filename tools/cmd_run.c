@@ -18,6 +18,12 @@ struct request {
     int64_t seed;
 };
 
+/* Tokens; of pictures, whose positions nobody counts, pictures. */
+static double samples_per_s(const struct program *p, const struct run_result *r)
+{
+    return p->pixels ? r->tokens_per_s / (double)p->sequence_length : r->tokens_per_s;
+}
+
 static void print_json(const struct program *p, const struct run_result *r)
 {
     struct json j;
@@ -31,7 +37,7 @@ static void print_json(const struct program *p, const struct run_result *r)
     json_put_list_line(&j, "losses");
     for (int64_t i = 0; i < r->steps; i++) json_put_double(&j, NULL, r->losses[i]);
     json_close(&j);
-    json_put_double(&j, "tokens_per_s", r->tokens_per_s);
+    json_put_double(&j, p->pixels ? "pictures_per_s" : "tokens_per_s", samples_per_s(p, r));
     if (r->blas_share > 0) json_put_double(&j, "blas_share", r->blas_share);
     common_json_end(&j);
 }
@@ -48,9 +54,10 @@ static const char *loss_text(char buffer[32], double loss)
 static void print_text(const struct program *p, const struct run_result *r)
 {
     char text[32], first[32], last[32];
-    printf("%s: %s an iteration (measured, median of %lld steps%s), %.0f tokens/s\n", p->name,
+    printf("%s: %s an iteration (measured, median of %lld steps%s), %.0f %s/s\n", p->name,
            units_print_ns(text, r->iteration_ns), (long long)r->steps,
-           p->emulated ? ", emulated devices" : "", r->tokens_per_s);
+           p->emulated ? ", emulated devices" : "", samples_per_s(p, r),
+           p->pixels ? "pictures" : "tokens");
     printf("  loss %s at step %lld, %s at step %lld\n", loss_text(first, r->losses[0]),
            (long long)r->first_step + 1, loss_text(last, r->losses[r->steps - 1]),
            (long long)(r->first_step + r->steps));
@@ -106,9 +113,10 @@ static enum status run(struct arena *a, struct request *q, int argc, char **argv
     TRY(common_not_stdout(as_json, "--trace", q->trace, err));
     TRY(load(a, q, &plan, &program, &is_plan, err));
     if (q->run.data == NULL && is_plan) q->run.data = plan.job.data;
-    if (q->run.data == NULL && is_plan)
+    bool needed = q->run.data == NULL && !program.pixels; /* pictures may be random ones */
+    if (needed && is_plan)
         return error_set(err, ERR_USAGE, "no text to train on: --data FILE, or `data:` in the job");
-    if (q->run.data == NULL && program.plan_hash != 0)
+    if (needed && program.plan_hash != 0)
         return error_set(err, ERR_USAGE, "no text to train on: --data FILE");
     if (launch_rank() == 0) TRY(common_writable(q->trace, err));
     if (!launch_is_rank() && program.n_devices > 1)

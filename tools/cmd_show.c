@@ -45,8 +45,11 @@ static enum status show_job(struct arena *a, const struct job *j, bool layers, b
     struct work w;
     TRY(measure(a, j, &w, err));
     int64_t parameters = model_parameters(&j->model),
-            bytes = parameters * dtype_bytes(j->precision);
-    double per_token = w.flops / (double)w.tokens;
+            bytes = parameters * dtype_bytes(j->precision),
+            active = j->model.experts ? model_active_parameters(&j->model) : parameters;
+    bool pictures = model_pixels(&j->model) > 0;
+    int64_t samples = pictures ? w.tokens / j->sequence_length : w.tokens;
+    double each = w.flops / (double)samples, forward = w.forward_flops / (double)samples;
     if (as_json) {
         struct json out;
         common_json_begin(&out);
@@ -54,11 +57,13 @@ static enum status show_job(struct arena *a, const struct job *j, bool layers, b
         json_put_text(&out, "model", j->model.name);
         json_put_text(&out, "family", j->model.family);
         json_put_int(&out, "parameters", parameters);
+        if (j->model.experts) json_put_int(&out, "active_parameters", active);
         json_put_int(&out, "operators", w.operators);
         json_put_int(&out, "layers", w.layers);
         TRY(print_layers(a, w.graph, layers, &out, err));
-        json_put_double(&out, "flops_per_token", per_token);
-        json_put_double(&out, "forward_flops_per_token", w.forward_flops / (double)w.tokens);
+        json_put_double(&out, pictures ? "flops_per_picture" : "flops_per_token", each);
+        json_put_double(&out, pictures ? "forward_flops_per_picture" : "forward_flops_per_token",
+                        forward);
         json_put_int(&out, "bytes_parameters", bytes);
         json_put_text(&out, "precision", dtype_name(j->precision));
         json_put_int(&out, "sequence_length", j->sequence_length);
@@ -70,14 +75,22 @@ static enum status show_job(struct arena *a, const struct job *j, bool layers, b
     printf("job: train %s (%s)\n", j->model.name, j->model.family);
     printf("  parameters        %lld (%s in %s)\n", (long long)parameters,
            units_print_bytes(text, (double)bytes), dtype_name(j->precision));
+    if (j->model.experts)
+        printf("  active            %lld of them for one token: %lld of %lld experts a layer\n",
+               (long long)active, (long long)j->model.chosen, (long long)j->model.experts);
     printf(
         "  operators         %d in a microbatch's training graph, %d layers between cut points\n",
         (int)w.operators, (int)w.layers);
     TRY(print_layers(a, w.graph, layers, NULL, err));
-    printf("  FLOPs per token   %.4g (forward %.4g)\n", per_token,
-           w.forward_flops / (double)w.tokens);
-    printf("  step              %lld sequences of %lld tokens\n", (long long)j->global_batch,
-           (long long)j->sequence_length);
+    printf("  FLOPs per %-7s %.4g (forward %.4g)\n", pictures ? "picture" : "token", each, forward);
+    if (pictures)
+        printf("  step              %lld pictures of %lld x %lld x %lld, %lld classes\n",
+               (long long)j->global_batch, (long long)j->model.channels,
+               (long long)j->model.image_size, (long long)j->model.image_size,
+               (long long)j->model.vocabulary);
+    else
+        printf("  step              %lld sequences of %lld tokens\n", (long long)j->global_batch,
+               (long long)j->sequence_length);
     return OK;
 }
 
