@@ -1,8 +1,7 @@
 /* planner/spmd.c - a stage's graph as a problem of planner/spmd_search, and its answer as a sharding.
  *
  * Operators that cost the same by any choice are one class, and their rules are made once: a model has some twenty. The
- * ways between placements are made for the pairs that some maker and some reader of a tensor of that shape can ask for.
- */
+ * ways between placements are made for the pairs that some maker and some reader of a tensor of that shape can ask for. */
 #include "planner/spmd.h"
 
 #include "core/arena.h"
@@ -76,10 +75,15 @@ static bool same_class(const struct builder *b, int32_t i, int32_t j)
     return true;
 }
 
-/* What its gradient operators read of its operands. */
+/* What its gradient operators read of its operands; through which gates nothing flows back. */
 static void find_kept(const struct builder *b, int32_t i, struct spmd_op *out)
 {
     const struct graph_op *op = &b->g->ops[i];
+    int32_t gates = op_gates_input(op->kind);
+    bool flows = gates < 0;
+    for (int32_t q = b->first_back[i]; q >= 0; q = b->next_back[q])
+        flows = flows || b->g->ops[q].kind == OP_gates_grad;
+    if (!flows) out->silent = (uint8_t)(1 << gates);
     for (int32_t q = b->first_back[i]; q >= 0; q = b->next_back[q])
         for (int32_t k = 0; k < b->g->ops[q].n_inputs; k++) {
             int32_t t = b->g->ops[q].input[k];
@@ -258,7 +262,7 @@ static int32_t shape_number(struct making *m, const struct tensor *t)
     return m->n_shapes++;
 }
 
-static void make_tensors(struct making *m, const void *user)
+static void make_tensors(struct making *m)
 {
     const struct graph *g = m->b.g;
     for (int32_t t = 0; t < g->n_tensors; t++) {
@@ -271,7 +275,6 @@ static void make_tensors(struct making *m, const void *user)
         m->shape_index[t] = shape_number(m, &g->tensors[t]);
         x->of = m->shapes[m->shape_index[t]];
     }
-    (void)user;
 }
 
 /* --- ways --- */
@@ -481,7 +484,7 @@ enum status spmd_tables_new(struct arena *a, const struct spmd_question *q,
     find_back(&m->b);
     find_shared(&m->b);
     TRY(make_ops(m, err));
-    make_tensors(m, user);
+    make_tensors(m);
     struct ways w = {0};
     TRY(find_ways(m, &w, err));
     for (int32_t s = 0; s < m->n_shapes; s++) TRY(finish_shape(m, &w, s, err));

@@ -81,6 +81,7 @@ struct spmd_op {
     const struct spmd_rule *rules;
     int32_t input[OP_OPERANDS_MAX], output[OP_OPERANDS_MAX];
     uint8_t keeps_input, keeps_output; /* bit k: its gradient operators read it */
+    uint8_t silent;                    /* bit k: no gradient flows back through input k */
     int32_t class;                     /* operators of one class have equal rules */
 };
 struct spmd_problem {

@@ -213,7 +213,7 @@ static void settle(struct account *y, int32_t tensor, struct spmd_record *r)
             v ? &way_of(y->s, tensor, r->version[0].placement, x->target)->step[x->step] : NULL;
         struct spmd_version *source = &r->version[x->parent];
         int32_t from = source->placement;
-        if (!t->wanted) continue;
+        if (!t->wanted || !x->terms) continue; /* nothing flows */
         struct spmd_step back = {0};
         if (step) back = *step, back.forward_ns = 0;
         if (step && step->gather) {
@@ -303,7 +303,7 @@ static bool read_operands(struct account *y, const struct spmd_rule *rule, const
         if (!r->n) BUG("tensor %d is read before it is made", t);
         int32_t v = version_in(y, t, r, rule->need[k]);
         if (v < 0) return false;
-        r->version[v].terms |= (uint8_t)(1 << rule->terms[k]);
+        if (!(op->silent >> k & 1)) r->version[v].terms |= (uint8_t)(1 << rule->terms[k]);
         if (op->keeps_input >> k & 1) keep(y, t, &r->version[v]);
     }
     return true;
