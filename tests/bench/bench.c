@@ -23,6 +23,7 @@
 
 void bench_flows(void);   /* bench_flows.c */
 void bench_layers(void);  /* bench_layers.c */
+void bench_spmd(void);    /* bench_spmd.c */
 void bench_scaling(void); /* bench_simgrid.c */
 void bench_simgrid(void); /* the same */
 
@@ -355,12 +356,11 @@ static void bench_exec(void)
 static const struct {
     const char *name;
     void (*run)(void);
-} benches[] = {
-    {"static", bench_static},   {"p2p", bench_p2p},        {"operators", bench_operators},
-    {"flows", bench_flows},     {"scale", bench_scale},    {"planner", bench_planner},
-    {"fleets", bench_fleets},   {"replan", bench_replan},  {"layers", bench_layers},
-    {"depth", bench_depth},     {"fit", bench_fit},        {"exec", bench_exec},
-    {"scaling", bench_scaling}, {"simgrid", bench_simgrid}};
+} benches[] = {{"static", bench_static}, {"p2p", bench_p2p},         {"operators", bench_operators},
+               {"flows", bench_flows},   {"scale", bench_scale},     {"planner", bench_planner},
+               {"fleets", bench_fleets}, {"replan", bench_replan},   {"layers", bench_layers},
+               {"depth", bench_depth},   {"spmd", bench_spmd},       {"fit", bench_fit},
+               {"exec", bench_exec},     {"scaling", bench_scaling}, {"simgrid", bench_simgrid}};
 
 /* All of them, or those named. */
 int main(int argc, char **argv)

@@ -1,0 +1,77 @@
+/* planner/spmd.h - the best sharded program of a stage: by which index each operator is split.
+ *
+ * From a training graph, the devices that share the stage, how they stand in a mesh and by which vectors of ratios they may
+ * share, comes the choice of core/sharding that costs least; the views that core/shard makes of it do what was priced:
+ * operators at their local shapes (sim/cost, the slowest device of each; a price for each device type and key), conversions
+ * once for every tensor and placement and their duals, sums of gradients that are terms, sums of parameters' gradients
+ * once a step, updates. What each of them costs stands in tables (planner/spmd_rules.c), the choice is planner/spmd_search's.
+ *
+ * A step is `microbatches` calls of F and B, one after the other: nothing hides behind anything, which is what devices that
+ * wait for each other in every meeting do. Variants that are rules of their own: a parameter kept in parts and gathered on
+ * use; sufficient factors (Xie et al. 2016: gather x and dy and compute the whole dW everywhere in place of summing it).
+ *
+ * Memory of each device: its parts of parameters, gradients (dtype_master) and optimizer state, and of `in_flight`
+ * microbatches what operators' gradients read. That is never more than lowering lays out, so that what is cut off is cut
+ * off rightly; what is found may still be refused by lowering.
+ * Ownership: the arena's. Errors: those of prices.
+ */
+#ifndef PLANNER_SPMD_H
+#define PLANNER_SPMD_H
+
+#include "core/job.h"
+#include "planner/spmd_price.h"
+#include "planner/spmd_search.h"
+
+struct spmd_question {
+    const struct graph *g; /* whole, training: core/gradient; with layers */
+    int32_t first_layer, last_layer;
+    const struct sharding *s; /* mesh and ratios; its rules are not read */
+    struct cost *cost;
+    const int32_t *type;         /* (n_devices) of the cost's cluster */
+    const int64_t *memory_bytes; /* (n_devices); NULL: no end of it */
+    spmd_hop *hop;
+    const void *of;
+    const int32_t *node; /* (n_devices), NULL: of SPMD_TIERS */
+    int32_t microbatches, in_flight;
+    const struct optimizer *optimizer;
+    uint32_t ways; /* set of spmd_meeting_way */
+    bool gather, sufficient;
+    struct spmd_limits limits;
+};
+
+struct spmd_meaning { /* of a rule */
+    struct op_choice choice;
+    bool gather, sufficient;
+    const int64_t *device_ns; /* (n_devices) computing, a step */
+    int64_t meet_ns;          /* of rule.ns, meetings of its own: parameters' sums, gathers */
+};
+struct spmd_tables {
+    struct spmd_problem problem;
+    int32_t first_op,
+        n_entries; /* problem's operator k is the graph's first_op + k - n_entries; entries come before */
+    const struct spmd_meaning *meanings; /* by rule.tag */
+    struct spmd_price *price;
+};
+/* Everything that the choice needs to know. O(kinds of operators · rules · devices). */
+MUST_CHECK enum status spmd_tables_new(struct arena *a, const struct spmd_question *q,
+                                       struct spmd_tables **out, struct error *err);
+
+struct spmd_answer {
+    int64_t ns;                /* of a step; INT64_MAX: nothing fits */
+    struct op_choice *choices; /* (n_forward); none outside the stage */
+    bool *gathered;            /* (n_tensors) */
+    bool *sufficient;          /* (n_forward) */
+    int64_t *bytes;            /* (n_devices) */
+    struct spmd_found found;
+    const struct spmd_tables *tables;
+};
+MUST_CHECK enum status spmd_best(struct arena *a, const struct spmd_question *q,
+                                 struct spmd_answer *out, struct error *err);
+/* What given choices cost in the same accounts, INT64_MAX where they cannot be. */
+int64_t spmd_choices_ns(struct arena *a, const struct spmd_tables *t, const struct spmd_question *q,
+                        const struct op_choice *choices, const bool *gathered, int64_t *bytes);
+/* The answer as a plan's `sharding:` of the question's mesh and ratios. */
+struct sharding *spmd_sharding(struct arena *a, const struct spmd_question *q,
+                               const struct spmd_answer *x);
+
+#endif

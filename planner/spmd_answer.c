@@ -1,0 +1,91 @@
+/* planner/spmd_answer.c - from rules to choices and back. */
+#include "planner/spmd.h"
+
+#include "core/arena.h"
+
+#include <string.h>
+
+static const struct spmd_meaning *meaning_of(const struct spmd_tables *t, int32_t op, int32_t rule)
+{
+    return &t->meanings[t->problem.ops[op].rules[rule].tag];
+}
+
+/* The parameter that a rule with `gather` keeps in parts. */
+static int32_t large_parameter(const struct graph *g, const struct graph_op *op)
+{
+    for (int32_t k = 0; k < op->n_inputs; k++)
+        if (g->tensors[op->input[k]].role == TENSOR_PARAMETER &&
+            g->tensors[op->input[k]].shape.rank >= 2)
+            return op->input[k];
+    return -1;
+}
+
+enum status spmd_best(struct arena *a, const struct spmd_question *q, struct spmd_answer *out,
+                      struct error *err)
+{
+    struct spmd_tables *t;
+    TRY(spmd_tables_new(a, q, &t, err));
+    *out = (struct spmd_answer){.tables = t};
+    TRY(spmd_search(a, &t->problem, &q->limits, &out->found, err));
+    out->ns = out->found.ns;
+    if (out->ns == INT64_MAX) return OK;
+    out->bytes = out->found.bytes;
+    out->choices = ARENA_ARRAY(a, struct op_choice, (size_t)q->g->n_forward);
+    out->gathered = ARENA_ARRAY(a, bool, (size_t)q->g->n_tensors);
+    out->sufficient = ARENA_ARRAY(a, bool, (size_t)q->g->n_forward);
+    for (int32_t k = t->n_entries; k < t->problem.n_ops; k++) {
+        int32_t i = t->first_op + k - t->n_entries;
+        const struct spmd_meaning *m = meaning_of(t, k, out->found.rule[k]);
+        out->choices[i] = m->choice;
+        out->sufficient[i] = m->sufficient;
+        if (m->gather) out->gathered[large_parameter(q->g, &q->g->ops[i])] = true;
+    }
+    return OK;
+}
+
+static bool same_choice(const struct op_choice *x, const struct op_choice *y, int32_t n_axes)
+{
+    for (int32_t k = 0; k < n_axes; k++) {
+        bool plain = x->index[k] == INDEX_none || x->index[k] == INDEX_terms;
+        if (x->index[k] != y->index[k] || (!plain && x->ratio[k] != y->ratio[k])) return false;
+    }
+    return true;
+}
+
+int64_t spmd_choices_ns(struct arena *a, const struct spmd_tables *t, const struct spmd_question *q,
+                        const struct op_choice *choices, const bool *gathered, int64_t *bytes)
+{
+    int32_t *rule = ARENA_ARRAY(a, int32_t, (size_t)t->problem.n_ops);
+    int64_t best = INT64_MAX;
+    for (int32_t k = t->n_entries; k < t->problem.n_ops; k++) {
+        int32_t i = t->first_op + k - t->n_entries, large = large_parameter(q->g, &q->g->ops[i]);
+        const struct spmd_op *op = &t->problem.ops[k];
+        rule[k] = -1;
+        for (int32_t r = 0; r < op->n_rules && rule[k] < 0; r++) {
+            const struct spmd_meaning *m = meaning_of(t, k, r);
+            bool kept = gathered && large >= 0 && gathered[large];
+            if (same_choice(&m->choice, &choices[i], q->s->n_axes) && m->gather == kept &&
+                !m->sufficient)
+                rule[k] = r;
+        }
+        if (rule[k] < 0) return INT64_MAX;
+    }
+    int32_t entries = t->n_entries ? t->problem.ops[0].n_rules : 1;
+    int64_t *mine = ARENA_ARRAY(a, int64_t, (size_t)t->problem.n_columns);
+    for (int32_t e = 0; e < entries; e++) { /* the cheapest way to be handed what comes in */
+        rule[0] = t->n_entries ? e : rule[0];
+        int64_t ns = spmd_cost(a, &t->problem, rule, mine);
+        if (ns >= best) continue;
+        best = ns;
+        if (bytes) memcpy(bytes, mine, (size_t)t->problem.n_columns * sizeof *bytes);
+    }
+    return best;
+}
+
+struct sharding *spmd_sharding(struct arena *a, const struct spmd_question *q,
+                               const struct spmd_answer *x)
+{
+    struct sharding *s = arena_copy(a, q->s, sizeof *s);
+    sharding_set_choices(a, s, q->g, x->choices, x->gathered);
+    return s;
+}
