@@ -57,11 +57,11 @@ static void offer_as(struct bound_any *b, const struct space *s, int64_t samples
             double out = l + 1 < s->n_layers ? (double)s->cut_bytes[l] / (double)s->microbatch : 0;
             bound_any_traffic(b, l, (double)c->parameter_bytes, out);
             if (!may_hold(s, t, c)) continue;
-            bound_any_offer(
-                b, kind ? kind[t] : t, l,
-                &(struct bound_offer){cards ? cards[t] : 1, samples, part * (double)c->forward_ns,
-                                      part * (double)c->input_ns, part * (double)c->weight_ns,
-                                      shrink * (double)c->update_ns});
+            bound_any_offer(b, kind ? kind[t] : t, l,
+                            &(struct bound_offer){
+                                cards ? cards[t] : 1, samples, part * (double)c->forward_ns,
+                                part * (double)c->input_least_ns, part * (double)c->weight_least_ns,
+                                shrink * (double)c->update_ns});
         }
     }
 }

@@ -21,8 +21,8 @@ struct memo {
 };
 
 struct type_times {
-    int64_t *forward_ns, *input_ns,
-        *weight_ns;       /* (n_layers + 1) prefix sums: [l] of layers before l */
+    int64_t *forward_ns, *input_ns, *weight_ns, *input_least_ns,
+        *weight_least_ns; /* (n_layers + 1) prefix sums: [l] of layers before l */
     int64_t *op_ns;       /* (n_forward) */
     struct within update; /* of updates that are not flat, and of ties */
     int64_t **update_row; /* (n_layers) of (n_layers), made when asked for */
@@ -56,8 +56,9 @@ static enum status price(struct stage_table *t, int32_t type, struct program_op 
     return cost_op(t->cost, type, op, out, err);
 }
 
+/* least: the lesser of adding to a parameter's gradient and of writing it. What cannot be priced is in no plan. */
 static enum status price_graph_op(struct stage_table *t, int32_t type, const struct graph_op *x,
-                                  int64_t *out, struct error *err)
+                                  int64_t *out, int64_t *least, struct error *err)
 {
     struct program_op op = {.kind = x->kind,
                             .attrs = x->attrs,
@@ -68,7 +69,14 @@ static enum status price_graph_op(struct stage_table *t, int32_t type, const str
     for (int32_t k = 0; k < x->n_outputs; k++)
         if (t->g->tensors[x->output[k]].role == TENSOR_PARAMETER_GRADIENT)
             op.attrs.accumulate = true;
-    return price(t, type, &op, out, err);
+    TRY(price(t, type, &op, out, err));
+    *least = *out;
+    if (!op.attrs.accumulate) return OK;
+    struct error why;
+    int64_t written;
+    op.attrs.accumulate = false;
+    if (price(t, type, &op, &written, &why) == OK && written < *least) *least = written;
+    return OK;
 }
 
 /* One update over tensors of this shape. */
@@ -111,6 +119,8 @@ static struct type_times *new_times(struct stage_table *t)
     *x = (struct type_times){.forward_ns = ARENA_ARRAY(t->arena, int64_t, n + 1),
                              .input_ns = ARENA_ARRAY(t->arena, int64_t, n + 1),
                              .weight_ns = ARENA_ARRAY(t->arena, int64_t, n + 1),
+                             .input_least_ns = ARENA_ARRAY(t->arena, int64_t, n + 1),
+                             .weight_least_ns = ARENA_ARRAY(t->arena, int64_t, n + 1),
                              .op_ns = ARENA_ARRAY(t->arena, int64_t, (size_t)t->g->n_forward),
                              .update_row = ARENA_ARRAY(t->arena, int64_t *, n)};
     within_init(&x->update, t->arena, t->g->n_layers);
@@ -141,18 +151,22 @@ static enum status make_times(struct stage_table *t, int32_t type, struct error 
     struct type_times *x = new_times(t);
     for (int32_t i = 0; i < g->n_ops; i++) {
         const struct graph_op *op = &g->ops[i];
-        int64_t ns = 0;
-        TRY(price_graph_op(t, type, op, &ns, err));
+        int64_t ns = 0, least = 0;
+        TRY(price_graph_op(t, type, op, &ns, &least, err));
         int64_t *sum = op->phase == PHASE_F   ? x->forward_ns
                        : op->phase == PHASE_W ? x->weight_ns
                                               : x->input_ns;
         sum[op->layer + 1] += ns;
+        if (op->phase != PHASE_F)
+            (op->phase == PHASE_W ? x->weight_least_ns : x->input_least_ns)[op->layer + 1] += least;
         if (i < g->n_forward) x->op_ns[i] = ns;
     }
     for (int32_t l = 0; l < g->n_layers; l++) {
         x->forward_ns[l + 1] += x->forward_ns[l];
         x->input_ns[l + 1] += x->input_ns[l];
         x->weight_ns[l + 1] += x->weight_ns[l];
+        x->input_least_ns[l + 1] += x->input_least_ns[l];
+        x->weight_least_ns[l + 1] += x->weight_least_ns[l];
     }
     TRY(add_updates(t, type, x, err));
     t->times[type] = x;
@@ -307,6 +321,8 @@ enum status sim_stage(struct stage_table *t, int32_t first_layer, int32_t last_l
         .forward_ns = x->forward_ns[last_layer + 1] - x->forward_ns[first_layer],
         .input_ns = x->input_ns[last_layer + 1] - x->input_ns[first_layer],
         .weight_ns = x->weight_ns[last_layer + 1] - x->weight_ns[first_layer],
+        .input_least_ns = x->input_least_ns[last_layer + 1] - x->input_least_ns[first_layer],
+        .weight_least_ns = x->weight_least_ns[last_layer + 1] - x->weight_least_ns[first_layer],
         .recompute_ns = stage_again_column(t->again, last_layer, type, x->op_ns)[first_layer],
         .parameter_bytes = s->parameter[last_layer] / cards,
         .gradient_bytes = s->gradient[last_layer] / cards,

@@ -10,6 +10,9 @@
 struct stage_cost {
     /* one microbatch; update once per step */
     int64_t forward_ns, input_ns, weight_ns, update_ns, recompute_ns;
+    /* the same of input_ns and weight_ns where that is less: gradients of parameters written, not added to what is there
+     * (plans that divide gradients, or keep each microbatch's) */
+    int64_t input_least_ns, weight_least_ns;
     int64_t parameter_bytes, gradient_bytes, state_bytes; /* resident; all bytes are of one card */
     /* kept per microbatch in flight: what the backward reads of forward, received and input */
     int64_t activation_bytes;
