@@ -46,7 +46,9 @@ bool cluster_same_type(const struct device_type *x, const struct device_type *y)
     return !strcmp(x->catalogue, y->catalogue) && x->slowdown == y->slowdown &&
            x->memory_bytes == y->memory_bytes && x->reserve_bytes == y->reserve_bytes &&
            x->parameter_copies == y->parameter_copies && x->price_per_h == y->price_per_h &&
-           x->tensor_parallel == y->tensor_parallel && x->sequence_parallel == y->sequence_parallel;
+           x->tensor_parallel == y->tensor_parallel &&
+           x->sequence_parallel == y->sequence_parallel && !x->cards_of == !y->cards_of &&
+           (!x->cards_of || !strcmp(x->cards_of, y->cards_of));
 }
 
 static int32_t find_type(const struct cluster *c, const char *name)
@@ -56,21 +58,30 @@ static int32_t find_type(const struct cluster *c, const char *name)
     return -1;
 }
 
-/* A type of that name and another meaning may be there: then the name gets a number more. */
+struct device_type cluster_shared_type(struct arena *a, const struct cluster *c,
+                                       const struct device_type *card, int32_t n,
+                                       bool sequence_parallel, int32_t *found)
+{
+    struct device_type t = *card;
+    t.tensor_parallel = n, t.sequence_parallel = sequence_parallel;
+    if (!t.cards_of) t.cards_of = card->name;
+    const char *base =
+        arena_printf(a, "%s-x%" PRId32 "%s", card->name, n, sequence_parallel ? "s" : "");
+    t.name = base;
+    for (int32_t number = 2; (*found = find_type(c, t.name)) >= 0; number++) {
+        if (cluster_same_type(&c->types[*found], &t)) break;
+        t.name = arena_printf(a, "%s-%" PRId32, base, number);
+    }
+    return t;
+}
+
 static int32_t derived_type(struct grouping *m, const struct cluster_group *g)
 {
     struct cluster *c = m->c;
     const struct device_type *card = &m->old->types[m->old->devices[g->devices[0]].type];
-    struct device_type t = *card;
-    t.tensor_parallel = g->n, t.sequence_parallel = g->sequence_parallel;
-    if (!t.cards_of) t.cards_of = card->name;
-    const char *base =
-        arena_printf(m->a, "%s-x%" PRId32 "%s", card->name, g->n, g->sequence_parallel ? "s" : "");
-    t.name = base;
-    for (int32_t number = 2, found; (found = find_type(c, t.name)) >= 0; number++) {
-        if (cluster_same_type(&c->types[found], &t)) return found;
-        t.name = arena_printf(m->a, "%s-%" PRId32, base, number);
-    }
+    int32_t found;
+    struct device_type t = cluster_shared_type(m->a, c, card, g->n, g->sequence_parallel, &found);
+    if (found >= 0) return found;
     c->types = arena_grow(m->a, c->types, (size_t)c->n_types, &m->type_capacity, sizeof *c->types);
     c->types[c->n_types] = t;
     return c->n_types++;

@@ -31,5 +31,10 @@ MUST_CHECK enum status cluster_group(struct arena *a, const struct cluster *c,
                                      struct cluster *out, int32_t **where, struct error *err);
 /* Whether devices of the two types are the same, whatever the types are called. */
 bool cluster_same_type(const struct device_type *x, const struct device_type *y);
+/* The type of n cards of type card that share every operator. Its name is the first of "a100-x4", "a100-x4-2", "a100-x4-3" …
+ * that no type of c has, or that the same type has there: *found is that type, else -1. */
+struct device_type cluster_shared_type(struct arena *a, const struct cluster *c,
+                                       const struct device_type *card, int32_t n,
+                                       bool sequence_parallel, int32_t *found);
 
 #endif

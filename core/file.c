@@ -123,6 +123,20 @@ bool file_same(const char *one, const char *other)
            x.st_ino == y.st_ino;
 }
 
+bool file_within(const char *path, const char *folder)
+{
+    char top[PATH_MAX], real[PATH_MAX], beside[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    int length = slash ? (int)(slash - path) + 1 : 0;
+    if (!realpath(folder, top)) return false;
+    if (!realpath(path, real)) { /* not there yet: where it is to be */
+        int n = snprintf(beside, sizeof beside, "%.*s.", length, path);
+        if (n >= (int)sizeof beside || !realpath(beside, real)) return false;
+    }
+    size_t n = strcmp(top, "/") ? strlen(top) : 0;
+    return !strncmp(real, top, n) && (real[n] == '/' || !real[n]);
+}
+
 /* ---- out -------------------------------------------------------------------------------------- */
 
 static enum status cannot_write(const char *path, int why, struct error *err)

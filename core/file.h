@@ -21,6 +21,10 @@ MUST_CHECK enum status file_read(struct arena *a, const char *path, size_t max_b
 /* Are both names those of one regular file that exists, through whatever links? */
 bool file_same(const char *one, const char *other);
 
+/* Would a file written to path, there already or not, lie in the folder or below it, through whatever links? false where there
+ * is no such folder. */
+bool file_within(const char *path, const char *folder);
+
 /* file_open gives a stream on the temporary; file_commit makes it the file; file_abandon removes it.
  * path "-" is stdout: written through, never renamed. ERR_RESOURCE with the path and the reason. */
 struct file {

@@ -127,6 +127,7 @@ static enum status read_layers(const struct node *root, struct job *j, struct er
     const struct node *n = given(root, "layers");
     int64_t number;
     if (!n) return OK;
+    j->layers_at = n;
     if (n->kind == NODE_SCALAR && !strcmp(n->text, "coarse"))
         j->layers.by = LAYERS_COARSE;
     else if (n->kind == NODE_SCALAR && !strcmp(n->text, "fine"))

@@ -37,6 +37,7 @@ struct job {
     int32_t n_microbatches_sizes; /* 0: the planner chooses */
     int64_t microbatch_sizes[16]; /* each divides global_batch */
     struct layers_choice layers;  /* what all layer numbers of the job's plans mean */
+    const struct node *layers_at; /* where a file says so, for messages; NULL: nowhere */
     enum dtype precision;
     struct optimizer optimizer;
     enum dropout_by dropout; /* the model's rates are set accordingly */

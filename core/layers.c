@@ -194,7 +194,7 @@ static enum status refuse(const struct view *v, const struct repeat *r, int32_t 
             valid = arena_printf(v->g->arena, "%s%s%" PRId32, valid, *valid ? ", " : "", layers);
     }
     return error_set(err, ERR_INPUT,
-                     "layers: the model cannot be cut into %" PRId32 ": %" PRId32
+                     "the model cannot be cut into %" PRId32 ": %" PRId32
                      " equal blocks of as many layers each, one before and one behind them; "
                      "possible: %.200s",
                      wanted, r[0].copies, valid);
@@ -224,7 +224,7 @@ static enum status find_plain(struct graph *g, const struct view *v, const struc
     while (n > 1 && c->by == LAYERS_FINE && !cluster(v, 0, g->n_forward, n, last)) n--;
     if (!cluster(v, 0, g->n_forward, n, last))
         return error_set(err, ERR_INPUT,
-                         "layers: the model cannot be cut into %" PRId32
+                         "the model cannot be cut into %" PRId32
                          " of about equal work; it has %" PRId32 " matrix products",
                          n, products(v, 0, g->n_forward));
     graph_set_layers(g, last, n);
@@ -238,9 +238,8 @@ enum status layers_find(struct graph *g, const struct layers_choice *c, struct e
         return OK;
     }
     if (g->n_forward && op_is_measured(g->ops[0].kind))
-        return error_set(
-            err, ERR_INPUT,
-            "layers: this model was measured layer by layer, and they stay as they are");
+        return error_set(err, ERR_INPUT,
+                         "this model was measured layer by layer, and they stay as they are");
     struct view *v = view_of(g);
     struct repeat *r;
     int32_t n = find_blocks(v, &r), k = 1, layers = 0;

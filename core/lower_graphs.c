@@ -5,6 +5,16 @@
 
 #include <inttypes.h>
 
+/* The graph alone knows how many layers there can be; the file's line says where too many or too few were asked for. */
+static enum status find_layers(struct graph *g, const struct job *j, struct error *err)
+{
+    struct error why = {0};
+    enum status st = layers_find(g, &j->layers, &why);
+    if (st == OK) return OK;
+    if (!j->layers_at) return error_set(err, st, "layers: %.400s", why.text);
+    return node_error(j->layers_at, err, "%.400s", why.text);
+}
+
 enum status lower_graph(struct arena *a, const struct job *j, int64_t microbatch,
                         struct graph **out, struct error *err)
 {
@@ -18,7 +28,7 @@ enum status lower_graph(struct arena *a, const struct job *j, int64_t microbatch
     struct model whole = j->model;
     whole.tensor_parallel = 1, whole.sequence_parallel = false;
     TRY(model_graph(a, &whole, j->precision, 1, j->sequence_length, &one, err));
-    TRY(layers_find(one, &j->layers, err));
+    TRY(find_layers(one, j, err));
     layers_like(*out, one);
     return OK;
 }
@@ -100,7 +110,8 @@ enum status lower_graphs_make(struct arena *a, const struct job *j, const struct
         bool positions;
         int32_t cards = lower_cards(&j->model, &c->types[t], &positions);
         enum status st = lower_graphs_need(a, out, j, o, cards, positions, microbatch, &g, err);
-        if (st != OK) return error_wrap(err, st, "device type %s", c->types[t].name);
+        if (st != OK && cards > 1) return error_wrap(err, st, "device type %s", c->types[t].name);
+        TRY(st); /* of one card: nothing that the type has to do with */
     }
     return OK;
 }

@@ -56,10 +56,12 @@ bool launch_report(const struct error *err)
 {
     if (!launch_is_rank()) return false;
     if (launch_rank() != 0) return true;
-    if (!getenv(LAUNCHED)) return false;
+    if (!launch_is_ours()) return false;
     fprintf(stderr, LAUNCH_FAILURE "%s\n", err->text);
     return true;
 }
+
+bool launch_is_ours(void) { return launch_is_rank() && getenv(LAUNCHED); }
 
 bool launch_is_rank(void) { return number("OMPI_COMM_WORLD_RANK", -1) >= 0 || in_step(); }
 

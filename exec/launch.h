@@ -10,6 +10,8 @@
 bool launch_is_rank(void); /* started under mpirun or srun */
 int32_t launch_rank(void); /* 0 where not started as a rank */
 int32_t launch_size(void); /* 1 where not started as a rank */
+/* Started by launch_ranks: who did that says how the run ended. */
+bool launch_is_ours(void);
 /* A failure that all ranks agree on is said once. True where somebody else says it: rank 0, or who launched us (told here). */
 bool launch_report(const struct error *err);
 /* Starts n ranks of this very program with argv (argv[0] replaced by /proc/self/exe) through mpirun and waits. stdout and stderr pass

@@ -1,6 +1,7 @@
 #include "planner/offers.h"
 
 #include "core/arena.h"
+#include "core/cluster_group.h"
 #include "profiles/team.h"
 
 #include <string.h>
@@ -15,11 +16,10 @@ static int32_t type_of(struct arena *a, struct offers *o, int32_t base, int32_t 
     for (int32_t t = o->n_base; t < c->n_types; t++)
         if (o->base_type[t] == base && c->types[t].tensor_parallel == cards) return t;
     if (c->n_types == most) return -1;
-    struct device_type *made = &c->types[c->n_types];
-    *made = c->types[base];
-    made->name = arena_printf(a, "%s-x%d", c->types[base].name, (int)cards);
-    made->tensor_parallel = cards;
-    if (!made->cards_of) made->cards_of = c->types[base].name; /* as core/cluster_group has it */
+    /* One that the task's cluster already has is made again: its devices are a pool of their own here. A plan's cluster has
+     * both as one (place_tidy). */
+    int32_t found;
+    c->types[c->n_types] = cluster_shared_type(a, c, &c->types[base], cards, false, &found);
     o->base_type[c->n_types] = base;
     return c->n_types++;
 }

@@ -163,8 +163,13 @@ void place_tidy(struct arena *a, struct cluster *c)
     struct device_type *types = ARENA_ARRAY(a, struct device_type, (size_t)c->n_types);
     struct device *devices = ARENA_ARRAY(a, struct device, (size_t)c->n_devices);
     for (int32_t d = 0; d < c->n_devices; d++) now[c->devices[d].type] = 1;
-    for (int32_t t = 0; t < c->n_types; t++)
-        if (now[t]) types[n] = c->types[t], now[t] = n++;
+    for (int32_t t = 0; t < c->n_types; t++) {
+        int32_t same = 0;
+        if (!now[t]) continue;
+        while (same < n && strcmp(types[same].name, c->types[t].name) != 0) same++;
+        if (same == n) types[n++] = c->types[t];
+        now[t] = same;
+    }
     for (int32_t d = 0; d < c->n_devices; d++) {
         devices[d] = c->devices[d];
         devices[d].type = now[devices[d].type];

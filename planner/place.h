@@ -35,7 +35,7 @@ int64_t place_estimate(struct arena *a, struct placed *x, const struct mix *mix)
  * cards are taken together, else the maker's). */
 MUST_CHECK enum status place_plan(struct arena *a, const struct offers *o, const struct placed *x,
                                   struct plan *out, struct space *space, struct error *err);
-/* Leaves only the device types that the cluster's devices are of. */
+/* Leaves only the device types that the cluster's devices are of, those of one name as one. */
 void place_tidy(struct arena *a, struct cluster *c);
 
 #endif

@@ -155,11 +155,13 @@ static enum status conclude(struct tries *q, const struct profile *p, struct sea
     if (out->n_plans) return OK;
     if (q->interrupted)
         return error_set(err, ERR_INTERRUPTED, "interrupted before any plan was found");
-    if (q->kept.n)
+    if (q->kept.n) {
+        const struct search_plan *x = &q->kept.plans[0];
         return error_set(err, ERR_INFEASIBLE,
-                         "no plan within the limits: the nearest takes %.4g s and costs %.4g an "
-                         "iteration",
-                         s_from_ns(q->kept.plans[0].iteration_ns), q->kept.plans[0].cost);
+                         "no plan within the limits: the nearest takes %.4g s%s an iteration",
+                         s_from_ns(x->iteration_ns),
+                         x->cost > 0 ? arena_printf(q->arena, " and costs %.4g", x->cost) : "");
+    }
     return error_set(err, ERR_INFEASIBLE, "no feasible plan: %s", scorer_why(q->scorer));
 }
 

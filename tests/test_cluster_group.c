@@ -151,7 +151,10 @@ START_TEST(each_way_of_sharing_has_one_type)
     ck_assert_int_eq(cluster_group(arena, &c, groups, 1, &out, NULL, &err), OK);
     ck_assert_str_eq(out.types[out.devices[0].type].name, "big-x2-2");
     c.types[1] = c.types[0]; /* and one that means just that */
-    c.types[1].name = "big-x2", c.types[1].tensor_parallel = 2;
+    c.types[1].name = "big-x2", c.types[1].tensor_parallel = 2, c.types[1].cards_of = "small";
+    ck_assert_int_eq(cluster_group(arena, &c, groups, 1, &out, NULL, &err), OK);
+    ck_assert_str_eq(out.types[out.devices[0].type].name, "big-x2-2"); /* priced otherwise */
+    c.types[1].cards_of = "big";
     ck_assert_int_eq(cluster_group(arena, &c, groups, 1, &out, NULL, &err), OK);
     ck_assert(out.n_types == 2 && out.devices[0].type == 1);
 }

@@ -111,6 +111,26 @@ START_TEST(an_interrupted_write_leaves_the_old_file)
 }
 END_TEST
 
+START_TEST(what_lies_in_a_folder_lies_there_by_any_name)
+{
+    char inner[128], below[160], beside[160], soft[160];
+    snprintf(inner, sizeof inner, "%s/in", folder);
+    snprintf(below, sizeof below, "%s/in/../in/new", folder);
+    snprintf(beside, sizeof beside, "%s/inside", folder);
+    snprintf(soft, sizeof soft, "%s/soft", folder);
+    ck_assert_int_eq(mkdir(inner, 0700), 0);
+    ck_assert(file_within(below, inner) && file_within(below, folder));
+    ck_assert(!file_within(beside, inner) && file_within(beside, folder));
+    ck_assert(!file_within("new", inner) && file_within("new", ".") && file_within("new", "/"));
+    ck_assert(!file_within(below, "nowhere") && !file_within("nowhere/new", folder));
+    write_file(below, "old");
+    ck_assert_int_eq(symlink(below, soft), 0);
+    ck_assert(file_within(below, inner) && file_within(soft, inner));
+    ck_assert_int_eq(unlink(below), 0);
+    ck_assert_int_eq(rmdir(inner), 0);
+}
+END_TEST
+
 START_TEST(a_child_does_not_remove_its_parents_temporaries)
 {
     struct file f;
@@ -224,6 +244,7 @@ Suite *file_suite(void)
     tcase_add_test(c, what_is_written_is_read);
     tcase_add_test(c, until_the_commit_the_old_file_stays);
     tcase_add_test(c, an_interrupted_write_leaves_the_old_file);
+    tcase_add_test(c, what_lies_in_a_folder_lies_there_by_any_name);
     tcase_add_test(c, a_child_does_not_remove_its_parents_temporaries);
     tcase_add_test(c, what_is_no_regular_file_is_not_read);
     tcase_add_test(c, a_file_that_is_too_large_is_not_read);

@@ -357,6 +357,44 @@ START_TEST(counted_switches_and_links_stand_for_as_many)
 }
 END_TEST
 
+/* A cluster that already has devices of shared cards, as one that a plan left: v-x2 is what two cards of v make, h-x2 is not
+ * what two of h make. What is planned on it must have each type once. */
+START_TEST(types_of_shared_cards_that_are_there_are_not_given_twice)
+{
+    static const char text[] =
+        "version: 1\nname: left\ndevice_types:\n"
+        "  - {name: h, device: H100-SXM5}\n  - {name: v, device: V100-SXM2-32}\n"
+        "  - {name: h-x2, device: H100-SXM5, tensor_parallel: 2, cards_of: h, reserve: 1 GB}\n"
+        "  - {name: v-x2, device: V100-SXM2-32, tensor_parallel: 2, cards_of: v}\n"
+        "nodes:\n"
+        "  - {name: a, devices: [{type: h, count: 2}, {type: h-x2}]}\n"
+        "  - {name: b, devices: [{type: v, count: 2}, {type: v-x2}]}\n"
+        "links:\n  - {name: bus, every: inside, bandwidth: 100 GB/s, latency: 1 us}\n"
+        "  - {name: net, every: across, bandwidth: 10 GB/s, latency: 5 us}\n";
+    static const int32_t cards[] = {1, 2};
+    struct cluster c = texts_cluster(arena, text), tidied;
+    struct job job = texts_job(arena, small_job);
+    struct profile profile;
+    struct offers o;
+    struct error err = {0};
+    ck_assert_int_eq(profile_prior(arena, &c, &profile, &err), OK);
+    ck_assert_msg(offers_make(arena, &job, &c, &profile, cards, 2, &o, &err) == OK, "%s", err.text);
+    ck_assert_int_eq(o.priced.n_types, 6);
+    ck_assert_int_eq(o.base_type[4], 0);
+    ck_assert_str_eq(o.priced.types[4].name, "h-x2-2");
+    ck_assert_int_eq(o.base_type[5], 1);
+    ck_assert_str_eq(o.priced.types[5].name, "v-x2");
+    static const int32_t types[] = {0, 4, 2, 1, 5, 3}; /* of two cards, each second one */
+    tidied = o.priced;
+    for (int32_t d = 0; d < 6; d++) tidied.devices[d].type = types[d];
+    place_tidy(arena, &tidied);
+    ck_assert_int_eq(tidied.n_types, 5);
+    static const char *const names[] = {"h", "h-x2-2", "h-x2", "v", "v-x2", "v-x2"};
+    for (int32_t d = 0; d < 6; d++)
+        ck_assert_str_eq(tidied.types[tidied.devices[d].type].name, names[d]);
+}
+END_TEST
+
 Suite *fleet_suite(void)
 {
     Suite *s = suite_create("fleet");
@@ -371,6 +409,7 @@ Suite *fleet_suite(void)
     tcase_add_test(t, on_small_teams_the_fleets_search_comes_near_the_exact_one);
     tcase_add_test(t, a_fleet_of_64_is_planned_the_same_twice_and_within_its_bound);
     tcase_add_test(t, counted_switches_and_links_stand_for_as_many);
+    tcase_add_test(t, types_of_shared_cards_that_are_there_are_not_given_twice);
     suite_add_tcase(s, t);
     return s;
 }

@@ -309,6 +309,69 @@ START_TEST(links_that_are_measured_get_the_profiles_numbers)
 }
 END_TEST
 
+/* --- links of every two devices --- */
+
+#define EVERY                                                                                      \
+    "version: 1\nname: e\ndevice_types: [{name: g, device: A100-SXM4-40}]\n"                       \
+    "nodes:\n  - {name: a, count: 2, devices: {type: g, count: 2}}\n"
+static const char measured_every[] =
+    EVERY "links:\n  - {name: bus, every: inside, overlap: false}\n"
+          "  - {name: net, every: across, overlap: false}\n";
+static const char stated_every[] =
+    EVERY "links:\n  - {name: bus, every: inside, bandwidth: 100 GB/s, latency: 1 us}\n"
+          "  - {name: net, every: across, bandwidth: 10 GB/s, latency: 7 us, overlap: false}\n"
+          "  - {name: own, between: [a0, a1], bandwidth: 20 GB/s, latency: 5 us}\n";
+
+START_TEST(links_of_every_two_devices_join_a_new_node)
+{
+    const char *const texts[] = {measured_every, stated_every};
+    for (int i = 0; i < 2; i++) {
+        struct cluster c = parsed(texts[i]), x = c;
+        struct error err = {0};
+        int32_t way;
+        ck_assert_msg(team_state_links(arena, &(struct profile){.pace = 1}, &x, &err) == OK, "%s",
+                      err.text);
+        ck_assert_str_eq(text_of(&x), text_of(&c)); /* their curves are not lost */
+        x = edited(&x, TEAM_ADD, "a1");
+        ck_assert_int_eq(x.n_links, c.n_links + i); /* like own */
+        ck_assert_int_eq(x.n_devices, 6);
+        ck_assert_str_eq(x.links[cluster_link(&x, 0, 4, &way)].name, i ? "own-a12" : "net");
+        ck_assert_str_eq(x.links[cluster_link(&x, 2, 5, &way)].name, "net"); /* model and copy */
+        ck_assert_str_eq(x.links[cluster_link(&x, 4, 5, &way)].name, "bus");
+        struct cluster less = edited(&x, TEAM_WITHOUT, "a0");
+        ck_assert_str_eq(less.links[cluster_link(&less, 0, 2, &way)].name, "net");
+    }
+}
+END_TEST
+
+START_TEST(a_pair_that_every_link_joins_may_get_one_of_its_own)
+{
+    struct cluster c = parsed(measured_every), x = edited(&c, TEAM_LINK, "a0:a1=1GB/s,5us");
+    int32_t way;
+    joins(&x, "a0-a1", "a0", "a1");
+    ck_assert_double_eq(named(&x, "a0-a1")->latency_s, 5e-6);
+    ck_assert(named(&x, "a0-a1")->blocking); /* the transport is the same */
+    ck_assert_str_eq(x.links[cluster_link(&x, 0, 2, &way)].name, "a0-a1");
+    ck_assert_str_eq(x.links[cluster_link(&x, 0, 1, &way)].name, "bus");
+    refused(&c, TEAM_LINK, "a0:a1=1GB/s", "a new link needs a latency");
+    refused(&c, TEAM_LINK, "net=1GB/s", "the old latency is measured");
+    x = edited(&c, TEAM_LINK, "net=1GB/s,5us");
+    ck_assert(link_of_every_pair(named(&x, "net2")) && named(&x, "net2")->stated);
+    c = parsed(stated_every);
+    refused(&c, TEAM_LINK, "a0.1:a1.0=1GB/s", "a new link needs a latency"); /* own joined them */
+    c.n_links = 2;
+    x = edited(&c, TEAM_LINK, "a0.1:a1.0=1GB/s");
+    ck_assert_double_eq(named(&x, "a0-1-a1-0")->latency_s, 7e-6);
+    ck_assert(named(&x, "a0-1-a1-0")->blocking);
+    x = edited(&c, TEAM_LINK, "a0.1:a0.0=1GB/s");
+    ck_assert_double_eq(named(&x, "a0-1-a0-0")->latency_s, 1e-6);
+    x = edited(&c, TEAM_LINK, "a0:a0=1GB/s");
+    ck_assert_double_eq(named(&x, "a0-a0")->latency_s, 1e-6);
+    ck_assert(!named(&x, "a0-a0")->blocking);
+    refused(&c, TEAM_LINK, "lan=1GB/s", "bus (every inside), net (every across)");
+}
+END_TEST
+
 /* --- plans --- */
 
 START_TEST(a_plan_is_carried_by_the_names_of_its_devices)
@@ -367,6 +430,8 @@ Suite *team_edit_suite(void)
         a_changed_link_has_a_new_name_and_keeps_what_is_not_said,
         a_new_link_needs_a_latency_and_two_ends_of_a_kind,
         links_that_are_measured_get_the_profiles_numbers,
+        links_of_every_two_devices_join_a_new_node,
+        a_pair_that_every_link_joins_may_get_one_of_its_own,
         a_plan_is_carried_by_the_names_of_its_devices,
         changes_of_a_plans_team_are_made_one_after_the_other,
     };

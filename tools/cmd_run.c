@@ -1,4 +1,5 @@
 #include "core/arena.h"
+#include "core/file.h"
 #include "core/log.h"
 #include "core/units.h"
 #include "exec/launch.h"
@@ -111,6 +112,10 @@ static enum status run(struct arena *a, struct request *q, int argc, char **argv
     struct run_result r;
     bool is_plan = false;
     TRY(common_not_stdout(as_json, "--trace", q->trace, err));
+    if (q->trace && q->run.resume && file_within(q->trace, q->run.resume))
+        return error_set(err, ERR_USAGE,
+                         "--trace %.200s would be written into the checkpoints of --resume %.200s",
+                         q->trace, q->run.resume);
     TRY(load(a, q, &plan, &program, &is_plan, err));
     if (q->run.data == NULL && is_plan) q->run.data = plan.job.data;
     bool needed = q->run.data == NULL && !program.pixels; /* pictures may be random ones */

@@ -247,6 +247,9 @@ static enum status show(struct arena *a, const struct asked *q, bool json, struc
     bool events;
     if (!q->what) return error_set(err, ERR_USAGE, "schedule wants a NAME or --cases CSV");
     if (q->search.out) return error_set(err, ERR_USAGE, "--out is for --cases; orders go to --csv");
+    if (q->search.seconds > 0) return error_set(err, ERR_USAGE, "--time-limit is for --cases");
+    if (q->search.operations && strcmp(q->what, searched) != 0)
+        return error_set(err, ERR_USAGE, "--budget is for --cases and the schedule %s", searched);
     TRY(common_not_stdout(json, "--csv", q->csv, err));
     TRY(common_not_stdout(json, "--trace", q->trace, err));
     TRY(make(a, q, &s, &p, &bound, err));
@@ -355,7 +358,7 @@ enum status cmd_schedule(int argc, char **argv, struct error *err)
          .unit = "N",
          .min = 0,
          .max = 1e15,
-         .help = "of a search: operations timed at most; 0: its default"},
+         .help = "of --cases and of searched: operations timed at most; 0: its default"},
         {.name = "time-limit",
          .type = OPTION_DOUBLE,
          .value = &q.search.seconds,

@@ -155,6 +155,28 @@ static enum status plan_variants(struct planning *x, size_t *done, struct error 
     return OK;
 }
 
+/* A link that is measured keeps its measured latency; the other links stay as they were, curves and all. */
+static enum status change_link(struct arena *a, const struct profile *profile,
+                               const struct cluster *c, const struct team_change *change,
+                               struct cluster *out, struct error *err)
+{
+    struct cluster stated = *c, made;
+    TRY(team_state_links(a, profile, &stated, err));
+    TRY(team_edit(a, &stated, change, &made, err));
+    for (int32_t i = 0; i < c->n_links; i++)
+        if (!strcmp(made.links[i].name, c->links[i].name)) made.links[i] = c->links[i];
+    *out = made;
+    return OK;
+}
+
+static enum status make_change(struct arena *a, const struct profile *profile,
+                               const struct cluster *c, const struct team_change *change,
+                               struct cluster *out, struct error *err)
+{
+    if (change->kind == TEAM_LINK) return change_link(a, profile, c, change, out, err);
+    return team_edit(a, c, change, out, err);
+}
+
 /* The team as it is, each change alone, and with --together all of them: additions first, so that the others may be about
  * what was added. */
 static enum status make_variants(struct arena *a, const struct request *q, const struct plan *p,
@@ -169,8 +191,10 @@ static enum status make_variants(struct arena *a, const struct request *q, const
                  {TEAM_LINK, "link", &q->link},
                  {TEAM_WITHOUT, "without", &q->without}};
     struct cluster all = p->cluster, stated = p->cluster;
-    if (q->add.count || q->link.count) TRY(team_state_links(a, profile, &stated, err));
-    if (q->add.count) all = stated;
+    if (q->add.count) {
+        TRY(team_state_links(a, profile, &stated, err));
+        all = stated;
+    }
     out[(*n)++] = (struct variant){.name = "as it is", .team = p->cluster};
     for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
         for (size_t i = 0; i < lists[k].texts->count; i++) {
@@ -179,10 +203,10 @@ static enum status make_variants(struct arena *a, const struct request *q, const
                 lists[k].kind == TEAM_LINK && !strchr(lists[k].texts->items[i], ',') ? q->latency
                                                                                      : NULL};
             struct variant v = {.name = arena_printf(a, "%s %s", lists[k].word, change.text)};
-            TRY(team_edit(a, change.kind == TEAM_ADD ? &stated : &p->cluster, &change, &v.team,
-                          err));
+            TRY(make_change(a, profile, change.kind == TEAM_ADD ? &stated : &p->cluster, &change,
+                            &v.team, err));
             if (q->together && change.kind != TEAM_WITHOUT)
-                TRY(team_edit(a, &all, &change, &all, err));
+                TRY(make_change(a, profile, &all, &change, &all, err));
             out[(*n)++] = v;
         }
     if (q->together && q->without.count) {

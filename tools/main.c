@@ -77,7 +77,9 @@ static void print_error_json(enum status code, const char *message)
     json_end(&j);
 }
 
-static bool wants_json; /* for the signal handler */
+/* For the signal handler. silent: whoever started this rank tells how the run ended, and a rank that is told to end because
+ * another one failed was not interrupted. */
+static bool wants_json, silent;
 
 static void on_signal(int number)
 {
@@ -86,6 +88,7 @@ static void on_signal(int number)
         "{\"schema\":1,\"error\":{\"code\":130,\"message\":\"interrupted\"}}\n";
     (void)number;
     file_remove_temporaries();
+    if (silent) _exit(ERR_INTERRUPTED);
     if (write(STDERR_FILENO, line, sizeof line - 1) < 0) _exit(ERR_INTERRUPTED);
     if (wants_json && !common_json_printed() && write(STDOUT_FILENO, object, sizeof object - 1) < 0)
         _exit(ERR_INTERRUPTED);
@@ -117,6 +120,7 @@ int main(int argc, char **argv)
     const struct verb *verb = NULL;
     prepare();
     wants_json = asks_for_json(argc, argv);
+    silent = launch_is_ours();
     if (argc < 2) {
         print_usage(stderr);
         return ERR_USAGE;

@@ -132,6 +132,13 @@ static void add_link(struct transfer *t, struct link l)
     t->to->links[t->to->n_links++] = l;
 }
 
+static bool all_joined(const struct cluster *c)
+{
+    for (int32_t i = 0; i < c->n_links; i++)
+        if (link_of_every_pair(&c->links[i]) && c->links[i].kind[0] == END_ACROSS) return true;
+    return false;
+}
+
 /* Between the new node and the one of the model's name that was here before: as the model's fastest link to another node,
  * since several equal nodes are at one place. Nothing where the two have a link, or switches join them. */
 static enum status join_model(struct transfer *t, int32_t twin, struct error *err)
@@ -141,6 +148,7 @@ static enum status join_model(struct transfer *t, int32_t twin, struct error *er
     bool at_switch = false;
     for (int32_t i = 0; i < c->n_links; i++) {
         const struct link *l = &c->links[i];
+        if (link_of_every_pair(l)) continue;
         int32_t x = end_node(c, l, 0), y = end_node(c, l, 1);
         at_switch |= (x == t->model && l->kind[1] == END_SWITCH) ||
                      (y == t->model && l->kind[0] == END_SWITCH);
@@ -176,6 +184,7 @@ static enum status copy_links(struct transfer *t, struct error *err)
         struct link l = from->links[i];
         bool is_new[2];
         int32_t end[2];
+        if (link_of_every_pair(&l)) continue;
         if (!map_end(t, &from->links[i], 0, &end[0], &is_new[0]) ||
             !map_end(t, &from->links[i], 1, &end[1], &is_new[1]) || (!is_new[0] && !is_new[1]))
             continue;
@@ -184,6 +193,7 @@ static enum status copy_links(struct transfer *t, struct error *err)
         add_link(t, l);
     }
     int32_t twin = team_node(to, from->nodes[t->model].name);
+    if (all_joined(to)) return OK;
     if (twin >= 0 && twin != t->node) return join_model(t, twin, err);
     if (n_joined) return OK;
     return error_set(err, ERR_INPUT,

@@ -55,8 +55,10 @@ static const char *link_names(struct arena *a, const struct cluster *c)
         const struct link *l = &c->links[i];
         int last = l->n_ends > 1;
         list = join(a, list,
-                    arena_printf(a, "%s (%s:%s)", l->name, cluster_link_end(c, l, 0),
-                                 cluster_link_end(c, l, last)));
+                    link_of_every_pair(l)
+                        ? arena_printf(a, "%s (every %s)", l->name, cluster_link_end(c, l, 0))
+                        : arena_printf(a, "%s (%s:%s)", l->name, cluster_link_end(c, l, 0),
+                                       cluster_link_end(c, l, last)));
     }
     return list;
 }
@@ -77,7 +79,7 @@ enum status team_state_links(struct arena *a, const struct profile *p, struct cl
     for (int32_t i = 0; i < c->n_links; i++) {
         struct link_model m;
         links[i] = c->links[i];
-        if (links[i].stated) continue;
+        if (links[i].stated || link_of_every_pair(&links[i])) continue;
         TRY(profile_link(p, c, i, &m, err));
         links[i].bandwidth_Bps = m.bandwidth_Bps;
         links[i].latency_s = m.latency_s > 1e-9 ? m.latency_s : 1e-9; /* the file's least */
@@ -174,6 +176,28 @@ static bool same_ends(const struct link *x, const struct link *y)
     return false;
 }
 
+/* A link of the nodes or devices that l joins, beside the one of every two that joins them so far: like that one, with l's
+ * ends and name. */
+static void part_of_every(const struct cluster *c, struct link *l)
+{
+    if (l->kind[0] == END_SWITCH || (l->n_ends > 1 && l->kind[1] == END_SWITCH)) return;
+    bool inside = l->n_ends == 1;
+    if (l->kind[0] == END_DEVICE) {
+        int32_t way, at = cluster_link(c, l->end[0], l->end[1], &way);
+        if (at < 0 || !link_of_every_pair(&c->links[at])) return; /* their nodes' link joins them */
+        inside = c->links[at].kind[0] == END_INSIDE;
+    }
+    for (int32_t i = 0; i < c->n_links; i++) {
+        const struct link *every = &c->links[i];
+        if (!link_of_every_pair(every) || (every->kind[0] == END_INSIDE) != inside) continue;
+        struct link own = *every;
+        own.name = l->name, own.n_ends = l->n_ends;
+        memcpy(own.kind, l->kind, sizeof own.kind);
+        memcpy(own.end, l->end, sizeof own.end);
+        *l = own;
+    }
+}
+
 /* The link that the words before '=' mean: *at is -1 where there is none yet, and then *l has its ends. */
 static enum status find_pair(struct arena *a, const struct cluster *c, char *words, struct link *l,
                              int32_t *at, struct error *err)
@@ -200,6 +224,7 @@ static enum status find_pair(struct arena *a, const struct cluster *c, char *wor
         if (same_ends(&c->links[i], l)) *at = i;
     l->name = team_free_name(a, c, arena_printf(a, "%s-%s", name[0], name[1]));
     for (char *dot; (dot = strchr(l->name, '.'));) *dot = '-'; /* names have no dots */
+    part_of_every(c, l);
     return OK;
 }
 
@@ -225,11 +250,11 @@ static enum status relink(struct arena *a, const struct cluster *c, const char *
                          "link %.100s: '%.60s' is no latency; expected 1 ns … 1000 s, such as 10us",
                          words, latency);
     TRY(find_pair(a, c, words, &l, &at, err));
-    if (at < 0 && !latency)
+    if (at < 0 && !latency && !(l.latency_s > 0))
         return error_set(
             err, ERR_INPUT,
-            "link %.200s: nothing joins these two yet, and a new link needs a latency, "
-            "such as %.200s,10us; links are: %s",
+            "link %.150s: these two have no link of their own yet, and a new link needs a latency, "
+            "such as %.150s,10us; links are: %s",
             text, text, link_names(a, c));
     *out = *c;
     out->links = ARENA_ARRAY(a, struct link, (size_t)c->n_links + 1);
@@ -242,6 +267,11 @@ static enum status relink(struct arena *a, const struct cluster *c, const char *
     changed->stated = true;
     changed->bandwidth_Bps = Bps;
     if (latency) changed->latency_s = s;
+    if (!(changed->latency_s > 0))
+        return error_set(err, ERR_INPUT,
+                         "link %.200s: the old latency is measured, not stated: name one, such as "
+                         "%.200s,10us",
+                         text, text);
     return OK;
 }
 

@@ -9,13 +9,15 @@
  *                                 nodes, devices and switches, and inside itself. Between the model and the new node goes
  *                                 a copy of the model's fastest link to another node, unless switches join them. Switches
  *                                 of the model's own (no other node ends at them, such as NVLink switches inside) are copied.
+ *                                 A link of every two devices is the new ones' too, and then joins model and new node.
  *            [NAME=]FILE:NODE     NODE of another cluster file, with its device types and with those links whose other
  *                                 end is in this cluster too, by name. Where this cluster has a node NODE, it and the new one
- *                                 are joined as the model and its like above.
+ *                                 are joined as the model and its like above. Links of every two devices stay the other file's.
  *            NAME: of the new node; default: NODE where no such node is there yet, else NODE2, NODE3 ...
  *   link     A:B=25GB/s[,50us]    the link between A and B (nodes, devices, switches; A:A inside node A), or LINK=25GB/s by the
  *                                 link's name, with another bandwidth and latency; without a latency the old one stays. Where
- *                                 nothing joins A and B yet, a new link, which needs a latency. A changed link gets a new name:
+ *                                 nothing joins A and B yet, a new link, which needs a latency. Where a link of every two devices joins
+ *                                 them, a link of their own beside it, else like it. A changed link gets a new name:
  *                                 what a profile knows of the old one does not hold for it.
  *
  * Links that are measured, not stated, have no numbers to copy: team_state_links writes a profile's into the cluster.
@@ -42,7 +44,8 @@ struct team_change {
 };
 
 /* Links without a bandwidth of their own get what the profile measured (the line, where it is a curve): the copies of
- * such links need numbers. No other link is touched. */
+ * such links need numbers. No other link is touched, nor one of every two devices: it is never copied, and its curve is
+ * each pair's own. */
 MUST_CHECK enum status team_state_links(struct arena *a, const struct profile *p, struct cluster *c,
                                         struct error *err);
 

@@ -97,6 +97,10 @@ refused "aliases" 3 "j.yaml:2" "$MUSHER" show j.yaml
 printf 'version: 1\nversion: 1\nmodel: x\n' > j.yaml
 refused "a field twice" 3 "version" "$MUSHER" show j.yaml
 
+{ cat job.yaml && echo 'layers: 1'; } > j.yaml
+refused "layers that there cannot be have a line" 3 "musher: j.yaml:6:9: layers: the model cannot be cut into 1" "$MUSHER" show j.yaml
+refused "for a plan too" 3 "musher: j.yaml:6:9: layers: the model cannot be cut into 1" "$MUSHER" plan j.yaml team.yaml -o p
+
 # Clusters.
 edit team.yaml 's/1 GB/0 GB/' c.yaml
 refused "zero bandwidth" 3 "bandwidth" "$MUSHER" plan job.yaml c.yaml -o p
@@ -147,6 +151,9 @@ echo hi > short.txt
 refused "a text that is too short" 3 "short.txt" "$MUSHER" run even.yaml --data short.txt --steps 1
 refused "a world of another size" 3 "2" mpirun --oversubscribe -n 3 "$MUSHER" run even.yaml --data text.txt --steps 1
 refused "a checkpoint that is not there" 3 "nowhere" "$MUSHER" run even.yaml --data text.txt --steps 1 --resume nowhere
+! grep -q interrupted err.keep && ok "and nobody was interrupted" || not_ok "and nobody was interrupted" "$(cat err.keep)"
+refused "a checkpoint that is a file" 3 "text.txt" "$MUSHER" run even.yaml --data text.txt --steps 1 --save text.txt
+! grep -q interrupted err.keep && ok "nor was there" || not_ok "nor was there" "$(cat err.keep)"
 
 # Traces and databases.
 "$MUSHER" simulate even.yaml --trace sim.keep > /dev/null

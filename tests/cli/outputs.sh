@@ -15,10 +15,13 @@ says "a database" 0 "profile 1" "$MUSHER" profile job.yaml team.yaml --db team.d
 ln -s job.yaml soft.yaml
 ln team.yaml hard.yaml
 cp plan.yaml plan.yaml.2
+says "a checkpoint" 0 "step 1" "$MUSHER" run plan.yaml --data text.txt --steps 1 --save ck
 cp "$root/tests/data/schedules/schedule_cases.csv" cases.csv
 mkdir inside
 cp team.yaml spare.yaml
-sha256sum ./*.* > before
+manifest=$(echo ck/step-*/manifest.json)
+ln -s "$manifest" link.json
+sha256sum ./*.* ck/*/* > before
 
 # spares NAME TEXT COMMAND...: refused as usage, saying TEXT, and no file is another than before.
 spares() {
@@ -43,6 +46,9 @@ spares "a program over its plan" "overwrite an input" "$MUSHER" lower plan.yaml 
 spares "a trace over its plan" "--trace plan.yaml would overwrite" "$MUSHER" simulate plan.yaml --trace plan.yaml
 spares "a run's trace over its plan" "--trace plan.yaml would overwrite" "$MUSHER" run plan.yaml --data text.txt --trace plan.yaml
 spares "a run's trace over its text" "overwrite an input" "$MUSHER" run plan.yaml --data text.txt --trace text.txt
+spares "a run's trace over the checkpoint it goes on from" "--trace $manifest would be written into the checkpoints of --resume ck" "$MUSHER" run plan.yaml --data text.txt --steps 1 --resume ck --trace "$manifest"
+spares "or beside it" "would be written into" "$MUSHER" run plan.yaml --data text.txt --steps 1 --resume ./ck --trace ck/new.trace
+spares "or there through a link" "would be written into" "$MUSHER" run plan.yaml --data text.txt --steps 1 --resume ck --trace link.json
 spares "a picture over its trace" "overwrite an input" "$MUSHER" plot sim.trace -o sim.trace
 spares "an export over its plan" "overwrite an input" "$MUSHER" export plan.yaml --format sailor -o plan.yaml
 spares "a topology over its source" "overwrite an input" "$MUSHER" import topo text.txt -o text.txt

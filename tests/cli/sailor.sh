@@ -49,6 +49,7 @@ END
 ends "a job of measured layers is shown" 0 "26 layers" "$MUSHER" show job.yaml
 ends "and planned" 0 "found" "$MUSHER" plan job.yaml team.yaml --db sailor.db -o plan.yaml
 ends "and simulated" 0 "an iteration" "$MUSHER" simulate plan.yaml --db sailor.db
+ends "and asked what if its link were slower: its latency was measured" 0 "link ab=10MB/s" "$MUSHER" whatif plan.yaml --db sailor.db --evaluations 50 --link ab=10MB/s
 ends "and not run" 3 "it has no operators to run" "$MUSHER" run plan.yaml --data job.yaml
 ends "without a profile" 3 "ab" "$MUSHER" simulate plan.yaml
 sed 's/sequence_length: 2048/sequence_length: 1024/' job.yaml > short.yaml
@@ -64,6 +65,14 @@ job=$mixed/opt.yaml team=$mixed/a8-v8.yaml
 ends "eight and eight cards, shared by one, two or four" 0 "costs" "$MUSHER" plan "$job" "$team" --db mixed.db --tensor-parallel 1,2,4 -o mixed.yaml
 ends "is simulated" 0 "an iteration" "$MUSHER" simulate mixed.yaml --db mixed.db
 ends "and exported" 0 "num_stages" "$MUSHER" export mixed.yaml --format sailor -o -
+ends "asked what if, although its links have curves, not bandwidths" 0 "add v1" "$MUSHER" whatif mixed.yaml --db mixed.db --add v1 --link a0:a1=1GB/s,5us --link net=1GB/s,5us
+! grep -q "cannot run" out && ok "and the plan runs on each of those teams" || not_ok "and the plan runs on each of those teams" "$(cat out)"
+ends "planned again with a node more" 0 "found" "$MUSHER" plan --from mixed.yaml --db mixed.db --with v1 -o more.yaml
+grep -q "name: v12" more.yaml && ok "which is there" || not_ok "which is there" "$(tail -n 12 more.yaml)"
+sed '/name: v100,/{p; s/name: v100,/name: v100-x2, tensor_parallel: 2, cards_of: v100,/}; /name: v,/{s/count: 2,/count: 1,/; p; s/name: v,/name: w,/; s/type: v100/type: v100-x2/; s/count: 4/count: 2/}' "$team" > shared.yaml
+ends "on cards that are shared already and others that may be" 0 "found" "$MUSHER" plan "$job" shared.yaml --db mixed.db --tensor-parallel 1,2,4 --evaluations 300 -o again.yaml
+ends "which is simulated" 0 "found: " "$MUSHER" simulate again.yaml --db mixed.db
+[[ $(grep -c "{name: v100-x2," again.yaml) == 1 ]] && ok "each type is given once" || not_ok "each type is given once" "$(grep "name: v100" again.yaml)"
 ends "unequal shares are told" 0 "shares" "$MUSHER" export mixed.yaml --format sailor -o mixed.json
 ends "the export as JSON says so too" 0 '"equal_shares": false' "$MUSHER" export mixed.yaml --format sailor -o mixed.json --json
 ends "an export of another format" 2 "known: sailor" "$MUSHER" export mixed.yaml --format paper -o x
@@ -77,5 +86,6 @@ ends "as JSON too" 0 '"cost_gap": 0.' "$MUSHER" plan "$job" "$team" --db mixed.d
 sed '0,/, price: [0-9.]*\/h/s///' "$team" > partly.yaml
 ends "of free devices none is known" 0 "no bound on cost is known" "$MUSHER" plan "$job" partly.yaml --db mixed.db --objective cost --evaluations 50 -o cheap.yaml
 sed 's/, price: [0-9.]*\/h//' "$team" > free.yaml
+ends "nor is a cost told where nothing has one" 4 "s an iteration" "$MUSHER" plan "$job" free.yaml --db mixed.db --least-rate 5 --evaluations 50 -o x.yaml
 ends "cost without prices" 3 "price" "$MUSHER" plan "$job" free.yaml --db mixed.db --objective cost -o x.yaml
 exit $bad

@@ -67,6 +67,10 @@ says "its summary as JSON" 0 '"proved_optimal": 1' "$MUSHER" schedule --cases ca
 says "a table and a name" 2 "--cases takes no NAME" "$MUSHER" schedule 1f1b --cases cases.csv
 says "three chunks of a table" 2 "--cases searches --chunks 1 or 2" "$MUSHER" schedule --cases cases.csv --chunks 3
 says "an output without a table" 2 "--out is for --cases" "$MUSHER" schedule 1f1b --devices 2 --microbatches 2 -o x.csv
+says "a budget of what is not searched" 2 "--budget is for --cases and the schedule searched" "$MUSHER" schedule 1f1b --devices 2 --microbatches 2 --budget 5
+says "nor is what a file has" 2 "--budget is for" "$MUSHER" schedule lines.txt --budget 5
+says "a search has one" 0 "searched" "$MUSHER" schedule searched --devices 2 --microbatches 2 --budget 500
+says "a time limit without a table" 2 "--time-limit is for --cases" "$MUSHER" schedule searched --devices 2 --microbatches 2 --time-limit 5
 says "neither" 2 "schedule wants a NAME or --cases" "$MUSHER" schedule
 says "no such table" 3 "none.csv" "$MUSHER" schedule --cases none.csv
 sed 's/best_known/lower_bound/; s/,100$/,1000/' cases.csv > bound.csv
