@@ -39,8 +39,6 @@ enum {
     SPOTS_MOST = 16,
     APART_MS = 1000, /* for plans of single cards, where up to 8 may be taken together too */
     WORK_MS = 5000,  /* what a search of a small team may take, about: scorer_work */
-    MEASURED_TIMES =
-        2,          /* as much for layers measured whole: few operators take less than is counted */
     FEWER_PART = 20, /* of the work: presets of fewer devices */
     NEAR_MS = 1000, /* of each microbatch size, for any plan that fits where none was found */
     MANY_MS = 2000  /* the same beside the search for any number of devices */
@@ -366,7 +364,6 @@ static enum status search_small(struct search *q, const struct profile *p, const
     TRY(make_spaces(q, sizes, n_sizes, err));
     if (!t->o->baseline) {
         int64_t for_refinement = t->evaluations_left / 8, work = work_of(t->o);
-        if (q->job->model.measured) work *= MEASURED_TIMES;
         if (work) t->work_end = scorer_work(t->scorer) + work / 4 * 3;
         kept_init(&t->spots, t->arena, SPOTS_MOST, t->o, q->cluster);
         t->spots.coarse = true;
