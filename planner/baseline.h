@@ -49,7 +49,7 @@ struct baseline_task {
     const struct profile *profile;
     const int64_t *sizes; /* (n_sizes) microbatch sizes */
     int32_t n_sizes, n_beds;
-    struct bed *beds;   /* beds[0]: the cluster as it is */
+    struct bed *beds; /* beds[0]: the cluster as it is */
     /* (n_team) devices of beds[0] that the families of grids may use; NULL: every device */
     const int32_t *team;
     int32_t n_team;

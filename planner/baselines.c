@@ -214,7 +214,8 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
 static bool enough(const struct scoring *x)
 {
     int64_t lanes = (int64_t)x->tries * x->k->cluster->n_devices;
-    return (x->k->team ? tries_over(x->k->t) : tries_stopped(x->k->t)) || x->tries >= x->k->most_tries ||
+    return (x->k->team ? tries_over(x->k->t) : tries_stopped(x->k->t)) ||
+           x->tries >= x->k->most_tries ||
            ((x->layers > LAYERS_A_FAMILY || lanes > LANES_A_FAMILY) &&
             x->b->iteration_ns != INT64_MAX);
 }
@@ -374,8 +375,7 @@ static enum status score_all(struct baseline_task *k, struct scoring *all, int32
             TRY(score_family(x, err));
         share -= x->n ? x->least : 0;
         if (beside && !x->b->quick) whole -= x->layers;
-        if (x->b->iteration_ns == INT64_MAX)
-            x->b->why = why_of(x);
+        if (x->b->iteration_ns == INT64_MAX) x->b->why = why_of(x);
     }
     return OK;
 }

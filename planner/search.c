@@ -40,8 +40,8 @@ enum {
     APART_MS = 1000, /* for plans of single cards, where up to 8 may be taken together too */
     WORK_MS = 5000,  /* what a search of a small team may take, about: scorer_work */
     FEWER_PART = 20, /* of the work: presets of fewer devices */
-    NEAR_MS = 1000, /* of each microbatch size, for any plan that fits where none was found */
-    MANY_MS = 2000  /* the same beside the search for any number of devices */
+    NEAR_MS = 1000,  /* of each microbatch size, for any plan that fits where none was found */
+    MANY_MS = 2000   /* the same beside the search for any number of devices */
 };
 
 /* The tables of one microbatch size after the other, and the tries on all of them. */

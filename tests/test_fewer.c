@@ -1,6 +1,7 @@
 /* Teams with a device too many, and old plans of teams that had one more. */
 #include "core/arena.h"
 #include "core/rng.h"
+#include "planner/baseline.h"
 #include "planner/search.h"
 #include "profiles/team.h"
 #include "tools/team_edit.h"
@@ -59,9 +60,9 @@ static const char *random_team(uint64_t seed)
     const char *text = "version: 1\nname: c\ndevice_types:\n";
     int n = 2 + (int)rng_below(seed, 1, 0, 2);
     for (int i = 0; i <= n; i++)
-        text = arena_printf(arena,
-                            "%s  - {name: t%d, device: host, slowdown: %.2f, memory: 1 GiB}\n",
-                            text, i, 5 + 0.01 * (double)rng_below(seed, 2, (uint64_t)i, 120));
+        text =
+            arena_printf(arena, "%s  - {name: t%d, device: host, slowdown: %.2f, memory: 1 GiB}\n",
+                         text, i, 5 + 0.01 * (double)rng_below(seed, 2, (uint64_t)i, 120));
     text = arena_printf(arena,
                         "%snodes:\n  - {name: n0, host: localhost, devices: [{type: t0}]}\n"
                         "  - {name: n1, host: localhost, devices: [",
@@ -115,6 +116,38 @@ START_TEST(an_old_plan_never_passes_for_the_optimum_of_the_class)
 }
 END_TEST
 
+/* One stage each: what a plan of so many microbatches is charged for being lowered. */
+static int64_t lowering_work(int batch)
+{
+    struct made m;
+    struct space s;
+    struct plan p;
+    struct error err = {0};
+    const struct program *program;
+    const int32_t one = 1;
+    struct lower_options lower = {.check_memory = true};
+    make(&m, random_team(1), 1, batch);
+    ck_assert_int_eq(team_fused(arena, &m.cluster, &lower, &err), OK);
+    struct cost *cost = cost_new(arena, &m.profile, &m.cluster);
+    ck_assert_int_eq(space_make(arena, &m.job, &m.cluster, cost, 1, &lower, &s, &err), OK);
+    plan_skeleton(arena, &s, "x", 1, &one, &p);
+    p.replicas[0].microbatches = batch;
+    p.replicas[0].stages[0].last_layer = s.n_layers - 1;
+    struct scorer *w = scorer_new(&lower);
+    ck_assert_int_eq(scorer_program(w, &s, &p, &program, &err), OK);
+    int64_t work = scorer_work(w);
+    scorer_free(w);
+    return work;
+}
+
+START_TEST(every_microbatch_more_is_work_for_lowering)
+{
+    int64_t few = lowering_work(2), many = lowering_work(202);
+    ck_assert_int_gt(few, 0);
+    ck_assert_int_eq(many - few, 200 * 2 * 100); /* a forward and a backward each, 100 ns a call */
+}
+END_TEST
+
 Suite *fewer_suite(void)
 {
     Suite *s = suite_create("fewer");
@@ -123,6 +156,7 @@ Suite *fewer_suite(void)
     tcase_set_timeout(t, 60);
     tcase_add_test(t, a_device_less_never_makes_a_small_team_faster);
     tcase_add_test(t, an_old_plan_never_passes_for_the_optimum_of_the_class);
+    tcase_add_test(t, every_microbatch_more_is_work_for_lowering);
     suite_add_tcase(s, t);
     return s;
 }
