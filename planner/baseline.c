@@ -28,14 +28,18 @@ void plan_skeleton(struct arena *a, const struct space *s, const char *name, int
 
 static int32_t devices_of(const struct baseline_task *k, int32_t bed)
 {
-    return k->beds[bed].cluster.n_devices;
+    return k->team ? k->n_team : k->beds[bed].cluster.n_devices;
 }
 
 /* A full replica on each device. */
 static struct setting replicas(const struct baseline_task *k, int32_t size)
 {
-    return (struct setting){
-        .size = size, .stages = 1, .replicas = devices_of(k, 0), .chunks = 1, .cut = CUT_EVEN};
+    return (struct setting){.size = size,
+                            .stages = 1,
+                            .replicas = devices_of(k, 0),
+                            .chunks = 1,
+                            .cut = CUT_EVEN,
+                            .team = k->team};
 }
 
 /* One device has nobody to sum with. */

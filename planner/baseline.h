@@ -24,6 +24,7 @@ struct setting {
     enum recompute recompute;
     int32_t zero;
     int64_t bucket_bytes;
+    const int32_t *team; /* the task's */
     int64_t estimate_ns; /* INT64_MAX: it cannot be */
     int32_t number;      /* of the order in which settings came; ties */
 };
@@ -48,7 +49,11 @@ struct baseline_task {
     const struct profile *profile;
     const int64_t *sizes; /* (n_sizes) microbatch sizes */
     int32_t n_sizes, n_beds;
-    struct bed *beds;   /* beds[0]: the cluster as it is */
+    struct bed *beds; /* beds[0]: the cluster as it is */
+    /* (n_team) devices of beds[0] that the families of grids may use; NULL: every device */
+    const int32_t *team;
+    int32_t n_team;
+    int64_t limit_ns;   /* plans of a team must beat it to be worth a simulation */
     int32_t most_tries; /* simulations a family */
     int32_t n_settings;
     size_t capacity;

@@ -22,7 +22,8 @@ struct grid { /* a setting on its space */
 
 static int32_t device_of(const struct setting *x, int32_t replica, int32_t stage)
 {
-    return x->strided ? stage * x->replicas + replica : replica * x->stages + stage;
+    int32_t at = x->strided ? stage * x->replicas + replica : replica * x->stages + stage;
+    return x->team ? x->team[at] : at;
 }
 
 /* Replicas 0, …, spread evenly. */

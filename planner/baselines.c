@@ -10,12 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Layers lowered in all simulations of one family, in one of them, and of all families beside a large search: what about a
- * quarter of a second, three seconds and half a second pay for. */
+/* Layers lowered in all simulations of one family, in one of them, and beside a large search in the first of all families and
+ * in all simulations of those that are tried as if alone: what about a quarter of a second, three seconds, half a second and
+ * one second pay for. */
 enum {
     LAYERS_A_FAMILY = 6000,
     LAYERS_A_PLAN = 60000,
     LAYERS_BESIDE = 10000,
+    LAYERS_WHOLE = 40000,
     TRIES_MOST = 10,
     QUICK_LANES = 64,
     LANES_A_FAMILY = 4000,
@@ -129,7 +131,10 @@ bool baselines_plain(const struct plan *p)
         if (p->replicas[r].schedule || p->replicas[r].orders) return false;
         for (int32_t s = 0; s < p->replicas[r].n_stages; s++) {
             const struct plan_stage *x = &p->replicas[r].stages[s];
-            if (x->n_shards || x->order || x->zero || x->bucket_bytes) return false;
+            int32_t warmup = p->replicas[r].n_stages - s; /* 1F1B's */
+            if (warmup > p->replicas[r].microbatches) warmup = p->replicas[r].microbatches;
+            if (x->n_shards || x->order || x->zero || x->bucket_bytes || x->warmup > warmup)
+                return false;
         }
     }
     return true;
@@ -191,9 +196,10 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
     scorer_quick(t->scorer, s->n_devices > QUICK_LANES);
     TRY(tries_score(t, s, p, &ns, err));
     scorer_quick(t->scorer, false);
-    t->evaluations_left = left; /* baselines have a budget of their own */
+    /* baselines have a budget of their own, but on every device */
+    if (!x->k->team) t->evaluations_left = left;
     if (ns == INT64_MAX) {
-        find_why(x, s, p);
+        if (!x->k->team) find_why(x, s, p);
         return OK;
     }
     if (s->n_devices <= QUICK_LANES && s->cluster->n_devices == x->k->cluster->n_devices &&
@@ -208,7 +214,8 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
 static bool enough(const struct scoring *x)
 {
     int64_t lanes = (int64_t)x->tries * x->k->cluster->n_devices;
-    return tries_stopped(x->k->t) || x->tries >= x->k->most_tries ||
+    return (x->k->team ? tries_over(x->k->t) : tries_stopped(x->k->t)) ||
+           x->tries >= x->k->most_tries ||
            ((x->layers > LAYERS_A_FAMILY || lanes > LANES_A_FAMILY) &&
             x->b->iteration_ns != INT64_MAX);
 }
@@ -255,6 +262,7 @@ static enum status score_grids(struct scoring *x, struct error *err)
     for (int32_t i = 0; i < x->n && !enough(x); i++) {
         double least = HOPELESS * (double)x->settings[0].estimate_ns;
         if ((double)x->settings[i].estimate_ns > least && x->b->iteration_ns != INT64_MAX) continue;
+        if (k->team && (double)x->settings[i].estimate_ns > HOPELESS * (double)k->limit_ns) break;
         struct plan p;
         struct space *s;
         TRY(baseline_space(k, x->settings[i].bed, x->settings[i].size, &s, err));
@@ -274,11 +282,14 @@ static int by_closed_form(const void *x, const void *y)
 static enum status find_harp(struct scoring *x, struct error *err)
 {
     struct baseline_task *k = x->k;
+    struct space *s;
     x->plans = ARENA_ARRAY(k->arena, struct harp_plan, (size_t)k->n_sizes);
     for (int32_t i = 0; i < k->n_sizes && !tries_stopped(k->t); i++) {
         TRY(harp_plan_make(k, i, &x->plans[x->n], err));
         x->n += x->plans[x->n].closed_ns != INT64_MAX;
     }
+    if (x->n) TRY(baseline_space(k, 0, x->plans[0].size, &s, err));
+    if (x->n) x->least = s->n_layers; /* on one device each, or a few */
     qsort(x->plans, (size_t)x->n, sizeof *x->plans, by_closed_form);
     return OK;
 }
@@ -330,21 +341,41 @@ static int by_layers(const void *x, const void *y)
     return (a->b > b->b) - (a->b < b->b);
 }
 
-/* The cheapest families first, as long as the search's share lasts. */
+/* Layers that all tries of a family alone would have lowered, at most. */
+static int64_t whole_of(const struct scoring *x)
+{
+    int64_t tries = x->n < TRIES_MOST ? x->n : TRIES_MOST, all = tries * x->least;
+    return all < LAYERS_A_FAMILY + x->least ? all : LAYERS_A_FAMILY + x->least;
+}
+
+static const char *why_of(const struct scoring *x)
+{
+    if (!*x->why) return "stopped before it was tried";
+    return arena_printf(x->k->t->arena, "%s%s", x->why,
+                        x->b->quick && x->tries ? " (one setting tried; --baseline tries more)"
+                                                : "");
+}
+
+/* The cheapest families first, as long as the search's share lasts: of each as many settings as if it were made alone, or else
+ * one. */
 static enum status score_all(struct baseline_task *k, struct scoring *all, int32_t n, int64_t share,
                              struct error *err)
 {
     int32_t lanes = k->t->o->baseline ? 0 : k->cluster->n_devices;
+    bool beside = share < INT64_MAX;
+    int64_t whole = k->cluster->n_devices <= QUICK_LANES ? LAYERS_WHOLE : 0;
     qsort(all, (size_t)n, sizeof *all, by_layers);
     for (int32_t i = 0; i < n && !tries_stopped(k->t); i++) {
         struct scoring *x = &all[i];
+        x->b->quick = beside && x->n > 1 && whole_of(x) > whole;
+        k->most_tries = x->b->quick ? 1 : TRIES_MOST;
         if (x->n && (x->least > share || lanes > LANES_BESIDE))
             note_why(x, "not tried beside a search of so many devices: --baseline does");
         else if (x->n)
             TRY(score_family(x, err));
-        share -= x->layers;
-        if (x->b->iteration_ns == INT64_MAX)
-            x->b->why = arena_strdup(k->t->arena, *x->why ? x->why : "stopped before it was tried");
+        share -= x->n ? x->least : 0;
+        if (beside && !x->b->quick) whole -= x->layers;
+        if (x->b->iteration_ns == INT64_MAX) x->b->why = why_of(x);
     }
     return OK;
 }
@@ -359,8 +390,7 @@ enum status baselines_score(struct tries *q, const struct baselines_request *r,
                               .cluster = r->cluster,
                               .profile = r->profile,
                               .sizes = r->sizes,
-                              .n_sizes = r->n_sizes,
-                              .most_tries = beside ? 1 : TRIES_MOST};
+                              .n_sizes = r->n_sizes};
     struct scoring *all = ARENA_ARRAY(q->arena, struct scoring, (size_t)baseline_count());
     int32_t n = 0;
     TRY(make_beds(&k, err));
@@ -373,6 +403,50 @@ enum status baselines_score(struct tries *q, const struct baselines_request *r,
         if (!x->n) note_why(x, k.why);
     }
     return score_all(&k, all, n, beside ? LAYERS_BESIDE : INT64_MAX, err);
+}
+
+static enum status score_team(struct baseline_task *k, struct error *err)
+{
+    for (int32_t i = 0; i < baseline_count() && !tries_over(k->t); i++) {
+        struct search_baseline b = {.name = baseline_name(i), .iteration_ns = INT64_MAX};
+        struct scoring x = {.k = k, .b = &b};
+        if (!baseline_settings(i)) continue;
+        TRY(find_settings(&x, baseline_settings(i), err));
+        if (x.n) TRY(score_family(&x, err));
+        if (b.iteration_ns != INT64_MAX) kept_add(&k->t->kept, &b.plan, b.iteration_ns);
+    }
+    return OK;
+}
+
+enum status baselines_on(struct tries *q, struct space *spaces, int32_t n, const int32_t *team,
+                         int32_t n_team, struct error *err)
+{
+    struct arena *scratch = arena_new();
+    struct bed bed = {.cards = 1,
+                      .possible = true,
+                      .cluster = *spaces->cluster,
+                      .job = *spaces->job,
+                      .cost = spaces->cost,
+                      .graph = spaces->devices,
+                      .spaces = ARENA_ARRAY(scratch, struct space *, (size_t)n)};
+    int64_t *sizes = ARENA_ARRAY(scratch, int64_t, (size_t)n);
+    for (int32_t i = 0; i < n; i++) bed.spaces[i] = &spaces[i], sizes[i] = spaces[i].microbatch;
+    struct baseline_task k = {.arena = scratch,
+                              .t = q,
+                              .job = spaces->job,
+                              .cluster = spaces->cluster,
+                              .sizes = sizes,
+                              .n_sizes = n,
+                              .n_beds = 1,
+                              .beds = &bed,
+                              .team = team,
+                              .n_team = n_team,
+                              .limit_ns = tries_limit(q),
+                              .most_tries = TRIES_MOST};
+    if (q->kept.n) k.limit_ns = q->kept.plans[0].iteration_ns;
+    enum status st = score_team(&k, err);
+    arena_free(scratch);
+    return st;
 }
 
 void baselines_keep(struct tries *q, const struct search_result *out)

@@ -9,6 +9,7 @@
 #include "planner/bound_lp.h"
 #include "planner/cheaper.h"
 #include "planner/exact.h"
+#include "planner/fewer.h"
 #include "planner/fleet.h"
 #include "planner/near.h"
 #include "planner/offers.h"
@@ -38,10 +39,9 @@ enum {
     SPOTS_MOST = 16,
     APART_MS = 1000, /* for plans of single cards, where up to 8 may be taken together too */
     WORK_MS = 5000,  /* what a search of a small team may take, about: scorer_work */
-    MEASURED_TIMES =
-        2,          /* as much for layers measured whole: few operators take less than is counted */
-    NEAR_MS = 1000, /* of each microbatch size, for any plan that fits where none was found */
-    MANY_MS = 2000  /* the same beside the search for any number of devices */
+    FEWER_PART = 20, /* of the work: presets of fewer devices */
+    NEAR_MS = 1000,  /* of each microbatch size, for any plan that fits where none was found */
+    MANY_MS = 2000   /* the same beside the search for any number of devices */
 };
 
 /* The tables of one microbatch size after the other, and the tries on all of them. */
@@ -276,12 +276,10 @@ static enum status search_around(struct search *q, const int64_t *sizes, int32_t
     return OK;
 }
 
-/* plain: those of the exact search's class alone. */
-static void keep_warm(struct search *q, bool plain)
+static void keep_warm(struct search *q)
 {
     for (int32_t i = 0; i < q->warm.n; i++)
-        if (!plain || baselines_plain(&q->warm.plans[i].plan))
-            kept_add(&q->t.kept, &q->warm.plans[i].plan, q->warm.plans[i].iteration_ns);
+        kept_add(&q->t.kept, &q->warm.plans[i].plan, q->warm.plans[i].iteration_ns);
 }
 
 /* Around the best plan, at its microbatch size and those next to it. Simulations are as many as cost about REGROUP_US. */
@@ -333,7 +331,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     TRY(search_around(q, sizes, n_sizes, out, err));
     t->truncated = true;
     baselines_keep(t, out);
-    keep_warm(q, false);
+    keep_warm(q);
     TRY(regroup_large(q, p, sizes, n_sizes, err));
     TRY(sturdy_first(t, p, &out->sturdy, err));
     TRY(conclude(t, p, out, err));
@@ -365,15 +363,14 @@ static enum status search_small(struct search *q, const struct profile *p, const
                                 int32_t n_sizes, struct search_result *out, struct error *err)
 {
     struct tries *t = &q->t;
-    keep_warm(q, true);
     TRY(make_spaces(q, sizes, n_sizes, err));
     if (!t->o->baseline) {
         int64_t for_refinement = t->evaluations_left / 8, work = work_of(t->o);
-        if (q->job->model.measured) work *= MEASURED_TIMES;
         if (work) t->work_end = scorer_work(t->scorer) + work / 4 * 3;
         kept_init(&t->spots, t->arena, SPOTS_MOST, t->o, q->cluster);
         t->spots.coarse = true;
         t->evaluations_left -= for_refinement;
+        TRY(warm_class(t, q->space, q->n_spaces, &q->warm, err));
         TRY(search_class(q, err));
         t->exhausted = t->evaluations_left <= 0;
         t->worked_out = tries_over(t) && !t->exhausted && !t->interrupted;
@@ -381,7 +378,8 @@ static enum status search_small(struct search *q, const struct profile *p, const
         if (work) t->work_end = scorer_work(t->scorer) + work / 4;
         TRY(refine_kept(q, out, err));
         baselines_keep(t, out);
-        keep_warm(q, false);
+        keep_warm(q);
+        TRY(fewer_try(t, q->space, q->n_spaces, work / FEWER_PART, err));
         TRY(regroup_kept(t, q->space, q->n_spaces, REGROUP_SMALL, err));
     }
     TRY(conclude(t, p, out, err));
@@ -444,9 +442,10 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
         bool alone = is_large(q) && q->t.o->evaluations <= 0;
         TRY(warm_search(&q->t, &w, &q->warm, alone ? &b : NULL, err));
         if (alone && q->warm.n && (q->warm.enough || tries_stopped(&q->t))) {
-            keep_warm(q, false);
+            keep_warm(q);
             return finish_warm(q, p, &b, out, err);
         }
+        if (!is_large(q)) q->t.kept.n = 0; /* may be of no class: warm_class, keep_warm */
     }
     TRY(baselines_score(&q->t, &r, out, err));
     return is_large(q) ? search_large(q, p, sizes, n_sizes, out, err)

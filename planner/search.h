@@ -92,6 +92,8 @@ struct search_baseline {
     int64_t iteration_ns; /* INT64_MAX where it does not fit */
     struct plan plan;
     const char *why; /* where it does not fit */
+    /* Beside a search of many devices: only the setting with the best estimate was simulated. Made alone it may be faster. */
+    bool quick;
 };
 struct search_result {
     int32_t n_plans;

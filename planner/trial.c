@@ -9,6 +9,7 @@
 
 bool trial_of(const struct plan *p, const struct space *s, struct trial *out)
 {
+    uint64_t taken = 0;
     *out = (struct trial){.s = s, .n_replicas = p->n_replicas};
     if (p->n_replicas > SPACE_TABLES_MAX || p->microbatch != s->microbatch) return false;
     if (p->cluster.n_devices != s->n_devices) return false; /* cards taken together */
@@ -18,8 +19,11 @@ bool trial_of(const struct plan *p, const struct space *s, struct trial *out)
         out->share[r] = x->microbatches;
         out->n_stages[r] = x->n_stages;
         for (int32_t i = 0; i < x->n_stages; i++) {
-            if (x->stages[i].n_shards || x->stages[i].device >= s->n_devices) return false;
-            out->device[r][i] = (int8_t)x->stages[i].device;
+            int32_t d = x->stages[i].device;
+            if (x->stages[i].n_shards || d >= s->n_devices || d >= 64 || taken >> d & 1)
+                return false;
+            taken |= UINT64_C(1) << d;
+            out->device[r][i] = (int8_t)d;
             out->last[r][i] = (int16_t)x->stages[i].last_layer;
         }
     }

@@ -6,6 +6,7 @@
 #include "planner/improve.h"
 #include "planner/regroup.h"
 #include "planner/schedule_plan.h"
+#include "planner/trial.h"
 #include "planner/warm_adapt.h"
 #include "planner/warm_level.h"
 #include "profiles/team.h"
@@ -332,4 +333,19 @@ enum status warm_search(struct tries *t, const struct warm_task *task, struct wa
     enum status st = search(&q, out, bound, err);
     arena_free(q.arena);
     return st;
+}
+
+enum status warm_class(struct tries *t, const struct space *spaces, int32_t n,
+                       const struct warm_plans *from, struct error *err)
+{
+    for (int32_t i = 0; i < from->n && !tries_over(t); i++)
+        for (int32_t s = 0; s < n; s++) {
+            struct trial trial;
+            struct plan p;
+            int64_t ns;
+            if (!trial_of(&from->plans[i].plan, &spaces[s], &trial)) continue;
+            trial_plan(&trial, scorer_arena(t->scorer), &p);
+            TRY(tries_evaluate(t, &spaces[s], &p, &ns, err));
+        }
+    return OK;
 }

@@ -296,6 +296,40 @@ START_TEST(a_preset_is_nearly_the_best_setting_of_its_family)
 }
 END_TEST
 
+/* Beside a search of more than 8 devices settings are fewer where they would take long, and then it is said. */
+START_TEST(a_preset_beside_a_search_is_what_it_is_alone)
+{
+    int32_t whole = 0;
+    for (uint64_t seed = 0; seed < (test_long() ? 24 : 4); seed++) {
+        char slowdowns[9] = "";
+        int nodes = 5 + (int)(seed % 4);
+        for (int i = 0; i < nodes; i++)
+            slowdowns[i] = (char)('1' + rng_below(seed, 4, (uint64_t)i, 9));
+        struct job j = small_job(2 + (int)(seed % 3), 8 << seed % 2, "microbatch: [1, 2]\n");
+        struct cluster c = small_team(nodes, slowdowns, 1 + (int)rng_below(seed, 5, 0, 100));
+        struct search_options o = {.top = 1, .evaluations = 1};
+        struct search_result beside = made(&j, &c, &o);
+        for (int32_t i = 0; i < beside.n_baselines; i++) {
+            const struct search_baseline *b = &beside.baselines[i];
+            struct profile p;
+            struct search_result alone;
+            struct error err = {0};
+            o.baseline = b->name;
+            ck_assert_int_eq(profile_prior(arena, &c, &p, &err), OK);
+            enum status st = search_plans(arena, &j, &c, &p, &o, &alone, &err);
+            int64_t ns = st == OK ? alone.plans[0].iteration_ns : INT64_MAX;
+            whole += !b->quick && st == OK;
+            if (b->quick)
+                ck_assert_int_ge(b->iteration_ns, ns);
+            else
+                ck_assert_msg(b->iteration_ns == ns, "%s: %ld beside, %ld alone", b->name,
+                              (long)b->iteration_ns, (long)ns);
+        }
+    }
+    ck_assert_int_gt(whole, 20);
+}
+END_TEST
+
 /* Closed form of every way to give all devices of three one-card nodes, in order, some of the layers. */
 START_TEST(harps_plan_is_the_best_of_its_closed_form)
 {
@@ -373,6 +407,7 @@ Suite *baselines_suite(void)
     tcase_add_test(t, harp_takes_every_device_in_order_in_meshes_of_one_node);
     tcase_add_test(t, what_cannot_be_says_why);
     tcase_add_test(t, a_preset_is_nearly_the_best_setting_of_its_family);
+    tcase_add_test(t, a_preset_beside_a_search_is_what_it_is_alone);
     tcase_add_test(t, harps_plan_is_the_best_of_its_closed_form);
     tcase_add_test(t, harps_warm_ups_follow_the_published_rule);
     suite_add_tcase(s, t);

@@ -168,6 +168,7 @@ static void print_json(struct arena *a, const struct cluster *c, const struct se
         } else {
             json_put_int(&j, "iteration_ns", r->baselines[i].iteration_ns);
             json_put_text(&j, "plan", plan_describe(a, &r->baselines[i].plan));
+            if (r->baselines[i].quick) json_put_bool(&j, "quick", true);
         }
         json_close(&j);
     }
@@ -213,9 +214,10 @@ static void print_text(struct arena *a, const struct cluster *c, const struct se
         if (b->iteration_ns == INT64_MAX)
             printf("  %-14s %10s  %s\n", b->name, "-", b->why);
         else
-            printf("  %-14s %10s  %.2f times the first\n", b->name,
+            printf("  %-14s %10s  %.2f times the first%s\n", b->name,
                    units_print_ns(text, b->iteration_ns),
-                   (double)b->iteration_ns / (double)r->plans[0].iteration_ns);
+                   (double)b->iteration_ns / (double)r->plans[0].iteration_ns,
+                   b->quick ? " (one setting tried; --baseline tries more)" : "");
     }
     printf("  %lld candidates, %lld simulated, %s\n", (long long)r->candidates,
            (long long)r->evaluated,
