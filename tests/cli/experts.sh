@@ -36,20 +36,6 @@ cluster:
 END
 }
 
-run() { # NAME ARGUMENTS...: losses to NAME.losses, one a line
-    local name=$1
-    shift
-    "$MUSHER" run "$scratch/$name.yaml" --data "$text" --json "$@" > "$scratch/$name.json" 2> "$scratch/$name.err" || {
-        not_ok "$name runs" "exit $?: $(tail -n 3 "$scratch/$name.err")"
-        return 1
-    }
-    sed -n 's/.*"losses": *\[\(.*\)\].*/\1/p' "$scratch/$name.json" | tr ',' '\n' | tr -d ' ' > "$scratch/$name.losses"
-    [[ $(wc -l < "$scratch/$name.losses") -ge 2 ]] || not_ok "$name has losses" "$(head -c 300 "$scratch/$name.json")"
-}
-
-distance() { paste "$1" "$2" | awk 'BEGIN { m = 0 } { d = ($1 - $2) / $1; if (d < 0) d = -d; if (!(d <= m)) m = d } END { print m }'; }
-within() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a <= b) }'; }
-
 mixtral='model_type: mixtral, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 256, max_position_embeddings: 32, num_local_experts: 4, num_experts_per_tok: 2'
 qwen='model_type: qwen3_moe, hidden_size: 32, head_dim: 8, intermediate_size: 48, moe_intermediate_size: 24, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 256, max_position_embeddings: 32, num_experts: 6, num_experts_per_tok: 3, decoder_sparse_step: 2, capacity_factor: 1.1'
 bert='model_type: bert, hidden_size: 32, intermediate_size: 48, num_hidden_layers: 2, num_attention_heads: 4, vocab_size: 260, max_position_embeddings: 32'

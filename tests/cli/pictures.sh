@@ -45,18 +45,6 @@ cluster:
 $(machine)
 END
 }
-run() { # NAME ARGUMENTS...: losses to NAME.losses, one a line
-    local name=$1
-    shift
-    "$MUSHER" run "$scratch/$name.yaml" --data "$text" --json "$@" > "$scratch/$name.json" 2> "$scratch/$name.err" || {
-        not_ok "$name runs" "exit $?: $(tail -n 3 "$scratch/$name.err")"
-        return 1
-    }
-    sed -n 's/.*"losses": *\[\(.*\)\].*/\1/p' "$scratch/$name.json" | tr ',' '\n' | tr -d ' ' > "$scratch/$name.losses"
-    [[ $(wc -l < "$scratch/$name.losses") -ge 2 ]] || not_ok "$name has losses" "$(head -c 300 "$scratch/$name.json")"
-}
-distance() { paste "$1" "$2" | awk 'BEGIN { m = 0 } { d = ($1 - $2) / $1; if (d < 0) d = -d; if (!(d <= m)) m = d } END { print m }'; }
-within() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a <= b) }'; }
 
 # Layers: vit has the patches, 2 x (attention, MLP), norm and class token, classifier, loss: 0 ... 7. vgg has 4 convolutions,
 # 2 poolings, 2 products of the classifier, loss: 0 ... 8.

@@ -59,21 +59,6 @@ plans[chunks-and-data]='  - {microbatches: 3, schedule: zb-v, stages: [{layers: 
 fine='  - {microbatches: 2, stages: [{layers: [0, 1], device: n.0, bucket: 4 KiB}, {layers: [2, 2], device: n.1, bucket: 4 KiB}, {layers: [3, 7], device: n.0, recompute: true, bucket: 4 KiB}], orders: {n.0: "0F0 0F1 1F0 1B0 1F1 1B1 0B0 0B1", n.1: "F0 F1 B0 B1"}}
   - {microbatches: 4, stages: [{layers: [0, 4], device: n.2, warmup: 2}, {layers: [5, 7], device: n.3}]}'
 
-run() { # NAME ARGUMENTS...: losses to NAME.losses, one a line
-    local name=$1
-    shift
-    "$MUSHER" run "$scratch/$name.yaml" --data "$text" --json "$@" > "$scratch/$name.json" 2> "$scratch/$name.err" || {
-        not_ok "$name runs" "exit $?: $(tail -n 3 "$scratch/$name.err")"
-        return 1
-    }
-    sed -n 's/.*"losses": *\[\(.*\)\].*/\1/p' "$scratch/$name.json" | tr ',' '\n' | tr -d ' ' > "$scratch/$name.losses"
-    [[ $(wc -l < "$scratch/$name.losses") -ge 2 ]] || not_ok "$name has losses" "$(head -c 300 "$scratch/$name.json")"
-}
-
-# The largest relative difference of two files of losses.
-distance() { paste "$1" "$2" | awk 'BEGIN { m = 0 } { d = ($1 - $2) / $1; if (d < 0) d = -d; if (!(d <= m)) m = d } END { print m }'; }
-within() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a <= b) }'; }
-
 # The weights and the optimizer's state in a checkpoint, whatever files the plan's owners wrote them to.
 weights() { sed -n 's/.*"name": *"\([^"]*\)".*"crc32": *\([0-9]*\).*/\1 \2/p' "$1"/step-*/manifest.json | sort; }
 
