@@ -20,6 +20,7 @@ enum {
     LAYERS_WHOLE = 40000,
     TRIES_MOST = 10,
     QUICK_LANES = 64,
+    WHOLE_LANES = 32, /* devices beside whose search families are made as if alone */
     LANES_A_FAMILY = 4000,
     LANES_BESIDE = 512,
     LANES_A_PLAN = 2560
@@ -363,7 +364,7 @@ static enum status score_all(struct baseline_task *k, struct scoring *all, int32
 {
     int32_t lanes = k->t->o->baseline ? 0 : k->cluster->n_devices;
     bool beside = share < INT64_MAX;
-    int64_t whole = k->cluster->n_devices <= QUICK_LANES ? LAYERS_WHOLE : 0;
+    int64_t whole = k->cluster->n_devices <= WHOLE_LANES ? LAYERS_WHOLE : 0;
     qsort(all, (size_t)n, sizeof *all, by_layers);
     for (int32_t i = 0; i < n && !tries_stopped(k->t); i++) {
         struct scoring *x = &all[i];
