@@ -14,15 +14,7 @@ enum status model_read_bert(const struct node *c, struct model *m, struct error 
     int activation = 0, ignored;
     static const char *const positions[] = {"absolute", NULL};
     TRY(model_need_int(c, "vocab_size", MODEL_VOCABULARY_MAX, &m->vocabulary, err));
-    TRY(model_need_int(c, "hidden_size", MODEL_WIDTH_MAX, &m->hidden, err));
-    TRY(model_need_int(c, "num_hidden_layers", MODEL_LAYERS_MAX, &m->layers, err));
-    TRY(model_need_int(c, "num_attention_heads", MODEL_WIDTH_MAX, &m->heads, err));
-    TRY(model_need_int(c, "intermediate_size", MODEL_INTERMEDIATE_MAX, &m->intermediate, err));
-    if (m->hidden % m->heads)
-        return node_error(node_get(c, "num_attention_heads"), err,
-                          "%lld heads do not divide hidden_size %lld", (long long)m->heads,
-                          (long long)m->hidden);
-    m->kv_heads = m->heads, m->head_dim = m->hidden / m->heads;
+    TRY(model_need_encoder(c, m, err));
     m->max_positions = 512, m->segments = 2, m->norm_eps = 1e-12;
     TRY(model_get_int(c, "max_position_embeddings", 1, MODEL_POSITIONS_MAX, &m->max_positions,
                       err));

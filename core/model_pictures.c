@@ -44,15 +44,7 @@ enum status model_read_vit(const struct node *c, struct model *m, struct error *
 {
     static const char *const activations[] = {"gelu", "relu", NULL};
     int activation = 0;
-    TRY(model_need_int(c, "hidden_size", MODEL_WIDTH_MAX, &m->hidden, err));
-    TRY(model_need_int(c, "num_hidden_layers", MODEL_LAYERS_MAX, &m->layers, err));
-    TRY(model_need_int(c, "num_attention_heads", MODEL_WIDTH_MAX, &m->heads, err));
-    TRY(model_need_int(c, "intermediate_size", MODEL_INTERMEDIATE_MAX, &m->intermediate, err));
-    if (m->hidden % m->heads)
-        return node_error(node_get(c, "num_attention_heads"), err,
-                          "%lld heads do not divide hidden_size %lld", (long long)m->heads,
-                          (long long)m->hidden);
-    m->kv_heads = m->heads, m->head_dim = m->hidden / m->heads;
+    TRY(model_need_encoder(c, m, err));
     m->patch = 16, m->norm_eps = 1e-12, m->attention_bias = true, m->gelu_erf = true;
     TRY(read_picture(c, m, err));
     TRY(model_get_int(c, "patch_size", 1, IMAGE_MAX, &m->patch, err));

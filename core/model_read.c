@@ -29,6 +29,20 @@ enum status model_need_int(const struct node *c, const char *key, int64_t max, i
     return node_int(&number, 1, max, out, err);
 }
 
+enum status model_need_encoder(const struct node *c, struct model *m, struct error *err)
+{
+    TRY(model_need_int(c, "hidden_size", MODEL_WIDTH_MAX, &m->hidden, err));
+    TRY(model_need_int(c, "num_hidden_layers", MODEL_LAYERS_MAX, &m->layers, err));
+    TRY(model_need_int(c, "num_attention_heads", MODEL_WIDTH_MAX, &m->heads, err));
+    TRY(model_need_int(c, "intermediate_size", MODEL_INTERMEDIATE_MAX, &m->intermediate, err));
+    if (m->hidden % m->heads)
+        return node_error(node_get(c, "num_attention_heads"), err,
+                          "%lld heads do not divide hidden_size %lld", (long long)m->heads,
+                          (long long)m->hidden);
+    m->kv_heads = m->heads, m->head_dim = m->hidden / m->heads;
+    return OK;
+}
+
 /* *out stays where the key is absent or null. */
 enum status model_get_int(const struct node *c, const char *key, int64_t min, int64_t max,
                           int64_t *out, struct error *err)

@@ -24,6 +24,8 @@ const struct node *model_given(const struct node *c, const char *key);
 struct node model_unquoted(const struct node *n);
 MUST_CHECK enum status model_need_int(const struct node *c, const char *key, int64_t max,
                                       int64_t *out, struct error *err); /* from 1 on */
+/* Widths, blocks and heads of an encoder whose heads have keys and values of their own, by Hugging Face's keys. */
+MUST_CHECK enum status model_need_encoder(const struct node *c, struct model *m, struct error *err);
 MUST_CHECK enum status model_get_int(const struct node *c, const char *key, int64_t min,
                                      int64_t max, int64_t *out, struct error *err);
 MUST_CHECK enum status model_get_double(const struct node *c, const char *key, double min,

@@ -254,7 +254,7 @@ static void simplify(struct adapting *q, int32_t r)
     x->n_stages = n;
 }
 
-/* A stage more behind stage i, of its last layer for now. */
+/* A stage more behind stage i, of its last layer until layers are levelled. */
 static bool insert(struct adapting *q, int32_t r, int32_t i, const int32_t *devices, int32_t n)
 {
     struct plan_replica *x = &q->p->replicas[r];

@@ -1,52 +1,9 @@
 /* config.json to graph: published parameter counts, layers, what is refused and with which words.
  */
-#include "core/arena.h"
-#include "core/model.h"
-
+#include "tests/models.h"
 #include "tests/suites.h"
 
 #include <stdio.h>
-
-static struct arena *arena;
-static struct error err;
-
-static void setup(void) { arena = arena_new(); }
-static void teardown(void) { arena_free(arena); }
-
-static enum status read_file(const char *name, struct model *m)
-{
-    char path[128];
-    struct node *config;
-    snprintf(path, sizeof path, "tests/data/models/%s.json", name);
-    enum status status = document_read(arena, path, &config, &err);
-    ck_assert_msg(status == OK, "%s", err.text);
-    return model_read(config, arena_strdup(arena, name), m, &err);
-}
-
-static enum status read_text(const char *text, struct model *m)
-{
-    struct node *config;
-    enum status status = document_parse(arena, "config", text, strlen(text), &config, &err);
-    ck_assert_msg(status == OK, "%s", err.text);
-    return model_read(config, "config", m, &err);
-}
-
-static struct model model(const char *name)
-{
-    struct model m;
-    ck_assert_msg(read_file(name, &m) == OK, "%s", err.text);
-    return m;
-}
-
-static struct graph *graph(const char *name, int64_t microbatch, int64_t length)
-{
-    struct model m = model(name);
-    struct graph *g;
-    enum status status = model_graph(arena, &m, DTYPE_fp32, microbatch, length, &g, &err);
-    ck_assert_msg(status == OK, "%s", err.text);
-    graph_find_layers(g);
-    return g;
-}
 
 /* The large ones: known totals. mistral: 2·V·d + L·(2dh + 2·d·1024 + 3df + 2d) + d. The tiny ones
  * by hand: gpt2 256·64 + 128·64 + 4·(12·64² + 13·64) + 2·64; llama 2·256·64 + 4·(2·64² + 2·64·32 +
