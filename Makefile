@@ -2,6 +2,7 @@
 # make check        install what is missing, then tests and lint    (make check-long: the heavy counts too)
 # make demo         a tour of the program in a few minutes
 # make rank         ten plans on each of six emulated cases, predicted and really run: are they ranked as they turn out? (10 minutes)
+# make hap          HAP's clusters and models by every way of dividing them: a table and a plot in build/hap (about ten minutes)
 # make bench        speed of the simulator, the planner and the executor; beside SimGrid where libsimgrid-dev is (a minute)
 # make lint         layers, walls, bans, headers that stand alone
 # make format       clang-format over the tree
@@ -111,6 +112,9 @@ demo:
 rank: all
 	@MUSHER=$(BUILD)/musher tools/rank.sh
 
+hap: all
+	@MUSHER=$(BUILD)/musher tools/hap.sh
+
 # SimGrid is timed as a program of its own, in C++; nothing of ours is linked with it.
 SIMGRID := $(shell pkg-config --exists simgrid 2>/dev/null && command -v $(CXX) >/dev/null && echo $(BUILD)/simgrid-bench)
 
@@ -156,6 +160,6 @@ always:
 -include exec/cuda.mk
 -include $(OBJ:.o=.d) $(TOBJ:.o=.d) $(POBJ:.o=.d) $(BOBJ:.o=.d)
 
-.PHONY: all libraries check check-long checked tests demo rank bench lint headers format install uninstall clean help always
+.PHONY: all libraries check check-long checked tests demo rank hap bench lint headers format install uninstall clean help always
 .SECONDARY:
 .DELETE_ON_ERROR:

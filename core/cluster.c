@@ -121,6 +121,7 @@ static enum status read_type(struct cluster_reader *r, const struct node *n, str
     TRY(cluster_need_name(n, &t->name, r->err));
     TRY(node_need(n, "device", &device, r->err));
     TRY(canonical_label(device, &t->catalogue, r->err));
+    t->where = device;
     slowdown = cluster_given(n, "slowdown");
     if (slowdown) TRY(node_double(slowdown, 1, CLUSTER_SLOWDOWN_MAX, &t->slowdown, r->err));
     if (slowdown && strcmp(t->catalogue, "host") != 0)

@@ -78,8 +78,9 @@ struct device_type {
     /* > 1: a device is so many equal cards that share every operator; 0 and 1: one card */
     int32_t tensor_parallel;
     bool sequence_parallel;
-    const char *cards_of; /* NULL, or the type whose profile prices its cards */
-    double price_per_h;   /* of one card, in whatever money; 0 where the file has no price */
+    const char *cards_of;     /* NULL, or the type whose profile prices its cards */
+    double price_per_h;       /* of one card, in whatever money; 0 where the file has no price */
+    const struct node *where; /* of `catalogue`, for messages; NULL where no file has it */
 };
 
 struct device {

@@ -11,6 +11,7 @@
  *  - contributions are tensors, not copies: where a gradient passes unchanged the same tensor is
  *    contributed, and no operator ever writes into a gradient that another could still read;
  *  - a term of a sum over devices is added to terms over the same axes only;
+ *  - where a stage of a plan ends (graph.edge), what flows back to one tensor from behind is summed whole before it crosses;
  *  - uses of a parameter are counted in forward order over the operators that reach the loss.
  */
 #include "core/gradient.h"
@@ -34,10 +35,12 @@ struct gradient_builder {
     bool *wanted;                        /* by tensor */
     int32_t *uses_left;                  /* by parameter: uses not yet visited */
     int32_t *first_consumer;             /* by tensor */
-    bool *reaches_loss;                  /* by tensor */
-    int32_t (*terms)[GRADIENT_TERMS];    /* by tensor that keeps its terms apart; [0] 0 elsewhere */
-    int32_t visiting;                    /* forward operator */
-    struct graph_op *waiting;            /* W operators of the operator being visited */
+    int32_t *first_behind
+        [GRAPH_EDGES_MAX]; /* by tensor made before the edge: the first consumer behind it, -1 */
+    bool *reaches_loss;    /* by tensor */
+    int32_t (*terms)[GRADIENT_TERMS]; /* by tensor that keeps its terms apart; [0] 0 elsewhere */
+    int32_t visiting;                 /* forward operator */
+    struct graph_op *waiting;         /* W operators of the operator being visited */
     size_t n_waiting, waiting_capacity;
 };
 
@@ -287,6 +290,20 @@ static void sum_up(struct gradient_builder *b, int32_t consumer, int32_t tensor)
     if (g->tensors[sum].of < 0) g->tensors[sum].of = tensor;
 }
 
+/* What all consumers behind an edge contribute becomes one contribution, whole, in the layer of the first of them. */
+static void sum_behind(struct gradient_builder *b, int32_t edge, int32_t consumer, int32_t tensor)
+{
+    struct contribution *c = b->contributions[tensor];
+    if (!c) return;
+    struct sum s = {.b = b, .consumer = consumer, .tensor = tensor};
+    int32_t sums[GRADIENT_TERMS];
+    for (int32_t m = 0; m < GRADIENT_TERMS; m++) sums[m] = -1;
+    for (const struct contribution *x = c; x; x = x->next)
+        sums[x->terms] = add_up(&s, sums[x->terms], x->grad);
+    *c = (struct contribution){.grad = reduce_terms(&s, sums)};
+    b->g->crossing[edge][tensor] = c->grad;
+}
+
 static bool has_gradient(struct gradient_builder *b, const struct graph_op *op)
 {
     const struct tensor *t = &b->g->tensors[op->output[0]];
@@ -306,6 +323,11 @@ static enum status visit(struct gradient_builder *b, int32_t i, struct error *er
                              op_kind_name(g->ops[i].kind));
         TRY(rule(b, i, err));
     }
+    for (int32_t e = g->n_edges - 1; e >= 0; e--)
+        for (int32_t k = 0; k < g->ops[i].n_inputs; k++) {
+            int32_t t = g->ops[i].input[k];
+            if (b->first_behind[e][t] == i && g->crossing[e][t] < 0) sum_behind(b, e, i, t);
+        }
     for (int32_t k = 0; k < g->ops[i].n_inputs; k++) {
         int32_t t = g->ops[i].input[k];
         if (b->first_consumer[t] != i || g->tensors[t].gradient >= 0) continue;
@@ -315,6 +337,23 @@ static enum status visit(struct gradient_builder *b, int32_t i, struct error *er
     }
     for (size_t w = 0; w < b->n_waiting; w++) push(g, &b->waiting[w]);
     return OK;
+}
+
+/* Who reads first behind each edge what is made before it. */
+static void find_edges(struct gradient_builder *b)
+{
+    struct graph *g = b->g;
+    size_t n = (size_t)g->n_tensors;
+    for (int32_t e = 0; e < g->n_edges; e++) {
+        b->first_behind[e] = ARENA_ARRAY(g->arena, int32_t, n);
+        g->crossing[e] = ARENA_ARRAY(g->arena, int32_t, n);
+        for (size_t t = 0; t < n; t++) b->first_behind[e][t] = g->crossing[e][t] = -1;
+        for (int32_t i = g->n_forward - 1; i >= 0; i--)
+            for (int32_t k = 0; k < g->ops[i].n_inputs && g->ops[i].layer > g->edge[e]; k++) {
+                int32_t t = g->ops[i].input[k], made = g->tensors[t].producer;
+                if (made >= 0 && g->ops[made].layer <= g->edge[e]) b->first_behind[e][t] = i;
+            }
+    }
 }
 
 /* Forward: what is wanted and who reads first. Backward: what reaches the loss, and how often. */
@@ -363,6 +402,7 @@ enum status gradient_build(struct graph *g, double loss_weight, struct error *er
 {
     if (g->n_ops != g->n_forward) BUG("gradient_build: the graph has its gradients already");
     struct gradient_builder b = {.g = g, .loss_weight = loss_weight};
+    find_edges(&b);
     if (!prepare(&b)) return error_set(err, ERR_INPUT, "the graph computes no loss");
     for (int32_t i = g->n_forward - 1; i >= 0; i--) TRY(visit(&b, i, err));
     return OK;

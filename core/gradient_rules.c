@@ -63,6 +63,23 @@ static enum status emit_weights(const struct use *u, int32_t input, int32_t n_ou
                          n_outputs, err);
 }
 
+/* x or dy as all devices together have it; without sufficient factors as it is. */
+static enum status gather_factor(const struct use *u, int32_t which, int32_t *tensor,
+                                 struct error *err)
+{
+    static const char *const suffix[2][MESH_AXES_MAX] = {{"factor_x", "factor_x.1"},
+                                                         {"factor_dy", "factor_dy.1"}};
+    const struct factors *f = u->op.factors;
+    for (int32_t k = 0; f && k < f->n[which]; k++) {
+        struct op_attrs attrs = {.exchange = f->step[which][k]};
+        int32_t out = -1;
+        TRY(gradient_emit(u->b, u->i, OP_group_all_gather, PHASE_I, suffix[which][k], &attrs,
+                          INPUTS(*tensor), &out, 1, err));
+        *tensor = out;
+    }
+    return OK;
+}
+
 /* y = a·b:  da = dy·bᵀ, db = aᵀ·dy.   y = a·bᵀ (trans_b):  da = dy·b, db = dyᵀ·a. */
 enum status gradient_rule_matmul(struct gradient_builder *g, int32_t op, struct error *err)
 {
@@ -73,8 +90,11 @@ enum status gradient_rule_matmul(struct gradient_builder *g, int32_t op, struct 
         return error_set(err, ERR_INPUT, "operator '%s': only activation x weight has a gradient",
                          u.op.name);
     struct op_attrs da = {.trans_b = !trans_b}, db = {.trans_a = true};
-    int32_t left = trans_b ? u.dy : a, right = trans_b ? a : u.dy;
+    int32_t dy = u.dy;
     TRY(emit_input(&u, 0, OP_matmul, "grad_input", &da, INPUTS(u.dy, b), err));
+    TRY(gather_factor(&u, 0, &a, err));
+    TRY(gather_factor(&u, 1, &dy, err));
+    int32_t left = trans_b ? dy : a, right = trans_b ? a : dy;
     if (!is_parameter(&u, 1))
         return emit_input(&u, 1, OP_matmul, "grad_right", &db, INPUTS(left, right), err);
     return emit_weights(&u, 1, 1, OP_matmul, "grad_weight", db, INPUTS(left, right), err);
@@ -195,7 +215,7 @@ enum status gradient_rule_group_norm(struct gradient_builder *g, int32_t op, str
 static struct op_attrs stencil_of(const struct use *u, const struct shape *weight)
 {
     const struct shape *x = &gradient_graph(u->b)->tensors[u->op.input[0]].shape;
-    struct op_attrs attrs = {.stencil = u->op.attrs.stencil};
+    struct op_attrs attrs = {.stencil = u->op.attrs.stencil, .lines = u->op.attrs.lines};
     for (int i = 0; i < 2; i++) {
         attrs.stencil.size[i] = (int32_t)x->dim[2 + i];
         if (weight) attrs.stencil.kernel[i] = (int32_t)weight->dim[2 + i];
@@ -380,13 +400,19 @@ enum status gradient_rule_dropout(struct gradient_builder *g, int32_t op, struct
 enum status gradient_rule_gating(struct gradient_builder *g, int32_t op, struct error *err)
 {
     struct use u = use_of(g, op);
+    int64_t here = gradient_graph(g)->tensors[u.op.input[0]].shape.dim[0];
+    int64_t sequences = u.op.attrs.mean_rows ? u.op.attrs.mean_rows : here;
+    if (sequences) u.op.attrs.scale *= gradient_loss_weight(g) / (double)sequences;
     return emit_input(&u, 0, OP_gating_grad, "grad_input", &u.op.attrs,
                       INPUTS(u.op.input[0], u.op.output[0], u.dy), err);
 }
 
 static struct op_attrs experts_of(const struct use *u)
 {
-    return (struct op_attrs){.chosen = u->op.attrs.chosen, .experts = u->op.attrs.experts};
+    return (struct op_attrs){.chosen = u->op.attrs.chosen,
+                             .experts = u->op.attrs.experts,
+                             .lines = u->op.attrs.lines,
+                             .columns = u->op.attrs.columns};
 }
 
 enum status gradient_rule_dispatch(struct gradient_builder *g, int32_t op, struct error *err)

@@ -13,7 +13,8 @@
  * nobody, and any number of cards finds the same layers. Nor does a layer begin with a bias, dropout, relu, a group norm, or
  * what only lays out anew (to_rows, prepend, slice): they belong to what they finish. Gradient operators belong to the
  * layer of the forward operator they come from; the sum of a tensor's gradients belongs to its first consumer's side, so that exactly one gradient
- * crosses a cut of one activation backwards. Behind a cut of several, terms of a sum may cross one by one.
+ * crosses a cut of one activation backwards. Behind a cut of several, terms of a sum may cross one by one, but not where
+ * a stage is told to end (edge).
  * Ownership: the arena's.
  */
 #ifndef CORE_GRAPH_H
@@ -103,6 +104,12 @@ struct tensor {
     uint8_t partial;
 };
 
+/* What sufficient factors are gathered by, step by step: x, then dy (core/shard). */
+struct factors {
+    int32_t n[2];
+    const struct exchange *step[2][MESH_AXES_MAX];
+};
+
 struct graph_op {
     enum op_kind kind;
     enum phase phase;
@@ -113,11 +120,15 @@ struct graph_op {
     /* by input, bit x: what flows back through it is a term of a sum over the devices of axis x (graph.group). Gradient
      * sums add such terms first, sum once over the group, and add what is whole to that (core/gradient) */
     uint8_t partial[OP_OPERANDS_MAX];
+    /* of a matmul whose weight gradient everybody computes whole, from gathered operands; else NULL */
+    const struct factors *factors;
+    /* of a conversion of a parameter: what it made is let go behind its forward uses, and made again for the backward's */
+    bool again;
     struct op_attrs attrs;
     const char *name; /* unique: "h.0.mlp.c_fc", gradients "h.0.mlp.c_fc.grad_input" … */
 };
 
-enum { CUT_TENSORS_MOST = 64 };
+enum { CUT_TENSORS_MOST = 64, GRAPH_EDGES_MAX = 2 };
 struct cut {         /* what crosses between two layers, in the order in which it is made */
     int32_t n;       /* at most CUT_TENSORS_MOST */
     int32_t *tensor; /* (n) */
@@ -138,6 +149,9 @@ struct graph {
     struct tensor *tensors;
     struct graph_op *ops;
     size_t tensor_capacity, op_capacity;
+    /* Layers behind which a stage of a plan ends. Over such an end one gradient of each activation flows back, the whole
+     * one (core/gradient): crossing[e][tensor], -1 where there is none; NULL before differentiation */
+    int32_t n_edges, edge[GRAPH_EDGES_MAX], *crossing[GRAPH_EDGES_MAX];
     int32_t n_layers;
     struct cut *cut;         /* (n_layers - 1): activations that cross from layer k to k+1 */
     const char **layer_name; /* (n_layers) name for people: "h.0.attn", "head" … */

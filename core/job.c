@@ -218,6 +218,15 @@ static enum status read_dropout(const struct node *root, struct job *j, struct e
     return OK;
 }
 
+static enum status read_balance(const struct node *root, struct job *j, struct error *err)
+{
+    const struct node *n = given(root, "balance");
+    if (!n) return OK;
+    if (!j->model.experts)
+        return node_error(n, err, "model %.80s has no experts to balance", j->model.name);
+    return node_double(n, 0, 1e3, &j->model.balance, err);
+}
+
 static enum status read_data(struct arena *a, const struct node *root, const char *folder,
                              struct job *j, struct error *err)
 {
@@ -240,7 +249,8 @@ enum status job_parse(struct arena *a, const struct node *root, const char *fold
 {
     static const char *const keys[] = {
         "version",   "model",     "sequence_length", "global_batch", "microbatch", "layers",
-        "precision", "optimizer", "dropout",         "data",         "seed",       NULL};
+        "precision", "optimizer", "dropout",         "balance",      "data",       "seed",
+        NULL};
     struct job j = {0};
     int64_t seed = 1;
     TRY(node_keys(root, keys, err));
@@ -252,6 +262,7 @@ enum status job_parse(struct arena *a, const struct node *root, const char *fold
     TRY(read_precision(root, &j, err));
     TRY(read_optimizer(root, &j.optimizer, err));
     TRY(read_dropout(root, &j, err));
+    TRY(read_balance(root, &j, err));
     TRY(read_data(a, root, folder, &j, err));
     TRY(node_get_int(root, "seed", 0, INT64_MAX, &seed, err));
     j.seed = (uint64_t)seed;
@@ -333,6 +344,12 @@ void job_write(FILE *out, struct arena *a, const struct job *j, int indent)
             fputs("config", out);
         else
             canonical_double(out, j->dropout_rate);
+        fputc('\n', out);
+    }
+    if (j->model.balance > 0) {
+        canonical_indent(out, indent);
+        fputs("balance: ", out);
+        canonical_double(out, j->model.balance);
         fputc('\n', out);
     }
     if (j->data) {

@@ -10,6 +10,8 @@
  *   precision: fp32                   # fp32 | fp64 | bf16 | fp16
  *   optimizer: {kind: adamw, lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01}   # or sgd
  *   data: text.txt                    # any file, read as bytes; overridden by run --data
+ *   balance: 0.01                     # of a model with experts: coefficient of their balancing loss (core/op.h, gating), which
+ *                                     # the loss that is shown leaves out; absent: 0
  *   dropout: config                   # as the model's config says | 0.1, everywhere it has dropout; absent: none
  *   seed: 1
  */

@@ -108,16 +108,26 @@ static const char *holders_text(const struct lowering *l, const struct lane_buil
     return text;
 }
 
+/* In one unit, with as many digits as tell them apart. */
+static void print_apart(char x[32], char y[32], int64_t a, int64_t b)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    int unit = 0;
+    double scale = 1;
+    units_print_bytes(x, (double)a), units_print_bytes(y, (double)b);
+    for (; (double)b >= 1024 * scale && unit < 6; unit++) scale *= 1024;
+    for (int digits = 4; !strcmp(x, y) && a != b && digits < 18; digits++) {
+        snprintf(x, 32, "%.*g %s", digits, (double)a / scale, units[unit]);
+        snprintf(y, 32, "%.*g %s", digits, (double)b / scale, units[unit]);
+    }
+}
+
 static enum status too_big(const struct lowering *l, int32_t device, struct error *err)
 {
     const struct lane_build *lane = &l->lanes[device];
     char needs[32], has[32], one[32];
     int64_t need = program_lane_bytes(l->p, device), have = l->p->devices[device].memory_bytes;
-    units_print_bytes(needs, (double)need), units_print_bytes(has, (double)have);
-    if (!strcmp(needs, has)) {
-        snprintf(needs, sizeof needs, "%" PRId64 " B", need);
-        snprintf(has, sizeof has, "%" PRId64 " B", have);
-    }
+    print_apart(needs, has, need, have);
     return lower_error(l, &l->stages[lane->stages[0]], err, ERR_INFEASIBLE,
                        "%s: needs %s of %s, lacks %s: %.256s", l->p->devices[device].name, needs,
                        has, units_print_bytes(one, (double)(need - have)), holders_text(l, lane));

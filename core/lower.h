@@ -12,6 +12,9 @@
  *   and the sum takes as long as that of the largest share: cards with less of each parameter are more, and each of
  *   them meets only its piece of it. Sizes of such ends differ (program.uneven): simulated, never run.
  *
+ * Devices that share operators keep parameters in parts. All that hold a term of one part sum it; replicas that keep other
+ * parts, and two stages that use one parameter, sum by the common refinement of their parts (lower_cells.c).
+ *
  * A stage on several devices (plan.h, `devices:`) becomes a stage of the program on each of them. Where its neighbour is
  * divided in another way, each message has the sequences that both of its ends have: SLICE cuts them out of the sender's
  * activation, PASTE puts them into the receiver's; whoever has just those sends and receives as ever. Gradients go back

@@ -46,24 +46,33 @@ static void make_room(struct lowering *l, struct crossings *c, int32_t n_tensors
 struct crossing_over {
     struct stage_build *from, *to; /* their first devices */
     bool gradient;
+    int32_t layer;                /* behind which they are cut */
+    int32_t n;                    /* tensors that cross */
+    int32_t *out, *in;            /* (n) of the two stages' cuts: indices, see tensor_at */
     struct rows *sent, *received; /* (n_shards) of the tensor at hand on each device */
-    int32_t *same;                /* (tensors of the cut) which of the other stage's cut it is */
 };
 
-static const struct cut *cut_at(const struct stage_build *b, const struct crossing_over *x)
+static bool is_shared(const struct crossing_over *x)
 {
-    int32_t k = x->gradient ? x->to->plan->last_layer : x->from->plan->last_layer;
-    return x->gradient ? &b->v->gradient_cut[k] : &b->v->g->cut[k];
+    return x->from->plan->sharding || x->to->plan->sharding;
+}
+
+/* The k-th of what crosses. Where devices share operators, gradients are told by their activations. */
+static int32_t tensor_at(const struct stage_build *b, const struct crossing_over *x, int32_t k)
+{
+    if (!x->gradient) return b->v->g->cut[x->layer].tensor[k];
+    return is_shared(x) ? lower_shard_back(b->v, k, x->layer)
+                        : b->v->gradient_cut[x->layer].tensor[k];
 }
 
 static enum status find_rows(const struct lowering *l, const struct crossing_over *x,
-                             struct stage_build *first, int32_t i, struct rows *out,
+                             struct stage_build *first, int32_t k, struct rows *out,
                              struct error *err)
 {
-    int32_t k = x->gradient ? x->to->plan->last_layer : x->from->plan->last_layer;
     for (int32_t d = 0; d < first->n_shards; d++) {
         const struct stage_build *b = &first[d];
-        TRY(lower_shard_rows(l, b, &b->v->g->cut[k], cut_at(b, x)->tensor[i], &out[d], err));
+        int32_t t = is_shared(x) ? b->v->g->cut[x->layer].tensor[k] : tensor_at(b, x, k);
+        TRY(lower_shard_rows(l, b, t, &out[d], err));
     }
     return OK;
 }
@@ -85,17 +94,16 @@ static enum status cross(struct lowering *l, const struct crossing_over *x, int3
     if (both.n <= 0 || !lower_shard_gives(from, to, x->sent)) return OK;
     enum edge out = x->gradient ? GRADIENTS_OUT : ACTIVATIONS_OUT,
               in = x->gradient ? GRADIENTS_IN : ACTIVATIONS_IN;
-    int32_t n = cut_at(from, x)->n;
-    make_room(l, &from->edge[out], n, to);
-    make_room(l, &to->edge[in], n, from);
-    struct crossing s = {cut_at(from, x)->tensor[i], -1, both.first - mine->first, both.n, -1, -1,
-                         both.n == mine->n},
-                    r = {cut_at(to, x)->tensor[x->same[i]],
+    make_room(l, &from->edge[out], x->n, to);
+    make_room(l, &to->edge[in], x->n, from);
+    struct crossing s = {tensor_at(from, x, x->out[i]),
                          -1,
-                         both.first - others->first,
+                         both.first - mine->first,
                          both.n,
                          -1,
                          -1,
+                         both.n == mine->n},
+                    r = {tensor_at(to, x, x->in[i]), -1, both.first - others->first, both.n, -1, -1,
                          both.n == others->n};
     TRY(make_channel(l, from, to, x->gradient, &s, &r, err));
     from->edge[out].list[from->edge[out].n++] = s;
@@ -111,42 +119,60 @@ static size_t most_channels(const struct lowering *l)
         int32_t next = i - a->shard + a->n_shards, k = a->plan->last_layer;
         if (next < l->p->n_stages && l->stages[next].replica == a->replica)
             n += (size_t)l->stages[next].n_shards *
-                 (size_t)(a->v->g->cut[k].n + a->v->gradient_cut[k].n);
+                 (size_t)(2 * a->v->g->cut[k].n + a->v->gradient_cut[k].n);
     }
     return n;
 }
 
-/* Tensors of the two stages' cuts are the same ones; in one order, but where conversions made some of them. */
+static void note_pair(struct crossing_over *x, int32_t out, int32_t in)
+{
+    x->out[x->n] = out, x->in[x->n++] = in;
+}
+
+/* Activations of both cuts are the same ones, in one order but where conversions made some of them. What the other end has as
+ * one gradient of two activations is sent once; what it has as two is sent twice. */
+static enum status pair_shared(struct lowering *l, struct crossing_over *x, struct error *err)
+{
+    const struct cut *received = &x->to->v->g->cut[x->layer];
+    for (int32_t k = 0; k < received->n; k++) {
+        int32_t i = lower_shard_same(x->to->v, k, x->from->v, x->layer);
+        bool known = x->gradient && tensor_at(x->to, x, k) < 0; /* nobody wants it */
+        for (int32_t m = 0; m < x->n; m++)
+            known |= tensor_at(x->to, x, x->in[m]) == tensor_at(x->to, x, k);
+        if (known) continue;
+        if (i < 0 || tensor_at(x->from, x, i) < 0)
+            return lower_error(l, x->from, err, ERR_INPUT,
+                               "sharding: what crosses to the next stage as '%s' is not made here",
+                               x->to->v->g->tensors[received->tensor[k]].name);
+        note_pair(x, i, k);
+    }
+    return OK;
+}
+
 static enum status pair_up(struct lowering *l, struct crossing_over *x, struct error *err)
 {
-    const struct cut *sent = cut_at(x->from, x), *received = cut_at(x->to, x);
-    bool shared = x->from->plan->sharding || x->to->plan->sharding;
-    if (x->gradient) TRY(lower_shard_no_terms(l, x->from, sent, x->to->plan->last_layer, err));
-    x->same = ARENA_ARRAY(l->a, int32_t, (size_t)sent->n);
-    if (sent->n != received->n && !shared) BUG("two ways to compute differ in what crosses a cut");
-    int32_t found = 0, layer = x->gradient ? x->to->plan->last_layer : x->from->plan->last_layer;
-    for (int32_t i = 0; i < sent->n; i++) {
-        x->same[i] = shared ? lower_shard_same(x->from->v, sent, i, x->to->v, received, layer) : i;
-        found += x->same[i] >= 0;
-    }
-    if (!shared || (found == sent->n && sent->n == received->n)) return OK;
-    return lower_error(
-        l, x->from, err, ERR_INPUT,
-        "sharding: gradients cross to another stage in other terms than it has; stages "
-        "that share operators end where one activation is alive");
+    const struct lower_view *from = x->from->v, *to = x->to->v;
+    x->layer = x->gradient ? x->to->plan->last_layer : x->from->plan->last_layer;
+    int32_t sent = x->gradient ? from->gradient_cut[x->layer].n : from->g->cut[x->layer].n,
+            received = x->gradient ? to->gradient_cut[x->layer].n : to->g->cut[x->layer].n;
+    size_t most = (size_t)sent + (size_t)to->g->cut[x->layer].n;
+    x->out = ARENA_ARRAY(l->a, int32_t, most), x->in = ARENA_ARRAY(l->a, int32_t, most);
+    if (is_shared(x)) return pair_shared(l, x, err);
+    if (sent != received) BUG("two ways to compute differ in what crosses a cut");
+    for (int32_t i = 0; i < sent; i++) note_pair(x, i, i);
+    return OK;
 }
 
 /* Rows of every tensor that crosses, on every device of the two stages. */
 static enum status all_rows(struct lowering *l, struct crossing_over *x, struct rows **sent,
                             struct rows **received, struct error *err)
 {
-    int32_t n = cut_at(x->from, x)->n;
     TRY(pair_up(l, x, err));
-    *sent = ARENA_ARRAY(l->a, struct rows, (size_t)n * (size_t)x->from->n_shards);
-    *received = ARENA_ARRAY(l->a, struct rows, (size_t)n * (size_t)x->to->n_shards);
-    for (int32_t i = 0; i < n; i++) {
-        TRY(find_rows(l, x, x->from, i, *sent + i * x->from->n_shards, err));
-        TRY(find_rows(l, x, x->to, x->same[i], *received + i * x->to->n_shards, err));
+    *sent = ARENA_ARRAY(l->a, struct rows, (size_t)x->n * (size_t)x->from->n_shards);
+    *received = ARENA_ARRAY(l->a, struct rows, (size_t)x->n * (size_t)x->to->n_shards);
+    for (int32_t i = 0; i < x->n; i++) {
+        TRY(find_rows(l, x, x->from, x->out[i], *sent + i * x->from->n_shards, err));
+        TRY(find_rows(l, x, x->to, x->in[i], *received + i * x->to->n_shards, err));
     }
     return OK;
 }
@@ -161,7 +187,7 @@ static enum status join(struct lowering *l, struct stage_build *a, struct stage_
     for (int32_t i = 0; i < a->n_shards; i++)
         for (int32_t k = 0; k < b->n_shards; k++)
             for (int g = 0; g < 2; g++)
-                for (int32_t t = 0; t < cut_at(way[g].from, &way[g])->n; t++) {
+                for (int32_t t = 0; t < way[g].n; t++) {
                     way[g].sent = sent[g] + t * way[g].from->n_shards;
                     way[g].received = received[g] + t * way[g].to->n_shards;
                     TRY(cross(l, &way[g], t, g ? b + k : a + i, g ? a + i : b + k, err));

@@ -37,9 +37,18 @@ static enum status training_graph(struct arena *a, const struct job *j, int64_t 
                                   const struct lower_options *o, struct graph **out,
                                   struct error *err)
 {
+    return lower_graph_between(a, j, sequences, o, 0, NULL, out, err);
+}
+
+enum status lower_graph_between(struct arena *a, const struct job *j, int64_t sequences,
+                                const struct lower_options *o, int32_t n_edges, const int32_t *edge,
+                                struct graph **out, struct error *err)
+{
     struct graph *g;
     TRY(lower_graph(a, j, sequences, &g, err));
     g = graph_fuse(g, o->fused, o->n_fused);
+    g->n_edges = n_edges;
+    for (int32_t e = 0; e < n_edges; e++) g->edge[e] = edge[e];
     *out = g;
     return gradient_build(g, (double)sequences / (double)j->global_batch, err);
 }

@@ -32,7 +32,8 @@ static bool same_keys(const struct lowering *l, int32_t unit, int32_t other)
 /* Neighbours that may be in one group. */
 static bool joins(const struct lowering *l, int32_t unit, int32_t other)
 {
-    return same_keys(l, unit, other) && same_owners(l, unit, other) &&
+    bool alike = l->mixed[unit] ? l->mixed[other] : !l->mixed[other] && same_keys(l, unit, other);
+    return alike && same_owners(l, unit, other) &&
            lower_zero_of(l, unit) == lower_zero_of(l, other) && !lower_zero_alone(l, unit) &&
            !lower_zero_alone(l, other);
 }
@@ -79,7 +80,7 @@ static int64_t largest_share(const struct lowering *l, const struct stage_build 
 static int64_t unit_elements(const struct lowering *l, int32_t unit)
 {
     const struct stage_build *own = lower_unit_owner(l, 0, unit);
-    if (l->n_views == 1 || own->plan->sharding) return elements_on(own, unit);
+    if (l->n_views == 1 || own->plan->sharding || l->mixed[unit]) return elements_on(own, unit);
     int64_t most = -1;
     for (int32_t r = 0; r < l->plan->n_replicas; r++)
         most = largest_share(l, lower_unit_owner(l, r, unit), unit, most);
@@ -143,6 +144,13 @@ static bool is_awaited(const struct lowering *l, const struct group *g)
     return false;
 }
 
+enum status lower_group_join(struct lowering *l, int32_t group, struct error *err)
+{
+    TRY(join_links(l, &l->p->groups[group], err));
+    if (is_awaited(l, &l->p->groups[group])) l->group_plans[group].bucketed = false;
+    return OK;
+}
+
 /* A stage of the plan, on all its devices. */
 static int32_t add_members(const struct stage_build *first, struct group *g, int32_t n)
 {
@@ -184,15 +192,25 @@ static enum status make_sum(struct lowering *l, int32_t first, int32_t last, int
     for (int32_t u = first; u <= last; u++)
         g->elements += holder->plan->sharding ? elements_on(holder, u) : unit_elements(l, u);
     if (zero) lower_zero_sections(l, l->p->n_groups - 1);
-    TRY(join_links(l, g, err));
-    if (is_awaited(l, g)) l->group_plans[l->p->n_groups - 1].bucketed = false;
-    return OK;
+    return lower_group_join(l, l->p->n_groups - 1, err);
+}
+
+static enum status make_mixed(struct lowering *l, int32_t first, int32_t last, const char *name,
+                              bool bucketed, struct error *err)
+{
+    const struct stage_build **owner =
+        ARENA_ARRAY(l->a, const struct stage_build *, (size_t)l->plan->n_replicas);
+    for (int32_t r = 0; r < l->plan->n_replicas; r++) owner[r] = lower_unit_owner(l, r, first);
+    return lower_cells(
+        l, owner, l->plan->n_replicas, name,
+        (struct group_plan){.first_unit = first, .last_unit = last, .bucketed = bucketed}, err);
 }
 
 /* One sum for each part in which the parameters are kept. */
 static enum status make_bucket(struct lowering *l, int32_t first, int32_t last, const char *name,
                                bool bucketed, struct error *err)
 {
+    if (l->mixed[first]) return make_mixed(l, first, last, name, bucketed, err);
     int32_t n = lower_shard_keys(lower_unit_owner(l, 0, first), first);
     for (int32_t k = 0; k < n; k++)
         TRY(make_sum(l, first, last, k, n > 1 ? arena_printf(l->a, "%s.%" PRId32, name, k) : name,
@@ -251,11 +269,18 @@ static enum status make_exchange(struct lowering *l, int32_t replica, int32_t fi
     const struct stage_build *a = lower_unit_owner(l, replica, first),
                              *b = lower_unit_owner(l, replica, second);
     if (a == b) return OK;
-    TRY(lower_shard_check_tied(l, a, b, first, err));
+    bool whole = lower_shard_whole(a, first) && lower_shard_whole(b, second);
     const struct tensor *t = &a->v->g->tensors[a->v->units[first].parameter];
     const char *name = arena_printf(l->a, "tied[%s]@%" PRId32, t->name, replica);
     struct group_plan plan = {.first_unit = first, .last_unit = second, .tied = true};
+    if (a->s->device != b->s->device && !whole)
+        return lower_cells(l, (const struct stage_build *[]){a, b}, 2, name, plan, err);
     if (a->s->device != b->s->device) return exchange_far(l, name, plan, a, b, err);
+    if (!whole && !lower_shard_same_parts(a, b, first))
+        return lower_error(l, b, err, ERR_INPUT,
+                           "sharding: parameter %s is used in two stages of the same devices, "
+                           "which keep other parts of it for the one than for the other",
+                           t->name);
     exchange_local(l, name, plan, a, b);
     return OK;
 }
@@ -281,10 +306,8 @@ static void tell_members(struct lowering *l)
 
 enum status lower_groups(struct lowering *l, struct error *err)
 {
-    l->places = ARENA_ARRAY(l->a, struct flat_place, (size_t)l->n_units);
-    for (int32_t u = 0; u < l->n_units; u++) l->places[u].group = -1;
     TRY(lower_zero_check(l, err));
-    TRY(lower_shard_check(l, err));
+    TRY(lower_shard_mixed(l, err));
     for (int32_t last = l->n_units - 1, first; last >= 0; last = first - 1) {
         for (first = last; first > 0 && joins(l, first - 1, last);) first--;
         if (needs_group(l, last)) TRY(make_interval(l, first, last, err));
@@ -380,16 +403,19 @@ static void segments_of(struct lowering *l, const struct stage_build *b, int32_t
         lower_zero_segments(l, b, group, m);
         return;
     }
-    int32_t n = plan->tied ? 1 : plan->last_unit - plan->first_unit + 1;
+    const struct cells *cells = plan->cells;
+    int32_t n = cells ? cells->n : plan->tied ? 1 : plan->last_unit - plan->first_unit + 1;
     m->segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
     m->n_segments = n;
+    if (cells) m->within = cells->within + (m - l->p->groups[group].members) * n;
     if (plan->tied) {
-        m->segments[0] =
-            l->sum_slot[lower_owns(b, lower_unit(l, plan->first_unit)->layer) ? plan->first_unit
-                                                                              : plan->last_unit];
+        bool first = lower_owns(b, lower_unit(l, plan->first_unit)->layer);
+        for (int32_t i = 0; i < n; i++)
+            m->segments[i] = l->sum_slot[first ? plan->first_unit : plan->last_unit];
         return;
     }
-    for (int32_t i = 0; i < n; i++) m->segments[i] = l->sum_slot[plan->first_unit + i];
+    for (int32_t i = 0; i < n; i++)
+        m->segments[i] = l->sum_slot[cells ? cells->unit[i] : plan->first_unit + i];
     if (!b->apart) return;
     m->apart_segments = ARENA_ARRAY(l->a, int32_t, (size_t)n);
     for (int32_t i = 0; i < n; i++) m->apart_segments[i] = l->apart_slot[plan->first_unit + i];
@@ -406,4 +432,18 @@ void lower_group_segments(struct lowering *l, struct stage_build *b)
         int64_t bytes = group_staging_bytes(g, m, b->s);
         if (bytes > b->s->buffer_bytes) b->s->buffer_bytes = bytes;
     }
+}
+
+int32_t lower_complete_at(const struct lowering *l, const struct stage_build *b, int32_t group,
+                          int32_t end)
+{
+    const struct group_plan *g = &l->group_plans[group];
+    bool own = false;
+    for (int32_t i = 0; i < b->n_groups; i++) own |= b->groups[i] == group;
+    if (!own) return 0;
+    if (!g->bucketed) return end;
+    int32_t at = 0;
+    for (int32_t u = g->first_unit; u <= g->last_unit; u++)
+        if (l->done_at[u] > at) at = l->done_at[u];
+    return at;
 }

@@ -61,14 +61,29 @@ struct crossings {
     struct crossing *list; /* (n) */
 };
 
+/* Where a parameter lies in the sections of its home. */
+struct flat_place {
+    int32_t group, section; /* group -1: not divided */
+    int64_t first;          /* element */
+};
+
+/* What members of a group that keep different parts have in common (lower_cells.c). */
+struct cells {
+    int32_t n;             /* segments */
+    int32_t *unit;         /* (n) of a tied exchange: any of the two */
+    struct region *within; /* (members, n) in the member's own gradient */
+};
+
 struct group_plan {                /* beside the program's group of the same index */
     int32_t first_unit, last_unit; /* inclusive; of a tied exchange: the parameter's two */
     bool bucketed;                 /* launched as soon as complete, else after the last operator */
     bool tied;                     /* exchange between the owners of both uses inside one replica */
     /* Divided (ZeRO): the plan's level, else 0; of a gather the level of what it gathers. */
     int32_t zero;
+    const struct cells *cells; /* NULL: all of all units from first to last */
     int32_t n_sections;
     struct section section[SECTIONS_MAX];
+    struct flat_place *places; /* (units) where each one's parameter lies */
     /* group whose sections hold the parameters: itself, but for a tied one's second use */
     int32_t home;
     int32_t gathered; /* of a gather: that group; else -1 */
@@ -91,20 +106,15 @@ struct inner {
     int64_t offset_bytes;
 };
 
-/* Where a parameter lies in the sections of its home. */
-struct flat_place {
-    int32_t group, section; /* group -1: not divided */
-    int64_t first;          /* element */
-};
-
 struct rows { /* sequences of a microbatch */
     int64_t first, n;
 };
 
 /* Devices that meet: their links, as program groups have them; NULL where no meeting goes that way. */
 struct lower_team {
-    bool ring;
+    bool found[MEETING_WAY_COUNT];
     int32_t *link, *direction, *pair_link, *pair_direction;
+    const int32_t *tier; /* (members) the nodes they stand on; NULL: no hierarchical meetings */
 };
 
 struct stage_build {
@@ -117,6 +127,7 @@ struct stage_build {
     int64_t first_sequence, sequences;      /* of a microbatch */
     struct lower_team *team[MESH_AXES_MAX]; /* its group along each axis; NULL: no meetings there */
     int32_t *meetings; /* of the stage's first device: see lower_shard_meeting */
+    bool *ways_used;   /* of the stage's first device: entries of collectives */
     const struct lower_view *v;
     bool split, ascending, apart; /* I and W; W in ascending order; gradients kept per microbatch */
     int32_t in_flight;            /* forwards before the first backward */
@@ -166,8 +177,8 @@ struct lowering {
     /* (n_replicas, n_layers), index into stages; of several devices the first */
     int32_t *stage_of_layer;
     int32_t n_units;
+    bool *mixed; /* (n_units): replicas keep its parameter in different parts */
     struct group_plan *group_plans;
-    struct flat_place *places; /* (n_units): where the parameter of a use lies */
     size_t group_capacity, plan_capacity;
     struct lower_routes *routes;
     struct graph *whole; /* forward, of a microbatch; where devices share operators */
@@ -219,26 +230,29 @@ static inline enum part op_part(const struct stage_build *b, const struct graph_
 MUST_CHECK enum status lower_stages(struct lowering *l, const struct lower_graphs *s,
                                     struct error *err);
 
-/* lower_shards.c: stages whose devices share operators. The training graph of one of them; what each has of a tensor that
- * crosses in this cut (activations, or gradients of them); the links of those who meet. ERR_INPUT. */
+/* lower_graphs.c: the training graph of a stage that ends behind these layers (graph.edge). */
+MUST_CHECK enum status lower_graph_between(struct arena *a, const struct job *j, int64_t sequences,
+                                           const struct lower_options *o, int32_t n_edges,
+                                           const int32_t *edge, struct graph **out,
+                                           struct error *err);
+
+/* lower_shards.c: stages whose devices share operators. The training graph of one of them; what each has of an
+ * activation that crosses, and of its gradient; the links of those who meet. ERR_INPUT. */
 MUST_CHECK enum status lower_shard_view(struct lowering *l, struct stage_build *b,
                                         const struct graph **out, struct error *err);
 MUST_CHECK enum status lower_shard_rows(const struct lowering *l, const struct stage_build *b,
-                                        const struct cut *activations, int32_t tensor,
-                                        struct rows *out, struct error *err);
+                                        int32_t activation, struct rows *out, struct error *err);
 MUST_CHECK enum status lower_shard_teams(struct lowering *l, struct error *err);
-/* ERR_INPUT where a gradient that crosses back from b behind this layer is still to be summed over its devices. */
-MUST_CHECK enum status lower_shard_no_terms(const struct lowering *l, const struct stage_build *b,
-                                            const struct cut *gradients, int32_t layer,
-                                            struct error *err);
-/* Which tensor of another view's cut behind a layer the i-th of this one's is, by what both were before any conversion; -1. */
-int32_t lower_shard_same(const struct lower_view *v, const struct cut *cut, int32_t i,
-                         const struct lower_view *other, const struct cut *others, int32_t layer);
+/* Which activation of another view's cut behind a layer the i-th of this one's is, by what both were before any conversion;
+ * -1. The gradient of the i-th that crosses back there; -1. */
+int32_t lower_shard_same(const struct lower_view *v, int32_t i, const struct lower_view *other,
+                         int32_t layer);
+int32_t lower_shard_back(const struct lower_view *v, int32_t i, int32_t layer);
 /* Of the devices that have the same rows (of: those of each device of the giver's stage), does this one give them to the
  * other stage's device? */
 bool lower_shard_gives(const struct stage_build *giver, const struct stage_build *taker,
                        const struct rows *of);
-/* The meeting that stands for an operator of the stage's view, this device's operands being these slots. again: run again
+/* lower_meetings.c. The meeting that stands for an operator of the stage's view, this device's operands being these slots. again: run again
  * by the backward. Returns its group. */
 int32_t lower_shard_meeting(struct lowering *l, struct stage_build *b, int32_t op, bool again,
                             const char *name, int32_t in, int32_t out);
@@ -246,11 +260,20 @@ int32_t lower_shard_meeting(struct lowering *l, struct stage_build *b, int32_t o
 int32_t lower_shard_keys(const struct stage_build *first, int32_t unit);
 int32_t lower_shard_key(const struct stage_build *b, int32_t unit);
 bool lower_shard_same_keys(const struct stage_build *first, int32_t unit, int32_t other);
-/* ERR_INPUT: replicas keep a parameter in different parts; two stages share one that either keeps in parts. */
-MUST_CHECK enum status lower_shard_check(const struct lowering *l, struct error *err);
-MUST_CHECK enum status lower_shard_check_tied(const struct lowering *l, const struct stage_build *a,
-                                              const struct stage_build *b, int32_t unit,
-                                              struct error *err);
+/* Fills l->mixed. ERR_INPUT: what is kept in different parts is divided over replicas or cards as well. */
+MUST_CHECK enum status lower_shard_mixed(struct lowering *l, struct error *err);
+/* The part of the unit's parameter that the device keeps; whether each device of the one stage keeps the same as that of
+ * the other; whether every device of the stage keeps all of it. */
+const struct tensor_part *lower_shard_part(const struct stage_build *b, int32_t unit);
+bool lower_shard_same_parts(const struct stage_build *a, const struct stage_build *b, int32_t unit);
+bool lower_shard_whole(const struct stage_build *first, int32_t unit);
+
+/* lower_cells.c: sums over devices that keep parameters in different parts. Units first … last, over the stages `owner` of
+ * the plan (their first devices); summed: every holder has the whole sum of its stage, which counts once. Groups are
+ * named and planned alike. */
+MUST_CHECK enum status lower_cells(struct lowering *l, const struct stage_build *const *owner,
+                                   int32_t n_owners, const char *name, struct group_plan plan,
+                                   struct error *err);
 
 /* lower_channels.c: the channels between stages, and their slots once both ends' stand. */
 MUST_CHECK enum status lower_channels(struct lowering *l, struct error *err);
@@ -278,12 +301,17 @@ MUST_CHECK enum status lower_groups(struct lowering *l, struct error *err);
 void lower_launches(struct lowering *l); /* once groups and orders stand */
 /* Is this exchange between two chunks of one device awaited in an update before that of b? */
 bool lower_exchanged_before(const struct lowering *l, const struct stage_build *b, int32_t group);
+/* Instruction after which a group may be launched by the stage, at most `end`; another chunk's has long been complete. */
+int32_t lower_complete_at(const struct lowering *l, const struct stage_build *b, int32_t group,
+                          int32_t end);
 void lower_group_segments(struct lowering *l,
                           struct stage_build *b); /* once the stage's slots stand */
 
 /* A new group of n members, whose links are joined once they stand. */
 struct group *lower_group_new(struct lowering *l, const char *name, enum group_algorithm algorithm,
                               int32_t n, struct group_plan plan);
+/* Its links, once its members stand. ERR_INPUT. */
+MUST_CHECK enum status lower_group_join(struct lowering *l, int32_t group, struct error *err);
 /* Layer and use of a unit are the same in every view. */
 static inline const struct unit *lower_unit(const struct lowering *l, int32_t unit)
 {
@@ -305,8 +333,9 @@ static inline const struct stage_build *lower_unit_owner(const struct lowering *
 /* Whether stages agree; ERR_INPUT. Once orders stand. */
 MUST_CHECK enum status lower_zero_check(const struct lowering *l, struct error *err);
 int32_t lower_zero_of(const struct lowering *l, int32_t unit); /* level; 0: an ordinary sum */
-/* Of the parameter of the view at hand; group -1: not divided. */
-struct flat_place lower_zero_place(const struct lowering *l, int32_t tensor);
+/* Of the parameter of the view at hand, which is b's; group -1: not divided. */
+struct flat_place lower_zero_place(const struct lowering *l, const struct stage_build *b,
+                                   int32_t tensor);
 /* A use of a parameter that is used twice: its group holds nothing else. */
 bool lower_zero_alone(const struct lowering *l, int32_t unit);
 void lower_zero_sections(struct lowering *l, int32_t group); /* and elements, of a new group */

@@ -1,12 +1,11 @@
 /* core/lower_procedures.c - a stage's operators and the lists of instructions that run them.
  *
  * F: load, receive, forward operators, each output sent right after its producer, loss.
- * B: what is run again, receive, gradient operators in graph order; the gradient leaves right after
- * its producer, before the weight gradients that are left. Split: I has the input-gradient
- * operators of that list, W the others. What is run again comes before the receive: it needs
- * nothing from outside. "last", of B or W: the same with the launches of the sums, each as soon as
- * its gradients are complete and never before a group of lower number. U: wait for the sums,
- * exchange tied ones, update.
+ * B: what is run again, receive, gradient operators in graph order; the gradient leaves right after its producer, before the
+ * weight gradients that are left. Split: I has the input-gradient operators of that list, W the others. What is run again comes
+ * before the receive: it needs nothing from outside. "last", of B or W: the same with the launches of the sums, each as
+ * soon as its gradients are complete and never before a group of lower number. U: wait for the sums, exchange tied ones,
+ * update.
  */
 #include "core/lower_internal.h"
 
@@ -231,8 +230,11 @@ static void forward_procedure(struct writer *w)
 
 static void run_again(struct writer *w, int32_t first, int32_t last)
 {
-    for (int32_t i = first; i <= last; i++)
-        if (w->l->rerun[i]) add_graph_op(w, i, true);
+    for (int32_t i = first; i <= last; i++) {
+        if (!w->l->rerun[i]) continue;
+        add_graph_op(w, i, true);
+        if (w->l->v->g->ops[i].again) w->l->rerun[i] = false; /* done */
+    }
 }
 
 /* Forward operators of the block of `forward`, before its first gradient operator. */
@@ -265,6 +267,19 @@ static void scatter_gradient(struct writer *w, int32_t unit)
     w->scattering = group + 1;
 }
 
+/* What the operator reads of parameters that are gathered again, right before it; once in a procedure. */
+static void gather_again(struct writer *w, const struct graph_op *reader)
+{
+    const struct graph *g = w->l->v->g;
+    for (int32_t k = 0; k < reader->n_inputs; k++) {
+        int32_t i = g->tensors[reader->input[k]].producer;
+        if (i < 0 || i >= g->n_forward || !g->ops[i].again || !w->l->rerun[i]) continue;
+        w->l->rerun[i] = false; /* done */
+        gather_again(w, &g->ops[i]);
+        add_graph_op(w, i, true);
+    }
+}
+
 static void gradient_ops(struct writer *w, enum part part)
 {
     int32_t again = -1;
@@ -275,6 +290,7 @@ static void gradient_ops(struct writer *w, enum part part)
         const struct graph_op *op = &g->ops[i];
         if (!lower_owns(w->b, op->layer) || op_part(w->b, op) != part) continue;
         if (blocks) run_block_again(w, op->forward, &again);
+        gather_again(w, op);
         add_graph_op(w, i, false);
         for (int32_t k = 0; k < op->n_outputs; k++)
             if (g->tensors[op->output[k]].role == TENSOR_PARAMETER_GRADIENT) {
@@ -291,28 +307,14 @@ static void backward_procedures(struct writer *w)
 {
     struct lowering *l = w->l;
     struct stage_build *b = w->b;
-    if (b->plan->recompute != RECOMPUTE_BLOCKS) run_again(w, 0, l->v->g->n_forward - 1);
+    if (b->plan->recompute != RECOMPUTE_BLOCKS && b->plan->recompute != RECOMPUTE_NONE)
+        run_again(w, 0, l->v->g->n_forward - 1);
     receive(w, GRADIENTS_IN, GRADIENTS_OUT);
     gradient_ops(w, PART_BACK);
     b->procedure_back = b->procedure_w = finish(w, part_letter(b, PART_BACK), "");
     if (!b->split) return;
     gradient_ops(w, PART_WEIGHT);
     b->procedure_w = finish(w, 'W', "");
-}
-
-/* Instruction after which a group may be launched; another chunk's has long been complete. */
-static int32_t complete_at(const struct lowering *l, const struct stage_build *b, int32_t group,
-                           int32_t end)
-{
-    const struct group_plan *g = &l->group_plans[group];
-    bool own = false;
-    for (int32_t i = 0; i < b->n_groups; i++) own |= b->groups[i] == group;
-    if (!own) return 0;
-    if (!g->bucketed) return end;
-    int32_t at = 0;
-    for (int32_t u = g->first_unit; u <= g->last_unit; u++)
-        if (l->done_at[u] > at) at = l->done_at[u];
-    return at;
 }
 
 static void last_procedure(struct writer *w)
@@ -325,7 +327,8 @@ static void last_procedure(struct writer *w)
     if (!b->n_launches) return;
     for (int32_t i = 0; i < base.n_instrs || i == 0; i++) {
         if (i < base.n_instrs) emit(w, base.instrs[i].kind, base.instrs[i].arg);
-        while (next < b->n_launches && complete_at(l, b, b->launches[next], base.n_instrs - 1) <= i)
+        while (next < b->n_launches &&
+               lower_complete_at(l, b, b->launches[next], base.n_instrs - 1) <= i)
             emit(w, INSTR_REDUCE, b->launches[next++]);
     }
     b->procedure_last = finish(w, part_letter(b, PART_WEIGHT), "last");
@@ -349,7 +352,8 @@ static void clear_tied(struct writer *w, const int32_t *tied, int32_t n)
         const struct group_plan *plan = &l->group_plans[tied[i]];
         int32_t unit =
             lower_owns(b, l->v->units[plan->first_unit].layer) ? plan->first_unit : plan->last_unit;
-        if (l->p->groups[tied[i]].algorithm == GROUP_LOCAL) continue;
+        if (l->p->groups[tied[i]].algorithm == GROUP_LOCAL || plan->cells)
+            continue; /* are silent */
         add_zero(w, PHASE_U, b->s->first_layer,
                  arena_printf(l->a, "%s.once", b->s->slots[l->sum_slot[unit]].name),
                  l->sum_slot[unit]);

@@ -382,7 +382,7 @@ static void parameter_regions(struct lowering *l, struct stage_build *b)
         for (int32_t t = 0; t < g->n_tensors; t++) {
             const struct tensor *x = &g->tensors[t];
             if (x->role != TENSOR_PARAMETER || x->decay != !run ||
-                lower_zero_place(l, t).group >= 0 || !(l->uses_forward[t] | l->uses_back[t]))
+                lower_zero_place(l, b, t).group >= 0 || !(l->uses_forward[t] | l->uses_back[t]))
                 continue;
             mine[n++] = t;
             start[run + 1] += slot_align(shape_elements(&x->shape) * dtype_bytes(x->dtype));

@@ -109,6 +109,39 @@ static const struct lower_view *view_of(struct lowering *l, const struct graph *
     return &l->views[l->n_views++];
 }
 
+/* Ends at which a neighbour's devices share operators and several activations are alive: there each has one gradient. */
+static int32_t shared_ends(const struct lowering *l, const struct stage_build *b,
+                           const struct graph *g, int32_t edge[GRAPH_EDGES_MAX])
+{
+    const struct plan_replica *r = &l->plan->replicas[b->replica];
+    int32_t n = 0, first = b->plan->first_layer, last = b->plan->last_layer;
+    if (b->stage > 0 && r->stages[b->stage - 1].sharding && g->cut[first - 1].n > 1)
+        edge[n++] = first - 1;
+    if (b->stage + 1 < r->n_stages && r->stages[b->stage + 1].sharding && g->cut[last].n > 1)
+        edge[n++] = last;
+    return n;
+}
+
+/* A graph of its own for a stage that shares nothing, but stands beside one that does. */
+static enum status end_like(struct lowering *l, struct stage_build *b, const struct graph **g,
+                            struct error *err)
+{
+    int32_t edge[GRAPH_EDGES_MAX], n = shared_ends(l, b, *g, edge);
+    if (!n) return OK;
+    const struct stage_build *before = b->shard ? b - 1 : NULL;
+    if (before && before->sequences == b->sequences && before->v->g->cards == (*g)->cards) {
+        *g = before->v->g;
+        return OK;
+    }
+    struct job shared = l->plan->job;
+    struct graph *own;
+    shared.model.tensor_parallel = (*g)->cards > 1 ? (*g)->cards : 1;
+    shared.model.sequence_parallel = (*g)->sequence_parallel;
+    TRY(lower_graph_between(l->a, &shared, b->sequences, l->o, n, edge, &own, err));
+    *g = own;
+    return OK;
+}
+
 static enum status make_views(struct lowering *l, const struct lower_graphs *s, struct error *err)
 {
     const struct plan *p = l->plan;
@@ -128,6 +161,7 @@ static enum status make_views(struct lowering *l, const struct lower_graphs *s, 
         int32_t cards = lower_cards(&p->job.model, type_of(l, b->device), &positions);
         enum status st =
             lower_graphs_need(l->a, &own, &p->job, l->o, cards, positions, b->sequences, &g, &why);
+        if (st == OK) st = end_like(l, b, &g, &why);
         if (st != OK) return lower_error(l, b, err, st, "%.300s", why.text);
         b->v = view_of(l, g);
     }

@@ -41,8 +41,7 @@ static enum status find_units(struct lowering *l, struct lower_view *v, int32_t 
 }
 
 /* Parameters are made in one order whatever the way, so the k-th unit is the same in each. */
-static enum status check_alike(const struct lowering *l, const struct lower_view *v,
-                               int32_t n_units, struct error *err)
+static void check_alike(const struct lowering *l, const struct lower_view *v, int32_t n_units)
 {
     const struct lower_view *first = &l->views[0];
     bool alike = n_units == l->n_units && v->g->n_layers == l->n_layers;
@@ -51,15 +50,9 @@ static enum status check_alike(const struct lowering *l, const struct lower_view
         alike = x->layer == y->layer && x->use == y->use &&
                 !strcmp(first->g->tensors[x->parameter].name, v->g->tensors[y->parameter].name);
     }
-    if (!alike && (v->g->group[0] || v->g->group[1] || first->g->group[0]))
-        return error_set(err, ERR_INPUT,
-                         "sharding: a parameter that is used twice is converted once for both uses "
-                         "in one stage, "
-                         "and not in another; keep it whole or split both uses alike");
     if (!alike)
         BUG("graphs of %" PRId32 " and %" PRId32 " cards differ in layers or parameters",
             first->g->cards, v->g->cards);
-    return OK;
 }
 
 enum status lower_units(struct lowering *l, struct error *err)
@@ -68,7 +61,7 @@ enum status lower_units(struct lowering *l, struct error *err)
         int32_t n = 0;
         TRY(find_units(l, &l->views[i], &n, err));
         if (!i) l->n_units = n;
-        TRY(check_alike(l, &l->views[i], n, err));
+        check_alike(l, &l->views[i], n);
         l->views[i].gradient_cut = graph_gradient_cuts(l->a, l->views[i].g);
     }
     return OK;

@@ -34,6 +34,7 @@ bool lower_kept(const struct lowering *l, const struct stage_build *b, int32_t t
 {
     const struct graph *g = l->v->g;
     int32_t producer = g->tensors[tensor].producer, first;
+    if (g->ops[producer].again) return false;
     switch (b->plan->recompute) {
     case RECOMPUTE_NONE:
         return true;
@@ -79,5 +80,8 @@ void lower_find_uses(struct lowering *l, const struct stage_build *b)
         uint8_t *uses = part == PART_FORWARD ? l->uses_forward : l->uses_back;
         for (int32_t k = 0; k < op->n_inputs; k++) uses[op->input[k]] |= (uint8_t)(1 << part);
     }
-    if (b->s->recompute) find_reruns(l, b);
+    bool again = b->s->recompute;
+    for (int32_t i = 0; i < g->n_forward; i++)
+        again |= g->ops[i].again && lower_owns(b, g->ops[i].layer);
+    if (again) find_reruns(l, b);
 }

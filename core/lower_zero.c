@@ -4,6 +4,8 @@
  * the n-th part of each, of equal size for all: members stay alike whatever their number, which is what lets the
  * simulator fold them, and what frameworks do with flat parameters. The price is padding: up to n · 64 bytes a section.
  * Discarded: dividing the list of gradients as a ring does, without padding, where each member would cut other parameters.
+ * Where devices share operators each part of a parameter is divided among those who keep it and have a term each of its
+ * gradient; what one device alone keeps, or computes as all others do, is not.
  * A parameter that is used twice has a group for each use, which divide alike, and one home; where its uses are on
  * different stages of a replica it is not divided: its gradients are exchanged whole, and so it is summed whole.
  */
@@ -26,10 +28,16 @@ int32_t lower_zero_of(const struct lowering *l, int32_t unit)
 {
     const struct stage_build *first = lower_unit_owner(l, 0, unit);
     const int32_t *uses = uses_of(l, unit);
-    int32_t zero = first->plan->zero;
-    for (int32_t r = 0; zero && used_twice(l, unit) && r < l->plan->n_replicas; r++)
+    int32_t holders = 0;
+    if (!first->plan->zero) return 0;
+    for (int32_t r = 0; r < l->plan->n_replicas; r++) {
+        const struct stage_build *b = lower_unit_owner(l, r, unit);
+        holders += b->n_shards / lower_shard_keys(b, unit);
+        if (!used_twice(l, unit)) continue;
         if (lower_unit_owner(l, r, uses[0]) != lower_unit_owner(l, r, uses[1])) return 0;
-    return l->plan->n_replicas > 1 || first->n_shards > 1 ? zero : 0;
+        if (!lower_shard_same_keys(b, uses[0], uses[1])) return 0;
+    }
+    return holders > 1 ? first->plan->zero : 0;
 }
 
 bool lower_zero_alone(const struct lowering *l, int32_t unit)
@@ -37,11 +45,14 @@ bool lower_zero_alone(const struct lowering *l, int32_t unit)
     return lower_zero_of(l, unit) && used_twice(l, unit);
 }
 
-struct flat_place lower_zero_place(const struct lowering *l, int32_t tensor)
+struct flat_place lower_zero_place(const struct lowering *l, const struct stage_build *b,
+                                   int32_t tensor)
 {
     const int32_t *uses = &l->v->use_unit[2 * tensor];
     int32_t unit = uses[0] >= 0 ? uses[0] : uses[1];
-    return unit >= 0 ? l->places[unit] : (struct flat_place){.group = -1};
+    int32_t group = unit >= 0 ? lower_group_of_unit(l, b, unit) : -1;
+    if (group < 0 || !l->group_plans[group].zero) return (struct flat_place){.group = -1};
+    return l->group_plans[group].places[unit - l->group_plans[group].first_unit];
 }
 
 /* --- do the stages agree? --- */
@@ -135,14 +146,16 @@ void lower_zero_sections(struct lowering *l, int32_t group)
 {
     struct group_plan *g = &l->group_plans[group];
     struct group *x = &l->p->groups[group];
-    const struct lower_view *v = lower_unit_owner(l, 0, g->first_unit)->v;
+    const struct lower_view *v = l->stages[x->members[0].stage].v;
     int64_t align = SLOT_ALIGN / dtype_bytes(v->g->dtype);
     g->home =
         used_twice(l, g->first_unit) && uses_of(l, g->first_unit)[0] != g->first_unit ? -1 : group;
+    g->places = ARENA_ARRAY(l->a, struct flat_place, (size_t)(g->last_unit - g->first_unit) + 1);
     for (int32_t u = g->first_unit; u <= g->last_unit; u++) {
         const struct tensor *t = &v->g->tensors[v->units[u].parameter];
         int32_t section = find_section(g, t->decay);
-        l->places[u] = (struct flat_place){group, section, g->section[section].elements};
+        g->places[u - g->first_unit] =
+            (struct flat_place){group, section, g->section[section].elements};
         g->section[section].elements += round_up(shape_elements(&t->shape), align);
     }
     x->elements = 0;
@@ -170,13 +183,23 @@ static void make_gather(struct lowering *l, int32_t of, enum part part)
     l->group_plans[of].gather[part] = index;
 }
 
+/* Of a second use's group: that of the first use, of the same members. */
+static int32_t home_of(const struct lowering *l, int32_t group)
+{
+    int32_t first = uses_of(l, l->group_plans[group].first_unit)[0], home = 0;
+    while (!l->group_plans[home].zero || l->group_plans[home].first_unit != first ||
+           l->p->groups[home].members[0].stage != l->p->groups[group].members[0].stage)
+        home++;
+    return home;
+}
+
 void lower_zero_gathers(struct lowering *l)
 {
     int32_t n = l->p->n_groups;
     for (int32_t i = 0; i < n; i++) {
         struct group_plan *g = &l->group_plans[i];
         if (!g->zero) continue;
-        if (g->home < 0) g->home = l->places[uses_of(l, g->first_unit)[0]].group;
+        if (g->home < 0) g->home = home_of(l, i);
         if (g->home != i) continue;
         if (g->zero < 3)
             make_gather(l, i, PART_WEIGHT);

@@ -107,7 +107,7 @@ static int32_t inner_slot(struct lowering *l, struct stage_build *b, int32_t ten
 static void gradient_slots(struct lowering *l, struct stage_build *b, int32_t tensor, int32_t index)
 {
     struct program_parameter *p = &b->s->parameters[index];
-    const struct flat_place at = lower_zero_place(l, tensor);
+    const struct flat_place at = lower_zero_place(l, b, tensor);
     for (int k = 0; k < 2; k++) {
         int32_t u = l->v->use_unit[2 * tensor + k];
         if (u < 0) continue;
@@ -126,7 +126,7 @@ static void gradient_slots(struct lowering *l, struct stage_build *b, int32_t te
 static void parameter_slots(struct lowering *l, struct stage_build *b, int32_t tensor)
 {
     const struct tensor *t = &l->v->g->tensors[tensor];
-    const struct flat_place place = lower_zero_place(l, tensor), *at = &place;
+    const struct flat_place place = lower_zero_place(l, b, tensor), *at = &place;
     const struct flat *f = lower_zero_flat(l, b, at->group);
     int32_t index = b->s->n_parameters++, n = l->p->groups[at->group].n_members, k = at->section;
     struct program_shard *shard = ARENA_ARRAY(l->a, struct program_shard, 1);
@@ -178,7 +178,7 @@ static void make_flats(struct lowering *l, struct stage_build *b)
 static bool is_divided_here(const struct lowering *l, const struct stage_build *b, int32_t tensor)
 {
     if (l->v->g->tensors[tensor].role != TENSOR_PARAMETER) return false;
-    int32_t group = lower_zero_place(l, tensor).group;
+    int32_t group = lower_zero_place(l, b, tensor).group;
     return group >= 0 && lower_zero_flat(l, b, group);
 }
 

@@ -28,7 +28,7 @@ bool meeting_has_to(enum meeting_kind k)
 }
 bool meeting_goes(enum meeting_kind k, enum meeting_way w)
 {
-    if (k == MEETING_all_reduce) return w == MEETING_BY_ring;
+    if (k == MEETING_all_reduce) return w != MEETING_BY_pairs;
     return k != MEETING_all_to_all || w == MEETING_BY_pairs;
 }
 
@@ -90,6 +90,26 @@ static enum status check_cut(const struct meeting *m, const struct meeting_cut *
                            (int)c->dimension);
 }
 
+static enum status check_tiers(const struct meeting *m, struct error *err)
+{
+    int32_t n_tiers = 0, each = 0;
+    if (m->way != MEETING_BY_hierarchical) return OK;
+    for (int32_t i = 0; i < m->n; i++) {
+        if (m->tier[i] < 0 || m->tier[i] > n_tiers)
+            return error_set(err, ERR_INPUT, "tiers are not counted from 0 in members' order");
+        if (m->tier[i] == n_tiers) n_tiers++;
+        each += m->tier[i] == 0;
+    }
+    for (int32_t t = 0; t < n_tiers; t++) {
+        int32_t here = 0;
+        for (int32_t i = 0; i < m->n; i++) here += m->tier[i] == t;
+        if (here != each)
+            return error_set(err, ERR_INPUT, "tier %d has %d members, tier 0 has %d", (int)t,
+                             (int)here, (int)each);
+    }
+    return OK;
+}
+
 enum status meeting_valid(const struct meeting *m, struct error *err)
 {
     int64_t elements = 1;
@@ -103,6 +123,7 @@ enum status meeting_valid(const struct meeting *m, struct error *err)
         if (m->whole.dim[i] < 0 || __builtin_mul_overflow(elements, m->whole.dim[i], &elements) ||
             elements > INT64_C(1) << 50)
             return error_set(err, ERR_INPUT, "too large");
+    TRY(check_tiers(m, err));
     TRY(check_cut(m, &m->from, meeting_has_from(m->kind), err));
     return check_cut(m, &m->to, meeting_has_to(m->kind), err);
 }
@@ -191,6 +212,13 @@ void meeting_chunk(const struct meeting *m, int32_t c, int64_t *first, int64_t *
 int64_t meeting_most(const struct meeting *m)
 {
     int64_t most = 0;
+    if (m->way == MEETING_BY_hierarchical) { /* bundles */
+        for (int32_t at = 0; at < m->n && m->n > 1; at += m->n_tiers) {
+            int64_t e = m->first[at + m->n_tiers] - m->first[at];
+            if (e > most) most = e;
+        }
+        return most;
+    }
     if (m->kind == MEETING_all_reduce)
         return m->n < 2 ? 0 : (shape_elements(&m->whole) + m->n - 1) / m->n;
     for (int32_t i = 0; i < m->n; i++)
@@ -202,48 +230,24 @@ int64_t meeting_most(const struct meeting *m)
     return m->n < 2 ? 0 : most;
 }
 
-/* ---- steps ------------------------------------------------------------------------------------ */
-
-static int32_t modulo(int32_t i, int32_t n) { return (i % n + n) % n; }
-
-int32_t meeting_steps(const struct meeting *m)
-{
-    return m->kind == MEETING_all_reduce ? 2 * (m->n - 1) : m->n - 1;
-}
-
-static int64_t chunk_elements(const struct meeting *m, int32_t chunk)
-{
-    int64_t first, last;
-    if (m->kind != MEETING_all_reduce) return m->most;
-    meeting_chunk(m, chunk, &first, &last);
-    return last - first;
-}
-
-struct meeting_step meeting_step(const struct meeting *m, int32_t member, int32_t step)
-{
-    int32_t n = m->n, i = member;
-    struct meeting_step s;
-    if (m->way == MEETING_BY_pairs) {
-        s = (struct meeting_step){.to = modulo(i + step + 1, n), .from = modulo(i - step - 1, n)};
-        s.send = meeting_elements(m, i, s.to);
-        s.receive = meeting_elements(m, s.from, i);
-    } else {
-        bool scatter = m->kind != MEETING_all_gather && step < n - 1;
-        int32_t k = m->kind == MEETING_all_reduce && !scatter ? step - (n - 1) : step;
-        int32_t out = modulo(scatter ? i - 1 - k : i - k, n);
-        s = (struct meeting_step){.to = modulo(i + 1, n),
-                                  .from = modulo(i - 1, n),
-                                  .out_chunk = out,
-                                  .in_chunk = modulo(out - 1, n)};
-        s.send = chunk_elements(m, s.out_chunk);
-        s.receive = chunk_elements(m, s.in_chunk);
-    }
-    if (!s.send) s.to = -1;
-    if (!s.receive) s.from = -1;
-    return s;
-}
-
 /* ---- regions ---------------------------------------------------------------------------------- */
+
+bool region_valid(const struct region *r)
+{
+    if (r->n_dims < 0 || r->n_dims > r->shape.rank) return false;
+    for (int32_t d = 0, least = 0; d < r->n_dims; d++) {
+        int32_t dimension = r->dim[d].dimension;
+        int64_t at = 0;
+        if (dimension < least || dimension >= r->shape.rank) return false;
+        for (int32_t k = 0; k < r->dim[d].n_runs; k++) {
+            int64_t first = r->dim[d].first[k], n = r->dim[d].count[k];
+            if (first < at || n < 0 || n > r->shape.dim[dimension] - first) return false;
+            at = first + n;
+        }
+        least = dimension + 1;
+    }
+    return true;
+}
 
 int64_t region_elements(const struct region *r)
 {
@@ -374,12 +378,13 @@ struct region meeting_into(struct arena *a, const struct meeting *m, int32_t i, 
 
 struct meeting_staging meeting_staging(const struct meeting *m)
 {
-    bool ring = m->way == MEETING_BY_ring;
+    bool pairs = m->way == MEETING_BY_pairs, ring = m->way == MEETING_BY_ring;
     struct meeting_staging s = {0, 0, 0};
     if (m->n < 2) return s;
-    if (ring && m->kind != MEETING_all_reduce) s.chunks = m->n * m->most;
-    if (!ring && m->kind != MEETING_all_gather) s.outgoing = m->most;
-    if (!ring || m->kind != MEETING_all_gather) s.incoming = m->most;
+    if (!pairs && m->kind != MEETING_all_reduce)
+        s.chunks = ring ? m->n * m->most : shape_elements(&m->whole);
+    if (pairs && m->kind != MEETING_all_gather) s.outgoing = m->most;
+    if (pairs || m->kind != MEETING_all_gather) s.incoming = m->most;
     return s;
 }
 

@@ -24,7 +24,14 @@
  *   PAIRS  step k = 1 … n−1: member i sends to i+k what is that member's, and receives from i−k what is its own (all
  *          modulo n): as many bytes as there are, over the pair's own link. reduce_scatter adds its own term, then
  *          those of i−1, i−2, …
- * all_gather and reduce_scatter go either way, all_reduce by ring, all_to_all by pairs.
+ *   HIERARCHICAL  members stand in tiers (the nodes of a cluster), equally many in each: T tiers of g. Member (r, t) is the
+ *          r-th of tier t. Parts lie in the order (0, 0), (0, 1) … (1, 0) …, and those of one r are a bundle.
+ *          reduce_scatter: bundles round the ring of each tier, g−1 steps, then parts round the rings of T members of one r,
+ *          T−1 steps; all_gather: parts between tiers, T−1 steps, then bundles inside, g−1 steps; in either ring as RING's
+ *          chunks go. all_reduce: its n even chunks, by such a reduce_scatter and then such an all_gather. Unpadded; a
+ *          message goes over the pair's own link. Few of the steps cross between tiers, and every link does its share.
+ * all_gather and reduce_scatter go any way, all_reduce by ring or hierarchical, all_to_all by pairs.
+ * What a plan calls padded is RING, grouped is PAIRS.
  * Time of a step: bytes ÷ bandwidth + latency of the link, by the rules of core/program.h. Copying and adding take none.
  */
 #ifndef CORE_MEETING_H
@@ -42,7 +49,7 @@ enum meeting_kind {
 #undef X
         MEETING_KIND_COUNT
 };
-#define MEETING_WAYS(X) X(ring) X(pairs)
+#define MEETING_WAYS(X) X(ring) X(pairs) X(hierarchical)
 enum meeting_way {
 #define X(name) MEETING_BY_##name,
     MEETING_WAYS(X)
@@ -65,8 +72,15 @@ struct meeting {
     /* elements of the largest message, or of what a member of all_to_all keeps if that is more: meeting_most */
     int64_t most;
     int32_t *in, *out; /* (n) slots of the members' stages; of one size they may be the same */
-    /* (n, n) PAIRS: from member i to k; NULL otherwise. Meetings of the same members may share them. */
+    /* (n, n) but for RING, where it is NULL: from member i to k; -1 where nothing goes. Meetings of the same members may share
+     * them. */
     int32_t *pair_link, *pair_direction;
+    /* HIERARCHICAL; NULL otherwise. Tiers are numbers from 0 on; the rest follows: meeting_set_tiers. */
+    const int32_t *tier;  /* (n) */
+    int32_t n_tiers;      /* T */
+    const int32_t *place; /* (n) of a member among the parts: r·T + t */
+    const int32_t *at;    /* (n) which member has a place */
+    const int64_t *first; /* (n + 1) where the part of a place begins, in elements */
 };
 
 const char *meeting_kind_name(enum meeting_kind k);
@@ -75,6 +89,13 @@ const char *meeting_way_name(enum meeting_way w);
 bool meeting_has_from(enum meeting_kind k);
 bool meeting_has_to(enum meeting_kind k);
 bool meeting_goes(enum meeting_kind k, enum meeting_way w);
+
+/* Fills in what follows from tiers that may be trusted (meeting_valid), the kind and its cuts. */
+struct arena;
+void meeting_set_tiers(struct arena *a, struct meeting *m);
+/* Members' tiers from any numbers (nodes): counted from 0 in order of appearance; out (n). The members of each, 0 where tiers
+ * have different numbers of them. */
+int32_t meeting_tiers_of(const int32_t *node, int32_t n, int32_t *out);
 
 /* Each index of a cut's dimension once, kind and way fit, sizes below 2^60. ERR_INPUT. O(runs²) at worst. */
 enum { MEETING_RUNS_MAX = 4096 }; /* of all members together */
@@ -89,26 +110,35 @@ struct shape meeting_out(const struct meeting *m, int32_t member);
 int64_t meeting_elements(const struct meeting *m, int32_t i, int32_t k);
 /* Elements [*first, *last) of all_reduce's chunk c. */
 void meeting_chunk(const struct meeting *m, int32_t c, int64_t *first, int64_t *last);
-/* What `most` must be. O(n²·runs²), n for ring. */
+/* What `most` must be. O(n²·runs²), n for ring and tiers. */
 int64_t meeting_most(const struct meeting *m);
 
 struct meeting_step {
-    int32_t to, from;            /* members; -1: no message */
-    int32_t out_chunk, in_chunk; /* RING */
-    int64_t send, receive;       /* elements on the wire */
+    int32_t to, from;      /* members; -1: no message */
+    int64_t send, receive; /* elements on the wire */
+    /* but for PAIRS: where what goes out begins, and where what comes in belongs, among the chunks side by side; all_reduce:
+     * in the operand */
+    int64_t out_first, in_first;
+    int64_t adds; /* elements of what comes in that are added; 0: it is put there, or unpacked */
 };
+/* Where a member's part begins among the chunks side by side; not PAIRS, not all_reduce. */
+int64_t meeting_chunk_first(const struct meeting *m, int32_t member);
+/* Whether member i ever sends to k. */
+bool meeting_sends(const struct meeting *m, int32_t i, int32_t k);
 int32_t meeting_steps(const struct meeting *m); /* of every member */
 struct meeting_step meeting_step(const struct meeting *m, int32_t member, int32_t step);
 
-/* A part of a member's operand, as it is packed for the wire: indices of up to two dimensions, the others whole; row-major. */
+/* A part of a member's operand, as it is packed for the wire: indices of some dimensions, the others whole; row-major. */
 struct region {
     struct shape shape; /* of the operand */
     int32_t n_dims;
     struct {
         int32_t dimension, n_runs;
         const int64_t *first, *count; /* (n_runs) in the operand */
-    } dim[2];                         /* ascending dimensions */
+    } dim[SHAPE_RANK_MAX];            /* ascending dimensions */
 };
+/* Runs inside the shape, ascending, none twice; dimensions ascending. */
+bool region_valid(const struct region *r);
 int64_t region_elements(const struct region *r);
 /* Each run of n elements in one piece: from element `first` of the operand, `packed` of what is packed, in that order. */
 typedef void region_run(void *owner, int64_t first, int64_t packed, int64_t n);
@@ -118,7 +148,6 @@ enum region_copy { REGION_PACK, REGION_UNPACK, REGION_ADD };
 void region_copy(const struct region *r, enum dtype t, void *operand, void *packed,
                  enum region_copy how);
 
-struct arena;
 /* Of member i's `in` what goes to k, and of member k's `out` where what comes from i belongs. Not all_reduce. */
 struct region meeting_from(struct arena *a, const struct meeting *m, int32_t i, int32_t k);
 struct region meeting_into(struct arena *a, const struct meeting *m, int32_t i, int32_t k);

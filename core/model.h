@@ -70,6 +70,7 @@ struct model {
     /* What the config says, and what the job asks for: of hidden states before they are added to the residual stream, and
      * of embeddings. */
     double config_hidden_dropout, config_embedding_dropout, hidden_dropout, embedding_dropout;
+    double balance; /* of experts: coefficient of their balancing loss; the job's */
     struct rope_scaling rope;
     /* How many cards of one device share every operator, and whether also the positions of what is whole on each
      * (sequence parallelism). Not the model's: plan_share sets them from the cluster; 0 and 1 are one card. */

@@ -36,13 +36,17 @@ static enum status read_dense_layers(const struct node *c, struct model *m, stru
     return OK;
 }
 
-static enum status read_chosen(const struct node *c, struct model *m, struct error *err)
+/* key: what says how many experts there are. */
+static enum status read_chosen(const struct node *c, const char *key, struct model *m,
+                               struct error *err)
 {
     TRY(model_get_int(c, "num_experts_per_tok", 1, EXPERTS_MAX, &m->chosen, err));
     if (m->chosen <= m->experts) return OK;
-    const struct node *n = model_given(c, "num_experts_per_tok");
-    return node_error(n ? n : c, err, "%lld of %lld experts cannot be chosen", (long long)m->chosen,
-                      (long long)m->experts);
+    const struct node *chosen = model_given(c, "num_experts_per_tok"), *n = model_given(c, key);
+    if (chosen) n = chosen;
+    return node_error(n ? n : c, err, "%lld of %lld experts cannot be chosen%s",
+                      (long long)m->chosen, (long long)m->experts,
+                      chosen ? "" : "; state num_experts_per_tok");
 }
 
 static enum status read_mixtral(const struct node *c, struct model *m, struct error *err)
@@ -55,7 +59,7 @@ static enum status read_mixtral(const struct node *c, struct model *m, struct er
     if (noise > 0)
         return node_error(model_given(c, "router_jitter_noise"), err,
                           "a router with noise is not built");
-    return read_chosen(c, m, err);
+    return read_chosen(c, "num_local_experts", m, err);
 }
 
 static enum status read_qwen3_moe(const struct node *c, struct model *m, struct error *err)
@@ -67,7 +71,7 @@ static enum status read_qwen3_moe(const struct node *c, struct model *m, struct 
     TRY(model_get_int(c, "decoder_sparse_step", 1, MODEL_LAYERS_MAX, &m->sparse_step, err));
     TRY(node_get_bool(c, "norm_topk_prob", &m->renormalise, err));
     TRY(read_dense_layers(c, m, err));
-    return read_chosen(c, m, err);
+    return read_chosen(c, "num_experts", m, err);
 }
 
 static enum status read_bert(const struct node *c, struct model *m, struct error *err)
@@ -77,7 +81,7 @@ static enum status read_bert(const struct node *c, struct model *m, struct error
     m->chosen = 2, m->sparse_step = 2, m->renormalise = true;
     m->expert_intermediate = m->intermediate;
     TRY(model_get_int(c, "encoder_sparse_step", 1, MODEL_LAYERS_MAX, &m->sparse_step, err));
-    return read_chosen(c, m, err);
+    return read_chosen(c, "num_experts", m, err);
 }
 
 enum status model_read_experts(const struct node *c, struct model *m, struct error *err)
@@ -160,7 +164,8 @@ int32_t build_experts(struct build *b, const struct expert_names *names, int32_t
 {
     const struct model *m = b->m;
     int64_t d = m->hidden, f = m->expert_intermediate;
-    struct op_attrs attrs = {.chosen = (int32_t)m->chosen, .renormalise = m->renormalise};
+    struct op_attrs attrs = {
+        .chosen = (int32_t)m->chosen, .renormalise = m->renormalise, .scale = m->balance};
     struct op_attrs to = {.chosen = attrs.chosen,
                           .capacity = model_capacity(m, b->g->sequence_length)};
     struct op_attrs from = {.chosen = attrs.chosen, .weighted = true};

@@ -192,9 +192,8 @@ static const struct op_row table[OP_KIND_COUNT] = {
                     .gradient = gradient_rule_dropout, .layout = FLAT},
     [OP_gating] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_gating, .flops = flops_gating,
                    .gradient = gradient_rule_gating, .key_attrs = A_EXPERTS | A_RENORMALISE},
-    /* softmax again 4, Σ p·dg 2, p·(dg - Σ) 2 */
     [OP_gating_grad] = {.n_inputs = 3, .n_outputs = 1, .gates = 2, .infer = shapes_gating,
-                        .flops_per_element = 8, .key_attrs = A_RENORMALISE},
+                        .flops = flops_gating_grad, .key_attrs = A_RENORMALISE},
     [OP_dispatch] = {.n_inputs = 2, .n_outputs = 1, .gates = 2, .infer = shapes_dispatch, .flops = flops_dispatch,
                      .bytes = bytes_dispatch, .gradient = gradient_rule_dispatch,
                      .key_attrs = A_EXPERTS | A_CAPACITY | A_WEIGHTED},
@@ -324,17 +323,6 @@ int64_t op_bytes_written(enum op_kind kind, const struct op_attrs *attrs,
     return written;
 }
 
-double op_wire_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *s,
-                     enum dtype t)
-{
-    double n = attrs->ranks, b = (double)dtype_bytes(t);
-    if (n < 2) return 0;
-    double part = (n - 1) / n * b;
-    if (kind == OP_all_reduce) return 2 * part * (double)shape_elements(&s->input[0]);
-    if (kind == OP_all_gather) return part * (double)shape_elements(&s->output[0]);
-    return kind == OP_reduce_scatter ? part * (double)shape_elements(&s->input[0]) : 0;
-}
-
 bool op_input_is_int32(enum op_kind kind, int32_t input)
 {
     return table[kind].int32_inputs >> input & 1;
@@ -358,7 +346,7 @@ struct key_attr {
     const char *name;
     int64_t value; /* 0: not printed; the number itself only where the name ends in '=' */
 };
-enum { KEY_ATTRS_MAX = 28 };
+enum { KEY_ATTRS_MAX = 32 };
 
 static int32_t stencil_attrs(uint32_t has, const struct op_attrs *a,
                              struct key_attr out[KEY_ATTRS_MAX], int32_t n)
@@ -405,8 +393,16 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     if (has & A_PART) out[n++] = (struct key_attr){"sequences=", a->sequences};
     if (has & A_RANKS) out[n++] = (struct key_attr){"ranks=", a->ranks};
     /* Causal: later queries see more keys than there are queries. */
-    if ((has & A_HEADS) && a->start)
-        out[n++] = (struct key_attr){"from", 4}, out[n++] = (struct key_attr){"start=", a->start};
+    if ((has & A_HEADS) && a->start + a->lines.first) {
+        out[n++] = (struct key_attr){"from", 4};
+        out[n++] = (struct key_attr){"start=", a->start + a->lines.first};
+    }
+    /* Part of an operator whose operands are whole; how many slots there are shows in an operand. */
+    if (a->lines.of || ((has & A_EXPERTS) && a->columns.first)) {
+        out[n++] = (struct key_attr){"part", 5};
+        out[n++] = (struct key_attr){"n=", a->lines.n};
+        out[n++] = (struct key_attr){"slot=", has & A_EXPERTS ? a->columns.first : 0};
+    }
     /* A part is as much work as is copied, which its operand does not tell. */
     if (a->exchange && s->n_outputs)
         out[n++] = (struct key_attr){"to=", shape_elements(&s->output[0])};
@@ -423,6 +419,7 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     if (has & A_CAPACITY) out[n++] = (struct key_attr){"capacity=", a->capacity};
     if (has & A_WEIGHTED) out[n++] = (struct key_attr){"weighted", a->weighted};
     if (has & A_RENORMALISE) out[n++] = (struct key_attr){"renormalise", a->renormalise};
+    if ((has & A_RENORMALISE) && a->scale != 0) out[n++] = (struct key_attr){"balanced", 7};
     return stencil_attrs(has, a, out, n);
 }
 

@@ -97,7 +97,10 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  *                                                           not of device, microbatch or how often it is drawn. Its own gradient
  * gating                   logits (b,T,E)                -> gates (b,T,E): softmax over the experts, of which the attrs.chosen largest stay
  *                                                           (of equal ones those of lower number) and the others are 0; attrs.renormalise:
- *                                                           what stays is divided by its sum, a softmax over the chosen logits
+ *                                                           what stays is divided by its sum, a softmax over the chosen logits.
+ *                                                           attrs.scale: its gradient is that of a balancing loss as well (Fedus et
+ *                                                           al. 2022, Switch Transformers): scale · E · Σ_e f_e·P_e of each sequence,
+ *                                                           f_e the share of its positions that chose e, P_e the mean of e's softmax
  * gating_grad          I   logits, gates, dgates         -> dlogits; which experts are chosen is constant
  * dispatch             (I) x (b,T,d), gates (b,T,E)      -> rows (b,E,C,d), C = attrs.capacity: in every sequence expert e gets the rows
  *                                                           whose gate for it is not 0, by position, the first C of them; the other
@@ -181,6 +184,10 @@ struct stencil { /* what a convolution or pooling looks through; height, width *
     int32_t size[2]; /* of x, where only its gradient is seen */
 };
 
+struct op_part { /* n of `of`, from `first` on; of 0: all of them */
+    int64_t first, n, of;
+};
+
 struct op_attrs {
     bool trans_a, trans_b; /* matmul */
     bool accumulate;       /* outputs are added to (weight gradients) */
@@ -201,13 +208,18 @@ struct op_attrs {
     double eps;         /* norms */
     double theta;       /* rotary base */
     struct rope_scaling rope;
-    double scale;                 /* cross_entropy_grad */
+    /* cross_entropy_grad; gating: of the balancing loss, which its gradient has times what a sequence weighs */
+    double scale;
     int64_t row;                  /* measured_*: which layer was measured, op_measured_row */
     int64_t sequences, out, kept; /* measured_*: of the microbatch; elements of one sequence */
     /* slice, paste: first sequence, and `sequences` of y; rotary, attention: position of the first row (of q); embedding and
      * cross_entropy of a part of the vocabulary: its first entry, and `whole` has the number of all (0: nothing is missing); dropout of a part: its first element and
      * those of a whole sequence */
     int64_t start, whole;
+    /* of an operator of which a device does a part and has an operand whole: attention's queries of a packed qkv, lines of y of
+     * conv2d and pooling, positions of dispatch and combine */
+    struct op_part lines;
+    struct op_part columns; /* dropout: of each row; dispatch, combine …: slots of each expert */
     int64_t
         mean_rows; /* cross_entropy: > 0 where its rows are a part of so many, which its gradient is the mean over */
     const struct exchange *exchange; /* conversions */
@@ -264,6 +276,14 @@ int32_t op_gates_input(enum op_kind kind);
 /* Slots of one expert, over all sequences, that are expected to be filled; of kinds with gates and dispatched rows. */
 double op_expert_rows(enum op_kind kind, const struct op_attrs *attrs,
                       const struct op_shapes *shapes);
+/* Of a kind with gates of some of the model's experts only: rows that the fullest of all such parts is expected to have, in
+ * rows of an even part; 1 for every other operator. spread: standard deviation ÷ mean of the rows that the experts get in one
+ * call. n parts of e of E experts, dealt out regardless of their rows, have σ² = e (1 - e/E) E/(E-1) spread² (rows of an
+ * expert)² each, and the largest of n is expected ln((n - 3/8)/(5/8))/1.702 · σ above the mean (normal scores after Blom 1958, the
+ * logistic for the normal: 3 % off for n up to 8, 16 % above at 64); nor do e experts get more than all positions min(e, chosen)
+ * times. */
+double op_expert_excess(enum op_kind kind, const struct op_attrs *attrs,
+                        const struct op_shapes *shapes, double spread);
 /* The kinds that this kind fuses, in order; count 0 for plain kinds. */
 int32_t op_fuses(enum op_kind kind, enum op_kind out[2]);
 

@@ -7,6 +7,8 @@
 #include "core/op_shapes.h"
 #include "core/op_work.h"
 
+#include <math.h>
+
 static struct shape shape3(int64_t a, int64_t b, int64_t c)
 {
     return (struct shape){.rank = 3, .dim = {a, b, c}};
@@ -37,9 +39,12 @@ enum status shapes_dispatch(enum op_kind kind, const struct op_attrs *attrs, str
                             struct error *err)
 {
     const struct shape *x = &s->input[0], *g = &s->input[1];
-    if (x->rank != 3 || g->rank != 3 || x->dim[0] != g->dim[0] || x->dim[1] != g->dim[1])
+    int64_t rows = g->rank == 3 ? g->dim[1] : 0;
+    if (g->rank == 3) TRY(shapes_lines(kind, attrs, rows, &rows, err));
+    if (x->rank != 3 || g->rank != 3 || x->dim[0] != g->dim[0] || x->dim[1] != rows)
         return shapes_misfit(kind, x, g, "a gate for each expert and row", err);
-    if (attrs->capacity < 1 || attrs->capacity > (g->dim[1] > 1 ? g->dim[1] : 1))
+    bool none = attrs->columns.of && !attrs->capacity; /* a device may have no slots */
+    if (!none && (attrs->capacity < 1 || attrs->capacity > (g->dim[1] > 1 ? g->dim[1] : 1)))
         return error_set(err, ERR_INPUT, "%s: a capacity of %lld is not from 1 to %lld positions",
                          op_kind_name(kind), (long long)attrs->capacity, (long long)g->dim[1]);
     s->output[0] = shape4(x->dim[0], g->dim[2], attrs->capacity, x->dim[2]);
@@ -55,12 +60,11 @@ static bool slots_fit(const struct shape *rows, const struct shape *gates)
 enum status shapes_combine(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
                            struct error *err)
 {
-    (void)attrs;
     const struct shape *rows = &s->input[0], *g = &s->input[1];
     if (!slots_fit(rows, g))
         return shapes_misfit(kind, rows, g, "(b, experts, slots, d) and (b, T, experts)", err);
     s->output[0] = shape3(g->dim[0], g->dim[1], rows->dim[3]);
-    return OK;
+    return shapes_lines(kind, attrs, g->dim[1], &s->output[0].dim[1], err);
 }
 
 enum status shapes_gates_grad(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
@@ -97,11 +101,12 @@ enum status shapes_expert_matmul(enum op_kind kind, const struct op_attrs *attrs
 
 /* --- work --- */
 
-/* Of one expert and one sequence. */
+/* Of one expert and one sequence; of a part of the slots those that are among them. */
 static double filled_slots(const struct op_attrs *a, const struct shape *gates, int64_t capacity)
 {
     double experts = a->experts ? a->experts : (double)gates->dim[2];
     double even = experts > 0 ? a->chosen * (double)gates->dim[1] / experts : 0;
+    even = even > (double)a->columns.first ? even - (double)a->columns.first : 0;
     return even < (double)capacity ? even : (double)capacity;
 }
 
@@ -116,10 +121,33 @@ double op_expert_rows(enum op_kind kind, const struct op_attrs *attrs, const str
     return (double)gates->dim[0] * filled_slots(attrs, gates, capacity_of(kind, attrs, s));
 }
 
+/* Of the positions, those that the device has rows of. */
+static double share_of_positions(const struct op_attrs *a)
+{
+    return a->lines.of ? (double)a->lines.n / (double)a->lines.of : 1;
+}
+
+double op_expert_excess(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *s,
+                        double spread)
+{
+    int32_t at = op_gates_input(kind);
+    if (at < 0 || !attrs || !(spread > 0)) return 1;
+    const struct shape *gates = &s->input[at];
+    double all = attrs->experts, part = (double)gates->dim[2];
+    int64_t slots = capacity_of(kind, attrs, s);
+    double even = filled_slots(attrs, gates, slots);
+    if (!(part > 0 && part < all && even > 0)) return 1;
+    double deviation = spread * sqrt(part * (1 - part / all) * all / (all - 1)),
+           most = fmin(part, attrs->chosen) *
+                  (double)(slots < gates->dim[1] ? slots : gates->dim[1]) / even;
+    return fmin(part + deviation * log((all / part - 0.375) / 0.625) / 1.702, most) / part;
+}
+
 /* Over all experts and sequences. */
 static double all_rows(enum op_kind kind, const struct op_attrs *a, const struct op_shapes *s)
 {
-    return op_expert_rows(kind, a, s) * (double)s->input[op_gates_input(kind)].dim[2];
+    return op_expert_rows(kind, a, s) * (double)s->input[op_gates_input(kind)].dim[2] *
+           share_of_positions(a);
 }
 
 static int64_t whole(double x) { return (int64_t)(x + 0.5); }
@@ -128,6 +156,12 @@ static int64_t whole(double x) { return (int64_t)(x + 0.5); }
 double flops_gating(const struct op_attrs *a, const struct op_shapes *s)
 {
     return (5.0 + a->chosen) * (double)shape_elements(&s->input[0]);
+}
+
+/* Softmax again 4, Σ p·dg 2, p·(dg - Σ) 2; for balance Σ f·p 2, p·(f - Σ) 2. */
+double flops_gating_grad(const struct op_attrs *a, const struct op_shapes *s)
+{
+    return (a->scale != 0 ? 12.0 : 8.0) * (double)shape_elements(&s->input[0]);
 }
 
 double flops_dispatch(const struct op_attrs *a, const struct op_shapes *s)

@@ -7,7 +7,7 @@
  * One row a kind; a kind without a row can only be computed by everybody, which every kind can (index none).
  *
  * Letters: b batch, p positions, f and o features, i inputs (the features a matmul sums over), h heads, v vocabulary,
- * e experts, c channels; any other character is a dimension that is never dealt out; "." is an operand that stays where it
+ * e experts, c channels, r rows of a picture, s slots of an expert; any other character is a dimension that is never dealt out; "." is an operand that stays where it
  * is made and that only the operator's own gradients read (statistics). An operand of fewer dimensions than letters lacks p.
  *
  * Grains: a dimension is dealt out in units. Where attention reads or writes it a unit is what belongs to one key-value
@@ -33,7 +33,8 @@ struct arena;
 #define OP_INDICES(X)                                                                              \
     X(none)                                                                                        \
     X(batch)                                                                                       \
-    X(positions) X(features) X(inputs) X(heads) X(vocabulary) X(experts) X(channels) X(terms)
+    X(positions)                                                                                   \
+    X(features) X(inputs) X(heads) X(vocabulary) X(experts) X(channels) X(terms) X(rows) X(slots)
 enum op_index {
 #define X(name) INDEX_##name,
     OP_INDICES(X)
@@ -83,6 +84,12 @@ enum op_index op_index_meant(const struct graph *g, const struct graph_op *op,
 void op_local_attrs(const struct graph *g, const struct graph_op *op, const struct grain *grains,
                     const struct op_split *split, enum op_index index, int64_t first, int64_t n,
                     struct op_attrs *attrs);
+/* The same of one of its gradient operators: back has the attributes of the whole graph's; local and shapes are those of the
+ * forward operator on the device. */
+void op_local_back_attrs(const struct op_attrs *local, const struct op_shapes *shapes,
+                         struct op_attrs *back);
+/* May devices do unequal parts of this kind although their operands have equal shapes? */
+bool op_part_is_hidden(enum op_kind kind);
 /* Does the table say how this kind may be split? */
 bool op_has_index_row(enum op_kind kind);
 

@@ -113,6 +113,11 @@ enum status shapes_dropout(enum op_kind kind, const struct op_attrs *attrs, stru
     if (!(attrs->rate >= 0 && attrs->rate < 1))
         return error_set(err, ERR_INPUT, "%s: a rate of %g is not from 0 to below 1",
                          op_kind_name(kind), attrs->rate);
+    const struct op_part *p = &attrs->columns;
+    int64_t n = shape_last(&s->input[0]);
+    if (p->of && (p->n != n || p->first < 0 || n > p->of - p->first))
+        return error_set(err, ERR_INPUT, "%s: columns from %lld on, of %lld, are not rows of %lld",
+                         op_kind_name(kind), (long long)p->first, (long long)p->of, (long long)n);
     return shapes_same(kind, attrs, s, err);
 }
 
@@ -281,7 +286,21 @@ static enum status need_qkv(enum op_kind kind, const struct op_attrs *a, const s
     return OK;
 }
 
-/* x: q or the packed qkv; k: what has the keys. */
+/* What the queries give: of a packed qkv perhaps some of the positions. */
+static enum status attended(enum op_kind kind, const struct op_attrs *a, const struct op_shapes *s,
+                            int32_t n, struct shape *out, struct error *err)
+{
+    TRY(need_qkv(kind, a, s, n, err));
+    *out = with_last(s->input[0], (int64_t)a->heads * a->head_dim);
+    int64_t keys = s->input[n > 1].dim[1], queries = s->input[0].dim[1];
+    if (n == 1) TRY(shapes_lines(kind, a, keys, &out->dim[1], err));
+    if (n == 1 || (a->start >= 0 && queries <= keys - a->start && !a->lines.of)) return OK;
+    return error_set(err, ERR_INPUT,
+                     "%s: %" PRId64 " queries from position %" PRId64 " on of %" PRId64,
+                     op_kind_name(kind), queries, a->start, keys);
+}
+
+/* x: q or what it gives; k: what has the keys. */
 static struct shape attention_lse(const struct op_attrs *a, const struct shape *x,
                                   const struct shape *k)
 {
@@ -293,9 +312,8 @@ static struct shape attention_lse(const struct op_attrs *a, const struct shape *
 enum status shapes_attention(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
                              struct error *err)
 {
-    TRY(need_qkv(kind, attrs, s, s->n_inputs, err));
-    s->output[0] = with_last(s->input[0], (int64_t)attrs->heads * attrs->head_dim);
-    s->output[1] = attention_lse(attrs, &s->input[0], &s->input[s->n_inputs > 1]);
+    TRY(attended(kind, attrs, s, s->n_inputs, &s->output[0], err));
+    s->output[1] = attention_lse(attrs, &s->output[0], &s->input[s->n_inputs > 1]);
     return OK;
 }
 
@@ -303,9 +321,9 @@ enum status shapes_attention_grad(enum op_kind kind, const struct op_attrs *attr
                                   struct op_shapes *s, struct error *err)
 {
     int32_t n = s->n_inputs - 3;
-    TRY(need_qkv(kind, attrs, s, n, err));
-    struct shape o = with_last(s->input[0], (int64_t)attrs->heads * attrs->head_dim);
-    struct shape lse = attention_lse(attrs, &s->input[0], &s->input[n > 1]);
+    struct shape o;
+    TRY(attended(kind, attrs, s, n, &o, err));
+    struct shape lse = attention_lse(attrs, &o, &s->input[n > 1]);
     if (!shape_equal(&s->input[n + 1], &lse))
         return shapes_misfit(kind, &s->input[n + 1], &lse, "lse of another shape", err);
     if (!shape_equal(&s->input[n], &o))

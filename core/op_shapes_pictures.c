@@ -4,13 +4,19 @@
  */
 #include "core/op_shapes.h"
 
+/* A device that has no lines of y has none of x. */
+static bool nothing(const struct stencil *k, const int64_t kernel[2], const int64_t size[2], int i)
+{
+    return i == 0 && size[0] == 0 && kernel[0] == k->stride[0];
+}
+
 static enum status need_stencil(enum op_kind kind, const struct op_attrs *attrs,
                                 const int64_t kernel[2], const int64_t size[2], struct error *err)
 {
     const struct stencil *k = &attrs->stencil;
     for (int i = 0; i < 2; i++)
         if (kernel[i] < 1 || k->stride[i] < 1 || k->padding[i] < 0 || k->padding[i] >= kernel[i] ||
-            size[i] < 1 || size[i] + 2 * (int64_t)k->padding[i] < kernel[i])
+            (size[i] + 2 * (int64_t)k->padding[i] < kernel[i] && !nothing(k, kernel, size, i)))
             return error_set(err, ERR_INPUT,
                              "%s: a kernel of %lld with stride %d and padding %d does not fit on a "
                              "%s of %lld",
@@ -28,6 +34,17 @@ static int64_t steps(const struct stencil *k, int i, int64_t kernel, int64_t siz
 static struct shape picture(int64_t b, int64_t c, int64_t h, int64_t w)
 {
     return (struct shape){.rank = 4, .dim = {b, c, h, w}};
+}
+
+enum status shapes_lines(enum op_kind kind, const struct op_attrs *attrs, int64_t all, int64_t *n,
+                         struct error *err)
+{
+    const struct op_part *p = &attrs->lines;
+    *n = p->of ? p->n : all;
+    if (!p->of || (p->of == all && p->first >= 0 && p->n >= 0 && p->n <= all - p->first)) return OK;
+    return error_set(err, ERR_INPUT, "%s: %lld lines from %lld on, of %lld, are no part of %lld",
+                     op_kind_name(kind), (long long)p->n, (long long)p->first, (long long)p->of,
+                     (long long)all);
 }
 
 static enum status need_picture(enum op_kind kind, const struct shape *x, struct error *err)
@@ -50,7 +67,7 @@ enum status shapes_conv2d(enum op_kind kind, const struct op_attrs *attrs, struc
     s->output[0] =
         picture(x->dim[0], weight->dim[0], steps(&attrs->stencil, 0, weight->dim[2], x->dim[2]),
                 steps(&attrs->stencil, 1, weight->dim[3], x->dim[3]));
-    return OK;
+    return shapes_lines(kind, attrs, s->output[0].dim[2], &s->output[0].dim[2], err);
 }
 
 /* dy must be what x of (b, c, size) gives. */
@@ -63,6 +80,7 @@ static enum status need_steps(enum op_kind kind, const struct op_attrs *attrs,
     struct shape want =
         picture(dy->dim[0], dy->dim[1], steps(&attrs->stencil, 0, kernel[0], size[0]),
                 steps(&attrs->stencil, 1, kernel[1], size[1]));
+    TRY(shapes_lines(kind, attrs, want.dim[2], &want.dim[2], err));
     return shape_equal(&want, dy) ? OK
                                   : shapes_misfit(kind, &want, dy, "gradient of another size", err);
 }
@@ -102,6 +120,7 @@ enum status shapes_pool2d(enum op_kind kind, const struct op_attrs *attrs, struc
     TRY(need_stencil(kind, attrs, kernel, &x->dim[2], err));
     struct shape y = picture(x->dim[0], x->dim[1], steps(k, 0, kernel[0], x->dim[2]),
                              steps(k, 1, kernel[1], x->dim[3]));
+    TRY(shapes_lines(kind, attrs, y.dim[2], &y.dim[2], err));
     for (int32_t i = 0; i < s->n_outputs; i++) s->output[i] = y;
     return OK;
 }
@@ -193,8 +212,8 @@ static enum status back_to_pictures(enum op_kind kind, const struct op_attrs *at
 {
     const struct shape *x = &s->input[0];
     int64_t h = attrs->stencil.size[0], w = attrs->stencil.size[1], places = h * w;
-    bool fits = h > 0 && w > 0 &&
-                (attrs->flat ? x->rank == 2 && x->dim[1] % places == 0
+    bool fits = h >= 0 && w > 0 && /* a device may have no lines */
+                (attrs->flat ? places && x->rank == 2 && x->dim[1] % places == 0
                              : x->rank == 3 && x->dim[1] == places);
     char text[SHAPE_TEXT_MAX];
     if (!fits)

@@ -51,10 +51,15 @@ int64_t op_attention_window(const struct op_attrs *a, const struct op_shapes *s)
     return a->window > 0 && a->window < attention_keys(s) ? a->window : 0;
 }
 
+static double attention_queries(const struct op_attrs *a, const struct op_shapes *s)
+{
+    return (double)(a->lines.of ? a->lines.n : s->input[0].dim[1]);
+}
+
 /* All b·H·T·T of them. */
 static double attention_scores(const struct op_attrs *a, const struct op_shapes *s)
 {
-    double t = (double)s->input[0].dim[1], keys = (double)attention_keys(s);
+    double t = attention_queries(a, s), keys = (double)attention_keys(s);
     return t * keys * (double)s->input[0].dim[0] * a->heads;
 }
 
@@ -65,11 +70,11 @@ static double attention_visible(double n, double window)
     return window * (window + 1) / 2 + (n - window) * window;
 }
 
-/* Pairs (query, visible key) over all sequences and heads, queries from attrs.start on; all of them both ways. */
+/* Pairs (query, visible key) over all sequences and heads, queries from the first one on; all of them both ways. */
 static double attention_pairs(const struct op_attrs *a, const struct op_shapes *s)
 {
-    double t = (double)s->input[0].dim[1], w = (double)op_attention_window(a, s);
-    double before = (double)a->start;
+    double t = attention_queries(a, s), w = (double)op_attention_window(a, s);
+    double before = (double)(a->start + a->lines.first);
     if (a->bidirectional) return attention_scores(a, s);
     double visible = attention_visible(before + t, w) - attention_visible(before, w);
     return visible * (double)s->input[0].dim[0] * a->heads;
@@ -190,10 +195,18 @@ static void operand_bytes(const struct op_shapes *s, int64_t b, int64_t *read, i
     for (int32_t i = 0; i < s->n_outputs; i++) *written += b * shape_elements(&s->output[i]);
 }
 
+/* Queries of a packed qkv that others compute are not read. */
+static int64_t attention_unread(const struct op_attrs *a, const struct op_shapes *s, int64_t b)
+{
+    int64_t q = b * s->input[0].dim[0] * a->heads * a->head_dim;
+    return a->lines.of ? q * (a->lines.of - a->lines.n) : 0;
+}
+
 void bytes_attention(const struct op_attrs *a, const struct op_shapes *s, int64_t b, int64_t *read,
                      int64_t *written)
 {
     operand_bytes(s, b, read, written);
+    *read -= attention_unread(a, s, b);
     if (!a->eager) return;
     int64_t pass = b * shape_elements(&s->output[1]);
     *written += 2 * pass, *read += (EAGER_PASSES - 2) * pass;
@@ -204,6 +217,7 @@ void bytes_attention_grad(const struct op_attrs *a, const struct op_shapes *s, i
                           int64_t *read, int64_t *written)
 {
     operand_bytes(s, b, read, written);
+    *read -= attention_unread(a, s, b);
     if (!a->eager) return;
     int64_t pass = b * shape_elements(&s->input[s->n_inputs - 2]);
     *written += 3 * pass, *read += (EAGER_GRAD_PASSES - 3) * pass;
@@ -225,4 +239,15 @@ void bytes_add_part(const struct op_attrs *attrs, const struct op_shapes *s, int
     int64_t part = b * shape_elements(&s->input[0]);
     *read = attrs->accumulate ? 2 * part : part;
     *written = attrs->accumulate ? part : b * shape_elements(&s->output[0]);
+}
+
+double op_wire_bytes(enum op_kind kind, const struct op_attrs *attrs, const struct op_shapes *s,
+                     enum dtype t)
+{
+    double n = attrs->ranks, b = (double)dtype_bytes(t);
+    if (n < 2) return 0;
+    double part = (n - 1) / n * b;
+    if (kind == OP_all_reduce) return 2 * part * (double)shape_elements(&s->input[0]);
+    if (kind == OP_all_gather) return part * (double)shape_elements(&s->output[0]);
+    return kind == OP_reduce_scatter ? part * (double)shape_elements(&s->input[0]) : 0;
 }

@@ -16,7 +16,7 @@ typedef void bytes_rule(const struct op_attrs *attrs, const struct op_shapes *sh
 #define FLOPS_RULES(X) \
     X(matmul) X(gelu) X(gelu_grad) X(bias_gelu) X(bias_gelu_grad) X(embedding_grad) X(attention) \
     X(attention_grad) X(adamw) X(sgd) X(conv2d) X(conv2d_grad) X(conv2d_weight_grad) X(pool2d) X(avg_pool2d_grad) \
-    X(gating) X(dispatch) X(combine) X(gates_grad) X(expert_matmul)
+    X(gating) X(gating_grad) X(dispatch) X(combine) X(gates_grad) X(expert_matmul)
 /* clang-format on */
 #define BYTES_RULES(X)                                                                             \
     X(embedding)                                                                                   \
@@ -24,8 +24,8 @@ typedef void bytes_rule(const struct op_attrs *attrs, const struct op_shapes *sh
     X(accumulate)                                                                                  \
     X(attention)                                                                                   \
     X(attention_grad)                                                                              \
-    X(slice) X(paste) X(dispatch) X(combine) X(gates_grad) X(expert_matmul) X(cross_entropy_join)  \
-        X(add_part)
+    X(slice)                                                                                       \
+    X(paste) X(dispatch) X(combine) X(gates_grad) X(expert_matmul) X(cross_entropy_join) X(add_part)
 #define X(name) flops_rule flops_##name;
 FLOPS_RULES(X)
 #undef X

@@ -136,9 +136,12 @@ static enum status check_sequences(const struct plan_place *at, const struct pla
     if (s->sharding && s->sharding->n_devices != s->n_shards)
         return plan_complain(at, "sharding: for %" PRId32 " devices, the stage has %" PRId32,
                              s->sharding->n_devices, s->n_shards);
-    if (s->sharding && s->zero)
-        return plan_complain(at, "zero: devices that share operators keep what they share; the two "
-                                 "do not go together");
+    if (s->sharding && s->zero > 2)
+        return plan_complain(at, "zero: 3 with sharding; there `gather` keeps parameters in parts "
+                                 "and makes them whole where they are used");
+    if (at->p->deterministic && s->sharding)
+        return plan_complain(at, "sharding: parts of operators give other bits than whole ones, so "
+                                 "the plan cannot be deterministic");
     if (at->p->deterministic && s->n_shards > 1)
         return plan_complain(at, "devices: several devices add up one microbatch's gradients, so "
                                  "the plan cannot be deterministic");

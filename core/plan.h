@@ -28,7 +28,11 @@
  * Replica r owns global microbatches [first_r, first_r + microbatches), first_r = sum of the earlier ones.
  * devices: a stage on several devices, which may be of any types and hosts: each takes so many sequences of every
  * microbatch (together all of it), holds all parameters of the stage, and their gradients are summed over the devices
- * (and the replicas) before the update. Such a plan cannot be deterministic.
+ * (and the replicas) before the update. Such a plan cannot be deterministic: that means the same bits whatever the plan, and
+ * a weight gradient's sum over the rows of a microbatch is then in other terms. Nor can one with `sharding:`, even where no
+ * index that is summed over is split: products of fewer columns are blocked in other ways by the BLAS (of 540 products of
+ * up to 40x96x195 in fp64, 141 had other bits once their columns were computed in two parts), and the input gradient of
+ * split columns is a sum over devices.
  * Instead of sequences such a stage may have
  *           sharding: {…}              # core/sharding.h: the devices share each operator, split by an index of it
  * as `- layers: […]`, `devices: […]`, `sharding:` on lines of their own. Then they need not hold all parameters.
@@ -64,7 +68,10 @@ enum recompute {
  * 2  and gradients: reduce-scattered bucket by bucket in every backward, so that whole ones live in a call alone
  * 3  and parameters: gathered before every use in F and in the backward, one bucket ahead, and dropped behind it
  * The stages of all replicas that hold a layer say the same, from 2 on they have equal numbers of microbatches, at 3 they
- * recompute alike. Devices that share a stage by sequences divide as replicas do. */
+ * recompute alike. Devices that share a stage by sequences divide as replicas do. Of devices that share operators those divide
+ * who keep the same part of a parameter and have a term of its gradient each, over all replicas; what one alone keeps or all
+ * compute alike stays as it is. There 3 is refused: `gather` (core/sharding.h) keeps parameters in parts for all, and
+ * replicas that keep other parts of a parameter divide nothing. */
 enum { ZERO_MOST = 3 };
 
 struct plan_stage {

@@ -209,6 +209,20 @@ static enum status read_joined_orders(struct reader *r, const struct node *n,
     return OK;
 }
 
+/* Devices that share a stage go by one order, the first one's. */
+static enum status no_order(struct reader *r, const struct node *one, int32_t device,
+                            const struct plan_replica *x)
+{
+    for (int32_t i = 0; device >= 0 && i < x->n_stages; i++)
+        for (int32_t k = 1; k < x->stages[i].n_shards; k++)
+            if (x->stages[i].devices[k] == device)
+                return node_error(one, r->err,
+                                  "'%.100s' goes by the order of '%.100s', the first device of the "
+                                  "stages that they share: leave this one out",
+                                  one->key, r->p->cluster.devices[x->stages[i].devices[0]].name);
+    return node_error(one, r->err, "no stage of this replica is on a device '%.100s'", one->key);
+}
+
 /* The order of a device stands at its first stage. */
 static enum status read_orders(struct reader *r, const struct node *n, struct plan_replica *out)
 {
@@ -221,9 +235,7 @@ static enum status read_orders(struct reader *r, const struct node *n, struct pl
         const struct node *one = map->members[i];
         int32_t device = cluster_device(&r->p->cluster, one->key), stage = 0;
         while (stage < out->n_stages && out->stages[stage].device != device) stage++;
-        if (device < 0 || stage == out->n_stages)
-            return node_error(one, r->err, "no stage of this replica is on a device '%.100s'",
-                              one->key);
+        if (device < 0 || stage == out->n_stages) return no_order(r, one, device, out);
         TRY(node_text(one, &out->orders[stage], r->err));
     }
     return OK;
@@ -397,6 +409,7 @@ static void write_sharded(FILE *out, struct arena *a, const struct plan *p,
         fputs("\n        bucket: ", out);
         canonical_quantity(out, QUANTITY_BYTES, (double)s->bucket_bytes);
     }
+    if (s->zero) fprintf(out, "\n        zero: %" PRId32, s->zero);
     if (ahead != RECEIVE_AHEAD_DEFAULT) fprintf(out, "\n        receive_ahead: %" PRId32, ahead);
     fprintf(out, "\n        sharding:\n%s", sharding_write(a, s->sharding, 10));
 }

@@ -139,11 +139,19 @@ static bool is_chunk_start(const struct group *g, int64_t at)
     return chunk_start(g->elements, low, g->n_members) == at;
 }
 
+int64_t group_segment_elements(const struct group_member *m, const struct program_stage *s,
+                               int32_t segment)
+{
+    if (m->within && m->within[segment].n_dims) return region_elements(&m->within[segment]);
+    return shape_elements(&s->slots[m->segments[segment]].shape);
+}
+
 /* A chunk is in pieces where memory breaks off in its midst. */
 static bool chunks_stand_whole(const struct group *g, const struct group_member *m,
                                const struct program_stage *s)
 {
     int64_t at = 0;
+    if (m->within) return false; /* not looked into: most regions are in many pieces */
     for (int32_t k = 0; k + 1 < m->n_segments; k++) {
         const struct slot *x = &s->slots[m->segments[k]], *next = &s->slots[m->segments[k + 1]];
         at += shape_elements(&x->shape);

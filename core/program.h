@@ -40,7 +40,9 @@
  * message is handed over and its receive is posted, by the same rules.
  *
  * Collectives. REDUCE sums a list of segments over the group's members; all members end with the same bits. A device
- * launches a group once a step, whichever of its stages is the member.
+ * launches a group once a step, whichever of its stages is the member. Of a segment only a region may be meant (members'
+ * `within`): members who keep a parameter in different parts sum what they have in common. What several members have
+ * alike, and not as terms, one of them brings; the others are silent: their terms are as if they were 0.
  *   RING: n−1 steps of reduce-scatter and n−1 of all-gather over the members in order; step k: member i sends
  *   to i+1. Chunk c of n holds elements [c·E/n, (c+1)·E/n). In reduce-scatter step k (0-based) member i sends
  *   chunk (i − k) mod n and adds what it receives, chunk (i − 1 − k) mod n; in all-gather step k it sends
@@ -231,8 +233,9 @@ struct channel {                  /* one tensor from one stage to another */
 
 enum group_algorithm { GROUP_RING, GROUP_CHAIN, GROUP_LOCAL, GROUP_SCATTER, GROUP_GATHER };
 struct group_member {
-    int32_t stage;      /* into stages */
-    int32_t n_segments; /* slots to be summed, in order; all members have equal lists of sizes */
+    int32_t stage; /* into stages */
+    int32_t
+        n_segments; /* slots to be summed, in order; all members have equal lists of sizes (within) */
     /* GRADIENT slots; CHAIN, member > 0 or microbatches kept apart: see apart. SCATTER: also SCRATCH; GATHER: PARAMETER
      * or SCRATCH, of the wire's dtype */
     int32_t *segments;
@@ -244,6 +247,11 @@ struct group_member {
     /* (n_segments) slots of ring apart, one a segment, laid one after the other from offset 0 in steps of 64 bytes;
      * NULL where apart is -1 */
     int32_t *apart_segments;
+    /* RING: (n_segments) which part of each segment's slot is meant; n_dims 0: all of it. NULL: all of all. Regions of
+     * one segment are as large on all members, and mean the same elements in the same order */
+    struct region *within;
+    /* RING: it gets the sum and adds nothing to it, since another member brings what it has */
+    bool silent;
 };
 struct group {
     const char *name;
@@ -258,7 +266,7 @@ struct group {
     int32_t stands_for;
     /* COLLECT's: no segments, members meet in every call; else REDUCE's, once a step */
     bool each_call;
-    /* of an each_call group: what its members exchange, each way over link (ring) or pair_link; elements are the whole's,
+    /* of an each_call group: what its members exchange, over link (by ring) or pair_link; elements are the whole's,
      * dtype is the operands'. NULL: equal cards simulated as one */
     struct meeting *meeting;
 };
@@ -362,10 +370,13 @@ static inline void group_way(const struct group *g, int32_t i, int32_t k, int32_
                              int32_t *direction)
 {
     const struct meeting *m = g->meeting;
-    bool ring = m->way == MEETING_BY_ring, sends = i != k && (!ring || k == (i + 1) % m->n);
+    bool ring = m->way == MEETING_BY_ring, sends = meeting_sends(m, i, k);
     *link = !sends ? -1 : ring ? g->link[i] : m->pair_link[i * m->n + k];
     *direction = !sends ? 0 : ring ? g->direction[i] : m->pair_direction[i * m->n + k];
 }
+/* Elements of a segment of a member, whose stage is s. */
+int64_t group_segment_elements(const struct group_member *m, const struct program_stage *s,
+                               int32_t segment);
 /* The chunk that member i of n owns. */
 static inline int32_t group_own_chunk(int32_t i, int32_t n) { return (i + 1) % n; }
 /* Elements [*first, *last) of chunk c of n. */
@@ -385,6 +396,9 @@ int64_t program_card_bytes(const struct program_stage *s, int32_t class);
 /* All of them and the reserve. */
 int64_t program_stage_bytes(const struct program_stage *s);
 
+/* What a record has, or what it means, changes with the version: a file is read by the musher that wrote its version, and
+ * any other says which one the file has. Lowering its plan again makes a new one. */
+enum { PROGRAM_VERSION = 3 };
 void program_write(FILE *out, const struct program *p);
 /* ERR_INPUT with file:line. Checks every index, so that an interpreter may trust what it gets. */
 MUST_CHECK enum status program_read(struct arena *a, const char *path, struct program *out,

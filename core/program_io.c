@@ -9,6 +9,8 @@
 #include "core/program_internal.h"
 #include "core/program_words.h"
 
+#include <inttypes.h>
+
 #define FILE_BYTES_MAX ((size_t)1 << 30)
 
 static enum status read_head(struct reader *r, struct program *p)
@@ -17,7 +19,12 @@ static enum status read_head(struct reader *r, struct program *p)
     int32_t version;
     int kind;
     TRY(words_start(r, "musher-program"));
-    TRY(words_int(r, 2, 2, &version));
+    TRY(words_int(r, INT32_MIN, INT32_MAX, &version));
+    if (version != PROGRAM_VERSION)
+        return words_broken(r,
+                            "program version %" PRId32 "; this musher reads version %d: lower the "
+                            "plan again",
+                            version, PROGRAM_VERSION);
     TRY(words_start(r, "program"));
     TRY(words_name(r, &p->name));
     TRY(words_uint64(r, 16, &p->plan_hash));
@@ -306,6 +313,7 @@ static enum status read_stage(struct reader *r, const struct program *p, struct 
     for (int32_t i = 0; i < s->n_parameters; i++) TRY(read_parameter(r, s, &s->parameters[i]));
     while (words_next_is(r, "shard")) TRY(read_shard(r, s));
     while (words_next_is(r, "local")) TRY(program_read_local(r, s));
+    while (words_next_is(r, "within")) TRY(program_read_within(r, s));
     while (words_next_is(r, "of")) TRY(program_read_part(r, s));
     for (int32_t i = 0; i < s->n_procedures; i++) TRY(read_procedure(r, &s->procedures[i]));
     if (words_next_is(r, "part")) {

@@ -28,6 +28,41 @@ static enum status read_member(struct reader *r, struct group *g, int32_t i)
     return words_list(r, m->n_segments, INT32_MAX, m->own);
 }
 
+static enum status read_within(struct reader *r, const struct group *g)
+{
+    int32_t member, segment;
+    TRY(words_start(r, "within"));
+    TRY(words_int(r, 0, g->n_members - 1, &member));
+    struct group_member *m = &g->members[member];
+    if (!m->n_segments) return words_broken(r, "a region of a member without segments");
+    TRY(words_int(r, 0, m->n_segments - 1, &segment));
+    if (!m->within) m->within = ARENA_ARRAY(r->a, struct region, (size_t)m->n_segments);
+    struct region *x = &m->within[segment];
+    TRY(words_shape(r, &x->shape));
+    TRY(words_int(r, 1, SHAPE_RANK_MAX, &x->n_dims));
+    for (int32_t d = 0; d < x->n_dims; d++) {
+        TRY(words_int(r, 0, SHAPE_RANK_MAX - 1, &x->dim[d].dimension));
+        TRY(words_count(r, &x->dim[d].n_runs));
+        size_t n = (size_t)x->dim[d].n_runs;
+        int64_t *first = ARENA_ARRAY(r->a, int64_t, n), *count = ARENA_ARRAY(r->a, int64_t, n);
+        for (size_t i = 0; i < n; i++) {
+            TRY(words_int64(r, 0, INT64_C(1) << 40, &first[i]));
+            TRY(words_int64(r, 0, INT64_C(1) << 40, &count[i]));
+        }
+        x->dim[d].first = first, x->dim[d].count = count;
+    }
+    return OK;
+}
+
+static enum status read_silent(struct reader *r, const struct group *g)
+{
+    int32_t member;
+    TRY(words_start(r, "silent"));
+    TRY(words_int(r, 0, g->n_members - 1, &member));
+    g->members[member].silent = true;
+    return OK;
+}
+
 static enum status read_cut(struct reader *r, const struct meeting *m, struct meeting_cut *c)
 {
     TRY(words_start(r, "cut"));
@@ -45,7 +80,7 @@ static enum status read_cut(struct reader *r, const struct meeting *m, struct me
 }
 
 static enum status read_meeting_member(struct reader *r, struct group *g, struct meeting *m,
-                                       int32_t i)
+                                       int32_t *tier, int32_t i)
 {
     TRY(words_start(r, "member"));
     g->members[i].apart = -1;
@@ -54,7 +89,8 @@ static enum status read_meeting_member(struct reader *r, struct group *g, struct
     TRY(words_int(r, 0, INT32_MAX, &m->out[i]));
     TRY(words_int(r, -1, INT32_MAX, &g->link[i]));
     TRY(words_int(r, 0, 1, &g->direction[i]));
-    for (int32_t k = 0; m->way == MEETING_BY_pairs && k < m->n; k++) {
+    if (m->way == MEETING_BY_hierarchical) TRY(words_int(r, 0, m->n - 1, &tier[i]));
+    for (int32_t k = 0; m->way != MEETING_BY_ring && k < m->n; k++) {
         TRY(words_int(r, -1, INT32_MAX, &m->pair_link[i * m->n + k]));
         TRY(words_int(r, 0, 1, &m->pair_direction[i * m->n + k]));
     }
@@ -81,21 +117,24 @@ static enum status read_meeting(struct reader *r, struct group *g)
     TRY(words_dtype(r, &g->dtype));
     TRY(words_shape(r, &m->whole));
     TRY(words_count(r, &m->n));
-    if (m->way == MEETING_BY_pairs && m->n > (r->end - r->at) / 4 / (m->n ? m->n : 1) + 1)
+    if (m->way != MEETING_BY_ring && m->n > (r->end - r->at) / 4 / (m->n ? m->n : 1) + 1)
         return words_broken(r, "too few pairs");
     size_t n = (size_t)m->n;
     g->n_members = m->n;
     g->members = ARENA_ARRAY(r->a, struct group_member, n);
     g->link = ARENA_ARRAY(r->a, int32_t, n), g->direction = ARENA_ARRAY(r->a, int32_t, n);
     m->in = ARENA_ARRAY(r->a, int32_t, n), m->out = ARENA_ARRAY(r->a, int32_t, n);
-    if (m->way == MEETING_BY_pairs)
+    int32_t *tier = ARENA_ARRAY(r->a, int32_t, n);
+    if (m->way == MEETING_BY_hierarchical) m->tier = tier;
+    if (m->way != MEETING_BY_ring)
         m->pair_link = ARENA_ARRAY(r->a, int32_t, n * n),
         m->pair_direction = ARENA_ARRAY(r->a, int32_t, n * n);
-    for (int32_t i = 0; i < m->n; i++) TRY(read_meeting_member(r, g, m, i));
+    for (int32_t i = 0; i < m->n; i++) TRY(read_meeting_member(r, g, m, tier, i));
     if (meeting_has_from(m->kind)) TRY(read_cut(r, m, &m->from));
     if (meeting_has_to(m->kind)) TRY(read_cut(r, m, &m->to));
     struct error why = {0};
     if (meeting_valid(m, &why) != OK) return words_broken(r, "meeting %s: %s", g->name, why.text);
+    if (m->tier) meeting_set_tiers(r->a, m);
     m->most = meeting_most(m);
     g->elements = shape_elements(&m->whole);
     return OK;
@@ -120,5 +159,12 @@ enum status program_read_group(struct reader *r, struct group *g)
         g->back_link = ARENA_ARRAY(r->a, int32_t, n),
         g->back_direction = ARENA_ARRAY(r->a, int32_t, n);
     for (int32_t i = 0; i < g->n_members; i++) TRY(read_member(r, g, i));
-    return OK;
+    for (;;) {
+        if (words_next_is(r, "silent"))
+            TRY(read_silent(r, g));
+        else if (words_next_is(r, "within"))
+            TRY(read_within(r, g));
+        else
+            return OK;
+    }
 }

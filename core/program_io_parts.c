@@ -47,6 +47,22 @@ enum status program_read_local(struct reader *r, struct program_stage *s)
     return exchange ? read_exchange(r, a) : OK;
 }
 
+static enum status read_op_part(struct reader *r, struct op_part *p)
+{
+    TRY(words_int64(r, 0, ELEMENTS_MAX, &p->first));
+    TRY(words_int64(r, 0, ELEMENTS_MAX, &p->n));
+    return words_int64(r, 0, ELEMENTS_MAX, &p->of);
+}
+
+enum status program_read_within(struct reader *r, struct program_stage *s)
+{
+    int32_t op;
+    TRY(words_start(r, "within"));
+    TRY(words_int(r, 0, s->n_ops - 1, &op));
+    TRY(read_op_part(r, &s->ops[op].attrs.lines));
+    return read_op_part(r, &s->ops[op].attrs.columns);
+}
+
 enum status program_read_part(struct reader *r, struct program_stage *s)
 {
     int32_t slot;

@@ -154,6 +154,11 @@ static bool op_is_local(const struct program_op *op)
            (a->start || a->whole || a->mean_rows || a->exchange);
 }
 
+static bool op_is_within(const struct program_op *op)
+{
+    return op->attrs.lines.of || op->attrs.columns.of;
+}
+
 static bool is_slot(const struct valid *c, int32_t slot, enum slot_class class,
                     const struct shape *shape)
 {
@@ -296,7 +301,7 @@ static enum status check_stage(struct valid *c, int32_t index, int64_t *buffers)
     CHECK_EACH(s->n_ops, check_op(c, &s->ops[i]));
     CHECK_EACH(s->n_parameters, check_parameter(c, &s->parameters[i]));
     for (int32_t i = 0; i < s->n_parameters; i++) at += s->parameters[i].shard != NULL;
-    for (int32_t i = 0; i < s->n_ops; i++) at += op_is_local(&s->ops[i]);
+    for (int32_t i = 0; i < s->n_ops; i++) at += op_is_local(&s->ops[i]) + op_is_within(&s->ops[i]);
     for (int32_t i = 0; i < s->n_slots; i++) at += s->slots[i].part != NULL;
     CHECK_EACH(s->n_procedures, check_procedure(c, &s->procedures[i]));
 #undef CHECK_EACH

@@ -42,6 +42,21 @@ static enum status check_segment(const struct valid *c, const struct group *g,
     return OK;
 }
 
+/* Elements of the segment, or of the region of it that is meant. */
+static enum status check_within(const struct valid *c, const struct group *g,
+                                const struct group_member *m, int32_t k, int64_t *elements)
+{
+    const struct slot *x = &c->s->slots[m->segments[k]];
+    *elements = x->bytes / dtype_bytes(x->dtype);
+    NEED((!m->within && !m->silent) || g->algorithm == GROUP_RING,
+         "group %s: only rings sum regions", g->name);
+    if (!m->within || !m->within[k].n_dims) return OK;
+    NEED(shape_equal(&m->within[k].shape, &x->shape) && region_valid(&m->within[k]),
+         "group %s: %s has no such region", g->name, x->name);
+    *elements = region_elements(&m->within[k]);
+    return OK;
+}
+
 static enum status check_member(struct valid *c, const struct group *g, int32_t i)
 {
     const struct group_member *m = &g->members[i];
@@ -62,12 +77,13 @@ static enum status check_member(struct valid *c, const struct group *g, int32_t 
              m->segments[k]);
         const struct slot *x = &c->s->slots[m->segments[k]];
         TRY(check_segment(c, g, m, k));
+        int64_t own;
+        TRY(check_within(c, g, m, k, &own));
         if (i > 0 && !c->p->uneven)
-            NEED(x->bytes ==
-                     c->p->stages[g->members[0].stage].slots[g->members[0].segments[k]].bytes,
+            NEED(own ==
+                     group_segment_elements(&g->members[0], &c->p->stages[g->members[0].stage], k),
                  "group %s: sizes of %s differ", g->name, x->name);
-        NEED(!__builtin_add_overflow(elements, x->bytes / dtype_bytes(x->dtype), &elements),
-             "group %s: too large", g->name);
+        NEED(!__builtin_add_overflow(elements, own, &elements), "group %s: too large", g->name);
         if (m->apart < 0) continue;
         NEED(in(m->apart_segments[k], c->s->n_slots), "group %s: no slot %" PRId32, g->name,
              m->apart_segments[k]);
@@ -110,10 +126,10 @@ static enum status check_participant(struct valid *c, const struct group *g, int
     NEED(in_or_none(g->link[i], c->p->n_links) && in(g->direction[i], 2) &&
              (g->link[i] >= 0 || m->n == 1 || m->way != MEETING_BY_ring),
          "meeting %s: no link onwards", g->name);
-    for (int32_t k = 0; m->way == MEETING_BY_pairs && k < m->n; k++)
+    for (int32_t k = 0; m->way != MEETING_BY_ring && k < m->n; k++)
         NEED(in_or_none(m->pair_link[i * m->n + k], c->p->n_links) &&
                  in(m->pair_direction[i * m->n + k], 2) &&
-                 (i == k || m->pair_link[i * m->n + k] >= 0),
+                 (!meeting_sends(m, i, k) || m->pair_link[i * m->n + k] >= 0),
              "meeting %s: no link to member %" PRId32, g->name, k);
     return OK;
 }

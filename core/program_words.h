@@ -40,6 +40,7 @@ MUST_CHECK enum status words_shape(struct reader *r, struct shape *s);
 
 /* core/program_io_parts.c: what an operator, a slot is of a device that shares it with others. */
 MUST_CHECK enum status program_read_local(struct reader *r, struct program_stage *s);
+MUST_CHECK enum status program_read_within(struct reader *r, struct program_stage *s);
 MUST_CHECK enum status program_read_part(struct reader *r, struct program_stage *s);
 /* core/program_io_groups.c: the next record is a group. */
 MUST_CHECK enum status program_read_group(struct reader *r, struct group *g);

@@ -37,7 +37,7 @@ static void put_shape(FILE *out, const struct shape *s)
 
 static void write_head(FILE *out, const struct program *p)
 {
-    fprintf(out, "musher-program 2\nprogram");
+    fprintf(out, "musher-program %d\nprogram", PROGRAM_VERSION);
     put_name(out, p->name);
     fprintf(out, " %016" PRIx64 " %" PRIu64 " %s %d %d", p->plan_hash, p->seed,
             dtype_name(p->dtype), p->emulated, p->deterministic);
@@ -203,6 +203,14 @@ static void write_parts(FILE *out, const struct program_stage *s)
         }
         fputc('\n', out);
     }
+    for (int32_t i = 0; i < s->n_ops; i++) {
+        const struct op_part *x = &s->ops[i].attrs.lines, *y = &s->ops[i].attrs.columns;
+        if (!x->of && !y->of) continue;
+        fprintf(out, "within");
+        put(out, i), put(out, x->first), put(out, x->n), put(out, x->of);
+        put(out, y->first), put(out, y->n), put(out, y->of);
+        fputc('\n', out);
+    }
     for (int32_t i = 0; i < s->n_slots; i++) {
         const struct tensor_part *x = s->slots[i].part;
         if (!x) continue;
@@ -279,12 +287,32 @@ static void write_meeting(FILE *out, const struct group *g)
         fprintf(out, "\nmember");
         put(out, g->members[i].stage), put(out, m->in[i]), put(out, m->out[i]);
         put(out, g->link[i]), put(out, g->direction[i]);
-        for (int32_t k = 0; m->way == MEETING_BY_pairs && k < m->n; k++)
+        if (m->way == MEETING_BY_hierarchical) put(out, m->tier[i]);
+        for (int32_t k = 0; m->way != MEETING_BY_ring && k < m->n; k++)
             put(out, m->pair_link[i * m->n + k]), put(out, m->pair_direction[i * m->n + k]);
     }
     if (meeting_has_from(m->kind)) write_cut(out, &m->from, m->n);
     if (meeting_has_to(m->kind)) write_cut(out, &m->to, m->n);
     fputc('\n', out);
+}
+
+/* What a member sums of its segments, where that is not all, and whether it is silent. */
+static void write_regions(FILE *out, const struct group *g, int32_t i)
+{
+    const struct group_member *m = &g->members[i];
+    if (m->silent) fprintf(out, "silent %" PRId32 "\n", i);
+    for (int32_t k = 0; m->within && k < m->n_segments; k++) {
+        const struct region *r = &m->within[k];
+        if (!r->n_dims) continue;
+        fprintf(out, "within");
+        put(out, i), put(out, k), put_shape(out, &r->shape), put(out, r->n_dims);
+        for (int32_t d = 0; d < r->n_dims; d++) {
+            put(out, r->dim[d].dimension), put(out, r->dim[d].n_runs);
+            for (int32_t x = 0; x < r->dim[d].n_runs; x++)
+                put(out, r->dim[d].first[x]), put(out, r->dim[d].count[x]);
+        }
+        fputc('\n', out);
+    }
 }
 
 static void write_group(FILE *out, const struct group *g)
@@ -311,6 +339,7 @@ static void write_group(FILE *out, const struct group *g)
         if (m->own) put_list(out, m->own, m->n_segments);
     }
     fputc('\n', out);
+    for (int32_t i = 0; i < g->n_members; i++) write_regions(out, g, i);
 }
 
 static void write_order(FILE *out, const struct order *o)

@@ -31,6 +31,7 @@ struct view {
     struct version **versions;  /* (n_tensors) the first one is what was made; others follow */
     int32_t *n_conversions;     /* (n_tensors) for names */
     struct placement *home;     /* (n_tensors) of parameters */
+    int32_t *made_for;          /* (n_tensors) of parameters: reader of its versions, + 1 */
     int32_t *last;              /* (n_layers) last operator of each layer */
     struct op_placements *need; /* (n_forward) */
 };
@@ -82,16 +83,26 @@ static enum status convert(struct view *v, int32_t t, const struct conversion *c
         number ? arena_printf(v->a, "%s.%s.%d", whole->name, op_kind_name(c->kind), number)
                : arena_printf(v->a, "%s.%s", whole->name, op_kind_name(c->kind));
     TRY(graph_add_op(v->g, c->kind, name, &attrs, &from, 1, out, err));
+    v->g->ops[v->g->n_ops - 1].again = v->gathered[t] && sharding_gathers_again(v->s, whole->name);
     note_part(v, *out, &c->after, &whole->shape);
     v->g->tensors[*out].dtype = whole->dtype;
     add_version(v, t, &c->after, *out);
     return OK;
 }
 
-/* The tensor of the view that has `t` in placement p. */
-static enum status version_of(struct view *v, int32_t t, const struct placement *p, int32_t *out,
-                              struct error *err)
+/* Each operator that reads a parameter converts it for itself: so every view has as many gradients of it, and no gathered
+ * matrix stays or crosses between stages for a use far away. */
+static void forget_other_uses(struct view *v, int32_t t, int32_t reader)
 {
+    if (v->made_for[t] != reader + 1 && v->versions[t]) v->versions[t]->next = NULL;
+    v->made_for[t] = reader + 1;
+}
+
+/* The tensor of the view that has `t` in placement p, for this operator (-1: none). */
+static enum status version_of(struct view *v, int32_t t, const struct placement *p, int32_t reader,
+                              int32_t *out, struct error *err)
+{
+    if (v->whole->tensors[t].role == TENSOR_PARAMETER) forget_other_uses(v, t, reader);
     *out = find_version(v, t, p);
     if (*out >= 0) return OK;
     if (v->whole->tensors[t].role == TENSOR_INPUT) {
@@ -235,6 +246,38 @@ static bool splits_vocabulary(const struct view *v, int32_t i)
     return false;
 }
 
+/* The way from a part to what all devices of these axes have together. */
+static enum status gather_steps(struct view *v, const struct placement *from, uint8_t axes,
+                                int32_t *n, const struct exchange **out, struct error *err)
+{
+    struct placement to = *from;
+    struct conversion step[CONVERSIONS_MAX];
+    for (int32_t x = 0; x < v->s->n_axes; x++)
+        if (axes >> x & 1) to.axis[x] = (struct on_axis){.how = PLACED_WHOLE};
+    TRY(conversions_between(v->s, from, &to, n, step, err));
+    for (int32_t k = 0; k < *n; k++) {
+        if (step[k].kind != OP_group_all_gather) BUG("a factor is not gathered");
+        out[k] = shard_exchange(v->a, v->s, &step[k], v->device);
+    }
+    return OK;
+}
+
+/* Of the operator that was added last, which is operator i of the whole graph. */
+static enum status add_factors(struct view *v, int32_t i, struct error *err)
+{
+    struct graph_op *op = &v->g->ops[v->g->n_ops - 1];
+    if (!v->choices[i].sufficient) return OK;
+    uint8_t axes =
+        sharding_factor_axes(v->s, v->whole, &v->whole->ops[i], v->grains, &v->choices[i]);
+    if (!axes) return OK;
+    struct factors *f = ARENA_ARRAY(v->a, struct factors, 1);
+    TRY(gather_steps(v, &v->need[i].input[0], axes, &f->n[0], f->step[0], err));
+    TRY(gather_steps(v, &v->need[i].output[0], axes, &f->n[1], f->step[1], err));
+    op->factors = f;
+    op->partial[1] &= (uint8_t)~axes;
+    return OK;
+}
+
 static enum status add_op(struct view *v, int32_t i, struct error *err)
 {
     const struct graph_op *op = &v->whole->ops[i];
@@ -242,7 +285,7 @@ static enum status add_op(struct view *v, int32_t i, struct error *err)
     struct op_attrs attrs = op->attrs;
     int32_t in[OP_OPERANDS_MAX], out[OP_OPERANDS_MAX];
     for (int32_t k = 0; k < op->n_inputs; k++) {
-        enum status status = version_of(v, op->input[k], &need->input[k], &in[k], err);
+        enum status status = version_of(v, op->input[k], &need->input[k], i, &in[k], err);
         if (status != OK) return error_wrap(err, status, "operator '%s'", op->name);
     }
     local_attrs(v, i, &attrs, err);
@@ -252,6 +295,7 @@ static enum status add_op(struct view *v, int32_t i, struct error *err)
         TRY(push_op(v, op->kind, op->name, &attrs, in, op->n_inputs, out, err));
         memcpy(v->g->ops[v->g->n_ops - 1].partial, need->gradient_partial,
                sizeof need->gradient_partial);
+        TRY(add_factors(v, i, err));
     }
     for (int32_t k = 0; k < op->n_outputs; k++) {
         const struct tensor *whole = &v->whole->tensors[op->output[k]];
@@ -310,7 +354,7 @@ static enum status cross(struct view *v, const struct cut *cut, struct error *er
         for (int32_t x = 0; x < v->s->n_axes; x++)
             if (p.axis[x].how != PLACED_SPLIT || p.axis[x].dim != 0)
                 p.axis[x] = (struct on_axis){.how = PLACED_WHOLE};
-        TRY(version_of(v, t, &p, &kept, err));
+        TRY(version_of(v, t, &p, -1, &kept, err));
         v->versions[t] = NULL;
         add_version(v, t, &p, kept);
     }
@@ -331,6 +375,7 @@ static enum status begin(struct view *v, struct error *err)
     v->versions = ARENA_ARRAY(v->a, struct version *, n_tensors);
     v->n_conversions = ARENA_ARRAY(v->a, int32_t, n_tensors);
     v->home = ARENA_ARRAY(v->a, struct placement, n_tensors);
+    v->made_for = ARENA_ARRAY(v->a, int32_t, n_tensors);
     v->last = ARENA_ARRAY(v->a, int32_t, (size_t)v->whole->n_layers);
     v->need = ARENA_ARRAY(v->a, struct op_placements, n_ops);
     for (size_t i = 0; i < n_ops; i++) {

@@ -15,6 +15,9 @@
  * (tokens, "tokens@1" …). A parameter is kept in the part that all its uses need, else whole, and a use that needs less
  * takes its part; the gradient of that use is then added into its place (add_part) and is a term of the sum.
  *
+ * An operator of sufficient factors carries how x and dy are gathered (graph_op.factors); its matmul rule gathers them in
+ * the backward and multiplies the wholes, so that its weight's gradient is no term and is summed by nobody.
+ *
  * The gradient tensors of parameters (gradient_build) say in `partial` over which axes they are terms of a sum; a
  * gradient without an axis there is the same on all its members (or cut along it).
  */
@@ -23,6 +26,7 @@
 
 #include "core/error.h"
 #include "core/graph.h"
+#include "core/meeting.h"
 #include "core/sharding.h"
 
 struct arena;
@@ -90,5 +94,16 @@ MUST_CHECK enum status shard_graph(struct arena *a, const struct graph *whole,
 MUST_CHECK enum status shard_loss_share(struct arena *a, const struct graph *whole,
                                         const struct sharding *s, int32_t device, double *out,
                                         struct error *err);
+
+/* --- meetings --- */
+
+/* What a conversion of a view (op_is_group) is among devices; tier: (members) which node each stands on, NULL where not equally
+ * many stand on each of several (meeting_tiers_of). */
+enum meeting_kind shard_meeting_kind(const struct graph_op *op);
+enum meeting_way shard_meeting_way(const struct sharding *s, const struct graph_op *op,
+                                   const int32_t *tier);
+/* All of it but links and slots. */
+struct meeting *shard_meeting(struct arena *a, const struct graph *view, const struct graph_op *op,
+                              const struct sharding *s, const int32_t *tier);
 
 #endif

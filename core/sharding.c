@@ -52,6 +52,33 @@ void sharding_group(const struct sharding *s, int32_t device, int32_t axis, int3
     for (int32_t k = 0; k < s->mesh[axis]; k++) out[k] = first + k * step;
 }
 
+static const struct sharding_rule *copy_rules(struct arena *a, const struct sharding_rule *r,
+                                              int32_t n)
+{
+    struct sharding_rule *copy = ARENA_ARRAY(a, struct sharding_rule, (size_t)n);
+    for (int32_t k = 0; k < n; k++) {
+        copy[k] = r[k];
+        copy[k].match = arena_strdup(a, r[k].match), copy[k].node = NULL;
+    }
+    return copy;
+}
+
+const struct sharding *sharding_copy(struct arena *a, const struct sharding *s)
+{
+    struct sharding *copy = arena_copy(a, s, sizeof *s);
+    size_t n = (size_t)(s->n_ratios * s->n_devices);
+    copy->ratios = arena_copy(a, s->ratios, n * sizeof *s->ratios);
+    copy->operators = copy_rules(a, s->operators, s->n_operators);
+    copy->parameters = copy_rules(a, s->parameters, s->n_parameters);
+    struct sharding_way *ways = ARENA_ARRAY(a, struct sharding_way, (size_t)s->n_ways);
+    for (int32_t k = 0; k < s->n_ways; k++) {
+        ways[k] = s->ways[k];
+        ways[k].match = arena_strdup(a, s->ways[k].match), ways[k].node = NULL;
+    }
+    copy->ways = ways;
+    return copy;
+}
+
 struct sharding *sharding_of_batch(struct arena *a, const double *ratios, int32_t n_devices)
 {
     struct sharding *s = ARENA_ARRAY(a, struct sharding, 1);
@@ -69,8 +96,8 @@ struct sharding *sharding_of_batch(struct arena *a, const double *ratios, int32_
 
 /* --- rules to choices --- */
 
-/* `*` stands for any run of characters; greedy, with one way back. */
-static bool matches(const char *pattern, const char *name)
+/* Greedy, with one way back. */
+bool sharding_matches(const char *pattern, const char *name)
 {
     const char *star = NULL, *retry = NULL;
     while (*name) {
@@ -87,6 +114,51 @@ static bool matches(const char *pattern, const char *name)
     return !*pattern;
 }
 
+int32_t sharding_way_for(const struct sharding *s, const char *name, enum meeting_kind kind,
+                         bool tiers)
+{
+    for (int32_t k = 0; k < s->n_ways; k++) {
+        const struct sharding_way *w = &s->ways[k];
+        bool can = meeting_goes(kind, w->way) && (w->way != MEETING_BY_hierarchical || tiers);
+        if (can && (w->kind == kind || w->kind == MEETING_KIND_COUNT) &&
+            sharding_matches(w->match, name))
+            return k;
+    }
+    return -1;
+}
+
+/* Parts of one size go round in a ring that wastes nothing; others from each to each. */
+enum meeting_way sharding_usual_way(enum meeting_kind kind, bool even)
+{
+    if (kind == MEETING_all_reduce) return MEETING_BY_ring;
+    return kind == MEETING_all_to_all || !even ? MEETING_BY_pairs : MEETING_BY_ring;
+}
+
+/* Does nobody else in the graph read it? */
+static bool read_once(const struct graph *g, int32_t tensor)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < g->n_forward && n < 2; i++)
+        for (int32_t k = 0; k < g->ops[i].n_inputs; k++) n += g->ops[i].input[k] == tensor;
+    return n == 1;
+}
+
+uint8_t sharding_factor_axes(const struct sharding *s, const struct graph *g,
+                             const struct graph_op *op, const struct grain *grains,
+                             const struct op_choice *choice)
+{
+    uint8_t axes = 0;
+    if (op->kind != OP_matmul || g->tensors[op->input[1]].role != TENSOR_PARAMETER) return 0;
+    for (int32_t x = 0; x < s->n_axes; x++) {
+        struct op_split split;
+        struct error none = {0};
+        if (s->mesh[x] < 2) continue;
+        if (op_split_by(g, op, grains, choice->index[x], &split, &none) != OK) return 0;
+        if (split.input[1].gradient_partial) axes |= (uint8_t)(1 << x);
+    }
+    return axes && read_once(g, op->input[1]) ? axes : 0;
+}
+
 /* Has the operator what the choice says? Then *out says it in the operator's own words. */
 static bool applies(const struct sharding *s, const struct graph *g, const struct graph_op *op,
                     const struct grain *grains, const struct op_choice *choice,
@@ -97,7 +169,7 @@ static bool applies(const struct sharding *s, const struct graph *g, const struc
         out->index[x] = op_index_meant(g, op, grains, choice->index[x]);
         if (out->index[x] == INDEX_COUNT) return false;
     }
-    return true;
+    return !choice->sufficient || sharding_factor_axes(s, g, op, grains, out);
 }
 
 static enum status rule_error(const struct sharding_rule *r, struct error *err, const char *text)
@@ -106,7 +178,7 @@ static enum status rule_error(const struct sharding_rule *r, struct error *err, 
     return error_set(err, ERR_INPUT, "sharding, rule \"%s\": %s", r->match, text);
 }
 
-/* Nobody is split by what the rule says: the first operator that it matches by name tells what it could be. */
+/* Nobody is split by what the rule says: what those that it matches by name could be split by. */
 static enum status useless(struct arena *a, const struct sharding *s, const struct graph *g,
                            const struct grain *grains, const struct sharding_rule *r,
                            struct error *err)
@@ -114,23 +186,44 @@ static enum status useless(struct arena *a, const struct sharding *s, const stru
     const char *wanted = op_index_name(r->choice.index[0]);
     if (s->n_axes > 1)
         wanted = arena_printf(a, "[%s, %s]", wanted, op_index_name(r->choice.index[1]));
+    if (r->choice.sufficient)
+        wanted = arena_printf(a,
+                              "%s with sufficient factors (those have matmuls by a parameter of "
+                              "their own, split by batch or positions)",
+                              wanted);
+    int32_t n = 0;
+    const struct graph_op *first = NULL, *last = NULL;
+    uint32_t set = 0, common = UINT32_MAX;
     for (int32_t i = 0; i < g->n_forward; i++) {
-        const struct graph_op *op = &g->ops[i];
-        if (!matches(r->match, op->name)) continue;
+        if (!sharding_matches(r->match, g->ops[i].name)) continue;
+        last = &g->ops[i], n++;
+        if (!first) first = last;
+        set |= op_indices(g, last, grains), common &= op_indices(g, last, grains);
+    }
+    if (n) {
         const char *list = "none";
-        uint32_t set = op_indices(g, op, grains);
         for (int k = 1; k < INDEX_COUNT; k++)
             if (set >> k & 1)
                 list = arena_printf(a, "%s, %s", list, op_index_name((enum op_index)k));
+        const char *who = arena_printf(a, "'%s' (%s)", first->name, op_kind_name(first->kind));
+        if (n > 1) who = arena_printf(a, "its %d, '%s' … '%s',", (int)n, first->name, last->name);
         return rule_error(r, err,
                           arena_printf(a,
-                                       "no operator that \"%s\" matches can be split by %s; '%s' "
-                                       "(%s) can by %s",
-                                       r->match, wanted, op->name, op_kind_name(op->kind), list));
+                                       "no operator that \"%s\" matches can be split by %s; %s "
+                                       "can%s by %s",
+                                       r->match, wanted, who,
+                                       set != common ? ", one or another," : "", list));
     }
     return rule_error(r, err,
                       arena_printf(a, "\"%s\" matches no operator; they are called '%s' … '%s'",
                                    r->match, g->ops[0].name, g->ops[g->n_forward - 1].name));
+}
+
+bool sharding_gathers_again(const struct sharding *s, const char *parameter)
+{
+    for (int32_t r = 0; r < s->n_parameters; r++)
+        if (sharding_matches(s->parameters[r].match, parameter)) return s->parameters[r].again;
+    return false;
 }
 
 static enum status resolve_parameters(struct arena *a, const struct sharding *s,
@@ -138,7 +231,7 @@ static enum status resolve_parameters(struct arena *a, const struct sharding *s,
 {
     for (int32_t t = 0; t < g->n_tensors; t++)
         for (int32_t r = 0; r < s->n_parameters && g->tensors[t].role == TENSOR_PARAMETER; r++) {
-            if (!matches(s->parameters[r].match, g->tensors[t].name)) continue;
+            if (!sharding_matches(s->parameters[r].match, g->tensors[t].name)) continue;
             gathered[t] = s->parameters[r].gather;
             break;
         }
@@ -148,7 +241,7 @@ static enum status resolve_parameters(struct arena *a, const struct sharding *s,
         for (int32_t t = 0; t < g->n_tensors; t++) {
             if (g->tensors[t].role != TENSOR_PARAMETER) continue;
             if (!first) first = g->tensors[t].name;
-            any = any || matches(s->parameters[r].match, g->tensors[t].name);
+            any = any || sharding_matches(s->parameters[r].match, g->tensors[t].name);
         }
         if (!any)
             return rule_error(&s->parameters[r], err,
@@ -169,7 +262,7 @@ enum status sharding_resolve(struct arena *a, const struct sharding *s, const st
         for (int32_t r = 0, taken = 0; r < s->n_operators; r++) {
             struct op_choice choice;
             if (taken && used[r]) continue;
-            if (!matches(s->operators[r].match, g->ops[i].name)) continue;
+            if (!sharding_matches(s->operators[r].match, g->ops[i].name)) continue;
             if (!applies(s, g, &g->ops[i], grains, &s->operators[r].choice, &choice)) continue;
             if (!taken) out[i] = choice;
             used[r] = true, taken = 1;
@@ -184,8 +277,7 @@ enum status sharding_resolve(struct arena *a, const struct sharding *s, const st
 
 /* --- choices to rules --- */
 
-/* Numbers between dots become `*`: "h.0.attn" is "h.*.attn". */
-static const char *pattern_of(struct arena *a, const char *name)
+const char *sharding_pattern(struct arena *a, const char *name)
 {
     char *out = arena_strdup(a, name), *to = out;
     for (const char *p = name; *p;) {
@@ -203,6 +295,7 @@ static const char *pattern_of(struct arena *a, const char *name)
 static bool same_choice(const struct sharding *s, const struct op_choice *x,
                         const struct op_choice *y)
 {
+    if (x->sufficient != y->sufficient) return false;
     for (int32_t k = 0; k < s->n_axes; k++)
         if (x->index[k] != y->index[k] ||
             (x->index[k] != INDEX_none && x->index[k] != INDEX_terms && x->ratio[k] != y->ratio[k]))
@@ -233,7 +326,7 @@ static struct classes classes_of(struct arena *a, const struct sharding *s, cons
                         .first = ARENA_ARRAY(a, int32_t, n),
                         .agree = ARENA_ARRAY(a, bool, n)};
     for (int32_t i = 0; i < g->n_forward; i++) {
-        const char *pattern = pattern_of(a, g->ops[i].name);
+        const char *pattern = sharding_pattern(a, g->ops[i].name);
         int32_t k = 0;
         while (k < c.n && strcmp(c.pattern[k], pattern) != 0) k++;
         if (k == c.n) c.pattern[k] = pattern, c.first[k] = i, c.agree[k] = true, c.n++;
@@ -242,7 +335,7 @@ static struct classes classes_of(struct arena *a, const struct sharding *s, cons
     for (int32_t k = 0; k < c.n; k++)
         for (int32_t i = 0; i < g->n_forward && c.agree[k]; i++) {
             struct op_choice said;
-            if (c.of[i] != k && !matches(c.pattern[k], g->ops[i].name)) continue;
+            if (c.of[i] != k && !sharding_matches(c.pattern[k], g->ops[i].name)) continue;
             if (applies(s, g, &g->ops[i], grains, &choices[c.first[k]], &said) || c.of[i] == k)
                 c.agree[k] = same_choice(s, &choices[i], &choices[c.first[k]]);
         }

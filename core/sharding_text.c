@@ -74,7 +74,8 @@ static enum status read_index(const struct node *n, enum op_index *out, struct e
 static enum status read_by_axis(const struct node *n, const struct sharding *s, struct error *err)
 {
     if (n->kind == NODE_LIST && n->count != (size_t)s->n_axes)
-        return node_error(n, err, "%zu values for %d axes of the mesh", n->count, s->n_axes);
+        return node_error(n, err, "%zu value%s, the mesh has %d ax%s", n->count,
+                          n->count == 1 ? "" : "s", s->n_axes, s->n_axes == 1 ? "is" : "es");
     return OK;
 }
 
@@ -96,8 +97,8 @@ static enum status read_match(const struct node *rule, const char **out, struct 
 static enum status read_operator(const struct node *n, const struct sharding *s,
                                  struct sharding_rule *out, struct error *err)
 {
-    static const char *const known[] = {"match", "split", "ratio", NULL};
-    const struct node *split, *ratio;
+    static const char *const known[] = {"match", "split", "ratio", "sufficient", NULL};
+    const struct node *split, *ratio, *sufficient;
     TRY(node_keys(n, known, err));
     TRY(read_match(n, &out->match, err));
     TRY(node_need(n, "split", &split, err));
@@ -113,6 +114,8 @@ static enum status read_operator(const struct node *n, const struct sharding *s,
         return node_error(split, err,
                           "the mesh has two axes: say [%s, none], [none, %s] or what each does",
                           op_index_name(out->choice.index[0]), op_index_name(out->choice.index[0]));
+    if ((sufficient = node_get(n, "sufficient")))
+        TRY(node_bool(sufficient, &out->choice.sufficient, err));
     out->node = n;
     return OK;
 }
@@ -125,7 +128,10 @@ static enum status read_parameter(const struct node *n, struct sharding_rule *ou
     TRY(node_keys(n, known, err));
     TRY(read_match(n, &out->match, err));
     TRY(node_need(n, "gather", &gather, err));
-    TRY(node_bool(gather, &out->gather, err));
+    static const char *const how[] = {"true", "false", "again", NULL};
+    int which;
+    TRY(node_choice(gather, how, &which, err));
+    out->gather = which != 1, out->again = which == 2;
     out->node = n;
     return OK;
 }
@@ -147,10 +153,52 @@ static enum status read_rules(struct arena *a, const struct node *n, const struc
     return OK;
 }
 
+static enum status read_way(const struct node *n, struct sharding_way *out, struct error *err)
+{
+    static const char *const known[] = {"match", "kind", "way", NULL};
+    static const char *const kinds[] = {
+#define X(name) #name,
+        MEETING_KINDS(X) NULL};
+    static const char *const ways[] = {MEETING_WAYS(X) NULL
+#undef X
+    };
+    const struct node *kind, *way;
+    int which;
+    TRY(node_keys(n, known, err));
+    TRY(read_match(n, &out->match, err));
+    out->kind = MEETING_KIND_COUNT;
+    if ((kind = node_get(n, "kind"))) {
+        TRY(node_choice(kind, kinds, &which, err));
+        out->kind = (enum meeting_kind)which;
+    }
+    TRY(node_need(n, "way", &way, err));
+    TRY(node_choice(way, ways, &which, err));
+    out->way = (enum meeting_way)which;
+    if (kind && !meeting_goes(out->kind, out->way))
+        return node_error(way, err, "%s does not go by %s", meeting_kind_name(out->kind),
+                          meeting_way_name(out->way));
+    out->node = n;
+    return OK;
+}
+
+static enum status read_ways(struct arena *a, const struct node *n, struct sharding *s,
+                             struct error *err)
+{
+    if (!n) return OK;
+    TRY(node_is(n, NODE_LIST, err));
+    if (n->count > RULES_MOST)
+        return node_error(n, err, "%zu rules; %d are possible", n->count, RULES_MOST);
+    struct sharding_way *ways = ARENA_ARRAY(a, struct sharding_way, n->count);
+    for (size_t i = 0; i < n->count; i++) TRY(read_way(n->members[i], &ways[i], err));
+    s->ways = ways, s->n_ways = (int32_t)n->count;
+    return OK;
+}
+
 enum status sharding_read(struct arena *a, const struct node *node, int32_t n_devices,
                           struct sharding **out, struct error *err)
 {
-    static const char *const known[] = {"mesh", "ratios", "operators", "parameters", NULL};
+    static const char *const known[] = {"mesh",       "ratios",      "operators",
+                                        "parameters", "collectives", NULL};
     struct sharding *s = ARENA_ARRAY(a, struct sharding, 1);
     s->n_devices = n_devices;
     TRY(node_keys(node, known, err));
@@ -159,6 +207,7 @@ enum status sharding_read(struct arena *a, const struct node *node, int32_t n_de
     TRY(read_rules(a, node_get(node, "operators"), s, true, &s->operators, &s->n_operators, err));
     TRY(read_rules(a, node_get(node, "parameters"), s, false, &s->parameters, &s->n_parameters,
                    err));
+    TRY(read_ways(a, node_get(node, "collectives"), s, err));
     *out = s;
     return OK;
 }
@@ -201,7 +250,7 @@ static const char *operator_line(struct arena *a, const struct sharding *s,
         text = arena_printf(a, "%s, ratio: [%d, %d]", text, c->ratio[0], c->ratio[1]);
     else if (c->ratio[0])
         text = arena_printf(a, "%s, ratio: %d", text, c->ratio[0]);
-    return arena_printf(a, "%s}", text);
+    return arena_printf(a, "%s%s}", text, c->sufficient ? ", sufficient: true" : "");
 }
 
 const char *sharding_write(struct arena *a, const struct sharding *s, int32_t indent)
@@ -226,6 +275,16 @@ const char *sharding_write(struct arena *a, const struct sharding *s, int32_t in
     for (int32_t r = 0; r < s->n_parameters; r++)
         text = arena_printf(a, "%s%*s  - {match: %s, gather: %s}\n", text, indent, "",
                             quoted(a, s->parameters[r].match),
-                            s->parameters[r].gather ? "true" : "false");
+                            s->parameters[r].again    ? "again"
+                            : s->parameters[r].gather ? "true"
+                                                      : "false");
+    if (s->n_ways) text = arena_printf(a, "%s%*scollectives:\n", text, indent, "");
+    for (int32_t r = 0; r < s->n_ways; r++) {
+        const struct sharding_way *w = &s->ways[r];
+        text = arena_printf(a, "%s%*s  - {match: %s, ", text, indent, "", quoted(a, w->match));
+        if (w->kind != MEETING_KIND_COUNT)
+            text = arena_printf(a, "%skind: %s, ", text, meeting_kind_name(w->kind));
+        text = arena_printf(a, "%sway: %s}\n", text, meeting_way_name(w->way));
+    }
     return text;
 }

@@ -363,6 +363,13 @@ static void add_chunks(struct collectives *c, int64_t at_ns)
 /* ---- all --------------------------------------------------------------------------------------
  */
 
+/* What it has is brought by another. */
+static void be_silent(const struct collective_member *m, int64_t size)
+{
+    for (int32_t k = 0; k < m->n_pieces; k++)
+        memset(m->pieces[k].data, 0, (size_t)(m->pieces[k].elements * size));
+}
+
 static void start(struct collectives *c)
 {
     const struct collective_order *o = collective_current(c);
@@ -376,6 +383,7 @@ static void start(struct collectives *c)
     else if (group_of(c)->algorithm == GROUP_CHAIN)
         chain_leg(c, LEG_IN, at_ns);
     else if (group_of(c)->n_members > 1) {
+        if (group_of(c)->members[member_of(c)->member].silent) be_silent(member_of(c), size_of(c));
         if (group_of(c)->algorithm == GROUP_GATHER) pass_own(c, false);
         ring_part(c, first_part(group_of(c)), at_ns);
     } else

@@ -1,5 +1,7 @@
 #include "exec/worker_divided.h"
 
+#include "core/part.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,6 +37,13 @@ static char *part_address(const struct chunk *k, const struct program_parameter 
            at * dtype_bytes(k->stage->slots[slot].dtype);
 }
 
+/* Of what is kept in parts: which part of the whole the parameter here is, NULL: all of it. */
+static const struct tensor_part *part_kept(const struct program_stage *s,
+                                           const struct program_parameter *p)
+{
+    return p->slot >= 0 ? s->slots[p->slot].part : NULL;
+}
+
 enum status divided_collect(struct worker *w, struct arena *a, struct divided *out, bool *finite,
                             struct error *err)
 {
@@ -49,7 +58,8 @@ enum status divided_collect(struct worker *w, struct arena *a, struct divided *o
             for (int part = 0; p->shard && part < WORKER_PARTS; part++) {
                 struct divided_piece *x = &out->pieces[out->n];
                 int64_t at;
-                *x = (struct divided_piece){.parameter = p, .part = part};
+                *x = (struct divided_piece){
+                    .parameter = p, .part = part, .kept = part_kept(k->stage, p)};
                 if (shard_slot(p, part) < 0 || !overlap(k->stage, p, part, &x->first, &x->n, &at))
                     continue;
                 enum dtype t = part_dtype(k->stage, p, part);
@@ -72,39 +82,70 @@ struct piece_head {
     int64_t first, n;
 };
 
-/* This rank's parts of one tensor, each behind its head. */
+struct packing { /* runs of a part, as far as the piece has them */
+    struct arena *a;
+    const struct divided_piece *x;
+    int64_t size, bytes, capacity;
+    char *to;
+};
+
+/* n elements of the whole from `first`, which are those of the part from `at`. */
+static void pack_run(void *owner, int64_t first, int64_t at, int64_t n)
+{
+    struct packing *p = owner;
+    int64_t low = p->x->first, high = low + p->x->n;
+    if (low < at) low = at;
+    if (high > at + n) high = at + n;
+    if (low >= high) return;
+    struct piece_head head = {first + low - at, high - low};
+    int64_t bytes = (int64_t)sizeof head + head.n * p->size;
+    if (p->bytes + bytes > p->capacity) {
+        p->capacity = 2 * (p->capacity + bytes);
+        char *more = arena_alloc(p->a, (size_t)p->capacity, 1);
+        if (p->bytes) memcpy(more, p->to, (size_t)p->bytes);
+        p->to = more;
+    }
+    memcpy(p->to + p->bytes, &head, sizeof head);
+    memcpy(p->to + p->bytes + sizeof head, (const char *)p->x->data + (low - p->x->first) * p->size,
+           (size_t)(head.n * p->size));
+    p->bytes += bytes;
+}
+
+/* This rank's parts of one tensor: runs of the whole, each behind its head. */
 static char *packed(struct arena *a, const struct divided *mine, const char *name, int part,
                     int64_t size, int64_t *bytes)
 {
-    *bytes = 0;
-    for (int32_t i = 0; i < mine->n; i++)
-        if (mine->pieces[i].part == part && !strcmp(mine->pieces[i].parameter->name, name))
-            *bytes += (int64_t)sizeof(struct piece_head) + mine->pieces[i].n * size;
-    char *all = arena_alloc(a, (size_t)*bytes + 1, 1), *to = all;
+    struct packing p = {.a = a, .size = size};
     for (int32_t i = 0; i < mine->n; i++) {
-        const struct divided_piece *x = &mine->pieces[i];
-        if (x->part != part || strcmp(x->parameter->name, name) != 0) continue;
-        struct piece_head head = {x->first, x->n};
-        memcpy(to, &head, sizeof head);
-        memcpy(to + sizeof head, x->data, (size_t)(x->n * size));
-        to += sizeof head + (size_t)(x->n * size);
+        p.x = &mine->pieces[i];
+        if (p.x->part != part || strcmp(p.x->parameter->name, name) != 0) continue;
+        if (p.x->kept) {
+            struct region r = part_region(a, &p.x->parameter->shape, p.x->kept);
+            region_walk(&r, pack_run, &p);
+        } else {
+            pack_run(&p, 0, 0, shape_elements(&p.x->parameter->shape));
+        }
     }
-    return all;
+    *bytes = p.bytes;
+    return p.to;
 }
 
-/* Every element comes from exactly one rank. */
-static void unpack(const char *from, int64_t bytes, int64_t size, int64_t elements, char *out)
+/* Every element comes from some rank; from several where they have all computed it. */
+static void unpack(struct arena *a, const char *from, int64_t bytes, int64_t size, int64_t elements,
+                   char *out)
 {
-    int64_t seen = 0;
+    char *seen = arena_alloc(a, (size_t)elements + 1, 1);
+    memset(seen, 0, (size_t)elements);
     for (const char *end = from + bytes; from < end;) {
         struct piece_head head;
         memcpy(&head, from, sizeof head);
         memcpy(out + head.first * size, from + sizeof head, (size_t)(head.n * size));
+        memset(seen + head.first, 1, (size_t)head.n);
         from += sizeof head + (size_t)(head.n * size);
-        seen += head.n;
     }
-    if (seen != elements)
-        BUG("a divided tensor has %" PRId64 " of its %" PRId64 " elements", seen, elements);
+    if (elements && memchr(seen, 0, (size_t)elements))
+        BUG("nobody has element %" PRId64 " of a divided tensor",
+            (int64_t)((char *)memchr(seen, 0, (size_t)elements) - seen));
 }
 
 /* Tensors that wait on rank 0 for their file. */
@@ -132,14 +173,14 @@ static enum status write_batch(struct batch *b, const char *folder, struct error
 }
 
 static enum status add_row(struct arena *a, struct batch *b, const struct program_parameter *p,
-                           int part, enum dtype t, const void *data, struct error *err)
+                           const struct shape *whole, int part, enum dtype t, const void *data,
+                           struct error *err)
 {
     b->rows = arena_grow(a, b->rows, (size_t)b->n, &b->rows_capacity, sizeof *b->rows);
     b->data = arena_grow(a, b->data, (size_t)b->n, &b->data_capacity, sizeof *b->data);
     struct checkpoint_tensor *x = &b->rows[b->n];
-    *x = (struct checkpoint_tensor){.shape = p->shape,
-                                    .dtype = (int32_t)t,
-                                    .bytes = shape_elements(&p->shape) * dtype_bytes(t)};
+    *x = (struct checkpoint_tensor){
+        .shape = *whole, .dtype = (int32_t)t, .bytes = shape_elements(whole) * dtype_bytes(t)};
     TRY(worker_part_name(x->name, sizeof x->name, p, part, err));
     b->data[b->n++] = data;
     b->bytes += x->bytes;
@@ -152,15 +193,16 @@ static enum status gather_part(struct worker *w, struct arena *a, const struct d
                                int part, struct batch *b, struct error *err)
 {
     enum dtype t = part_dtype(s, p, part);
-    int64_t size = dtype_bytes(t), bytes, total, elements = shape_elements(&p->shape);
+    struct shape shape = part_whole(&p->shape, part_kept(s, p));
+    int64_t size = dtype_bytes(t), bytes, total, elements = shape_elements(&shape);
     struct arena *sent = arena_new();
     char *from = packed(sent, mine, p->name, part, size, &bytes);
     char *all = comm_gather(w->comm, sent, from, bytes, &total);
     enum status st = OK;
     if (w->rank == 0) {
         char *whole = arena_alloc(b->arena, (size_t)(elements * size) + 1, 1);
-        unpack(all, total, size, elements, whole);
-        st = add_row(a, b, p, part, t, whole, err);
+        unpack(sent, all, total, size, elements, whole);
+        st = add_row(a, b, p, &shape, part, t, whole, err);
     }
     arena_free(sent);
     return st;
@@ -213,10 +255,18 @@ static enum status load_part(struct worker *w, struct arena *a, const struct che
     if (shard_slot(p, part) < 0) return OK;
     if (!overlap(k->stage, p, part, &first, &n, &at) && !whole) return OK;
     enum dtype t = part_dtype(k->stage, p, part);
+    const struct tensor_part *kept = part_kept(k->stage, p);
+    struct shape shape = part_whole(&p->shape, kept);
     int64_t size = dtype_bytes(t), elements = shape_elements(&p->shape);
-    char *copy = arena_alloc(a, (size_t)(elements * size) + 1, 1);
+    char *copy = arena_alloc(a, (size_t)(shape_elements(&shape) * size) + 1, 1);
     TRY(worker_part_name(name, sizeof name, p, part, err));
-    TRY(checkpoint_load(c, name, &p->shape, t, copy, err));
+    TRY(checkpoint_load(c, name, &shape, t, copy, err));
+    if (kept) {
+        struct region r = part_region(a, &p->shape, kept);
+        char *mine = arena_alloc(a, (size_t)(elements * size) + 1, 1);
+        region_copy(&r, t, copy, mine, REGION_PACK);
+        copy = mine;
+    }
     if (whole)
         return w->backend.upload(&w->backend, lane_memory_slot(&k->memory, p->slot, 0), copy,
                                  elements * size, err);

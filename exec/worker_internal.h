@@ -89,6 +89,10 @@ MUST_CHECK enum status worker_step(struct worker *w, struct error *err);
 /* The receives that may be posted from the start. */
 void worker_post_first(struct worker *w);
 
+/* worker_routing.c: of a call of gating that has ended, variance ÷ mean² of the rows of its experts, in millionths. The device's
+ * clock stands still meanwhile. */
+MUST_CHECK enum status worker_routing(struct worker *w, const struct op_call *c, int32_t *out_ppm,
+                                      struct error *err);
 /* worker_load.c: number, among all sequences that are trained on, of the first one that the stage has of a microbatch; its
  * inputs, into the buffers of sequence number seq. */
 int64_t worker_first_sequence(const struct worker *w, const struct program_stage *s,

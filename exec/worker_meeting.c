@@ -1,8 +1,8 @@
 /* exec/worker_meeting.c - meetings inside calls: packing, steps, unpacking, word by word as core/meeting.h says.
  *
  * A member's own elements go where they belong before the first step; every step sends from its operand, from the chunks
- * side by side or from the outgoing buffer, and what comes in is added or unpacked when the step has ended. A ring's
- * chunks are padded in the buffer as on the wire; what stands behind a smaller part is never looked at.
+ * side by side or from the outgoing buffer, and what comes in is added or unpacked when the step has ended. Chunks of
+ * MEETING_BY_ring are padded in the buffer as on the wire; what stands behind a smaller part is never looked at.
  */
 #include "exec/worker_collective_internal.h"
 
@@ -34,16 +34,15 @@ static struct at_hand at_hand(const struct collectives *c)
                             .out = place_at(&x->meeting->out, order->seq)};
 }
 
-static bool by_ring(const struct at_hand *h) { return h->m->way == MEETING_BY_ring; }
-static char *chunk(const struct at_hand *h, int32_t k)
+/* What is passed on from member to member lies in chunks; all_reduce's are the operand's. */
+static bool in_chunks(const struct at_hand *h) { return h->m->way != MEETING_BY_pairs; }
+static char *chunk_at(const struct at_hand *h, int64_t first)
 {
-    return h->o->chunks + k * h->m->most * h->size;
+    return (h->m->kind == MEETING_all_reduce ? h->out : h->o->chunks) + first * h->size;
 }
-static char *evenly(const struct at_hand *h, int32_t k)
+static char *chunk(const struct at_hand *h, int32_t member)
 {
-    int64_t first, last;
-    meeting_chunk(h->m, k, &first, &last);
-    return h->out + first * h->size;
+    return chunk_at(h, meeting_chunk_first(h->m, member));
 }
 
 static int64_t bytes_of(const struct shape *s, const struct at_hand *h)
@@ -75,11 +74,11 @@ static void keep_own(const struct at_hand *h)
         if (h->in != h->out && shape_elements(&whole))
             memcpy(h->out, h->in, (size_t)bytes_of(&whole, h));
     } else if (h->m->kind == MEETING_all_gather) {
-        if (by_ring(h))
+        if (in_chunks(h))
             pack(h, h->i, chunk(h, h->i));
         else
             unpack(h, h->i, h->in);
-    } else if (by_ring(h)) {
+    } else if (in_chunks(h)) {
         for (int32_t k = 0; k < h->m->n; k++) pack(h, k, chunk(h, k));
     } else if (h->m->kind == MEETING_reduce_scatter) {
         pack(h, h->i, h->out);
@@ -91,24 +90,18 @@ static void keep_own(const struct at_hand *h)
 
 static char *source(const struct at_hand *h, const struct meeting_step *s)
 {
-    if (h->m->kind == MEETING_all_reduce) return evenly(h, s->out_chunk);
-    if (by_ring(h)) return chunk(h, s->out_chunk);
+    if (in_chunks(h)) return chunk_at(h, s->out_first);
     if (h->m->kind == MEETING_all_gather) return h->in;
     pack(h, s->to, h->o->outgoing);
     return h->o->outgoing;
 }
 
-/* Whether the step's message is a term of a sum; a gather by ring receives where the chunk belongs. */
-static bool sums(const struct at_hand *h, int32_t step)
-{
-    return h->m->kind == MEETING_reduce_scatter ||
-           (h->m->kind == MEETING_all_reduce && step < h->m->n - 1);
-}
+/* Whether the step's message is a term of a sum; what is gathered in chunks comes in where it belongs. */
+static bool sums(const struct meeting_step *s) { return s->adds > 0; }
 
-static char *landing(const struct at_hand *h, const struct meeting_step *s, int32_t step)
+static char *landing(const struct at_hand *h, const struct meeting_step *s)
 {
-    if (!by_ring(h) || sums(h, step)) return h->o->incoming;
-    return h->m->kind == MEETING_all_reduce ? evenly(h, s->in_chunk) : chunk(h, s->in_chunk);
+    return in_chunks(h) && !sums(s) ? chunk_at(h, s->in_first) : h->o->incoming;
 }
 
 static void begin_step(struct collectives *c, int32_t step, int64_t at_ns)
@@ -121,25 +114,21 @@ static void begin_step(struct collectives *c, int32_t step, int64_t at_ns)
                         s.send * h.size);
     if (s.from >= 0)
         collective_receive(c, wires_meeting(c->wires, h.group, s.from, h.i, h.m->n),
-                           landing(&h, &s, step), s.receive * h.size);
+                           landing(&h, &s), s.receive * h.size);
 }
 
-static void take_in(const struct at_hand *h, const struct meeting_step *s, int32_t step)
+static void take_in(const struct at_hand *h, const struct meeting_step *s)
 {
     if (s->from < 0) return;
-    if (h->m->kind == MEETING_all_reduce && sums(h, step))
-        add(h, evenly(h, s->in_chunk), h->o->incoming, s->receive);
-    else if (sums(h, step) && by_ring(h))
-        add(h, chunk(h, s->in_chunk), h->o->incoming, region_elements(&h->o->from[s->in_chunk]));
-    else if (sums(h, step))
-        add(h, h->out, h->o->incoming, s->receive);
-    else if (!by_ring(h))
+    if (sums(s))
+        add(h, in_chunks(h) ? chunk_at(h, s->in_first) : h->out, h->o->incoming, s->adds);
+    else if (!in_chunks(h))
         unpack(h, s->from, h->o->incoming);
 }
 
 static void end(const struct at_hand *h)
 {
-    if (!by_ring(h) || h->m->n == 1) return;
+    if (!in_chunks(h) || h->m->n == 1) return;
     for (int32_t k = 0; h->m->kind == MEETING_all_gather && k < h->m->n; k++)
         unpack(h, k, chunk(h, k));
     struct shape part = meeting_out(h->m, h->i);
@@ -169,7 +158,7 @@ void meeting_part_over(struct collectives *c)
 {
     struct at_hand h = at_hand(c);
     struct meeting_step s = meeting_step(h.m, h.i, c->part);
-    take_in(&h, &s, c->part);
+    take_in(&h, &s);
     collective_report_part(c);
     go_on(c, c->part + 1, collective_part_end_ns(c));
 }

@@ -176,6 +176,7 @@ static void part_ended(void *owner, const struct collective_order *of, int32_t p
     struct mover *m = owner;
     int32_t group = of->group;
     int32_t member = m->collectives.members[group].member;
+    const struct meeting *meeting = m->p->groups[group].meeting;
     span_list_add(&m->spans,
                   (struct span){.kind = SPAN_REDUCE,
                                 .stream = STREAM_collective,
@@ -187,6 +188,7 @@ static void part_ended(void *owner, const struct collective_order *of, int32_t p
                                 .microbatch = group_repeats(&m->p->groups[group]) ? of->times : -1,
                                 .op = group,
                                 .part = part,
+                                .meeting = meeting ? 1 + (int32_t)meeting->kind : 0,
                                 .begin_ns = begin_ns,
                                 .end_ns = end_ns,
                                 .bytes = bytes});

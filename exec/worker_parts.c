@@ -4,7 +4,7 @@
 
 bool parts_held(const struct program_stage *s, const struct program_parameter *x)
 {
-    return x->slot >= 0 && s->slots[x->slot].part;
+    return !x->shard && x->slot >= 0 && s->slots[x->slot].part;
 }
 
 /* Whether the stage has a part of a parameter that its first owner, a device of the same stage, has a part of, too. */

@@ -88,23 +88,46 @@ static void prepare_meeting(struct worker *w, const struct chunk *k, int32_t gro
                  k->memory.staging);
 }
 
+struct joining { /* pieces of a member, neighbours in memory joined */
+    struct collective_member *x;
+    size_t capacity;
+    struct arena *a;
+    char *slot;
+    int64_t size; /* of an element */
+    bool apart;   /* not joined */
+};
+
+static void add_piece(void *owner, int64_t first, int64_t packed, int64_t n)
+{
+    (void)packed;
+    struct joining *j = owner;
+    struct collective_member *x = j->x;
+    char *data = j->slot + first * j->size;
+    struct piece *last = x->n_pieces ? &x->pieces[x->n_pieces - 1] : NULL;
+    if (last && !j->apart && last->data + last->elements * j->size == data) {
+        last->elements += n;
+        return;
+    }
+    x->pieces = arena_grow(j->a, x->pieces, (size_t)x->n_pieces, &j->capacity, sizeof *x->pieces);
+    x->pieces[x->n_pieces++] = (struct piece){data, n};
+}
+
 static void prepare_group(struct worker *w, const struct chunk *k, int32_t group, int32_t member)
 {
     const struct group *g = &w->p->groups[group];
     const struct group_member *m = &g->members[member];
     const struct program_stage *s = k->stage;
-    int64_t size = dtype_bytes(g->dtype);
     struct collective_member x = {
         .group = group, .member = member, .microbatches = s->microbatches};
-    x.pieces = ARENA_ARRAY(w->run, struct piece, (size_t)m->n_segments + 1);
+    struct joining j = {&x,   (size_t)m->n_segments + 1, w->run,
+                        NULL, dtype_bytes(g->dtype),     group_divides(g)};
+    x.pieces = ARENA_ARRAY(w->run, struct piece, j.capacity);
     for (int32_t i = 0; i < m->n_segments; i++) {
-        struct piece next = {lane_memory_slot(&k->memory, m->segments[i], 0),
-                             shape_elements(&s->slots[m->segments[i]].shape)};
-        struct piece *last = x.n_pieces ? &x.pieces[x.n_pieces - 1] : NULL;
-        if (last && !group_divides(g) && last->data + last->elements * size == next.data)
-            last->elements += next.elements;
+        j.slot = lane_memory_slot(&k->memory, m->segments[i], 0);
+        if (m->within && m->within[i].n_dims)
+            region_walk(&m->within[i], add_piece, &j);
         else
-            x.pieces[x.n_pieces++] = next;
+            add_piece(&j, 0, 0, shape_elements(&s->slots[m->segments[i]].shape));
     }
     if (m->own) x.own = ARENA_ARRAY(w->run, char *, (size_t)m->n_segments + 1);
     for (int32_t i = 0; m->own && i < m->n_segments; i++)
@@ -292,9 +315,12 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
         return error_wrap(err, err ? err->code : ERR_RESOURCE, "operator %s", x->name);
     int64_t end_ns = device_clock_end(&w->clock);
     if (!w->spans.a) return OK;
+    int32_t uneven = 0;
+    if (x->kind == OP_gating) TRY(worker_routing(w, &o->call, &uneven, err));
     span_list_add(
         &w->spans,
         (struct span){.kind = SPAN_COMPUTE,
+                      .uneven_ppm = uneven,
                       .stream = STREAM_compute,
                       .device = w->rank,
                       .peer = -1,

@@ -242,6 +242,7 @@ static enum status alpa_coarse(struct baseline_task *k, struct error *err)
 /* --- the table --- */
 
 #define harp_published NULL
+#define hap NULL
 static const struct {
     const char *name;
     baseline_family *settings;
@@ -250,6 +251,7 @@ static const struct {
     BASELINES(X)
 #undef X
 };
+#undef hap
 #undef harp_published
 
 int32_t baseline_count(void) { return (int32_t)(sizeof table / sizeof *table); }

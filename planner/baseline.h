@@ -58,7 +58,10 @@ struct baseline_task {
     int32_t n_settings;
     size_t capacity;
     struct setting *settings;
-    char why[256]; /* of the last setting that cannot be */
+    char why
+        [256]; /* of the setting of the family that cannot be and comes nearest to it; the first of those */
+    /* how far that is: bytes that a device lacks; numbers that do not go up are farther than any */
+    int64_t miss;
 };
 
 /* Adds the settings of a family; none, and `why`, where it cannot exist. */
@@ -66,8 +69,10 @@ typedef enum status baseline_family(struct baseline_task *k, struct error *err);
 
 int32_t baseline_count(void);
 const char *baseline_name(int32_t i);
-baseline_family *baseline_settings(int32_t i); /* NULL: harp-published's are made whole */
+baseline_family *baseline_settings(int32_t i); /* NULL: harp-published's and hap's are made whole */
 
+/* The beds that the search's options ask for; errors: those of the cluster as it is. */
+MUST_CHECK enum status baseline_beds(struct baseline_task *k, struct error *err);
 /* The space of a bed and size, made when first asked for. */
 MUST_CHECK enum status baseline_space(struct baseline_task *k, int32_t bed, int32_t size,
                                       struct space **out, struct error *err);

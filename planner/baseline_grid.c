@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum { SAMPLES = 4, MOST_COARSE = 16 };
+#define MISS_COUNTS (INT64_C(1) << 60) /* more bytes than any device lacks */
 
 struct grid { /* a setting on its space */
     const struct setting *x;
@@ -18,6 +19,7 @@ struct grid { /* a setting on its space */
     int32_t n_virtual;    /* stages · chunks */
     int32_t microbatches; /* of a replica, the largest share */
     int32_t *last;        /* (n_virtual) last layer of each */
+    int64_t miss;         /* where it cannot be: as baseline_task's */
 };
 
 static int32_t device_of(const struct setting *x, int32_t replica, int32_t stage)
@@ -165,11 +167,14 @@ static void cut_coarsely(struct arena *a, const struct grid *g)
 
 /* --- what can be --- */
 
-static enum status refuse(struct error *err, const char *fmt, int64_t a, int64_t b)
+/* "1 microbatch on 3 replicas"; short: how many too few or too many, all of them farther from possible than lacking memory. */
+static enum status refuse(struct grid *g, struct error *err, int64_t count, const char *one,
+                          const char *more, const char *then, int64_t of, const char *whom)
 {
-    char text[200];
-    snprintf(text, sizeof text, fmt, a, b);
-    return error_set(err, ERR_INFEASIBLE, "%s", text);
+    int64_t over = count % of;
+    g->miss = MISS_COUNTS + (count < of ? of - count : over < of - over ? over : of - over);
+    return error_set(err, ERR_INFEASIBLE, "%" PRId64 " %s%s %s %" PRId64 " %s", count, one,
+                     count == 1 ? "" : more, then, of, whom);
 }
 
 /* What a card holds whatever the order: parameters, gradients, state, divided as zero says. */
@@ -181,24 +186,21 @@ static int64_t resident_bytes(const struct setting *x, const struct stage_cost *
            (x->zero >= 1 ? c->state_bytes / n : c->state_bytes);
 }
 
-static enum status check(const struct setting *x, const struct space *s, struct error *err)
+static enum status check(struct grid *g, struct error *err)
 {
+    const struct setting *x = g->x;
+    int64_t layers = g->s->n_layers, m = g->s->microbatches;
     int64_t n_virtual = (int64_t)x->stages * x->chunks;
-    if (s->n_layers < n_virtual)
-        return refuse(err, "%" PRId64 " layers on %" PRId64 " stages", s->n_layers, n_virtual);
-    if (s->microbatches < x->replicas)
-        return refuse(err, "%" PRId64 " microbatches on %" PRId64 " replicas", s->microbatches,
-                      x->replicas);
-    if (x->zero > 1 && s->microbatches % x->replicas)
-        return refuse(err, "%" PRId64 " microbatches are no multiple of %" PRId64 " replicas",
-                      s->microbatches, x->replicas);
-    if (x->chunks > 1 &&
-        (s->microbatches % x->replicas || s->microbatches / x->replicas % x->stages))
-        return refuse(err,
-                      "%" PRId64 " microbatches a replica are no multiple of %" PRId64 " stages",
-                      s->microbatches / x->replicas, x->stages);
+    if (layers < n_virtual) return refuse(g, err, layers, "layer", "s", "on", n_virtual, "stages");
+    if (m < x->replicas)
+        return refuse(g, err, m, "microbatch", "es", "on", x->replicas, "replicas");
+    if ((x->zero > 1 || x->chunks > 1) && m % x->replicas)
+        return refuse(g, err, m, "microbatch", "es", "are no multiple of", x->replicas, "replicas");
+    if (x->chunks > 1 && m / x->replicas % x->stages)
+        return refuse(g, err, m / x->replicas, "microbatch", "es", "a replica: no multiple of",
+                      x->stages, "stages");
     if (x->cut == CUT_COARSE && x->coarse < n_virtual)
-        return refuse(err, "%" PRId64 " coarse layers on %" PRId64 " stages", x->coarse, n_virtual);
+        return refuse(g, err, x->coarse, "coarse layer", "s", "on", n_virtual, "stages");
     return OK;
 }
 
@@ -207,8 +209,8 @@ static enum status lay_grid(struct baseline_task *k, const struct setting *x, st
 {
     struct space *s;
     TRY(baseline_space(k, x->bed, x->size, &s, err));
-    TRY(check(x, s, err));
     *g = (struct grid){.x = x, .s = s, .n_virtual = x->stages * x->chunks};
+    TRY(check(g, err));
     g->microbatches = (s->microbatches + x->replicas - 1) / x->replicas;
     g->last = ARENA_ARRAY(a, int32_t, (size_t)g->n_virtual);
     if (x->cut == CUT_EVEN) cut_evenly(g);
@@ -224,8 +226,8 @@ struct timing { /* of one replica */
 };
 
 /* A device's chunks together, with recomputation where it would not fit without. */
-static enum status time_device(const struct grid *g, int32_t replica, int32_t stage,
-                               struct timing *t, struct error *err)
+static enum status time_device(struct grid *g, int32_t replica, int32_t stage, struct timing *t,
+                               struct error *err)
 {
     const struct setting *x = g->x;
     int32_t device = device_of(x, replica, stage);
@@ -241,6 +243,7 @@ static enum status time_device(const struct grid *g, int32_t replica, int32_t st
         held += resident_bytes(x, cost), kept += cost->activation_bytes;
         if (v + 1 < g->n_virtual) {
             int32_t next = device_of(x, replica, (v + 1) % x->stages);
+            g->miss = INT64_MAX;
             if (next != device && !space_linked(g->s, device, next))
                 return error_set(err, ERR_INFEASIBLE, "no way from %s to %s",
                                  g->s->cluster->devices[device].name,
@@ -248,6 +251,7 @@ static enum status time_device(const struct grid *g, int32_t replica, int32_t st
             if (next != device) t->transfer_ns += space_transfer_ns(g->s, device, next, g->last[v]);
         }
     }
+    g->miss = held - memory;
     if (held > memory)
         return error_set(
             err, ERR_INFEASIBLE, "%s: parameters, gradients and state take %.4g GiB of %.4g GiB",
@@ -307,7 +311,7 @@ static int64_t exposed_ns(const struct grid *g, const struct timing *t)
 static enum status estimate(struct baseline_task *k, struct setting *x, struct error *err)
 {
     struct arena *scratch = arena_new();
-    struct grid g;
+    struct grid g = {.miss = INT64_MAX};
     int64_t most = 0;
     enum status st = lay_grid(k, x, scratch, &g, err);
     for (int32_t i = 0; st == OK && i < samples(x); i++) {
@@ -322,6 +326,9 @@ static enum status estimate(struct baseline_task *k, struct setting *x, struct e
     }
     x->estimate_ns = most;
     arena_free(scratch);
+    if (st != ERR_INFEASIBLE || (*k->why && g.miss >= k->miss)) return st;
+    k->miss = g.miss;
+    snprintf(k->why, sizeof k->why, "%s", err->text);
     return st;
 }
 
@@ -340,10 +347,7 @@ enum status baseline_add(struct baseline_task *k, struct setting x, struct error
         if (same_setting(&k->settings[i], &x)) return OK;
     x.number = k->n_settings;
     enum status st = estimate(k, &x, &why);
-    if (st == ERR_INFEASIBLE) {
-        snprintf(k->why, sizeof k->why, "%s", why.text);
-        return OK;
-    }
+    if (st == ERR_INFEASIBLE) return OK; /* k->why */
     if (st != OK) {
         if (err) *err = why;
         return st;

@@ -1,10 +1,9 @@
 #include "planner/baselines.h"
 
 #include "core/arena.h"
-#include "core/cluster_group.h"
 #include "planner/baseline.h"
 #include "planner/baseline_harp.h"
-#include "profiles/team.h"
+#include "planner/baselines_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +18,6 @@ enum {
     LAYERS_BESIDE = 10000,
     LAYERS_WHOLE = 40000,
     TRIES_MOST = 10,
-    QUICK_LANES = 64,
     WHOLE_LANES = 32, /* devices beside whose search families are made as if alone */
     LANES_A_FAMILY = 4000,
     LANES_BESIDE = 512,
@@ -27,95 +25,10 @@ enum {
 };
 #define HOPELESS 1.5 /* times the best estimate: not simulated */
 
-/* --- beds and spaces --- */
-
-enum status baseline_space(struct baseline_task *k, int32_t bed, int32_t size, struct space **out,
-                           struct error *err)
-{
-    struct bed *b = &k->beds[bed];
-    if (!b->spaces[size]) {
-        struct space *s = ARENA_ARRAY(k->arena, struct space, 1);
-        TRY(space_make_on(k->arena, &b->job, &b->cluster, b->cost, b->graph, k->sizes[size],
-                          k->t->lower, s, err));
-        b->spaces[size] = s;
-        if (k->t->n_presets < PRESET_SPACES_MOST) k->t->preset[k->t->n_presets++] = s;
-    }
-    *out = b->spaces[size];
-    return OK;
-}
-
-/* Each node's cards taken together so many at a time in the order of the file; 0 groups where some are left over or differ. */
-static int32_t group_cards(struct arena *a, const struct cluster *c, int32_t cards,
-                           struct cluster_group *groups)
-{
-    int32_t n = 0;
-    for (int32_t node = 0; node < c->n_nodes; node++) {
-        const struct node_spec *x = &c->nodes[node];
-        if (x->n_devices % cards) return 0;
-        for (int32_t first = x->first_device; first < x->first_device + x->n_devices;
-             first += cards) {
-            int32_t *member = ARENA_ARRAY(a, int32_t, (size_t)cards), type = c->devices[first].type;
-            for (int32_t d = 0; d < cards; d++) {
-                member[d] = first + d;
-                if (c->devices[first + d].type != type || c->types[type].tensor_parallel > 1)
-                    return 0;
-            }
-            groups[n++] = (struct cluster_group){cards, member, false};
-        }
-    }
-    return n;
-}
-
-static enum status make_bed(struct baseline_task *k, struct bed *b, int32_t cards,
-                            struct error *err)
-{
-    const struct cluster *c = k->cluster;
-    *b = (struct bed){.cards = cards, .possible = true, .cluster = *c, .job = *k->job};
-    b->spaces = ARENA_ARRAY(k->arena, struct space *, (size_t)k->n_sizes);
-    if (cards > 1) {
-        struct cluster_group *groups =
-            ARENA_ARRAY(k->arena, struct cluster_group, (size_t)c->n_devices);
-        int32_t n = group_cards(k->arena, c, cards, groups);
-        b->possible = n > 0;
-        if (!n) return OK;
-        TRY(cluster_group(k->arena, c, groups, n, &b->cluster, NULL, err));
-        team_share(&b->cluster, &b->job.model);
-    }
-    b->cost = cost_new(k->arena, k->profile, &b->cluster);
-    return device_graph_new(k->arena, &b->cluster, b->cost, &b->graph, err);
-}
-
-/* Whether the model can be shared among so many cards at all. */
-static enum status try_bed(struct baseline_task *k, int32_t bed, struct error *err)
-{
-    struct space *s;
-    struct error why = {0};
-    if (!k->beds[bed].possible) return OK;
-    enum status st = baseline_space(k, bed, 0, &s, &why);
-    if (st == ERR_INPUT && bed > 0)
-        k->beds[bed].possible = false;
-    else if (st != OK) {
-        if (err) *err = why;
-        return st;
-    }
-    return OK;
-}
-
-static enum status make_beds(struct baseline_task *k, struct error *err)
-{
-    const struct search_options *o = k->t->o;
-    k->beds = ARENA_ARRAY(k->arena, struct bed, (size_t)o->n_tensor + 1);
-    TRY(make_bed(k, &k->beds[k->n_beds++], 1, err));
-    for (int32_t i = 0; o->tensor && i < o->n_tensor; i++)
-        if (o->tensor[i] > 1) TRY(make_bed(k, &k->beds[k->n_beds++], o->tensor[i], err));
-    for (int32_t i = 0; i < k->n_beds; i++) TRY(try_bed(k, i, err));
-    return OK;
-}
-
 /* --- scoring --- */
 
 /* What a plan has lowering write down. */
-static int64_t layers_of(const struct plan *p)
+int64_t scoring_layers(const struct plan *p)
 {
     int64_t n = 0;
     for (int32_t r = 0; r < p->n_replicas; r++)
@@ -141,46 +54,65 @@ bool baselines_plain(const struct plan *p)
     return true;
 }
 
-struct scoring { /* of one family */
-    struct baseline_task *k;
-    struct search_baseline *b;
-    int32_t n; /* best first: settings, or HARP's plans */
-    struct setting *settings;
-    struct harp_plan *plans;
-    int64_t least;  /* layers of the first one */
-    int64_t layers; /* lowered so far */
-    int32_t tries;
-    char why[256];
-};
-
-static void note_why(struct scoring *x, const char *why)
+void scoring_note(struct scoring *x, const char *why, int64_t miss)
 {
-    if (x->b->iteration_ns == INT64_MAX) snprintf(x->why, sizeof x->why, "%s", why);
+    if (x->b->iteration_ns != INT64_MAX || (*x->why && miss >= x->miss)) return;
+    snprintf(x->why, sizeof x->why, "%s", why);
+    x->miss = miss;
 }
 
-/* Why a plan that can be cut so does not run. */
-static void find_why(struct scoring *x, const struct space *s, const struct plan *p)
+static int64_t lacking(const struct program *p)
+{
+    int64_t most = 0;
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        int64_t lacks = program_lane_bytes(p, i) - p->devices[i].memory_bytes;
+        if (lacks > most) most = lacks;
+    }
+    return most;
+}
+
+/* Why a plan that can be cut so does not run, if it came nearer than those before it. */
+void scoring_find_why(struct scoring *x, const struct space *s, const struct plan *p)
 {
     struct arena *scratch = arena_new();
     struct program program;
     struct error why = {0};
     struct lower_options o = *x->k->t->lower;
+    o.check_memory = false;
+    bool lowered = lower_plan_graphs(scratch, p, &s->graphs, &o, &program, &why) == OK;
+    int64_t miss = lowered ? lacking(&program) : INT64_MAX;
     o.check_memory = true;
-    if (lower_plan_graphs(scratch, p, &s->graphs, &o, &program, &why) != OK) note_why(x, why.text);
+    if (!lowered)
+        scoring_note(x, why.text, miss);
+    else if ((!*x->why || miss < x->miss) &&
+             lower_plan_graphs(scratch, p, &s->graphs, &o, &program, &why) != OK)
+        scoring_note(x, why.text, miss);
     arena_free(scratch);
+}
+
+/* Of the exact search's class it prunes there; the best stands for the family. */
+void scoring_keep(struct scoring *x, const struct space *s, const struct plan *p, int64_t ns)
+{
+    struct tries *t = x->k->t;
+    if (s->n_devices <= QUICK_LANES && s->cluster->n_devices == x->k->cluster->n_devices &&
+        baselines_plain(p))
+        kept_add(&t->kept, p, ns);
+    if (ns >= x->b->iteration_ns) return;
+    x->b->iteration_ns = ns;
+    x->b->plan = score_copy_plan(t->arena, p);
 }
 
 static enum status score(struct scoring *x, const struct space *s, struct plan *p,
                          struct error *err)
 {
-    int64_t ns, layers = layers_of(p);
+    int64_t ns, layers = scoring_layers(p);
     struct tries *t = x->k->t;
     if (layers > LAYERS_A_PLAN) {
         char text[160];
         snprintf(text, sizeof text,
                  "%d replicas of %d layers are more than a baseline is worth simulating",
                  (int)p->n_replicas, (int)s->n_layers);
-        note_why(x, text);
+        scoring_note(x, text, INT64_MAX);
         return OK;
     }
     if (s->n_devices > LANES_A_PLAN) {
@@ -189,7 +121,7 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
                  "%d devices take minutes to simulate; with --tensor-parallel cards are taken "
                  "together",
                  (int)s->n_devices);
-        note_why(x, text);
+        scoring_note(x, text, INT64_MAX);
         return OK;
     }
     x->tries++, x->layers += layers;
@@ -200,15 +132,10 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
     /* baselines have a budget of their own, but on every device */
     if (!x->k->team) t->evaluations_left = left;
     if (ns == INT64_MAX) {
-        if (!x->k->team) find_why(x, s, p);
+        if (!x->k->team) scoring_find_why(x, s, p);
         return OK;
     }
-    if (s->n_devices <= QUICK_LANES && s->cluster->n_devices == x->k->cluster->n_devices &&
-        baselines_plain(p))
-        kept_add(&t->kept, p, ns);
-    if (ns >= x->b->iteration_ns) return OK;
-    x->b->iteration_ns = ns;
-    x->b->plan = score_copy_plan(t->arena, p);
+    scoring_keep(x, s, p, ns);
     return OK;
 }
 
@@ -247,6 +174,7 @@ static enum status find_settings(struct scoring *x, baseline_family *family, str
     struct baseline_task *k = x->k;
     struct space *s;
     k->n_settings = 0, k->capacity = 0, k->settings = NULL;
+    *k->why = 0;
     TRY(family(k, err));
     x->settings = k->settings, x->n = k->n_settings;
     if (!x->n) return OK;
@@ -328,7 +256,7 @@ static enum status settle(struct scoring *x, struct error *err)
 static enum status score_family(struct scoring *x, struct error *err)
 {
     struct search_baseline *b = x->b;
-    TRY(x->settings ? score_grids(x, err) : score_harp(x, err));
+    TRY(x->last ? scoring_hap(x, err) : x->settings ? score_grids(x, err) : score_harp(x, err));
     if (b->iteration_ns == INT64_MAX) return OK;
     TRY(settle(x, err));
     b->plan.predicted_ns = b->iteration_ns;
@@ -338,6 +266,7 @@ static enum status score_family(struct scoring *x, struct error *err)
 static int by_layers(const void *x, const void *y)
 {
     const struct scoring *a = x, *b = y;
+    if (a->last != b->last) return a->last - b->last;
     if (a->least != b->least) return a->least < b->least ? -1 : 1;
     return (a->b > b->b) - (a->b < b->b);
 }
@@ -364,18 +293,21 @@ static enum status score_all(struct baseline_task *k, struct scoring *all, int32
 {
     int32_t lanes = k->t->o->baseline ? 0 : k->cluster->n_devices;
     bool beside = share < INT64_MAX;
-    int64_t whole = k->cluster->n_devices <= WHOLE_LANES ? LAYERS_WHOLE : 0;
+    int64_t fastest = INT64_MAX, whole = k->cluster->n_devices <= WHOLE_LANES ? LAYERS_WHOLE : 0;
     qsort(all, (size_t)n, sizeof *all, by_layers);
     for (int32_t i = 0; i < n && !tries_stopped(k->t); i++) {
         struct scoring *x = &all[i];
-        x->b->quick = beside && x->n > 1 && whole_of(x) > whole;
+        x->rival_ns = fastest;
+        x->b->quick |= beside && x->n > 1 && whole_of(x) > whole;
         k->most_tries = x->b->quick ? 1 : TRIES_MOST;
         if (x->n && (x->least > share || lanes > LANES_BESIDE))
-            note_why(x, "not tried beside a search of so many devices: --baseline does");
-        else if (x->n)
+            scoring_note(x, "not tried beside a search of so many devices: --baseline does",
+                         INT64_MAX);
+        else if (x->n || x->last)
             TRY(score_family(x, err));
         share -= x->n ? x->least : 0;
         if (beside && !x->b->quick) whole -= x->layers;
+        if (x->b->iteration_ns < fastest) fastest = x->b->iteration_ns;
         if (x->b->iteration_ns == INT64_MAX) x->b->why = why_of(x);
     }
     return OK;
@@ -394,14 +326,16 @@ enum status baselines_score(struct tries *q, const struct baselines_request *r,
                               .n_sizes = r->n_sizes};
     struct scoring *all = ARENA_ARRAY(q->arena, struct scoring, (size_t)baseline_count());
     int32_t n = 0;
-    TRY(make_beds(&k, err));
+    TRY(baseline_beds(&k, err));
     for (int32_t i = 0; i < baseline_count() && !tries_stopped(q); i++) {
         if (q->o->baseline && strcmp(q->o->baseline, baseline_name(i)) != 0) continue;
         struct scoring *x = &all[n++];
         *x = (struct scoring){.k = &k, .b = &out->baselines[i]};
         k.why[0] = 0;
+        x->last = strcmp(baseline_name(i), "hap") == 0;
+        if (x->last) continue;
         TRY(baseline_settings(i) ? find_settings(x, baseline_settings(i), err) : find_harp(x, err));
-        if (!x->n) note_why(x, k.why);
+        if (!x->n) scoring_note(x, k.why, INT64_MAX);
     }
     return score_all(&k, all, n, beside ? LAYERS_BESIDE : INT64_MAX, err);
 }

@@ -23,6 +23,7 @@ struct bound_any {
     int32_t n_layers, n_kinds;
     int64_t *count;
     double batch;
+    bool shared;
     int64_t fewest; /* samples of an offer */
     double *price;  /* (n_kinds) an hour; NULL: none */
     double most_ns; /* of plans that the bound on cost speaks of; 0: any */
@@ -62,6 +63,9 @@ struct bound_any *bound_any_new(struct arena *a, int32_t n_layers, int32_t n_kin
     }
     return b;
 }
+
+void bound_any_shared(struct bound_any *b) { b->shared = true; }
+bool bound_any_is_shared(const struct bound_any *b) { return b->shared; }
 
 void bound_any_offer(struct bound_any *b, int32_t kind, int32_t layer, const struct bound_offer *o)
 {
@@ -322,21 +326,27 @@ static double least_cost(struct bound_any *b)
     return cost > 0 ? cost : 0;
 }
 
+static const char
+    any_plan[] =
+        "any stages whose devices share sequences, replicas, shares and orders, of the microbatch "
+        "sizes and numbers of cards tried",
+    any_sharing[] =
+        "any stages, also such whose devices share operators, replicas, shares and orders, of the "
+        "microbatch sizes tried";
+
 enum status bound_any_solve(struct bound_any *b, struct bound_certificate *out, struct error *err)
 {
-    *out =
-        (struct bound_certificate){.binding = "compute of all devices",
-                                   .class_text = "any stages, replicas, shares and orders, of the "
-                                                 "microbatch sizes and numbers of cards tried"};
+    *out = (struct bound_certificate){.binding = "compute of all devices",
+                                      .class_text = b->shared ? any_sharing : any_plan};
     merge_layers(b);
     if (!holds_all(b, b->count))
         return error_set(err, ERR_INFEASIBLE, "no device can hold some layer of the model");
     double all = compute_ns(b, &(struct sides){{b->count, NULL}, 0}), most = all;
-    if (latency_ns(b) > most) {
+    if (!b->shared && latency_ns(b) > most) {
         most = latency_ns(b);
         out->binding = "latency of one microbatch";
     }
-    for (size_t i = 0; i < b->n_cuts; i++) {
+    for (size_t i = 0; !b->shared && i < b->n_cuts; i++) {
         double ns = cut_ns(b, &b->cuts[i], all, most);
         if (!(ns > most) || isinf(ns)) continue;
         most = ns;

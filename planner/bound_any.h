@@ -13,6 +13,9 @@
  *             or one part, say B, lacks a layer: whatever sample it works on crosses twice, as an activation and as its
  *             gradient: y >= Σ_{g in B} x_lg for every l, (L - 1) y >= Σ_{l, g in B} x_lg, 2 y (bytes a sample at the narrowest place) <= C T;
  *             and T is at least the least of these.
+ *   shared    plans whose stages share operators (core/sharding.h) may do less than that: no device needs a whole layer, so
+ *             neither latency nor cuts hold as they stand. For them compute alone is claimed, on the assumption that the parts
+ *             of an operator together take no less than their part of the whole takes.
  *   cost      a device is paid for the whole iteration that it is used in, so at least for the time it is busy:
  *             min Σ_g price_g (Σ_l w_lg x_lg + u_lg z_lg); where plans are at most T_most long, Σ_l … <= N_g T_most for every g.
  * The linear programs go to GLPK; what is handed out is not their value but the bound that their row prices prove by weak
@@ -27,6 +30,7 @@
 
 #include "core/error.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct arena;
@@ -35,6 +39,10 @@ struct bound_any; /* opaque: offers and cuts taken so far */
 /* count: (n_kinds) devices (single cards) of each kind; copied. */
 struct bound_any *bound_any_new(struct arena *a, int32_t n_layers, int32_t n_kinds,
                                 const int64_t *count, int64_t global_batch);
+
+/* From here on, before any offer: for plans that share operators too (above). */
+void bound_any_shared(struct bound_any *b);
+bool bound_any_is_shared(const struct bound_any *b);
 
 /* One way of doing a layer on a kind: `cards` of them together take `samples` through it in these times. Offered for every
  * microbatch size, number of cards, and share of a sharded microbatch; the least counts. A kind that is offered no way

@@ -56,7 +56,7 @@ static void offer_as(struct bound_any *b, const struct space *s, int64_t samples
             const struct stage_cost *c = space_stage_type(s, t, l, l);
             double out = l + 1 < s->n_layers ? (double)s->cut_bytes[l] / (double)s->microbatch : 0;
             bound_any_traffic(b, l, (double)c->parameter_bytes, out);
-            if (!may_hold(s, t, c)) continue;
+            if (!bound_any_is_shared(b) && !may_hold(s, t, c)) continue;
             bound_any_offer(b, kind ? kind[t] : t, l,
                             &(struct bound_offer){
                                 cards ? cards[t] : 1, samples, part * (double)c->forward_ns,
@@ -348,16 +348,33 @@ void bound_cluster_prices(struct bound_any *b, const struct cluster *c, double m
     arena_free(scratch);
 }
 
-enum status bound_cluster(struct arena *a, const struct cluster *c, struct cost *k,
-                          const struct space *const *spaces, int32_t n, double most_ns,
-                          struct bound_certificate *out, struct error *err)
+static struct bound_any *offers_of(struct arena *a, const struct cluster *c,
+                                   const struct space *const *spaces, int32_t n, bool shared)
 {
     int64_t *count = ARENA_ARRAY(a, int64_t, (size_t)c->n_types);
     for (int32_t d = 0; d < c->n_devices; d++) count[c->devices[d].type]++;
     struct bound_any *b =
         bound_any_new(a, spaces[0]->n_layers, c->n_types, count, spaces[0]->job->global_batch);
+    if (shared) bound_any_shared(b);
     for (int32_t i = 0; i < n; i++) bound_cluster_offer_grouped(b, c, spaces[i]);
+    return b;
+}
+
+enum status bound_cluster(struct arena *a, const struct cluster *c, struct cost *k,
+                          const struct space *const *spaces, int32_t n, double most_ns,
+                          struct bound_certificate *out, struct error *err)
+{
+    struct bound_any *b = offers_of(a, c, spaces, n, false);
     TRY(bound_cluster_cuts(a, b, c, k, err));
+    bound_cluster_prices(b, c, most_ns);
+    return bound_any_solve(b, out, err);
+}
+
+enum status bound_cluster_shared(struct arena *a, const struct cluster *c,
+                                 const struct space *const *spaces, int32_t n, double most_ns,
+                                 struct bound_certificate *out, struct error *err)
+{
+    struct bound_any *b = offers_of(a, c, spaces, n, true);
     bound_cluster_prices(b, c, most_ns);
     return bound_any_solve(b, out, err);
 }

@@ -41,5 +41,10 @@ void bound_cluster_prices(struct bound_any *b, const struct cluster *c, double m
 MUST_CHECK enum status bound_cluster(struct arena *a, const struct cluster *c, struct cost *k,
                                      const struct space *const *spaces, int32_t n, double most_ns,
                                      struct bound_certificate *out, struct error *err);
+/* The same for plans that share operators too (bound_any_shared): weaker. */
+MUST_CHECK enum status bound_cluster_shared(struct arena *a, const struct cluster *c,
+                                            const struct space *const *spaces, int32_t n,
+                                            double most_ns, struct bound_certificate *out,
+                                            struct error *err);
 
 #endif

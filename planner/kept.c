@@ -27,7 +27,8 @@ static uint64_t layout_of(const struct kept *k, const struct plan *p)
             int32_t stage[2] = {x->stages[i].device, k->coarse ? 0 : x->stages[i].last_layer};
             replica[r] = hash_bytes(replica[r], stage, sizeof stage);
             for (int32_t j = 0; j < x->stages[i].n_shards; j++) {
-                int64_t part[2] = {x->stages[i].devices[j], x->stages[i].sequences[j]};
+                int64_t part[2] = {x->stages[i].devices[j],
+                                   x->stages[i].sequences ? x->stages[i].sequences[j] : -1};
                 replica[r] = hash_bytes(replica[r], part, sizeof part);
             }
         }

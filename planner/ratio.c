@@ -1,4 +1,4 @@
-/* planner/ratio.c - the linear program, its closed form, and the turns of search and program. */
+/* planner/ratio.c - the linear program and its closed form. */
 #include "planner/ratio.h"
 
 #include "core/arena.h"

@@ -66,7 +66,11 @@ struct ratio_best {
     double first_ns;           /* what the first round, with the question's ratios, found */
 };
 /* Search and linear program by turns: from the question's ratios, from even and from proportional ones, until nothing gets
- * better. Never worse than any pair that was priced. q->s: mesh of one axis; its vectors are where to begin. */
+ * better. Where the question has one vector and the devices are unequal (and not one_vector), then also from the best of those,
+ * even and proportional ones as three vectors: segments of the model may be dealt out differently, what goes between them
+ * is dealt out anew at its cost, and the linear program has all of them as unknowns. The sharding has the vectors that are
+ * used. Never worse than any pair that was priced, so never than one vector. q->s: mesh of one axis; its vectors are where
+ * to begin. */
 MUST_CHECK enum status ratio_alternate(struct arena *a, const struct spmd_question *q,
                                        struct ratio_best *out, struct error *err);
 

@@ -252,6 +252,102 @@ static enum status speeds(const struct turns *t, double *out, struct error *err)
     return OK;
 }
 
+/* --- several vectors --- */
+
+/* The answer's vectors that some operator is dealt out by, numbered anew. */
+static void drop_unused(struct arena *a, const struct spmd_question *q, struct ratio_best *x)
+{
+    struct sharding *s = x->sharding;
+    int32_t n = 0, *number = ARENA_ARRAY(a, int32_t, (size_t)s->n_ratios);
+    double *ratios = ARENA_ARRAY(a, double, (size_t)(s->n_ratios * s->n_devices));
+    for (int32_t v = 0; v < s->n_ratios; v++) number[v] = -1;
+    for (int32_t i = 0; i < q->g->n_forward; i++) {
+        struct op_choice *c = &x->answer.choices[i];
+        bool dealt = c->index[0] != INDEX_none && c->index[0] != INDEX_terms;
+        int32_t v = dealt ? c->ratio[0] : 0;
+        if (dealt && number[v] < 0) {
+            memcpy(ratios + n * s->n_devices, s->ratios + v * s->n_devices,
+                   (size_t)s->n_devices * sizeof *ratios);
+            number[v] = n++;
+        }
+        c->ratio[0] = dealt ? number[v] : 0;
+    }
+    if (!n) memcpy(ratios, s->ratios, (size_t)s->n_devices * sizeof *ratios), n = 1;
+    s->n_ratios = n, s->ratios = ratios;
+    sharding_set_choices(a, s, q->g, x->answer.choices, x->answer.gathered);
+}
+
+/* The best answer in tables of two vectors that are its own twice: what is dealt out by rows stays with the first, all else
+ * takes the second. It costs the same, and the linear program may now move them apart. */
+static enum status by_families(struct turns *t, const struct spmd_question *two,
+                               struct spmd_answer *out, struct error *err)
+{
+    const struct spmd_answer *x = &t->best->answer;
+    struct spmd_tables *y;
+    TRY(spmd_tables_new(t->a, two, &y, err));
+    *out = *x;
+    out->tables = y;
+    out->found.rule = ARENA_ARRAY(t->a, int32_t, (size_t)y->problem.n_ops);
+    for (int32_t k = 0; k < y->problem.n_ops; k++) {
+        const struct spmd_meaning *m = meaning_of(x, k);
+        int32_t *rule = &out->found.rule[k], family = m->choice.index[0] != INDEX_batch;
+        *rule = k < y->n_entries ? x->found.rule[k] : -1;
+        for (int32_t r = 0; r < y->problem.ops[k].n_rules && *rule < 0; r++) {
+            const struct spmd_meaning *z = &y->meanings[y->problem.ops[k].rules[r].tag];
+            bool plain = z->choice.index[0] == INDEX_none || z->choice.index[0] == INDEX_terms;
+            if (z->choice.index[0] == m->choice.index[0] && z->gather == m->gather &&
+                z->sufficient == m->sufficient && (plain || z->choice.ratio[0] == family))
+                *rule = r;
+        }
+        if (*rule < 0) BUG("a rule of one vector is none of two");
+    }
+    out->choices = ARENA_ARRAY(t->a, struct op_choice, (size_t)two->g->n_forward);
+    for (int32_t k = y->n_entries; k < y->problem.n_ops; k++)
+        out->choices[y->first_op + k - y->n_entries] = meaning_of(out, k)->choice;
+    return OK;
+}
+
+/* From the best single vector on. What is dealt out by rows and what by anything else get a vector each, which the linear
+ * program moves apart; then the best, even and proportional ones are offered side by side. Each operator takes one of them, and
+ * what goes from one to another is dealt out anew. Only for what is better than one vector is. */
+static enum status by_segments(struct turns *t, const double *even, const double *fast,
+                               struct error *err)
+{
+    size_t n = (size_t)t->q->s->n_devices;
+    const struct spmd_question *one = t->q;
+    struct spmd_question several = *one;
+    struct sharding *s = arena_copy(t->a, one->s, sizeof *s);
+    double *ratios = ARENA_ARRAY(t->a, double, 3 * n), ns;
+    int64_t before = t->best_ns;
+    if (before == INT64_MAX) return OK;
+    memcpy(ratios, t->best->sharding->ratios, n * sizeof *ratios);
+    memcpy(ratios + n, ratios, n * sizeof *ratios);
+    s->n_ratios = 2, s->ratios = ratios;
+    several.s = s, several.limits.enough_ns = before;
+    t->q = &several;
+    struct spmd_answer apart;
+    struct ratio_problem p;
+    TRY(by_families(t, &several, &apart, err));
+    TRY(ratio_of_answer(t->a, &several, &apart, &p, err));
+    double *next = arena_copy(t->a, ratios, 2 * n * sizeof *ratios);
+    TRY(ratio_solve(t->a, &p, next, &ns, err));
+    if (ns < INFINITY) TRY(chain(t, next, err));
+    memcpy(ratios + n, even, n * sizeof *ratios), memcpy(ratios + 2 * n, fast, n * sizeof *ratios);
+    s->n_ratios = 3;
+    several.limits.enough_ns = t->best_ns;
+    TRY(chain(t, ratios, err));
+    t->q = one;
+    if (t->best_ns < before) drop_unused(t->a, one, t->best);
+    return OK;
+}
+
+static bool equal_speeds(const double *speed, int32_t n)
+{
+    for (int32_t k = 1; k < n; k++)
+        if (speed[k] != speed[0]) return false;
+    return true;
+}
+
 enum status ratio_alternate(struct arena *a, const struct spmd_question *q, struct ratio_best *out,
                             struct error *err)
 {
@@ -273,5 +369,6 @@ enum status ratio_alternate(struct arena *a, const struct spmd_question *q, stru
         }
     TRY(chain(&t, q->s->ratios, err));
     TRY(chain(&t, even, err));
-    return chain(&t, fast, err);
+    TRY(chain(&t, fast, err));
+    return v > 1 || q->one_vector || equal_speeds(speed, n) ? OK : by_segments(&t, even, fast, err);
 }

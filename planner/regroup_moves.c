@@ -95,7 +95,7 @@ bool regroup_possible(const struct plan *p)
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
             const struct plan_stage *x = &p->replicas[r].stages[i];
-            if (plan_stage_devices(x) > REGROUP_MEMBERS_MOST) return false;
+            if (plan_stage_devices(x) > REGROUP_MEMBERS_MOST || x->sharding) return false;
             for (int32_t k = 0; k < i; k++)
                 if (p->replicas[r].stages[k].device == x->device) return false;
         }

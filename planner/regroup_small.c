@@ -61,7 +61,7 @@ enum status regroup_graphs(struct arena *a, const struct lower_options *o, struc
     for (int32_t r = 0; r < p->n_replicas; r++)
         for (int32_t i = 0; i < p->replicas[r].n_stages; i++) {
             const struct plan_stage *x = &p->replicas[r].stages[i];
-            for (int32_t k = 0; k < x->n_shards; k++) {
+            for (int32_t k = 0; k < x->n_shards && x->sequences; k++) {
                 const struct device *d = &s->cluster->devices[x->devices[k]];
                 const struct graph *g;
                 bool positions;

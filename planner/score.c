@@ -12,6 +12,8 @@
 enum {
     LOWER_NS = 100000,
     LOWER_OP_NS = 1000,
+    SHARD_OP_NS =
+        4000, /* more of a stage that shares operators: each device's graph is made by itself */
     LOWER_CALL_NS = 100,
     SIM_NS = 20000,
     SIM_EVENT_NS = 90
@@ -111,11 +113,15 @@ static int64_t note_missing(struct scorer *w, const struct space *s, const struc
 
 static void charge_lowering(struct scorer *w, const struct plan *p, const struct program *program)
 {
-    int64_t ops = 0, calls = 0;
+    int64_t ops = 0, shared = 0, calls = 0;
     for (int32_t i = 0; i < program->n_stages; i++) ops += program->stages[i].n_ops;
-    for (int32_t r = 0; r < p->n_replicas; r++) /* forward and backward */
+    for (int32_t r = 0, at = 0; r < p->n_replicas; r++) { /* forward and backward */
         calls += 2 * (int64_t)p->replicas[r].microbatches * p->replicas[r].n_stages;
-    scorer_charge(w, LOWER_OP_NS * ops + LOWER_CALL_NS * calls);
+        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
+            for (int32_t k = plan_stage_devices(&p->replicas[r].stages[i]); k > 0; k--, at++)
+                if (p->replicas[r].stages[i].sharding) shared += program->stages[at].n_ops;
+    }
+    scorer_charge(w, LOWER_OP_NS * ops + SHARD_OP_NS * shared + LOWER_CALL_NS * calls);
 }
 
 static enum status lower(struct scorer *w, const struct space *s, const struct plan *p,
@@ -314,11 +320,9 @@ static void copy_devices(struct arena *a, struct plan_stage *s)
 {
     size_t n = (size_t)s->n_shards;
     if (!n) return;
-    int32_t *devices = ARENA_ARRAY(a, int32_t, n);
-    int64_t *sequences = ARENA_ARRAY(a, int64_t, n);
-    memcpy(devices, s->devices, n * sizeof *devices);
-    memcpy(sequences, s->sequences, n * sizeof *sequences);
-    s->devices = devices, s->sequences = sequences;
+    s->devices = arena_copy(a, s->devices, n * sizeof *s->devices);
+    if (s->sequences) s->sequences = arena_copy(a, s->sequences, n * sizeof *s->sequences);
+    if (s->sharding) s->sharding = sharding_copy(a, s->sharding);
 }
 
 struct plan score_copy_plan(struct arena *a, const struct plan *p)

@@ -11,11 +11,14 @@
 #include "planner/exact.h"
 #include "planner/fewer.h"
 #include "planner/fleet.h"
+#include "planner/join.h"
+#include "planner/join_groups.h"
 #include "planner/near.h"
 #include "planner/offers.h"
 #include "planner/polish.h"
 #include "planner/refine.h"
 #include "planner/regroup.h"
+#include "planner/search_check.h"
 #include "planner/sturdy.h"
 #include "planner/trial.h"
 #include "planner/tries.h"
@@ -35,7 +38,12 @@ enum {
     REGROUP_PLAN_US = 1000,
     REGROUP_LEAST = 30,
     REGROUP_DEVICES_MOST =
-        128, /* of more a plan takes longer to make and to look at than to simulate */
+        128,          /* of more a plan takes longer to make and to look at than to simulate */
+    JOIN_PLANS = 300, /* simulations for stages that share operators */
+    GROUPS_MS = 2200, /* pipelines of groups that share operators */
+    GROUPS_MANY_MS = 5000,
+    GROUPS_DEVICES_MOST = 512, /* beyond, what shares operators takes longer to lower than that */
+    SPACES_MOST = 16 + PRESET_SPACES_MOST,
     SPOTS_MOST = 16,
     APART_MS = 1000, /* for plans of single cards, where up to 8 may be taken together too */
     WORK_MS = 5000,  /* what a search of a small team may take, about: scorer_work */
@@ -189,14 +197,33 @@ static void put_bound(struct search_result *out, const struct bound_certificate 
     out->cost_gap = bound_cost_gap(out->plans[0].cost, b->lower_cost);
 }
 
+static int32_t all_spaces(const struct search *q, const struct space *out[SPACES_MOST])
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < q->n_spaces; i++) out[n++] = &q->space[i];
+    for (int32_t i = 0; i < q->t.n_presets; i++) out[n++] = q->t.preset[i];
+    return n;
+}
+
+/* Stages that share operators, around the best plans so far. */
+static enum status search_joined(struct search *q, struct error *err)
+{
+    const struct space *spaces[SPACES_MOST];
+    int32_t n = all_spaces(q, spaces);
+    if (q->t.o->unshared) return OK;
+    int64_t ms = q->cluster->n_devices > JOIN_DEVICES_MAX ? GROUPS_MANY_MS : GROUPS_MS;
+    if (q->cluster->n_devices <= GROUPS_DEVICES_MOST)
+        TRY(join_groups(&q->t, q->cluster, spaces, n, ms * INT64_C(1000000), err));
+    if (q->cluster->n_devices > JOIN_DEVICES_MAX) return OK;
+    return join_kept(&q->t, spaces, n, JOIN_PLANS, err);
+}
+
 /* How far from the best of any plan the first one can be. */
 static enum status certify(struct search *q, struct search_result *out, struct error *err)
 {
     struct bound_certificate b = {.binding = "nothing was tried", .class_text = ""};
-    const struct space *spaces[16 + PRESET_SPACES_MOST];
-    int32_t n = 0;
-    for (int32_t i = 0; i < q->n_spaces; i++) spaces[n++] = &q->space[i];
-    for (int32_t i = 0; i < q->t.n_presets; i++) spaces[n++] = q->t.preset[i];
+    const struct space *spaces[SPACES_MOST];
+    int32_t n = all_spaces(q, spaces);
     if (n)
         TRY(bound_cluster(q->t.arena, q->cluster, q->cost, spaces, n, kept_most_ns(q->t.o), &b,
                           err));
@@ -204,24 +231,10 @@ static enum status certify(struct search *q, struct search_result *out, struct e
     return OK;
 }
 
-/* Whether cards may be taken one by one, and whether they may be taken together. */
-static bool offers_one(const struct search_options *o)
-{
-    bool one = !o->tensor;
-    for (int32_t i = 0; o->tensor && i < o->n_tensor; i++) one |= o->tensor[i] == 1;
-    return one;
-}
-
-static bool offers_more(const struct search_options *o)
-{
-    bool more = false;
-    for (int32_t i = 0; o->tensor && i < o->n_tensor; i++) more |= o->tensor[i] > 1;
-    return more;
-}
-
 static bool is_large(const struct search *q)
 {
-    return !q->t.o->baseline && (q->cluster->n_devices > SEARCH_DEVICES_MAX || offers_more(q->t.o));
+    return !q->t.o->baseline &&
+           (q->cluster->n_devices > SEARCH_DEVICES_MAX || search_offers_more(q->t.o));
 }
 
 /* Few devices that may be taken together: those taken one by one as a search of them alone takes them, cut short. */
@@ -230,7 +243,7 @@ static enum status search_apart(struct search *q, const int64_t *sizes, int32_t 
 {
     struct tries *t = &q->t;
     int64_t work = (int64_t)APART_MS * 1000000, all = t->evaluations_left, share = all / 4;
-    if (q->cluster->n_devices > SEARCH_DEVICES_MAX || !offers_one(t->o)) return OK;
+    if (q->cluster->n_devices > SEARCH_DEVICES_MAX || !search_offers_one(t->o)) return OK;
     t->evaluations_left = share;
     t->work_end = scorer_work(t->scorer) + work / 4 * 3;
     TRY(make_spaces(q, sizes, n_sizes, err));
@@ -257,7 +270,7 @@ static enum status search_around(struct search *q, const int64_t *sizes, int32_t
 {
     struct tries *t = &q->t;
     int32_t n = q->cluster->n_devices;
-    if (n <= SEARCH_DEVICES_MAX || n > SPACE_TABLES_MAX || offers_more(t->o)) return OK;
+    if (n <= SEARCH_DEVICES_MAX || n > SPACE_TABLES_MAX || search_offers_more(t->o)) return OK;
     int64_t work = (int64_t)MANY_MS * 1000000;
     scorer_quick(t->scorer, false);
     if (t->o->evaluations >= EVALUATIONS_DEFAULT)
@@ -289,8 +302,11 @@ static enum status regroup_large(struct search *q, const struct profile *p, cons
     struct tries *t = &q->t;
     if (!t->kept.n || q->job->model.measured) return OK;
     if (q->cluster->n_devices > REGROUP_DEVICES_MOST && t->o->evaluations <= 0) return OK;
+    int32_t first = 0;
+    while (first < t->kept.n && join_shares(&t->kept.plans[first].plan)) first++;
+    if (first == t->kept.n) return OK;
     struct plan *best = ARENA_ARRAY(t->arena, struct plan, 1);
-    *best = t->kept.plans[0].plan;
+    *best = t->kept.plans[first].plan;
     int64_t calls = 0, microbatch = best->microbatch;
     for (int32_t r = 0; r < best->n_replicas; r++)
         for (int32_t i = 0; i < best->replicas[r].n_stages; i++)
@@ -314,6 +330,22 @@ static enum status regroup_large(struct search *q, const struct profile *p, cons
     return OK;
 }
 
+/* Plans that share operators may beat the bound of those that do not: then that of them all is handed out. */
+static enum status certify_shared(struct search *q, struct search_result *out, struct error *err)
+{
+    struct bound_certificate b;
+    const struct space *spaces[SPACES_MOST];
+    int32_t n = all_spaces(q, spaces);
+    bool shared = false;
+    for (int32_t i = 0; i < out->n_plans; i++) shared |= join_shares(&out->plans[i].plan);
+    for (int32_t i = 0; i < out->n_baselines; i++)
+        shared |= out->baselines[i].iteration_ns < out->lower_bound_ns;
+    if (!shared || !n) return OK;
+    TRY(bound_cluster_shared(q->t.arena, q->cluster, spaces, n, kept_most_ns(q->t.o), &b, err));
+    put_bound(out, &b);
+    return OK;
+}
+
 /* Any number of devices: kinds, templates and mixes (planner/fleet). */
 static enum status search_large(struct search *q, const struct profile *p, const int64_t *sizes,
                                 int32_t n_sizes, struct search_result *out, struct error *err)
@@ -333,6 +365,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     baselines_keep(t, out);
     keep_warm(q);
     TRY(regroup_large(q, p, sizes, n_sizes, err));
+    TRY(search_joined(q, err));
     TRY(sturdy_first(t, p, &out->sturdy, err));
     TRY(conclude(t, p, out, err));
     for (int32_t i = 0; i < out->n_plans; i++)
@@ -341,7 +374,7 @@ static enum status search_large(struct search *q, const struct profile *p, const
     for (int32_t i = 0; i < out->n_baselines; i++)
         wide |= out->baselines[i].iteration_ns < b[0].lower_bound_ns;
     put_bound(out, &b[wide]);
-    return OK;
+    return certify_shared(q, out, err);
 }
 
 /* No search beside the plans that the old one became: certified by its microbatch size alone. */
@@ -381,52 +414,11 @@ static enum status search_small(struct search *q, const struct profile *p, const
         keep_warm(q);
         TRY(fewer_try(t, q->space, q->n_spaces, work / FEWER_PART, err));
         TRY(regroup_kept(t, q->space, q->n_spaces, REGROUP_SMALL, err));
+        TRY(search_joined(q, err));
     }
     TRY(conclude(t, p, out, err));
-    return certify(q, out, err);
-}
-
-static enum status check_objective(const struct cluster *c, const struct search_options *o,
-                                   struct error *err)
-{
-    bool prices = false;
-    for (int32_t t = 0; t < c->n_types; t++) prices |= c->types[t].price_per_h > 0;
-    if ((o->objective == OBJECTIVE_COST || o->most_cost > 0) && !prices)
-        return error_set(err, ERR_INPUT,
-                         "no device type of cluster '%s' has a price (for example price: 3.2/h)",
-                         c->name);
-    if (o->objective == OBJECTIVE_RATE && !(o->most_cost > 0))
-        return error_set(err, ERR_USAGE, "the objective rate wants a budget (most-cost)");
-    return OK;
-}
-
-/* Whether any node has so many equal cards as are to share operators. */
-static bool has_cards(const struct cluster *c, int32_t cards)
-{
-    for (int32_t n = 0; n < c->n_nodes; n++) {
-        const struct device *d = &c->devices[c->nodes[n].first_device];
-        for (int32_t i = 0; i < c->nodes[n].n_devices; i++) {
-            int32_t equal = 0;
-            for (int32_t k = 0; k < c->nodes[n].n_devices; k++) equal += d[k].type == d[i].type;
-            if (equal >= cards && c->types[d[i].type].tensor_parallel <= 1) return true;
-        }
-    }
-    return false;
-}
-
-static enum status check_tensor(const struct cluster *c, const struct search_options *o,
-                                struct error *err)
-{
-    if (o->baseline || offers_one(o)) return OK;
-    int32_t least = o->tensor[0];
-    for (int32_t i = 0; i < o->n_tensor; i++) {
-        if (has_cards(c, o->tensor[i])) return OK;
-        if (o->tensor[i] < least) least = o->tensor[i];
-    }
-    return error_set(err, ERR_INPUT,
-                     "no node of cluster '%s' has %d equal cards to share operators; 1 leaves "
-                     "cards alone",
-                     c->name, (int)least);
+    TRY(certify(q, out, err));
+    return certify_shared(q, out, err);
 }
 
 static enum status search_all(struct search *q, const struct profile *p, struct search_result *out,
@@ -441,7 +433,8 @@ static enum status search_all(struct search *q, const struct profile *p, struct 
         struct bound_certificate b = {.binding = "", .class_text = ""};
         bool alone = is_large(q) && q->t.o->evaluations <= 0;
         TRY(warm_search(&q->t, &w, &q->warm, alone ? &b : NULL, err));
-        if (alone && q->warm.n && (q->warm.enough || tries_stopped(&q->t))) {
+        bool enough = q->warm.enough || (tries_stopped(&q->t) && !join_shares(q->t.o->from));
+        if (alone && q->warm.n && enough) {
             keep_warm(q);
             return finish_warm(q, p, &b, out, err);
         }
@@ -471,8 +464,8 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
     }
     struct lower_options lower = {.check_memory = true};
     TRY(team_fused(a, c, &lower, err));
-    TRY(check_objective(c, o, err));
-    TRY(check_tensor(c, o, err));
+    TRY(search_check_objective(c, o, err));
+    TRY(search_check_tensor(c, o, err));
     struct cost *k = cost_new(a, p, c);
     struct search q = {
         .t = {.arena = a,
@@ -486,7 +479,9 @@ enum status search_plans(struct arena *a, const struct job *j, const struct clus
         .spaces = arena_new(),
         .lists = arena_new()};
     kept_init(&q.t.kept, a, o->top > KEPT_LEAST ? o->top : KEPT_LEAST, o, c);
+    q.t.join = join_new();
     enum status st = search_all(&q, p, out, err);
+    join_free(q.t.join);
     scorer_free(q.t.scorer);
     bound_lp_forget();
     arena_free(q.lists);

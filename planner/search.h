@@ -11,7 +11,8 @@
  * In the class what cannot beat the incumbent by a lower bound (planner/bound.h) is never built; what survives is
  * lowered and scored by the simulator, which alone decides. Those kept then try other warm-up counts, gradient
  * buckets and orders of the replicas (outside the class, only ever better, not exact), and the best are handed out:
- * each differs from the others in layout (planner/kept.h). Interchangeable devices are used in index order.
+ * each differs from the others in layout (planner/kept.h). Last, of up to 8 devices, stages that are shared or neighbours become
+ * stages that share operators (planner/join.h), where that is faster; outside the class as well. Interchangeable devices are used in index order.
  * Ties are broken by the order of enumeration, so that a search repeats to the byte.
  */
 #ifndef PLANNER_SEARCH_H
@@ -50,7 +51,10 @@ enum { SEARCH_DEVICES_MAX = 8 };
     X(harp_published, "harp-published",                                                            \
       "HARP as its authors published it: nodes in order, every device, meshes of 2^k cards of "    \
       "one "                                                                                       \
-      "node, ranked by closed form")
+      "node, ranked by closed form")                                                               \
+    X(hap, "hap",                                                                                  \
+      "HAP: one stage on all devices, every operator split by the index and in the ratios that "   \
+      "cost least")
 
 /* What a plan is better by. TIME: the iteration. COST: money an iteration (device types with a price), among plans
  * of at least least_rate iterations a second. RATE: the iteration, among plans of at most most_cost an iteration. */
@@ -76,7 +80,8 @@ struct search_options {
     int64_t evaluations;          /* most plans to try, an eighth of them to refine; 0: 20,000 */
     bool
         fastest; /* measured layers: the first plan is the fastest predicted, however close others are (planner/sturdy.h) */
-    bool exhaustive;                   /* no bound prunes: the same best plan, slowly; for tests */
+    bool unshared;   /* no plan whose stages share operators (planner/join.h); for tests */
+    bool exhaustive; /* no bound prunes: the same best plan, slowly; for tests */
     const volatile sig_atomic_t *stop; /* set: end with the best so far; NULL: never */
     /* first before anything is scored, with best_ns INT64_MAX */
     void (*progress)(void *user, int64_t evaluated, int64_t best_ns);
@@ -92,7 +97,7 @@ struct search_baseline {
     int64_t iteration_ns; /* INT64_MAX where it does not fit */
     struct plan plan;
     const char *why; /* where it does not fit */
-    /* Beside a search of many devices: only the setting with the best estimate was simulated. Made alone it may be faster. */
+    /* Beside a search of many devices: only the setting with the best estimate was simulated, or none. Alone it may be faster. */
     bool quick;
 };
 struct search_result {

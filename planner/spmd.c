@@ -49,17 +49,12 @@ static uint64_t op_signature(const struct builder *b, int32_t i)
     return h;
 }
 
-static bool same_grain(const struct grain *x, const struct grain *y)
-{
-    return x->n_units == y->n_units && x->n_sections == y->n_sections && x->name == y->name &&
-           !memcmp(x->unit, y->unit, sizeof x->unit);
-}
-
 static bool same_operand(const struct builder *b, int32_t t, int32_t u)
 {
     const struct tensor *x = &b->g->tensors[t], *y = &b->g->tensors[u];
+    if (x->role == TENSOR_INPUT && t != u) return false; /* who reads it first keeps it */
     return x->role == y->role && x->dtype == y->dtype && shape_equal(&x->shape, &y->shape) &&
-           b->shared[t] == b->shared[u] && same_grain(&b->grains[t], &b->grains[u]) &&
+           b->shared[t] == b->shared[u] && spmd_same_grain(&b->grains[t], &b->grains[u]) &&
            x->decay == y->decay;
 }
 
@@ -136,9 +131,12 @@ static void find_shared(struct builder *b)
     const struct graph *g = b->g;
     int32_t *reader = ARENA_ARRAY(b->a, int32_t, (size_t)g->n_tensors);
     b->shared = ARENA_ARRAY(b->a, bool, (size_t)g->n_tensors);
+    b->input_reader = ARENA_ARRAY(b->a, int32_t, (size_t)g->n_tensors);
+    for (int32_t t = 0; t < g->n_tensors; t++) b->input_reader[t] = -1;
     for (int32_t i = 0; i < g->n_forward; i++)
         for (int32_t k = 0; in_stage(b, i) && k < g->ops[i].n_inputs; k++) {
             int32_t t = g->ops[i].input[k];
+            if (b->input_reader[t] < 0) b->input_reader[t] = i;
             if (g->tensors[t].role != TENSOR_PARAMETER) continue;
             b->shared[t] = b->shared[t] || reader[t];
             reader[t] = 1;
@@ -152,24 +150,31 @@ static void add_maker(struct making *m, int32_t at)
         m->maker[op->output[k]] = at, m->maker_output[op->output[k]] = k;
 }
 
+/* What comes into the stage is made by operators that cost nothing, as many operands each as one can have. */
+static int32_t make_entries(struct making *m)
+{
+    const struct cut *cut = &m->b.g->cut[m->b.q->first_layer - 1];
+    int32_t n = 0;
+    for (int32_t first = 0; first < cut->n; n++) {
+        struct spmd_op *op = &m->ops[n];
+        while (op->n_outputs < OP_OPERANDS_MAX && first < cut->n)
+            op->output[op->n_outputs++] = cut->tensor[first++];
+        op->class = -1 - n;
+        spmd_entry_rules(&m->b, op);
+        add_maker(m, n);
+    }
+    return n;
+}
+
 static enum status make_ops(struct making *m, struct error *err)
 {
     const struct graph *g = m->b.g;
     struct spmd_tables *t = m->b.t;
     int32_t n = 0;
-    m->ops = ARENA_ARRAY(m->b.a, struct spmd_op, (size_t)g->n_forward + 1);
+    int32_t crossing = m->b.q->first_layer > 0 ? g->cut[m->b.q->first_layer - 1].n : 0;
+    m->ops = ARENA_ARRAY(m->b.a, struct spmd_op, (size_t)(g->n_forward + crossing));
     t->first_op = -1;
-    if (m->b.q->first_layer > 0) {
-        const struct cut *cut = &g->cut[m->b.q->first_layer - 1];
-        if (cut->n > OP_OPERANDS_MAX)
-            return error_set(&(struct error){0}, ERR_INPUT, "a cut of more than %d",
-                             OP_OPERANDS_MAX);
-        m->ops[n].n_outputs = cut->n, m->ops[n].class = -1;
-        memcpy(m->ops[n].output, cut->tensor, (size_t)cut->n * sizeof *cut->tensor);
-        spmd_entry_rules(&m->b, &m->ops[n]);
-        add_maker(m, n++);
-        t->n_entries = 1;
-    }
+    if (m->b.q->first_layer > 0) n = t->n_entries = make_entries(m);
     for (int32_t i = 0; i < g->n_forward; i++) {
         const struct graph_op *op = &g->ops[i];
         int32_t class;
@@ -185,63 +190,6 @@ static enum status make_ops(struct making *m, struct error *err)
     }
     t->problem.n_ops = n, t->problem.ops = m->ops;
     return OK;
-}
-
-/* --- shared parameters --- */
-
-struct home { /* a shared parameter's, priced */
-    int32_t tensor, placement;
-    uint8_t terms;
-    int64_t ns, *bytes;
-    struct home *next;
-};
-struct shared_user {
-    struct builder *b;
-    struct home *homes;
-};
-
-static void join(const void *user, int32_t *home, uint8_t *terms, int32_t need, uint8_t need_terms)
-{
-    const struct shared_user *u = user;
-    struct spmd_price *y = u->b->t->price;
-    *terms |= need_terms;
-    if (*home < 0 || *home == need) {
-        *home = need;
-        return;
-    }
-    struct placement p = *spmd_placement_of(y, *home), n = *spmd_placement_of(y, need);
-    for (int32_t x = 0; x < u->b->q->s->n_axes; x++) {
-        bool same = p.axis[x].how == n.axis[x].how &&
-                    (p.axis[x].how != PLACED_SPLIT ||
-                     (p.axis[x].dim == n.axis[x].dim && p.axis[x].ratio == n.axis[x].ratio &&
-                      same_grain(&p.axis[x].grain, &n.axis[x].grain)));
-        if (same) continue;
-        if (p.axis[x].how == PLACED_SPLIT || n.axis[x].how == PLACED_SPLIT)
-            *terms |= (uint8_t)(1 << x); /* who needs a part adds a term into the whole */
-        p.axis[x] = (struct on_axis){.how = PLACED_WHOLE};
-    }
-    *home = spmd_placement(y, &p);
-}
-
-static int64_t home_ns(const void *user, int32_t tensor, int32_t home, uint8_t terms,
-                       const int64_t **bytes)
-{
-    struct shared_user *u = (struct shared_user *)user;
-    struct builder *b = u->b;
-    for (struct home *h = u->homes; h; h = h->next)
-        if (h->tensor == tensor && h->placement == home && h->terms == terms)
-            return *bytes = h->bytes, h->ns;
-    struct home *h = ARENA_ARRAY(b->a, struct home, 1);
-    int64_t *ns = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices), most = 0;
-    struct error err = {0};
-    *h = (struct home){.tensor = tensor, .placement = home, .terms = terms, .next = u->homes};
-    h->bytes = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices);
-    if (spmd_parameter(b, tensor, home, terms, &h->ns, ns, h->bytes, &err) != OK)
-        h->ns = INT64_MAX / 8; /* its rules were priced: cannot be */
-    for (int32_t d = 0; d < b->n_devices; d++) most = ns[d] > most ? ns[d] : most;
-    h->ns += most;
-    u->homes = h;
-    return *bytes = h->bytes, h->ns;
 }
 
 /* --- tensors --- */
@@ -268,7 +216,7 @@ static void make_tensors(struct making *m)
     for (int32_t t = 0; t < g->n_tensors; t++) {
         struct spmd_tensor *x = &m->tensors[t];
         m->shape_index[t] = -1;
-        if (m->b.shared[t]) x->kind = SPMD_SHARED, x->join = join, x->home_ns = home_ns;
+        if (m->b.shared[t]) x->kind = SPMD_SHARED, x->join = spmd_join, x->home_ns = spmd_home_ns;
         if (m->maker[t] < 0) continue;
         x->kind = SPMD_MADE;
         x->wanted = g->tensors[t].gradient >= 0;
@@ -408,7 +356,9 @@ static enum status finish_shape(struct making *m, const struct ways *w, int32_t 
         const struct shape *parts = spmd_parts(y, &m->shape_of[shape], (int32_t)p);
         int64_t *b = ARENA_ARRAY(m->b.a, int64_t, (size_t)m->b.n_devices);
         for (int32_t d = 0; d < m->b.n_devices; d++)
-            b[d] = shape_elements(&parts[d]) * m->element_bytes[shape] * m->b.q->in_flight;
+            b[d] = spmd_is_own(y, (int32_t)p)
+                       ? 0 /* its rule says it */
+                       : shape_elements(&parts[d]) * m->element_bytes[shape] * m->b.q->in_flight;
         bytes[p] = b;
         for (int32_t x = 0; x < m->b.q->s->n_axes; x++) {
             TRY(spmd_sum_ns(y, &m->shape_of[shape], m->element_bytes[shape], x, (int32_t)p,
@@ -446,8 +396,10 @@ static void fill_caps(struct making *m)
 {
     struct spmd_problem *p = &m->b.t->problem;
     int64_t *cap = ARENA_ARRAY(m->b.a, int64_t, (size_t)m->b.n_devices);
-    for (int32_t d = 0; d < m->b.n_devices; d++)
-        cap[d] = m->b.q->memory_bytes ? m->b.q->memory_bytes[d] : INT64_MAX / 8;
+    for (int32_t d = 0; d < m->b.n_devices; d++) {
+        int64_t reserve = m->b.q->reserve_bytes ? m->b.q->reserve_bytes[d] : 0;
+        cap[d] = m->b.q->memory_bytes ? m->b.q->memory_bytes[d] - reserve : INT64_MAX / 8;
+    }
     p->cap = cap, p->n_columns = m->b.n_devices;
 }
 
@@ -470,12 +422,10 @@ enum status spmd_tables_new(struct arena *a, const struct spmd_question *q,
     TRY(check(q, err));
     struct making *m = ARENA_ARRAY(a, struct making, 1);
     struct spmd_tables *t = ARENA_ARRAY(a, struct spmd_tables, 1);
-    struct shared_user *user = ARENA_ARRAY(a, struct shared_user, 1);
     size_t n = (size_t)q->g->n_tensors;
     m->b = (struct builder){.a = a, .q = q, .g = q->g, .t = t, .n_devices = q->s->n_devices};
-    user->b = &m->b;
     m->b.grains = graph_grains(a, q->g);
-    t->price = spmd_price_new(a, q->s, q->hop, q->of, q->ways, q->node);
+    t->price = spmd_price_new(a, q->s, q->hop, q->of, q->ways, q->node, q->bus);
     m->tensors = ARENA_ARRAY(a, struct spmd_tensor, n);
     m->shape_index = ARENA_ARRAY(a, int32_t, n);
     m->maker = ARENA_ARRAY(a, int32_t, n);
@@ -490,7 +440,7 @@ enum status spmd_tables_new(struct arena *a, const struct spmd_question *q,
     for (int32_t s = 0; s < m->n_shapes; s++) TRY(finish_shape(m, &w, s, err));
     t->problem.n_tensors = q->g->n_tensors, t->problem.tensors = m->tensors;
     t->problem.n_placements = spmd_placements(t->price);
-    t->problem.user = user;
+    t->problem.user = spmd_shared_user(&m->b);
     fill_caps(m);
     make_leaves(m);
     t->meanings = m->b.meanings;

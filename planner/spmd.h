@@ -10,9 +10,11 @@
  * wait for each other in every meeting do. Variants that are rules of their own: a parameter kept in parts and gathered on
  * use; sufficient factors (Xie et al. 2016: gather x and dy and compute the whole dW everywhere in place of summing it).
  *
- * Memory of each device: its parts of parameters, gradients (dtype_master) and optimizer state, and of `in_flight`
- * microbatches what operators' gradients read. That is never more than lowering lays out, so that what is cut off is cut
- * off rightly; what is found may still be refused by lowering.
+ * Memory of each device is counted twice. In the search: its parts of parameters, gradients (dtype_master) and optimizer
+ * state, and of `in_flight` microbatches inputs and what operators' gradients read; never more than lowering lays out, so
+ * that what is cut off is cut off rightly, and found.bound_ns holds. Then what is found is laid out as lowering would
+ * (planner/spmd_memory.h: scratch, meetings' buffers …); where that does not fit the search is asked again with so much less,
+ * a few times. So an answer is one that lowering takes, but for what the planner does not know of (messages, fused kinds).
  * Ownership: the arena's. Errors: those of prices.
  */
 #ifndef PLANNER_SPMD_H
@@ -27,15 +29,20 @@ struct spmd_question {
     int32_t first_layer, last_layer;
     const struct sharding *s; /* mesh and ratios; its rules are not read */
     struct cost *cost;
-    const int32_t *type;         /* (n_devices) of the cost's cluster */
-    const int64_t *memory_bytes; /* (n_devices); NULL: no end of it */
+    const int32_t *type;          /* (n_devices) of the cost's cluster */
+    const int64_t *memory_bytes;  /* (n_devices); NULL: no end of it */
+    const int64_t *reserve_bytes; /* (n_devices) of it, for others; NULL: nothing */
     spmd_hop *hop;
     const void *of;
-    const int32_t *node; /* (n_devices), NULL: of SPMD_TIERS */
+    /* (n_devices) devices of one number share the links that leave their node; NULL: links are everybody's own */
+    const int32_t *node;
+    const bool
+        *bus; /* (n_devices) and what is sent inside its node shares one link; NULL: nowhere */
     int32_t microbatches, in_flight;
     const struct optimizer *optimizer;
     uint32_t ways; /* set of spmd_meeting_way */
     bool gather, sufficient;
+    bool one_vector; /* planner/ratio keeps to the one vector of ratios that is asked about */
     struct spmd_limits limits;
 };
 
@@ -48,7 +55,8 @@ struct spmd_meaning { /* of a rule */
 struct spmd_tables {
     struct spmd_problem problem;
     int32_t first_op,
-        n_entries; /* problem's operator k is the graph's first_op + k - n_entries; entries come before */
+        n_entries; /* problem's operator k is the graph's first_op + k - n_entries; entries, which make what
+                      comes into the stage, come before */
     const struct spmd_meaning *meanings; /* by rule.tag */
     struct spmd_price *price;
 };
@@ -61,7 +69,9 @@ struct spmd_answer {
     struct op_choice *choices; /* (n_forward); none outside the stage */
     bool *gathered;            /* (n_tensors) */
     bool *sufficient;          /* (n_forward) */
-    int64_t *bytes;            /* (n_devices) */
+    int64_t *bytes;            /* (n_devices) as counted in the search */
+    int64_t *
+        laid_out; /* (n_devices) as lowering would; NULL: memory does not count, or nobody can say */
     struct spmd_found found;
     const struct spmd_tables *tables;
 };
@@ -70,7 +80,11 @@ MUST_CHECK enum status spmd_best(struct arena *a, const struct spmd_question *q,
 /* What given choices cost in the same accounts, INT64_MAX where they cannot be. */
 int64_t spmd_choices_ns(struct arena *a, const struct spmd_tables *t, const struct spmd_question *q,
                         const struct op_choice *choices, const bool *gathered, int64_t *bytes);
-/* The answer as a plan's `sharding:` of the question's mesh and ratios. */
+/* The ways in which the answer's meetings go at its prices, as entries of s, which has its rules already: those that do not go
+ * so by themselves. O(meetings + one view). */
+void spmd_set_ways(struct arena *a, const struct spmd_question *q, const struct spmd_answer *x,
+                   struct sharding *s);
+/* The answer as a plan's `sharding:` of the question's mesh and ratios: rules, what is gathered, sufficient factors, ways. */
 struct sharding *spmd_sharding(struct arena *a, const struct spmd_question *q,
                                const struct spmd_answer *x);
 

@@ -2,6 +2,7 @@
 #include "planner/spmd.h"
 
 #include "core/arena.h"
+#include "planner/spmd_memory.h"
 
 #include <string.h>
 
@@ -20,15 +21,11 @@ static int32_t large_parameter(const struct graph *g, const struct graph_op *op)
     return -1;
 }
 
-enum status spmd_best(struct arena *a, const struct spmd_question *q, struct spmd_answer *out,
-                      struct error *err)
+static void read_answer(struct arena *a, const struct spmd_question *q, struct spmd_answer *out)
 {
-    struct spmd_tables *t;
-    TRY(spmd_tables_new(a, q, &t, err));
-    *out = (struct spmd_answer){.tables = t};
-    TRY(spmd_search(a, &t->problem, &q->limits, &out->found, err));
+    const struct spmd_tables *t = out->tables;
     out->ns = out->found.ns;
-    if (out->ns == INT64_MAX) return OK;
+    if (out->ns == INT64_MAX) return;
     out->bytes = out->found.bytes;
     out->choices = ARENA_ARRAY(a, struct op_choice, (size_t)q->g->n_forward);
     out->gathered = ARENA_ARRAY(a, bool, (size_t)q->g->n_tensors);
@@ -40,6 +37,48 @@ enum status spmd_best(struct arena *a, const struct spmd_question *q, struct spm
         out->sufficient[i] = m->sufficient;
         if (m->gather) out->gathered[large_parameter(q->g, &q->g->ops[i])] = true;
     }
+}
+
+/* Whether what lowering would lay out fits; where not, what it lays out beside what is counted is taken off the caps. */
+static bool fits_laid_out(struct arena *a, const struct spmd_question *q, struct spmd_answer *x,
+                          int64_t *cap)
+{
+    struct error why = {0};
+    bool fits = true;
+    x->laid_out = ARENA_ARRAY(a, int64_t, (size_t)q->s->n_devices);
+    if (spmd_laid_out(a, q, spmd_sharding(a, q, x), x->bytes, x->laid_out, &why) != OK) {
+        x->laid_out = NULL; /* lowering has its own say of it */
+        return true;
+    }
+    for (int32_t d = 0; d < q->s->n_devices; d++) {
+        int64_t has = q->memory_bytes[d] - (q->reserve_bytes ? q->reserve_bytes[d] : 0);
+        int64_t beside = x->laid_out[d] - x->bytes[d];
+        if (has - beside < cap[d]) cap[d] = has - beside;
+        fits = fits && x->laid_out[d] <= has;
+    }
+    return fits;
+}
+
+enum { TURNS_MOST = 4 };
+
+enum status spmd_best(struct arena *a, const struct spmd_question *q, struct spmd_answer *out,
+                      struct error *err)
+{
+    struct spmd_tables *t;
+    TRY(spmd_tables_new(a, q, &t, err));
+    *out = (struct spmd_answer){.tables = t};
+    int64_t bound = 0, labels = 0, *cap = (int64_t *)t->problem.cap;
+    for (int turn = 0; turn < TURNS_MOST; turn++) {
+        TRY(spmd_search(a, &t->problem, &q->limits, &out->found, err));
+        labels += out->found.n_labels;
+        if (!turn)
+            bound =
+                out->found.bound_ns; /* of what is counted, which holds whatever else is laid out */
+        read_answer(a, q, out);
+        if (out->ns == INT64_MAX || !q->memory_bytes || fits_laid_out(a, q, out, cap)) break;
+        out->ns = INT64_MAX;
+    }
+    out->found.n_labels = labels, out->found.bound_ns = bound;
     return OK;
 }
 
@@ -65,19 +104,22 @@ int64_t spmd_choices_ns(struct arena *a, const struct spmd_tables *t, const stru
             const struct spmd_meaning *m = meaning_of(t, k, r);
             bool kept = gathered && large >= 0 && gathered[large];
             if (same_choice(&m->choice, &choices[i], q->s->n_axes) && m->gather == kept &&
-                !m->sufficient)
+                m->sufficient == choices[i].sufficient)
                 rule[k] = r;
         }
         if (rule[k] < 0) return INT64_MAX;
     }
-    int32_t entries = t->n_entries ? t->problem.ops[0].n_rules : 1;
     int64_t *mine = ARENA_ARRAY(a, int64_t, (size_t)t->problem.n_columns);
-    for (int32_t e = 0; e < entries; e++) { /* the cheapest way to be handed what comes in */
-        rule[0] = t->n_entries ? e : rule[0];
+    for (int32_t k = 0; k < t->n_entries; k++) rule[k] = 0;
+    for (int32_t turn = -1;
+         turn < t->n_entries;) { /* the cheapest way to be handed what comes in */
         int64_t ns = spmd_cost(a, &t->problem, rule, mine);
-        if (ns >= best) continue;
-        best = ns;
-        if (bytes) memcpy(bytes, mine, (size_t)t->problem.n_columns * sizeof *bytes);
+        if (ns < best && bytes) memcpy(bytes, mine, (size_t)t->problem.n_columns * sizeof *bytes);
+        if (ns < best) best = ns;
+        for (turn = 0; turn < t->n_entries; turn++) {
+            if (++rule[turn] < t->problem.ops[turn].n_rules) break;
+            rule[turn] = 0;
+        }
     }
     return best;
 }
@@ -87,5 +129,6 @@ struct sharding *spmd_sharding(struct arena *a, const struct spmd_question *q,
 {
     struct sharding *s = arena_copy(a, q->s, sizeof *s);
     sharding_set_choices(a, s, q->g, x->choices, x->gathered);
+    spmd_set_ways(a, q, x, s);
     return s;
 }

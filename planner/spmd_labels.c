@@ -98,12 +98,19 @@ bool spmd_bound_bytes(const struct search *q, int32_t place, int64_t *bytes)
     return true;
 }
 
-int64_t spmd_priced(const struct search *q, const int64_t *bytes)
+/* Bounds of what begins with a label. */
+static void bound_label(const struct search *q, struct label *l, const int32_t *state)
 {
-    double sum = 0;
-    for (int32_t c = 0; c < q->p->n_columns; c++)
-        sum += (double)bytes[c] / (double)(q->p->cap[c] > 0 ? q->p->cap[c] : 1);
-    return (int64_t)(q->price * sum);
+    int64_t least = l->least_ns; /* of the label that it comes from */
+    if (q->relax) {
+        int64_t ns = l->ns + spmd_relax_least(q->relax, l->place, state);
+        if (ns > least) least = ns;
+    }
+    if (q->second) {
+        int64_t ns = l->ns + l->priced + spmd_relax_least(q->second, l->place, state);
+        if (ns - q->second_owed > least) least = ns - q->second_owed;
+    }
+    l->least_ns = least;
 }
 
 /* One more operator. -1: no way, or no better than what is there. */
@@ -112,24 +119,25 @@ int32_t spmd_extend(struct search *q, int32_t from, int32_t rule)
     spmd_room(q);
     int32_t n = q->p->n_columns, place = q->labels[from].place, id = q->n_labels;
     struct label *l = &q->labels[id];
-    int64_t *bytes = NULL;
+    bool counts = q->least_bytes || q->price;
     *l = q->labels[from];
     l->place = place + 1, l->rule = rule, l->parent = from, l->via = -1, l->beaten = false;
     l->state = q->n_states;
-    if (q->least_bytes) {
-        bytes = q->bytes + (int64_t)id * n;
-        memcpy(bytes, q->bytes + (int64_t)from * n, (size_t)n * sizeof *bytes);
-    }
-    if (q->price > 0) bytes = memset(q->spare, 0, (size_t)n * sizeof *bytes);
+    int64_t *more = counts ? memset(q->spare, 0, (size_t)n * sizeof *more) : NULL;
     q->n_applied++;
     const int32_t *in = q->states + q->labels[from].state;
     int32_t *out = q->states + l->state;
-    if (!spmd_apply(q->s, place, &q->p->ops[place].rules[rule], in, out, &l->ns, bytes)) return -1;
-    if (q->price > 0)
-        l->ns += spmd_priced(q, bytes);
-    else if (bytes && !spmd_bound_bytes(q, place + 1, bytes))
-        return -1;
-    if (l->ns + q->least_ns[place + 1] >= q->enough_ns) return -1;
+    if (!spmd_apply(q->s, place, &q->p->ops[place].rules[rule], in, out, &l->ns, more)) return -1;
+    if (q->price) l->ns += spmd_relax_priced(q->p, q->price, more);
+    if (q->second) l->priced += spmd_relax_priced(q->p, q->second_price, more);
+    bound_label(q, l, out);
+    if (l->least_ns >= q->enough_ns) return -1;
+    if (q->least_bytes) {
+        int64_t *bytes = q->bytes + (int64_t)id * n;
+        const int64_t *had = q->bytes + (int64_t)from * n;
+        for (int32_t c = 0; c < n; c++) bytes[c] = had[c] + more[c];
+        if (!spmd_bound_bytes(q, place + 1, bytes)) return -1;
+    }
     return spmd_settle_label(q, out);
 }
 

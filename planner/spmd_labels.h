@@ -6,12 +6,15 @@
 #ifndef PLANNER_SPMD_LABELS_H
 #define PLANNER_SPMD_LABELS_H
 
+#include "planner/spmd_relax.h"
 #include "planner/spmd_state.h"
 
 #include <stddef.h>
 
 struct label {
     int64_t ns;
+    int64_t least_ns; /* of every whole solution that begins so */
+    int64_t priced;   /* of its bytes, where labels have a second bound */
     int32_t place, rule;
     int32_t parent; /* -1: none */
     int32_t via;    /* >= 0: from parent to here as from the root of this label's chain to it */
@@ -26,7 +29,11 @@ struct search {
     const struct spmd_problem *p;
     struct spmd_states *s;
     const int32_t **rules; /* (n_ops) those that no other of the operator beats, -1 behind them */
-    int64_t *least_ns;     /* (n_ops + 1) that must follow */
+    struct spmd_relax *relax; /* what must follow; NULL: it is not asked for */
+    struct spmd_relax
+        *second; /* the same with bytes at their price, which `second_price` says, or NULL */
+    const double *second_price;
+    int64_t second_owed; /* what bytes up to all caps come to at that price */
     int64_t *least_bytes,
         *most_bytes; /* (n_ops + 1, n_columns) that must, and can, follow; NULL: memory does not count */
     struct label *labels;
@@ -42,8 +49,8 @@ struct search {
     size_t n_heap, heap_capacity;
     int64_t n_applied, most;
     int64_t enough_ns; /* what is no better than this is not wanted; INT64_MAX */
-    /* > 0: labels' ns have `price` for each byte ÷ cap, summed over columns, on top (Lagrange) */
-    double price;
+    /* (n_columns) ns of a byte: labels' ns have it on top (Lagrange); NULL: none */
+    const double *price;
     int64_t *spare; /* (n_columns) */
 };
 
@@ -53,14 +60,13 @@ int32_t spmd_live_at(const struct search *q, int32_t place);
 void spmd_room(struct search *q);
 /* Takes the label that stands last in the list into the table, or takes it away: -1. */
 int32_t spmd_settle_label(struct search *q, const int32_t *state);
-/* What so many bytes count in labels. */
-int64_t spmd_priced(const struct search *q, const int64_t *bytes);
 /* One more operator. -1: no way, or no better than what is there. */
 int32_t spmd_extend(struct search *q, int32_t from, int32_t rule);
 int32_t spmd_new_root(struct search *q, int32_t place, int32_t run, const int32_t *state);
 /* Members that cannot run out any more count as 0. false: one has. */
 bool spmd_bound_bytes(const struct search *q, int32_t place, int64_t *bytes);
-/* The label of the whole sequence's end, composed from pieces; -1: none. *n_pieces 0: no repeat of so many copies, nothing done. */
+/* The label of the whole sequence's end, composed from pieces; -1: none. *n_pieces 0: no repeat of so many copies, or more
+ * than q->most labels: nothing is known. */
 int32_t spmd_by_pieces(struct search *q, int32_t least_copies, int32_t *n_pieces);
 
 #endif

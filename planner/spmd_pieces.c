@@ -60,6 +60,7 @@ static void drop_beaten(struct search *q, struct front *f)
 static void walk(struct search *q, struct front *f, int32_t to)
 {
     while (f->n && q->labels[f->label[0]].place < to) {
+        if (q->n_applied > q->most) f->n = 0;
         struct front next = {0};
         int32_t place = q->labels[f->label[0]].place;
         for (int32_t k = 0; k < f->n; k++)
@@ -106,6 +107,10 @@ static void compose(struct search *q, struct front *f, const struct repeat *r, i
         struct front next = {0};
         for (int32_t k = 0; k < f->n; k++) {
             const struct piece *y = piece_of(q, &pieces, &n, &capacity, r, *run, f->label[k]);
+            if (q->n_applied > q->most) {
+                f->n = 0;
+                return;
+            }
             for (int32_t e = 0; e < y->exits.n; e++) {
                 spmd_room(q);
                 int32_t exit = y->exits.label[e], from = f->label[k];
@@ -159,5 +164,6 @@ int32_t spmd_by_pieces(struct search *q, int32_t least_copies, int32_t *n_pieces
         *n_pieces += r.copies;
     }
     walk(q, &f, q->p->n_ops);
+    if (q->n_applied > q->most) *n_pieces = 0;
     return f.n ? f.label[0] : -1;
 }

@@ -102,8 +102,10 @@ static enum status price_back(struct builder *b, const struct local *l, int32_t 
                : at < l->op->n_inputs                      ? l->shapes.input[at]
                                                            : l->shapes.output[at - l->op->n_inputs];
     }
-    attrs.heads = l->op->attrs.heads ? l->attrs.heads : attrs.heads;
-    attrs.kv_heads = l->op->attrs.kv_heads ? l->attrs.kv_heads : attrs.kv_heads;
+    op_local_back_attrs(&l->attrs, &l->shapes, &attrs);
+    /* What the operator does not know is what it makes of the others; prices are kept by what goes in. */
+    struct op_shapes whole = shapes;
+    if (op_infer(op->kind, &attrs, &shapes, NULL) != OK) shapes = whole;
     return price_op(b, type, op->kind, op->phase, &attrs, &shapes, op->name, ns, err);
 }
 
@@ -146,29 +148,53 @@ static enum status price_local(struct builder *b, const struct local *l, int32_t
 
 /* --- all devices --- */
 
-/* Computing of one microbatch: (n_devices). */
+static enum status make_local(struct builder *b, const struct op_choice *c, int32_t device,
+                              struct local *l, struct error *err)
+{
+    TRY(local_attrs(b, l->op, c, device, &l->attrs, err));
+    return op_infer(l->op->kind, &l->attrs, &l->shapes, err);
+}
+
+/* What stays where it is made and its gradients read has no size of its own but what the operator makes there. */
+static int64_t own_bytes(const struct builder *b, const struct local *l, const struct spmd_rule *r)
+{
+    int64_t sum = 0;
+    for (int32_t k = 0; k < l->op->n_outputs; k++)
+        if ((b->keeps_output >> k & 1) && spmd_is_own(b->t->price, r->give[k]))
+            sum += shape_elements(&l->shapes.output[k]) *
+                   dtype_bytes(b->g->tensors[l->op->output[k]].dtype);
+    return sum * b->q->in_flight;
+}
+
+/* Computing of one microbatch, and bytes of what stays where it is made: (n_devices) each. */
 static enum status price_devices(struct builder *b, int32_t i, const struct spmd_rule *r,
                                  const struct op_choice *c, bool whole_w, int64_t *out,
-                                 struct error *err)
+                                 int64_t *bytes, struct error *err)
 {
     const struct graph_op *op = &b->g->ops[i];
     const struct shape *parts[OP_OPERANDS_MAX];
     for (int32_t k = 0; k < op->n_inputs; k++)
         parts[k] = spmd_parts(b->t->price, &b->g->tensors[op->input[k]].shape, r->need[k]);
+    bool hidden = op_part_is_hidden(op->kind);
+    uint64_t *key = ARENA_ARRAY(b->a, uint64_t, (size_t)b->n_devices);
     for (int32_t d = 0; d < b->n_devices; d++) {
+        struct local l = {.op = op, .attrs = op->attrs, .shapes.n_inputs = op->n_inputs};
         int32_t like = 0;
+        for (int32_t k = 0; k < op->n_inputs; k++) l.shapes.input[k] = parts[k][d];
+        if (hidden) {
+            TRY(make_local(b, c, d, &l, err));
+            key[d] = op_key(op->kind, &l.attrs, &l.shapes, b->g->dtype);
+        }
         for (; like < d; like++) {
-            bool same = b->q->type[like] == b->q->type[d];
+            bool same = b->q->type[like] == b->q->type[d] && key[like] == key[d];
             for (int32_t k = 0; same && k < op->n_inputs; k++)
                 same = shape_equal(&parts[k][like], &parts[k][d]);
             if (same) break;
         }
-        out[d] = like < d ? out[like] : 0;
+        out[d] = like < d ? out[like] : 0, bytes[d] = like < d ? bytes[like] : 0;
         if (like < d) continue;
-        struct local l = {.op = op, .attrs = op->attrs, .shapes.n_inputs = op->n_inputs};
-        for (int32_t k = 0; k < op->n_inputs; k++) l.shapes.input[k] = parts[k][d];
-        TRY(local_attrs(b, op, c, d, &l.attrs, err));
-        TRY(op_infer(op->kind, &l.attrs, &l.shapes, err));
+        if (!hidden) TRY(make_local(b, c, d, &l, err));
+        bytes[d] = own_bytes(b, &l, r);
         TRY(price_local(b, &l, b->q->type[d], c, whole_w, &out[d], err));
     }
     return OK;
@@ -191,10 +217,11 @@ enum status spmd_parameter(struct builder *b, int32_t tensor, int32_t home, uint
     int64_t master = dtype_bytes(dtype_master(p->dtype));
     const struct shape *parts = spmd_parts(b->t->price, &p->shape, home);
     bool adamw = b->q->optimizer->kind == OPTIMIZER_ADAMW;
-    for (int32_t x = 0; x < b->q->s->n_axes; x++) {
+    bool all = b->q->s->n_axes > 1 && terms == 3;
+    for (int32_t x = all ? SPMD_ALL_AXES : 0; x < b->q->s->n_axes + all; x++) {
         int64_t sum;
-        if (!(terms >> x & 1)) continue;
-        TRY(spmd_sum_ns(b->t->price, &p->shape, master, x, home, &sum, err));
+        if (!all && !(terms >> x & 1)) continue;
+        TRY(spmd_gradient_ns(b->t->price, &p->shape, master, x, home, true, &sum, err));
         *ns += sum;
     }
     for (int32_t d = 0; d < b->n_devices; d++) {
@@ -282,7 +309,8 @@ static enum status loss_gather_ns(struct builder *b, const struct graph_op *op,
         struct shape all = {.rank = 2, .dim = {n, 0}};
         for (int32_t d = 0; d < b->n_devices; d++)
             if (shape_elements(&local[d]) > all.dim[1]) all.dim[1] = shape_elements(&local[d]);
-        TRY(spmd_sum_ns(b->t->price, &all, dtype_bytes(b->g->dtype), x, 0, &cost, err));
+        TRY(spmd_gradient_ns(b->t->price, &all, dtype_bytes(b->g->dtype), x, 0, false, &cost,
+                             err));
         cost /= 2;
         size *= n;
         *ns += b->q->microbatches * cost;
@@ -292,18 +320,31 @@ static enum status loss_gather_ns(struct builder *b, const struct graph_op *op,
 
 /* --- one rule --- */
 
+/* An input of the model is kept from F to B by who reads it first. */
+static void add_input(struct builder *b, int32_t i, int32_t k, const struct spmd_rule *r,
+                      int64_t *bytes)
+{
+    int32_t t = b->g->ops[i].input[k];
+    const struct tensor *x = &b->g->tensors[t];
+    if (x->role != TENSOR_INPUT || b->input_reader[t] != i) return;
+    const struct shape *parts = spmd_parts(b->t->price, &x->shape, r->need[k]);
+    for (int32_t d = 0; d < b->n_devices; d++)
+        bytes[d] += shape_elements(&parts[d]) * dtype_bytes(x->dtype) * b->q->in_flight;
+}
+
 static enum status finish_rule(struct builder *b, int32_t i, const struct op_choice *c,
                                const struct variant *v, struct spmd_rule *r, struct error *err)
 {
     const struct graph_op *op = &b->g->ops[i];
     int64_t *ns = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices), meet = 0;
     int64_t *bytes = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices);
-    TRY(price_devices(b, i, r, c, v->sufficient, ns, err));
+    TRY(price_devices(b, i, r, c, v->sufficient, ns, bytes, err));
     for (int32_t d = 0; d < b->n_devices; d++) ns[d] *= b->q->microbatches;
     for (int32_t k = 0; k < op->n_inputs; k++) {
         const struct tensor *p = &b->g->tensors[op->input[k]];
         uint8_t terms = r->terms[k];
         int32_t home = r->need[k];
+        add_input(b, i, k, r, bytes);
         if (p->role != TENSOR_PARAMETER || b->shared[op->input[k]]) continue;
         if (v->sufficient && k == 1) terms = 0;
         if (v->gather == k) {
@@ -318,7 +359,9 @@ static enum status finish_rule(struct builder *b, int32_t i, const struct op_cho
     }
     if (v->sufficient) TRY(factors_ns(b, op, r, &meet, err));
     if (op->kind == OP_cross_entropy) TRY(loss_gather_ns(b, op, r, &meet, err));
-    struct spmd_meaning m = {.choice = *c,
+    struct op_choice said = *c;
+    said.sufficient = v->sufficient;
+    struct spmd_meaning m = {.choice = said,
                              .gather = v->gather >= 0,
                              .sufficient = v->sufficient,
                              .device_ns = ns,
@@ -394,7 +437,7 @@ static enum status add_variants(struct builder *b, int32_t i, const struct op_ch
     if (split.input[large].how != PLACED_WHOLE) return OK;
     if (b->q->gather)
         TRY(add_rule(b, i, c, &(struct variant){.gather = large}, out, capacity, err));
-    if (b->q->sufficient && op->kind == OP_matmul && large == 1 && c->index[0] == INDEX_batch)
+    if (b->q->sufficient && sharding_factor_axes(b->q->s, b->g, op, b->grains, c))
         TRY(add_rule(b, i, c, &(struct variant){-1, true}, out, capacity, err));
     return OK;
 }
@@ -404,12 +447,13 @@ enum { AXIS_CHOICES_MAX = 256 };
 enum status spmd_rules_of(struct builder *b, int32_t i, struct spmd_op *out, struct error *err)
 {
     const struct sharding *s = b->q->s;
-    struct op_choice first[AXIS_CHOICES_MAX] = {{{0}, {0}}},
-                     second[AXIS_CHOICES_MAX] = {{{0}, {0}}};
+    struct op_choice first[AXIS_CHOICES_MAX] = {{{0}, {0}, false}},
+                     second[AXIS_CHOICES_MAX] = {{{0}, {0}, false}};
     size_t capacity = 0;
     if (s->n_ratios * INDEX_COUNT > AXIS_CHOICES_MAX)
         return error_set(err, ERR_INPUT, "%d vectors of ratios; at most %d", s->n_ratios,
                          AXIS_CHOICES_MAX / INDEX_COUNT);
+    b->keeps_output = out->keeps_output;
     int32_t n = axis_choices(b, i, 0, first), m = s->n_axes > 1 ? axis_choices(b, i, 1, second) : 1;
     for (int32_t x = 0; x < n; x++)
         for (int32_t y = 0; y < m; y++) {

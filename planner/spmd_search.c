@@ -4,17 +4,28 @@
 #include "core/arena.h"
 #include "planner/spmd_labels.h"
 
+#include <math.h>
 #include <string.h>
 
-enum { LABELS_USUAL = 20000 };
+/* Partial solutions that are looked at, at most: in proving where memory binds and where it does not, and of copies of a piece;
+ * what a beam keeps of each place. */
+enum {
+    LABELS_USUAL = 20000,
+    LABELS_FREE = 60000,
+    LABELS_PIECES = 30000,
+    LABELS_PRICED = 3000,
+    BEAM = 24,
+    BEAM_PRICED = 6,
+    BEAM_RUN = INT32_MAX,
+    A_STAR_RUN = BEAM_RUN - 1
+};
 
 /* --- A* --- */
 
 static bool sooner(const struct search *q, int32_t x, int32_t y)
 {
     const struct label *a = &q->labels[x], *b = &q->labels[y];
-    int64_t fa = a->ns + q->least_ns[a->place], fb = b->ns + q->least_ns[b->place];
-    if (fa != fb) return fa < fb;
+    if (a->least_ns != b->least_ns) return a->least_ns < b->least_ns;
     if (a->place != b->place) return a->place > b->place;
     return x < y;
 }
@@ -44,12 +55,15 @@ static int32_t heap_pop(struct search *q)
     return top;
 }
 
-/* *too_many: given up. */
-static void a_star(struct search *q, int32_t *goal, bool *too_many)
+/* Better than what is there already: *goal, or -1. Given up after so many labels: true, and no solution is cheaper than
+ * *bound. */
+static bool a_star(struct search *q, int32_t *goal, int64_t *bound)
 {
-    *goal = -1;
-    int32_t root = spmd_new_root(q, 0, 0, NULL);
-    if (q->least_bytes && !spmd_bound_bytes(q, 0, q->bytes)) return;
+    int64_t most = q->n_applied + q->most;
+    *goal = -1, *bound = q->enough_ns;
+    int32_t root = spmd_new_root(q, 0, A_STAR_RUN, NULL);
+    if (q->least_bytes && !spmd_bound_bytes(q, 0, q->bytes + (int64_t)root * q->p->n_columns))
+        return false;
     heap_push(q, root);
     while (q->n_heap) {
         int32_t at = heap_pop(q);
@@ -57,17 +71,60 @@ static void a_star(struct search *q, int32_t *goal, bool *too_many)
         int32_t place = q->labels[at].place;
         if (place == q->p->n_ops) {
             *goal = at;
-            return;
+            *bound = q->labels[at].ns;
+            return false;
+        }
+        if (q->n_applied > most) {
+            if (q->labels[at].least_ns < *bound) *bound = q->labels[at].least_ns;
+            return true;
         }
         for (const int32_t *r = q->rules[place]; *r >= 0; r++) {
             int32_t next = spmd_extend(q, at, *r);
             if (next >= 0) heap_push(q, next);
         }
-        if (q->n_labels > q->most) {
-            *too_many = true;
-            return;
-        }
     }
+    return false;
+}
+
+/* --- a beam --- */
+
+/* The best so many of the first n, by their bounds, to the front. */
+static int32_t best_labels(struct search *q, int32_t *label, int32_t n, int32_t width)
+{
+    int32_t kept = 0;
+    for (int32_t k = 0; k < n; k++) {
+        int32_t x = label[k], at = kept < width ? kept : width - 1;
+        if (q->labels[x].beaten || (kept == width && !sooner(q, x, label[at]))) continue;
+        for (; at && sooner(q, x, label[at - 1]); at--) label[at] = label[at - 1];
+        label[at] = x;
+        if (kept < width) kept++;
+    }
+    return kept;
+}
+
+/* A good solution, place by place; -1: none was kept. O(operators · width · rules). */
+static int32_t beam(struct search *q, int32_t width)
+{
+    int32_t n = 1, most = width;
+    for (int32_t i = 0; i < q->p->n_ops; i++)
+        for (int32_t k = 0; q->rules[i][k] >= 0; k++)
+            if ((k + 1) * width > most) most = (k + 1) * width;
+    int32_t *now = ARENA_ARRAY(q->a, int32_t, (size_t)most),
+            *next = ARENA_ARRAY(q->a, int32_t, (size_t)most);
+    now[0] = spmd_new_root(q, 0, BEAM_RUN, NULL);
+    if (q->least_bytes && !spmd_bound_bytes(q, 0, q->bytes + (int64_t)now[0] * q->p->n_columns))
+        return -1;
+    for (int32_t place = 0; place < q->p->n_ops && n; place++) {
+        int32_t made = 0, *swap = now;
+        for (int32_t k = 0; k < n; k++)
+            for (const int32_t *r = q->rules[place]; *r >= 0; r++) {
+                int32_t id = spmd_extend(q, now[k], *r);
+                if (id >= 0) next[made++] = id;
+            }
+        n = best_labels(q, next, made, width);
+        now = next, next = swap;
+    }
+    return n ? now[0] : -1;
 }
 
 /* --- bounds --- */
@@ -101,31 +158,20 @@ static void least_and_most(const struct spmd_problem *p, int32_t op, int32_t c, 
     if (!o->n_rules) *least = 0;
 }
 
-static void find_bounds(struct search *q, bool memory)
+static void find_bounds(struct search *q)
 {
     const struct spmd_problem *p = q->p;
     int32_t n = p->n_ops, c = p->n_columns;
-    q->least_ns = ARENA_ARRAY(q->a, int64_t, (size_t)n + 1);
-    if (memory) {
-        q->least_bytes = ARENA_ARRAY(q->a, int64_t, (size_t)(n + 1) * (size_t)c);
-        q->most_bytes = ARENA_ARRAY(q->a, int64_t, (size_t)(n + 1) * (size_t)c);
-    }
-    for (int32_t i = n - 1; i >= 0; i--) {
-        int64_t least = INT64_MAX;
-        for (int32_t r = 0; r < p->ops[i].n_rules; r++) {
-            const struct spmd_rule *x = &p->ops[i].rules[r];
-            int64_t ns = x->ns + (q->price > 0 && x->bytes ? spmd_priced(q, x->bytes) : 0);
-            if (ns < least) least = ns;
-        }
-        q->least_ns[i] = q->least_ns[i + 1] + (p->ops[i].n_rules ? least : 0);
-        for (int32_t k = 0; memory && k < c; k++) {
+    q->least_bytes = ARENA_ARRAY(q->a, int64_t, (size_t)(n + 1) * (size_t)c);
+    q->most_bytes = ARENA_ARRAY(q->a, int64_t, (size_t)(n + 1) * (size_t)c);
+    for (int32_t i = n - 1; i >= 0; i--)
+        for (int32_t k = 0; k < c; k++) {
             int64_t low, high, at = (int64_t)i * c + k, behind = at + c;
             least_and_most(p, i, k, &low, &high);
             q->least_bytes[at] = q->least_bytes[behind] + low;
             q->most_bytes[at] = q->most_bytes[behind] + high;
             if (q->most_bytes[at] > INT64_MAX / 4) q->most_bytes[at] = INT64_MAX / 4;
         }
-    }
 }
 
 /* --- rules that others beat --- */
@@ -141,7 +187,7 @@ static bool rule_beats(const struct search *q, const struct spmd_op *op, const s
     }
     for (int32_t k = 0; k < op->n_outputs; k++)
         if (x->give[k] != y->give[k]) return false;
-    bool counts = q->least_bytes || q->price > 0;
+    bool counts = q->least_bytes || q->price;
     for (int32_t c = 0; counts && c < q->p->n_columns; c++)
         if ((x->bytes ? x->bytes[c] : 0) > (y->bytes ? y->bytes[c] : 0)) return false;
     return true;
@@ -191,16 +237,15 @@ static void read_rules(const struct search *q, int32_t label, int32_t shift, int
 
 /* --- the door --- */
 
-static struct search *search_new(struct arena *a, const struct spmd_problem *p,
-                                 const struct spmd_limits *l, bool memory, double price)
+static struct search *search_new(struct arena *a, const struct spmd_problem *p, bool memory,
+                                 const double *price)
 {
     struct search *q = ARENA_ARRAY(a, struct search, 1);
     *q = (struct search){.a = a, .p = p, .s = spmd_states_new(a, p), .n_table = 4096};
-    q->most = l && l->most_labels ? l->most_labels : LABELS_USUAL;
     q->enough_ns = INT64_MAX;
     q->price = price, q->spare = ARENA_ARRAY(a, int64_t, (size_t)p->n_columns + 1);
     q->table = ARENA_ARRAY(a, int32_t, q->n_table);
-    find_bounds(q, memory);
+    if (memory) find_bounds(q);
     find_rules(q);
     return q;
 }
@@ -215,95 +260,48 @@ static bool fits(const struct spmd_problem *p, const int64_t *bytes)
 /* The rules of a chain; what they cost in truth. */
 static int64_t take(struct arena *a, struct search *q, int32_t goal, struct spmd_found *out)
 {
-    out->n_labels += q->n_applied;
     if (goal < 0) return INT64_MAX;
     out->rule = ARENA_ARRAY(a, int32_t, (size_t)q->p->n_ops);
     out->bytes = ARENA_ARRAY(a, int64_t, (size_t)q->p->n_columns);
     read_rules(q, goal, 0, out->rule);
     int64_t ns = spmd_cost(q->a, q->p, out->rule, out->bytes);
-    if (!(q->price > 0) && ns != q->labels[goal].ns)
+    if (!q->price && ns != q->labels[goal].ns)
         BUG("a chain of rules costs another sum than its label");
     return ns;
 }
 
-/* Memory does not count, but for its price. */
-static int64_t search_free(struct arena *a, const struct spmd_problem *p,
-                           const struct spmd_limits *l, double price, struct spmd_found *out,
-                           int64_t *with_price)
+/* What a beam finds, then whether anything is better: the label of the best, -1. *bound: nothing costs less. */
+static int32_t beam_and_prove(struct search *q, int32_t width, int64_t most, int64_t *bound)
+{
+    int32_t first = beam(q, width), better;
+    q->most = most;
+    if (first >= 0 && q->labels[first].ns < q->enough_ns) q->enough_ns = q->labels[first].ns;
+    (void)a_star(q, &better, bound);
+    return better >= 0 ? better : first;
+}
+
+/* Memory does not count, but for its price. Sets out's rules, bytes, labels and pieces; out->bound_ns is of costs with the
+ * price on top. */
+static void search_free(struct arena *a, const struct spmd_problem *p, const struct spmd_limits *l,
+                        const double *price, struct spmd_found *out)
 {
     struct arena *scratch = arena_new();
-    struct search *q = search_new(scratch, p, NULL, false, price);
+    struct search *q = search_new(scratch, p, false, price);
     int32_t goal = -1;
-    bool no = false;
-    out->n_pieces = 0;
-    if (l && l->pieces_from > 1) goal = spmd_by_pieces(q, l->pieces_from, &out->n_pieces);
-    q->most = INT32_MAX / 2;
-    if (!out->n_pieces) a_star(q, &goal, &no);
-    *with_price = goal < 0 ? INT64_MAX : q->labels[goal].ns;
-    int64_t ns = take(a, q, goal, out);
-    arena_free(scratch);
-    return ns;
-}
-
-/* Prices of memory: the least that makes it fit, by halving. The best that fits goes to *best, its ns is INT64_MAX where none
- * does; returns a lower bound of all that fit. */
-static int64_t by_prices(struct arena *a, const struct spmd_problem *p, const struct spmd_limits *l,
-                         int64_t free_ns, struct spmd_found *best)
-{
-    enum { DOUBLINGS = 40, HALVINGS = 14 };
-    double low = 0, high = 0, price = 1e-3 * (double)free_ns + 1;
-    int64_t bound = free_ns, labels = 0;
-    best->ns = INT64_MAX;
-    for (int k = 0; k < DOUBLINGS && (!(high > 0) || k < HALVINGS); k++) {
-        struct spmd_found now = {0};
-        int64_t with, ns = search_free(a, p, l, price, &now, &with);
-        double owed = price * p->n_columns + p->n_ops + 1; /* one a rounding */
-        labels += now.n_labels;
-        if (ns == INT64_MAX || price > 1e15) break;
-        if ((double)with - owed > (double)bound) bound = (int64_t)((double)with - owed);
-        bool good = fits(p, now.bytes);
-        if (good && ns < best->ns) *best = now, best->ns = ns;
-        if (good)
-            high = price;
-        else
-            low = price;
-        price = high > 0 ? (low + high) / 2 : 2 * price;
-    }
-    best->n_labels = labels;
-    return bound;
-}
-
-/* Memory counts: what prices find, then what can be proved to be the best within so many labels. */
-static void search_bound(struct arena *a, const struct spmd_problem *p, const struct spmd_limits *l,
-                         struct spmd_found *out)
-{
-    struct spmd_found best;
-    struct arena *scratch = arena_new();
-    int64_t bound = by_prices(a, p, l, out->ns, &best), labels = out->n_labels + best.n_labels;
-    struct search *q = search_new(scratch, p, l, true, 0);
-    int32_t goal = -1;
-    bool too_many = false;
-    q->enough_ns = best.ns;
-    a_star(q, &goal, &too_many);
-    if (goal >= 0) {
-        best.ns = take(a, q, goal, &best);
-        best.n_pieces = 0;
-    }
-    best.n_labels = labels + q->n_applied;
-    best.bound_ns = too_many ? bound : best.ns;
-    arena_free(scratch);
-    *out = best;
-}
-
-enum status spmd_search(struct arena *a, const struct spmd_problem *p, const struct spmd_limits *l,
-                        struct spmd_found *out, struct error *err)
-{
-    int64_t same;
-    (void)err;
     *out = (struct spmd_found){.ns = INT64_MAX};
-    out->ns = out->bound_ns = search_free(a, p, l, 0, out, &same);
-    if (out->ns != INT64_MAX && !fits(p, out->bytes)) search_bound(a, p, l, out);
-    return OK;
+    q->most = LABELS_PIECES;
+    if (!price && l && l->pieces_from > 1) goal = spmd_by_pieces(q, l->pieces_from, &out->n_pieces);
+    if (out->n_pieces)
+        out->bound_ns = goal < 0 ? INT64_MAX : q->labels[goal].ns;
+    else {
+        if (!price && l && l->enough_ns) q->enough_ns = l->enough_ns;
+        q->relax = spmd_relax_new(scratch, q->s, q->rules, price);
+        goal = beam_and_prove(q, price ? BEAM_PRICED : BEAM, price ? LABELS_PRICED : LABELS_FREE,
+                              &out->bound_ns);
+    }
+    out->ns = take(a, q, goal, out);
+    out->n_labels = q->n_applied;
+    arena_free(scratch);
 }
 
 /* --- what a choice costs --- */
@@ -324,6 +322,145 @@ static int64_t play(struct spmd_states *s, const int32_t *rule, int64_t *bytes)
             return INT64_MAX;
     }
     return ns;
+}
+
+/* --- where memory binds --- */
+
+struct prices {         /* of bytes: so many ns for as many as a column's cap; (n_columns) each */
+    double *now, *best; /* at `best` the bound is highest; NULL: it is none */
+    double *of_byte;
+    int64_t bound_ns; /* nothing that fits is cheaper */
+    int64_t n_labels;
+    struct spmd_found *found; /* the best that fits */
+    const int32_t *fat;       /* the rules of the latest that does not; NULL */
+};
+
+static double set_prices(const struct spmd_problem *p, const double *price, double *of_byte)
+{
+    double owed = 0;
+    for (int32_t c = 0; c < p->n_columns; c++) {
+        of_byte[c] = price[c] / (double)(p->cap[c] > 0 ? p->cap[c] : 1);
+        owed += price[c];
+    }
+    return owed;
+}
+
+/* One choice up to an operator and another from it on: the last place where the two together fit, by halving; either first.
+ * Where prices tell many equal layers alike, all of them turn at one price: this turns some of them. */
+static void mix(struct arena *a, const struct spmd_problem *p, const int32_t *fat,
+                const int32_t *thin, struct spmd_found *best)
+{
+    struct arena *scratch = arena_new();
+    struct spmd_states *s = spmd_states_new(scratch, p);
+    size_t n = (size_t)p->n_ops;
+    int32_t *rule = ARENA_ARRAY(scratch, int32_t, n);
+    int64_t *bytes = ARENA_ARRAY(scratch, int64_t, (size_t)p->n_columns);
+    for (int fat_first = 0; fat_first < 2; fat_first++) {
+        int32_t low = 0, high = p->n_ops; /* operators that take the fat rule: low fits */
+        while (high - low > 1) {
+            int32_t mid = low + (high - low) / 2;
+            for (int32_t i = 0; i < p->n_ops; i++)
+                rule[i] = (fat_first ? i < mid : i >= p->n_ops - mid) ? fat[i] : thin[i];
+            memset(bytes, 0, (size_t)p->n_columns * sizeof *bytes);
+            int64_t ns = play(s, rule, bytes);
+            bool fit = ns < INT64_MAX && fits(p, bytes);
+            if (fit)
+                low = mid;
+            else
+                high = mid;
+            if (!fit || ns >= best->ns) continue;
+            best->ns = ns;
+            best->rule = arena_copy(a, rule, n * sizeof *rule);
+            best->bytes = arena_copy(a, bytes, (size_t)p->n_columns * sizeof *bytes);
+        }
+    }
+    arena_free(scratch);
+}
+
+/* One search at the prices of now; fit: what it found does. */
+static void try_prices(struct arena *a, const struct spmd_problem *p, const struct spmd_limits *l,
+                       struct prices *y, struct spmd_found *now, bool *fit)
+{
+    double owed = set_prices(p, y->now, y->of_byte);
+    search_free(a, p, l, y->of_byte, now);
+    y->n_labels += now->n_labels;
+    *fit = now->ns != INT64_MAX && fits(p, now->bytes);
+    if (*fit && now->ns < y->found->ns) *y->found = *now;
+    if (now->ns < INT64_MAX && !*fit) y->fat = now->rule;
+    if (y->fat && y->found->ns < INT64_MAX) mix(a, p, y->fat, y->found->rule, y->found);
+    double bound = now->bound_ns < INT64_MAX ? (double)now->bound_ns - owed - 1 : 0;
+    if (bound <= (double)y->bound_ns || bound > 1e18) return;
+    y->bound_ns = (int64_t)bound;
+    memcpy(y->best, y->now, (size_t)p->n_columns * sizeof *y->best);
+}
+
+/* One price of all columns that grows until what is found fits; then from the highest bound on each column's
+ * own, which grows with what is lacking there and falls with what is left. */
+static void by_prices(struct arena *a, const struct spmd_problem *p, const struct spmd_limits *l,
+                      int64_t free_ns, struct prices *y)
+{
+    enum { GROWTHS = 9, TURNS = 10 };
+    struct spmd_found now = {.ns = INT64_MAX};
+    bool fit = false;
+    double price = 0.02 * (double)free_ns / p->n_columns + 1;
+    for (int k = 0; k < GROWTHS && !fit && price < 1e17; k++, price *= 4) {
+        for (int32_t c = 0; c < p->n_columns; c++) y->now[c] = price;
+        try_prices(a, p, l, y, &now, &fit);
+        if (now.ns == INT64_MAX) return;
+    }
+    if (y->best[0] > 0) memcpy(y->now, y->best, (size_t)p->n_columns * sizeof *y->now);
+    for (int k = 0; k < TURNS; k++) {
+        bool high = false;
+        if (k || fit) try_prices(a, p, l, y, &now, &fit);
+        if (now.ns == INT64_MAX) return;
+        for (int32_t c = 0; c < p->n_columns; c++) {
+            double full = (double)now.bytes[c] / (double)(p->cap[c] > 0 ? p->cap[c] : 1);
+            double times = pow(full, k < TURNS / 2 ? 6 : 2); /* finer steps at last */
+            y->now[c] *= times < 0.2 ? 0.2 : times > 5 ? 5 : times;
+            high = high || y->now[c] > 1e17;
+        }
+        if (high) return;
+    }
+}
+
+/* Memory counts: what prices find, what a beam finds, then what can be proved to be the best within so many labels. */
+static void search_bound(struct arena *a, const struct spmd_problem *p, const struct spmd_limits *l,
+                         struct spmd_found *out)
+{
+    struct spmd_found best = {.ns = INT64_MAX};
+    struct arena *scratch = arena_new();
+    size_t n = (size_t)p->n_columns;
+    struct prices y = {.bound_ns = out->bound_ns, .n_labels = out->n_labels, .found = &best};
+    y.now = ARENA_ARRAY(scratch, double, n), y.best = ARENA_ARRAY(scratch, double, n);
+    y.of_byte = ARENA_ARRAY(scratch, double, n);
+    by_prices(a, p, l, out->ns, &y);
+    struct search *q = search_new(scratch, p, true, NULL);
+    int64_t bound;
+    q->enough_ns = l && l->enough_ns && l->enough_ns < best.ns ? l->enough_ns : best.ns;
+    q->relax = spmd_relax_new(scratch, q->s, q->rules, NULL);
+    if (y.best[0] > 0) {
+        q->second_owed = (int64_t)set_prices(p, y.best, y.of_byte) + 1;
+        q->second_price = y.of_byte;
+        q->second = spmd_relax_new(scratch, q->s, q->rules, y.of_byte);
+    }
+    int32_t goal =
+        beam_and_prove(q, BEAM, l && l->most_labels ? l->most_labels : LABELS_USUAL, &bound);
+    if (goal >= 0) best.ns = take(a, q, goal, &best);
+    best.n_pieces = 0;
+    best.n_labels = y.n_labels + q->n_applied;
+    best.bound_ns = bound > y.bound_ns ? bound : y.bound_ns;
+    if (best.bound_ns > best.ns) best.bound_ns = best.ns;
+    arena_free(scratch);
+    *out = best;
+}
+
+enum status spmd_search(struct arena *a, const struct spmd_problem *p, const struct spmd_limits *l,
+                        struct spmd_found *out, struct error *err)
+{
+    (void)err;
+    search_free(a, p, l, NULL, out);
+    if (out->ns != INT64_MAX && !fits(p, out->bytes)) search_bound(a, p, l, out);
+    return OK;
 }
 
 int64_t spmd_cost(struct arena *a, const struct spmd_problem *p, const int32_t *rule,

@@ -10,13 +10,17 @@
  * which are kept for the backward pass. This is HAP's search over sets of placed tensors (arXiv 2401.05965) with the order
  * fixed (costs that add do not depend on it), conversions fused into the rules that need them, and duals exact.
  *
- * spmd_search is A*: h(i) = sum over the operators from i on of their cheapest rules, admissible and consistent. Of equal
- * states at one place only those stay that no other beats in cost and in every column of memory (exact dominance). A
- * column is one member's bytes; a partial solution that with the least that must follow exceeds a cap is cut off. Members
- * whose memory cannot run out any more (with the most that can follow) count as 0, so that they part no states.
- * First everything is tried without memory: where that answer fits it is the best one. Where it does not, bytes get a price
- * (Lagrange), the least at which what is found fits; that is an answer and a bound. A* with memory then proves or betters it
- * within so many labels; given up, the answer stands with its bound.
+ * spmd_search is a beam, then A* for anything better: h is what the relaxed problem of planner/spmd_relax.h says must follow,
+ * admissible. Of equal states at one place only those stay that no other beats in cost and in every column of memory
+ * (exact dominance). A column is one member's bytes; a partial solution that with the least that must follow exceeds a
+ * cap is cut off. Members whose memory cannot run out any more (with the most that can follow) count as 0, so that they part
+ * no states.
+ * First everything is tried without memory: where that answer fits it is the best one. Where it does not, bytes get
+ * prices (Lagrange), one of all columns that grows until what is found fits, then each column's own: each is a lower bound of
+ * all that fits, and choices that fit and that do not are joined, one up to some operator and the other from it on. A beam
+ * and A* with memory, bounded by the best prices as well, then prove or better it within so many labels; given up, the
+ * answer stands with its bound. All of it is counted work: labels are what a search takes time for, and none goes on
+ * past its most.
  *
  * Where a piece of the sequence repeats and memory does not bind, the piece is solved once for every state in which it is
  * entered, and its copies are composed by (min,+): of what is kept of a sequence of L pieces only states at seams count.
@@ -95,9 +99,10 @@ struct spmd_problem {
 };
 
 struct spmd_limits {
-    int32_t
-        pieces_from; /* compose repeats of at least so many copies, >= 2; 0: none. Pays from some 24 on */
+    /* compose repeats of at least so many copies, >= 2, where that takes few labels; 0: none. Pays from some 24 on */
+    int32_t pieces_from;
     int64_t most_labels; /* in proving the best where memory binds; 0: 20,000 */
+    int64_t enough_ns; /* what is no better than this need not be found; 0: everything is wanted */
 };
 struct spmd_found {
     int64_t

@@ -257,7 +257,7 @@ static void settle_shared(struct account *y, int32_t tensor, const struct spmd_r
 static void keep(struct account *y, int32_t tensor, struct spmd_version *v)
 {
     const struct spmd_tensor_class *of = y->s->p->tensors[tensor].of;
-    if (v->kept) return;
+    if (v->kept || !y->bytes) return; /* where bytes do not count it parts no states */
     v->kept = 1;
     if (of->bytes) add_bytes(y, of->bytes[v->placement]);
 }

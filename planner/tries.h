@@ -13,11 +13,14 @@
 
 enum { PRESET_SPACES_MOST = 96 };
 
+struct join;
+
 struct tries {
     struct arena *arena; /* the result's */
     const struct search_options *o;
     const struct lower_options *lower;
     struct scorer *scorer;
+    struct join *join; /* what stages that share operators do inside (planner/join.h) */
     struct kept kept;
     int64_t candidates; /* complete plans that were bounded */
     int64_t evaluations_left;

@@ -4,6 +4,7 @@
 #include "core/cluster_group.h"
 #include "planner/bound_cluster.h"
 #include "planner/improve.h"
+#include "planner/join.h"
 #include "planner/regroup.h"
 #include "planner/schedule_plan.h"
 #include "planner/trial.h"
@@ -297,12 +298,39 @@ static bool enough(const struct warm *q, const struct warm_plans *out)
     return same && (double)out->plans[0].iteration_ns <= ENOUGH * expected_ns(q);
 }
 
+/* Stages that share operators: as they were, on the same devices, or not at all. Nothing else is made of them: which shares
+ * and splits other devices want is for a search to say. */
+static enum status as_it_was(struct warm *q, struct warm_plans *out, struct error *err)
+{
+    struct error why;
+    struct plan p = score_copy_plan(q->arena, q->from);
+    int64_t ns;
+    p.job = q->job, p.cluster = q->cluster, p.file = NULL;
+    for (int32_t r = 0; r < p.n_replicas; r++)
+        for (int32_t i = 0; i < p.replicas[r].n_stages; i++) {
+            struct plan_stage *x = &p.replicas[r].stages[i];
+            int32_t n = plan_stage_devices(x);
+            int32_t *now = ARENA_ARRAY(q->arena, int32_t, (size_t)n);
+            for (int32_t k = 0; k < n; k++)
+                if ((now[k] = q->where[plan_stage_device(x, k)]) < 0) return OK;
+            x->device = now[0];
+            if (x->n_shards) x->devices = now;
+        }
+    if (p.microbatch != q->space.microbatch || plan_check(&p, q->space.n_layers, &why) != OK)
+        return OK;
+    TRY(regroup_graphs(q->arena, q->t->lower, &q->space, &p, err));
+    TRY(tries_score(q->t, &q->space, &p, &ns, err));
+    if (ns < INT64_MAX) keep(q, out, &p, ns);
+    return OK;
+}
+
 static enum status search(struct warm *q, struct warm_plans *out, struct bound_certificate *bound,
                           struct error *err)
 {
     TRY(find_team(q, err));
     struct cost *cost = cost_new(q->arena, q->task->profile, &q->cluster);
     TRY(space_make(q->arena, &q->job, &q->cluster, cost, size_of(q), q->t->lower, &q->space, err));
+    if (join_shares(q->from)) return as_it_was(q, out, err);
     q->prices = (struct warm_prices){&q->space, NULL};
     if (has_shards(q->from) && q->space.microbatch > 1) {
         TRY(space_make_on(q->arena, &q->job, &q->cluster, cost, q->space.devices, 1, q->t->lower,

@@ -6,6 +6,8 @@
  * is changed little by little (planner/improve). What that may cost is counted in stages lowered and calls simulated: about a
  * tenth of a second for 64 devices.
  * Where the old microbatch size is not the job's, the layout is carried over to the job's nearest one.
+ * A plan whose stages share operators (core/sharding.h) is carried over as it is where all its devices are left and the job
+ * has its microbatch size; that is never enough, a search goes on.
  */
 #ifndef PLANNER_WARM_H
 #define PLANNER_WARM_H

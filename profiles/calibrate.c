@@ -107,6 +107,34 @@ static const struct op_row *relative(const struct state *s, const struct device_
     return row;
 }
 
+/* How long an operator on experts takes depends on how its layer's router deals the rows out, so on what part of the model
+ * a type happened to have: what differs from layer to layer is no trait of the type. Its row is the mean over all calls on
+ * all types of the same base, which no choice of layers for a type makes look cheap. */
+static double mean_over_types(const struct state *s, const struct sample *x)
+{
+    const char *catalogue = s->cluster->types[x->type].catalogue;
+    double sum = 0;
+    size_t n = 0;
+    for (int32_t t = 0; t < s->cluster->n_types; t++) {
+        if (strcmp(s->cluster->types[t].catalogue, catalogue) != 0) continue;
+        size_t first = 0, end = s->n_samples; /* the first sample that is not before (t, key) */
+        while (first < end) {
+            size_t middle = first + (end - first) / 2;
+            const struct sample *y = &s->samples[middle];
+            if (y->type < t || (y->type == t && y->key < x->key))
+                first = middle + 1;
+            else
+                end = middle;
+        }
+        for (; first < s->n_samples; first++, n++) {
+            const struct sample *y = &s->samples[first];
+            if (y->type != t || y->key != x->key) break;
+            sum += y->seconds;
+        }
+    }
+    return sum / (double)n;
+}
+
 /* One (type, key) with n samples, sorted. */
 static void add_row(struct state *s, const struct sample *x, size_t n)
 {
@@ -123,7 +151,8 @@ static void add_row(struct state *s, const struct sample *x, size_t n)
                          .flops = like ? like->flops : 0,
                          .bytes = like ? like->bytes : (double)x->bytes,
                          .text = like ? like->text : op_kind_name(x->kind),
-                         .seconds = median_double(seconds, n),
+                         .seconds = op_gates_input(x->kind) < 0 ? median_double(seconds, n)
+                                                                : mean_over_types(s, x),
                          .spread = fit_spread(seconds, n),
                          .samples = (int32_t)n,
                          .provenance = s->provenance};
@@ -253,7 +282,29 @@ static void fit_links(struct state *s)
     for (int32_t i = 0; i < s->cluster->n_links; i++) fit_one_link(s, s->cluster->links[i].name);
 }
 
-/* --- (4) pace -------------------------------------------------------------------------------- */
+/* --- (4) experts ------------------------------------------------------------------------------ */
+
+static void learn_routing(struct state *s)
+{
+    struct profile *next = &s->out->next;
+    double sum = 0;
+    int32_t n = 0;
+    for (size_t i = 0; i < s->n_runs; i++) {
+        const struct trace *t = s->runs[i];
+        for (size_t k = 0; k < t->n_spans; k++) {
+            const struct span *x = &t->spans[k];
+            if (x->step < trace_first_counted_step(t) || !x->uneven_ppm) continue;
+            sum += 1e-6 * x->uneven_ppm;
+            n++;
+        }
+    }
+    if (!n) return;
+    next->routings = ARENA_ARRAY(s->a, struct routing_row, 1);
+    next->n_routings = 1;
+    next->routings[0] = (struct routing_row){"experts", sqrt(sum / n), n, s->provenance};
+}
+
+/* --- (5) pace -------------------------------------------------------------------------------- */
 
 /* measured ÷ predicted of each run. */
 static enum status predict_all(struct state *s, const struct profile *p, calibrate_predict *predict,
@@ -358,6 +409,7 @@ static enum status learn(struct state *s, bool force, calibrate_predict *predict
     make_rows(s);
     TRY(make_factors(s, force));
     fit_links(s);
+    learn_routing(s);
     profile_scale_prior(s->a, next);
     return find_pace(s, predict, user);
 }

@@ -164,6 +164,21 @@ static double scale_of(const struct profile *p, const char *base, enum op_kind k
     return 0;
 }
 
+/* How much more the fullest part of the experts has to do than an even one; what a run took of such parts is no guide then. */
+static double excess_of(const struct profile *p, enum op_kind kind, const struct op_attrs *attrs,
+                        const struct op_shapes *shapes)
+{
+    return p->n_routings ? op_expert_excess(kind, attrs, shapes, p->routings[0].spread) : 1;
+}
+
+/* Of a share with nothing in it: no fit's constant is paid for what is not launched. */
+static bool makes_nothing(const struct op_shapes *s)
+{
+    for (int32_t i = 0; i < s->n_outputs; i++)
+        if (shape_elements(&s->output[i])) return false;
+    return s->n_outputs > 0;
+}
+
 enum status profile_op_seconds(const struct profile *p, const struct cluster *c, int32_t type,
                                enum op_kind kind, const struct op_attrs *attrs,
                                const struct op_shapes *shapes, enum dtype t, uint64_t key,
@@ -178,7 +193,10 @@ enum status profile_op_seconds(const struct profile *p, const struct cluster *c,
     }
     char own[256];
     int length = snprintf(own, sizeof own, "type:%s", measured_as(d));
-    const struct op_row *row = length < (int)sizeof own ? profile_row(p, own, key) : NULL;
+    if (makes_nothing(shapes)) return *source = SOURCE_STATED, *out = 0, OK;
+    double excess = excess_of(p, kind, attrs, shapes);
+    const struct op_row *row =
+        length < (int)sizeof own && excess <= 1 ? profile_row(p, own, key) : NULL;
     if (row) {
         *source = SOURCE_MEASURED;
         *out = row->seconds * slowdown;
@@ -189,15 +207,16 @@ enum status profile_op_seconds(const struct profile *p, const struct cluster *c,
     const struct op_fit *fit = row ? NULL : fit_of(p, d->catalogue, kind, t);
     if (row) {
         *source = SOURCE_MEASURED;
-        seconds = row->seconds;
+        seconds = row->seconds * excess;
     } else if (fit) {
         *source = SOURCE_FITTED;
-        seconds = fit->constant_s + fit->s_per_flop * op_flops(kind, attrs, shapes) / cards +
+        seconds = fit->constant_s +
+                  fit->s_per_flop * op_flops(kind, attrs, shapes) * excess / cards +
                   fit->s_per_byte * bytes_of(kind, attrs, shapes, t) / cards;
     } else {
         *source = SOURCE_CATALOGUE;
         TRY(prior_seconds(p, d, kind, attrs, shapes, t, &seconds, err));
-        seconds /= cards;
+        seconds *= (op_is_product(kind) ? excess : 1) / cards;
         double scale = scale_of(p, d->catalogue, kind, t);
         if (scale > 0) {
             *source = SOURCE_FITTED;

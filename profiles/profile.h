@@ -4,7 +4,8 @@
  * on that type (seconds = constant + FLOPs/rate + bytes/bandwidth); the catalogue's roofline, scaled by what measured
  * operators took of theirs: those of its kind and dtype, else of its kind, else of kinds bound alike (by FLOPs or by bytes),
  * else of all. Emulated types
- * share the rows of their base ("host") and multiply by slowdown and by their own factor. A profile is immutable once
+ * share the rows of their base ("host") and multiply by slowdown and by their own factor. Operators on a part of the experts
+ * take as long as on the part that is expected to be fullest, where calibration has seen how uneven parts are. A profile is immutable once
  * stored: calibration makes the next version, whose parent is this one.
  * Ownership: the arena's.
  */
@@ -61,6 +62,14 @@ struct factor_row {
     const char *provenance;
 };
 
+/* learned by calibration: how unevenly experts are chosen (core/op.h, op_expert_excess) */
+struct routing_row {
+    const char *name; /* "experts" */
+    double spread;
+    int32_t samples; /* calls of gating */
+    const char *provenance;
+};
+
 struct profile {
     int64_t id, parent; /* 0: the prior; not stored */
     const char *cluster, *machine, *note, *calibrated_on;
@@ -76,6 +85,8 @@ struct profile {
     size_t n_collectives;
     /* sorted (collective_rows_sort); they override NCCL's model */
     struct collective_row *collectives;
+    size_t n_routings; /* 0: rows are even; or 1 */
+    struct routing_row *routings;
     size_t n_priors;
     struct op_prior *priors; /* by base, in the catalogue's place; made, not stored */
     /* multiplies every operator's time in a simulation (sim/cost), never a message's: what a whole iteration takes
@@ -104,7 +115,8 @@ MUST_CHECK enum status profile_fit_link(struct arena *a, struct profile *p, cons
                                         const int64_t *bytes, const double *seconds, size_t n,
                                         struct error *err);
 
-/* Cost of an operator on device type `type` of cluster c: seconds with slowdown and factors applied; *source says from where.
+/* Cost of an operator on device type `type` of cluster c: seconds with slowdown and factors applied, 0 where its share is empty and
+ * it makes nothing; *source says from where.
  * ERR_INPUT: unknown catalogue id, or the catalogue has no source for a rate that the prior needs. */
 MUST_CHECK enum status
 profile_op_seconds(const struct profile *p, const struct cluster *c, int32_t type,

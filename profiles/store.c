@@ -322,8 +322,8 @@ static enum status read_profile(struct store *s, struct arena *a, int64_t id, st
     const struct store_head *h = &heads[id - 1];
     *out = h->p;
     uint32_t crc = 0;
-    size_t counts[STORE_CHILDREN] = {out->n_ops, out->n_fits, out->n_links, out->n_factors,
-                                     ANY_COUNT};
+    size_t counts[STORE_CHILDREN] = {out->n_ops,     out->n_fits, out->n_links,
+                                     out->n_factors, ANY_COUNT,   ANY_COUNT};
     void *rows[STORE_CHILDREN] = {0};
     for (int i = 0; i < STORE_CHILDREN; i++)
         if (store_child_tables[i].since <= s->schema)
@@ -335,6 +335,8 @@ static enum status read_profile(struct store *s, struct arena *a, int64_t id, st
     out->factors = rows[3];
     out->collectives = rows[4];
     out->n_collectives = rows[4] ? counts[4] : 0;
+    out->routings = rows[5];
+    out->n_routings = rows[5] ? counts[5] : 0;
     profile_scale_prior(a, out);
     return OK;
 }
@@ -421,6 +423,19 @@ static enum status insert(struct store *s, const struct table *t, bool child, in
     return st;
 }
 
+/* Into a table that the file may not have yet. */
+static enum status insert_later(struct store *s, int child, int64_t id, const void *rows, size_t n,
+                                uint32_t *crc, struct error *err)
+{
+    const struct table *t = &store_child_tables[child];
+    if (!n) return OK;
+    if (s->schema < t->since) {
+        TRY(raise_schema(s, t->since, err));
+        s->schema = t->since;
+    }
+    return insert(s, t, true, id, rows, n, crc, err);
+}
+
 static enum status append(struct store *s, struct profile *p, int64_t *id, struct error *err)
 {
     int64_t n = 0;
@@ -436,12 +451,8 @@ static enum status append(struct store *s, struct profile *p, int64_t *id, struc
     TRY(insert(s, &store_child_tables[1], true, *id, p->fits, p->n_fits, &crc, err));
     TRY(insert(s, &store_child_tables[2], true, *id, p->links, p->n_links, &crc, err));
     TRY(insert(s, &store_child_tables[3], true, *id, p->factors, p->n_factors, &crc, err));
-    if (p->n_collectives) {
-        if (s->schema < store_child_tables[4].since)
-            TRY(raise_schema(s, store_child_tables[4].since, err));
-        TRY(insert(s, &store_child_tables[4], true, *id, p->collectives, p->n_collectives, &crc,
-                   err));
-    }
+    TRY(insert_later(s, 4, *id, p->collectives, p->n_collectives, &crc, err));
+    TRY(insert_later(s, 5, *id, p->routings, p->n_routings, &crc, err));
     struct store_head h = {.p = *p, .rows_crc = crc};
     h.p.id = *id;
     TRY(insert(s, &store_head_table, false, 0, &h, 1, &head_crc, err));

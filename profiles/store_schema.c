@@ -72,6 +72,12 @@ static const struct column collective_columns[] = {
     {"samples", COLUMN_INT32, AT(collective_row, samples)},
     {"provenance", COLUMN_TEXT, AT(collective_row, provenance)},
     {0}};
+static const struct column routing_columns[] = {
+    {"name", COLUMN_TEXT, AT(routing_row, name)},
+    {"spread", COLUMN_DOUBLE, AT(routing_row, spread)},
+    {"samples", COLUMN_INT32, AT(routing_row, samples)},
+    {"provenance", COLUMN_TEXT, AT(routing_row, provenance)},
+    {0}};
 const struct table store_head_table = {"profile", sizeof(struct store_head), head_columns, "id", 0};
 const struct table store_child_tables[STORE_CHILDREN] = {
     {"op_row", sizeof(struct op_row), op_columns, "base, op_key", 0},
@@ -80,4 +86,5 @@ const struct table store_child_tables[STORE_CHILDREN] = {
     {"factor_row", sizeof(struct factor_row), factor_columns, "type, kind", 0},
     {"collective_row", sizeof(struct collective_row), collective_columns,
      "kind, n_ranks, n_nodes, algorithm, protocol, bytes", 2},
+    {"routing_row", sizeof(struct routing_row), routing_columns, "name", 3},
 };

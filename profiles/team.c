@@ -15,14 +15,19 @@ static bool runs(const struct catalogue_device *d, enum op_kind kind)
 enum status team_complete(struct cluster *c, struct error *err)
 {
     for (int32_t t = 0; t < c->n_types; t++) {
+        const struct device_type *type = &c->types[t];
         const struct catalogue_device *d = NULL;
-        TRY(catalogue_find(c->types[t].catalogue, &d, err));
-        if (c->types[t].memory_bytes > 0) continue;
+        struct error why;
+        enum status st = catalogue_find(type->catalogue, &d, &why);
+        if (st != OK)
+            return type->where ? node_error(type->where, err, "%s", why.text)
+                               : error_set(err, st, "%s", why.text);
+        if (type->memory_bytes > 0) continue;
         if (d->memory_bytes.value <= 0)
             return error_set(
                 err, ERR_INPUT,
                 "device type '%s': the catalogue knows no memory of %s: state `memory:`",
-                c->types[t].name, d->id);
+                type->name, d->id);
         c->types[t].memory_bytes = (int64_t)d->memory_bytes.value;
     }
     return OK;

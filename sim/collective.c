@@ -158,9 +158,9 @@ static void see_group(struct seeing *s, int32_t group)
     for (int32_t i = 0; i < m->n; i++)
         for (int32_t k = 0; k < (ring ? 1 : m->n); k++) {
             int32_t to = ring ? (i + 1) % m->n : k, at = ring ? i : i * m->n + k;
-            int64_t most = ring ? m->most : meeting_elements(m, i, k);
+            int64_t most = m->way == MEETING_BY_pairs ? meeting_elements(m, i, k) : m->most;
             hop[at] = -1;
-            if (to == i || !most) continue;
+            if (!most || !meeting_sends(m, i, to)) continue;
             struct hop like = {.from_lane = s->e->lane_of_stage[g->members[i].stage],
                                .to_lane = s->e->lane_of_stage[g->members[to].stage],
                                .bytes = most * dtype_bytes(g->dtype)};

@@ -93,6 +93,20 @@ static void hold_ring(struct arena *a, const struct program *p, int32_t device,
                       at ? at : ""));
 }
 
+/* What needs the stage's staging area. O(groups + members of meetings). */
+static const char *staged(struct arena *a, const struct program *p, const struct program_stage *s)
+{
+    for (int32_t g = 0; g < p->n_groups; g++) {
+        const struct group *x = &p->groups[g];
+        if (!x->meeting || meeting_staging_bytes(x->meeting, x->dtype) != s->buffer_bytes) continue;
+        for (int32_t i = 0; i < x->n_members; i++)
+            if (&p->stages[x->members[i].stage] == s)
+                return arena_printf(a, "what %s %s has on its way",
+                                    meeting_kind_name(x->meeting->kind), x->name);
+    }
+    return "the largest sum's part on its way";
+}
+
 static void hold_stage(struct arena *a, const struct program *p, int32_t device,
                        const struct program_stage *s, const struct footprint_options *o,
                        struct footprint *f)
@@ -111,8 +125,7 @@ static void hold_stage(struct arena *a, const struct program *p, int32_t device,
         hold(f, class_names[class], bytes, why);
     }
     for (int32_t r = 0; r < s->n_rings; r++) hold_ring(a, p, device, s, &s->rings[r], f);
-    hold(f, "collective buffers", program_card_bytes(s, SLOT_CLASS_COUNT),
-         "the largest sum's part on its way");
+    hold(f, "collective buffers", program_card_bytes(s, SLOT_CLASS_COUNT), staged(a, p, s));
     if (o->zero >= 3 && o->shards > 1)
         hold(f, "gathered parameters", 2 * largest_parameters(s) / (s->cards > 1 ? s->cards : 1),
              "one operator's in use, the next one's on their way");

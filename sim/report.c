@@ -73,6 +73,7 @@ void report_collective(struct engine *e, int32_t lane, int32_t group, int32_t in
                                       .microbatch = group_repeats(g) ? times : -1,
                                       .op = group,
                                       .part = part,
+                                      .meeting = g->meeting ? 1 + (int32_t)g->meeting->kind : 0,
                                       .begin_ns = begin_ns,
                                       .end_ns = end_ns,
                                       .bytes = bytes,

@@ -215,8 +215,8 @@ static inline void met_links(struct met *m, struct group *g, struct meeting *x)
 {
     size_t n = (size_t)x->n;
     g->link = ARENA_ARRAY(m->a, int32_t, n), g->direction = ARENA_ARRAY(m->a, int32_t, n);
-    x->pair_link = x->way == MEETING_BY_pairs ? ARENA_ARRAY(m->a, int32_t, n * n) : NULL;
-    x->pair_direction = x->way == MEETING_BY_pairs ? ARENA_ARRAY(m->a, int32_t, n * n) : NULL;
+    x->pair_link = x->way != MEETING_BY_ring ? ARENA_ARRAY(m->a, int32_t, n * n) : NULL;
+    x->pair_direction = x->way != MEETING_BY_ring ? ARENA_ARRAY(m->a, int32_t, n * n) : NULL;
     for (int32_t i = 0; i < x->n; i++) {
         int32_t next = g->members[(i + 1) % x->n].stage;
         g->link[i] = -1;
@@ -224,7 +224,7 @@ static inline void met_links(struct met *m, struct group *g, struct meeting *x)
         for (int32_t k = 0; x->pair_link && k < x->n; k++) {
             int32_t at = i * x->n + k;
             x->pair_link[at] = -1;
-            if (k != i)
+            if (meeting_sends(x, i, k))
                 x->pair_link[at] =
                     met_link(m, g->members[i].stage, g->members[k].stage, &x->pair_direction[at]);
         }
@@ -246,6 +246,23 @@ static inline void met_members(struct met *m, struct group *g, struct meeting *x
         g->members[i] = (struct group_member){.stage = order[i], .apart = -1};
 }
 
+/* Tiers of as many members each, anywhere among the members. */
+static inline void met_tiers(struct met *m, struct meeting *x)
+{
+    int32_t *node = ARENA_ARRAY(m->a, int32_t, (size_t)x->n),
+            *tier = ARENA_ARRAY(m->a, int32_t, (size_t)x->n);
+    int32_t each = (int32_t)met_draw(m, 1, x->n);
+    while (x->n % each) each--;
+    for (int32_t i = 0; i < x->n; i++) node[i] = i / each;
+    for (int32_t i = x->n - 1; i > 0 && met_draw(m, 0, 2) == 0; i--) {
+        int32_t k = (int32_t)met_draw(m, 0, i), other = node[i];
+        node[i] = node[k], node[k] = other;
+    }
+    if (meeting_tiers_of(node, x->n, tier) != each) BUG("tiers of %d", (int)each);
+    x->tier = tier;
+    meeting_set_tiers(m->a, x);
+}
+
 static inline void met_meeting(struct met *m, int32_t k)
 {
     struct group *g = &m->p.groups[m->p.n_groups];
@@ -255,8 +272,9 @@ static inline void met_meeting(struct met *m, int32_t k)
                         .dtype = m->p.dtype,
                         .each_call = true,
                         .meeting = x};
-    x->way = (enum meeting_way)met_draw(m, 0, 1);
-    if (!meeting_goes(x->kind, x->way)) x->way = MEETING_BY_ring + MEETING_BY_pairs - x->way;
+    x->way = (enum meeting_way)met_draw(m, 0, MEETING_WAY_COUNT - 1);
+    while (!meeting_goes(x->kind, x->way))
+        x->way = (enum meeting_way)met_draw(m, 0, MEETING_WAY_COUNT - 1);
     met_members(m, g, x);
     x->whole.rank = (int32_t)met_draw(m, 2, 4);
     for (int32_t d = 0; d + 1 < x->whole.rank; d++)
@@ -269,6 +287,7 @@ static inline void met_meeting(struct met *m, int32_t k)
         x->from = met_cut(m, x->n, from, x->whole.dim[from], (int32_t)met_draw(m, 1, 3));
     if (meeting_has_to(x->kind))
         x->to = met_cut(m, x->n, to, x->whole.dim[to], (int32_t)met_draw(m, 1, 3));
+    if (x->way == MEETING_BY_hierarchical) met_tiers(m, x);
     x->most = meeting_most(x);
     g->elements = shape_elements(&x->whole);
     met_links(m, g, x);
@@ -304,7 +323,8 @@ static inline void met_sum(struct met *m)
         int32_t *segments = ARENA_ARRAY(m->a, int32_t, 1);
         segments[0] =
             met_slot(m, i, "g", SLOT_GRADIENT, (struct shape){1, {g->elements}}, (struct ring){0});
-        g->members[i] = (struct group_member){i, 1, segments, NULL, -1, NULL};
+        g->members[i] =
+            (struct group_member){.stage = i, .n_segments = 1, .segments = segments, .apart = -1};
         g->link[i] = n > 1 ? met_link(m, i, (i + 1) % n, &g->direction[i]) : -1;
         int64_t staging = group_staging_bytes(g, &g->members[i], &m->p.stages[i]);
         if (staging > m->p.stages[i].buffer_bytes) m->p.stages[i].buffer_bytes = staging;

@@ -143,6 +143,24 @@ static const struct misfit picture_misfits[] = {
     {OP_prepend, {0}, "2,3,4 x 1,5", "(2,3,4)", "(1,5)"},
     {OP_slice, {.dim = 1, .start = 2, .sequences = 2}, "2,3,4", "2 places from 2", "(2,3,4)"},
     {OP_slice, {.dim = 3, .sequences = 1}, "2,3,4", "1 places", "(2,3,4)"},
+    /* parts of operators */
+    {OP_conv2d,
+     {.stencil.stride = {1, 1}, .lines = {3, 2, 4}},
+     "2,3,4,4 x 5,3,1,1",
+     "2 lines from 3",
+     "part of 4"},
+    {OP_attention,
+     {.heads = 1, .kv_heads = 1, .head_dim = 4, .lines = {0, 2, 4}},
+     "2,3,12",
+     "of 4",
+     "part of 3"},
+    {OP_attention,
+     {.heads = 1, .kv_heads = 1, .head_dim = 4, .start = 2},
+     "2,2,4 x 2,3,4 x 2,3,4",
+     "(2,3,4)",
+     "(2,2,4)"},
+    {OP_dropout, {.columns = {3, 2, 4}}, "2,3,2", "from 3", "of 4"},
+    {OP_dispatch, {.capacity = 2, .lines = {1, 2, 4}}, "2,3,5 x 2,4,6", "(2,3,5)", "(2,4,6)"},
 };
 enum { N_PICTURE_MISFITS = sizeof picture_misfits / sizeof *picture_misfits };
 

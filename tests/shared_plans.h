@@ -60,6 +60,7 @@ struct sharded {
     uint64_t seed, draws;
     struct plan plan, one; /* the same job on one device */
     struct error err;
+    bool mixed; /* replicas that share in other ways */
 };
 
 static inline int64_t sharded_draw(struct sharded *s, int64_t low, int64_t high)
@@ -73,24 +74,38 @@ static inline enum status sharded_job(struct sharded *s, int32_t n_devices, int3
     const struct sharded_model *model =
         &sharded_models[s->seed % (sizeof sharded_models / sizeof *sharded_models)];
     int32_t length = (int32_t)sharded_draw(s, 6, 12);
-    const char *devices = "",
-               *positions = model->pictures
-                                ? ""
-                                : arena_printf(s->a, "  sequence_length: %d\n", (int)length);
+    const char *devices[2] = {"", ""}, *nodes, *bus = "n";
+    bool far = n_devices > 3 && n_devices % 2 == 0;
+    const char *positions =
+        model->pictures ? "" : arena_printf(s->a, "  sequence_length: %d\n", (int)length);
     for (int32_t i = 0; i < n_devices; i++)
-        devices = arena_printf(s->a, "%s%s{type: cpu}", devices, i ? ", " : "");
+        devices[far && i >= n_devices / 2] =
+            arena_printf(s->a, "%s%s{type: cpu}", devices[far && i >= n_devices / 2],
+                         i && !(far && i == n_devices / 2) ? ", " : "");
+    nodes = arena_printf(s->a, "{name: n, host: localhost, devices: [%s]}", devices[0]);
+    if (far) /* two nodes */
+        bus = "n, m", nodes = arena_printf(s->a, "%s, {name: m, host: localhost, devices: [%s]}",
+                                           nodes, devices[1]);
+    const char *extras = model->wide && s->seed % 2             ? "  balance: 0.1\n"
+                         : s->seed % 4 == 1 && !model->pictures ? "  dropout: 0.1\n"
+                                                                : "";
     const char *text = arena_printf(
         s->a,
         "version: 1\nname: made\nmicrobatch: %d\nreplicas:\n  - microbatches: %d\n    stages: "
         "[{layers: [0, 0], device: n.0}]\njob:\n  version: 1\n  model: %s\n%s"
-        "  global_batch: %d\n  precision: %s\n  optimizer: {kind: %s, lr: %s}\n%s"
+        "  global_batch: %d\n  precision: %s\n  optimizer: {kind: %s, lr: %s}\n%s%s"
         "cluster:\n  version: 1\n  name: here\n  device_types: [{name: cpu, device: host, memory: "
-        "1 GiB%s}]\n  nodes: [{name: n, host: localhost, devices: [%s]}]\n  links: [{name: bus, "
-        "between: [n], bandwidth: 500 MB/s, latency: 20 us}]\n",
+        "1 GiB%s}]\n  nodes: [%s]\n  links: [{name: bus, "
+        "between: [%s], bandwidth: 500 MB/s, latency: 20 us}%s]\n",
         (int)microbatch, (int)microbatches, model->config, positions,
         (int)(microbatches * microbatch), model->wide || s->seed % 3 ? "fp64" : "fp32",
         s->seed % 5 ? "adamw" : "sgd", s->seed % 5 ? "1e-3" : "1e-2",
-        sharded_draw(s, 0, 3) ? "" : "  layers: fine\n", emulated ? ", slowdown: 2" : "", devices);
+         sharded_draw(s, 0, 3) ? "" : "  layers: fine\n",
+         extras,
+         emulated ? ", slowdown: 2" : "", nodes, bus,
+         far ? ", {name: in-n, between: [n], bandwidth: 5 GB/s, latency: 5 us}, {name: in-m, "
+               "between: [m], bandwidth: 5 GB/s, latency: 5 us}"
+             : "");
     struct node *root;
     TRY(document_parse(s->a, "made", text, strlen(text), &root, &s->err));
     return plan_parse(s->a, root, ".", &s->plan, &s->err);
@@ -112,6 +127,22 @@ static inline struct sharding *sharded_mesh(struct sharded *s, int32_t n)
     for (int32_t v = 0; v < x->n_ratios; v++) ratios[v * n + sharded_draw(s, 0, n - 1)] = 2;
     x->ratios = ratios;
     return x;
+}
+
+/* Ways of meetings, which may turn out to be for nobody: see sharded_ways_that_fit. */
+static inline void sharded_ways(struct sharded *s, struct sharding *x)
+{
+    struct sharding_way *ways = ARENA_ARRAY(s->a, struct sharding_way, 4);
+    x->n_ways = sharded_draw(s, 0, 1) ? (int32_t)sharded_draw(s, 1, 4) : 0;
+    for (int32_t k = 0; k < x->n_ways; k++) {
+        struct sharding_way *w = &ways[k];
+        w->match = sharded_draw(s, 0, 1) ? "*" : "*.grad_*";
+        w->way = (enum meeting_way)sharded_draw(s, 0, MEETING_WAY_COUNT - 1);
+        w->kind = (enum meeting_kind)sharded_draw(s, 0, MEETING_KIND_COUNT);
+        while (w->kind < MEETING_KIND_COUNT && !meeting_goes(w->kind, w->way))
+            w->kind = (enum meeting_kind)sharded_draw(s, 0, MEETING_KIND_COUNT);
+    }
+    x->ways = ways;
 }
 
 static inline enum op_index sharded_index(struct sharded *s, uint32_t set, enum op_index like)
@@ -144,6 +175,8 @@ static inline void sharded_rules(struct sharded *s, const struct graph *g, struc
         }
         /* A rule names one vector for both axes. */
         r->choice.ratio[1] = r->choice.ratio[0];
+        r->choice.sufficient =
+            sharding_factor_axes(x, g, op, grains, &r->choice) && sharded_draw(s, 0, 1);
     }
     x->operators = rules;
     if (sharded_draw(s, 0, 2)) return;
@@ -154,6 +187,7 @@ static inline void sharded_rules(struct sharded *s, const struct graph *g, struc
         if (gather->match && sharded_draw(s, 0, 2)) continue;
         *gather = (struct sharding_rule){.match = g->tensors[op->input[1]].name, .gather = true};
     }
+    gather->again = sharded_draw(s, 0, 1);
     if (gather->match) x->parameters = gather, x->n_parameters = 1;
 }
 
@@ -177,51 +211,114 @@ static inline void sharded_stage(struct sharded *s, const struct graph *g, struc
     }
     struct sharding *how = sharded_mesh(s, n);
     sharded_rules(s, g, how, x->first_layer, x->last_layer);
+    sharded_ways(s, how);
     x->sharding = how;
 }
 
 /* --- the plan --- */
 
-/* Replica 1, where there is one, is like replica 0 on other devices. */
-static inline enum status sharded_replicas(struct sharded *s, const struct graph *g,
-                                           int32_t n_devices, int32_t microbatches)
+/* A replica on the `each` devices from `device` on. */
+static inline struct plan_replica sharded_replica(struct sharded *s, const struct graph *g,
+                                                  int32_t device, int32_t each,
+                                                  int32_t microbatches)
 {
-    int32_t copies = n_devices >= 4 && n_devices % 2 == 0 && sharded_draw(s, 0, 2) == 0 ? 2 : 1;
-    int32_t each = n_devices / copies, at = 0, first = 0, n = 0;
-    struct plan_replica *r = ARENA_ARRAY(s->a, struct plan_replica, 2);
-    r[0] = (struct plan_replica){.microbatches = microbatches,
-                                 .stages = ARENA_ARRAY(s->a, struct plan_stage, (size_t)each)};
+    int32_t at = 0, first = 0, n = 0;
+    struct plan_replica r = {.microbatches = microbatches,
+                             .stages = ARENA_ARRAY(s->a, struct plan_stage, (size_t)each)};
     while (at < each) {
         int32_t take = (int32_t)sharded_draw(s, 1, each - at), left = each - at - take;
         int32_t most = g->n_layers - 1; /* each stage behind has a layer of its own */
         if (most - left < first || sharded_draw(s, 0, 2) == 0) take = each - at, left = 0;
         int32_t last = left ? (int32_t)sharded_draw(s, first, most - left) : most;
-        r[0].stages[n] = (struct plan_stage){.first_layer = first, .last_layer = last};
-        sharded_stage(s, g, &r[0].stages[n], at, take, 0);
+        r.stages[n] = (struct plan_stage){.first_layer = first, .last_layer = last};
+        sharded_stage(s, g, &r.stages[n], device + at, take, 0);
         at += take, first = last + 1, n++;
     }
-    r[0].n_stages = n;
+    r.n_stages = n;
     for (int32_t k = n - 1, w = 1; k >= 0; k--) {
-        r[0].stages[k].warmup = w < microbatches ? w : microbatches;
+        r.stages[k].warmup = w < microbatches ? w : microbatches;
         w += (int32_t)sharded_draw(s, 1, 2);
     }
+    return r;
+}
+
+/* The same on devices that come `by` later. */
+static inline struct plan_replica sharded_copy(struct sharded *s, const struct plan_replica *of,
+                                               int32_t by, int32_t microbatches)
+{
+    struct plan_replica r = *of;
+    r.microbatches = microbatches;
+    r.stages = arena_copy(s->a, of->stages, (size_t)of->n_stages * sizeof *of->stages);
+    for (int32_t k = 0; k < r.n_stages; k++) {
+        struct plan_stage *x = &r.stages[k];
+        if (x->warmup > microbatches) x->warmup = microbatches;
+        x->device += by;
+        int32_t *devices = ARENA_ARRAY(s->a, int32_t, (size_t)x->n_shards + 1);
+        for (int32_t i = 0; i < x->n_shards; i++) devices[i] = x->devices[i] + by;
+        if (x->n_shards) x->devices = devices;
+    }
+    return r;
+}
+
+/* Replica 1, where there is one, is like replica 0 on other devices, or keeps other parts, or cuts elsewhere as well. */
+static inline enum status sharded_replicas(struct sharded *s, const struct graph *g,
+                                           int32_t n_devices, int32_t microbatches)
+{
+    int32_t copies = n_devices >= 4 && n_devices % 2 == 0 && sharded_draw(s, 0, 2) == 0 ? 2 : 1;
+    int32_t each = n_devices / copies,
+            first = copies == 2 ? microbatches - microbatches / 2 : microbatches;
+    struct plan_replica *r = ARENA_ARRAY(s->a, struct plan_replica, 2);
+    r[0] = sharded_replica(s, g, 0, each, microbatches);
+    r[0].microbatches = first;
+    for (int32_t k = 0; k < r[0].n_stages; k++)
+        if (r[0].stages[k].warmup > first) r[0].stages[k].warmup = first;
     if (copies == 2) {
-        r[0].microbatches = microbatches - microbatches / 2;
-        r[1] = r[0], r[1].microbatches = microbatches / 2;
-        r[1].stages = arena_copy(s->a, r[0].stages, (size_t)n * sizeof *r[0].stages);
-        for (int32_t k = 0; k < n; k++) {
-            struct plan_stage *x = &r[1].stages[k];
-            if (x->warmup > r[1].microbatches) x->warmup = r[1].microbatches;
-            if (r[0].stages[k].warmup > r[0].microbatches)
-                r[0].stages[k].warmup = r[0].microbatches;
-            x->device += each;
-            int32_t *devices = ARENA_ARRAY(s->a, int32_t, (size_t)x->n_shards + 1);
-            for (int32_t i = 0; i < x->n_shards; i++) devices[i] = x->devices[i] + each;
-            if (x->n_shards) x->devices = devices;
-        }
+        int32_t rest = microbatches - first;
+        s->mixed = sharded_draw(s, 0, 2);
+        r[1] =
+            s->mixed ? sharded_replica(s, g, each, each, rest) : sharded_copy(s, &r[0], each, rest);
     }
     s->plan.replicas = r, s->plan.n_replicas = copies;
     return OK;
+}
+
+/* Entries that are for no meeting are an error of the plan: the last ones go until none is left that is. */
+static inline void sharded_ways_that_fit(struct sharded *s)
+{
+    struct lower_options o = {.n_fused = 0};
+    struct sharding *how[16];
+    int32_t n_ways[16], n = 0;
+    for (int32_t k = 0; k < s->plan.n_replicas; k++)
+        for (int32_t i = 0; i < s->plan.replicas[k].n_stages; i++) {
+            struct sharding *x =
+                (struct sharding *)(uintptr_t)s->plan.replicas[k].stages[i].sharding;
+            bool known = !x || n == 16;
+            for (int32_t j = 0; j < n; j++) known |= how[j] == x;
+            if (known) continue;
+            how[n] = x, n_ways[n++] = x->n_ways;
+            x->n_ways = 0;
+        }
+    for (int32_t i = 0; i < n; i++) {
+        struct program p;
+        struct error err = {0};
+        how[i]->n_ways = n_ways[i];
+        while (how[i]->n_ways && lower_plan(s->a, &s->plan, &o, &p, &err) != OK &&
+               strstr(err.text, "collectives:"))
+            how[i]->n_ways--;
+    }
+}
+
+/* One plan in three divides state, or gradients as well, among who keeps the same. */
+static inline void sharded_zero(struct sharded *s)
+{
+    struct plan_replica *r = s->plan.replicas;
+    bool even = s->plan.n_replicas < 2 || r[0].microbatches == r[1].microbatches;
+    s->draws += 1 << 20; /* nothing else is drawn anew */
+    if (sharded_draw(s, 0, 2) || s->mixed) return;
+    int32_t zero = even ? (int32_t)sharded_draw(s, 1, 2) : 1;
+    for (int32_t k = 0; k < s->plan.n_replicas; k++)
+        for (int32_t i = 0; i < r[k].n_stages; i++)
+            if (r[k].stages[i].n_shards > 1 || s->plan.n_replicas > 1) r[k].stages[i].zero = zero;
 }
 
 /* s->plan for so many devices, s->one for one; through its text and back. */
@@ -245,6 +342,8 @@ static inline enum status sharded_make(struct sharded *s, struct arena *a, uint6
     alone->stages[0].last_layer = g->n_layers - 1;
     s->one.replicas = alone;
     TRY(sharded_replicas(s, g, n_devices, microbatches));
+    sharded_zero(s);
+    sharded_ways_that_fit(s);
     char *text = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);

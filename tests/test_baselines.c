@@ -195,6 +195,12 @@ START_TEST(what_cannot_be_says_why)
     for (int32_t i = 0; i < r.n_baselines; i++)
         if (!strcmp(r.baselines[i].name, "zero-2"))
             ck_assert_str_eq(r.baselines[i].why, "3 microbatches on 4 replicas");
+    /* 6, 3 or 1 microbatches: 3 lack one, the last size lacks three */
+    j = small_job(2, 6, "microbatch: [1, 2, 6]\n");
+    r = made(&j, &team, &o);
+    for (int32_t i = 0; i < r.n_baselines; i++)
+        if (!strcmp(r.baselines[i].name, "zero-2"))
+            ck_assert_str_eq(r.baselines[i].why, "3 microbatches on 4 replicas");
 }
 END_TEST
 

@@ -162,6 +162,23 @@ START_TEST(each_type_gets_the_median_of_its_own_spans)
 }
 END_TEST
 
+START_TEST(an_operator_on_experts_costs_a_type_no_less_for_the_layers_that_it_had)
+{
+    struct prediction x = {1000, 1000, 0};
+    struct trace *t = the_run();
+    /* at slowdown 1: 30, 50 us and then 10 us, 10 us on fast; 100 us on slow, thrice */
+    const int64_t us[] = {30, 50, 10, 10};
+    for (int32_t i = 0; i < 4; i++) add(t, 0, "expert_matmul", 12, i % 2 + 1, us[i] * 1000);
+    for (int32_t i = 0; i < 3; i++) add(t, 1, "expert_matmul", 12, i + 1, 4 * 100000);
+    struct calibration c = calibrated(t, &x, false);
+    ck_assert_double_eq_tol(profile_row(&c.next, "type:fast", 12)->seconds, 400e-6 / 7, 1e-15);
+    ck_assert_double_eq_tol(profile_row(&c.next, "type:slow", 12)->seconds, 400e-6 / 7, 1e-15);
+    ck_assert_int_eq(profile_row(&c.next, "type:slow", 12)->samples, 3);
+    /* others' stay their own */
+    ck_assert_double_eq_tol(profile_row(&c.next, "type:slow", 1)->seconds, 150e-6, 1e-15);
+}
+END_TEST
+
 /* fast matmul: 1.2 and 1.4; slow matmul: 1.5; slow add: 2. */
 START_TEST(factors_are_medians_over_keys_of_run_to_base)
 {
@@ -235,6 +252,29 @@ START_TEST(poisoned_spans_are_dropped_and_counted)
     ck_assert_int_eq(c.spans_dropped, 3);
     ck_assert_int_eq(c.spans_used, 16);
     ck_assert_ptr_null(profile_row(&c.next, "type:fast", 50));
+}
+END_TEST
+
+START_TEST(unevenness_of_experts_is_the_root_of_the_mean_over_counted_calls)
+{
+    struct prediction x = {1000, 1000, 0};
+    struct trace *t = the_run();
+    ck_assert_uint_eq(calibrated(t, &x, false).next.n_routings, 0);
+    for (int32_t step = 0; step < 3; step++) {
+        add(t, 0, "gating", 11, step, 5000);
+        t->spans[t->n_spans - 1].uneven_ppm = step == 0 ? 9000000 : step == 1 ? 1000000 : 4000000;
+    }
+    struct calibration c = calibrated(t, &x, false);
+    ck_assert_uint_eq(c.next.n_routings, 1);
+    ck_assert_double_eq_tol(c.next.routings[0].spread, sqrt(2.5), 1e-12);
+    ck_assert_int_eq(c.next.routings[0].samples, 2);
+    /* a run that tells nothing leaves what is known */
+    struct profile known = parent;
+    parent.n_routings = 1, parent.routings = c.next.routings;
+    c = calibrated(the_run(), &x, false);
+    parent = known;
+    ck_assert_uint_eq(c.next.n_routings, 1);
+    ck_assert_double_eq_tol(c.next.routings[0].spread, sqrt(2.5), 1e-12);
 }
 END_TEST
 
@@ -399,6 +439,8 @@ Suite *calibrate_suite(void)
     tcase_add_test(c, pace_is_what_operators_do_not_explain);
     tcase_add_test(c, calibrating_again_on_the_same_run_changes_nothing);
     tcase_add_test(c, poisoned_spans_are_dropped_and_counted);
+    tcase_add_test(c, an_operator_on_experts_costs_a_type_no_less_for_the_layers_that_it_had);
+    tcase_add_test(c, unevenness_of_experts_is_the_root_of_the_mean_over_counted_calls);
     tcase_add_test(c, a_factor_beyond_belief_must_be_forced);
     tcase_add_test(c, one_step_alone_counts_and_of_two_the_second);
     tcase_add_test(c, an_operator_that_nobody_profiled_gets_a_row_too);

@@ -147,6 +147,33 @@ START_TEST(a_span_of_no_length_has_no_relative_error)
 }
 END_TEST
 
+START_TEST(meetings_are_told_apart_by_kind_and_from_sums)
+{
+    struct trace *sim = a_trace(TRACE_SIM, 1), *run = a_trace(TRACE_HOST, 1);
+    struct comparison c;
+    for (int32_t k = 0; k <= MEETING_KIND_COUNT; k++) {
+        struct span s = {.kind = SPAN_REDUCE,
+                         .stream = STREAM_collective,
+                         .peer = -1,
+                         .letter = 'F',
+                         .op = k,
+                         .meeting = k,
+                         .end_ns = 10 + k};
+        trace_add(sim, s);
+        s.end_ns *= 2;
+        trace_add(run, s);
+    }
+    ck_assert_int_eq(compare_traces(a, sim, run, &c, &err), OK);
+    ck_assert_uint_eq(c.n_kinds, MEETING_KIND_COUNT + 1);
+    for (int32_t k = 0; k <= MEETING_KIND_COUNT; k++) { /* the longest first */
+        const struct compare_kind *x = &c.kinds[MEETING_KIND_COUNT - k];
+        ck_assert_str_eq(x->kind, k ? meeting_kind_name((enum meeting_kind)(k - 1)) : "reduce");
+        ck_assert_int_eq(x->run_ns, 20 + 2 * k);
+        ck_assert_double_eq(x->bias, -0.5);
+    }
+}
+END_TEST
+
 START_TEST(traces_of_different_plans_are_refused)
 {
     struct trace *sim = a_trace(TRACE_SIM, 1), *run = a_trace(TRACE_HOST, 1);
@@ -185,6 +212,7 @@ Suite *compare_suite(void)
     tcase_add_test(c, the_order_of_spans_changes_nothing);
     tcase_add_test(c, spans_without_a_partner_are_counted);
     tcase_add_test(c, a_span_of_no_length_has_no_relative_error);
+    tcase_add_test(c, meetings_are_told_apart_by_kind_and_from_sums);
     tcase_add_test(c, traces_of_different_plans_are_refused);
     tcase_add_test(c, many_spans_join_in_any_number_of_groups);
     suite_add_tcase(s, c);

@@ -135,6 +135,50 @@ static void check_layer(int64_t capacity)
 START_TEST(a_layer_of_experts_is_what_each_row_gets_from_its_own) { check_layer(T); }
 END_TEST
 
+/* scale · E · Σ_e f_e·P_e of each sequence by its definition; f is counted from gates. */
+static double balance_of(const double *logits, const double *gates, double scale)
+{
+    double loss = 0;
+    for (int b = 0; b < B; b++)
+        for (int e = 0; e < E; e++) {
+            double f = 0, p = 0;
+            for (int t = 0; t < T; t++) {
+                const double *x = logits + (b * T + t) * E;
+                double sum = 0;
+                for (int i = 0; i < E; i++) sum += exp(x[i]);
+                f += (gates[(b * T + t) * E + e] != 0) / (double)T;
+                p += exp(x[e]) / sum / T;
+            }
+            loss += scale * E * f * p;
+        }
+    return loss;
+}
+
+START_TEST(balance_pulls_at_logits_as_differences_of_its_loss_do)
+{
+    struct layer l = some_layer();
+    const double *gates = gates_of(&l);
+    const double step = 1e-5, scale = 0.7;
+    double *zero = numbers(DTYPE_fp64, B * T * E), *x = numbers(DTYPE_fp64, B * T * E);
+    memset(zero, 0, sizeof *zero * B * T * E);
+    memcpy(x, l.logits, sizeof *x * B * T * E);
+    char shapes[60];
+    snprintf(shapes, sizeof shapes, "%d,%d,%d x %d,%d,%d x %d,%d,%d", B, T, E, B, T, E, B, T, E);
+    for (int renormalise = 0; renormalise < 2; renormalise++) {
+        struct op_attrs a = {.chosen = K, .renormalise = renormalise, .scale = scale};
+        const double *got = result(GIVEN(OP_gating_grad, a, shapes, l.logits, gates, zero));
+        for (int i = 0; i < B * T * E; i++) {
+            x[i] = l.logits[i] + step;
+            double more = balance_of(x, gates, scale);
+            x[i] = l.logits[i] - step;
+            double want = (more - balance_of(x, gates, scale)) / (2 * step);
+            x[i] = l.logits[i];
+            ck_assert_double_eq_tol(got[i], want, 1e-9);
+        }
+    }
+}
+END_TEST
+
 START_TEST(rows_beyond_the_capacity_skip_the_expert)
 {
     check_layer(3);
@@ -333,6 +377,59 @@ START_TEST(a_bench_of_experts_sends_as_many_rows_as_training)
 }
 END_TEST
 
+static double excess(int64_t part, int32_t all, int32_t chosen, int64_t capacity, double spread)
+{
+    struct op_attrs attrs = {.chosen = chosen, .experts = all, .capacity = capacity};
+    struct op_shapes s = {
+        .n_inputs = 2,
+        .input = {{.rank = 3, .dim = {1, 128, 6}}, {.rank = 3, .dim = {1, 128, part}}}};
+    ck_assert_int_eq(op_infer(OP_dispatch, &attrs, &s, NULL), OK);
+    return op_expert_excess(OP_dispatch, &attrs, &s, spread);
+}
+
+/* 8 experts, 2 chosen: 32 rows each where all are alike. */
+START_TEST(the_fullest_part_of_the_experts_has_more_rows_than_an_even_one)
+{
+    ck_assert_double_eq_tol(excess(2, 8, 2, 128, 1), 1.676139, 1e-5);
+    ck_assert_double_eq(excess(2, 8, 2, 128, 0), 1);
+    ck_assert_double_eq(excess(8, 8, 2, 128, 1), 1);
+    ck_assert_double_eq(excess(2, 0, 2, 128, 1), 1); /* a model of two */
+    ck_assert_double_eq(excess(0, 8, 2, 128, 1), 1);
+    ck_assert_double_eq_tol(excess(1, 8, 2, 128, 10), 4, 1e-12);   /* all 128 rows */
+    ck_assert_double_eq_tol(excess(4, 8, 2, 128, 10), 2, 1e-12);   /* all rows of both */
+    ck_assert_double_eq_tol(excess(1, 8, 2, 40, 10), 1.25, 1e-12); /* no more than the slots */
+}
+END_TEST
+
+/* Experts with 1 … 16 rows dealt out in n parts at random: the mean of the fullest. */
+START_TEST(parts_dealt_out_are_as_uneven_as_expected)
+{
+    double variance = (16.0 * 16 - 1) / 12, mean = 8.5;
+    for (int parts = 2; parts <= 8; parts *= 2) {
+        double sum = 0;
+        for (uint64_t trial = 0; trial < 4000; trial++) {
+            int rows[16], most = 0;
+            for (int i = 0; i < 16; i++) rows[i] = i + 1;
+            for (int i = 15; i > 0; i--) {
+                int k = (int)(rng_u64(7, trial, (uint64_t)(16 * parts + i)) % (uint64_t)(i + 1));
+                int other = rows[i];
+                rows[i] = rows[k], rows[k] = other;
+            }
+            for (int p = 0; p < parts; p++) {
+                int here = 0;
+                for (int i = 0; i < 16 / parts; i++) here += rows[16 / parts * p + i];
+                if (here > most) most = here;
+            }
+            sum += most;
+        }
+        double seen = sum / 4000 / (mean * 16 / parts);
+        double expected = excess(16 / parts, 16, 2, 128, sqrt(variance) / mean);
+        ck_assert_msg(fabs(expected - seen) < 0.06 * seen, "%d parts: %g, not %g", parts, expected,
+                      seen);
+    }
+}
+END_TEST
+
 Suite *experts_suite(void)
 {
     Suite *suite = suite_create("experts");
@@ -341,9 +438,12 @@ Suite *experts_suite(void)
     const TTest *tests[] = {the_largest_logits_are_chosen_and_of_equal_ones_the_first,
                             a_layer_of_experts_is_what_each_row_gets_from_its_own,
                             rows_beyond_the_capacity_skip_the_expert,
+                            balance_pulls_at_logits_as_differences_of_its_loss_do,
                             experts_apart_add_up_to_experts_together,
                             a_sequence_alone_is_routed_as_among_others,
                             capacity_is_a_share_of_one_sequence,
+                            the_fullest_part_of_the_experts_has_more_rows_than_an_even_one,
+                            parts_dealt_out_are_as_uneven_as_expected,
                             dropout_drops_its_share_and_keeps_the_mean,
                             masks_belong_to_sequences_wherever_they_are_computed,
                             the_bits_are_philoxs,

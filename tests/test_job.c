@@ -149,6 +149,29 @@ START_TEST(what_is_not_said_has_a_default)
 }
 END_TEST
 
+START_TEST(balance_is_for_models_with_experts)
+{
+    struct job j;
+    ck_assert_int_eq(parse(SHORT "balance: 0.1\n", &j), ERR_INPUT);
+    static const char mixtral[] =
+        "version: 1\nmodel: {model_type: mixtral, hidden_size: 8, intermediate_size: 8, "
+        "num_hidden_layers: 1, num_attention_heads: 1, num_key_value_heads: 1, vocab_size: 256, "
+        "num_local_experts: 4, num_experts_per_tok: 2, max_position_embeddings: 8}\n"
+        "sequence_length: 4\nglobal_batch: 2\n";
+    char text[600];
+    for (int k = 0; k < 2; k++) {
+        snprintf(text, sizeof text, "%s%s", mixtral, k ? "balance: 0.02\n" : "");
+        ck_assert_int_eq(parse(text, &j), OK);
+        ck_assert(j.model.balance == (k ? 0.02 : 0));
+        ck_assert(!strstr(written(&j, 0), "balance: 0.02\n") == !k);
+    }
+    struct job again;
+    const char *out = written(&j, 0);
+    ck_assert_int_eq(parse(out, &again), OK);
+    ck_assert_str_eq(written(&again, 0), out);
+}
+END_TEST
+
 START_TEST(what_is_written_reads_back_to_the_same_text)
 {
     static const char *const more[] = {
@@ -194,6 +217,7 @@ Suite *job_suite(void)
                         sizeof bad / sizeof *bad);
     tcase_add_test(t, a_job_is_read_as_written);
     tcase_add_test(t, what_is_not_said_has_a_default);
+    tcase_add_test(t, balance_is_for_models_with_experts);
     tcase_add_test(t, what_is_written_reads_back_to_the_same_text);
     suite_add_tcase(s, t);
     return s;

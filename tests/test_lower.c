@@ -393,6 +393,21 @@ START_TEST(a_stage_that_does_not_fit_says_what_fills_it)
     ck_assert_msg(strstr(err.text, "a.0: needs ") && strstr(err.text, "optimizer state") &&
                       strstr(err.text, "buffers)"),
                   "%s", err.text);
+    /* 64 bytes too few: both in one unit, with the digits that tell them apart */
+    double needs, has;
+    char unit[2][8];
+    o.check_memory = false;
+    ck_assert_int_eq(lower_plan(arena, &plan, &o, &p, &err), OK);
+    plan.cluster.types[0].memory_bytes = program_lane_bytes(&p, 0) - 64;
+    if (program_lane_bytes(&p, 1) > program_lane_bytes(&p, 0))
+        plan.cluster.types[0].memory_bytes = program_lane_bytes(&p, 1) - 64;
+    o.check_memory = true;
+    ck_assert_int_eq(lower_plan(arena, &plan, &o, &p, &err), ERR_INFEASIBLE);
+    const char *at = strstr(err.text, "needs ");
+    ck_assert(at && sscanf(at, "needs %lf %7s of %lf %7[^,], lacks 64 B", &needs, unit[0], &has,
+                           unit[1]) == 4);
+    ck_assert_str_eq(unit[0], unit[1]);
+    ck_assert_msg(needs > has && !strstr(at, "e+"), "%s", err.text);
 }
 END_TEST
 

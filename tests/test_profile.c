@@ -83,6 +83,65 @@ START_TEST(the_lookup_goes_from_the_type_to_its_base_to_the_fit_to_the_catalogue
 }
 END_TEST
 
+/* A quarter of 8 experts, 2 chosen, 1 sequence of 128: 32 rows of 20 to 30 each. */
+static double expert_cost(const struct profile *p, int64_t experts)
+{
+    struct op_attrs attrs = {.chosen = 2, .experts = experts < 8 ? 8 : 0};
+    struct op_shapes s = {.n_inputs = 3,
+                          .input = {{.rank = 4, .dim = {1, experts, 128, 20}},
+                                    {.rank = 3, .dim = {experts, 20, 30}},
+                                    {.rank = 3, .dim = {1, 128, experts}}}};
+    double out = 0;
+    enum source source;
+    ck_assert_int_eq(op_infer(OP_expert_matmul, &attrs, &s, &err), OK);
+    ck_assert_int_eq(profile_op_seconds(p, &cluster, 0, OP_expert_matmul, &attrs, &s, DTYPE_fp32, 7,
+                                        &out, &source, &err),
+                     OK);
+    return out / 1.5;
+}
+
+START_TEST(parts_of_the_experts_take_what_the_fullest_is_expected_to)
+{
+    struct op_row rows[] = {{.base = "host", .key = 7, .kind = OP_expert_matmul, .seconds = 1e-3},
+                            {.base = "type:fast", .key = 7, .seconds = 2e-4}};
+    struct op_fit fit = {.base = "host",
+                         .kind = OP_expert_matmul,
+                         .dtype = DTYPE_fp32,
+                         .constant_s = 1e-6,
+                         .s_per_flop = 1e-9};
+    struct routing_row routing = {"experts", 1, 1, "run:x"};
+    struct profile p = {.n_ops = 2, .ops = rows, .n_fits = 1, .fits = &fit};
+    ck_assert_double_eq_tol(expert_cost(&p, 2), 2e-4, 1e-12); /* the run's own row */
+    p.n_routings = 1, p.routings = &routing;
+    /* (2 + √(2 · 3/4 · 8/7) · ln(3.625/0.625)/1.702) / 2, as test_experts has it */
+    ck_assert_double_eq_tol(expert_cost(&p, 2), 1e-3 * 1.676139, 1e-8);
+    ck_assert_double_eq_tol(expert_cost(&p, 8), 2e-4, 1e-12);
+    p.n_ops = 0;
+    ck_assert_double_eq_tol(expert_cost(&p, 2), 1e-6 + 1e-9 * 2 * 64 * 20 * 30 * 1.676139, 1e-10);
+    ck_assert_double_eq_tol(expert_cost(&p, 8), 1e-6 + 1e-9 * 2 * 256 * 20 * 30, 1e-12);
+}
+END_TEST
+
+START_TEST(an_empty_share_takes_no_time)
+{
+    struct op_fit fit = {
+        .base = "host", .kind = OP_matmul, .dtype = DTYPE_fp32, .constant_s = 1e-6};
+    struct profile p = {.n_fits = 1, .fits = &fit};
+    struct op_attrs attrs = {0};
+    struct op_shapes nothing = product(0, 20, 30), zeros = product(10, 0, 30);
+    double out = 1;
+    enum source source;
+    ck_assert_int_eq(profile_op_seconds(&p, &cluster, 0, OP_matmul, &attrs, &nothing, DTYPE_fp32, 7,
+                                        &out, &source, &err),
+                     OK);
+    ck_assert_double_eq(out, 0);
+    ck_assert_int_eq(profile_op_seconds(&p, &cluster, 0, OP_matmul, &attrs, &zeros, DTYPE_fp32, 8,
+                                        &out, &source, &err),
+                     OK);
+    ck_assert_double_eq_tol(out, 1.5e-6, 1e-15); /* 10 × 30 zeros are written */
+}
+END_TEST
+
 START_TEST(the_nearest_factor_counts)
 {
     struct op_row rows[] = {{.base = "host", .key = 7, .kind = OP_matmul, .seconds = 1}};
@@ -307,6 +366,8 @@ Suite *profile_suite(void)
     TCase *c = tcase_create("profile");
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_test(c, the_lookup_goes_from_the_type_to_its_base_to_the_fit_to_the_catalogue);
+    tcase_add_test(c, parts_of_the_experts_take_what_the_fullest_is_expected_to);
+    tcase_add_test(c, an_empty_share_takes_no_time);
     tcase_add_test(c, the_nearest_factor_counts);
     tcase_add_test(c, sorting_finds_what_searching_finds);
     tcase_add_test(c, the_prior_needs_known_devices_and_stated_links);

@@ -225,6 +225,66 @@ START_TEST(short_memory_makes_the_program_that_fits)
 }
 END_TEST
 
+static const char mixtral[] =
+    "{model_type: mixtral, hidden_size: 64, intermediate_size: 96, num_hidden_layers: 1, "
+    "num_attention_heads: 4, num_key_value_heads: 2, vocab_size: 256, num_local_experts: 4, "
+    "num_experts_per_tok: 2, max_position_embeddings: 64, rms_norm_eps: 1e-5}";
+
+/* Convolutions compute, the classifier meets. */
+static const char pictures[] =
+    "{model_type: vgg, image_size: 32, num_channels: 3, features: [64, 64, M, 128, 128, A], "
+    "classifier: [2048, 2048], norm_groups: 2, num_labels: 64}";
+
+/* A random model on random unequal devices. */
+static struct spmd_case *random_case(uint64_t seed)
+{
+    static const char *const models[] = {gpt2, mixtral, pictures};
+    double *ones = ARENA_ARRAY(arena, double, 4);
+    for (int d = 0; d < 4; d++) ones[d] = 1;
+    int32_t n = 2 + 2 * (int32_t)rng_below(seed, 11, 0, 2);
+    struct spmd_case *x =
+        spmd_case_new(arena, models[seed % 3], seed % 3 == 2 ? 1 : 16 << rng_below(seed, 11, 1, 3),
+                      8 << rng_below(seed, 11, 2, 5), n, ones, 1);
+    x->near.bandwidth_Bps = 1e9 * (double)(1 + rng_below(seed, 11, 3, 60));
+    x->far.bandwidth_Bps = x->near.bandwidth_Bps / (double)(1 + rng_below(seed, 11, 4, 8));
+    x->q.microbatches = 1 + (int32_t)rng_below(seed, 11, 5, 4);
+    x->q.ways = SPMD_RING | SPMD_PAIRS;
+    return x;
+}
+
+/* What the sharding of an answer costs, priced afresh with the vectors that it has. */
+static int64_t priced_afresh(const struct spmd_case *x, const struct ratio_best *b)
+{
+    struct spmd_question q = x->q;
+    struct spmd_tables *t;
+    const struct op_choice *choices;
+    const bool *gathered;
+    q.s = b->sharding;
+    case_must(spmd_tables_new(arena, &q, &t, &err), &err);
+    case_must(sharding_resolve(arena, b->sharding, x->forward, &choices, &gathered, &err), &err);
+    return spmd_choices_ns(arena, t, &q, choices, gathered, NULL);
+}
+
+START_TEST(segments_are_never_worse_than_one_vector_and_sometimes_better)
+{
+    int32_t better = 0;
+    for (uint64_t seed = 0; seed < (test_long() ? 100 : 24); seed++) {
+        struct spmd_case *x = random_case(seed);
+        struct ratio_best one, more;
+        x->q.one_vector = true;
+        case_must(ratio_alternate(arena, &x->q, &one, &err), &err);
+        x->q.one_vector = false;
+        case_must(ratio_alternate(arena, &x->q, &more, &err), &err);
+        ck_assert_int_le(more.answer.ns, one.answer.ns);
+        ck_assert_int_eq(one.sharding->n_ratios, 1);
+        ck_assert_int_eq(priced_afresh(x, &more), more.answer.ns);
+        if (more.answer.ns < one.answer.ns && more.sharding->n_ratios > 1) better++;
+        arena_reset(arena);
+    }
+    ck_assert_int_ge(better, 3);
+}
+END_TEST
+
 Suite *ratio_suite(void)
 {
     Suite *s = suite_create("ratio");
@@ -236,6 +296,7 @@ Suite *ratio_suite(void)
     tcase_add_test(t, turns_end_where_a_grid_of_ratios_ends);
     tcase_add_test(t, the_best_pair_is_given_and_costs_what_it_says);
     tcase_add_test(t, segments_of_different_ratios_pay_for_dealing_out_anew);
+    tcase_add_test(t, segments_are_never_worse_than_one_vector_and_sometimes_better);
     tcase_add_test(t, short_memory_makes_the_program_that_fits);
     tcase_set_timeout(t, 600);
     suite_add_tcase(s, t);

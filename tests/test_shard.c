@@ -39,6 +39,7 @@ static struct graph *model_of(int which, int64_t layers)
     ck_assert_msg(document_parse(arena, "model", text, strlen(text), &config, &err) == OK, "%s",
                   err.text);
     ck_assert_msg(model_read(config, "small", &m, &err) == OK, "%s", err.text);
+    if (m.experts && m.experts % 2) m.balance = 0.3;
     if (m.segments) m.hidden_dropout = m.embedding_dropout = 0.2;
     int64_t length = model_pixels(&m) ? m.max_positions : T;
     ck_assert_msg(model_graph(arena, &m, DTYPE_fp64, B, length, &g, &err) == OK, "%s", err.text);
@@ -61,6 +62,10 @@ static void random_choices(struct dice *d, const struct sharding *s, const struc
             choices[i].index[x] = any ? random_index(d, set) : meant;
             choices[i].ratio[x] = (int32_t)roll(d, s->n_ratios);
         }
+    }
+    for (int32_t i = 0; i < g->n_forward; i++) {
+        uint8_t axes = sharding_factor_axes(s, g, &g->ops[i], grains, &choices[i]);
+        choices[i].sufficient = axes && roll(d, 3) == 0;
     }
 }
 
@@ -177,6 +182,29 @@ static const struct strategy strategies[] = {
      {{OP_group_all_reduce, 0, 0, 0, 0},
       {OP_group_reduce_scatter, 1, 2, 1, 2},
       {OP_group_all_gather, 2, 2, 1, 2}}},
+    /* Sequences alone: keys and values are gathered, packed with the queries or not, and nothing else is */
+    {"  - {match: \"*\", split: positions}\n",
+     0,
+     {{OP_group_all_gather, 0, 1, 0, 0},
+      {OP_group_reduce_scatter, 0, 0, 0, 1},
+      {OP_group_all_reduce, 0, 0, 0, 0}}},
+    {"  - {match: \"*\", split: positions}\n",
+     1,
+     {{OP_group_all_gather, 0, 2, 0, 0},
+      {OP_group_reduce_scatter, 0, 0, 0, 2},
+      {OP_group_all_reduce, 0, 0, 0, 0}}},
+    /* The token in front wants whole positions, and so do the classifier's slice and what is behind it */
+    {"  - {match: \"*\", split: positions}\n  - {match: \"*\", split: rows}\n",
+     5,
+     {{OP_group_all_gather, 3, 2, 2, 0},
+      {OP_group_reduce_scatter, 0, 0, 0, 2},
+      {OP_group_all_to_all, 1, 0, 1, 0}}}, /* lines of patches are not cut as patches are */
+    /* Pictures by lines: each 3x3 kernel and each norm wants them whole, what stands between wants nothing */
+    {"  - {match: \"*\", split: rows}\n",
+     6,
+     {{OP_group_all_gather, 4, 0, 2, 0},
+      {OP_group_reduce_scatter, 0, 0, 1, 0},
+      {OP_group_all_to_all, 0, 0, 0, 0}}},
 };
 enum { N_STRATEGIES = sizeof strategies / sizeof *strategies };
 

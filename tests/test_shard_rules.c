@@ -2,7 +2,7 @@
  * one device, forward and backward. */
 #include "tests/sharded_graphs.h"
 
-/* Operands: 'a' an activation (B,T,n) that everybody has, 'm' one of pictures (B,n,T,1), 'g' gates (B,T,n) of a choice of 2
+/* Operands: 'a' an activation (B,T,n) that everybody has, 'm' one of pictures (B,n,T,1), 'w' one of larger pictures (B,n,12,2), 'g' gates (B,T,n) of a choice of 2
  * experts, 'r' rows (B,EXPERTS,2,n) that such gates dispatched, 'p' a parameter, 'i' ids (B,T). */
 struct rule_case {
     enum op_kind kind;
@@ -16,6 +16,7 @@ enum { EXPERTS = 5 };
 /* clang-format off */
 #define A(n) {'a', {1, {n}}}
 #define M(n) {'m', {1, {n}}}
+#define W(n) {'w', {1, {n}}}
 #define G {'g', {1, {EXPERTS}}}
 #define R(n) {'r', {1, {n}}}
 #define P1(n) {'p', {1, {n}}}
@@ -24,6 +25,7 @@ enum { EXPERTS = 5 };
 #define P4(k, l, m, n) {'p', {4, {k, l, m, n}}}
 #define IDS {'i', {0, {0}}}
 #define STENCIL(k, p) .stencil = {.kernel = {k, 1}, .stride = {1, 1}, .padding = {p, 0}}
+#define LOOK(k, l, s, p) .stencil = {.kernel = {k, l}, .stride = {s, 1}, .padding = {p, 0}}
 /* clang-format on */
 static const struct rule_case cases[] = {
     {OP_matmul, {0}, {A(6), P2(6, 7)}},
@@ -61,16 +63,28 @@ static const struct rule_case cases[] = {
     {OP_relu, {0}, {M(5)}},
     {OP_dropout, {.rate = 0.4, .stream = 3}, {A(7)}},
     {OP_conv2d, {STENCIL(0, 1)}, {M(4), P4(5, 4, 3, 1)}},
+    {OP_conv2d, {LOOK(0, 0, 2, 1)}, {W(4), P4(5, 4, 3, 2)}},
+    {OP_conv2d, {LOOK(0, 0, 3, 0)}, {W(4), P4(5, 4, 3, 2)}}, /* patches */
+    {OP_conv2d, {LOOK(0, 0, 1, 0)}, {W(4), P4(5, 4, 1, 1)}},
     {OP_max_pool2d, {STENCIL(3, 1)}, {M(5)}},
+    {OP_max_pool2d, {LOOK(3, 2, 2, 1)}, {W(5)}},
+    {OP_max_pool2d, {LOOK(2, 2, 2, 0)}, {W(5)}},
+    {OP_avg_pool2d, {LOOK(2, 1, 3, 1)}, {W(5)}},
+    {OP_avg_pool2d, {LOOK(4, 1, 4, 0)}, {W(5)}},
+    {OP_avg_pool2d, {LOOK(5, 1, 5, 0)}, {W(5)}}, /* lines that no window sees */
+    {OP_relu, {0}, {W(5)}},
+    {OP_bias, {.dim = 1}, {W(6), P1(6)}},
     {OP_avg_pool2d, {STENCIL(3, 1)}, {M(5)}},
     {OP_group_norm, {.eps = 1e-5, .groups = 3}, {M(6), P1(6), P1(6)}},
     {OP_to_rows, {0}, {M(5)}},
     {OP_to_rows, {.flat = true}, {M(5)}},
+    {OP_to_rows, {0}, {W(5)}},
     {OP_prepend, {0}, {A(7), P2(2, 7)}},
     {OP_slice, {.dim = 1, .start = 1, .sequences = 3}, {A(7)}},
     {OP_slice, {.dim = 2, .start = 1, .sequences = 3}, {A(7)}},
     {OP_gating, {.chosen = 2, .renormalise = true}, {A(EXPERTS)}},
     {OP_gating, {.chosen = 2}, {A(EXPERTS)}},
+    {OP_gating, {.chosen = 2, .scale = 0.7}, {A(EXPERTS)}},
     {OP_dispatch, {.chosen = 2, .capacity = 2}, {A(7), G}},
     {OP_combine, {.chosen = 2, .weighted = true}, {R(7), G}},
     {OP_combine, {.chosen = 2}, {R(7), G}},
@@ -151,12 +165,12 @@ static int32_t make_operand(struct making *m, int32_t k)
                         : INPUT_TOKENS);
     case 'g':
         return make_gates(m);
-    case 'm': {
-        struct shape weight = {4, {s->dim[0], 3, 1, 1}};
+    case 'm':
+    case 'w': {
+        struct shape weight = {4, {s->dim[0], 3, 1, 1}}, pixels = {4, {B, 3, T, 1}};
         struct op_attrs one = {.stencil.stride = {1, 1}};
-        if (m->pixels < 0)
-            m->pixels =
-                source(g, "pixels", TENSOR_INPUT, (struct shape){4, {B, 3, T, 1}}, INPUT_PIXELS);
+        if (m->c->in[k].role == 'w') pixels.dim[2] = 12, pixels.dim[3] = 2;
+        if (m->pixels < 0) m->pixels = source(g, "pixels", TENSOR_INPUT, pixels, INPUT_PIXELS);
         int32_t in[] = {m->pixels, source(g, arena_printf(arena, "%s.weight", name),
                                           TENSOR_PARAMETER, weight, 0)};
         return apply(g, OP_conv2d, name, &one, in, 2);
@@ -250,6 +264,108 @@ START_TEST(every_kind_that_can_be_split_has_a_case)
 }
 END_TEST
 
+/* --- HAP's rules --- */
+
+/* A rule of HAP (arXiv 2401.05965) as its authors write it, or one that it lacks ("+"), and what ours is called. For each
+ * operand, outputs behind: a digit the dimension that is split, I whole, R a term of a sum, . kept where it is made. HAP's
+ * masks (b,s,e,c) say which slot a row takes; of ours, gates (b,s,e), slots follow, so to know positions' or slots' rows one
+ * must have them whole. */
+struct hap_rule {
+    const char *theirs;
+    enum op_kind kind;
+    int nth; /* case of the kind */
+    enum op_index index;
+    const char *operands;
+};
+/* clang-format off */
+static const struct hap_rule hap_rules[] = {
+    {"bsd,bsec->becd (G0,G0)->G0", OP_dispatch, 0, INDEX_batch, "00>0"},
+    {"bsd,bsec->becd (G1,G1)->R", OP_dispatch, 0, INDEX_positions, "1I>R"},
+    {"bsd,bsec->becd (G2,I)->G3", OP_dispatch, 0, INDEX_features, "2I>3"},
+    {"bsd,bsec->becd (I,G2)->G1", OP_dispatch, 0, INDEX_experts, "I2>1"},
+    {"bsd,bsec->becd (I,G3)->G2", OP_dispatch, 0, INDEX_slots, "II>2"},
+    {"becd,bsec->bsd (G0,G0)->G0", OP_combine, 0, INDEX_batch, "00>0"},
+    {"becd,bsec->bsd (G1,G2)->R", OP_combine, 0, INDEX_experts, "12>R"},
+    {"becd,bsec->bsd (G2,G3)->R", OP_combine, 0, INDEX_slots, "2I>R"},
+    {"becd,bsec->bsd (G3,I)->G2", OP_combine, 0, INDEX_features, "3I>2"},
+    {"becd,bsec->bsd (I,G1)->G1", OP_combine, 0, INDEX_positions, "II>1"},
+    {"expert matmul G0,G1->G1: experts", OP_expert_matmul, 0, INDEX_experts, "102>1"},
+    {"+ expert matmul by batch", OP_expert_matmul, 0, INDEX_batch, "0I0>0"},
+    {"+ expert matmul by slots", OP_expert_matmul, 0, INDEX_slots, "2II>2"},
+    {"+ expert matmul by columns", OP_expert_matmul, 0, INDEX_features, "I2I>3"},
+    {"+ expert matmul by rows", OP_expert_matmul, 0, INDEX_inputs, "31I>R"},
+    {"gating G0", OP_gating, 0, INDEX_batch, "0>0"},
+    {"gating with a balancing loss", OP_gating, 2, INDEX_batch, "0>0"},
+    {"+ gating by positions", OP_gating, 0, INDEX_positions, "1>1"},
+    {"linear x.G0->y.G0", OP_matmul, 0, INDEX_batch, "0I>0"},
+    {"linear x.G1->y.G1", OP_matmul, 0, INDEX_positions, "1I>1"},
+    {"linear W.G(out)->y.G(last)", OP_matmul, 0, INDEX_features, "I1>2"},
+    {"+ row-parallel linear", OP_matmul, 0, INDEX_inputs, "20>R"},
+    {"elementwise G0", OP_gelu, 0, INDEX_batch, "0>0"},
+    {"elementwise G1", OP_gelu, 0, INDEX_positions, "1>1"},
+    {"elementwise G2", OP_gelu, 0, INDEX_features, "2>2"},
+    {"dropout G0", OP_dropout, 0, INDEX_batch, "0>0"},
+    {"dropout G1", OP_dropout, 0, INDEX_positions, "1>1"},
+    {"dropout G2", OP_dropout, 0, INDEX_features, "2>2"},
+    {"add R,R->R", OP_add, 0, INDEX_terms, "RR>R"},
+    {"layer norm G0", OP_layer_norm, 0, INDEX_batch, "0II>0."},
+    {"layer norm G1", OP_layer_norm, 0, INDEX_positions, "1II>1."},
+    {"softmax and cross-entropy G0; the sum of rows is a term", OP_cross_entropy, 0, INDEX_batch, "00>.."},
+    {"softmax and cross-entropy G1", OP_cross_entropy, 0, INDEX_positions, "11>.."},
+    {"+ vocabulary-parallel cross-entropy", OP_cross_entropy, 0, INDEX_vocabulary, "2I>.."},
+    {"embedding ids.G0->G0", OP_embedding, 0, INDEX_batch, "0I>0"},
+    {"embedding ids.G1->G1", OP_embedding, 0, INDEX_positions, "1I>1"},
+    {"embedding W.G1->G2", OP_embedding, 0, INDEX_features, "I1>2"},
+    {"+ vocabulary-parallel embedding", OP_embedding, 0, INDEX_vocabulary, "I0>R"},
+    {"attention over batch", OP_attention, 0, INDEX_batch, "0>0."},
+    {"+ head-parallel attention", OP_attention, 0, INDEX_heads, "2>2."},
+    {"+ attention by queries, packed", OP_attention, 0, INDEX_positions, "I>1."},
+    {"+ attention by queries", OP_attention, 2, INDEX_positions, "1II>1."},
+    {"conv x.G0->G0", OP_conv2d, 0, INDEX_batch, "0I>0"},
+    {"conv W.G0->y.G1", OP_conv2d, 0, INDEX_channels, "I0>1"},
+    {"+ conv over input channels", OP_conv2d, 0, INDEX_inputs, "11>R"},
+    {"+ conv over space", OP_conv2d, 0, INDEX_rows, "II>2"},
+    {"+ conv over space, kernels side by side", OP_conv2d, 2, INDEX_rows, "2I>2"},
+    {"+ pooling over space", OP_max_pool2d, 0, INDEX_rows, "I>2."},
+    {"+ pooling over space, windows side by side", OP_max_pool2d, 2, INDEX_rows, "2>2."},
+    {"+ group norm by groups of channels", OP_group_norm, 0, INDEX_channels, "100>1."},
+    {"+ group norm by batch", OP_group_norm, 0, INDEX_batch, "0II>0."},
+};
+/* clang-format on */
+enum { N_HAP_RULES = sizeof hap_rules / sizeof *hap_rules };
+
+static const struct rule_case *nth_case(enum op_kind kind, int nth)
+{
+    for (int i = 0; i < N_CASES; i++)
+        if (cases[i].kind == kind && nth-- == 0) return &cases[i];
+    ck_abort_msg("no such case of %s", op_kind_name(kind));
+}
+
+static char placed(const struct operand_split *x)
+{
+    static const char how[] = {'I', 0, 'R', '.'};
+    return x->how == PLACED_SPLIT ? (char)('0' + x->dim) : how[x->how];
+}
+
+START_TEST(every_rule_of_hap_is_one_of_ours)
+{
+    const struct hap_rule *r = &hap_rules[_i];
+    struct graph *g = graph_of_case(nth_case(r->kind, r->nth));
+    const struct graph_op *op = &g->ops[op_named(g, "x")];
+    struct op_split split;
+    char text[2 * OP_OPERANDS_MAX + 2];
+    int n = 0;
+    const struct grain *grains = graph_grains(arena, g);
+    ck_assert_msg(op_indices(g, op, grains) >> r->index & 1, "%s", r->theirs);
+    ck_assert_msg(op_split_by(g, op, grains, r->index, &split, &err) == OK, "%s", err.text);
+    for (int32_t k = 0; k < op->n_inputs; k++) text[n++] = placed(&split.input[k]);
+    text[n++] = '>';
+    for (int32_t k = 0; k < op->n_outputs; k++) text[n++] = placed(&split.output[k]);
+    text[n] = '\0';
+    ck_assert_msg(!strcmp(text, r->operands), "%s: %s, not %s", r->theirs, text, r->operands);
+}
+END_TEST
+
 Suite *shard_rules_suite(void)
 {
     Suite *suite = suite_create("shard_rules");
@@ -257,6 +373,7 @@ Suite *shard_rules_suite(void)
     tcase_add_checked_fixture(c, begin, end);
     tcase_set_timeout(c, 120);
     tcase_add_loop_test(c, each_rule_alone_is_the_operator, 0, N_CASES);
+    tcase_add_loop_test(c, every_rule_of_hap_is_one_of_ours, 0, N_HAP_RULES);
     tcase_add_test(c, every_kind_that_can_be_split_has_a_case);
     suite_add_tcase(suite, c);
     return suite;

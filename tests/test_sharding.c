@@ -1,5 +1,4 @@
-/* `sharding:` of a plan: ratios to units, text to rules and back, rules to choices and back, and what lies between two
- * placements. */
+/* `sharding:` of a plan: ratios to units, text to rules and back, rules to choices and back. */
 #include "core/shard.h"
 
 #include "core/arena.h"
@@ -137,6 +136,7 @@ static void check_same_text(const struct sharding *s)
     ck_assert_int_eq(again->n_axes, s->n_axes);
     ck_assert_int_eq(again->n_operators, s->n_operators);
     ck_assert_int_eq(again->n_parameters, s->n_parameters);
+    ck_assert_int_eq(again->n_ways, s->n_ways);
     for (int32_t i = 0; i < s->n_ratios * s->n_devices; i++)
         ck_assert_double_eq(again->ratios[i], s->ratios[i]);
     for (int32_t i = 0; i < s->n_operators; i++) {
@@ -154,7 +154,11 @@ static const char one_axis[] = "ratios: [[4, 4, 2, 2.5], [1, 1, 0, 0.1]]\n"
                                "  - {match: \"h.*.mlp.c_fc*\", split: features, ratio: 1}\n"
                                "  - {match: \"*\", split: batch}\n"
                                "parameters:\n"
-                               "  - {match: \"transformer.wte.weight\", gather: true}\n";
+                               "  - {match: \"transformer.wte.weight\", gather: true}\n"
+                               "  - {match: \"lm_head.weight\", gather: again}\n"
+                               "collectives:\n"
+                               "  - {match: \"h.*.ln_1*\", kind: all_gather, way: pairs}\n"
+                               "  - {match: \"*\", way: hierarchical}\n";
 static const char two_axes[] = "mesh: [2, 2]\n"
                                "ratios: [[4, 4, 2, 2]]\n"
                                "operators:\n"
@@ -170,7 +174,13 @@ START_TEST(what_is_written_reads_back)
     ck_assert_int_eq(s->operators[0].choice.index[0], INDEX_heads);
     ck_assert_int_eq(s->operators[1].choice.ratio[0], 1);
     ck_assert_double_eq(s->ratios[7], 0.1);
-    ck_assert(s->parameters[0].gather);
+    ck_assert(s->parameters[0].gather && s->parameters[1].gather && s->parameters[1].again);
+    ck_assert(!sharding_gathers_again(s, "transformer.wte.weight"));
+    ck_assert(s->n_ways == 2 && s->ways[0].kind == MEETING_all_gather);
+    ck_assert_int_eq(s->ways[1].kind, MEETING_KIND_COUNT);
+    ck_assert_int_eq(sharding_way_for(s, "h.3.ln_1.x", MEETING_all_gather, true), 0);
+    ck_assert_int_eq(sharding_way_for(s, "h.3.ln_2.x", MEETING_all_gather, true), 1);
+    ck_assert_int_eq(sharding_way_for(s, "h.3.ln_1.x", MEETING_all_to_all, true), -1);
     check_same_text(s);
     ck_assert_msg(read_text(two_axes, 4, &s) == OK, "%s", err.text);
     ck_assert(s->n_axes == 2 && s->mesh[0] == 2 && s->mesh[1] == 2);
@@ -192,15 +202,20 @@ START_TEST(errors_name_the_place_and_what_would_be_right)
         {"ratios: [[1, -2, 1, 1]]", "1:14"},
         {"ratios: [[0, 0, 0, 0]]", "above 0"},
         {"ratios: []", "1 to 64"},
-        {"operators:\n  - {match: \"*\", split: rows}", "batch"},
+        {"operators:\n  - {match: \"*\", split: lines}", "batch"},
         {"operators:\n  - {match: \"*\"}", "split"},
         {"operators:\n  - {split: batch}", "match"},
         {"operators:\n  - {match: \"h\\a\", split: batch}", "printable"},
         {"operators:\n  - {match: \"*\", split: batch, ratio: 1}", "2:39"},
         {"mesh: [2, 2]\noperators:\n  - {match: \"*\", split: batch}", "[batch, none]"},
-        {"mesh: [2, 2]\noperators:\n  - {match: \"*\", split: [batch]}", "1 values for 2 axes"},
+        {"mesh: [2, 2]\noperators:\n  - {match: \"*\", split: [batch]}",
+         "1 value, the mesh has 2 axes"},
         {"parameters:\n  - {match: \"*\", gather: often}", "gather"},
         {"device: 3", "mesh"},
+        {"collectives:\n  - {match: \"*\", way: tree}", "2:23"},
+        {"collectives:\n  - {match: \"*\", kind: gather, way: ring}", "all_gather"},
+        {"collectives:\n  - {match: \"*\"}", "way"},
+        {"collectives:\n  - {match: \"*\", kind: all_reduce, way: pairs}", "does not go by pairs"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct sharding *s;
@@ -290,8 +305,13 @@ START_TEST(a_rule_that_is_for_nobody_is_an_error_with_the_choices)
     static const char *const rows[][2] = {
         {"{match: \"*.attention\", split: features}", "can be split by features"},
         {"{match: \"*.residual\", split: heads}",
-         "'h.0.attn.residual' (add) can by none, batch, positions, features, terms"},
-        {"{match: \"*.attention\", split: positions}", "none, batch, heads"},
+         "its 2, 'h.0.attn.residual' … 'h.0.mlp.residual', can by none, batch, positions, "
+         "features, "
+         "terms"},
+        {"{match: \"*\", split: experts}",
+         "'wte' … 'loss', can, one or another, by none, batch, positions, features, inputs, heads, "
+         "vocabulary, terms"},
+        {"{match: \"*.attention\", split: vocabulary}", "none, batch, positions, heads"},
         {"{match: \"h.7.*\", split: batch}", "matches no operator"},
         {"{match: \"h.7.*\", split: batch}", "plan.yaml:2:5"},
     };
@@ -372,96 +392,6 @@ START_TEST(random_choices_become_rules_that_give_them_back)
 }
 END_TEST
 
-/* --- between placements --- */
-
-static struct on_axis split_by(int32_t dim, int64_t n)
-{
-    return (struct on_axis){
-        .how = PLACED_SPLIT, .dim = dim, .grain = {.n_units = n, .n_sections = 1, .unit = {1}}};
-}
-static const struct on_axis whole = {.how = PLACED_WHOLE}, partial = {.how = PLACED_PARTIAL};
-
-START_TEST(the_steps_between_placements_are_the_few_that_are_needed)
-{
-    static const double ratios[] = {1, 1, 1, 1};
-    struct sharding s = {
-        .n_devices = 4, .n_axes = 2, .mesh = {2, 2}, .n_ratios = 1, .ratios = ratios};
-    struct on_axis b = split_by(0, 8), p = split_by(1, 6);
-    const struct {
-        struct on_axis from[2], to[2];
-        int32_t n;
-        enum op_kind kinds[3];
-        int32_t axes[3];
-    } rows[] = {
-        {{whole, whole}, {whole, whole}, 0, {0}, {0}},
-        {{whole, whole}, {b, whole}, 1, {OP_take_part}, {0}},
-        {{b, whole}, {whole, whole}, 1, {OP_group_all_gather}, {0}},
-        {{partial, whole}, {whole, whole}, 1, {OP_group_all_reduce}, {0}},
-        {{partial, whole}, {b, whole}, 1, {OP_group_reduce_scatter}, {0}},
-        {{b, whole}, {p, whole}, 1, {OP_group_all_to_all}, {0}},
-        /* smaller first */
-        {{b, whole}, {whole, p}, 2, {OP_take_part, OP_group_all_gather}, {1, 0}},
-        {{b, partial}, {whole, p}, 2, {OP_group_reduce_scatter, OP_group_all_gather}, {1, 0}},
-        /* both axes split one dimension: the inner one goes first and comes last */
-        {{b, b}, {whole, whole}, 2, {OP_group_all_gather, OP_group_all_gather}, {1, 0}},
-        {{whole, whole}, {b, b}, 2, {OP_take_part, OP_take_part}, {0, 1}},
-        {{b, b},
-         {whole, b},
-         3,
-         {OP_group_all_gather, OP_group_all_gather, OP_take_part},
-         {1, 0, 1}},
-        {{b, b}, {p, b}, 3, {OP_group_all_gather, OP_group_all_to_all, OP_take_part}, {1, 0, 1}},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct placement from = {{rows[i].from[0], rows[i].from[1]}},
-                         to = {{rows[i].to[0], rows[i].to[1]}};
-        struct conversion steps[CONVERSIONS_MAX];
-        int32_t n;
-        ck_assert(conversions_between(&s, &from, &to, &n, steps, &err) == OK);
-        ck_assert_msg(n == rows[i].n, "row %zu: %d steps", i, n);
-        for (int32_t k = 0; k < n; k++) {
-            ck_assert_msg(steps[k].kind == rows[i].kinds[k] && steps[k].axis == rows[i].axes[k],
-                          "row %zu step %d: %s over %d", i, k, op_kind_name(steps[k].kind),
-                          steps[k].axis);
-        }
-    }
-    struct placement w = {{whole, whole}}, owed = {{partial, whole}};
-    struct conversion steps[CONVERSIONS_MAX];
-    int32_t n;
-    ck_assert_int_eq(conversions_between(&s, &w, &owed, &n, steps, &err), ERR_INPUT);
-    ck_assert(strstr(err.text, "what is whole cannot become a term of a sum"));
-}
-END_TEST
-
-START_TEST(other_ratios_that_give_the_same_parts_are_no_conversion)
-{
-    static const double ratios[] = {1, 1, 100, 101, 3, 1};
-    struct sharding s = {
-        .n_devices = 2, .n_axes = 1, .mesh = {2, 1}, .n_ratios = 3, .ratios = ratios};
-    struct placement a = {{split_by(0, 8)}}, b = a, c = a;
-    b.axis[0].ratio = 1, c.axis[0].ratio = 2;
-    ck_assert(placement_equal(&s, &a, &b));
-    ck_assert(!placement_equal(&s, &a, &c));
-    c.axis[0].ratio = 0,
-    c.axis[0].grain = (struct grain){.n_units = 2, .n_sections = 1, .unit = {4}};
-    ck_assert(placement_equal(&s, &a, &c));
-    struct shape shape = {2, {8, 3}};
-    struct conversion steps[CONVERSIONS_MAX];
-    int32_t n;
-    int64_t before, after;
-    c.axis[0] = b.axis[0], c.axis[0].ratio = 2;
-    ck_assert(conversions_between(&s, &a, &c, &n, steps, &err) == OK);
-    ck_assert(n == 1 && steps[0].kind == OP_group_all_to_all);
-    conversion_elements(&s, &steps[0], &shape, 0, &before, &after);
-    ck_assert(before == 12 && after == 18);
-    ck_assert_int_eq(conversion_dual(OP_group_all_gather, true), OP_group_reduce_scatter);
-    ck_assert_int_eq(conversion_dual(OP_group_all_gather, false), OP_take_part);
-    ck_assert_int_eq(conversion_dual(OP_group_all_reduce, false), OP_KIND_COUNT);
-    ck_assert_int_eq(conversion_dual(OP_group_all_reduce, true), OP_group_all_reduce);
-    ck_assert_int_eq(conversion_dual(OP_take_part, false), OP_group_all_gather);
-}
-END_TEST
-
 Suite *sharding_suite(void)
 {
     Suite *suite = suite_create("sharding");
@@ -476,9 +406,7 @@ Suite *sharding_suite(void)
                             the_first_rule_that_an_operator_can_follow_is_its_own,
                             a_rule_that_is_for_nobody_is_an_error_with_the_choices,
                             blocks_that_agree_are_written_as_one,
-                            random_choices_become_rules_that_give_them_back,
-                            the_steps_between_placements_are_the_few_that_are_needed,
-                            other_ratios_that_give_the_same_parts_are_no_conversion};
+                            random_choices_become_rules_that_give_them_back};
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
     suite_add_tcase(suite, c);
     return suite;

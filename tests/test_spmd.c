@@ -93,11 +93,11 @@ START_TEST(sums_in_tiers_are_taken_where_they_pay)
     struct hops h = {4, hop};
     struct shape whole = {.rank = 1, .dim = {2000000}};
     int64_t ring, tiers, uneven;
-    struct spmd_price *y = spmd_price_new(arena, &s, hop_of, &h, SPMD_RING, node);
+    struct spmd_price *y = spmd_price_new(arena, &s, hop_of, &h, SPMD_RING, node, NULL);
     case_must(spmd_sum_ns(y, &whole, 4, 0, 0, &ring, &err), &err);
-    y = spmd_price_new(arena, &s, hop_of, &h, SPMD_RING | SPMD_TIERS, node);
+    y = spmd_price_new(arena, &s, hop_of, &h, SPMD_RING | SPMD_TIERS, node, NULL);
     case_must(spmd_sum_ns(y, &whole, 4, 0, 0, &tiers, &err), &err);
-    y = spmd_price_new(arena, &s, hop_of, &h, SPMD_RING | SPMD_TIERS, odd);
+    y = spmd_price_new(arena, &s, hop_of, &h, SPMD_RING | SPMD_TIERS, odd, NULL);
     case_must(spmd_sum_ns(y, &whole, 4, 0, 0, &uneven, &err), &err);
     ck_assert_int_eq(ring, 12000000);
     ck_assert_int_eq(tiers, 8800000);
@@ -268,16 +268,20 @@ static int64_t parameters_ns(const struct views *v)
     const struct graph *g = v->g[0];
     for (int32_t t = 0; t < g->n_tensors; t++) {
         if (g->tensors[t].role != TENSOR_PARAMETER_GRADIENT) continue;
-        for (int32_t x = 0; x < v->c->s.n_axes; x++) {
+        bool all = g->tensors[t].partial == 3; /* one ring */
+        for (int32_t x = 0; x < (all ? 1 : v->c->s.n_axes); x++) {
             int64_t slowest = 0;
-            if (!(g->tensors[t].partial >> x & 1)) continue;
+            if (!all && !(g->tensors[t].partial >> x & 1)) continue;
             for (int32_t d = 0; d < v->c->s.n_devices; d++) {
-                int32_t member[8], n = v->c->s.mesh[x];
+                int32_t member[8], n = all ? v->c->s.n_devices : v->c->s.mesh[x];
                 struct cost_link hop[64];
                 sharding_group(&v->c->s, d, x, member);
-                for (int32_t i = 0; i < n * n; i++)
+                for (int32_t i = 0; i < n && all; i++) member[i] = i;
+                for (int32_t i = 0; i < n * n; i++) {
                     hop[i] = i / n == i % n ? (struct cost_link){0}
                                             : case_hop(v->c, member[i / n], member[i % n]);
+                    hop[i].latency_ns = 0; /* all parameters' sums are one meeting */
+                }
                 int64_t elements = shape_elements(&v->g[d]->tensors[t].shape);
                 int64_t ns = spmd_ring_ns(n, 2 * (n - 1), 4 * ((elements + n - 1) / n), hop);
                 slowest = ns > slowest ? ns : slowest;

@@ -280,6 +280,32 @@ START_TEST(a_star_finds_what_trying_everything_finds)
 }
 END_TEST
 
+/* Given up as soon as it may: what stands is a choice that fits, and the best is between it and the bound. */
+START_TEST(a_search_given_up_has_the_best_between_its_bound_and_its_answer)
+{
+    struct error err = {0};
+    int32_t open = 0, answered = 0;
+    for (uint64_t seed = 1; seed < (test_long() ? 6000 : 400); seed += 2) {
+        struct spmd_problem *p = random_problem(seed, true);
+        struct spmd_limits l = {.most_labels = 1};
+        struct spmd_found found;
+        ck_assert_int_eq(spmd_search(arena, p, &l, &found, &err), OK);
+        int64_t best = try_everything(p), bytes[COLUMNS];
+        ck_assert_int_le(found.bound_ns, best);
+        ck_assert_int_ge(found.ns, best);
+        if (found.ns != INT64_MAX) {
+            ck_assert_int_eq(cost_by_tensors(p, found.rule, bytes), found.ns);
+            ck_assert_int_le(bytes[0], p->cap[0]);
+            ck_assert_int_le(bytes[1], p->cap[1]);
+        }
+        open += found.bound_ns < found.ns, answered += found.ns != INT64_MAX;
+        arena_reset(arena);
+    }
+    ck_assert_int_gt(open, 5);
+    ck_assert_int_gt(answered, 30);
+}
+END_TEST
+
 /* --- pieces --- */
 
 /* A random piece of three operators, copied: like layers, each reads what the one before made, and a skip. */
@@ -342,6 +368,7 @@ Suite *spmd_search_suite(void)
     TCase *t = tcase_create("spmd_search");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, a_star_finds_what_trying_everything_finds);
+    tcase_add_test(t, a_search_given_up_has_the_best_between_its_bound_and_its_answer);
     tcase_add_test(t, composed_pieces_cost_what_the_plain_search_finds);
     suite_add_tcase(s, t);
     return s;

@@ -152,6 +152,42 @@ START_TEST(what_goes_in_comes_out)
 }
 END_TEST
 
+START_TEST(tables_that_later_schemas_brought_are_made_when_needed)
+{
+    struct collective_row measured = {.n_ranks = 8,
+                                      .n_nodes = 1,
+                                      .algorithm = "ring",
+                                      .protocol = "",
+                                      .bytes = 1 << 20,
+                                      .seconds = 1e-4,
+                                      .samples = 3,
+                                      .provenance = "a table"};
+    struct routing_row routing = {"experts", 1.25, 48, "run:x"};
+    struct profile p[2], more[2] = {example(3, 5), example(4, 5)}, back;
+    fill(p, 3);
+    more[0].n_routings = more[1].n_routings = 1;
+    more[0].routings = more[1].routings = &routing;
+    more[0].n_collectives = 1;
+    more[0].collectives = &measured;
+    for (int i = 0; i < 2; i++) {
+        struct store *s = opened(false);
+        MUST(store_append(s, &more[i], &err));
+        store_close(s);
+        s = opened(false);
+        MUST(store_load(s, a, more[i].id, &back, &err));
+        ck_assert(same(&more[i], &back));
+        ck_assert_uint_eq(back.n_routings, 1);
+        ck_assert_str_eq(back.routings[0].name, "experts");
+        ck_assert_double_eq(back.routings[0].spread, 1.25);
+        ck_assert_int_eq(back.routings[0].samples, 48);
+        ck_assert_uint_eq(back.n_collectives, 1 - (size_t)i);
+        MUST(store_load(s, a, 2, &back, &err));
+        ck_assert(same(&p[1], &back) && !back.n_routings);
+        store_close(s);
+    }
+}
+END_TEST
+
 START_TEST(a_database_opened_for_reading_takes_an_append_too)
 {
     struct profile p[2], more = example(3, 5), back;
@@ -429,6 +465,7 @@ Suite *store_suite(void)
     TCase *c = tcase_create("store");
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_test(c, what_goes_in_comes_out);
+    tcase_add_test(c, tables_that_later_schemas_brought_are_made_when_needed);
     tcase_add_test(c, a_database_opened_for_reading_takes_an_append_too);
     tcase_add_test(c, an_empty_profile_is_a_profile);
     tcase_add_test(c, what_is_not_there_is_said);

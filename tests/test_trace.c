@@ -58,11 +58,13 @@ static void assert_same_span(const struct span *x, const struct span *y)
     ck_assert_int_eq(x->microbatch, y->microbatch);
     ck_assert_int_eq(x->op, y->op);
     ck_assert_int_eq(x->part, y->part);
+    ck_assert_int_eq(x->uneven_ppm, y->uneven_ppm);
     ck_assert_int_eq(x->begin_ns, y->begin_ns);
     ck_assert_int_eq(x->end_ns, y->end_ns);
     ck_assert_int_eq(x->bytes, y->bytes);
     ck_assert_uint_eq(x->key, y->key);
     ck_assert_str_eq(x->name, y->name);
+    ck_assert_int_eq(x->meeting, y->meeting);
 }
 
 START_TEST(what_is_written_reads_back_the_same)
@@ -73,6 +75,7 @@ START_TEST(what_is_written_reads_back_the_same)
     t->profile_id = 7;
     t->real_time = true;
     t->devices[1].peak_bytes = INT64_MAX;
+    t->spans[5].uneven_ppm = 1, t->spans[7].uneven_ppm = INT32_MAX;
     ck_assert_int_eq(trace_write(t, file_a, &err), OK);
     ck_assert_msg(trace_read(a, file_a, &back, &err) == OK, "%s", err.text);
     ck_assert_int_eq(back->source, TRACE_HOST);
@@ -94,6 +97,29 @@ START_TEST(what_is_written_reads_back_the_same)
     for (size_t i = 0; i < t->n_spans; i++) assert_same_span(&t->spans[i], &back->spans[i]);
     ck_assert_int_eq(trace_write(back, file_b, &err), OK);
     ck_assert_str_eq(content(file_a), content(file_b));
+}
+END_TEST
+
+START_TEST(a_meeting_is_its_kinds_name_and_everything_else_says_nothing_of_it)
+{
+    struct trace *t = random_trace(a, 1, 10), *back = NULL;
+    ck_assert_int_eq(trace_write(t, file_a, &err), OK);
+    ck_assert_ptr_null(strstr(content(file_a), "meeting"));
+    for (int32_t k = 0; k < MEETING_KIND_COUNT; k++) {
+        trace_add(t, (struct span){.kind = SPAN_REDUCE,
+                                   .stream = STREAM_collective,
+                                   .peer = -1,
+                                   .letter = 'F',
+                                   .meeting = 1 + k,
+                                   .name = "h.0.ln_1.group"});
+        ck_assert_str_eq(span_title(&t->spans[t->n_spans - 1]),
+                         meeting_kind_name((enum meeting_kind)k));
+    }
+    trace_sort(t);
+    ck_assert_int_eq(trace_write(t, file_a, &err), OK);
+    ck_assert_ptr_nonnull(strstr(content(file_a), "\"meeting\":\"all_to_all\""));
+    ck_assert_msg(trace_read(a, file_a, &back, &err) == OK, "%s", err.text);
+    for (size_t i = 0; i < t->n_spans; i++) assert_same_span(&t->spans[i], &back->spans[i]);
 }
 END_TEST
 
@@ -313,6 +339,7 @@ Suite *trace_suite(void)
     TCase *c = tcase_create("trace");
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_test(c, what_is_written_reads_back_the_same);
+    tcase_add_test(c, a_meeting_is_its_kinds_name_and_everything_else_says_nothing_of_it);
     tcase_add_test(c, equal_names_are_one_copy);
     tcase_add_test(c, sorting_keeps_the_order_of_equals);
     tcase_add_test(c, the_clock_tells_which_machine_wrote);

@@ -220,6 +220,46 @@ START_TEST(an_exact_search_finds_the_same_best_of_its_class_from_anywhere)
 }
 END_TEST
 
+/* Three unequal devices on a fast bus, where sharing operators is best. The old plan is all that one evaluation may find. */
+START_TEST(a_plan_whose_stages_share_operators_stays_a_candidate)
+{
+    static const char *three =
+        "version: 1\nname: three\n"
+        "device_types: [{name: f, device: host, slowdown: 8, memory: 1 GiB}, "
+        "{name: s, device: host, slowdown: 12, memory: 1 GiB}]\n"
+        "nodes: [{name: n, host: localhost, devices: [{type: f}, {type: s}, {type: s}]}]\n"
+        "links: [{name: bus, between: [n], bandwidth: 50 GB/s, latency: 1 us}]\n";
+    static const char *small = "version: 1\n"
+                               "model: {model_type: gpt2, n_embd: 64, n_layer: 2, n_head: 4, "
+                               "n_positions: 64, vocab_size: 256}\n"
+                               "sequence_length: 64\nglobal_batch: 4\nmicrobatch: [%s]\n";
+    struct made m;
+    struct error err = {0};
+    make(&m, three, "64");
+    ck_assert(job_parse(arena, texts_parse(arena, arena_printf(arena, small, "2, 4")), ".", &m.job,
+                        &err) == OK);
+    struct search_options hap = {.top = 1, .baseline = "hap"};
+    struct search_result old = search(&m, &m.cluster, &hap);
+    struct search_options o = {
+        .top = 1, .from = &old.plans[0].plan, .evaluations = 1, .unshared = true};
+    struct search_result r = search(&m, &m.cluster, &o);
+    ck_assert_int_eq(r.plans[0].iteration_ns, old.plans[0].iteration_ns);
+    ck_assert_ptr_nonnull(r.plans[0].plan.replicas[0].stages[0].sharding);
+    ck_assert_int_le(r.lower_bound_ns, r.plans[0].iteration_ns);
+    struct cluster less = change(&m.cluster, TEAM_WITHOUT, "n.2");
+    r = search(&m, &less, &o);
+    ck_assert_ptr_null(r.plans[0].plan.replicas[0].stages[0].sharding);
+    ck_assert(!uses(&r.plans[0].plan, "n.2"));
+    /* another size than the job's, another batch: nothing is left of it */
+    int64_t size = old.plans[0].plan.microbatch;
+    ck_assert(job_parse(arena,
+                        texts_parse(arena, arena_printf(arena, small, size == 4 ? "2" : "4")), ".",
+                        &m.job, &err) == OK);
+    r = search(&m, &m.cluster, &o);
+    ck_assert_ptr_null(r.plans[0].plan.replicas[0].stages[0].sharding);
+}
+END_TEST
+
 START_TEST(any_number_of_threads_finds_the_same_plan)
 {
     struct made m;
@@ -337,6 +377,7 @@ Suite *warm_suite(void)
         another_batch_is_shared_out_anew,
         others_stand_in_where_all_devices_are_gone,
         an_exact_search_finds_the_same_best_of_its_class_from_anywhere,
+        a_plan_whose_stages_share_operators_stays_a_candidate,
         any_number_of_threads_finds_the_same_plan,
         any_number_of_threads_says_the_same_of_what_does_not_fit,
         an_interrupted_search_hands_out_the_best_so_far,

@@ -80,6 +80,10 @@ static void report(const struct calibration *c, size_t n_runs, bool as_json)
                    c->n_seen_before, n_runs);
         printf("  %lld spans used, %lld dropped, pace %.4f\n", (long long)c->spans_used,
                (long long)c->spans_dropped, c->next.pace);
+        if (c->next.n_routings)
+            printf("  rows of the experts differ: standard deviation %.2f times their mean, over "
+                   "%d calls\n",
+                   c->next.routings[0].spread, (int)c->next.routings[0].samples);
         return;
     }
     struct json j;
@@ -99,6 +103,7 @@ static void report(const struct calibration *c, size_t n_runs, bool as_json)
     json_put_int(&j, "spans_used", c->spans_used);
     json_put_int(&j, "spans_dropped", c->spans_dropped);
     json_put_double(&j, "pace", c->next.pace);
+    if (c->next.n_routings) json_put_double(&j, "experts_spread", c->next.routings[0].spread);
     common_json_end(&j);
 }
 

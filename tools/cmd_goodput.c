@@ -101,7 +101,6 @@ static enum status make_left(struct arena *a, const struct request *q, struct go
         TRY(common_plan(a, q->plan, &plan, err));
         TRY(common_profile(a, &plan.cluster, q->db, q->profile, &profile, err));
         TRY(team_left_of_plan(a, &plan, f, err));
-        if (q->replan_speeds) TRY(common_searchable(&plan, err));
         if (q->replan_speeds) TRY(team_left_plan_all(a, &plan, &profile, 200, f, err));
         if (q->storage) TRY(checkpoint_of_plan(a, &plan, q->storage, &s->job.checkpoint_ns, err));
     } else {

@@ -24,7 +24,7 @@ struct request {
     const char *job, *cluster, *db, *out, *baseline, *from;
     struct texts with, without;
     int64_t profile, top, evaluations, time_limit, threads;
-    bool fastest;
+    bool fastest, unshared;
     const char *cards; /* --tensor-parallel, as given */
     struct degrees degrees;
     int objective;
@@ -103,7 +103,7 @@ static void print_bounds(const struct search_result *r, const struct request *q)
     else
         printf("nothing is known");
     printf("; holds for %s\n", r->bound_class);
-    if (r->exact)
+    if (r->exact && r->class_ns > 0) /* else nothing of the class fits */
         printf("  optimum %s of the class searched: %s\n", units_print_ns(text, r->class_ns),
                SEARCH_CLASS);
 }
@@ -255,10 +255,7 @@ static enum status read_task(struct arena *a, const struct request *q, struct pl
             "--with and --without change the team of --from PLAN; CLUSTER names another");
     if (!q->from && !q->cluster)
         return error_set(err, ERR_USAGE, "plan wants JOB and CLUSTER, or --from PLAN");
-    if (q->from) {
-        TRY(common_plan(a, q->from, from, err));
-        TRY(common_searchable(from, err));
-    }
+    if (q->from) TRY(common_plan(a, q->from, from, err));
     if (q->job)
         TRY(job_read(a, q->job, j, err));
     else
@@ -311,6 +308,7 @@ static enum status plan(struct arena *a, struct request *q, const struct common 
                                .most_cost = q->most_cost,
                                .top = (int32_t)q->top,
                                .fastest = q->fastest,
+                               .unshared = q->unshared,
                                .evaluations = q->evaluations,
                                .threads = (int32_t)q->threads,
                                .stop = &stop,
@@ -421,6 +419,11 @@ enum status cmd_plan(int argc, char **argv, struct error *err)
          .value = &q.fastest,
          .help = "measured layers: the fastest predicted first, not the sturdiest of those within "
                  "5 % of it"},
+        {.name = "unshared",
+         .type = OPTION_FLAG,
+         .value = &q.unshared,
+         .help = "no stage whose devices share its operators: the search as it is without "
+                 "planner/join"},
         {.name = "top",
          .type = OPTION_INT,
          .value = &q.top,

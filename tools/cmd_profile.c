@@ -1,12 +1,12 @@
-/* Measures what the job needs on what the cluster has, through the executor itself: each unique
- * operator once (equal structural keys share one measurement), each link between the first pair of
- * devices that uses it. The traces of these benches hold the samples; medians go to the store as a
- * new profile. */
+/* Measures what the job needs on what the cluster has, through the executor itself: each unique operator once (equal structural
+ * keys share one measurement), each link between the first pair of devices that uses it. The traces of these benches hold the
+ * samples; medians go to the store as a new profile. */
 #include "core/arena.h"
 #include "core/file.h"
 #include "core/gradient.h"
 #include "core/log.h"
 #include "core/lower.h"
+#include "core/shard.h"
 #include "core/units.h"
 #include "exec/bench.h"
 #include "exec/launch.h"
@@ -34,6 +34,7 @@ enum {
     FLAT_SIZES = 6,
     LINK_SIZES = 9,
     LARGEST_MEASURED_FULLY = 8,
+    SHARERS = 4,
     FEW_REPEATS = 3
 };
 
@@ -76,6 +77,18 @@ static void add_op(struct bench *b, enum op_kind kind, enum phase phase,
         .name = arena_strdup(b->arena, op_key_text(text, sizeof text, kind, attrs, shapes, t))};
 }
 
+/* All but what devices do together and what is empty. */
+static void add_ops(struct bench *b, const struct graph *g)
+{
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        const struct graph_op *op = &g->ops[i];
+        struct op_shapes shapes;
+        graph_op_shapes(g, op, &shapes);
+        if (!op->attrs.exchange && shape_elements(&shapes.output[0]))
+            add_op(b, op->kind, op->phase, &op->attrs, &shapes, g->dtype);
+    }
+}
+
 static enum status add_graph(struct bench *b, int64_t microbatch, struct error *err)
 {
     struct graph *g = NULL;
@@ -83,11 +96,39 @@ static enum status add_graph(struct bench *b, int64_t microbatch, struct error *
     g = graph_fuse(g, b->lower.fused, b->lower.n_fused);
     TRY(gradient_build(g, 1, err));
     if (!b->layers) b->layers = layer_classes_text(b->arena, layer_classes_new(b->arena, g));
-    for (int32_t i = 0; i < g->n_ops; i++) {
-        struct op_shapes shapes;
-        graph_op_shapes(g, &g->ops[i], &shapes);
-        add_op(b, g->ops[i].kind, g->ops[i].phase, &g->ops[i].attrs, &shapes, g->dtype);
-    }
+    add_ops(b, g);
+    return OK;
+}
+
+/* One of equal devices that share all that can be split by this index: a fit of whole operators takes parts for too fast. */
+static enum status add_share(struct bench *b, const struct graph *whole, enum op_index index,
+                             struct error *err)
+{
+    static const double even[SHARERS] = {1, 1, 1, 1};
+    const struct sharding_rule rule = {.match = "*", .choice = {.index = {index}}};
+    const struct sharding s = {.n_devices = SHARERS,
+                               .n_axes = 1,
+                               .mesh = {SHARERS, 1},
+                               .n_ratios = 1,
+                               .n_operators = 1,
+                               .ratios = even,
+                               .operators = &rule};
+    struct graph *g = NULL;
+    if (shard_graph(b->arena, whole, &s, 0, 0, whole->n_layers - 1, &g, NULL) != OK)
+        return OK; /* nothing of the model can be split by it */
+    TRY(gradient_build(g, 1, err));
+    add_ops(b, g);
+    return OK;
+}
+
+static enum status add_shares(struct bench *b, int64_t microbatch, struct error *err)
+{
+    struct graph *whole = NULL;
+    if (b->cluster->n_devices < 2 || b->job->model.measured || b->job->model.tensor_parallel > 1)
+        return OK;
+    TRY(lower_graph(b->arena, b->job, microbatch, &whole, err));
+    for (int index = INDEX_batch; index < INDEX_COUNT; index++)
+        TRY(add_share(b, whole, (enum op_index)index, err));
     return OK;
 }
 
@@ -134,6 +175,7 @@ static enum status collect_ops(struct bench *b, struct error *err)
     TRY(add_flat(b, OP_accumulate, parameters, err));
     TRY(add_flat(b, OP_zero, parameters, err));
     b->n_fully = b->n;
+    TRY(add_shares(b, sizes[n / 2], err));
     int64_t least = sizes[0], most = sizes[0];
     for (int32_t i = 0; i < n; i++) {
         if (sizes[i] > LARGEST_MEASURED_FULLY) TRY(add_graph(b, sizes[i], err));

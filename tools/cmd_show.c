@@ -7,6 +7,7 @@
 #include "tools/common.h"
 #include "tools/options.h"
 #include "tools/print_layers.h"
+#include "tools/print_sharing.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -177,6 +178,7 @@ static void show_plan(struct arena *a, const struct plan *p, bool as_json)
         json_put_int(&out, "microbatch", p->microbatch);
         json_put_int(&out, "profile_id", p->profile_id);
         json_put_int(&out, "predicted_ns", p->predicted_ns);
+        print_sharing(a, p, &out);
         common_json_end(&out);
         return;
     }
@@ -188,6 +190,7 @@ static void show_plan(struct arena *a, const struct plan *p, bool as_json)
                p->cluster.emulated ? " of emulated devices" : "",
                p->profile_id ? arena_printf(a, "profile %lld", (long long)p->profile_id)
                              : "the catalogue's prior");
+    print_sharing(a, p, NULL);
 }
 
 static enum status show(struct arena *a, const char *path, bool layers, bool as_json,

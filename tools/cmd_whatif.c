@@ -107,7 +107,8 @@ static enum status plan_variant(struct arena *a, const struct request *q, int32_
     if (st == OK) {
         v->best = &r.plans[0].plan;
         v->best_ns = r.plans[0].iteration_ns;
-        v->exact = r.exact;
+        v->exact =
+            r.exact && (!v->old_ns || v->old_ns >= v->best_ns); /* the old one: of a larger class */
         v->stopped = r.stopped;
         v->evaluated = r.evaluated;
         v->lower_bound_ns = r.lower_bound_ns;
@@ -116,6 +117,7 @@ static enum status plan_variant(struct arena *a, const struct request *q, int32_
         v->why = arena_strdup(a, why.text);
     }
     if (v->stays) v->best = old, v->best_ns = v->old_ns;
+    if (v->best_ns < v->lower_bound_ns) v->lower_bound_ns = 0; /* not of the class that it bounds */
     return OK;
 }
 
@@ -360,7 +362,6 @@ static enum status whatif(struct arena *a, const struct request *q, bool as_json
             err, ERR_USAGE,
             "whatif wants a change: --add NODE, --without DEVICE or --link A:B=25GB/s");
     TRY(common_plan(a, q->plan, &p, err));
-    TRY(common_searchable(&p, err));
     TRY(common_profile(a, &p.cluster, q->db, q->profile, &profile, err));
     struct variant *v =
         ARENA_ARRAY(a, struct variant, q->add.count + q->without.count + q->link.count + 2);

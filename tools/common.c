@@ -88,18 +88,6 @@ enum status common_plan(struct arena *a, const char *path, struct plan *out, str
     return team_complete(&out->cluster, err);
 }
 
-enum status common_searchable(const struct plan *p, struct error *err)
-{
-    for (int32_t r = 0; r < p->n_replicas; r++)
-        for (int32_t i = 0; i < p->replicas[r].n_stages; i++)
-            if (p->replicas[r].stages[i].sharding)
-                return error_set(err, ERR_INPUT,
-                                 "%s: replicas[%d].stages[%d]: its devices share operators "
-                                 "(`sharding:`); no search goes on from such a plan",
-                                 p->file ? p->file : "plan", (int)r, (int)i);
-    return OK;
-}
-
 bool common_is_program(const char *path)
 {
     static const char magic[] = "musher-program";

@@ -22,8 +22,6 @@ MUST_CHECK enum status common_profile(struct arena *a, const struct cluster *c, 
 /* "profile 3 (calibrated on even-pipeline)", "catalogue prior, nothing measured" */
 const char *common_profile_label(struct arena *a, const struct profile *p);
 
-/* ERR_INPUT where devices of a stage share operators: no search goes on from such a plan. */
-MUST_CHECK enum status common_searchable(const struct plan *p, struct error *err);
 /* plan_read, with the catalogue's memory where the plan states none. */
 MUST_CHECK enum status common_plan(struct arena *a, const char *path, struct plan *out,
                                    struct error *err);

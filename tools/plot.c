@@ -17,16 +17,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { COLOURS = 7 };
+enum { COLOURS = 11, MEETING_COLOURS = 7 }; /* those of meetings, in the order of their kinds */
 /* dark: of a device's every second stage, so that its chunks can be told apart. */
 static const struct {
     char letter;
     const char *title, *rgb, *dark;
 } colours[COLOURS] = {
-    {'F', "forward", "#4C9BE8", "#2F6FB0"},        {'B', "backward", "#2CA87F", "#1B7557"},
-    {'I', "input gradient", "#2CA87F", "#1B7557"}, {'W', "weight gradient", "#9BD770", "#6FA84B"},
-    {'U', "update", "#8E6BBF", "#644691"},         {'s', "message", "#F2A93B", "#F2A93B"},
-    {'r', "all-reduce", "#E4572E", "#E4572E"},
+    {'F', "forward", "#4C9BE8", "#2F6FB0"},          {'B', "backward", "#2CA87F", "#1B7557"},
+    {'I', "input gradient", "#2CA87F", "#1B7557"},   {'W', "weight gradient", "#9BD770", "#6FA84B"},
+    {'U', "update", "#8E6BBF", "#644691"},           {'s', "message", "#F2A93B", "#F2A93B"},
+    {'r', "sum over devices", "#E4572E", "#E4572E"}, {'g', "all_gather", "#D9568C", "#D9568C"},
+    {'c', "reduce_scatter", "#A0522D", "#A0522D"},   {'a', "all_reduce", "#B3202A", "#B3202A"},
+    {'x', "all_to_all", "#7A7A2E", "#7A7A2E"},
 };
 
 struct box {
@@ -132,6 +134,7 @@ static void collect(struct boxes *b, const struct trace *t, int32_t first_row, i
         }
         open = compute ? s : NULL;
         char letter = compute ? s->letter : s->kind == SPAN_SEND ? 's' : 'r';
+        if (s->meeting) letter = colours[MEETING_COLOURS + s->meeting - 1].letter;
         int32_t colour = colour_of(letter) + (compute && is_dark(&stages, s->stage) ? COLOURS : 0);
         add(b, (struct box){first_row + s->device, colour, begin, end, compute ? 0.4 : 0.08});
     }

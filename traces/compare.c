@@ -62,8 +62,7 @@ static struct joint *joint_of(struct join *j, const struct span *s)
     uint32_t *place = place_of(j, &w);
     if (*place) return &j->joints[*place - 1];
     j->joints = arena_grow(j->scratch, j->joints, j->n, &j->capacity, sizeof *j->joints);
-    j->joints[j->n] = (struct joint){
-        .where = w, .kind = s->kind == SPAN_COMPUTE ? s->name : span_kind_name(s->kind)};
+    j->joints[j->n] = (struct joint){.where = w, .kind = span_title(s)};
     *place = (uint32_t)++j->n;
     if (2 * j->n > j->n_places) grow_places(j);
     return &j->joints[j->n - 1];

@@ -142,7 +142,7 @@ static void arrow(struct chrome *c, const struct span *s, int64_t tid)
 
 static const char *category(const struct span *s)
 {
-    if (s->kind != SPAN_COMPUTE) return span_kind_name(s->kind);
+    if (s->kind != SPAN_COMPUTE) return span_title(s);
     switch (s->letter) {
     case 'F':
         return "forward";
@@ -164,10 +164,7 @@ static void duration(struct chrome *c, const struct span *s)
     c->tracks[track].end_ns = s->end_ns;
     event(c, "X", s->device, tid);
     fprintf(c->out, ",\"cat\":\"%s\",\"name\":", category(s));
-    if (s->kind == SPAN_COMPUTE)
-        text(c, s->name);
-    else
-        fprintf(c->out, "\"%s\"", span_kind_name(s->kind));
+    text(c, span_title(s));
     time_us(c, "ts", s->begin_ns);
     time_us(c, "dur", s->end_ns - s->begin_ns);
     fprintf(c->out,
@@ -175,7 +172,7 @@ static void duration(struct chrome *c, const struct span *s)
             ",\"stage\":%" PRId32 ",\"op\":%" PRId32 ",\"part\":%" PRId32 ",\"bytes\":%" PRId64,
             s->letter, s->step, s->microbatch, s->stage, s->op, s->part, s->bytes);
     if (s->kind != SPAN_COMPUTE) {
-        fprintf(c->out, ",\"link\":");
+        fprintf(c->out, ",\"%s\":", s->meeting ? "meeting" : "link");
         text(c, s->name);
     }
     fprintf(c->out, "}}");

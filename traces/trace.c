@@ -21,6 +21,13 @@ const char *span_kind_name(enum span_kind kind)
     return names[kind];
 }
 
+const char *span_title(const struct span *s)
+{
+    if (s->kind == SPAN_COMPUTE) return s->name;
+    if (s->meeting) return meeting_kind_name((enum meeting_kind)(s->meeting - 1));
+    return span_kind_name(s->kind);
+}
+
 const char *stream_name(enum stream s)
 {
     static const char *const names[STREAM_COUNT] = {

@@ -3,8 +3,9 @@
  * File: JSON lines. First the header {schema, kind "musher-trace", source, plan, plan_hash, profile_id, emulated,
  * real_time, clock, iteration_ns, steps, stages, spans, devices[{id, type, slowdown, peak_bytes}], plan_text}, then one
  * span a line, in order of (device, stream, begin, sequence). Times are whole ns; the two 64-bit hashes are texts of 16
- * hexadecimal digits. A span leaves out peer -1, part 0, bytes 0 and key 0. `spans` counts the lines to come, so that
+ * hexadecimal digits. A span leaves out peer -1, part 0, uneven_ppm 0, bytes 0 and key 0. `spans` counts the lines to come, so that
  * a file cut at the end of a line is noticed too.
+ * meeting: the kind's name ("all_to_all"), left out where there is none.
  * clock: "simulated", "virtual" (emulated devices' own clock) or "wall". Spans of kind STEP say when a step's
  * last update ended (stream "step"); for a run they are wall time whatever `clock` says, and iteration_ns is
  * the median of their differences after the first.
@@ -30,6 +31,10 @@ enum span_kind {
 };
 const char *span_kind_name(enum span_kind kind); /* "compute", … lower case, as in files */
 
+struct span;
+/* What it is to people: "matmul", "all_gather", "send", "reduce" of a sum. */
+const char *span_title(const struct span *s);
+
 #define STREAMS(X) X(compute) X(send) X(receive) X(collective) X(step)
 enum stream {
 #define X(name) STREAM_##name,
@@ -49,11 +54,16 @@ struct span {
     int32_t step, microbatch; /* microbatch within the replica; -1 for U */
     int32_t op;   /* COMPUTE: op of the stage; SEND, RECEIVE: channel; REDUCE: group; STEP: -1 */
     int32_t part; /* REDUCE: ring step of this span; else 0 */
+    /* COMPUTE of gating, run: variance ÷ mean² of the rows that its experts get, in millionths */
+    int32_t uneven_ppm;
     int64_t begin_ns, end_ns;
     int64_t bytes;
     uint64_t key; /* COMPUTE: op_key, joins with profiles */
-    /* operator's kind for COMPUTE ("matmul"), else channel's or group's link name */
+    /* operator's kind for COMPUTE ("matmul"), the group of a meeting, else channel's or group's link name */
     const char *name;
+    /* REDUCE: 1 + enum meeting_kind where devices that share operators meet (core/meeting.h); 0: a sum over those that hold
+     * the same, and all else */
+    int32_t meeting;
 };
 
 enum trace_source { TRACE_SIM, TRACE_HOST, TRACE_CUDA };

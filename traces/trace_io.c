@@ -80,9 +80,12 @@ static void write_span(FILE *out, const struct span *s)
             ",\"op\":%" PRId32,
             s->stage, s->letter, s->step, s->microbatch, s->op);
     if (s->part) fprintf(out, ",\"part\":%" PRId32, s->part);
+    if (s->uneven_ppm) fprintf(out, ",\"uneven_ppm\":%" PRId32, s->uneven_ppm);
     fprintf(out, ",\"begin_ns\":%" PRId64 ",\"end_ns\":%" PRId64, s->begin_ns, s->end_ns);
     if (s->bytes) fprintf(out, ",\"bytes\":%" PRId64, s->bytes);
     if (s->key) fprintf(out, ",\"key\":\"%016" PRIx64 "\"", s->key);
+    if (s->meeting)
+        fprintf(out, ",\"meeting\":\"%s\"", meeting_kind_name((enum meeting_kind)(s->meeting - 1)));
     struct json j; /* for its way to write any text */
     json_begin(&j, out, JSON_LINE);
     fputs(",\"name\":", out);

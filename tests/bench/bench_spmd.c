@@ -1,11 +1,15 @@
 /* The best sharded program of a whole GPT-2: 12 blocks on 8 devices of two types, 96 blocks on 64; from the training graph on, tables
- * included. One core's CPU time. The exponent is of the time in the number of blocks, from 12 to 96 on 8 devices. */
+ * included. One core's CPU time. The exponent is of the time in the number of blocks, from 12 to 96 on 8 devices.
+ * Then HAP's four models on 8 and on 64 devices of tests/data/clusters: one search of each (and with so little memory that it
+ * binds), and search and ratios by turns. */
 #include "core/arena.h"
 #include "core/document.h"
 #include "core/gradient.h"
 #include "core/lower.h"
+#include "planner/ratio.h"
 #include "planner/spmd.h"
 #include "profiles/team.h"
+#include "tests/spmd_models.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -97,6 +101,54 @@ static double synthesis(int blocks, int32_t n_devices, int32_t n_ratios, struct 
     return took;
 }
 
+enum kind_of_run { FREE, TIGHT, TURNS };
+
+/* CPU ms of one question about a model, a microbatch of 512 rows. Tight: three quarters of the memory that the best takes
+ * where it is free. */
+static double model_ms(const char *model, int32_t n_devices, enum kind_of_run run)
+{
+    struct arena *a = arena_new();
+    struct error err = {0};
+    char job[200], cluster[200];
+    struct spmd_model *m;
+    struct spmd_answer x;
+    struct ratio_best best;
+    snprintf(job, sizeof job, "tests/data/jobs/hap-%s.yaml", model);
+    snprintf(cluster, sizeof cluster, "tests/data/clusters/hap%d.yaml", n_devices);
+    must(spmd_model_new(a, job, cluster, 512, &m, &err), &err);
+    if (run == TIGHT) {
+        int64_t *memory = ARENA_ARRAY(a, int64_t, n_devices);
+        must(spmd_best(a, &m->q, &x, &err), &err);
+        for (int32_t d = 0; d < n_devices; d++) memory[d] = x.bytes[d] / 4 * 3;
+        m->q.memory_bytes = memory, m->q.gather = true, m->q.limits.most_labels = 2000;
+    }
+    double start = cpu_ms();
+    if (run == TURNS)
+        must(ratio_alternate(a, &m->q, &best, &err), &err);
+    else
+        must(spmd_best(a, &m->q, &x, &err), &err);
+    double took = cpu_ms() - start;
+    arena_free(a);
+    return took;
+}
+
+static void bench_models(void)
+{
+    enum { ROUNDS = 3 };
+    static const char *const models[][2] = {
+        {"vgg19", "vgg19"}, {"vit", "vit"}, {"bert", "bert"}, {"bert-moe", "bert_moe"}};
+    static const char *const ends[] = {"", "_tight", "_turns"};
+    for (int k = 0; k < 4; k++)
+        for (int32_t n = 8; n <= 64; n *= 8)
+            for (int run = FREE; run <= TURNS; run++) {
+                double best = INFINITY;
+                for (int round = 0; round < ROUNDS; round++)
+                    best = fmin(best, model_ms(models[k][0], n, (enum kind_of_run)run));
+                printf("bench spmd_seconds_%s_%d%s %.3g s\n", models[k][1], n, ends[run],
+                       1e-3 * best);
+            }
+}
+
 void bench_spmd(void)
 {
     enum { ROUNDS = 3 };
@@ -118,4 +170,5 @@ void bench_spmd(void)
         printf("bench %s %.3g s\n", cases[c].name, 1e-3 * best[c]);
     }
     printf("bench spmd_exponent_layers %.3g 1\n", log(best[2] / best[0]) / log(96.0 / 12));
+    bench_models();
 }

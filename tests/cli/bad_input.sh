@@ -110,6 +110,7 @@ edit team.yaml 's/{type: cpu}]/{type: gpu}]/' c.yaml
 refused "an unknown device type lists the known" 3 "cpu" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/device: host, slowdown: 1.5/device: B9000/' c.yaml
 refused "an unknown catalogue device lists the known" 3 "A100" "$MUSHER" plan job.yaml c.yaml -o p
+refused "and has its place" 3 "musher: c.yaml:3:36: device_types[0].device: no device 'B9000'" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/between: \[n\]/between: [m]/' c.yaml
 refused "a link to nowhere" 3 "m" "$MUSHER" plan job.yaml c.yaml -o p
 edit team.yaml 's/64 MiB/64 KiB/' c.yaml

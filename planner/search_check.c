@@ -1,0 +1,58 @@
+#include "planner/search_check.h"
+
+bool search_offers_one(const struct search_options *o)
+{
+    bool one = !o->tensor;
+    for (int32_t i = 0; o->tensor && i < o->n_tensor; i++) one |= o->tensor[i] == 1;
+    return one;
+}
+
+bool search_offers_more(const struct search_options *o)
+{
+    bool more = false;
+    for (int32_t i = 0; o->tensor && i < o->n_tensor; i++) more |= o->tensor[i] > 1;
+    return more;
+}
+
+enum status search_check_objective(const struct cluster *c, const struct search_options *o,
+                                   struct error *err)
+{
+    bool prices = false;
+    for (int32_t t = 0; t < c->n_types; t++) prices |= c->types[t].price_per_h > 0;
+    if ((o->objective == OBJECTIVE_COST || o->most_cost > 0) && !prices)
+        return error_set(err, ERR_INPUT,
+                         "no device type of cluster '%s' has a price (for example price: 3.2/h)",
+                         c->name);
+    if (o->objective == OBJECTIVE_RATE && !(o->most_cost > 0))
+        return error_set(err, ERR_USAGE, "the objective rate wants a budget (most-cost)");
+    return OK;
+}
+
+/* Whether any node has so many equal cards as are to share operators. */
+static bool has_cards(const struct cluster *c, int32_t cards)
+{
+    for (int32_t n = 0; n < c->n_nodes; n++) {
+        const struct device *d = &c->devices[c->nodes[n].first_device];
+        for (int32_t i = 0; i < c->nodes[n].n_devices; i++) {
+            int32_t equal = 0;
+            for (int32_t k = 0; k < c->nodes[n].n_devices; k++) equal += d[k].type == d[i].type;
+            if (equal >= cards && c->types[d[i].type].tensor_parallel <= 1) return true;
+        }
+    }
+    return false;
+}
+
+enum status search_check_tensor(const struct cluster *c, const struct search_options *o,
+                                struct error *err)
+{
+    if (o->baseline || search_offers_one(o)) return OK;
+    int32_t least = o->tensor[0];
+    for (int32_t i = 0; i < o->n_tensor; i++) {
+        if (has_cards(c, o->tensor[i])) return OK;
+        if (o->tensor[i] < least) least = o->tensor[i];
+    }
+    return error_set(err, ERR_INPUT,
+                     "no node of cluster '%s' has %d equal cards to share operators; 1 leaves "
+                     "cards alone",
+                     c->name, (int)least);
+}

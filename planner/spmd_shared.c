@@ -1,0 +1,74 @@
+/* planner/spmd_shared.c - parameters that several operators read: one home for all of them, priced when it is known. */
+#include "planner/spmd_rules.h"
+
+#include "core/arena.h"
+
+#include <string.h>
+
+bool spmd_same_grain(const struct grain *x, const struct grain *y)
+{
+    return x->n_units == y->n_units && x->n_sections == y->n_sections && x->name == y->name &&
+           !memcmp(x->unit, y->unit, sizeof x->unit);
+}
+
+struct home { /* a shared parameter's, priced */
+    int32_t tensor, placement;
+    uint8_t terms;
+    int64_t ns, *bytes;
+    struct home *next;
+};
+struct shared_user {
+    struct builder *b;
+    struct home *homes;
+};
+
+void spmd_join(const void *user, int32_t *home, uint8_t *terms, int32_t need, uint8_t need_terms)
+{
+    const struct shared_user *u = user;
+    struct spmd_price *y = u->b->t->price;
+    *terms |= need_terms;
+    if (*home < 0 || *home == need) {
+        *home = need;
+        return;
+    }
+    struct placement p = *spmd_placement_of(y, *home), n = *spmd_placement_of(y, need);
+    for (int32_t x = 0; x < u->b->q->s->n_axes; x++) {
+        bool same = p.axis[x].how == n.axis[x].how &&
+                    (p.axis[x].how != PLACED_SPLIT ||
+                     (p.axis[x].dim == n.axis[x].dim && p.axis[x].ratio == n.axis[x].ratio &&
+                      spmd_same_grain(&p.axis[x].grain, &n.axis[x].grain)));
+        if (same) continue;
+        if (p.axis[x].how == PLACED_SPLIT || n.axis[x].how == PLACED_SPLIT)
+            *terms |= (uint8_t)(1 << x); /* who needs a part adds a term into the whole */
+        p.axis[x] = (struct on_axis){.how = PLACED_WHOLE};
+    }
+    *home = spmd_placement(y, &p);
+}
+
+int64_t spmd_home_ns(const void *user, int32_t tensor, int32_t home, uint8_t terms,
+                     const int64_t **bytes)
+{
+    struct shared_user *u = (struct shared_user *)user;
+    struct builder *b = u->b;
+    for (struct home *h = u->homes; h; h = h->next)
+        if (h->tensor == tensor && h->placement == home && h->terms == terms)
+            return *bytes = h->bytes, h->ns;
+    struct home *h = ARENA_ARRAY(b->a, struct home, 1);
+    int64_t *ns = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices), most = 0;
+    struct error err = {0};
+    *h = (struct home){.tensor = tensor, .placement = home, .terms = terms, .next = u->homes};
+    h->bytes = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices);
+    if (spmd_parameter(b, tensor, home, terms, &h->ns, ns, h->bytes, &err) != OK)
+        h->ns = INT64_MAX / 8; /* its rules were priced: cannot be */
+    for (int32_t d = 0; d < b->n_devices; d++) most = ns[d] > most ? ns[d] : most;
+    h->ns += most;
+    u->homes = h;
+    return *bytes = h->bytes, h->ns;
+}
+
+const void *spmd_shared_user(struct builder *b)
+{
+    struct shared_user *u = ARENA_ARRAY(b->a, struct shared_user, 1);
+    u->b = b;
+    return u;
+}
