@@ -7,20 +7,26 @@
 #include "exec/backend.h"
 
 #include "core/arena.h"
+#include "exec/clock.h"
 #include "exec/kernels_host.h"
 
 #include <cblas.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 struct header {                /* in front of every piece of device memory */
     _Alignas(64) size_t bytes; /* of the whole mapping */
 };
 
 struct host {
+    int32_t n_streams, n_events;
+    int64_t *event_ns; /* (n_events) of the last record */
+    size_t events_room;
     struct arena *arena;
     struct host_context context;
 };
@@ -86,14 +92,98 @@ static enum status host_copy(struct backend *b, void *to, const void *from, int6
     return OK;
 }
 
-static enum status host_run(struct backend *b, const struct op_call *call, struct error *err)
+static enum status host_copy_on(struct backend *b, int32_t stream, void *to, const void *from,
+                                int64_t bytes, struct error *err)
 {
+    (void)stream;
+    return host_copy(b, to, from, bytes, err);
+}
+
+static enum status host_run(struct backend *b, int32_t stream, const struct op_call *call,
+                            struct error *err)
+{
+    (void)stream;
     return kernels_host_run(context_of(b), call, err);
 }
 
 static enum status host_finish(struct backend *b, struct error *err)
 {
     (void)b, (void)err;
+    return OK;
+}
+
+/* --- streams and events: nothing is ever under way --- */
+
+static enum status host_count(struct backend *b, int32_t *out, struct error *err)
+{
+    (void)b, (void)err;
+    *out = 1;
+    return OK;
+}
+
+static enum status host_describe(struct backend *b, int32_t device, struct backend_device *out,
+                                 struct error *err)
+{
+    (void)b, (void)device, (void)err;
+    *out = (struct backend_device){.memory_bytes =
+                                       (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE),
+                                   .dtypes = 1u << DTYPE_fp32 | 1u << DTYPE_fp64};
+    snprintf(out->name, sizeof out->name, "%s", openblas_get_corename());
+    snprintf(out->version, sizeof out->version, "%s", openblas_get_config());
+    return OK;
+}
+
+static enum status host_stream_make(struct backend *b, int32_t *out, struct error *err)
+{
+    (void)err;
+    *out = ++((struct host *)b->state)->n_streams;
+    return OK;
+}
+
+static enum status host_event_make(struct backend *b, bool timed, int32_t *out, struct error *err)
+{
+    struct host *h = b->state;
+    (void)timed, (void)err;
+    h->event_ns = arena_grow(h->arena, h->event_ns, (size_t)h->n_events, &h->events_room,
+                             sizeof *h->event_ns);
+    h->event_ns[h->n_events] = 0;
+    *out = h->n_events++;
+    return OK;
+}
+
+static enum status host_event_record(struct backend *b, int32_t event, int32_t stream,
+                                     struct error *err)
+{
+    (void)stream, (void)err;
+    ((struct host *)b->state)->event_ns[event] = clock_wall_ns();
+    return OK;
+}
+
+static enum status host_event_wait(struct backend *b, int32_t stream, int32_t event,
+                                   struct error *err)
+{
+    (void)b, (void)stream, (void)event, (void)err;
+    return OK;
+}
+
+static enum status host_event_done(struct backend *b, int32_t event, bool *out, struct error *err)
+{
+    (void)b, (void)event, (void)err;
+    *out = true;
+    return OK;
+}
+
+static enum status host_event_wait_here(struct backend *b, int32_t event, struct error *err)
+{
+    (void)b, (void)event, (void)err;
+    return OK;
+}
+
+static enum status host_event_at(struct backend *b, int32_t event, int64_t *out_ns,
+                                 struct error *err)
+{
+    (void)err;
+    *out_ns = ((struct host *)b->state)->event_ns[event];
     return OK;
 }
 
@@ -108,13 +198,25 @@ void backend_host(struct backend *out)
 {
     *out = (struct backend){.abi = BACKEND_ABI,
                             .name = "host",
+                            .count = host_count,
+                            .describe = host_describe,
                             .open = host_open,
                             .close = host_close,
                             .allocate = host_allocate,
                             .release = host_release,
+                            .allocate_pinned = host_allocate,
+                            .release_pinned = host_release,
                             .upload = host_copy,
                             .download = host_copy,
+                            .stream_make = host_stream_make,
+                            .event_make = host_event_make,
                             .run = host_run,
+                            .copy = host_copy_on,
+                            .event_record = host_event_record,
+                            .event_wait = host_event_wait,
+                            .event_done = host_event_done,
+                            .event_wait_here = host_event_wait_here,
+                            .event_at = host_event_at,
                             .finish = host_finish,
                             .blas_seconds = host_blas_seconds};
 }

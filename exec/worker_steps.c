@@ -311,7 +311,7 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
     if (t->microbatch >= 0)
         o->call.first_sequence = worker_first_sequence(w, t->chunk->stage, t->microbatch);
     int64_t begin_ns = device_clock_begin(&w->clock);
-    if (w->backend.run(&w->backend, &o->call, err) != OK)
+    if (w->backend.run(&w->backend, STREAM_COMPUTE, &o->call, err) != OK)
         return error_wrap(err, err ? err->code : ERR_RESOURCE, "operator %s", x->name);
     int64_t end_ns = device_clock_end(&w->clock);
     if (!w->spans.a) return OK;

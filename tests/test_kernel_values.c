@@ -408,7 +408,7 @@ START_TEST(the_clock_of_blas_runs_where_it_is_asked_for)
     backend_host(&b);
     ck_assert_int_eq(b.open(&b, 0, NULL), OK);
     struct made *m = make(OP_matmul, &(struct op_attrs){0}, "64,64 x 64,64", DTYPE_fp64);
-    ck_assert_int_eq(b.run(&b, &m->c, NULL), OK);
+    ck_assert_int_eq(b.run(&b, STREAM_COMPUTE, &m->c, NULL), OK);
     ck_assert_double_gt(b.blas_seconds(&b), 0);
     b.close(&b);
 }
