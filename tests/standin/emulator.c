@@ -22,7 +22,7 @@
 
 enum { NOBODY = -1, LAUNCH_FAILURE = 719 };
 
-enum lane_state { LANE_NEW, LANE_RUNS, LANE_BARRIER, LANE_WARP, LANE_ENDED };
+enum lane_state { LANE_NEW, LANE_GOES, LANE_BARRIER, LANE_WARP, LANE_ENDED };
 
 struct lane { /* one thread of the block */
     enum lane_state state;
@@ -135,12 +135,13 @@ void standin_bug(const char *text, ...)
 static void run_as(struct machine *m, int32_t lane)
 {
     m->lane = lane;
-    m->lanes[lane].state = LANE_RUNS;
+    m->lanes[lane].state = LANE_GOES;
     standin_now.thread = index_of(lane, m->kernel->block);
 }
 
 static void make_ready(struct machine *m, int32_t lane)
 {
+    m->lanes[lane].state = LANE_GOES;
     m->ready[(m->ready_from + m->n_ready++) % STANDIN_BLOCK_MAX] = lane;
 }
 
@@ -398,7 +399,7 @@ int standin_run(const struct standin_kernel *k)
     int64_t blocks = (int64_t)k->grid.x * k->grid.y * k->grid.z, step, offset;
     draw_permutation(m, blocks, &step, &offset);
     for (int64_t i = 0; i < blocks && !m->trapped; i++) {
-        standin_now.block = index_of((int64_t)(((__int128)i * step + offset) % blocks), k->grid);
+        standin_now.block = index_of((i * step + offset) % blocks, k->grid);
         shared_memory_poison(k->function, m->shared, k->shared_bytes);
         run_block(m);
     }

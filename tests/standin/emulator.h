@@ -20,11 +20,11 @@ struct standin_index {
     unsigned x, y, z;
 };
 
-/* Who the running kernel thread is; set anew whenever another one goes on. */
+/* Who the running kernel thread is; set anew whenever another one goes on. Read in inner loops, hence the model. */
 struct standin_coordinates {
     struct standin_index thread, block, block_dim, grid_dim;
 };
-extern __thread struct standin_coordinates standin_now;
+extern __thread struct standin_coordinates standin_now __attribute__((tls_model("initial-exec")));
 
 struct standin_kernel {
     const char *name;     /* for messages */

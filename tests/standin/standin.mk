@@ -9,7 +9,7 @@ ifeq ($(origin CXX),default)
 CXX := $(if $(findstring clang,$(CC)),$(CC:clang%=clang++%),g++)
 endif
 STANDIN_CXXFLAGS = -std=gnu++17 -D_GNU_SOURCE -I. -isystem tests/standin -Wall -Wextra -Wshadow -Werror -Wno-unknown-pragmas \
-  -fno-exceptions -fno-rtti -ffp-contract=off -pthread -fPIC -fvisibility=hidden -MMD -MP $(CFLAGS) $(SANFLAGS)
+  -fno-exceptions -fno-rtti -ffp-contract=off -pthread -fPIC -fvisibility=hidden -MD -MP $(CFLAGS) $(SANFLAGS)
 
 # Twins: the runtime and cuBLAS here, NCCL's by its own rule.
 STANDIN_TWIN := $(filter-out tests/standin/nccl%,$(wildcard tests/standin/*.c))
