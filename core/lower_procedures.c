@@ -380,23 +380,26 @@ static void wait_for_sums(struct writer *w)
     for (int32_t i = 0; i < n; i++) emit(w, INSTR_AWAIT, tied[i]);
 }
 
+/* slot: (UPDATE_SLOTS). In half precision the master is updated and the parameter is what it narrows to. */
 static struct program_op update_op(const struct writer *w, bool flat, const char *name, bool decay,
-                                   const int32_t slot[4])
+                                   const int32_t *slot)
 {
-    bool adamw = w->l->p->optimizer.kind == OPTIMIZER_ADAMW;
+    bool adamw = w->l->p->optimizer.kind == OPTIMIZER_ADAMW, narrows = slot[UPDATE_MASTER] >= 0;
     enum op_kind kind = adamw ? (flat ? OP_flat_adamw : OP_adamw) : flat ? OP_flat_sgd : OP_sgd;
     struct program_op op = {.kind = kind,
                             .phase = PHASE_U,
-                            .attrs = {.decay = decay},
+                            .attrs = {.decay = decay, .narrows = narrows},
                             .name = name,
                             .layer = w->b->s->first_layer,
                             .n_inputs = adamw ? 4 : 2,
                             .n_outputs = adamw ? 4 : 2};
-    static const int out_adamw[4] = {0, 2, 3, 1}; /* p, m, v, g */
+    static const int out_adamw[4] = {UPDATE_P, UPDATE_M, UPDATE_V, UPDATE_G};
     for (int k = 0; k < op.n_inputs; k++) {
-        op.input[k] = slot[k];
-        op.output[k] = slot[adamw ? out_adamw[k] : k];
+        int out = adamw ? out_adamw[k] : k;
+        op.input[k] = k == UPDATE_P && narrows ? slot[UPDATE_MASTER] : slot[k];
+        op.output[k] = out == UPDATE_P && narrows ? slot[UPDATE_MASTER] : slot[out];
     }
+    if (narrows) op.output[op.n_outputs++] = slot[UPDATE_P];
     return op;
 }
 
@@ -425,7 +428,8 @@ static void update_own(struct writer *w, const struct flat *f)
                        other->own_gradient[0], f->own_gradient[0]);
     }
     for (int32_t k = 0; k < g->n_sections; k++) {
-        int32_t slot[4] = {f->own_parameter[k], f->own_gradient[k], f->state[k][0], f->state[k][1]};
+        int32_t slot[UPDATE_SLOTS] = {f->own_parameter[k], f->own_gradient[k], f->state[k][0],
+                                      f->state[k][1], f->master[k]};
         bool decay = g->section[k].decay;
         add_op(w, update_op(w, lower_runs_flat(l),
                             arena_printf(l->a, "%s.update.%s", name, decay ? "decayed" : "other"),
@@ -477,7 +481,8 @@ static void update_procedure(struct writer *w)
     for (int32_t i = 0; i < s->n_parameters && !flat; i++) {
         const struct program_parameter *p = &s->parameters[i];
         if (p->shard) continue;
-        int32_t slot[4] = {p->slot, primary_gradient(b, p), p->state[0], p->state[1]};
+        int32_t slot[UPDATE_SLOTS] = {p->slot, primary_gradient(b, p), p->state[0], p->state[1],
+                                      p->master};
         if (slot[1] < 0) continue;
         add_op(w, update_op(w, false, arena_printf(l->a, "%s.update", p->name), p->decay, slot));
     }
