@@ -86,8 +86,8 @@ static enum status open_at(const char *path, const struct plugin **out, struct e
     memcpy(&entry, &symbol, sizeof entry);
     enum status st = OK;
     if (!entry)
-        st = error_set(err, ERR_NO_DEVICE, "%s is no plugin of this program: it has no " PLUGIN_ENTRY,
-                       path);
+        st = error_set(err, ERR_NO_DEVICE,
+                       "%s is no plugin of this program: it has no " PLUGIN_ENTRY, path);
     else
         st = check(*out = entry(), path, err);
     if (st != OK) dlclose(library);

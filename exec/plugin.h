@@ -20,9 +20,9 @@ enum { PLUGIN_ABI = 1 };
 
 /* How two devices of one machine reach each other. */
 struct plugin_joined {
-    bool reach;       /* each other's memory, without the host between */
-    bool atomics;     /* natively: true of NVLink, not of PCIe */
-    char pci[2][24];  /* where they are plugged in; "" where not told */
+    bool reach;      /* each other's memory, without the host between */
+    bool atomics;    /* natively: true of NVLink, not of PCIe */
+    char pci[2][24]; /* where they are plugged in; "" where not told */
 };
 
 struct plugin {
@@ -35,7 +35,8 @@ struct plugin {
 };
 #define PLUGIN_NUMBERS                                                                             \
     .abi = PLUGIN_ABI, .backend_abi = BACKEND_ABI, .kinds = OP_KIND_COUNT,                         \
-    .attrs_bytes = (int32_t)sizeof(struct op_attrs), .call_bytes = (int32_t)sizeof(struct op_call), \
+    .attrs_bytes = (int32_t)sizeof(struct op_attrs),                                               \
+    .call_bytes = (int32_t)sizeof(struct op_call),                                                 \
     .backend_bytes = (int32_t)sizeof(struct backend)
 typedef const struct plugin *plugin_entry(void);
 #define PLUGIN_ENTRY "musher_plugin"
