@@ -64,7 +64,8 @@ static enum status check(const struct plugin *p, const char *path, struct error 
                          "the same sources",
                          path, (int)p->backend_abi, (int)own.backend_abi);
     if (p->kinds != own.kinds || p->attrs_bytes != own.attrs_bytes ||
-        p->call_bytes != own.call_bytes || p->backend_bytes != own.backend_bytes)
+        p->call_bytes != own.call_bytes || p->backend_bytes != own.backend_bytes ||
+        p->plugin_bytes != own.plugin_bytes)
         return error_set(err, ERR_NO_DEVICE,
                          "CUDA plugin %s knows other operators (%d kinds) than this program (%d): "
                          "build both from the same sources",

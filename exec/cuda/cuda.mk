@@ -59,7 +59,7 @@ $(BUILD)/exec/cuda/%.cu.o: exec/cuda/%.cu
 
 $(BUILD)/libmusher_cuda.so: $(CUDA_OBJ)
 	@echo "  LD $@"; $(CC) -shared $(LDFLAGS) -pthread -Wl,-z,defs -Wl,--exclude-libs,ALL -Wl,-rpath,$(CUDA_LIB) $(CUDA_OBJ) -o $@ \
-	  -L$(CUDA_LIB) -lcublasLt -lcublas -lcudart -ldl -lpthread -lm
+	  -L$(CUDA_LIB) -lcublasLt -lcublas -lcudart -lstdc++ -ldl -lpthread -lm
 
 CUDA_HDR := $(wildcard exec/cuda/*.h)
 ifneq ($(CUDA_PLUGIN),)

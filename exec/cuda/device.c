@@ -9,6 +9,7 @@
 #include "exec/cuda/device.h"
 
 #include "core/arena.h"
+#include "exec/cuda/nccl.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -113,19 +114,26 @@ static enum status set_up(struct backend *b, int32_t device, struct error *err)
                            "cudaDeviceGetStreamPriorityRange", err));
     d->priority = most;
     TRY(cuda_device_failed(d, timeline_open(&d->timeline, most), "the clock of its events", err));
-    return b->stream_make(b, &first, err);
+    TRY(b->stream_make(b, &first, err));
+    b->comm = cuda_device_comm(NULL); /* a device alone needs none */
+    return OK;
 }
 
-static void device_close(struct backend *b)
+static void take_back(struct cuda_device *d)
 {
-    struct cuda_device *d = b->state;
-    if (!d) return;
-    (void)cuda_enter(b, NULL);
     for (int32_t i = 0; i < d->n_contexts; i++) cuda_context_close(d->contexts[i]);
     for (int32_t i = 0; i < d->n_events; i++)
         (void)cudaEventDestroy(d->events[i / EVENT_BLOCK][i % EVENT_BLOCK].event);
     timeline_close(&d->timeline);
     if (d->faults) (void)cudaFreeHost(d->faults);
+}
+
+/* From a device that is lost nothing can be taken back. */
+static void device_close(struct backend *b)
+{
+    struct cuda_device *d = b->state;
+    if (!d) return;
+    if (cuda_enter(b, NULL) == OK) take_back(d);
     arena_free(d->arena);
     b->state = NULL;
 }

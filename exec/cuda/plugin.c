@@ -12,8 +12,7 @@ static void cuda_backend(struct backend *out)
                             .name = "cuda",
                             .apart = true,
                             .count = cuda_count,
-                            .describe = cuda_describe,
-                            .comm = cuda_device_comm(NULL)};
+                            .describe = cuda_describe};
     cuda_device_table(out);
     cuda_streams_table(out);
 }
@@ -23,7 +22,7 @@ __attribute__((visibility("default"))) plugin_entry musher_plugin;
 const struct plugin *musher_plugin(void)
 {
     static const struct plugin table = {PLUGIN_NUMBERS, .kind = "cuda", .backend = cuda_backend,
-                                        .joined = cuda_joined};
+                                        .joined = cuda_joined, .comm = cuda_device_comm};
     /* Before the first call of CUDA: with its 8 hardware queues, streams that wait for messages would hold up others. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     return &table;
