@@ -67,6 +67,16 @@ headers: $(filter-out %/launch.h.alone,$(CUDA_HDR:%=$(BUILD)/%.alone))
 $(CUDA_HDR:%=$(BUILD)/%.alone): ALL_CFLAGS += -isystem $(CUDA_INC) -isystem $(NCCL_INC)
 endif
 
+# Plugins that are wrong in one thing each, for the tests of what is refused.
+PLUGIN_WRONG := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/plugins/*.c))
+
+tests: $(PLUGIN_WRONG)
+$(BUILD)/tests/run: | $(PLUGIN_WRONG)
+
+$(BUILD)/tests/plugins/%.so: tests/plugins/%.c exec/plugin.h | libraries
+	@mkdir -p $(@D)
+	@echo "  LD $@"; $(CC) $(filter-out -MMD -MP,$(ALL_CFLAGS)) -fPIC -shared $< -o $@
+
 .PHONY: cuda-skipped
 
 -include $(CUDA_OBJ:.o=.d)
