@@ -89,7 +89,6 @@ struct at_hand {
     const int32_t *rank; /* of each member */
     void *clique;
     enum dtype dtype;
-    double weight;
     int32_t i; /* this member */
     int64_t size;
     char *in, *out;
@@ -201,7 +200,7 @@ static enum status scatter_padded(const struct at_hand *h, struct error *err)
          *own = h->o->direct ? h->out : chunk(h, h->i);
     for (int32_t k = 0; !h->o->direct && k < h->m->n; k++) TRY(pack(h, k, chunk(h, k), err));
     TRY(t->comm->reduce_scatter(t->b, h->clique, t->collective, chunks, own, h->m->most, h->dtype,
-                                h->weight, err));
+                                1, err));
     return h->o->direct ? OK : copy(h, h->out, own, own_elements(h), err);
 }
 
@@ -210,7 +209,7 @@ static enum status meet_padded(const struct at_hand *h, struct error *err)
     struct device_transport *t = h->t;
     if (h->m->kind == MEETING_all_reduce)
         return t->comm->all_reduce(t->b, h->clique, t->collective, h->in, h->out,
-                                   shape_elements(&h->m->whole), h->dtype, h->weight, err);
+                                   shape_elements(&h->m->whole), h->dtype, 1, err);
     if (!h->m->most) return OK;
     return h->m->kind == MEETING_all_gather ? gather_padded(h, err) : scatter_padded(h, err);
 }
@@ -231,7 +230,7 @@ static enum status root_calls(const struct at_hand *h, struct error *err)
                                 comes_to(h, k), n, h->dtype, h->rank[k], err));
         else
             TRY(comm->reduce(t->b, h->clique, t->collective, part, k == h->i ? h->out : part, n,
-                             h->dtype, h->weight, h->rank[k], err));
+                             h->dtype, 1, h->rank[k], err));
     }
     return OK;
 }
@@ -354,7 +353,6 @@ enum status device_meet(struct device_transport *t, int32_t group, int64_t seq, 
                         .rank = t->talks.rank_of[group],
                         .clique = e->clique >= 0 ? t->cliques[e->clique].handle : NULL,
                         .dtype = g->dtype,
-                        .weight = e->weight,
                         .i = e->member,
                         .size = dtype_bytes(g->dtype),
                         .in = place_at(&e->meeting->in, seq),

@@ -91,6 +91,8 @@ static enum status open_group(struct device_transport *t, int32_t group, int32_t
         device_meeting_open(t, group);
         return OK;
     }
+    if (e->weight != 1 && g->algorithm == GROUP_CHAIN)
+        return error_set(err, ERR_INPUT, "group %s: a chain does not weigh its terms", g->name);
     TRY(check_types(t, group, err));
     plan_calls(t, group);
     return OK;
