@@ -37,16 +37,18 @@ enum { TILE_ELEMENTS = SIDE * DEPTH, SHARED_BYTES = STAGES * 2 * TILE_ELEMENTS *
 /* Begins the copy of a tile of ROWS rows and W columns from (row, column) on of a matrix whose rows have `columns`
  * elements; rows from n_rows on and columns from `columns` on are zeros. */
 template <class T, int W>
-static __device__ __forceinline__ void copy_part(T *tile, const T *matrix, int64_t row,
-                                                 int64_t n_rows, int64_t column, int64_t columns)
+static __device__ __forceinline__ void copy_part(T *tile, const T *matrix, int row, int n_rows,
+                                                 int column, int columns)
 {
-    enum { CHUNKS = W / CHUNK, EACH = TILE_ELEMENTS / CHUNK / THREADS };
+    enum { CHUNKS = W / CHUNK, EACH = TILE_ELEMENTS / CHUNK / THREADS, APART = THREADS / CHUNKS };
+    int r = threadIdx.x / CHUNKS, c = threadIdx.x % CHUNKS; /* a thread's chunks stand in one column */
+    bool beside = column + c * CHUNK < columns;
+    const T *from = matrix + (int64_t)(row + r) * columns + column + c * CHUNK;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        int at = threadIdx.x + i * THREADS, r = at / CHUNKS, c = at % CHUNKS;
-        bool there = row + r < n_rows && column + c * CHUNK < columns;
-        copy_chunk(tile + at_chunk<W>(r, c),
-                   matrix + (there ? (row + r) * columns + column + c * CHUNK : 0), there);
+        bool there = beside && row + r + i * APART < n_rows;
+        copy_chunk(tile + at_chunk<W>(r + i * APART, c), there ? from : matrix, there);
+        from += (int64_t)APART * columns;
     }
 }
 
@@ -59,7 +61,7 @@ template <class T, bool LEFT_TURNED, bool RIGHT_TURNED>
 static __device__ __forceinline__ void add_tiles(warp_sum &sum, const T *left, const T *right,
                                                  int row, int column, int lane)
 {
-#pragma unroll 1 /* more would spill: registers are for two blocks an SM */
+#pragma unroll
     for (int k = 0; k < DEPTH / 16; k++) {
         uint32_t a[4][4], b[2][4];
 #pragma unroll
@@ -104,7 +106,8 @@ static __device__ __forceinline__ void put_sum(const expert_product &p, const wa
 
 /* What comes next along k. Rows: steps of DEPTH elements of one row. Weights: of filled slots, sequence after sequence. */
 struct position {
-    int64_t sequence, k, end;
+    int64_t sequence;
+    int k, end;
 };
 
 static __device__ __forceinline__ void find_filled(const expert_product &p, int expert, position &at)
