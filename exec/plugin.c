@@ -64,7 +64,8 @@ static enum status check(const struct plugin *p, const char *path, struct error 
                          "the same sources",
                          path, (int)p->backend_abi, (int)own.backend_abi);
     if (p->kinds != own.kinds || p->attrs_bytes != own.attrs_bytes ||
-        p->call_bytes != own.call_bytes || p->backend_bytes != own.backend_bytes)
+        p->call_bytes != own.call_bytes || p->backend_bytes != own.backend_bytes ||
+        p->plugin_bytes != own.plugin_bytes)
         return error_set(err, ERR_NO_DEVICE,
                          "CUDA plugin %s knows other operators (%d kinds) than this program (%d): "
                          "build both from the same sources",
@@ -86,8 +87,8 @@ static enum status open_at(const char *path, const struct plugin **out, struct e
     memcpy(&entry, &symbol, sizeof entry);
     enum status st = OK;
     if (!entry)
-        st = error_set(err, ERR_NO_DEVICE, "%s is no plugin of this program: it has no " PLUGIN_ENTRY,
-                       path);
+        st = error_set(err, ERR_NO_DEVICE,
+                       "%s is no plugin of this program: it has no " PLUGIN_ENTRY, path);
     else
         st = check(*out = entry(), path, err);
     if (st != OK) dlclose(library);

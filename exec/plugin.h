@@ -20,23 +20,27 @@ enum { PLUGIN_ABI = 1 };
 
 /* How two devices of one machine reach each other. */
 struct plugin_joined {
-    bool reach;       /* each other's memory, without the host between */
-    bool atomics;     /* natively: true of NVLink, not of PCIe */
-    char pci[2][24];  /* where they are plugged in; "" where not told */
+    bool reach;      /* each other's memory, without the host between */
+    bool atomics;    /* natively: true of NVLink, not of PCIe */
+    char pci[2][24]; /* where they are plugged in; "" where not told */
 };
 
 struct plugin {
     int32_t abi; /* PLUGIN_ABI; first for good */
     /* Of the sources it was built from: BACKEND_ABI, OP_KIND_COUNT, and sizes of structs that both sides read. */
-    int32_t backend_abi, kinds, attrs_bytes, call_bytes, backend_bytes;
+    int32_t backend_abi, kinds, attrs_bytes, call_bytes, backend_bytes, plugin_bytes;
     const char *kind; /* "cuda" */
     void (*backend)(struct backend *out);
     enum status (*joined)(int32_t a, int32_t b, struct plugin_joined *out, struct error *err);
+    /* What an open backend has as its comm: loads the library; NULL, and why, where it is absent. */
+    const struct device_comm *(*comm)(struct error *err);
 };
 #define PLUGIN_NUMBERS                                                                             \
     .abi = PLUGIN_ABI, .backend_abi = BACKEND_ABI, .kinds = OP_KIND_COUNT,                         \
-    .attrs_bytes = (int32_t)sizeof(struct op_attrs), .call_bytes = (int32_t)sizeof(struct op_call), \
-    .backend_bytes = (int32_t)sizeof(struct backend)
+    .attrs_bytes = (int32_t)sizeof(struct op_attrs),                                               \
+    .call_bytes = (int32_t)sizeof(struct op_call),                                                 \
+    .backend_bytes = (int32_t)sizeof(struct backend),                                              \
+    .plugin_bytes = (int32_t)sizeof(struct plugin)
 typedef const struct plugin *plugin_entry(void);
 #define PLUGIN_ENTRY "musher_plugin"
 

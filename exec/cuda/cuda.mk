@@ -59,13 +59,23 @@ $(BUILD)/exec/cuda/%.cu.o: exec/cuda/%.cu
 
 $(BUILD)/libmusher_cuda.so: $(CUDA_OBJ)
 	@echo "  LD $@"; $(CC) -shared $(LDFLAGS) -pthread -Wl,-z,defs -Wl,--exclude-libs,ALL -Wl,-rpath,$(CUDA_LIB) $(CUDA_OBJ) -o $@ \
-	  -L$(CUDA_LIB) -lcublasLt -lcublas -lcudart -ldl -lpthread -lm
+	  -L$(CUDA_LIB) -lcublasLt -lcublas -lcudart -lstdc++ -ldl -lpthread -lm
 
 CUDA_HDR := $(wildcard exec/cuda/*.h)
 ifneq ($(CUDA_PLUGIN),)
 headers: $(filter-out %/launch.h.alone,$(CUDA_HDR:%=$(BUILD)/%.alone))
 $(CUDA_HDR:%=$(BUILD)/%.alone): ALL_CFLAGS += -isystem $(CUDA_INC) -isystem $(NCCL_INC)
 endif
+
+# Plugins that are wrong in one thing each, for the tests of what is refused.
+PLUGIN_WRONG := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/plugins/*.c))
+
+tests: $(PLUGIN_WRONG)
+$(BUILD)/tests/run: | $(PLUGIN_WRONG)
+
+$(BUILD)/tests/plugins/%.so: tests/plugins/%.c exec/plugin.h | libraries
+	@mkdir -p $(@D)
+	@echo "  LD $@"; $(CC) $(filter-out -MMD -MP,$(ALL_CFLAGS)) -fPIC -shared $< -o $@
 
 .PHONY: cuda-skipped
 

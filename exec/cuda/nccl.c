@@ -39,11 +39,12 @@
 /* ---- the library ------------------------------------------------------------------------------ */
 
 #define CALLS(X)                                                                                   \
-    X(ncclGetVersion) X(ncclGetUniqueId) X(ncclGetErrorString) X(ncclGetLastError)                 \
-    X(ncclCommInitRankConfig) X(ncclCommFinalize) X(ncclCommDestroy) X(ncclCommAbort)              \
-    X(ncclCommGetAsyncError) X(ncclRedOpCreatePreMulSum) X(ncclRedOpDestroy)                       \
-    X(ncclAllReduce) X(ncclBroadcast) X(ncclReduce) X(ncclAllGather) X(ncclReduceScatter)          \
-    X(ncclSend) X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd)
+    X(ncclGetVersion)                                                                              \
+    X(ncclGetUniqueId)                                                                             \
+    X(ncclGetErrorString) X(ncclGetLastError) X(ncclCommInitRankConfig) X(ncclCommFinalize)        \
+        X(ncclCommDestroy) X(ncclCommAbort) X(ncclCommGetAsyncError) X(ncclRedOpCreatePreMulSum)   \
+            X(ncclRedOpDestroy) X(ncclAllReduce) X(ncclBroadcast) X(ncclReduce) X(ncclAllGather)   \
+                X(ncclReduceScatter) X(ncclSend) X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd)
 
 static struct {
 #define X(name) __typeof__(name) *name;
@@ -329,11 +330,11 @@ static enum status make_weight(struct clique *x, double weight, enum dtype t, nc
                          x->name, dtype_name(t));
     void *scalar = t == DTYPE_fp64 ? (void *)&weight : (void *)&single;
     ncclRedOp_t op;
-    TRY(of_call(
-        x, lib.ncclRedOpCreatePreMulSum(&op, scalar, type, ncclScalarHostImmediate, x->comm),
-        "ncclRedOpCreatePreMulSum", err));
-    x->weights = arena_grow(x->a, x->weights, x->n_weights, &x->weights_capacity,
-                            sizeof *x->weights);
+    TRY(of_call(x,
+                lib.ncclRedOpCreatePreMulSum(&op, scalar, type, ncclScalarHostImmediate, x->comm),
+                "ncclRedOpCreatePreMulSum", err));
+    x->weights =
+        arena_grow(x->a, x->weights, x->n_weights, &x->weights_capacity, sizeof *x->weights);
     x->weights[x->n_weights++] = (struct weight){weight, type, op};
     *out = op;
     return OK;

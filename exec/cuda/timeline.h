@@ -18,12 +18,12 @@
 
 struct timeline {
     pthread_mutex_t mutex;
-    cudaStream_t stream;      /* nothing else runs on it */
+    cudaStream_t stream; /* nothing else runs on it */
     cudaEvent_t anchor, spare[2];
-    int64_t at_ns;            /* of the anchor */
-    int64_t first_ns;         /* of the first anchor */
-    double device_ns;         /* from the first anchor to this one, by the device */
-    double rate;              /* host ns a device ns */
+    int64_t at_ns;    /* of the anchor */
+    int64_t first_ns; /* of the first anchor */
+    double device_ns; /* from the first anchor to this one, by the device */
+    double rate;      /* host ns a device ns */
 };
 
 /* All zeros before; timeline_close takes back whatever was made. Takes some 100 us. */
