@@ -82,11 +82,11 @@ $(BUILD)/tests/suites.inc: always
 	@for s in $(SUITE); do echo "X($$s)"; done >$@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
 $(BUILD)/tests/run: $(PARTS) $(TOBJ)
-	$(LINK) $(PARTS) $(TOBJ) -o $@ $(LIBS) $$(pkg-config --libs check)
+	$(LINK) $(PARTS) $(TOBJ) $(STANDIN_LINK) -o $@ $(LIBS) $$(pkg-config --libs check)
 
 # Whole programs that tests start: tests/programs/NAME.c.
 $(PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(PARTS)
-	$(LINK) $< $(PARTS) -o $@ $(LIBS)
+	$(LINK) $< $(PARTS) $(STANDIN_LINK) -o $@ $(LIBS)
 
 $(BUILD)/musher-bench: $(PARTS) $(BOBJ)
 	$(LINK) $(PARTS) $(BOBJ) -o $@ $(LIBS)
