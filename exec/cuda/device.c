@@ -256,8 +256,8 @@ static enum status device_run(struct backend *b, int32_t stream, const struct op
     struct cuda_context *x = cuda_context_of(b, stream);
     const char *name = op_kind_name(call->kind);
     cuda_op *op = cuda_ops[call->kind];
-    if (!op) return error_set(err, ERR_INPUT, "%s: no device runs it by itself", name);
     TRY(check_dtype(d, call->dtype, err));
+    if (!op) return error_set(err, ERR_INPUT, "%s: no device runs it by itself", name);
     TRY(cuda_enter(b, err));
     x->asked = (int32_t)call->kind;
     enum status st = op(x, call, err);
