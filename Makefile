@@ -1,4 +1,4 @@
-# make              build/musher, everything that needs no GPU
+# make              build/musher; and build/libmusher_cuda.so where nvcc, cuBLAS and NCCL are found (make NVCC= does without)
 # make check        install what is missing, then tests and lint    (make check-long: the heavy counts too)
 # make demo         a tour of the program in a few minutes
 # make rank         ten plans on each of six emulated cases, predicted and really run: are they ranked as they turn out? (10 minutes)
@@ -41,8 +41,8 @@ ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -I. $(patsubst -I%,-isystem %,$(CFL)) $(WARN
   -pthread -MMD -MP $(CFLAGS) $(SANFLAGS)
 
 ROOMS   := core traces profiles sim planner exec tools
-# The CUDA plugin is opened at run time and never linked in; exec/cuda.mk has its rules.
-SRC     := $(filter-out exec/%_cuda.c exec/%_nccl.c,$(wildcard $(ROOMS:%=%/*.c)))
+# The CUDA plugin (exec/cuda) is opened at run time and never linked in; exec/cuda/cuda.mk has its rules.
+SRC     := $(wildcard $(ROOMS:%=%/*.c))
 HDR     := $(wildcard $(ROOMS:%=%/*.h) tests/*.h)
 TEST    := $(wildcard tests/*.c)
 SUITE   := $(patsubst tests/test_%.c,%,$(wildcard tests/test_*.c))
@@ -136,17 +136,19 @@ $(BUILD)/%.h.alone: %.h | libraries
 	@$(CC) $(filter-out -MMD -MP,$(ALL_CFLAGS)) -Wno-pedantic -Wno-unused-function -fsyntax-only -x c $< && touch $@
 
 format:
-	clang-format -i $(SRC) $(HDR) $(TEST) $(PROGRAM) $(BENCH) $(wildcard exec/*_cuda.c exec/*_nccl.c)
+	clang-format -i $(SRC) $(HDR) $(TEST) $(PROGRAM) $(BENCH) $(wildcard exec/cuda/*.[ch] exec/cuda/*.cu exec/cuda/*.cuh)
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/doc/musher
 	install -m 755 $(BUILD)/musher $(DESTDIR)$(PREFIX)/bin/musher
+	$(if $(CUDA_PLUGIN),install -D -m 755 $(CUDA_PLUGIN) $(DESTDIR)$(PREFIX)/lib/musher/libmusher_cuda.so)
 	install -m 644 LICENSE $(wildcard README.md) $(DESTDIR)$(PREFIX)/share/doc/musher
 	install -d $(DESTDIR)$(PREFIX)/share/musher/published
 	install -m 644 published/* $(DESTDIR)$(PREFIX)/share/musher/published
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/musher
+	rm -f $(DESTDIR)$(PREFIX)/bin/musher $(DESTDIR)$(PREFIX)/lib/musher/libmusher_cuda.so
+	-rmdir $(DESTDIR)$(PREFIX)/lib/musher 2>/dev/null || true
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/musher $(DESTDIR)$(PREFIX)/share/musher
 
 clean:
@@ -157,7 +159,7 @@ help:
 
 always:
 
--include exec/cuda.mk
+include exec/cuda/cuda.mk
 -include $(OBJ:.o=.d) $(TOBJ:.o=.d) $(POBJ:.o=.d) $(BOBJ:.o=.d)
 
 .PHONY: all libraries check check-long checked tests demo rank hap bench lint headers format install uninstall clean help always

@@ -310,9 +310,9 @@ static enum status judge(const struct talk *t, const struct output *o, int how, 
                          t->signal, strsignal(t->signal));
     if (t->code == ERR_INTERRUPTED || code == ERR_INTERRUPTED)
         return error_set(err, ERR_INTERRUPTED, "interrupted");
-    if (t->said[0] && code >= ERR_USAGE && code <= ERR_RANK)
+    if (t->said[0] && code >= ERR_USAGE && code <= ERR_NO_DEVICE)
         return error_set(err, (enum status)code, "%s", t->said);
-    if (t->noted && code >= ERR_USAGE && code <= ERR_RESOURCE)
+    if (t->noted && ((code >= ERR_USAGE && code <= ERR_RESOURCE) || code == ERR_NO_DEVICE))
         return error_set(err, (enum status)code, "rank %" PRId32 " ended with exit code %d",
                          t->rank, code);
     if (t->noted)

@@ -16,7 +16,7 @@ bool launch_is_ours(void);
 bool launch_report(const struct error *err);
 /* Starts n ranks of this very program with argv (argv[0] replaced by /proc/self/exe) through mpirun and waits. stdout and stderr pass
  * through. ERR_RANK names the rank and how it ended; ERR_RESOURCE where mpirun is missing or what the ranks print cannot be written; ERR_INTERRUPTED on SIGINT, with
- * no rank left behind. A rank's own documented exit code (2 … 6) becomes the status. */
+ * no rank left behind. A rank's own documented exit code (2 … 6, 8) becomes the status. */
 MUST_CHECK enum status launch_ranks(int32_t n, char *const *argv, struct error *err);
 
 #endif

@@ -10,16 +10,10 @@
 #include "core/rng.h"
 #include "exec/kernels_host.h"
 
+#include "tests/kernel_rows.h"
 #include "tests/suites.h"
 
 #include <math.h>
-
-enum { VOCABULARY = 7 };
-
-/* clang-format off */
-#define ATTENTION(h, k, d, w) {.heads = (h), .kv_heads = (k), .head_dim = (d), .window = (w)}
-#define BOTH_WAYS(h, k, d) {.heads = (h), .kv_heads = (k), .head_dim = (d), .bidirectional = true}
-/* clang-format on */
 
 static struct arena *memory;
 static struct host_context context;

@@ -5,7 +5,7 @@
 set -u
 if (($# == 0)); then
     shopt -s nullglob
-    set -- {core,traces,profiles,sim,planner,exec,tools,tests,tests/programs,tests/bench,tests/fuzz}/*.{c,h,cu}
+    set -- {core,traces,profiles,sim,planner,exec,exec/cuda,tools,tests,tests/programs,tests/bench,tests/fuzz,tests/standin}/*.{c,h,cu,cuh,cpp}
 fi
 (($#)) || exit 0
 failed=0

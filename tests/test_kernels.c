@@ -2,138 +2,6 @@
  * against fp64, the same bits at any address. A kind that no case runs fails the suite. */
 #include "tests/kernel_calls.h"
 
-enum { TA = 1, TB = 2, ACC = 4, TURN_BACK = 8, FRONT = 16, BLANK = 32, RULES_MAX = 3 };
-
-/* FRONT: what stands in front of the part; BLANK: zeros around it, in all of the first input's dimension. */
-/* One gradient operator. in: a b c are the forward inputs, A B its outputs, d the gradient of A,
- * p what the rule before gave. out: for each output the forward input whose gradient it is. */
-struct rule {
-    enum op_kind kind;
-    unsigned flags;
-    const char *in, *out;
-};
-
-struct row {
-    enum op_kind kind;
-    struct op_attrs attrs;
-    const char *inputs;
-    struct rule rules[RULES_MAX];
-};
-
-/* clang-format off */
-#define PACKED {{OP_attention_grad, 0, "aABd", "0"}}
-#define SEPARATE {{OP_attention_grad, 0, "abcABd", "012"}}
-#define MATMUL {{OP_matmul, TB, "db", "0"}, {OP_matmul, TA | ACC, "ad", "1"}}
-#define LAYER_NORM {{OP_layer_norm_grad, 0, "abBd", "0"}, {OP_layer_norm_weight_grad, ACC, "aBd", "12"}}
-#define RMS_NORM {{OP_rms_norm_grad, 0, "abBd", "0"}, {OP_rms_norm_weight_grad, ACC, "aBd", "1"}}
-#define BIAS_GELU {{OP_bias_gelu_grad, 0, "abd", "0"}, {OP_bias_grad, ACC, "p", "1"}}
-#define GATING(k, r) {.chosen = (k), .renormalise = (r)}
-#define COMBINE {{OP_dispatch, 0, "db", "0"}, {OP_gates_grad, 0, "abd", "1"}}
-#define EXPERTS {{OP_expert_matmul, TB, "dbc", "0"}, {OP_expert_matmul, TA | ACC, "adc", "1"}}
-#define ROTARY(h, d, f) {.heads = (h), .head_dim = (d), .theta = 100, .rope = {(f), 1, 4, 16}}
-#define STENCIL(kh, kw, sh, sw, ph, pw, h, w) \
-    {.stencil = {{kh, kw}, {sh, sw}, {ph, pw}, {h, w}}}
-#define CONV {{OP_conv2d_grad, 0, "bd", "0"}, {OP_conv2d_weight_grad, ACC, "ad", "1"}}
-#define MAX_POOL {{OP_max_pool2d_grad, 0, "Bd", "0"}}
-#define AVG_POOL {{OP_avg_pool2d_grad, 0, "d", "0"}}
-#define GROUP_NORM {{OP_group_norm_grad, 0, "abBd", "0"}, {OP_group_norm_weight_grad, ACC, "aBd", "12"}}
-#define TO_ROWS {{OP_to_rows, TURN_BACK, "d", "0"}}
-#define PREPEND {{OP_slice, 0, "d", "0"}, {OP_slice, FRONT, "d", ""}, {OP_bias_grad, ACC, "p", "1"}}
-/* clang-format on */
-
-static const struct row rows[] = {
-    {OP_matmul, {0}, "2,3,4 x 4,5", MATMUL},
-    {OP_matmul, {0}, "1,1,1 x 1,1", MATMUL},
-    {OP_matmul, {0}, "3,7,1 x 1,9", MATMUL},
-    {OP_matmul, {0}, "5,17 x 17,1", MATMUL},
-    {OP_matmul,
-     {.trans_b = true},
-     "2,3,4 x 5,4",
-     {{OP_matmul, 0, "db", "0"}, {OP_matmul, TA | ACC, "da", "1"}}},
-    {OP_bias, {0}, "3,5,7 x 7", {{OP_bias_grad, ACC, "d", "1"}}},
-    {OP_bias, {0}, "70,3 x 3", {{OP_bias_grad, ACC, "d", "1"}}},
-    {OP_add, {0}, "3,19 x 3,19", {{OP_accumulate, ACC, "d", "0"}, {OP_accumulate, ACC, "d", "1"}}},
-    {OP_multiply, {0}, "3,19 x 3,19", {{OP_multiply, 0, "db", "0"}, {OP_multiply, 0, "da", "1"}}},
-    {OP_gelu, {0}, "3,19", {{OP_gelu_grad, 0, "ad", "0"}}},
-    {OP_gelu, {.gelu_erf = true}, "3,19", {{OP_gelu_grad, 0, "ad", "0"}}},
-    {OP_silu, {0}, "3,19", {{OP_silu_grad, 0, "ad", "0"}}},
-    {OP_bias_gelu, {0}, "5,19 x 19", BIAS_GELU},
-    {OP_bias_gelu, {.gelu_erf = true}, "1,1 x 1", BIAS_GELU},
-    {OP_swiglu, {0}, "2,3,11 x 2,3,11", {{OP_swiglu_grad, 0, "abd", "01"}}},
-    {OP_layer_norm, {.eps = 1e-5}, "2,3,37 x 37 x 37", LAYER_NORM},
-    {OP_layer_norm, {.eps = 1e-5}, "70,2 x 2 x 2", LAYER_NORM},
-    {OP_layer_norm, {.eps = 1e-5}, "2,3,96 x 96 x 96", LAYER_NORM},
-    {OP_rms_norm, {.eps = 1e-5}, "2,3,37 x 37", RMS_NORM},
-    {OP_rms_norm, {.eps = 1e-5}, "2,3,12 x 4", RMS_NORM},
-    {OP_rms_norm, {.eps = 1e-5}, "4,1 x 1", RMS_NORM},
-    {OP_embedding, {.vocabulary = VOCABULARY}, "3,5 x 7,9", {{OP_embedding_grad, ACC, "ad", "1"}}},
-    {OP_embedding, {.vocabulary = VOCABULARY}, "1 x 7,1", {{OP_embedding_grad, ACC, "ad", "1"}}},
-    {OP_rotary, ROTARY(2, 6, 0), "2,9,12", {{OP_rotary, TURN_BACK, "d", "0"}}},
-    {OP_rotary, ROTARY(1, 8, 8), "2,9,8", {{OP_rotary, TURN_BACK, "d", "0"}}},
-    {OP_attention, ATTENTION(2, 2, 3, 0), "2,5,18", PACKED},
-    {OP_attention, ATTENTION(4, 2, 3, 0), "1,7,24", PACKED},
-    {OP_attention, ATTENTION(1, 1, 1, 0), "1,1,3", PACKED},
-    {OP_attention, ATTENTION(2, 1, 4, 5), "1,131,16", PACKED},
-    {OP_attention, ATTENTION(4, 2, 3, 0), "2,67,12 x 2,67,6 x 2,67,6", SEPARATE},
-    {OP_attention, ATTENTION(3, 1, 5, 70), "1,150,15 x 1,150,5 x 1,150,5", SEPARATE},
-    {OP_attention, ATTENTION(2, 2, 2, 1), "2,3,4 x 2,3,4 x 2,3,4", SEPARATE},
-    {OP_attention, BOTH_WAYS(2, 2, 3), "2,5,18", PACKED},
-    {OP_attention, BOTH_WAYS(4, 2, 3), "1,131,24", PACKED},
-    {OP_attention, BOTH_WAYS(2, 1, 4), "2,67,8 x 2,67,4 x 2,67,4", SEPARATE},
-    {OP_cross_entropy,
-     {.scale = 1.0 / 15},
-     "3,5,7 x 3,5",
-     {{OP_cross_entropy_grad, 0, "abB", "0"}}},
-    {OP_cross_entropy, {.scale = 1}, "1,1,600 x 1,1", {{OP_cross_entropy_grad, 0, "abB", "0"}}},
-    /* one target a sequence */
-    {OP_cross_entropy, {.scale = 0.2}, "5,7 x 5", {{OP_cross_entropy_grad, 0, "abB", "0"}}},
-    {OP_cross_entropy, {.scale = 0.2}, "5,1,7 x 5", {{OP_cross_entropy_grad, 0, "abB", "0"}}},
-    {OP_bias, {.dim = 1, .dims = 1}, "2,3,4,5 x 3", {{OP_bias_grad, ACC, "d", "1"}}},
-    {OP_bias, {.dim = 1, .dims = 2}, "70,3,5 x 3,5", {{OP_bias_grad, ACC, "d", "1"}}},
-    {OP_bias, {.dim = 1, .dims = 2}, "2,3,4,5 x 3,4", {{OP_bias_grad, ACC, "d", "1"}}},
-    {OP_bias, {.dim = 3, .dims = 1}, "2,3,4,5 x 5", {{OP_bias_grad, ACC, "d", "1"}}},
-    {OP_conv2d, STENCIL(3, 3, 1, 1, 1, 1, 5, 6), "2,3,5,6 x 4,3,3,3", CONV},
-    {OP_conv2d, STENCIL(3, 2, 2, 1, 1, 0, 5, 6), "2,3,5,6 x 4,3,3,2", CONV},
-    {OP_conv2d, STENCIL(2, 4, 3, 2, 1, 3, 7, 5), "1,2,7,5 x 3,2,2,4", CONV},
-    {OP_conv2d, STENCIL(1, 1, 1, 1, 0, 0, 1, 1), "3,1,1,1 x 1,1,1,1", CONV},
-    {OP_conv2d, STENCIL(4, 4, 4, 4, 0, 0, 9, 8), "2,3,9,8 x 5,3,4,4", CONV},
-    /* more columns than are made at once, with a rest of lines */
-    {OP_conv2d, STENCIL(5, 5, 1, 1, 2, 2, 37, 41), "1,8,37,41 x 2,8,5,5", CONV},
-    {OP_relu, {0}, "3,19", {{OP_relu_grad, 0, "Ad", "0"}}},
-    {OP_max_pool2d, STENCIL(2, 2, 2, 2, 0, 0, 6, 4), "2,3,6,4", MAX_POOL},
-    {OP_max_pool2d, STENCIL(3, 2, 1, 2, 1, 1, 5, 7), "2,3,5,7", MAX_POOL},
-    {OP_max_pool2d, STENCIL(5, 1, 3, 1, 4, 0, 5, 3), "1,2,5,3", MAX_POOL},
-    {OP_avg_pool2d, STENCIL(2, 2, 2, 2, 0, 0, 6, 4), "2,3,6,4", AVG_POOL},
-    {OP_avg_pool2d, STENCIL(3, 2, 1, 3, 2, 1, 5, 7), "2,3,5,7", AVG_POOL},
-    {OP_group_norm, {.eps = 1e-5, .groups = 2}, "2,6,3,5 x 6 x 6", GROUP_NORM},
-    {OP_group_norm, {.eps = 1e-5, .groups = 1}, "3,2,37 x 2 x 2", GROUP_NORM},
-    {OP_group_norm, {.eps = 1e-5, .groups = 2}, "3,12 x 12 x 12", GROUP_NORM},
-    {OP_to_rows, STENCIL(0, 0, 0, 0, 0, 0, 5, 7), "2,3,5,7", TO_ROWS},
-    {OP_to_rows, STENCIL(0, 0, 0, 0, 0, 0, 4, 5), "2,33,4,5", TO_ROWS},
-    {OP_to_rows, {.flat = true, .stencil.size = {5, 7}}, "2,3,5,7", TO_ROWS},
-    {OP_prepend, {.dim = 1, .dims = 2, .start = 1, .sequences = 3}, "2,3,4 x 1,4", PREPEND},
-    {OP_prepend, {.dim = 1, .dims = 2, .start = 2, .sequences = 5}, "3,5,4 x 2,4", PREPEND},
-    {OP_slice, {.dim = 1, .sequences = 1}, "2,5,3", {{OP_paste, BLANK, "d", "0"}}},
-    {OP_slice, {.dim = 2, .start = 1, .sequences = 2}, "2,5,3", {{OP_paste, BLANK, "d", "0"}}},
-    {OP_slice, {.start = 1, .sequences = 2}, "4,3", {{OP_paste, BLANK, "d", "0"}}},
-    {OP_dropout, {.rate = 0.3, .stream = 5}, "3,2,7", {{OP_dropout, 0, "d", "0"}}},
-    {OP_gating, GATING(2, false), "2,5,7", {{OP_gating_grad, 0, "aAd", "0"}}},
-    {OP_gating, GATING(2, true), "2,5,7", {{OP_gating_grad, 0, "aAd", "0"}}},
-    {OP_gating, GATING(1, false), "1,9,3", {{OP_gating_grad, 0, "aAd", "0"}}},
-    {OP_gating, GATING(4, true), "3,2,4", {{OP_gating_grad, 0, "aAd", "0"}}},
-    {OP_dispatch, {.capacity = 3}, "2,9,5 x 2,9,4", {{OP_combine, 0, "db", "0"}}},
-    {OP_dispatch, {.capacity = 9}, "2,9,5 x 2,9,4", {{OP_combine, 0, "db", "0"}}},
-    {OP_combine, {.weighted = true, .capacity = 3}, "2,4,3,5 x 2,9,4", COMBINE},
-    {OP_combine, {.weighted = true, .capacity = 7}, "3,2,7,17 x 3,7,2", COMBINE},
-    {OP_combine, {.capacity = 2}, "2,4,2,5 x 2,9,4", {{OP_dispatch, 0, "db", "0"}}},
-    {OP_expert_matmul, {0}, "2,4,3,5 x 4,5,6 x 2,9,4", EXPERTS},
-    {OP_expert_matmul, {0}, "3,2,7,1 x 2,1,9 x 3,7,2", EXPERTS},
-    {OP_expert_matmul,
-     {.trans_b = true},
-     "2,4,3,5 x 4,6,5 x 2,9,4",
-     {{OP_expert_matmul, 0, "dbc", "0"}, {OP_expert_matmul, TA | ACC, "dac", "1"}}},
-};
-enum { N_ROWS = sizeof rows / sizeof *rows };
 /* --- a row of the table: the forward operator and its gradient operators --- */
 
 struct trial {
@@ -143,7 +11,7 @@ struct trial {
     int32_t n_rules;
 };
 
-static void wire_input(struct trial *t, const struct rule *r, struct made *m, int32_t i)
+static void wire_input(struct trial *t, const struct kernel_rule *r, struct made *m, int32_t i)
 {
     const struct made *f = t->forward, *p = t->n_rules ? t->rule[t->n_rules - 1] : NULL;
     char from = r->in[i];
@@ -157,7 +25,8 @@ static void wire_input(struct trial *t, const struct rule *r, struct made *m, in
         m->c.input[i] = f->c.output[from - 'A'], m->shapes.input[i] = f->shapes.output[from - 'A'];
 }
 
-static void try_rule(struct trial *t, const struct row *row, const struct rule *r, bool accumulate)
+static void try_rule(struct trial *t, const struct kernel_row *row, const struct kernel_rule *r,
+                     bool accumulate)
 {
     struct made *m = arena_alloc(memory, 1, sizeof *m);
     m->attrs = row->attrs;
@@ -182,7 +51,7 @@ static void try_rule(struct trial *t, const struct row *row, const struct rule *
     t->rule[t->n_rules++] = m;
 }
 
-static struct trial try_row(const struct row *row, enum dtype type, bool accumulate)
+static struct trial try_row(const struct kernel_row *row, enum dtype type, bool accumulate)
 {
     stream = 0;
     struct trial t = {.forward = make(row->kind, &row->attrs, row->inputs, type)};
@@ -225,7 +94,7 @@ static bool is_closed(const struct trial *t, int32_t input, int64_t i)
 }
 
 /* Central differences err by h² f'''/6 + rounding / h, about 1e-10 here. */
-static void check_slopes(struct trial *t, const struct row *row, int r, int32_t output)
+static void check_slopes(struct trial *t, const struct kernel_row *row, int r, int32_t output)
 {
     enum { SAMPLES = 40 };
     const struct made *m = t->rule[r];
@@ -250,17 +119,17 @@ static void check_slopes(struct trial *t, const struct row *row, int r, int32_t 
 START_TEST(gradients_are_the_slopes_of_the_loss)
 {
     for (int accumulate = 0; accumulate < 2; accumulate++) {
-        struct trial t = try_row(&rows[_i], DTYPE_fp64, accumulate);
+        struct trial t = try_row(&kernel_rows[_i], DTYPE_fp64, accumulate);
         for (int r = 0; r < t.n_rules; r++)
             for (int32_t o = 0; o < t.rule[r]->shapes.n_outputs; o++)
-                check_slopes(&t, &rows[_i], r, o);
+                check_slopes(&t, &kernel_rows[_i], r, o);
     }
 }
 END_TEST
 START_TEST(single_and_double_precision_agree_to_rounding)
 {
-    struct trial a = try_row(&rows[_i], DTYPE_fp32, true);
-    struct trial b = try_row(&rows[_i], DTYPE_fp64, true);
+    struct trial a = try_row(&kernel_rows[_i], DTYPE_fp32, true);
+    struct trial b = try_row(&kernel_rows[_i], DTYPE_fp64, true);
     check_near(a.forward, b.forward, 5e-6);
     for (int r = 0; r < a.n_rules; r++) check_near(a.rule[r], b.rule[r], 2e-5);
 }
@@ -294,7 +163,7 @@ static void check_shifted(const struct made *m, void *const base[])
 START_TEST(results_repeat_bit_for_bit_at_any_address)
 {
     for (int k = 0; k < 2; k++) {
-        struct trial t = try_row(&rows[_i], k ? DTYPE_fp64 : DTYPE_fp32, true);
+        struct trial t = try_row(&kernel_rows[_i], k ? DTYPE_fp64 : DTYPE_fp32, true);
         check_shifted(t.forward, NULL);
         for (int r = 0; r < t.n_rules; r++) check_shifted(t.rule[r], t.base[r]);
     }
@@ -312,10 +181,10 @@ START_TEST(every_kind_has_a_kernel_and_a_test)
         OP_all_reduce, OP_all_gather, OP_reduce_scatter};
     bool tested[OP_KIND_COUNT] = {false}, forward[OP_KIND_COUNT] = {false};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) tested[others[i]] = true;
-    for (int i = 0; i < N_ROWS; i++) {
-        tested[rows[i].kind] = forward[rows[i].kind] = true;
-        for (int r = 0; r < RULES_MAX && rows[i].rules[r].in; r++)
-            tested[rows[i].rules[r].kind] = true;
+    for (int i = 0; i < N_KERNEL_ROWS; i++) {
+        tested[kernel_rows[i].kind] = forward[kernel_rows[i].kind] = true;
+        for (int r = 0; r < RULES_MAX && kernel_rows[i].rules[r].in; r++)
+            tested[kernel_rows[i].rules[r].kind] = true;
     }
     for (int k = 0; k < OP_KIND_COUNT; k++) {
         const char *name = op_kind_name((enum op_kind)k);
@@ -334,40 +203,9 @@ START_TEST(every_kind_has_a_kernel_and_a_test)
 END_TEST
 START_TEST(operands_without_rows_are_fine)
 {
-    static const struct row empty[] = {
-        {OP_matmul, {0}, "0,3,4 x 4,5", MATMUL},
-        {OP_matmul, {0}, "2,3,4 x 4,0", MATMUL},
-        {OP_matmul, {0}, "2,3,0 x 0,5", MATMUL},
-        {OP_bias, {0}, "0,7 x 7", {{OP_bias_grad, ACC, "d", "1"}}},
-        {OP_add, {0}, "0,3 x 0,3", {{OP_accumulate, ACC, "d", "0"}}},
-        {OP_gelu, {0}, "0,3", {{OP_gelu_grad, 0, "ad", "0"}}},
-        {OP_bias_gelu, {0}, "0,3 x 3", BIAS_GELU},
-        {OP_swiglu, {0}, "0,3 x 0,3", {{OP_swiglu_grad, 0, "abd", "01"}}},
-        {OP_layer_norm, {.eps = 1e-5}, "0,3 x 3 x 3", {{OP_layer_norm_grad, 0, "abBd", "0"}}},
-        {OP_rms_norm, {.eps = 1e-5}, "0,3 x 3", {{OP_rms_norm_grad, 0, "abBd", "0"}}},
-        {OP_embedding, {.vocabulary = 7}, "0,5 x 7,2", {{OP_embedding_grad, ACC, "ad", "1"}}},
-        {OP_rotary, ROTARY(1, 4, 0), "0,3,4", {{OP_rotary, TURN_BACK, "d", "0"}}},
-        {OP_attention, ATTENTION(2, 2, 2, 0), "0,3,12", PACKED},
-        {OP_attention, ATTENTION(2, 2, 2, 0), "2,0,12", PACKED},
-        {OP_conv2d, STENCIL(2, 2, 1, 1, 0, 0, 3, 3), "0,2,3,3 x 4,2,2,2", CONV},
-        {OP_conv2d, STENCIL(2, 2, 1, 1, 0, 0, 3, 3), "2,0,3,3 x 4,0,2,2", CONV},
-        {OP_conv2d, STENCIL(2, 2, 1, 1, 0, 0, 3, 3), "2,2,3,3 x 0,2,2,2", CONV},
-        {OP_max_pool2d, STENCIL(2, 2, 2, 2, 0, 0, 6, 4), "0,3,6,4", MAX_POOL},
-        {OP_avg_pool2d, STENCIL(2, 2, 2, 2, 0, 0, 6, 4), "2,0,6,4", AVG_POOL},
-        {OP_group_norm, {.eps = 1e-5, .groups = 2}, "0,6,3,5 x 6 x 6", GROUP_NORM},
-        {OP_to_rows, STENCIL(0, 0, 0, 0, 0, 0, 5, 7), "0,3,5,7", TO_ROWS},
-        {OP_bias, {.dim = 1, .dims = 1}, "0,3,4 x 3", {{OP_bias_grad, ACC, "d", "1"}}},
-        {OP_prepend, {.dim = 1, .dims = 2, .start = 1, .sequences = 3}, "0,3,4 x 1,4", PREPEND},
-        {OP_slice, {.dim = 1, .sequences = 1}, "0,5,3", {{OP_paste, BLANK, "d", "0"}}},
-        {OP_cross_entropy, {.scale = 1}, "0,3,7 x 0,3", {{OP_cross_entropy_grad, 0, "abB", "0"}}},
-        {OP_dropout, {.rate = 0.3}, "0,3,4", {{OP_dropout, 0, "d", "0"}}},
-        {OP_gating, GATING(2, true), "0,3,4", {{OP_gating_grad, 0, "aAd", "0"}}},
-        {OP_dispatch, {.capacity = 2}, "0,3,5 x 0,3,4", {{OP_combine, 0, "db", "0"}}},
-        {OP_combine, {.weighted = true, .capacity = 2}, "0,4,2,5 x 0,3,4", COMBINE},
-        {OP_expert_matmul, {0}, "0,4,2,5 x 4,5,6 x 0,3,4", EXPERTS},
-    };
-    for (size_t i = 0; i < sizeof empty / sizeof *empty; i++)
-        for (int k = 0; k < 4; k++) try_row(&empty[i], k & 1 ? DTYPE_fp64 : DTYPE_fp32, k & 2);
+    for (size_t i = 0; i < N_EMPTY_KERNEL_ROWS; i++)
+        for (int k = 0; k < 4; k++)
+            try_row(&empty_kernel_rows[i], k & 1 ? DTYPE_fp64 : DTYPE_fp32, k & 2);
 }
 END_TEST
 Suite *kernels_suite(void)
@@ -375,9 +213,9 @@ Suite *kernels_suite(void)
     Suite *suite = suite_create("kernels");
     TCase *c = tcase_create("kernels");
     tcase_add_checked_fixture(c, begin, end);
-    tcase_add_loop_test(c, gradients_are_the_slopes_of_the_loss, 0, N_ROWS);
-    tcase_add_loop_test(c, single_and_double_precision_agree_to_rounding, 0, N_ROWS);
-    tcase_add_loop_test(c, results_repeat_bit_for_bit_at_any_address, 0, N_ROWS);
+    tcase_add_loop_test(c, gradients_are_the_slopes_of_the_loss, 0, N_KERNEL_ROWS);
+    tcase_add_loop_test(c, single_and_double_precision_agree_to_rounding, 0, N_KERNEL_ROWS);
+    tcase_add_loop_test(c, results_repeat_bit_for_bit_at_any_address, 0, N_KERNEL_ROWS);
     tcase_add_test(c, every_kind_has_a_kernel_and_a_test);
     tcase_add_test(c, operands_without_rows_are_fine);
     suite_add_tcase(suite, c);

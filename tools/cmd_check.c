@@ -1,6 +1,7 @@
 #include "core/arena.h"
 #include "core/units.h"
 #include "exec/backend.h"
+#include "tools/check_cuda.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
@@ -17,16 +18,19 @@ struct finding {
 };
 struct findings {
     struct arena *arena;
-    struct finding items[32];
+    struct finding items[64];
     int32_t n;
-    bool fatal;
+    enum status worst; /* of what is missing: ERR_RESOURCE, ERR_NO_DEVICE */
+    struct cuda_here cuda;
 };
+
+enum { FINDINGS_MOST = 64, CARDS_SHOWN = 16 };
 
 static void add(struct findings *f, const char *what, const char *state, const char *text)
 {
-    if (f->n == 32) BUG("too many findings");
+    if (f->n == FINDINGS_MOST) BUG("too many findings");
     f->items[f->n++] = (struct finding){what, state, text};
-    f->fatal |= !strcmp(state, "missing");
+    if (!strcmp(state, "missing") && f->worst == OK) f->worst = ERR_RESOURCE;
 }
 
 /* Is there such a program on PATH? */
@@ -60,8 +64,51 @@ static enum status check_host(struct findings *f, struct error *err)
         add(f, "real-time priority", "warning",
             "not to be had: measured times of emulated devices are noisier");
     }
-    add(f, "cuda", "warning", "no CUDA device: this build has the host backend only");
     return OK;
+}
+
+/* wanted: this machine is asked for a CUDA device, so its absence is a failure. */
+static void check_devices(struct findings *f, bool wanted)
+{
+    const struct cuda_here *c = &f->cuda;
+    check_cuda(f->arena, &f->cuda);
+    if (*c->plugin) {
+        add(f, "cuda plugin", "ok", c->plugin);
+        add(f, "nccl", c->nccl_version ? "ok" : "warning", c->nccl);
+    }
+    if (c->status != OK) {
+        add(f, "cuda", wanted ? "missing" : "warning", c->reason);
+        if (wanted) f->worst = c->status;
+        return;
+    }
+    add(f, "driver", "ok", c->cards[0].about.version);
+    for (int32_t i = 0; i < c->n && i < CARDS_SHOWN; i++) {
+        const struct cuda_card *d = &c->cards[i];
+        char memory[32];
+        add(f, arena_printf(f->arena, "cuda %d", (int)i), "ok",
+            arena_printf(f->arena, "%s, sm_%d, %s, %s, PCI %s%s%s", d->about.name,
+                         (int)d->about.capability,
+                         units_print_bytes(memory, (double)d->about.memory_bytes),
+                         check_cuda_dtypes(f->arena, d->about.dtypes), d->pci,
+                         *d->reaches ? "; reaches " : "", d->reaches));
+    }
+}
+
+/* A plan's device of this machine: is there a card of its number? */
+static void check_card(struct findings *f, const struct program_device *d)
+{
+    char own[256] = "";
+    gethostname(own, sizeof own - 1);
+    if (strcmp(d->kind, "cuda") != 0 ||
+        (strcmp(d->host, "localhost") != 0 && strcmp(d->host, own) != 0))
+        return;
+    if (f->cuda.status == OK && d->index < f->cuda.n) return;
+    add(f, d->name, "missing",
+        f->cuda.status == OK
+            ? arena_printf(f->arena, "no CUDA device %d: there are %d, counted from 0",
+                           (int)d->index, (int)f->cuda.n)
+            : f->cuda.reason);
+    f->worst = f->cuda.status == OK ? ERR_NO_DEVICE : f->cuda.status;
 }
 
 static enum status check_plan(struct findings *f, const char *path, struct error *err)
@@ -81,7 +128,8 @@ static enum status check_plan(struct findings *f, const char *path, struct error
                          units_print_bytes(need, (double)program_lane_bytes(&program, i)),
                          units_print_bytes(of, (double)d->memory_bytes)));
         if (d->slowdown > 0) cores += 1 / d->slowdown;
-        if (f->n > 24) break;
+        check_card(f, d);
+        if (f->n > FINDINGS_MOST - 8) break;
     }
     if (cores > 0.8 * (double)have)
         add(f, "emulation", "warning",
@@ -91,7 +139,7 @@ static enum status check_plan(struct findings *f, const char *path, struct error
     return OK;
 }
 
-static void print(const struct findings *f, bool as_json)
+static void print(struct findings *f, bool as_json)
 {
     struct json j;
     if (!as_json) {
@@ -109,6 +157,7 @@ static void print(const struct findings *f, bool as_json)
         json_close(&j);
     }
     json_close(&j);
+    check_cuda_json(&j, f->arena, &f->cuda);
     common_json_end(&j);
 }
 
@@ -116,23 +165,33 @@ enum status cmd_check(int argc, char **argv, struct error *err)
 {
     struct common common = COMMON_DEFAULTS;
     const char *plan = NULL;
-    const struct option options[] = {{.name = "PLAN",
-                                      .type = OPTION_ARGUMENT,
-                                      .value = &plan,
-                                      .min = -1,
-                                      .help = "also: does this plan fit this machine"},
-                                     {0}};
+    bool cuda = false;
+    const struct option options[] = {
+        {.name = "PLAN",
+         .type = OPTION_ARGUMENT,
+         .value = &plan,
+         .min = -1,
+         .help = "also: does this plan fit this machine"},
+        {.name = "cuda",
+         .type = OPTION_FLAG,
+         .value = &cuda,
+         .help = "exit code 8 where there is no CUDA device; without it that is a warning"},
+        {0}};
     const struct command command = {
-        "check", "what this machine can run", options, {"musher check", "musher check plan.yaml"}};
+        "check",
+        "what this machine can run: processor, MPI, CUDA devices, NCCL",
+        options,
+        {"musher check", "musher check --cuda", "musher check plan.yaml"}};
     struct arena *a = arena_new();
     struct findings f = {.arena = a};
     enum status st = options_parse(a, &command, &common, argc, argv, err);
     if (st == OK && !common.help) {
         st = check_host(&f, err);
+        if (st == OK) check_devices(&f, cuda);
         if (st == OK && plan) st = check_plan(&f, plan, err);
         if (st == OK) print(&f, common.json);
-        if (st == OK && f.fatal)
-            st = error_set(err, ERR_RESOURCE, "this machine lacks what is marked missing");
+        if (st == OK && f.worst != OK)
+            st = error_set(err, f.worst, "this machine lacks what is marked missing");
     }
     arena_free(a);
     return st;

@@ -38,7 +38,8 @@ static void print_usage(FILE *out)
         out);
     for (size_t i = 0; i < N_VERBS; i++) fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].help);
     fputs("\n'musher VERB --help' tells more. Exit codes: 0 done, 1 internal, 2 usage, 3 input,\n"
-          "4 no plan fits, 5 tolerance exceeded, 6 resources, 7 a rank failed, 130 interrupted.\n",
+          "4 no plan fits, 5 tolerance exceeded, 6 resources, 7 a rank failed, 8 no such device,\n"
+          "130 interrupted.\n",
           out);
 }
 

@@ -1,0 +1,71 @@
+/* exec/cuda/attention_tiles.cuh - tiles of q, k, v and of what is written back; for the tensor-core attention kernels.
+ *
+ * A tile is ROWS positions of one head, W elements each: head_dim, and zeros up to W = 64 or 128 where a head is narrower.
+ * Zeros add nothing to a product, so no kernel knows the head's true size but here.
+ */
+#ifndef EXEC_CUDA_ATTENTION_TILES_CUH
+#define EXEC_CUDA_ATTENTION_TILES_CUH
+
+#include "exec/cuda/attention.cuh"
+#include "exec/cuda/tensor_core.cuh"
+
+static constexpr float LOG2_E = 1.44269504088896341f, LN_2 = 0.69314718055994531f;
+
+/* 2^x in one instruction: what is below 2^-126 becomes 0, and the error is 2 units of the last place (PTX ISA, ex2). */
+static __device__ __forceinline__ float power_of_2(float x)
+{
+#ifdef STANDIN
+    return exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
+/* Begins the copy of positions [first, first + ROWS) of which those below `end` are there. base: position 0 of the head. */
+template <class T, int W, int ROWS, int THREADS>
+static __device__ __forceinline__ void copy_tile(T *tile, const T *base, int64_t position_stride,
+                                                 int first, int end, int head_dim)
+{
+    enum { CHUNKS = W / CHUNK };
+    static_assert(ROWS * CHUNKS % THREADS == 0, "every thread copies as much");
+#pragma unroll
+    for (int i = 0; i < ROWS * CHUNKS / THREADS; i++) {
+        int at = threadIdx.x + i * THREADS, row = at / CHUNKS, chunk = at % CHUNKS;
+        bool there = first + row < end && chunk * CHUNK < head_dim;
+        const T *from = base + (there ? (first + row) * position_stride + chunk * CHUNK : 0);
+        copy_chunk(tile + at_chunk<W>(row, chunk), from, there);
+    }
+}
+
+/* A warp's c (16, W) times scale, rounded, becomes positions [first, first + 16) in device memory, as far as they are below
+ * end. It goes through a part of shared memory that is the warp's alone, so that 16 bytes are written at a time: c has four
+ * bytes of a row in a lane. */
+template <class T, int W>
+static __device__ __forceinline__ void write_rows(const float c[W / 8][4], float scale_low,
+                                                  float scale_high, T *room, T *base,
+                                                  int64_t position_stride, int first, int end,
+                                                  int head_dim, int lane)
+{
+    enum { CHUNKS = W / CHUNK };
+    int g = lane / 4, t = lane % 4;
+    __syncwarp();
+#pragma unroll
+    for (int n = 0; n < W / 8; n++) {
+        uint32_t low = pack<T>(c[n][0] * scale_low, c[n][1] * scale_low);
+        uint32_t high = pack<T>(c[n][2] * scale_high, c[n][3] * scale_high);
+        *reinterpret_cast<uint32_t *>(room + at_chunk<W>(g, n) + 2 * t) = low;
+        *reinterpret_cast<uint32_t *>(room + at_chunk<W>(g + 8, n) + 2 * t) = high;
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 16 * CHUNKS / 32; i++) {
+        int at = lane + i * 32, row = at / CHUNKS, chunk = at % CHUNKS;
+        if (first + row < end && chunk * CHUNK < head_dim)
+            *reinterpret_cast<uint4 *>(base + (first + row) * position_stride + chunk * CHUNK) =
+                *reinterpret_cast<const uint4 *>(room + at_chunk<W>(row, chunk));
+    }
+}
+
+#endif

@@ -1,0 +1,351 @@
+/* exec/cuda/blas.c - row-major products by column-major libraries.
+ *
+ * A row-major matrix (r,c) read column by column is its transpose (c,r), so c = op(a)·op(b) is asked as
+ * cᵀ = op(b)ᵀ·op(a)ᵀ: the operands change places and keep their flags, m and n change places, and nothing is moved.
+ * The bias of c's columns is then one of cᵀ's rows, which is the one that cuBLASLt can add.
+ *
+ * Plain products go to cublasGemmEx, whose choice of kernel depends on sizes and types alone. Fused ones go to cuBLASLt:
+ * descriptors and the algorithm that its heuristic names are made once for each shape and kept (plans); nothing is timed
+ * to choose, so that the choice repeats. Reductions in the output's type are not allowed, nor TF32.
+ */
+#include "exec/cuda/blas.h"
+
+#include "core/arena.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { WORKSPACE = 32 << 20 }; /* bytes; what cuBLAS advises for compute capability 9.0 */
+
+struct blas_key { /* compared byte by byte, so made from zeros */
+    int64_t m, n, k, lda, ldb, ldc;
+    int32_t trans_a, trans_b, type, type_c, epilogue, aux;
+};
+
+struct blas_plan {
+    struct blas_key key;
+    struct blas_plan *next;
+    cublasLtMatmulDesc_t product;
+    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatmulAlgo_t algo;
+};
+
+struct blas_plans {
+    struct arena *arena;
+    struct blas_plan *first;
+};
+
+static enum status blas_failed(struct cuda_context *x, cublasStatus_t s, const char *call,
+                               struct error *err)
+{
+    (void)x;
+    if (s == CUBLAS_STATUS_SUCCESS) return OK;
+    return error_set(err, ERR_RESOURCE, "%s: %s (%d)", call, cublasGetStatusString(s), (int)s);
+}
+
+int32_t cuda_product_version(void)
+{
+    int major = 0, minor = 0, patch = 0;
+    if (cublasGetProperty(MAJOR_VERSION, &major) != CUBLAS_STATUS_SUCCESS ||
+        cublasGetProperty(MINOR_VERSION, &minor) != CUBLAS_STATUS_SUCCESS ||
+        cublasGetProperty(PATCH_LEVEL, &patch) != CUBLAS_STATUS_SUCCESS)
+        return 0;
+    return major * 10000 + minor * 100 + patch;
+}
+
+/* ---- handles ----------------------------------------------------------------------------------
+ */
+
+static enum status set_up(struct cuda_context *x, struct error *err)
+{
+    TRY(blas_failed(x, cublasSetStream(x->blas, x->stream), "cublasSetStream", err));
+    TRY(blas_failed(x, cublasSetWorkspace(x->blas, x->workspace, WORKSPACE), "cublasSetWorkspace",
+                    err));
+    const unsigned mode = CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
+    return blas_failed(x, cublasSetMathMode(x->blas, (cublasMath_t)mode), "cublasSetMathMode", err);
+}
+
+/* The stream's handle, made by its first product. */
+static enum status ready(struct cuda_context *x, struct error *err)
+{
+    cublasHandle_t made = NULL;
+    if (x->blas) return OK;
+    if (!x->workspace)
+        TRY(cuda_failed(cudaMallocAsync(&x->workspace, WORKSPACE, x->stream), "cudaMallocAsync",
+                        err));
+    TRY(blas_failed(x, cublasCreate(&made), "cublasCreate", err));
+    x->blas = made;
+    enum status st = set_up(x, err);
+    if (st == OK) return OK;
+    (void)cublasDestroy(x->blas);
+    x->blas = NULL;
+    return st;
+}
+
+static enum status ready_lt(struct cuda_context *x, struct error *err)
+{
+    cublasLtHandle_t made = NULL;
+    if (x->blas_lt) return OK;
+    TRY(blas_failed(x, cublasLtCreate(&made), "cublasLtCreate", err));
+    x->blas_lt = made;
+    struct arena *a = arena_new();
+    x->plans = arena_alloc(a, 1, sizeof *x->plans);
+    x->plans->arena = a;
+    return OK;
+}
+
+static void plan_close(struct blas_plan *p)
+{
+    if (p->product) (void)cublasLtMatmulDescDestroy(p->product);
+    if (p->a) (void)cublasLtMatrixLayoutDestroy(p->a);
+    if (p->b) (void)cublasLtMatrixLayoutDestroy(p->b);
+    if (p->c) (void)cublasLtMatrixLayoutDestroy(p->c);
+    p->product = NULL;
+    p->a = p->b = p->c = NULL;
+}
+
+void cuda_product_close(struct cuda_context *x)
+{
+    for (struct blas_plan *p = x->plans ? x->plans->first : NULL; p; p = p->next) plan_close(p);
+    if (x->plans) arena_free(x->plans->arena);
+    if (x->blas_lt) (void)cublasLtDestroy(x->blas_lt);
+    if (x->blas) (void)cublasDestroy(x->blas);
+    if (x->workspace) (void)cudaFreeAsync(x->workspace, x->stream);
+    x->plans = NULL;
+    x->blas_lt = NULL;
+    x->blas = NULL;
+    x->workspace = NULL;
+}
+
+/* ---- types and scalars ------------------------------------------------------------------------
+ */
+
+static cudaDataType_t cuda_type(enum dtype t)
+{
+    switch (t) {
+    case DTYPE_fp64:
+        return CUDA_R_64F;
+    case DTYPE_bf16:
+        return CUDA_R_16BF;
+    case DTYPE_fp16:
+        return CUDA_R_16F;
+    default:
+        return CUDA_R_32F;
+    }
+}
+
+static cublasComputeType_t compute_type(enum dtype t)
+{
+    return t == DTYPE_fp64 ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
+}
+
+struct scalars { /* as the compute type has them */
+    double of_fp64[2];
+    float of_fp32[2];
+};
+
+static struct scalars scalars_of(double beta)
+{
+    return (struct scalars){{1, beta}, {1, (float)beta}};
+}
+
+static const void *scalar(const struct scalars *s, enum dtype t, int which)
+{
+    return t == DTYPE_fp64 ? (const void *)&s->of_fp64[which] : (const void *)&s->of_fp32[which];
+}
+
+static enum status check(const struct cuda_product *p, struct error *err)
+{
+    const int64_t sizes[] = {p->m, p->n, p->k, p->lda, p->ldb, p->ldc, p->batch};
+    bool half = dtype_is_half(p->type);
+    if (p->type == DTYPE_int32 || (p->type_c != p->type && !(half && p->type_c == DTYPE_fp32)))
+        return error_set(err, ERR_INPUT, "no product of %s gives %s", dtype_name(p->type),
+                         dtype_name(p->type_c));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i] < 0 || sizes[i] > INT32_MAX)
+            return error_set(err, ERR_INPUT, "a matrix of %" PRId64 " is too large for cuBLAS",
+                             sizes[i]);
+    return OK;
+}
+
+/* ---- plain ------------------------------------------------------------------------------------
+ */
+
+static enum status plain(struct cuda_context *x, const struct cuda_product *p, struct error *err)
+{
+    const struct scalars s = scalars_of(p->beta);
+    const void *alpha = scalar(&s, p->type, 0), *beta = scalar(&s, p->type, 1);
+    cublasOperation_t of_a = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N,
+                      of_b = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cudaDataType_t t = cuda_type(p->type), t_c = cuda_type(p->type_c);
+    int m = (int)p->m, n = (int)p->n, k = (int)p->k;
+    TRY(ready(x, err));
+    if (p->batch == 1)
+        return blas_failed(x,
+                           cublasGemmEx(x->blas, of_b, of_a, n, m, k, alpha, p->b, t, (int)p->ldb,
+                                        p->a, t, (int)p->lda, beta, p->c, t_c, (int)p->ldc,
+                                        compute_type(p->type), CUBLAS_GEMM_DEFAULT),
+                           "cublasGemmEx", err);
+    return blas_failed(x,
+                       cublasGemmStridedBatchedEx(
+                           x->blas, of_b, of_a, n, m, k, alpha, p->b, t, (int)p->ldb, p->stride_b,
+                           p->a, t, (int)p->lda, p->stride_a, beta, p->c, t_c, (int)p->ldc,
+                           p->stride_c, (int)p->batch, compute_type(p->type), CUBLAS_GEMM_DEFAULT),
+                       "cublasGemmStridedBatchedEx", err);
+}
+
+/* An inner dimension of 0: what is left is beta · c, of which callers ask 0 or 1. */
+static enum status without_terms(struct cuda_context *x, const struct cuda_product *p,
+                                 struct error *err)
+{
+    size_t size = (size_t)dtype_bytes(p->type_c), row = (size_t)p->n * size;
+    for (int64_t i = 0; p->beta == 0 && i < p->batch; i++)
+        TRY(cuda_failed(cudaMemset2DAsync((char *)p->c + (size_t)(i * p->stride_c) * size,
+                                          (size_t)p->ldc * size, 0, row, (size_t)p->m, x->stream),
+                        "cudaMemset2DAsync", err));
+    return OK;
+}
+
+/* ---- fused ------------------------------------------------------------------------------------
+ */
+
+static struct blas_key key_of(const struct cuda_product *p)
+{
+    struct blas_key k;
+    memset(&k, 0, sizeof k);
+    k.m = p->m, k.n = p->n, k.k = p->k;
+    k.lda = p->lda, k.ldb = p->ldb, k.ldc = p->ldc;
+    k.trans_a = p->trans_a, k.trans_b = p->trans_b;
+    k.type = (int32_t)p->type, k.type_c = (int32_t)p->type_c;
+    k.epilogue = (int32_t)p->epilogue, k.aux = p->aux != NULL;
+    return k;
+}
+
+static cublasLtEpilogue_t epilogue_of(const struct cuda_product *p)
+{
+    if (p->epilogue == EPILOGUE_BIAS) return CUBLASLT_EPILOGUE_BIAS;
+    return p->aux ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_BIAS;
+}
+
+static enum status set(struct cuda_context *x, struct blas_plan *plan,
+                       cublasLtMatmulDescAttributes_t which, const void *value, size_t bytes,
+                       struct error *err)
+{
+    return blas_failed(x, cublasLtMatmulDescSetAttribute(plan->product, which, value, bytes),
+                       "cublasLtMatmulDescSetAttribute", err);
+}
+
+static enum status describe(struct cuda_context *x, const struct cuda_product *p,
+                            struct blas_plan *plan, struct error *err)
+{
+    cublasOperation_t of_a = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N,
+                      of_b = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasLtEpilogue_t epilogue = epilogue_of(p);
+    cudaDataType_t t = cuda_type(p->type), t_c = cuda_type(p->type_c);
+    cudaDataType_t scale = p->type == DTYPE_fp64 ? CUDA_R_64F : CUDA_R_32F;
+    uint64_t m = (uint64_t)p->m, n = (uint64_t)p->n, k = (uint64_t)p->k;
+    TRY(blas_failed(x, cublasLtMatmulDescCreate(&plan->product, compute_type(p->type), scale),
+                    "cublasLtMatmulDescCreate", err));
+    TRY(set(x, plan, CUBLASLT_MATMUL_DESC_TRANSA, &of_b, sizeof of_b, err));
+    TRY(set(x, plan, CUBLASLT_MATMUL_DESC_TRANSB, &of_a, sizeof of_a, err));
+    TRY(set(x, plan, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue, err));
+    if (p->aux)
+        TRY(set(x, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->ldc, sizeof p->ldc, err));
+    TRY(blas_failed(
+        x, cublasLtMatrixLayoutCreate(&plan->a, t, p->trans_b ? k : n, p->trans_b ? n : k, p->ldb),
+        "cublasLtMatrixLayoutCreate", err));
+    TRY(blas_failed(
+        x, cublasLtMatrixLayoutCreate(&plan->b, t, p->trans_a ? m : k, p->trans_a ? k : m, p->lda),
+        "cublasLtMatrixLayoutCreate", err));
+    return blas_failed(x, cublasLtMatrixLayoutCreate(&plan->c, t_c, n, m, p->ldc),
+                       "cublasLtMatrixLayoutCreate", err);
+}
+
+static enum status prefer(struct cuda_context *x, cublasLtMatmulPreference_t wish,
+                          struct error *err)
+{
+    const size_t workspace = WORKSPACE;
+    const uint32_t sums =
+        CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    TRY(blas_failed(x,
+                    cublasLtMatmulPreferenceSetAttribute(wish,
+                                                         CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                         &workspace, sizeof workspace),
+                    "cublasLtMatmulPreferenceSetAttribute", err));
+    return blas_failed(x,
+                       cublasLtMatmulPreferenceSetAttribute(
+                           wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &sums, sizeof sums),
+                       "cublasLtMatmulPreferenceSetAttribute", err);
+}
+
+static enum status choose(struct cuda_context *x, struct blas_plan *plan, struct error *err)
+{
+    cublasLtMatmulPreference_t wish = NULL;
+    cublasLtMatmulHeuristicResult_t found;
+    int n = 0;
+    TRY(blas_failed(x, cublasLtMatmulPreferenceCreate(&wish), "cublasLtMatmulPreferenceCreate",
+                    err));
+    enum status st = prefer(x, wish, err);
+    if (st == OK)
+        st = blas_failed(x,
+                         cublasLtMatmulAlgoGetHeuristic(x->blas_lt, plan->product, plan->a, plan->b,
+                                                        plan->c, plan->c, wish, 1, &found, &n),
+                         "cublasLtMatmulAlgoGetHeuristic", err);
+    (void)cublasLtMatmulPreferenceDestroy(wish);
+    if (st == OK && n == 0)
+        st = error_set(err, ERR_INPUT, "cuBLASLt has no such product with a fused epilogue");
+    if (st == OK) plan->algo = found.algo;
+    return st;
+}
+
+/* The pointers of a call are part of the descriptor, and another call's the next time. */
+static enum status point(struct cuda_context *x, const struct cuda_product *p,
+                         struct blas_plan *plan, struct error *err)
+{
+    TRY(set(x, plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias, sizeof p->bias, err));
+    if (!p->aux) return OK;
+    return set(x, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &p->aux, sizeof p->aux, err);
+}
+
+static enum status plan_of(struct cuda_context *x, const struct cuda_product *p,
+                           struct blas_plan **out, struct error *err)
+{
+    struct blas_key key = key_of(p);
+    for (struct blas_plan *i = x->plans->first; i; i = i->next)
+        if (!memcmp(&i->key, &key, sizeof key)) return *out = i, point(x, p, i, err);
+    struct blas_plan *made = arena_alloc(x->plans->arena, 1, sizeof *made);
+    made->key = key;
+    *out = made;
+    enum status st = describe(x, p, made, err);
+    if (st == OK) st = point(x, p, made, err);
+    if (st == OK) st = choose(x, made, err);
+    if (st != OK) return plan_close(made), st;
+    made->next = x->plans->first;
+    x->plans->first = made;
+    return OK;
+}
+
+static enum status fused(struct cuda_context *x, const struct cuda_product *p, struct error *err)
+{
+    const struct scalars s = scalars_of(0);
+    struct blas_plan *plan = NULL;
+    if (p->batch != 1 || p->beta != 0)
+        BUG("a fused product of batch %" PRId64 ", beta %g", p->batch, p->beta);
+    TRY(ready(x, err));
+    TRY(ready_lt(x, err));
+    TRY(plan_of(x, p, &plan, err));
+    return blas_failed(x,
+                       cublasLtMatmul(x->blas_lt, plan->product, scalar(&s, p->type, 0), p->b,
+                                      plan->a, p->a, plan->b, scalar(&s, p->type, 1), p->c, plan->c,
+                                      p->c, plan->c, &plan->algo, x->workspace, WORKSPACE,
+                                      x->stream),
+                       "cublasLtMatmul", err);
+}
+
+enum status cuda_product(struct cuda_context *x, const struct cuda_product *p, struct error *err)
+{
+    TRY(check(p, err));
+    if (p->m == 0 || p->n == 0 || p->batch == 0) return OK;
+    if (p->epilogue != EPILOGUE_NONE) return fused(x, p, err);
+    return p->k ? plain(x, p, err) : without_terms(x, p, err);
+}

@@ -1,0 +1,73 @@
+# exec/cuda/cuda.mk - the CUDA plugin: build/libmusher_cuda.so, opened at run time and linked with nothing of ours.
+#
+# Built by plain `make` where nvcc and the headers and libraries of cuBLAS and NCCL are found; else one line says what is
+# missing. `make NVCC=` builds without it. C files go through $(CC), only kernels (.cu) through nvcc.
+# What the plugin needs of core it carries itself, so that it asks nothing of the program but its own one function.
+#   CUDA_HOME=folder       of the toolkit (default: where nvcc is)        NCCL_HOME=folder   of NCCL (default: the toolkit, /usr)
+#   CUDA_ARCHS="75 90"     architectures; a toolkit before 13 may add 60 and 70; the last one also as PTX for newer cards
+#   NVCC_THREADS=n         architectures that nvcc compiles at once
+
+ifeq ($(origin NVCC),undefined)
+NVCC := $(firstword $(wildcard $(addsuffix /bin/nvcc,$(CUDA_HOME) /usr/local/cuda)) $(shell command -v nvcc 2>/dev/null))
+endif
+CUDA_ROOT := $(if $(CUDA_HOME),$(CUDA_HOME),$(if $(NVCC),$(abspath $(dir $(realpath $(NVCC)))/..)))
+CUDA_MACHINE := $(shell uname -m)-linux
+CUDA_INC_DIRS := $(addsuffix /include,$(CUDA_ROOT) $(CUDA_ROOT)/targets/$(CUDA_MACHINE)) /usr/include
+CUDA_LIB_DIRS := $(addprefix $(CUDA_ROOT)/,lib64 lib targets/$(CUDA_MACHINE)/lib) /usr/lib/$(CUDA_MACHINE)-gnu /usr/lib64
+NCCL_INC_DIRS := $(addsuffix /include,$(NCCL_HOME)) $(CUDA_INC_DIRS) /usr/local/include
+# folder of $(1) among the folders $(2)
+cuda_find = $(patsubst %/$(1),%,$(firstword $(wildcard $(addsuffix /$(1),$(2)))))
+CUDA_INC := $(call cuda_find,cublasLt.h,$(CUDA_INC_DIRS))
+CUDA_LIB := $(call cuda_find,libcublasLt.so,$(CUDA_LIB_DIRS))
+NCCL_INC := $(call cuda_find,nccl.h,$(NCCL_INC_DIRS))
+CUDA_LACKS := $(if $(NVCC),$(if $(wildcard $(NVCC)),,$(NVCC)) $(if $(CUDA_INC),,cublasLt.h) $(if $(CUDA_LIB),,libcublasLt.so) \
+  $(if $(NCCL_INC),,nccl.h),$(if $(filter undefined file,$(origin NVCC)),nvcc,nvcc (switched off by NVCC=)))
+# Sanitized builds have the stand-in alone: kernels cannot be instrumented.
+CUDA_PLUGIN := $(if $(strip $(CUDA_LACKS)$(SAN)$(TSAN)),,$(BUILD)/libmusher_cuda.so)
+
+CUDA_VERSION := $(if $(CUDA_INC),$(shell sed -n 's/^.define CUDA_VERSION \([0-9]*\).*/\1/p' $(CUDA_INC)/cuda.h 2>/dev/null))
+CUDA_ARCHS ?= 75 80 86 89 90
+NVCC_THREADS ?= 2
+NVCC_FLAGS = -std=c++17 -O3 -I. --threads $(NVCC_THREADS) -Wno-deprecated-gpu-targets \
+  $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+  -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS)) \
+  -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-O2
+
+CUDA_C    := $(wildcard exec/cuda/*.c)
+CUDA_CU   := $(wildcard exec/cuda/*.cu)
+# What a plugin carries of the other rooms: errors, memory, the operator table and what that refers to.
+CUDA_CORE := $(addprefix core/,$(addsuffix .c,arena error exchange gradient gradient_rules gradient_rules_group graph log op \
+  op_dtype op_experts op_shapes op_shapes_group op_shapes_pictures op_work rng utf8)) exec/clock.c
+CUDA_OBJ  := $(CUDA_C:%.c=$(BUILD)/%.o) $(CUDA_CU:%.cu=$(BUILD)/%.cu.o) $(CUDA_CORE:%.c=$(BUILD)/pic/%.o)
+
+all: $(if $(CUDA_PLUGIN),$(CUDA_PLUGIN),cuda-skipped)
+
+cuda-skipped:
+	@$(if $(SAN)$(TSAN),:,echo "musher: no CUDA plugin: not found: $(strip $(CUDA_LACKS)); the host executor is complete without it")
+
+$(BUILD)/pic/%.o: %.c | libraries
+	@mkdir -p $(@D)
+	@echo "  CC $< (plugin)"; $(CC) $(ALL_CFLAGS) -fPIC -fvisibility=hidden -c $< -o $@
+
+$(BUILD)/exec/cuda/%.o: exec/cuda/%.c | libraries
+	@mkdir -p $(@D)
+	@echo "  CC $<"; $(CC) $(ALL_CFLAGS) -fPIC -fvisibility=hidden -isystem $(CUDA_INC) -isystem $(NCCL_INC) -c $< -o $@
+
+$(BUILD)/exec/cuda/%.cu.o: exec/cuda/%.cu
+	@mkdir -p $(@D)
+	@echo "  NVCC $<"; $(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+
+$(BUILD)/libmusher_cuda.so: $(CUDA_OBJ)
+	@echo "  LD $@"; $(CC) -shared $(LDFLAGS) -pthread -Wl,-z,defs -Wl,--exclude-libs,ALL -Wl,-rpath,$(CUDA_LIB) $(CUDA_OBJ) -o $@ \
+	  -L$(CUDA_LIB) -lcublasLt -lcublas -lcudart -lstdc++ -ldl -lpthread -lm
+
+CUDA_HDR := $(wildcard exec/cuda/*.h)
+ifneq ($(CUDA_PLUGIN),)
+headers: $(filter-out %/launch.h.alone,$(CUDA_HDR:%=$(BUILD)/%.alone))
+$(CUDA_HDR:%=$(BUILD)/%.alone): ALL_CFLAGS += -isystem $(CUDA_INC) -isystem $(NCCL_INC)
+endif
+
+.PHONY: cuda-skipped
+
+-include $(CUDA_OBJ:.o=.d)
+-include tests/standin/standin.mk

@@ -1,0 +1,318 @@
+/* exec/cuda/device.c - one device: opened, its memory, its operators.
+ *
+ * Lifetime: open makes the device (an arena, the faults, the time line, stream 0) or leaves nothing behind; close takes
+ * back streams, events and workspaces, and the process keeps CUDA's primary context, which NCCL shares. Memory belongs to
+ * whoever asked for it.
+ * A device that is lost says so on every call from then on; the first to hear of it names the call, and what was asked of
+ * each stream last, since one of those did it. MUSHER_CUDA_WAIT=1 waits for every operator, so that it is named exactly.
+ */
+#include "exec/cuda/device.h"
+
+#include "core/arena.h"
+#include "exec/cuda/nccl.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef CUDA_OLDEST
+#define CUDA_OLDEST 75
+#endif
+
+static _Thread_local int32_t entered = -1; /* the device that this thread talks to */
+
+static struct cuda_device *device_of(struct backend *b) { return b->state; }
+
+/* ---- failures ---------------------------------------------------------------------------------
+ */
+
+enum status cuda_failed(cudaError_t e, const char *what, struct error *err)
+{
+    if (e == cudaSuccess) return OK;
+    (void)cudaGetLastError(); /* or the next launch would be blamed for it */
+    return error_set(err, ERR_RESOURCE, "%s: %s (%d)", what, cudaGetErrorString(e), (int)e);
+}
+
+/* "; asked last: matmul (stream 0), add (stream 3)" */
+static void asked_last(const struct cuda_device *d, char *out, size_t n)
+{
+    size_t at = 0;
+    out[0] = 0;
+    for (int32_t i = 0; i < d->n_contexts; i++) {
+        int32_t kind = d->contexts[i]->asked;
+        if (kind < 0 || at + 64 > n) continue;
+        int more = snprintf(out + at, n - at, "%s%s (stream %" PRId32 ")",
+                            at ? ", " : "; asked last: ", op_kind_name((enum op_kind)kind), i);
+        at += (size_t)more;
+    }
+}
+
+enum status cuda_device_failed(struct cuda_device *d, cudaError_t e, const char *call,
+                               struct error *err)
+{
+    char asked[200];
+    if (e == cudaSuccess) return OK;
+    (void)cudaGetLastError();
+    asked_last(d, asked, sizeof asked);
+    return error_set(err, ERR_RESOURCE, "%s: %s: %s (%d)%s", d->name, call, cudaGetErrorString(e),
+                     (int)e, asked);
+}
+
+enum status cuda_enter(struct backend *b, struct error *err)
+{
+    struct cuda_device *d = device_of(b);
+    if (entered == d->index) return OK;
+    TRY(cuda_device_failed(d, cudaSetDevice(d->index), "cudaSetDevice", err));
+    entered = d->index;
+    return OK;
+}
+
+/* ---- open and close ---------------------------------------------------------------------------
+ */
+
+static enum status check_capability(const struct cuda_device *d, struct error *err)
+{
+    if (d->capability >= CUDA_OLDEST) return OK;
+    return error_set(err, ERR_NO_DEVICE,
+                     "%s (sm_%" PRId32 ") is older than the kernels of this plugin (sm_%d and "
+                     "newer): build it by a CUDA 12 toolkit with CUDA_ARCHS=\"%" PRId32 " …\"",
+                     d->name, d->capability, CUDA_OLDEST, d->capability);
+}
+
+static enum status learn(struct backend *b, int32_t device, struct error *err)
+{
+    struct cuda_device *d = b->state;
+    struct backend_device about;
+    int n = 0;
+    TRY(cuda_describe(b, device, &about, err));
+    d->index = device;
+    d->capability = about.capability;
+    d->dtypes = about.dtypes;
+    snprintf(d->name, sizeof d->name, "%.70s (device %" PRId32 ")", about.name, device);
+    TRY(check_capability(d, err));
+    TRY(cuda_device_failed(d, cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device),
+                           "cudaDeviceGetAttribute", err));
+    d->multiprocessors = n;
+    return OK;
+}
+
+static enum status set_up(struct backend *b, int32_t device, struct error *err)
+{
+    struct cuda_device *d = b->state;
+    void *faults = NULL;
+    int least = 0, most = 0;
+    int32_t first = 0;
+    size_t bytes = STREAMS_MOST * sizeof *d->faults;
+    TRY(learn(b, device, err));
+    entered = -1;
+    TRY(cuda_enter(b, err));
+    TRY(cuda_device_failed(d, cudaHostAlloc(&faults, bytes, cudaHostAllocPortable), "cudaHostAlloc",
+                           err));
+    d->faults = memset(faults, 0, bytes);
+    TRY(cuda_device_failed(d, cudaDeviceGetStreamPriorityRange(&least, &most),
+                           "cudaDeviceGetStreamPriorityRange", err));
+    d->priority = most;
+    TRY(cuda_device_failed(d, timeline_open(&d->timeline, most), "the clock of its events", err));
+    TRY(b->stream_make(b, &first, err));
+    b->comm = cuda_device_comm(NULL); /* a device alone needs none */
+    return OK;
+}
+
+static void take_back(struct cuda_device *d)
+{
+    for (int32_t i = 0; i < d->n_contexts; i++) cuda_context_close(d->contexts[i]);
+    for (int32_t i = 0; i < d->n_events; i++)
+        (void)cudaEventDestroy(d->events[i / EVENT_BLOCK][i % EVENT_BLOCK].event);
+    timeline_close(&d->timeline);
+    if (d->faults) (void)cudaFreeHost(d->faults);
+}
+
+/* From a device that is lost nothing can be taken back. */
+static void device_close(struct backend *b)
+{
+    struct cuda_device *d = b->state;
+    if (!d) return;
+    if (cuda_enter(b, NULL) == OK) take_back(d);
+    arena_free(d->arena);
+    b->state = NULL;
+}
+
+static enum status device_open(struct backend *b, int32_t device, struct error *err)
+{
+    struct arena *a = arena_new();
+    struct cuda_device *d = arena_alloc(a, 1, sizeof *d);
+    const char *wait = getenv("MUSHER_CUDA_WAIT");
+    d->arena = a;
+    d->wait_each = wait && !strcmp(wait, "1");
+    b->state = d;
+    enum status st = set_up(b, device, err);
+    if (st != OK) device_close(b);
+    return st;
+}
+
+/* ---- memory -----------------------------------------------------------------------------------
+ */
+
+/* What is left beside what was asked for, in a failure's text. */
+static enum status no_memory(struct cuda_device *d, cudaError_t e, const char *call, int64_t bytes,
+                             struct error *err)
+{
+    size_t left = 0, all = 0;
+    if (e != cudaErrorMemoryAllocation) return cuda_device_failed(d, e, call, err);
+    (void)cudaGetLastError();
+    (void)cudaMemGetInfo(&left, &all);
+    return error_set(err, ERR_RESOURCE, "%s: no %" PRId64 " bytes by %s: %zu of its %zu are free",
+                     d->name, bytes, call, left, all);
+}
+
+static enum status device_allocate(struct backend *b, int64_t bytes, void **out, struct error *err)
+{
+    struct cuda_device *d = device_of(b);
+    void *p = NULL;
+    if (bytes < 0) BUG("allocate %" PRId64 " bytes", bytes);
+    size_t n = bytes ? (size_t)bytes : 1;
+    TRY(cuda_enter(b, err));
+    TRY(no_memory(d, cudaMalloc(&p, n), "cudaMalloc", bytes, err));
+    cudaStream_t s = d->contexts[STREAM_COMPUTE]->stream;
+    cudaError_t e = cudaMemsetAsync(p, 0, n, s);
+    if (e == cudaSuccess) e = cudaStreamSynchronize(s);
+    enum status st = cuda_device_failed(d, e, "cudaMemsetAsync", err);
+    if (st != OK)
+        (void)cudaFree(p);
+    else
+        *out = p;
+    return st;
+}
+
+static void device_release(struct backend *b, void *memory)
+{
+    if (memory && cuda_enter(b, NULL) == OK) (void)cudaFree(memory);
+}
+
+static enum status device_allocate_pinned(struct backend *b, int64_t bytes, void **out,
+                                          struct error *err)
+{
+    struct cuda_device *d = device_of(b);
+    void *p = NULL;
+    if (bytes < 0) BUG("allocate %" PRId64 " bytes", bytes);
+    size_t n = bytes ? (size_t)bytes : 1;
+    TRY(cuda_enter(b, err));
+    TRY(no_memory(d, cudaHostAlloc(&p, n, cudaHostAllocPortable), "cudaHostAlloc", bytes, err));
+    *out = memset(p, 0, n);
+    return OK;
+}
+
+static void device_release_pinned(struct backend *b, void *memory)
+{
+    if (memory && cuda_enter(b, NULL) == OK) (void)cudaFreeHost(memory);
+}
+
+/* A copy behind all that stream 0 was asked, waited for. */
+static enum status copy_now(struct backend *b, void *to, const void *from, int64_t bytes,
+                            enum cudaMemcpyKind way, struct error *err)
+{
+    struct cuda_device *d = device_of(b);
+    cudaStream_t s = d->contexts[STREAM_COMPUTE]->stream;
+    TRY(cuda_enter(b, err));
+    if (bytes > 0)
+        TRY(cuda_device_failed(d, cudaMemcpyAsync(to, from, (size_t)bytes, way, s),
+                               "cudaMemcpyAsync", err));
+    TRY(cuda_device_failed(d, cudaStreamSynchronize(s), "cudaStreamSynchronize", err));
+    return cuda_faults(d, err);
+}
+
+static enum status device_upload(struct backend *b, void *device, const void *host, int64_t bytes,
+                                 struct error *err)
+{
+    return copy_now(b, device, host, bytes, cudaMemcpyHostToDevice, err);
+}
+
+static enum status device_download(struct backend *b, void *host, const void *device, int64_t bytes,
+                                   struct error *err)
+{
+    return copy_now(b, host, device, bytes, cudaMemcpyDeviceToHost, err);
+}
+
+/* ---- operators and copies on streams ----------------------------------------------------------
+ */
+
+static enum status check_dtype(const struct cuda_device *d, enum dtype t, struct error *err)
+{
+    char has[64] = "";
+    if (d->dtypes >> t & 1) return OK;
+    for (int i = 0, at = 0; i < DTYPE_COUNT; i++)
+        if (d->dtypes >> i & 1)
+            at += snprintf(has + at, sizeof has - (size_t)at, "%s%s", at ? ", " : "",
+                           dtype_name((enum dtype)i));
+    return error_set(err, ERR_INPUT, "%s (sm_%" PRId32 ") does not compute in %s; it does in %s",
+                     d->name, d->capability, dtype_name(t), has);
+}
+
+static enum status device_run(struct backend *b, int32_t stream, const struct op_call *call,
+                              struct error *err)
+{
+    struct cuda_device *d = device_of(b);
+    struct cuda_context *x = cuda_context_of(b, stream);
+    const char *name = op_kind_name(call->kind);
+    cuda_op *op = cuda_ops[call->kind];
+    if (!op) return error_set(err, ERR_INPUT, "%s: no device runs it by itself", name);
+    TRY(check_dtype(d, call->dtype, err));
+    TRY(cuda_enter(b, err));
+    x->asked = (int32_t)call->kind;
+    enum status st = op(x, call, err);
+    if (st != OK) return error_wrap(err, st, "%s on %s", name, d->name);
+    if (!d->wait_each) return OK;
+    return cuda_device_failed(d, cudaStreamSynchronize(x->stream), name, err);
+}
+
+static enum status device_copy(struct backend *b, int32_t stream, void *to, const void *from,
+                               int64_t bytes, struct error *err)
+{
+    struct cuda_context *x = cuda_context_of(b, stream);
+    TRY(cuda_enter(b, err));
+    if (bytes <= 0) return OK;
+    return cuda_device_failed(
+        x->device, cudaMemcpyAsync(to, from, (size_t)bytes, cudaMemcpyDefault, x->stream),
+        "cudaMemcpyAsync", err);
+}
+
+static enum status device_copy_rows(struct backend *b, int32_t stream, void *to, int64_t to_stride,
+                                    const void *from, int64_t from_stride, int64_t row_bytes,
+                                    int64_t rows, struct error *err)
+{
+    struct cuda_context *x = cuda_context_of(b, stream);
+    TRY(cuda_enter(b, err));
+    if (row_bytes <= 0 || rows <= 0) return OK;
+    return cuda_device_failed(x->device,
+                              cudaMemcpy2DAsync(to, (size_t)to_stride, from, (size_t)from_stride,
+                                                (size_t)row_bytes, (size_t)rows,
+                                                cudaMemcpyDeviceToDevice, x->stream),
+                              "cudaMemcpy2DAsync", err);
+}
+
+static enum status device_finish(struct backend *b, struct error *err)
+{
+    struct cuda_device *d = device_of(b);
+    TRY(cuda_enter(b, err));
+    for (int32_t i = 0; i < d->n_contexts; i++)
+        TRY(cuda_device_failed(d, cudaStreamSynchronize(d->contexts[i]->stream),
+                               "cudaStreamSynchronize", err));
+    return cuda_faults(d, err);
+}
+
+void cuda_device_table(struct backend *out)
+{
+    out->open = device_open;
+    out->close = device_close;
+    out->allocate = device_allocate;
+    out->release = device_release;
+    out->allocate_pinned = device_allocate_pinned;
+    out->release_pinned = device_release_pinned;
+    out->upload = device_upload;
+    out->download = device_download;
+    out->run = device_run;
+    out->copy = device_copy;
+    out->copy_rows = device_copy_rows;
+    out->finish = device_finish;
+}

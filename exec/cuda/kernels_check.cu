@@ -1,0 +1,47 @@
+/* exec/cuda/kernels_check.cu - data that is wrong is found where it lies.
+ *
+ * One block looks at all ids: there are a few thousand of them, 4 bytes each, and one block needs no second launch to find
+ * the first of what its threads found. Each thread goes up through its ids, so the first that it finds is its least; the
+ * least of all threads is the one that the host would name. Nothing is written where all is well, so the fault, which lies
+ * in the host's memory, costs no traffic.
+ */
+#include "exec/cuda/kernels_check.h"
+
+#include "exec/cuda/launch.h"
+
+enum { THREADS = 1024 };
+
+static __device__ __forceinline__ bool is_row(int32_t id, int64_t vocabulary, int32_t minus_one)
+{
+    return (id >= 0 && id < vocabulary) || (minus_one && id == -1);
+}
+
+static __global__ void check_ids(const int32_t *__restrict__ ids, int64_t n, int64_t vocabulary,
+                                 int32_t minus_one, int32_t kind, struct cuda_fault *fault)
+{
+    __shared__ int64_t least[THREADS];
+    int64_t i = threadIdx.x;
+    while (i < n && is_row(ids[i], vocabulary, minus_one)) i += THREADS;
+    least[threadIdx.x] = i < n ? i : n;
+    __syncthreads();
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half && least[threadIdx.x + half] < least[threadIdx.x])
+            least[threadIdx.x] = least[threadIdx.x + half];
+        __syncthreads();
+    }
+    if (threadIdx.x || least[0] == n || fault->set) return;
+    fault->kind = kind;
+    fault->id = ids[least[0]];
+    fault->index = least[0];
+    fault->vocabulary = vocabulary;
+    __threadfence_system();
+    fault->set = 1;
+}
+
+cudaError_t cuda_launch_check_ids(cudaStream_t stream, const int32_t *ids, int64_t n,
+                                  int64_t vocabulary, int32_t minus_one, int32_t kind,
+                                  struct cuda_fault *fault)
+{
+    if (n == 0) return cudaSuccess;
+    return LAUNCH(check_ids, 1, THREADS, 0, stream, ids, n, vocabulary, minus_one, kind, fault);
+}

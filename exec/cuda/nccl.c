@@ -1,0 +1,441 @@
+/* exec/cuda/nccl.c - exec/device_comm.h by NCCL.
+ *
+ * The library is opened when it is asked for, not linked: a card alone needs none, and a machine with a driver and no NCCL
+ * still trains on one. MUSHER_NCCL names another file than libnccl.so.2.
+ *
+ * Every communicator is non-blocking. A call on it may say that it is still in progress, and until it is not nothing else may
+ * be asked of the communicator and nothing is on the stream yet: an event recorded at that moment would come before the work.
+ * So each call, or the end of each group, is settled: asynchronous errors are polled until the call is through. That is soon,
+ * since connections are made before (exec/device_transport.c lets each clique say a first word); if it is not soon, a peer
+ * is gone, and past the clique's time limit the communicator is aborted.
+ *
+ * What a group joins is noted per thread, as the library's own groups are a thread's. A weight is the library's operator
+ * that multiplies before it adds, made once for each weight and type of a clique.
+ * Discarded: blocking communicators with a watchdog thread (an abort from another thread while the first one is inside the
+ * library is what the library allows least well).
+ */
+#include "exec/cuda/nccl.h"
+
+#include "core/arena.h"
+#include "exec/backend.h"
+#include "exec/clock.h"
+#include "exec/cuda/context.h"
+
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <nccl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define LIBRARY "libnccl.so.2"
+#define VERSION_LEAST 21400 /* the first whose communicators need not block */
+#define NS_PER_S 1e9
+#define LOOKS_AT_ONCE 200 /* polls before it sleeps between them … */
+#define SLEEP_NS 20000    /* … so long */
+
+/* ---- the library ------------------------------------------------------------------------------ */
+
+#define CALLS(X)                                                                                   \
+    X(ncclGetVersion)                                                                              \
+    X(ncclGetUniqueId)                                                                             \
+    X(ncclGetErrorString) X(ncclGetLastError) X(ncclCommInitRankConfig) X(ncclCommFinalize)        \
+        X(ncclCommDestroy) X(ncclCommAbort) X(ncclCommGetAsyncError) X(ncclRedOpCreatePreMulSum)   \
+            X(ncclRedOpDestroy) X(ncclAllReduce) X(ncclBroadcast) X(ncclReduce) X(ncclAllGather)   \
+                X(ncclReduceScatter) X(ncclSend) X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd)
+
+static struct {
+#define X(name) __typeof__(name) *name;
+    CALLS(X)
+#undef X
+} lib;
+
+static const char *file_name(void)
+{
+    const char *named = getenv("MUSHER_NCCL");
+    return named && *named ? named : LIBRARY;
+}
+
+static enum status find_calls(void *handle, struct error *err)
+{
+    void *at;
+#define X(name)                                                                                    \
+    at = dlsym(handle, #name);                                                                     \
+    if (!at) return error_set(err, ERR_RESOURCE, "%s has no %s", file_name(), #name);              \
+    memcpy(&lib.name, &at, sizeof at);
+    CALLS(X)
+#undef X
+    return OK;
+}
+
+static enum status load(int32_t *version, struct error *err)
+{
+    int number = 0;
+    void *handle = dlopen(file_name(), RTLD_NOW | RTLD_LOCAL);
+    if (!handle)
+        return error_set(err, ERR_RESOURCE,
+                         "devices cannot talk to one another without NCCL: %s (install it, or name "
+                         "the file in MUSHER_NCCL)",
+                         dlerror());
+    enum status status = find_calls(handle, err);
+    if (status == OK && lib.ncclGetVersion(&number) != ncclSuccess)
+        status = error_set(err, ERR_RESOURCE, "%s does not tell its version", file_name());
+    if (status == OK && number < VERSION_LEAST)
+        status = error_set(err, ERR_RESOURCE, "%s is NCCL version %d; %d is needed at least",
+                           file_name(), number, VERSION_LEAST);
+    if (status != OK) dlclose(handle); /* else it stays until the process ends */
+    *version = number;
+    return status;
+}
+
+/* ---- errors ----------------------------------------------------------------------------------- */
+
+struct weight { /* an operator of the library's: weight · x, summed */
+    double weight;
+    ncclDataType_t type;
+    ncclRedOp_t op;
+};
+
+struct clique {
+    struct arena *a;
+    ncclComm_t comm; /* NULL: given up */
+    const char *name;
+    int32_t n, rank;
+    int64_t limit_ns, since_ns; /* since: it was asked to join */
+    bool joined;
+    struct weight *weights;
+    size_t n_weights, weights_capacity;
+    struct clique *next_in_group;
+    bool in_group;
+};
+
+static struct error *own_error(struct error *err, struct error *own) { return err ? err : own; }
+
+/* What the library says of the last failure may be longer than a line, and stale: it is asked for only where something failed. */
+static enum status say(const struct clique *x, ncclResult_t r, const char *call, struct error *err)
+{
+    const char *more = x && x->comm ? lib.ncclGetLastError(x->comm) : NULL;
+    int length = more ? (int)strcspn(more, "\n") : 0;
+    /* Once all have joined, what a socket has to say is about the other end of it. */
+    bool peer = r == ncclRemoteError || (r == ncclSystemError && x && x->joined);
+    return error_set(err, peer ? ERR_RANK : ERR_RESOURCE, "%s%s%s: %s%s%s (%d)%s%.*s",
+                     x ? "clique " : "", x ? x->name : "", peer ? ": a peer is gone" : "", call,
+                     " says ", lib.ncclGetErrorString(r), (int)r, length ? ": " : "",
+                     length > 160 ? 160 : length, more ? more : "");
+}
+
+static enum status of_call(const struct clique *x, ncclResult_t r, const char *call,
+                           struct error *err)
+{
+    return r == ncclSuccess || r == ncclInProgress ? OK : say(x, r, call, err);
+}
+
+static void abort_clique(struct clique *x)
+{
+    if (x->comm) lib.ncclCommAbort(x->comm);
+    x->comm = NULL;
+}
+
+static enum status given_up(const struct clique *x, struct error *err)
+{
+    return error_set(err, ERR_RANK, "clique %s was given up", x->name);
+}
+
+/* ---- until a call is through ------------------------------------------------------------------ */
+
+static void rest(int look)
+{
+    const struct timespec t = {.tv_nsec = SLEEP_NS};
+    if (look >= LOOKS_AT_ONCE) nanosleep(&t, NULL);
+}
+
+static enum status settle(struct clique *x, const char *call, struct error *err)
+{
+    ncclResult_t now = ncclSuccess;
+    int64_t until = clock_wall_ns() + x->limit_ns;
+    for (int look = 0;; look++) {
+        ncclResult_t r = lib.ncclCommGetAsyncError(x->comm, &now);
+        if (r != ncclSuccess) return say(x, r, "ncclCommGetAsyncError", err);
+        if (now != ncclInProgress) return of_call(x, now, call, err);
+        if (clock_wall_ns() > until) break;
+        rest(look);
+    }
+    abort_clique(x);
+    return error_set(err, ERR_RANK,
+                     "clique %s: %s did not get through within %.0f s: a peer is gone", x->name,
+                     call, (double)x->limit_ns / NS_PER_S);
+}
+
+/* ---- groups ----------------------------------------------------------------------------------- */
+
+static _Thread_local struct {
+    bool open;
+    struct clique *first;
+} group;
+
+static enum status group_begin(struct backend *b, struct error *err)
+{
+    TRY(cuda_enter(b, err));
+    TRY(of_call(NULL, lib.ncclGroupStart(), "ncclGroupStart", err));
+    group.open = true;
+    group.first = NULL;
+    return OK;
+}
+
+static enum status group_end(struct backend *b, struct error *err)
+{
+    (void)b;
+    enum status status = of_call(group.first, lib.ncclGroupEnd(), "ncclGroupEnd", err);
+    group.open = false;
+    for (struct clique *x = group.first, *next; x; x = next) {
+        next = x->next_in_group;
+        x->in_group = false;
+        if (status == OK && x->comm) status = settle(x, "a group of calls", err);
+    }
+    group.first = NULL;
+    return status;
+}
+
+/* A call has been made: through at once, or when the group is. */
+static enum status asked(struct clique *x, ncclResult_t r, const char *call, struct error *err)
+{
+    TRY(of_call(x, r, call, err));
+    if (!group.open) return settle(x, call, err);
+    if (!x->in_group) {
+        x->in_group = true;
+        x->next_in_group = group.first;
+        group.first = x;
+    }
+    return OK;
+}
+
+/* ---- cliques ---------------------------------------------------------------------------------- */
+
+static enum status make_id(unsigned char *out, struct error *err)
+{
+    ncclUniqueId id;
+    _Static_assert(sizeof id == DEVICE_COMM_ID_BYTES, "device_comm.h has room for an id");
+    TRY(of_call(NULL, lib.ncclGetUniqueId(&id), "ncclGetUniqueId", err));
+    memcpy(out, &id, sizeof id);
+    return OK;
+}
+
+static enum status open_clique(struct backend *b, const struct clique_options *o, void **out,
+                               struct error *err)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id;
+    TRY(cuda_enter(b, err));
+    memcpy(&id, o->id, sizeof id);
+    config.blocking = 0;
+    if (o->max_ctas > 0) config.minCTAs = 1, config.maxCTAs = o->max_ctas;
+    if (o->net_name) config.netName = o->net_name;
+    struct arena *a = arena_new();
+    struct clique *x = ARENA_ARRAY(a, struct clique, 1);
+    *x = (struct clique){.a = a,
+                         .name = arena_strdup(a, o->name),
+                         .n = o->n,
+                         .rank = o->rank,
+                         .limit_ns = o->limit_ns,
+                         .since_ns = clock_wall_ns()};
+    ncclResult_t r = lib.ncclCommInitRankConfig(&x->comm, o->n, id, o->rank, &config);
+    enum status status = of_call(x, r, "ncclCommInitRankConfig", err);
+    if (status == OK)
+        *out = x;
+    else {
+        abort_clique(x);
+        arena_free(a);
+    }
+    return status;
+}
+
+static enum status joined(struct backend *b, void *clique, bool *out, struct error *err)
+{
+    struct clique *x = clique;
+    ncclResult_t now = ncclSuccess;
+    (void)b;
+    *out = x->joined;
+    if (!x->comm) return given_up(x, err);
+    if (x->joined) return OK;
+    TRY(of_call(x, lib.ncclCommGetAsyncError(x->comm, &now), "ncclCommGetAsyncError", err));
+    TRY(of_call(x, now, "ncclCommInitRankConfig", err));
+    *out = x->joined = now == ncclSuccess;
+    if (x->joined || clock_wall_ns() - x->since_ns <= x->limit_ns) return OK;
+    abort_clique(x);
+    return error_set(err, ERR_RANK, "clique %s: its %" PRId32 " ranks have not all come in %.0f s",
+                     x->name, x->n, (double)x->limit_ns / NS_PER_S);
+}
+
+/* Peers may be gone by now: whoever cannot part in order is cut off. */
+static void close_clique(struct backend *b, void *clique)
+{
+    struct clique *x = clique;
+    struct error own;
+    (void)b;
+    if (!x) return;
+    for (size_t i = 0; x->comm && i < x->n_weights; i++)
+        lib.ncclRedOpDestroy(x->weights[i].op, x->comm);
+    if (x->comm && x->joined &&
+        of_call(x, lib.ncclCommFinalize(x->comm), "ncclCommFinalize", &own) == OK &&
+        settle(x, "ncclCommFinalize", &own) == OK) {
+        lib.ncclCommDestroy(x->comm);
+        x->comm = NULL;
+    }
+    abort_clique(x);
+    arena_free(x->a);
+}
+
+static void give_up(struct backend *b, void *clique)
+{
+    (void)b;
+    abort_clique(clique);
+}
+
+static enum status check(struct backend *b, void *clique, struct error *err)
+{
+    struct clique *x = clique;
+    ncclResult_t now = ncclSuccess;
+    (void)b;
+    if (!x->comm) return given_up(x, err);
+    TRY(of_call(x, lib.ncclCommGetAsyncError(x->comm, &now), "ncclCommGetAsyncError", err));
+    return of_call(x, now, "what is under way", err);
+}
+
+/* ---- calls ------------------------------------------------------------------------------------ */
+
+static ncclDataType_t type_of(enum dtype t)
+{
+    static const ncclDataType_t types[] = {[DTYPE_fp32] = ncclFloat32,
+                                           [DTYPE_fp64] = ncclFloat64,
+                                           [DTYPE_bf16] = ncclBfloat16,
+                                           [DTYPE_fp16] = ncclFloat16,
+                                           [DTYPE_int32] = ncclInt32};
+    return types[t];
+}
+
+static enum status make_weight(struct clique *x, double weight, enum dtype t, ncclRedOp_t *out,
+                               struct error *err)
+{
+    ncclDataType_t type = type_of(t);
+    float single = (float)weight;
+    for (size_t i = 0; i < x->n_weights; i++)
+        if (x->weights[i].weight == weight && x->weights[i].type == type) {
+            *out = x->weights[i].op;
+            return OK;
+        }
+    if (t != DTYPE_fp32 && t != DTYPE_fp64)
+        return error_set(err, ERR_INPUT, "clique %s: a weighted sum is of fp32 or fp64, not of %s",
+                         x->name, dtype_name(t));
+    void *scalar = t == DTYPE_fp64 ? (void *)&weight : (void *)&single;
+    ncclRedOp_t op;
+    TRY(of_call(x,
+                lib.ncclRedOpCreatePreMulSum(&op, scalar, type, ncclScalarHostImmediate, x->comm),
+                "ncclRedOpCreatePreMulSum", err));
+    x->weights =
+        arena_grow(x->a, x->weights, x->n_weights, &x->weights_capacity, sizeof *x->weights);
+    x->weights[x->n_weights++] = (struct weight){weight, type, op};
+    *out = op;
+    return OK;
+}
+
+/* Which operator sums; the clique is still there. */
+static enum status ready(struct backend *b, struct clique *x, double weight, enum dtype t,
+                         ncclRedOp_t *op, struct error *err)
+{
+    if (!x->comm) return given_up(x, err);
+    *op = ncclSum;
+    TRY(cuda_enter(b, err));
+    return weight == 1 ? OK : make_weight(x, weight, t, op, err);
+}
+
+#define CALL(name, weight_, ...)                                                                   \
+    do {                                                                                           \
+        struct clique *x = clique;                                                                 \
+        struct error own_;                                                                         \
+        ncclRedOp_t op;                                                                            \
+        err = own_error(err, &own_);                                                               \
+        TRY(ready(b, x, weight_, t, &op, err));                                                    \
+        (void)op;                                                                                  \
+        cudaStream_t s = cuda_context_of(b, stream)->stream;                                       \
+        return asked(x, lib.name(__VA_ARGS__, x->comm, s), #name, err);                            \
+    } while (0)
+
+static enum status send(struct backend *b, void *clique, int32_t stream, const void *p, int64_t n,
+                        enum dtype t, int32_t peer, struct error *err)
+{
+    CALL(ncclSend, 1, p, (size_t)n, type_of(t), peer);
+}
+
+static enum status receive(struct backend *b, void *clique, int32_t stream, void *p, int64_t n,
+                           enum dtype t, int32_t peer, struct error *err)
+{
+    CALL(ncclRecv, 1, p, (size_t)n, type_of(t), peer);
+}
+
+static enum status all_reduce(struct backend *b, void *clique, int32_t stream, const void *in,
+                              void *out, int64_t n, enum dtype t, double weight, struct error *err)
+{
+    CALL(ncclAllReduce, weight, in, out, (size_t)n, type_of(t), op);
+}
+
+static enum status broadcast(struct backend *b, void *clique, int32_t stream, const void *in,
+                             void *out, int64_t n, enum dtype t, int32_t root, struct error *err)
+{
+    CALL(ncclBroadcast, 1, in, out, (size_t)n, type_of(t), root);
+}
+
+static enum status reduce(struct backend *b, void *clique, int32_t stream, const void *in,
+                          void *out, int64_t n, enum dtype t, double weight, int32_t root,
+                          struct error *err)
+{
+    CALL(ncclReduce, weight, in, out, (size_t)n, type_of(t), op, root);
+}
+
+static enum status all_gather(struct backend *b, void *clique, int32_t stream, const void *in,
+                              void *out, int64_t n, enum dtype t, struct error *err)
+{
+    CALL(ncclAllGather, 1, in, out, (size_t)n, type_of(t));
+}
+
+static enum status reduce_scatter(struct backend *b, void *clique, int32_t stream, const void *in,
+                                  void *out, int64_t n, enum dtype t, double weight,
+                                  struct error *err)
+{
+    CALL(ncclReduceScatter, weight, in, out, (size_t)n, type_of(t), op);
+}
+
+/* ---- the table -------------------------------------------------------------------------------- */
+
+static struct device_comm table = {.name = "nccl",
+                                   .make_id = make_id,
+                                   .open = open_clique,
+                                   .joined = joined,
+                                   .close = close_clique,
+                                   .give_up = give_up,
+                                   .check = check,
+                                   .group_begin = group_begin,
+                                   .group_end = group_end,
+                                   .send = send,
+                                   .receive = receive,
+                                   .all_reduce = all_reduce,
+                                   .broadcast = broadcast,
+                                   .reduce = reduce,
+                                   .all_gather = all_gather,
+                                   .reduce_scatter = reduce_scatter};
+
+const struct device_comm *cuda_device_comm(struct error *err)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static bool tried;
+    static enum status status;
+    static struct error why;
+    pthread_mutex_lock(&mutex);
+    if (!tried) status = load(&table.version, &why);
+    tried = true;
+    pthread_mutex_unlock(&mutex);
+    if (status == OK) return &table;
+    error_set(err, why.code, "%s", why.text);
+    return NULL;
+}

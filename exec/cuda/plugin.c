@@ -1,0 +1,29 @@
+/* exec/cuda/plugin.c - the one function that the plugin shows. */
+#include "exec/plugin.h"
+
+#include "exec/cuda/device.h"
+#include "exec/cuda/nccl.h"
+
+#include <stdlib.h>
+
+static void cuda_backend(struct backend *out)
+{
+    *out = (struct backend){.abi = BACKEND_ABI,
+                            .name = "cuda",
+                            .apart = true,
+                            .count = cuda_count,
+                            .describe = cuda_describe};
+    cuda_device_table(out);
+    cuda_streams_table(out);
+}
+
+__attribute__((visibility("default"))) plugin_entry musher_plugin;
+
+const struct plugin *musher_plugin(void)
+{
+    static const struct plugin table = {PLUGIN_NUMBERS, .kind = "cuda", .backend = cuda_backend,
+                                        .joined = cuda_joined, .comm = cuda_device_comm};
+    /* Before the first call of CUDA: with its 8 hardware queues, streams that wait for messages would hold up others. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+    return &table;
+}

@@ -1,0 +1,49 @@
+# tests/standin/standin.mk - the CUDA plugin's sources on CPU threads: no toolkit, no card; included by exec/cuda/cuda.mk.
+#
+# The headers of tests/standin have the toolkit's names and stand before all others, so that C by $(CC) and .cu by $(CXX)
+# are compiled as they are. The twins of the libraries are one shared object, because plugin, tests and NCCL's twin must
+# meet in one runtime. The plugin's objects are linked twice: into the program of the suites, which call operators
+# directly, and into a plugin that is opened as the real one is.
+
+ifeq ($(origin CXX),default)
+CXX := $(if $(findstring clang,$(CC)),$(CC:clang%=clang++%),g++)
+endif
+STANDIN_CXXFLAGS = -std=gnu++17 -D_GNU_SOURCE -I. -isystem tests/standin -Wall -Wextra -Wshadow -Werror -Wno-unknown-pragmas \
+  -fno-exceptions -fno-rtti -ffp-contract=off -pthread -fPIC -fvisibility=hidden -MD -MP $(CFLAGS) $(SANFLAGS)
+
+# Twins: the runtime and cuBLAS here, NCCL's by its own rule.
+STANDIN_TWIN := $(filter-out tests/standin/nccl%,$(wildcard tests/standin/*.c))
+STANDIN_TOBJ := $(STANDIN_TWIN:%.c=$(BUILD)/standin/%.o)
+STANDIN_SO   := $(BUILD)/standin/libstandin.so
+# The plugin's own sources, and kernels that only tests have.
+STANDIN_OBJ  := $(patsubst %,$(BUILD)/standin/%.o,$(wildcard exec/cuda/*.c exec/cuda/*.cu))
+STANDIN_KOBJ := $(patsubst %,$(BUILD)/standin/%.o,$(wildcard tests/standin/*.cu))
+STANDIN_PLUGIN := $(BUILD)/libmusher_cuda_standin.so
+# What programs that call the plugin's parts are linked with.
+STANDIN_LINK  = $(STANDIN_OBJ) $(STANDIN_KOBJ) -L$(BUILD)/standin -lstandin -Wl,-rpath,'$$ORIGIN/../standin:$$ORIGIN/../../standin'
+
+tests: $(if $(STANDIN_OBJ),$(STANDIN_PLUGIN))
+
+$(STANDIN_SO): $(STANDIN_TOBJ)
+	@echo "  LD $@"; $(CC) -shared $(SANFLAGS) $(LDFLAGS) -pthread $^ -o $@ -lm
+
+$(BUILD)/standin/%.c.o: %.c | libraries
+	@mkdir -p $(@D)
+	@echo "  CC $< (stand-in)"; $(CC) $(ALL_CFLAGS) -fPIC -fvisibility=hidden -isystem tests/standin -c $< -o $@
+
+$(BUILD)/standin/tests/standin/%.o: tests/standin/%.c
+	@mkdir -p $(@D)
+	@echo "  CC $<"; $(CC) $(ALL_CFLAGS) -Wno-missing-prototypes -fPIC -c $< -o $@
+
+$(BUILD)/standin/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	@echo "  CXX $< (stand-in)"; $(CXX) $(STANDIN_CXXFLAGS) -x c++ -c $< -o $@
+
+$(STANDIN_PLUGIN): $(STANDIN_OBJ) $(CUDA_CORE:%.c=$(BUILD)/pic/%.o) $(STANDIN_SO)
+	@echo "  LD $@"; $(CC) -shared $(SANFLAGS) $(LDFLAGS) -pthread -Wl,--exclude-libs,ALL $(filter %.o,$^) -o $@ \
+	  -L$(BUILD)/standin -lstandin -Wl,-rpath,'$$ORIGIN/standin' -ldl -lm
+
+$(TOBJ) $(POBJ): ALL_CFLAGS += -isystem tests/standin
+$(BUILD)/tests/run $(PROGRAMS): $(STANDIN_OBJ) $(STANDIN_KOBJ) $(STANDIN_SO)
+
+-include $(STANDIN_TOBJ:.o=.d) $(STANDIN_OBJ:.o=.d) $(STANDIN_KOBJ:.o=.d)

@@ -1,0 +1,101 @@
+#include "tools/check_cuda.h"
+
+#include "core/arena.h"
+#include "exec/device_comm.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+const char *check_cuda_dtypes(struct arena *a, uint32_t dtypes)
+{
+    const char *all = "";
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        if (dtypes >> t & 1)
+            all = arena_printf(a, "%s%s%s", all, *all ? ", " : "", dtype_name((enum dtype)t));
+    return all;
+}
+
+/* One device's way to all others, those of one way together. */
+static enum status find_reach(struct arena *a, const struct plugin *p, struct cuda_here *c,
+                              int32_t device, struct error *err)
+{
+    static const char *const ways[] = {"by NVLink", "by PCIe", "by the host"};
+    const char *those[] = {"", "", ""}, *all = "";
+    struct plugin_joined with;
+    TRY(p->joined(device, device, &with, err));
+    memcpy(c->cards[device].pci, with.pci[0], sizeof with.pci[0]);
+    for (int32_t i = 0; i < c->n; i++) {
+        if (i == device) continue;
+        TRY(p->joined(device, i, &with, err));
+        int way = with.atomics ? 0 : with.reach ? 1 : 2;
+        those[way] = arena_printf(a, "%s %" PRId32, those[way], i);
+    }
+    for (int i = 0; i < 3; i++)
+        if (*those[i]) all = arena_printf(a, "%s%s%s%s", all, *all ? ", " : "", ways[i], those[i]);
+    c->cards[device].reaches = all;
+    return OK;
+}
+
+static enum status find_cards(struct arena *a, const struct plugin *p, struct cuda_here *c,
+                              struct error *err)
+{
+    struct backend b;
+    int32_t n = 0;
+    p->backend(&b);
+    TRY(b.count(&b, &n, err));
+    c->cards = ARENA_ARRAY(a, struct cuda_card, (size_t)n);
+    c->n = n;
+    for (int32_t i = 0; i < n; i++) {
+        TRY(b.describe(&b, i, &c->cards[i].about, err));
+        TRY(find_reach(a, p, c, i, err));
+    }
+    return OK;
+}
+
+static void find_nccl(struct arena *a, const struct plugin *p, struct cuda_here *c)
+{
+    struct error why = {0};
+    const struct device_comm *comm = p->comm(&why);
+    c->nccl_version = comm ? comm->version : 0;
+    int v = (int)c->nccl_version;
+    c->nccl = comm ? arena_printf(a, "%d.%d.%d", v / 10000, v / 100 % 100, v % 100)
+                   : arena_strdup(a, why.text);
+}
+
+void check_cuda(struct arena *a, struct cuda_here *out)
+{
+    const struct plugin *p = NULL;
+    struct error why = {0};
+    *out = (struct cuda_here){.plugin = "", .nccl = "", .reason = ""};
+    out->status = plugin_cuda(&p, &why);
+    if (out->status == OK) {
+        out->plugin = arena_strdup(a, plugin_path());
+        find_nccl(a, p, out);
+        out->status = find_cards(a, p, out, &why);
+    }
+    if (out->status != OK) out->reason = arena_strdup(a, why.text);
+}
+
+void check_cuda_json(struct json *j, struct arena *a, const struct cuda_here *c)
+{
+    json_put_object(j, "cuda");
+    json_put_text(j, "plugin", c->plugin);
+    json_put_text(j, "reason", c->reason);
+    json_put_int(j, "nccl_version", c->nccl_version);
+    json_put_list(j, "devices");
+    for (int32_t i = 0; i < c->n; i++) {
+        const struct cuda_card *d = &c->cards[i];
+        json_put_object_line(j, NULL);
+        json_put_int(j, "index", i);
+        json_put_text(j, "name", d->about.name);
+        json_put_int(j, "capability", d->about.capability);
+        json_put_int(j, "memory_bytes", d->about.memory_bytes);
+        json_put_text(j, "dtypes", check_cuda_dtypes(a, d->about.dtypes));
+        json_put_text(j, "version", d->about.version);
+        json_put_text(j, "pci", d->pci);
+        json_put_text(j, "reaches", d->reaches ? d->reaches : "");
+        json_close(j);
+    }
+    json_close(j);
+    json_close(j);
+}
