@@ -87,6 +87,7 @@ struct arena;
 
 struct program_device {                    /* one lane each, same index */
     const char *name, *type, *host, *kind; /* kind: backend, "host" | "cuda" */
+    const char *card; /* what its type is in the catalogue, "H200-SXM"; NULL, "": nothing to compare with */
     int32_t index;                         /* local device number on its host */
     int32_t type_index;                    /* into the cluster's types, for costs */
     double slowdown;                       /* > 0 emulated, 0 real */
@@ -398,7 +399,7 @@ int64_t program_stage_bytes(const struct program_stage *s);
 
 /* What a record has, or what it means, changes with the version: a file is read by the musher that wrote its version, and
  * any other says which one the file has. Lowering its plan again makes a new one. */
-enum { PROGRAM_VERSION = 3 };
+enum { PROGRAM_VERSION = 4 };
 void program_write(FILE *out, const struct program *p);
 /* ERR_INPUT with file:line. Checks every index, so that an interpreter may trust what it gets. */
 MUST_CHECK enum status program_read(struct arena *a, const char *path, struct program *out,

@@ -82,11 +82,11 @@ static enum status share_cards(struct worker *w, void *shared, struct error *err
     int32_t first = 0, failed = 0;
     for (int32_t i = 0; w->rank == 0 && i < w->p->n_devices && !failed; i++)
         failed = link_clock_init(&cards[i]);
-    TRY(comm_agree(w->comm,
-                   failed ? error_set(err, ERR_RESOURCE, "no lock that ranks share: %s",
-                                      strerror(failed))
-                          : OK,
-                   err));
+    TRY(comm_agree(
+        w->comm,
+        failed ? error_set(err, ERR_RESOURCE, "no lock that ranks share: %s", strerror(failed))
+               : OK,
+        err));
     while (strcmp(d[first].kind, mine->kind) != 0 || d[first].index != mine->index) first++;
     w->ahead.card = &cards[first];
     return OK;
@@ -95,7 +95,8 @@ static enum status share_cards(struct worker *w, void *shared, struct error *err
 static enum status open_shared(struct worker *w, struct error *err)
 {
     void *shared = NULL;
-    int64_t bytes = wires_shared_bytes(w->p), cards = (int64_t)sizeof(struct link_clock) * w->p->n_devices;
+    int64_t bytes = wires_shared_bytes(w->p),
+            cards = (int64_t)sizeof(struct link_clock) * w->p->n_devices;
     if (bytes && comm_size(w->comm) > 1) {
         TRY(comm_share(w->comm, bytes + cards, &shared, err));
         TRY(share_cards(w, (char *)shared + bytes, err));

@@ -3,7 +3,8 @@
 #include "core/arena.h"
 
 enum { VALUE_BYTES = 8, ALIGN = 64 };
-#define LOOK_LEAST_NS 2000 /* between two looks at an event while peers are watched; doubles up to … */
+#define LOOK_LEAST_NS                                                                              \
+    2000 /* between two looks at an event while peers are watched; doubles up to … */
 #define LOOK_MOST_NS 100000
 
 /* ---- how much ---------------------------------------------------------------------------------
@@ -16,8 +17,9 @@ struct load { /* of one step of the lane */
 static int64_t gates_of(const struct program_op *x)
 {
     const struct shape *s = &x->shapes.output[0];
-    return x->kind == OP_gating ? (shape_elements(s) * dtype_bytes(x->dtype) + ALIGN - 1) / ALIGN * ALIGN
-                                : 0;
+    return x->kind == OP_gating
+               ? (shape_elements(s) * dtype_bytes(x->dtype) + ALIGN - 1) / ALIGN * ALIGN
+               : 0;
 }
 
 static void add_procedure(struct load *l, const struct program_stage *s, const struct procedure *f)
@@ -200,8 +202,7 @@ enum status ahead_end(struct worker *w, const struct span *span, const struct op
     struct ahead_span s = {.span = *span, .begin = x->last_event};
     TRY(record(w, &s.end, err));
     s.ready = x->last_event = s.end;
-    if (w->spans.a && call->kind == OP_gating && x->gates_bytes)
-        TRY(bring_gates(w, &s, call, err));
+    if (w->spans.a && call->kind == OP_gating && x->gates_bytes) TRY(bring_gates(w, &s, call, err));
     *span_at(x, x->next_span++) = s;
     return OK;
 }
@@ -227,7 +228,10 @@ enum status ahead_settle(struct worker *w, struct error *err)
 /* ---- steps ------------------------------------------------------------------------------------
  */
 
-static struct ahead_step *step_of(struct worker *w, int64_t step) { return &w->ahead.steps[step % 2]; }
+static struct ahead_step *step_of(struct worker *w, int64_t step)
+{
+    return &w->ahead.steps[step % 2];
+}
 
 enum status ahead_loss(struct worker *w, const struct ahead_loss *what, const void *from,
                        struct error *err)

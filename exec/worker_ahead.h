@@ -54,14 +54,16 @@ struct ahead {
     bool timed;      /* spans are kept, or the device is emulated */
     int32_t *events; /* (n_events) timed; number n is n mod n_events */
     int64_t n_events, next_event;
-    int64_t last_event; /* number of the one right behind the last operator; -1: something else came since */
+    int64_t
+        last_event; /* number of the one right behind the last operator; -1: something else came since */
     struct ahead_span *spans; /* (n_events): [first_span, next_span), number n at n mod n_events */
     int64_t first_span, next_span;
     struct ahead_step steps[2];
     int32_t most_losses;
     char *gates; /* (AHEAD_GATES, gates_bytes) pinned */
     int64_t gates_bytes, next_gates;
-    struct link_clock *card; /* emulated: whose turn it is on the card; NULL: nobody else is there */
+    struct link_clock
+        *card; /* emulated: whose turn it is on the card; NULL: nobody else is there */
     bool our_turn;
 };
 

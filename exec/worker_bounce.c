@@ -144,8 +144,7 @@ static enum status go_out(struct bounce *b, bool *progress, struct error *err)
 void bounce_post(struct bounce *b, int32_t channel, int64_t number, int32_t after, int64_t at_ns)
 {
     struct bounce_channel *c = &b->channels[channel];
-    c->rooms =
-        with_room(b->a, c->rooms, &c->capacity, &c->first, &c->next, sizeof *c->rooms);
+    c->rooms = with_room(b->a, c->rooms, &c->capacity, &c->first, &c->next, sizeof *c->rooms);
     c->rooms[c->next++] = (struct bounce_room){number, at_ns, after};
 }
 
@@ -214,8 +213,8 @@ static enum status start_fetch(struct bounce *b, const struct collective_order *
     if (o->after) TRY(x->event_wait(x, b->collective, o->after - 1, err));
     for (int32_t i = 0; i < g->n_moves; i++)
         if (g->moves[i].fetch)
-            TRY(x->copy(x, b->collective, g->moves[i].pinned, g->moves[i].device,
-                        g->moves[i].bytes, err));
+            TRY(x->copy(x, b->collective, g->moves[i].pinned, g->moves[i].device, g->moves[i].bytes,
+                        err));
     if (g->in_bytes)
         TRY(x->copy(x, b->collective, g->in_pinned, place_at(&g->in, o->seq), g->in_bytes, err));
     return x->event_record(x, b->fetched, b->collective, err);
@@ -235,11 +234,10 @@ static enum status start_give(struct bounce *b, const struct collective_order *o
     const struct bounce_group *g = &b->groups[o->group];
     for (int32_t i = 0; i < g->n_moves; i++)
         if (g->moves[i].give)
-            TRY(x->copy(x, b->collective, g->moves[i].device, g->moves[i].pinned,
-                        g->moves[i].bytes, err));
+            TRY(x->copy(x, b->collective, g->moves[i].device, g->moves[i].pinned, g->moves[i].bytes,
+                        err));
     if (g->out_bytes)
-        TRY(x->copy(x, b->collective, place_at(&g->out, o->seq), g->out_pinned, g->out_bytes,
-                    err));
+        TRY(x->copy(x, b->collective, place_at(&g->out, o->seq), g->out_pinned, g->out_bytes, err));
     return x->event_record(x, g->given, b->collective, err);
 }
 

@@ -117,7 +117,8 @@ static const char *dtypes_of(uint32_t bits, char *out, size_t room)
     out[0] = 0;
     for (int t = 0; t < DTYPE_COUNT && n < room; t++)
         if (bits & 1u << t && (enum dtype)t != DTYPE_int32)
-            n += (size_t)snprintf(out + n, room - n, "%s%s", n ? ", " : "", dtype_name((enum dtype)t));
+            n += (size_t)snprintf(out + n, room - n, "%s%s", n ? ", " : "",
+                                  dtype_name((enum dtype)t));
     return out;
 }
 
@@ -134,11 +135,13 @@ static bool is_called(const char *name, const char *card)
         if (isalnum((unsigned char)*name)) here[k++] = (char)tolower((unsigned char)*name);
     here[k] = 0;
     for (const char *at = strstr(here, wanted); at; at = strstr(at + 1, wanted))
-        if (!isdigit((unsigned char)at[n]) && (at == here || !isdigit((unsigned char)at[-1]))) return true;
+        if (!isdigit((unsigned char)at[n]) && (at == here || !isdigit((unsigned char)at[-1])))
+            return true;
     return false;
 }
 
-#define NOMINAL 0.9 /* a card's memory less its error correction and what its driver keeps, of what its type states */
+#define NOMINAL                                                                                    \
+    0.9 /* a card's memory less its error correction and what its driver keeps, of what its type states */
 
 enum status worker_check_device(struct worker *w, struct error *err)
 {
@@ -155,17 +158,20 @@ enum status worker_check_device(struct worker *w, struct error *err)
                          d->name, d->index, n, d->kind, n == 1 ? "" : "s");
     TRY(w->backend.describe(&w->backend, d->index, &is, err));
     if (!(is.dtypes & 1u << w->p->dtype))
-        return error_set(err, ERR_INPUT, "device %s is a %s, which does not compute in %s, but in %s",
-                         d->name, is.name, dtype_name(w->p->dtype),
-                         dtypes_of(is.dtypes, can, sizeof can));
+        return error_set(err, ERR_INPUT,
+                         "device %s is a %s, which does not compute in %s, but in %s", d->name,
+                         is.name, dtype_name(w->p->dtype), dtypes_of(is.dtypes, can, sizeof can));
     if (w->p->emulated) return OK;
     if (d->card && *d->card && !is_called(is.name, d->card))
-        return error_set(err, ERR_INPUT, "device %s is to be a %s (type %s), but number %" PRId32
+        return error_set(err, ERR_INPUT,
+                         "device %s is to be a %s (type %s), but number %" PRId32
                          " of this host is a %s",
                          d->name, d->card, d->type, d->index, is.name);
     if ((double)is.memory_bytes < NOMINAL * (double)d->memory_bytes)
-        return error_set(err, ERR_INPUT, "device %s is to have %" PRId64
-                         " bytes of memory (type %s); number %" PRId32 " of this host, a %s, has %" PRId64,
+        return error_set(err, ERR_INPUT,
+                         "device %s is to have %" PRId64
+                         " bytes of memory (type %s); number %" PRId32
+                         " of this host, a %s, has %" PRId64,
                          d->name, d->memory_bytes, d->type, d->index, is.name, is.memory_bytes);
     return OK;
 }
@@ -263,7 +269,8 @@ void worker_warn_if_crowded(const struct worker *w)
                      "has %.0f; measured times will be too long",
                      busy, there);
         else
-            log_warn("the devices that are emulated on card %" PRId32 " are together %.1f times it; "
+            log_warn("the devices that are emulated on card %" PRId32
+                     " are together %.1f times it; "
                      "measured times will be too long",
                      d->index, busy);
     }

@@ -49,8 +49,9 @@ struct chunk {
     int32_t n_inputs;
     struct prepared_input *inputs; /* (n_inputs) */
     int64_t reading;               /* buffers of the longest ring of an input */
-    int32_t *read;                 /* (reading) events: the last call that read the inputs of seq, at seq mod reading */
-    int64_t *read_seq;             /* (reading) which seq that was, -1 none */
+    int32_t
+        *read; /* (reading) events: the last call that read the inputs of seq, at seq mod reading */
+    int64_t *read_seq; /* (reading) which seq that was, -1 none */
 };
 
 /* A LOCAL sum of a lane apart: the device adds its chunks itself, piece by piece. */
@@ -61,7 +62,7 @@ struct local_sum {
         int64_t elements;
         bool adds;
         struct op_shapes shapes;
-    } *pieces; /* (n) */
+    } * pieces; /* (n) */
 };
 
 /* A channel's end as the compute thread sees it. Messages go in the order of their numbers,
@@ -94,15 +95,15 @@ struct worker {
     struct comm *comm;
     struct backend backend;
     bool backend_open, mover_made;
-    bool apart;                        /* the backend's memory is its own */
+    bool apart;                           /* the backend's memory is its own */
     unsigned char *channel_by, *group_by; /* enum transport, alike on all ranks */
-    struct device_transport *transport; /* NULL: nothing goes by devices alone */
-    struct ahead ahead;                /* a lane apart */
+    struct device_transport *transport;   /* NULL: nothing goes by devices alone */
+    struct ahead ahead;                   /* a lane apart */
     struct bounce bounce;
-    char *pinned;          /* all of it; parts of it: */
-    char *staging, *mirror; /* of collectives */
-    int32_t loading; /* stream */
-    struct local_sum *sums; /* (n_groups) */
+    char *pinned;             /* all of it; parts of it: */
+    char *staging, *mirror;   /* of collectives */
+    int32_t loading;          /* stream */
+    struct local_sum *sums;   /* (n_groups) */
     struct link_clock *cards; /* (n_devices) shared; emulated */
     struct data data;
     struct mover mover;
@@ -145,7 +146,8 @@ MUST_CHECK enum status worker_open_transport(struct worker *w, struct error *err
 
 /* worker_mirror.c: what a lane apart has in pinned memory of a collective while it runs. */
 struct worker_mirror {
-    char *segments, *own, *ring; /* of a sum: segment after segment, each at a multiple of 64 bytes */
+    char *segments, *own,
+        *ring; /* of a sum: segment after segment, each at a multiple of 64 bytes */
 };
 int64_t worker_mirror_bytes(const struct program *p, int32_t group, int32_t member);
 struct worker_mirror worker_mirror_of(const struct worker *w, const struct chunk *k, int32_t group,
@@ -168,7 +170,8 @@ MUST_CHECK enum status worker_step(struct worker *w, struct error *err);
 /* The receives that may be posted from the start. */
 MUST_CHECK enum status worker_post_first(struct worker *w, struct error *err);
 /* value: of the loss slot, as it stood there. */
-void worker_note_loss(struct worker *w, int64_t step, const struct ahead_loss *l, const void *value);
+void worker_note_loss(struct worker *w, int64_t step, const struct ahead_loss *l,
+                      const void *value);
 
 /* worker_routing.c: of a call of gating that has ended, variance ÷ mean² of the rows of its experts, in millionths. The device's
  * clock stands still meanwhile. */

@@ -50,8 +50,8 @@ static void load_run(void *owner, int64_t first, int64_t packed, int64_t n)
     while (n > 0 && x->status == OK) {
         int64_t from = first % x->length, most = x->length - from < n ? x->length - from : n;
         fill_row(x->w, &x->data, x->slot, x->first + first / x->length);
-        x->status = put(x->w, x->to + packed * size, (char *)x->w->row + from * size, most * size,
-                        x->err);
+        x->status =
+            put(x->w, x->to + packed * size, (char *)x->w->row + from * size, most * size, x->err);
         first += most, packed += most, n -= most;
     }
 }
@@ -99,8 +99,7 @@ static enum status copy_input(struct worker *w, const struct chunk *k, struct pr
 {
     struct backend *b = &w->backend;
     int64_t before = seq - x->place.count, at = k->reading ? (before + k->reading) % k->reading : 0;
-    if (before >= 0 && k->read_seq[at] >= 0)
-        TRY(b->event_wait(b, w->loading, k->read[at], err));
+    if (before >= 0 && k->read_seq[at] >= 0) TRY(b->event_wait(b, w->loading, k->read[at], err));
     TRY(b->copy(b, w->loading, place_at(&x->place, seq), x->pinned[buffer],
                 k->stage->slots[x->slot].bytes, err));
     TRY(b->event_record(b, x->copied[buffer], w->loading, err));
@@ -128,7 +127,7 @@ enum status worker_load(struct worker *w, const struct chunk *k, int32_t microba
     if (w->apart) return load_ahead(w, k, microbatch, seq, err);
     device_clock_wait(&w->clock);
     for (int32_t i = 0; i < k->stage->n_slots; i++)
-        if (k->stage->slots[i].input >= 0) 
+        if (k->stage->slots[i].input >= 0)
             TRY(load_slot(w, i, lane_memory_slot(&k->memory, i, seq), k, microbatch, err));
     device_clock_waited(&w->clock, 0);
     return OK;

@@ -77,8 +77,8 @@ static void add_move(struct moving *v, int64_t offset, int64_t bytes)
     if (!bytes || (!v->fetch && !v->give)) return;
     if (last && last->fetch == x.fetch && last->give == x.give &&
         x.device - last->device == x.pinned - last->pinned &&
-        x.device >= last->device + last->bytes &&
-        x.device - last->device - last->bytes < ALIGN && offset == 0) {
+        x.device >= last->device + last->bytes && x.device - last->device - last->bytes < ALIGN &&
+        offset == 0) {
         last->bytes = x.device + bytes - last->device;
         return;
     }

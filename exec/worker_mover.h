@@ -72,7 +72,8 @@ struct mover {
     int64_t timeout_ns;
 };
 
-int64_t mover_timeout_ns(void); /* a silent peer is gone after that: MUSHER_TIMEOUT seconds, else 120 */
+int64_t
+mover_timeout_ns(void); /* a silent peer is gone after that: MUSHER_TIMEOUT seconds, else 120 */
 /* Everything but the thread. shared: memory of wires_shared_bytes, NULL where real. a: lives as
  * long as the mover. */
 void mover_init(struct mover *m, struct arena *a, const struct program *p, struct comm *c,

@@ -226,8 +226,7 @@ enum status worker_prepare(struct worker *w, struct error *err)
     for (int32_t i = 0; i < w->n_chunks; i++) prepare_chunk(w, &w->chunks[i]);
     for (int32_t i = 0; i < w->p->n_channels; i++) prepare_end(w, i);
     for (int32_t g = 0; g < w->p->n_groups; g++) {
-        for (int32_t i = 0; i < w->p->groups[g].n_members; i++)
-            TRY(prepare_member(w, g, i, err));
+        for (int32_t i = 0; i < w->p->groups[g].n_members; i++) TRY(prepare_member(w, g, i, err));
         if (w->apart && w->group_by[g] == TRANSPORT_LOCAL &&
             w->mover.collectives.members[g].member >= 0)
             worker_local_prepare(w, g);

@@ -53,9 +53,9 @@ void worker_choose_transports(struct worker *w)
     for (int32_t i = 0; i < p->n_channels; i++) {
         int32_t from = p->stages[p->channels[i].from_stage].device,
                 to = p->stages[p->channels[i].to_stage].device;
-        w->channel_by[i] = from == to                              ? TRANSPORT_LOCAL
+        w->channel_by[i] = from == to                             ? TRANSPORT_LOCAL
                            : among_themselves(p, talks, from, to) ? TRANSPORT_DEVICE
-                                                                   : TRANSPORT_HOST;
+                                                                  : TRANSPORT_HOST;
     }
     for (int32_t i = 0; i < p->n_groups; i++)
         w->group_by[i] = (unsigned char)way_of_group(p, talks, &p->groups[i]);
