@@ -86,7 +86,8 @@ $(BUILD)/tests/run: $(PARTS) $(TOBJ)
 
 # Whole programs that tests start: tests/programs/NAME.c.
 $(PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(PARTS)
-	$(LINK) $< $(PARTS) -o $@ $(LIBS)
+	$(LINK) $(filter %.o,$^) -o $@ $(LIBS)
+$(BUILD)/tests/programs/exec_ranks $(BUILD)/tests/programs/shard_ranks $(BUILD)/tests/programs/meeting_ranks: $(BUILD)/tests/deferred.o
 
 $(BUILD)/musher-bench: $(PARTS) $(BOBJ)
 	$(LINK) $(PARTS) $(BOBJ) -o $@ $(LIBS)
