@@ -183,6 +183,7 @@ struct procedure {
  * and padding as well. Element i of them is the parameter's element i - first, where it has that one. */
 struct program_shard {
     int32_t slot, state[2]; /* PARAMETER; STATE m, v (-1 none) */
+    int32_t master;         /* STATE, fp32, of what slot has in half precision; -1: slot is all there is */
     int64_t first;
 };
 struct program_parameter {
@@ -193,6 +194,7 @@ struct program_parameter {
     bool decay;
     int32_t slot, gradient[2],
         state[2]; /* slots; gradient per use (-1 none), state m, v (-1 none) */
+    int32_t master; /* STATE, fp32: what is trained, where slot is a copy in half precision; else -1 */
     /* NULL: not divided. Else slot is -1 where only the shard is kept (zero 3), gradient from zero 2 on, state always. */
     const struct program_shard *shard;
 };
