@@ -82,12 +82,13 @@ $(BUILD)/tests/suites.inc: always
 	@for s in $(SUITE); do echo "X($$s)"; done >$@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
 $(BUILD)/tests/run: $(PARTS) $(TOBJ)
-	$(LINK) $(PARTS) $(TOBJ) -o $@ $(LIBS) $$(pkg-config --libs check)
+	$(LINK) $(PARTS) $(TOBJ) $(STANDIN_LINK) -o $@ $(LIBS) $$(pkg-config --libs check)
 
 # Whole programs that tests start: tests/programs/NAME.c.
 $(PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(PARTS)
-	$(LINK) $(filter %.o,$^) -o $@ $(LIBS)
-$(BUILD)/tests/programs/exec_ranks $(BUILD)/tests/programs/shard_ranks $(BUILD)/tests/programs/meeting_ranks: $(BUILD)/tests/deferred.o
+	$(LINK) $(filter %.o,$^) $(STANDIN_LINK) -o $@ $(LIBS)
+# Those of ranks know a device that is late (tests/deferred.h).
+$(filter %_ranks,$(PROGRAMS)): $(BUILD)/tests/deferred.o
 
 $(BUILD)/musher-bench: $(PARTS) $(BOBJ)
 	$(LINK) $(PARTS) $(BOBJ) -o $@ $(LIBS)

@@ -5,6 +5,7 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
+#include "tools/profile_cuda.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -97,11 +98,7 @@ static void check_devices(struct findings *f, bool wanted)
 /* A plan's device of this machine: is there a card of its number? */
 static void check_card(struct findings *f, const struct program_device *d)
 {
-    char own[256] = "";
-    gethostname(own, sizeof own - 1);
-    if (strcmp(d->kind, "cuda") != 0 ||
-        (strcmp(d->host, "localhost") != 0 && strcmp(d->host, own) != 0))
-        return;
+    if (strcmp(d->kind, "cuda") != 0 || !profile_host_is_here(d->host)) return;
     if (f->cuda.status == OK && d->index < f->cuda.n) return;
     add(f, d->name, "missing",
         f->cuda.status == OK

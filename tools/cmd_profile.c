@@ -2,14 +2,12 @@
  * keys share one measurement), each link between the first pair of devices that uses it. The traces of these benches hold the
  * samples; medians go to the store as a new profile. */
 #include "core/arena.h"
-#include "core/file.h"
 #include "core/gradient.h"
 #include "core/log.h"
 #include "core/lower.h"
 #include "core/shard.h"
 #include "core/units.h"
 #include "exec/bench.h"
-#include "exec/launch.h"
 #include "exec/worker.h"
 #include "planner/layer_classes.h"
 #include "profiles/catalogue.h"
@@ -19,24 +17,16 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
+#include "tools/profile_cuda.h"
+#include "tools/profile_links.h"
 #include "traces/quantile.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum {
-    SIZES_MOST = 16,
-    FLAT_SIZES = 6,
-    LINK_SIZES = 9,
-    LARGEST_MEASURED_FULLY = 8,
-    SHARERS = 4,
-    FEW_REPEATS = 3
-};
+enum { SIZES_MOST = 16, FLAT_SIZES = 6, LARGEST_MEASURED_FULLY = 8, SHARERS = 4, FEW_REPEATS = 3 };
 
 struct request {
     const char *job, *cluster, *db;
@@ -51,7 +41,8 @@ struct bench {
     struct program_op *ops; /* unique by key */
     size_t n, capacity,
         n_fully; /* the first ones get all repeats, the rest, large or only there for a fit, a few */
-    double *link_off;   /* (cluster's links) emulated: share by which messages were not as stated */
+    struct profile_links links;
+    struct profile_cards cards;
     int32_t seen;       /* operators of all graphs, repeats counted */
     const char *layers; /* how many of the job's are unique, for people */
 };
@@ -187,9 +178,9 @@ static enum status collect_ops(struct bench *b, struct error *err)
     return most <= LARGEST_MEASURED_FULLY ? add_graph(b, 2 * most, err) : OK;
 }
 
-/* Medians of the bench's COMPUTE spans by key; the first round of samples is warm-up. */
+/* Medians of the bench's COMPUTE spans by key; the first rounds of samples are warm-up. */
 static void rows_of(struct bench *b, const struct trace *t, const char *base,
-                    const struct program_op *ops, size_t n_ops, struct profile *p)
+                    const struct program_op *ops, size_t n_ops, int32_t warm, struct profile *p)
 {
     double *values = ARENA_ARRAY(b->arena, double, t->n_spans + 1),
            *copy = ARENA_ARRAY(b->arena, double, t->n_spans + 1);
@@ -202,7 +193,7 @@ static void rows_of(struct bench *b, const struct trace *t, const char *base,
         for (size_t k = 0; k < t->n_spans; k++) {
             const struct span *s = &t->spans[k];
             if (s->kind != SPAN_COMPUTE || s->key != op->key ||
-                (s->microbatch == 0 && s->step == 0))
+                (s->microbatch < warm && s->step == 0))
                 continue;
             values[n++] = s_from_ns(s->end_ns - s->begin_ns);
         }
@@ -238,13 +229,18 @@ static enum status measure_some(struct bench *b, const char *base, const struct 
                                     .slowdown = b->cluster->emulated ? 1 : 0,
                                     .memory_bytes = INT64_MAX / 2};
     struct run_options o = {.steps = 1, .keep_trace = true};
+    int32_t warm = 1, card = profile_card_of(&b->cards, base);
     if (!n) return OK;
-    TRY(bench_ops(b->arena, ops, (int32_t)n, &device, (int32_t)repeats + 1,
+    if (card >= 0) {
+        device = lower_device(b->cluster, card);
+        warm = profile_warm_rounds(base, ops, n);
+    }
+    TRY(bench_ops(b->arena, ops, (int32_t)n, &device, (int32_t)repeats + warm,
                   b->job->model.vocabulary, &program, err));
     log_info("measuring %zu unique operators of %d on %s, %lld times each", n, (int)b->seen, base,
              (long long)repeats);
     TRY(worker_run(b->arena, &program, &o, &r, err));
-    rows_of(b, r.trace, base, ops, n, p);
+    rows_of(b, r.trace, base, ops, n, warm, p);
     return OK;
 }
 
@@ -266,8 +262,9 @@ static enum status measure_ops(struct bench *b, int64_t repeats, struct profile 
         for (int32_t k = 0; k < t; k++) seen |= !strcmp(b->cluster->types[k].catalogue, base);
         if (seen) continue;
         TRY(catalogue_find(base, &d, err));
-        if (strcmp(d->backend, "host") != 0) {
-            log_warn("%s is no device of this build: its costs stay the catalogue's prior", base);
+        if (strcmp(d->backend, "host") != 0 && profile_card_of(&b->cards, base) < 0) {
+            log_warn("no %s on this machine: its costs stay the catalogue's prior%s%s", base,
+                     *b->cards.reason ? ": " : "", b->cards.reason);
             continue;
         }
         TRY(measure_base(b, base, repeats, p, err));
@@ -275,122 +272,10 @@ static enum status measure_ops(struct bench *b, int64_t repeats, struct profile 
     return OK;
 }
 
-/* Ranks print for people; a bench's ranks print for nobody. */
-static enum status launch_quietly(int32_t n, char *const *argv, struct error *err)
-{
-    fflush(stdout);
-    int keep = dup(STDOUT_FILENO), null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (keep < 0 || null < 0 || dup2(null, STDOUT_FILENO) < 0)
-        return error_set(err, ERR_RESOURCE, "/dev/null: %s", strerror(errno));
-    enum status st = launch_ranks(n, argv, err);
-    dup2(keep, STDOUT_FILENO);
-    close(keep);
-    close(null);
-    return st;
-}
-
-static enum status run_link_bench(struct bench *b, const struct program *program,
-                                  const char *folder, struct trace **out, struct error *err)
-{
-    char *file = arena_printf(b->arena, "%s/link.program", folder),
-         *trace = arena_printf(b->arena, "%s/link.trace", folder);
-    char verb[] = "run", musher[] = "musher", option[] = "--trace", steps[] = "--steps",
-         one[] = "1", quiet[] = "-q";
-    char *argv[] = {musher, verb, file, option, trace, steps, one, quiet, NULL};
-    struct file f = {0};
-    TRY(file_open(&f, file, err));
-    program_write(f.stream, program);
-    TRY(file_commit(&f, err));
-    enum status st = launch_quietly(2, argv, err);
-    if (st == OK) st = trace_read(b->arena, trace, out, err);
-    unlink(file);
-    unlink(trace);
-    return st;
-}
-
-/* Messages of an emulated link last what the cluster states: that is stored, and the measurement only checks it. */
-static void check_link(struct bench *b, const struct link *l, const int64_t *bytes,
-                       const double *seconds, size_t n, struct profile *p)
-{
-    double *offs = ARENA_ARRAY(b->arena, double, n + 1);
-    struct link_model m = {.latency_s = l->latency_s,
-                           .bandwidth_Bps = l->bandwidth_Bps,
-                           .max_bytes = INT64_MAX,
-                           .source = SOURCE_STATED};
-    for (size_t i = 0; i < n; i++)
-        offs[i] = fabs(seconds[i] / (l->latency_s + (double)bytes[i] / l->bandwidth_Bps) - 1);
-    profile_set_link(b->arena, p, l->name, &m);
-    b->link_off[l - b->cluster->links] = quantile(offs, n, 0.95);
-}
-
-static enum status fit_link(struct bench *b, const struct link *l, const struct trace *t,
-                            struct profile *p, struct error *err)
-{
-    int64_t *bytes = ARENA_ARRAY(b->arena, int64_t, t->n_spans + 1);
-    double *seconds = ARENA_ARRAY(b->arena, double, t->n_spans + 1);
-    size_t n = 0;
-    for (size_t i = 0; i < t->n_spans; i++) {
-        const struct span *s = &t->spans[i];
-        if (s->kind != SPAN_RECEIVE || s->microbatch == 0) continue;
-        bytes[n] = s->bytes;
-        seconds[n++] = s_from_ns(s->end_ns - s->begin_ns);
-    }
-    if (!b->cluster->emulated || !(l->bandwidth_Bps > 0))
-        return profile_fit_link(b->arena, p, l->name, bytes, seconds, n, err);
-    check_link(b, l, bytes, seconds, n, p);
-    return OK;
-}
-
-/* The first pair of devices whose messages cross the link; false where none does. */
-static bool pair_of(const struct cluster *c, int32_t link, int32_t *from, int32_t *to)
-{
-    for (int32_t i = 0; i < c->n_devices; i++)
-        for (int32_t j = 0; j < c->n_devices; j++) {
-            int32_t direction = 0;
-            if (i == j || cluster_link(c, i, j, &direction) != link) continue;
-            *from = i;
-            *to = j;
-            return true;
-        }
-    return false;
-}
-
-static enum status measure_link(struct bench *b, int32_t link, int64_t repeats, const char *folder,
-                                struct profile *p, struct error *err)
-{
-    int64_t bytes[LINK_SIZES];
-    int32_t from = 0, to = 0;
-    struct program program;
-    struct trace *t = NULL;
-    for (int32_t i = 0; i < LINK_SIZES; i++)
-        bytes[i] = (int64_t)1024 << (i * 4 / 3); /* 1 KiB … 1 MiB */
-    if (!pair_of(b->cluster, link, &from, &to)) return OK;
-    log_info("measuring link %s between %s and %s", b->cluster->links[link].name,
-             b->cluster->devices[from].name, b->cluster->devices[to].name);
-    TRY(bench_link(b->arena, b->cluster, from, to, bytes, LINK_SIZES, (int32_t)repeats + 1,
-                   &program, err));
-    TRY(run_link_bench(b, &program, folder, &t, err));
-    return fit_link(b, &b->cluster->links[link], t, p, err);
-}
-
-static enum status measure_links(struct bench *b, int64_t repeats, struct profile *p,
-                                 struct error *err)
-{
-    const char *base = getenv("TMPDIR");
-    char *folder = arena_printf(b->arena, "%s/musher-XXXXXX", base && *base ? base : "/tmp");
-    if (b->cluster->n_devices < 2) return OK;
-    if (!mkdtemp(folder)) return error_set(err, ERR_RESOURCE, "%s: %s", folder, strerror(errno));
-    enum status st = OK;
-    for (int32_t i = 0; i < b->cluster->n_links && st == OK; i++)
-        st = measure_link(b, i, repeats, folder, p, err);
-    rmdir(folder);
-    return st;
-}
-
 static double off_of(const struct bench *b, const char *link)
 {
     for (int32_t i = 0; i < b->cluster->n_links; i++)
-        if (!strcmp(b->cluster->links[i].name, link)) return b->link_off[i];
+        if (!strcmp(b->cluster->links[i].name, link)) return b->links.off[i];
     return 0;
 }
 
@@ -415,6 +300,7 @@ static void report(const struct profile *p, const struct bench *b, bool as_json)
             json_close(&j);
         }
         json_close(&j);
+        profile_copies_json(&j, &b->cards);
         common_json_end(&j);
         return;
     }
@@ -431,6 +317,7 @@ static void report(const struct profile *p, const struct bench *b, bool as_json)
         else
             printf("measured, residual %.1f %%\n", 100 * p->links[i].model.residual);
     }
+    profile_copies_print(&b->cards);
 }
 
 static enum status profile(struct arena *a, const struct request *q, bool as_json,
@@ -445,18 +332,21 @@ static enum status profile(struct arena *a, const struct request *q, bool as_jso
     struct bench b = {.arena = a,
                       .job = &j,
                       .cluster = &c,
-                      .link_off = ARENA_ARRAY(a, double, (size_t)c.n_links + 1)};
+                      .links = {a, &c, NULL, ARENA_ARRAY(a, double, (size_t)c.n_links + 1)}};
     struct profile p = {.cluster = c.name,
                         .machine = common_machine(a),
                         .note = j.model.name,
                         .pace = 1,
                         .calibrated_on = "",
                         .cluster_hash = common_cluster_hash(a, &c)};
+    b.links.cards = &b.cards;
+    profile_cards_find(a, &c, &b.cards);
     TRY(team_fused(a, &c, &b.lower, err));
     TRY(store_open(a, q->db, true, &s, err)); /* before minutes of measuring */
     enum status st = collect_ops(&b, err);
     if (st == OK) st = measure_ops(&b, q->repeats, &p, err);
-    if (st == OK) st = measure_links(&b, q->repeats, &p, err);
+    if (st == OK) st = profile_links(&b.links, q->repeats, &p, err);
+    if (st == OK) st = profile_copies(a, &b.cards, (int32_t)q->repeats, err);
     if (st == OK) st = profile_fit_ops(a, &p, err);
     if (st == OK) st = store_append(s, &p, err);
     store_close(s);

@@ -36,7 +36,7 @@ NVCC_FLAGS = -std=c++17 -O3 -I. --threads $(NVCC_THREADS) -Wno-deprecated-gpu-ta
 CUDA_C    := $(wildcard exec/cuda/*.c)
 CUDA_CU   := $(wildcard exec/cuda/*.cu)
 # What a plugin carries of the other rooms: errors, memory, the operator table and what that refers to.
-CUDA_CORE := $(addprefix core/,$(addsuffix .c,arena error exchange gradient gradient_rules gradient_rules_group graph log op \
+CUDA_CORE := $(addprefix core/,$(addsuffix .c,arena error exchange gradient gradient_rules gradient_rules_group graph log op op_kind half \
   op_dtype op_experts op_shapes op_shapes_group op_shapes_pictures op_work rng utf8)) exec/clock.c
 CUDA_OBJ  := $(CUDA_C:%.c=$(BUILD)/%.o) $(CUDA_CU:%.cu=$(BUILD)/%.cu.o) $(CUDA_CORE:%.c=$(BUILD)/pic/%.o)
 
@@ -66,6 +66,16 @@ ifneq ($(CUDA_PLUGIN),)
 headers: $(filter-out %/launch.h.alone,$(CUDA_HDR:%=$(BUILD)/%.alone))
 $(CUDA_HDR:%=$(BUILD)/%.alone): ALL_CFLAGS += -isystem $(CUDA_INC) -isystem $(NCCL_INC)
 endif
+
+# Plugins that are wrong in one thing each, for the tests of what is refused.
+PLUGIN_WRONG := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/plugins/*.c))
+
+tests: $(PLUGIN_WRONG)
+$(BUILD)/tests/run: | $(PLUGIN_WRONG)
+
+$(BUILD)/tests/plugins/%.so: tests/plugins/%.c exec/plugin.h | libraries
+	@mkdir -p $(@D)
+	@echo "  LD $@"; $(CC) $(filter-out -MMD -MP,$(ALL_CFLAGS)) -fPIC -shared $< -o $@
 
 .PHONY: cuda-skipped
 

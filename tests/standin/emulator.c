@@ -395,15 +395,18 @@ int standin_run(const struct standin_kernel *k)
     m->seed = m->random = __atomic_load_n(&order_seed, __ATOMIC_RELAXED);
     standin_now.block_dim = k->block;
     standin_now.grid_dim = k->grid;
-    m->shared = shared_memory_begin(k->function, k->shared_bytes);
+    m->shared = shared_dynamic_new(k->shared_bytes);
+    const struct shared_variables *variables = shared_variables_of(k->function);
+    shared_variables_poison_all(variables);
     int64_t blocks = (int64_t)k->grid.x * k->grid.y * k->grid.z, step, offset;
     draw_permutation(m, blocks, &step, &offset);
     for (int64_t i = 0; i < blocks && !m->trapped; i++) {
         standin_now.block = index_of((i * step + offset) % blocks, k->grid);
-        shared_memory_poison(k->function, m->shared, k->shared_bytes);
+        shared_variables_poison(variables);
+        shared_dynamic_poison(m->shared, k->shared_bytes);
         run_block(m);
     }
-    shared_memory_end(m->shared);
+    shared_dynamic_free(m->shared);
     if (m->trapped) restart_fibers(m);
     m->kernel = NULL;
     return m->trapped ? LAUNCH_FAILURE : 0;

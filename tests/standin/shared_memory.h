@@ -4,12 +4,20 @@
 
 #include <stddef.h>
 
-/* The launch's dynamic part, exactly `bytes`, so that the address sanitizer sees who leaves it. */
-void *shared_memory_begin(const void *kernel, size_t bytes);
-/* Dynamic and static parts. */
-void shared_memory_poison(const void *kernel, void *dynamic, size_t bytes);
-void shared_memory_end(void *dynamic);
-/* Bytes of the kernel's own __shared__ variables. */
-size_t shared_memory_static(const void *kernel);
+struct shared_variables;
+
+/* The __shared__ variables of a kernel and of what it may call; never freed. */
+const struct shared_variables *shared_variables_of(const void *kernel);
+/* Bytes of the kernel's own. */
+size_t shared_variables_bytes(const struct shared_variables *v);
+/* Before a launch: all of them, the calling thread's copies. */
+void shared_variables_poison_all(const struct shared_variables *v);
+/* Before a block: the kernel's own. */
+void shared_variables_poison(const struct shared_variables *v);
+
+/* The launch's dynamic part, exactly `bytes`, so that the address sanitizer sees who leaves it; NULL for 0. */
+void *shared_dynamic_new(size_t bytes);
+void shared_dynamic_poison(void *p, size_t bytes);
+void shared_dynamic_free(void *p);
 
 #endif

@@ -1,0 +1,399 @@
+/* tests/standin/memory.c - device and pinned memory, and copies.
+ *
+ * Both are the host's own, each allocation exactly as long as asked for, so that the address sanitizer sees a kernel that
+ * leaves it; device memory begins as NaNs. Every copy is checked against the table of allocations: a pointer that is not
+ * where the kind of copy says, or that leaves its allocation, is cudaErrorInvalidValue, where a card would go on or fail
+ * much later.
+ * As on the card: copies from or to pageable memory have happened when the call returns; cudaFree waits for the device.
+ */
+#include "tests/standin/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 256 };
+
+struct allocation {
+    unsigned char *at;
+    size_t bytes;
+    enum place place;
+    int device;
+    bool registered; /* the caller's own memory */
+};
+
+static struct allocation *table; /* by address; under the books */
+static size_t n_table, room;
+static int64_t used[STANDIN_DEVICES_MAX];
+
+/* --- the table --- */
+
+/* The first that begins past p. */
+static size_t past(const void *p)
+{
+    size_t low = 0, high = n_table;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if ((uintptr_t)table[middle].at <= (uintptr_t)p)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void insert(struct allocation a)
+{
+    if (n_table == room) {
+        room = room ? 2 * room : 64;
+        table = realloc(table, room * sizeof *table);
+        if (!table) abort();
+    }
+    size_t at = past(a.at);
+    memmove(&table[at + 1], &table[at], (n_table - at) * sizeof *table);
+    table[at] = a;
+    n_table++;
+}
+
+/* Takes out the allocation that begins at p and is of that place. */
+static bool take_out(void *p, enum place place, bool registered, struct allocation *out)
+{
+    books_open();
+    size_t at = past(p);
+    bool found = at && table[at - 1].at == p && table[at - 1].place == place &&
+                 table[at - 1].registered == registered;
+    if (found) {
+        *out = table[--at];
+        n_table--;
+        memmove(&table[at], &table[at + 1], (n_table - at) * sizeof *table);
+        if (place == PLACE_DEVICE) used[out->device] -= (int64_t)out->bytes;
+    }
+    books_close();
+    return found;
+}
+
+cudaError_t memory_find(const void *p, size_t bytes, enum place *out, int *out_device)
+{
+    cudaError_t e = cudaSuccess;
+    *out = PLACE_PAGEABLE;
+    *out_device = -1;
+    books_open();
+    size_t at = past(p);
+    const struct allocation *a = at ? &table[at - 1] : NULL;
+    size_t into = a ? (size_t)((const unsigned char *)p - a->at) : 0;
+    if (a && into < a->bytes) {
+        *out = a->place;
+        *out_device = a->device;
+        if (bytes > a->bytes - into) e = cudaErrorInvalidValue;
+    } else if (at < n_table && (const unsigned char *)p + bytes > table[at].at)
+        e = cudaErrorInvalidValue; /* runs into one from below */
+    books_close();
+    return e;
+}
+
+/* --- allocating --- */
+
+static cudaError_t allocate(void **out, size_t bytes, enum place place)
+{
+    int device = standin_device();
+    void *p = NULL;
+    *out = NULL;
+    if (!bytes) return cudaSuccess;
+    books_open();
+    bool fits = place != PLACE_DEVICE ||
+                (int64_t)bytes <= standin_device_memory(device) - used[device];
+    if (fits && place == PLACE_DEVICE) used[device] += (int64_t)bytes;
+    books_close();
+    if (!fits) return cudaErrorMemoryAllocation;
+    if (posix_memalign(&p, ALIGNMENT, bytes)) abort();
+    memset(p, 0xff, bytes);
+    books_open();
+    insert((struct allocation){p, bytes, place, device, false});
+    books_close();
+    standin_keep(place == PLACE_DEVICE ? KEPT_DEVICE_MEMORY : KEPT_PINNED_MEMORY, 1);
+    *out = p;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **out, size_t bytes)
+{
+    ENTER();
+    return standin_leave(allocate(out, bytes, PLACE_DEVICE));
+}
+
+cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
+{
+    ENTER();
+    cudaStream_t s;
+    cudaError_t e = stream_find(stream, true, &s);
+    return standin_leave(e != cudaSuccess ? e : allocate(out, bytes, PLACE_DEVICE));
+}
+
+cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
+{
+    ENTER();
+    if (flags > 7) return standin_leave(cudaErrorInvalidValue);
+    return standin_leave(allocate(out, bytes, PLACE_PINNED));
+}
+
+cudaError_t cudaMallocHost(void **out, size_t bytes)
+{
+    return cudaHostAlloc(out, bytes, cudaHostAllocDefault);
+}
+
+/* What fails is given back nevertheless (runtime.c). */
+static cudaError_t give_back(void *p, enum place place, const char *call)
+{
+    cudaError_t e = standin_enter(call);
+    struct allocation a;
+    if (!p) return standin_leave(e);
+    if (!take_out(p, place, false, &a)) return standin_leave(e ? e : cudaErrorInvalidValue);
+    streams_wait(a.device);
+    free(a.at);
+    standin_keep(place == PLACE_DEVICE ? KEPT_DEVICE_MEMORY : KEPT_PINNED_MEMORY, -1);
+    return standin_leave(e ? e : standin_lost(a.device));
+}
+
+cudaError_t cudaFree(void *p) { return give_back(p, PLACE_DEVICE, __func__); }
+cudaError_t cudaFreeHost(void *p) { return give_back(p, PLACE_PINNED, __func__); }
+
+struct free_work {
+    struct work w;
+    void *p;
+};
+
+static void drop_free(struct work *w) { free(((struct free_work *)w)->p); }
+
+cudaError_t cudaFreeAsync(void *p, cudaStream_t stream)
+{
+    cudaError_t e = standin_enter(__func__);
+    cudaStream_t s;
+    struct allocation a;
+    if (!p) return standin_leave(e);
+    cudaError_t found = stream_find(stream, false, &s);
+    if (found != cudaSuccess) return standin_leave(e ? e : found);
+    if (!take_out(p, PLACE_DEVICE, false, &a)) return standin_leave(e ? e : cudaErrorInvalidValue);
+    struct free_work *w = work_new(sizeof *w, NULL);
+    w->w.drop = drop_free;
+    w->p = a.at;
+    stream_push(s, &w->w);
+    standin_keep(KEPT_DEVICE_MEMORY, -1);
+    return standin_leave(e);
+}
+
+cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags)
+{
+    ENTER();
+    enum place place;
+    int device;
+    if (!p || !bytes || flags > 15) return standin_leave(cudaErrorInvalidValue);
+    if (memory_find(p, bytes, &place, &device) != cudaSuccess || place != PLACE_PAGEABLE)
+        return standin_leave(cudaErrorHostMemoryAlreadyRegistered);
+    books_open();
+    insert((struct allocation){p, bytes, PLACE_PINNED, standin_device(), true});
+    books_close();
+    standin_keep(KEPT_PINNED_MEMORY, 1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *p)
+{
+    cudaError_t e = standin_enter(__func__);
+    struct allocation a;
+    if (!take_out(p, PLACE_PINNED, true, &a))
+        return standin_leave(e ? e : cudaErrorHostMemoryNotRegistered);
+    standin_keep(KEPT_PINNED_MEMORY, -1);
+    return standin_leave(e);
+}
+
+cudaError_t cudaHostGetDevicePointer(void **out, void *host, unsigned flags)
+{
+    ENTER();
+    enum place place;
+    int device;
+    if (flags || memory_find(host, 1, &place, &device) != cudaSuccess || place != PLACE_PINNED)
+        return standin_leave(cudaErrorInvalidValue);
+    *out = host;
+    return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *p)
+{
+    ENTER();
+    enum place place;
+    int device;
+    (void)memory_find(p, 0, &place, &device);
+    *out = (struct cudaPointerAttributes){.device = device};
+    union {
+        const void *in;
+        void *out;
+    } u = {p};
+    switch (place) {
+    case PLACE_PAGEABLE: out->type = cudaMemoryTypeUnregistered; break;
+    case PLACE_PINNED: out->type = cudaMemoryTypeHost; break;
+    case PLACE_DEVICE: out->type = cudaMemoryTypeDevice; break;
+    }
+    out->hostPointer = place == PLACE_DEVICE ? NULL : u.out;
+    out->devicePointer = place == PLACE_PAGEABLE ? NULL : u.out;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *out_free, size_t *out_total)
+{
+    ENTER();
+    int device = standin_device();
+    books_open();
+    *out_total = (size_t)standin_device_memory(device);
+    *out_free = *out_total - (size_t)used[device];
+    books_close();
+    return cudaSuccess;
+}
+
+/* --- copies --- */
+
+struct copy_work { /* rows of width bytes; from NULL: of `value` */
+    struct work w;
+    unsigned char *to;
+    const unsigned char *from;
+    size_t to_pitch, from_pitch, width, height;
+    int value;
+};
+
+static void run_copy(struct work *w)
+{
+    const struct copy_work *c = (struct copy_work *)w;
+    for (size_t i = 0; i < c->height; i++)
+        if (c->from)
+            memcpy(c->to + i * c->to_pitch, c->from + i * c->from_pitch, c->width);
+        else
+            memset(c->to + i * c->to_pitch, c->value, c->width);
+}
+
+static size_t span(size_t pitch, const struct copy_work *c)
+{
+    return c->height ? (c->height - 1) * pitch + c->width : 0;
+}
+
+static bool allowed(enum cudaMemcpyKind kind, enum place to, enum place from)
+{
+    bool to_device = to == PLACE_DEVICE, from_device = from == PLACE_DEVICE;
+    switch (kind) {
+    case cudaMemcpyHostToHost: return !to_device && !from_device;
+    case cudaMemcpyHostToDevice: return to_device && !from_device;
+    case cudaMemcpyDeviceToHost: return !to_device && from_device;
+    case cudaMemcpyDeviceToDevice: return to_device && from_device;
+    case cudaMemcpyDefault: return true;
+    }
+    return false;
+}
+
+/* Checks c and gives it to the stream; waits where memory is pageable, or `now`. */
+static cudaError_t copy(const struct copy_work *c, enum cudaMemcpyKind kind, cudaStream_t stream,
+                        bool now)
+{
+    cudaStream_t s;
+    enum place to, from = PLACE_DEVICE;
+    int device;
+    cudaError_t e = stream_find(stream, false, &s);
+    if (e != cudaSuccess) return e;
+    if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault)
+        return cudaErrorInvalidMemcpyDirection;
+    if (!c->width || !c->height) return cudaSuccess;
+    if (!c->to || c->to_pitch < c->width || (c->from && c->from_pitch < c->width))
+        return cudaErrorInvalidValue;
+    e = memory_find(c->to, span(c->to_pitch, c), &to, &device);
+    if (e == cudaSuccess && c->from)
+        e = memory_find(c->from, span(c->from_pitch, c), &from, &device);
+    if (e != cudaSuccess) return e;
+    if (c->from ? !allowed(kind, to, from) : to == PLACE_PAGEABLE) return cudaErrorInvalidValue;
+    struct copy_work *w = work_new(sizeof *w, run_copy);
+    struct work head = w->w;
+    *w = *c;
+    w->w = head;
+    stream_push(s, &w->w);
+    if (now || to == PLACE_PAGEABLE || from == PLACE_PAGEABLE) {
+        stream_wait(s);
+        return standin_lost(stream_device(s));
+    }
+    return cudaSuccess;
+}
+
+static struct copy_work line(void *to, const void *from, size_t bytes)
+{
+    return (struct copy_work){.to = to,
+                              .from = from,
+                              .to_pitch = bytes,
+                              .from_pitch = bytes,
+                              .width = bytes,
+                              .height = 1};
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    ENTER();
+    struct copy_work c = line(to, from, bytes);
+    if (bytes && !from) return standin_leave(cudaErrorInvalidValue);
+    return standin_leave(copy(&c, kind, stream, false));
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+{
+    ENTER();
+    struct copy_work c = line(to, from, bytes);
+    if (bytes && !from) return standin_leave(cudaErrorInvalidValue);
+    return standin_leave(copy(&c, kind, NULL, true));
+}
+
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
+                                size_t bytes, cudaStream_t stream)
+{
+    ENTER();
+    struct copy_work c = line(to, from, bytes);
+    enum place place;
+    int a = -1, b = -1;
+    if (bytes && !from) return standin_leave(cudaErrorInvalidValue);
+    (void)memory_find(to, 0, &place, &a);
+    (void)memory_find(from, 0, &place, &b);
+    if (bytes && (a != to_device || b != from_device)) return standin_leave(cudaErrorInvalidValue);
+    return standin_leave(copy(&c, cudaMemcpyDeviceToDevice, stream, false));
+}
+
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                              size_t width, size_t height, enum cudaMemcpyKind kind,
+                              cudaStream_t stream)
+{
+    ENTER();
+    struct copy_work c = {.to = to,
+                          .from = from,
+                          .to_pitch = to_pitch,
+                          .from_pitch = from_pitch,
+                          .width = width,
+                          .height = height};
+    if (width && height && !from) return standin_leave(cudaErrorInvalidValue);
+    return standin_leave(copy(&c, kind, stream, false));
+}
+
+cudaError_t cudaMemset2DAsync(void *to, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t stream)
+{
+    ENTER();
+    struct copy_work c = {
+        .to = to, .to_pitch = pitch, .value = value, .width = width, .height = height};
+    return standin_leave(copy(&c, cudaMemcpyDefault, stream, false));
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
+{
+    ENTER();
+    struct copy_work c = line(to, NULL, bytes);
+    c.value = value;
+    return standin_leave(copy(&c, cudaMemcpyDefault, stream, false));
+}
+
+cudaError_t cudaMemset(void *to, int value, size_t bytes)
+{
+    ENTER();
+    struct copy_work c = line(to, NULL, bytes);
+    c.value = value;
+    return standin_leave(copy(&c, cudaMemcpyDefault, NULL, false));
+}

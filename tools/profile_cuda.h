@@ -1,0 +1,44 @@
+/* tools/profile_cuda.h - what `musher profile` can measure on this machine's CUDA devices, and how long they warm up.
+ *
+ * A card that idles runs at a fraction of its clock and takes some tenths of a second of work to come up, which is longer
+ * than a bench of few rounds; so a bench on cards begins with rounds that nobody counts.
+ */
+#ifndef TOOLS_PROFILE_CUDA_H
+#define TOOLS_PROFILE_CUDA_H
+
+#include "core/cluster.h"
+#include "core/error.h"
+#include "core/json.h"
+#include "core/program.h"
+#include "exec/bench_copies.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct arena;
+
+struct profile_cards { /* CUDA devices of the cluster that are this machine's */
+    const struct cluster *cluster;
+    int32_t n;          /* this machine's; 0 where there are none */
+    const char *reason; /* then */
+    int32_t n_copies;
+    struct copy_sample *copies; /* (n_copies) pinned memory and the first of them */
+};
+
+/* Is this the name of the machine that asks? */
+bool profile_host_is_here(const char *host);
+/* Opens the plugin if the cluster has a CUDA device, else leaves it alone. */
+void profile_cards_find(struct arena *a, const struct cluster *c, struct profile_cards *out);
+/* False for a CUDA device of another machine, or that is not there; true for every other device. */
+bool profile_is_here(const struct profile_cards *k, int32_t device);
+/* The first CUDA device of this machine whose type has this entry of the catalogue; -1. */
+int32_t profile_card_of(const struct profile_cards *k, const char *base);
+/* Rounds of these operators that take about half a second by the catalogue's roofline. */
+int32_t profile_warm_rounds(const char *base, const struct program_op *ops, size_t n);
+/* Copies up and down of the first device that is here; none where there is none. */
+MUST_CHECK enum status profile_copies(struct arena *a, struct profile_cards *k, int32_t repeats,
+                                      struct error *err);
+void profile_copies_print(const struct profile_cards *k);
+void profile_copies_json(struct json *j, const struct profile_cards *k);
+
+#endif
