@@ -36,10 +36,11 @@ struct device_transport_options {
     struct comm *comm;
     const struct program *p;
     int32_t rank;
-    const unsigned char *channel, *group; /* (n_channels), (n_groups) enum transport, alike on all ranks */
+    const unsigned char *channel,
+        *group; /* (n_channels), (n_groups) enum transport, alike on all ranks */
     /* (n_stages) this rank's memory of a stage, NULL another's; staging is the device's */
     const struct lane_memory *const *memory;
-    /* (n_groups) what this rank's summands are multiplied by; NULL: nothing. Alike NULL on all ranks */
+    /* (n_groups) what this rank's summands of a sum are multiplied by (not of a chain, nor of a meeting); NULL: 1 */
     const double *weight;
     int32_t max_ctas;     /* thread blocks of a clique's kernels; 0: the library's choice */
     const char *net_name; /* the library's transport; NULL: its choice */

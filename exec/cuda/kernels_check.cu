@@ -9,7 +9,7 @@
 
 #include "exec/cuda/launch.h"
 
-enum { THREADS = 1024 };
+#define THREADS 1024u
 
 static __device__ __forceinline__ bool is_row(int32_t id, int64_t vocabulary, int32_t minus_one)
 {
@@ -24,7 +24,7 @@ static __global__ void check_ids(const int32_t *__restrict__ ids, int64_t n, int
     while (i < n && is_row(ids[i], vocabulary, minus_one)) i += THREADS;
     least[threadIdx.x] = i < n ? i : n;
     __syncthreads();
-    for (int half = THREADS / 2; half > 0; half /= 2) {
+    for (unsigned half = THREADS / 2; half > 0; half /= 2) {
         if (threadIdx.x < half && least[threadIdx.x + half] < least[threadIdx.x])
             least[threadIdx.x] = least[threadIdx.x + half];
         __syncthreads();

@@ -38,13 +38,14 @@
 
 /* ---- the library ------------------------------------------------------------------------------ */
 
+/* clang-format off */
 #define CALLS(X)                                                                                   \
-    X(ncclGetVersion)                                                                              \
-    X(ncclGetUniqueId)                                                                             \
-    X(ncclGetErrorString) X(ncclGetLastError) X(ncclCommInitRankConfig) X(ncclCommFinalize)        \
-        X(ncclCommDestroy) X(ncclCommAbort) X(ncclCommGetAsyncError) X(ncclRedOpCreatePreMulSum)   \
-            X(ncclRedOpDestroy) X(ncclAllReduce) X(ncclBroadcast) X(ncclReduce) X(ncclAllGather)   \
-                X(ncclReduceScatter) X(ncclSend) X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd)
+    X(ncclGetVersion) X(ncclGetUniqueId) X(ncclGetErrorString) X(ncclGetLastError)                 \
+    X(ncclCommInitRankConfig) X(ncclCommFinalize) X(ncclCommDestroy) X(ncclCommAbort)              \
+    X(ncclCommGetAsyncError) X(ncclRedOpCreatePreMulSum) X(ncclRedOpDestroy)                       \
+    X(ncclAllReduce) X(ncclBroadcast) X(ncclReduce) X(ncclAllGather) X(ncclReduceScatter)          \
+    X(ncclSend) X(ncclRecv) X(ncclGroupStart) X(ncclGroupEnd)
+/* clang-format on */
 
 static struct {
 #define X(name) __typeof__(name) *name;
