@@ -4,6 +4,7 @@
 #include "core/rng.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
