@@ -20,7 +20,7 @@
 #include "exec/cuda/launch.h"
 #include "exec/cuda/pack.cuh"
 
-enum { WINDOW = 32, TILE = 4096, SCAN_BLOCK = 1024, AT_ONCE = 4, PAIRS_MAX = 128 };
+enum { WINDOW = 32, TILE = 4096, SCAN_BLOCK = 1024, AT_ONCE = 4 };
 
 template <class T>
 static __global__ void __launch_bounds__(BLOCK)
@@ -302,7 +302,7 @@ extern "C" cudaError_t cuda_embedding_grad(enum cuda_number number, const int32_
 /* --- rotary --- */
 
 struct frequencies {
-    double f[PAIRS_MAX];
+    double f[CUDA_ROTARY_PAIRS];
 };
 
 /* table (2, positions, half): cosines, then sines; of pairs first … first + pairs - 1. */
@@ -349,9 +349,25 @@ static __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-extern "C" size_t cuda_rotary_scratch(enum cuda_number number, int64_t positions, int32_t half)
+extern "C" size_t cuda_rotary_table_bytes(enum cuda_number number, int64_t positions, int32_t half)
 {
     return 2 * (size_t)(positions * half) * wide_bytes(number);
+}
+
+extern "C" cudaError_t cuda_rotary_table(enum cuda_number number, const double *frequency,
+                                         int32_t first, int32_t pairs, int32_t half,
+                                         int64_t positions, int64_t start, void *table,
+                                         cudaStream_t stream)
+{
+    frequencies f = {{0}};
+    if (positions <= 0 || pairs <= 0) return cudaSuccess;
+    if (pairs > CUDA_ROTARY_PAIRS) return cudaErrorInvalidValue;
+    for (int32_t i = 0; i < pairs; i++) f.f[i] = frequency[i];
+    dim3 grid((unsigned)over(positions * pairs, BLOCK));
+    return number == CUDA_fp64 ? LAUNCH((turn_kernel<double>), grid, BLOCK, 0, stream, f, first,
+                                        pairs, half, positions, start, (double *)table)
+                               : LAUNCH((turn_kernel<float>), grid, BLOCK, 0, stream, f, first,
+                                        pairs, half, positions, start, (float *)table);
 }
 
 template <class T>
@@ -367,24 +383,12 @@ static cudaError_t turn(const void *x, void *y, int64_t rows, int64_t positions,
 }
 
 extern "C" cudaError_t cuda_rotary(enum cuda_number number, const void *x, void *y, int64_t rows,
-                                   int64_t positions, int32_t heads, int32_t half, int64_t start,
-                                   bool inverse, const double *frequency, void *scratch,
-                                   cudaStream_t stream)
+                                   int64_t positions, int32_t heads, int32_t half, bool inverse,
+                                   const void *table, cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;
     if (rows <= 0 || heads <= 0 || half <= 0) return cudaSuccess;
-    for (int32_t first = 0, pairs; first < half; first += pairs) {
-        frequencies f = {{0}};
-        pairs = half - first < PAIRS_MAX ? half - first : PAIRS_MAX;
-        for (int32_t i = 0; i < pairs; i++) f.f[i] = frequency[first + i];
-        dim3 grid((unsigned)over(positions * pairs, BLOCK));
-        e = number == CUDA_fp64 ? LAUNCH((turn_kernel<double>), grid, BLOCK, 0, stream, f, first,
-                                         pairs, half, positions, start, (double *)scratch)
-                                : LAUNCH((turn_kernel<float>), grid, BLOCK, 0, stream, f, first,
-                                         pairs, half, positions, start, (float *)scratch);
-        if (e) return e;
-    }
     CUDA_WITH_NUMBER(number, T,
-                     e = turn<T>(x, y, rows, positions, heads, half, inverse, scratch, stream));
+                     e = turn<T>(x, y, rows, positions, heads, half, inverse, table, stream));
     return e;
 }

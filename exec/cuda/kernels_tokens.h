@@ -30,12 +30,18 @@ cudaError_t cuda_embedding_grad(enum cuda_number number, const int32_t *ids, int
                                 void *dtable, bool dtable_wide, bool add, void *scratch,
                                 cudaStream_t stream);
 
-/* y (rows, heads, 2·half): pair (i, i + half) of position start + row mod positions turned by frequency[i] radians a position,
- * backwards where inverse. frequency (half) lies on the host and is read before this returns. */
-size_t cuda_rotary_scratch(enum cuda_number number, int64_t positions, int32_t half);
+/* table (2, positions, half), of fp64 or else fp32: cosines, then sines, of the angles that positions start … have for pairs first …
+ * first + pairs - 1 of half. frequency (pairs): radians a position; on the host, read before this returns. */
+enum { CUDA_ROTARY_PAIRS = 128 }; /* at once */
+size_t cuda_rotary_table_bytes(enum cuda_number number, int64_t positions, int32_t half);
+cudaError_t cuda_rotary_table(enum cuda_number number, const double *frequency, int32_t first,
+                              int32_t pairs, int32_t half, int64_t positions, int64_t start,
+                              void *table, cudaStream_t stream);
+/* y (rows, heads, 2·half) of x: pair (i, i + half) of row r turned as the table has it for position r mod positions, backwards
+ * where inverse. */
 cudaError_t cuda_rotary(enum cuda_number number, const void *x, void *y, int64_t rows,
-                        int64_t positions, int32_t heads, int32_t half, int64_t start, bool inverse,
-                        const double *frequency, void *scratch, cudaStream_t stream);
+                        int64_t positions, int32_t heads, int32_t half, bool inverse,
+                        const void *table, cudaStream_t stream);
 
 #ifdef __cplusplus
 }
