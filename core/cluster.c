@@ -124,10 +124,6 @@ static enum status read_type(struct cluster_reader *r, const struct node *n, str
     t->where = device;
     slowdown = cluster_given(n, "slowdown");
     if (slowdown) TRY(node_double(slowdown, 1, CLUSTER_SLOWDOWN_MAX, &t->slowdown, r->err));
-    if (slowdown && strcmp(t->catalogue, "host") != 0)
-        return node_error(slowdown, r->err,
-                          "only device 'host' is emulated with a slowdown, found device '%s'",
-                          t->catalogue);
     cards = cluster_given(n, "tensor_parallel");
     if (cards) TRY(node_int(cards, 1, TENSOR_PARALLEL_MAX, &n_cards, r->err));
     t->tensor_parallel = (int32_t)n_cards;

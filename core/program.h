@@ -87,6 +87,7 @@ struct arena;
 
 struct program_device {                    /* one lane each, same index */
     const char *name, *type, *host, *kind; /* kind: backend, "host" | "cuda" */
+    const char *card; /* what its type is in the catalogue, "H200-SXM"; NULL, "": nothing to compare with */
     int32_t index;                         /* local device number on its host */
     int32_t type_index;                    /* into the cluster's types, for costs */
     double slowdown;                       /* > 0 emulated, 0 real */

@@ -68,6 +68,7 @@ static enum status read_device(struct reader *r, struct program *p, int32_t i)
     TRY(words_name(r, &d->type));
     TRY(words_name(r, &d->host));
     TRY(words_name(r, &d->kind));
+    TRY(words_name(r, &d->card));
     TRY(words_int(r, 0, INT32_MAX, &d->index));
     TRY(words_int(r, 0, INT32_MAX, &d->type_index));
     TRY(words_double(r, &d->slowdown));

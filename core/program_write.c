@@ -60,7 +60,7 @@ static void write_devices(FILE *out, const struct program *p)
         const struct program_device *d = &p->devices[i];
         fprintf(out, "device");
         put_name(out, d->name), put_name(out, d->type), put_name(out, d->host),
-            put_name(out, d->kind);
+            put_name(out, d->kind), put_name(out, d->card ? d->card : "");
         put(out, d->index), put(out, d->type_index), put_double(out, d->slowdown),
             put(out, d->memory_bytes);
         put(out, p->lanes[i].order), put(out, p->lanes[i].n_stages),

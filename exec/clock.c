@@ -74,6 +74,12 @@ void device_clock_waited(struct device_clock *c, int64_t until_ns)
     if (until_ns > c->now_ns) c->now_ns = until_ns;
 }
 
+int64_t device_clock_lasted(struct device_clock *c, int64_t ns)
+{
+    c->now_ns += ns_from_s(c->slowdown * s_from_ns(ns));
+    return c->now_ns;
+}
+
 void device_clock_pace(struct device_clock *c)
 {
     if (!(c->slowdown > 0) || clock_wall_ns() >= c->zero_ns + c->now_ns) return;
@@ -97,12 +103,19 @@ int link_clock_init(struct link_clock *c)
     return failed;
 }
 
+/* A rank that died with the lock left free_ns whole: it is written once, last. */
+void link_clock_lock(struct link_clock *c)
+{
+    if (pthread_mutex_lock(&c->mutex) == EOWNERDEAD) pthread_mutex_consistent(&c->mutex);
+}
+
+void link_clock_unlock(struct link_clock *c) { pthread_mutex_unlock(&c->mutex); }
+
 int64_t link_clock_reserve(struct link_clock *c, int64_t earliest_ns, int64_t occupancy_ns)
 {
-    /* A rank that died with the lock left free_ns whole: it is written once, last. */
-    if (pthread_mutex_lock(&c->mutex) == EOWNERDEAD) pthread_mutex_consistent(&c->mutex);
+    link_clock_lock(c);
     int64_t start_ns = earliest_ns > c->free_ns ? earliest_ns : c->free_ns;
     c->free_ns = start_ns + occupancy_ns;
-    pthread_mutex_unlock(&c->mutex);
+    link_clock_unlock(c);
     return start_ns;
 }

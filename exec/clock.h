@@ -41,6 +41,8 @@ int64_t device_clock_end(struct device_clock *c);
  */
 void device_clock_wait(struct device_clock *c);
 void device_clock_waited(struct device_clock *c, int64_t until_ns);
+/* An operator that took ns on the device itself has ended; virtual time then. */
+int64_t device_clock_lasted(struct device_clock *c, int64_t ns);
 void device_clock_pace(
     struct device_clock *c); /* sleeps until the wall has come to the virtual time */
 
@@ -50,6 +52,9 @@ struct link_clock {
     int64_t free_ns;
 };
 int link_clock_init(struct link_clock *c); /* 0 or errno */
+/* Whoever has it alone, whatever else its owner did with it; one that died with it is forgotten. */
+void link_clock_lock(struct link_clock *c);
+void link_clock_unlock(struct link_clock *c);
 /* Occupies the link for occupancy_ns from the first instant ≥ earliest_ns at which it is free; that
  * instant. */
 int64_t link_clock_reserve(struct link_clock *c, int64_t earliest_ns, int64_t occupancy_ns);

@@ -12,6 +12,7 @@
  * wall time. While a checkpoint is written the run's clock stands still.
  */
 #include "exec/checkpoint.h"
+#include "exec/plugin.h"
 #include "exec/worker_internal.h"
 
 #include "core/log.h"
@@ -27,144 +28,6 @@
     20000000 /* from the barrier to time 0: long enough for every rank to be asleep */
 #define PRIORITY 1
 
-/* ---- can this be run here? --------------------------------------------------------------------
- */
-
-static bool same_host(const char *wanted)
-{
-    char here[256] = "";
-    if (!wanted || !*wanted || !strcmp(wanted, "localhost")) return true;
-    gethostname(here, sizeof here - 1);
-    size_t n = strcspn(here, ".");
-    return !strcmp(here, wanted) ||
-           (!strncmp(here, wanted, n) && (wanted[n] == 0 || wanted[n] == '.'));
-}
-
-static enum status check_device(const struct worker *w, struct error *err)
-{
-    const struct program_device *d = &w->p->devices[w->rank];
-    char here[256] = "";
-    gethostname(here, sizeof here - 1);
-    if (!same_host(d->host))
-        return error_set(err, ERR_INPUT,
-                         "device %s is on host '%s', but rank %" PRId32 " runs on '%s'", d->name,
-                         d->host, w->rank, here);
-    if (strcmp(d->kind, "host") != 0)
-        return error_set(err, ERR_INPUT, "device %s is of kind '%s'; this build runs 'host'",
-                         d->name, d->kind);
-    if (w->p->emulated && !comm_one_host(w->comm))
-        return error_set(err, ERR_INPUT, "emulated devices must all be on one host");
-    return OK;
-}
-
-/* What the system could still give without swapping; all that it has where it does not say. */
-static int64_t memory_here(void)
-{
-    int64_t kib = -1;
-    char line[128];
-    FILE *f = fopen("/proc/meminfo", "re");
-    while (f && kib < 0 && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %" SCNd64, &kib) != 1) kib = -1;
-    if (f) fclose(f);
-    return kib >= 0 ? kib * 1024 : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-}
-
-/* All devices of this rank's host together, before any of them allocates. */
-static enum status check_memory(const struct worker *w, struct error *err)
-{
-    const struct program *p = w->p;
-    const char *host = p->devices[w->rank].host;
-    int64_t needed = 0, there = memory_here();
-    int32_t n = 0;
-    for (int32_t i = 0; i < p->n_devices; i++) {
-        const char *other = p->devices[i].host;
-        if (!p->emulated && i != w->rank && (!host || !other || strcmp(host, other) != 0)) continue;
-        n++;
-        if (__builtin_add_overflow(needed, program_lane_bytes(p, i), &needed)) needed = INT64_MAX;
-    }
-    if (needed <= there) return OK;
-    return error_set(err, ERR_RESOURCE,
-                     "%" PRId32 " device%s on this host need%s %" PRId64
-                     " bytes of memory; %" PRId64 " are available",
-                     n, n == 1 ? "" : "s", n == 1 ? "s" : "", needed, there);
-}
-
-/* Of a whole row, of which the device may have a part. */
-static int64_t input_length(const struct slot *s)
-{
-    struct shape whole = part_whole(&s->shape, s->part);
-    return shape_last(&whole);
-}
-
-static enum status check_inputs(const struct worker *w, const struct program_stage *s,
-                                struct error *err)
-{
-    for (int32_t i = 0; w->o->data && i < s->n_slots; i++)
-        if (s->slots[i].input >= 0 && !input_is_of_pictures(s->slots[i].input) &&
-            input_length(&s->slots[i]) != w->p->sequence_length)
-            return error_set(err, ERR_INPUT, "input %s is not of the program's sequence length",
-                             s->slots[i].name);
-    return OK;
-}
-
-static enum status check_kernels(const struct program_stage *s, struct error *err)
-{
-    for (int32_t i = 0; i < s->n_ops; i++)
-        if (op_is_measured(s->ops[i].kind))
-            return error_set(err, ERR_INPUT,
-                             "%s: layers that were only measured have no kernels: this program is "
-                             "simulated, not run",
-                             s->ops[i].name);
-    return OK;
-}
-
-static enum status check_program(const struct worker *w, struct error *err)
-{
-    if (w->p->uneven)
-        return error_set(err, ERR_INPUT,
-                         "its devices are different numbers of cards that share every operator: "
-                         "such a plan is simulated, never run");
-    for (int32_t i = 0; i < w->n_chunks; i++) TRY(check_inputs(w, w->chunks[i].stage, err));
-    for (int32_t i = 0; i < w->n_chunks; i++) TRY(check_kernels(w->chunks[i].stage, err));
-    for (int32_t i = 0; w->p->emulated && i < w->p->n_links; i++)
-        if (w->p->links[i].n_hops)
-            return error_set(err, ERR_INPUT,
-                             "route %s goes through switches; those of an emulated cluster are "
-                             "simulated only",
-                             w->p->links[i].name);
-    for (int32_t i = 0; i < w->p->n_channels; i++)
-        if (w->p->channels[i].bytes > INT32_MAX)
-            return error_set(err, ERR_INPUT,
-                             "channel %" PRId32 ": a message of %" PRId64
-                             " bytes; at most 2 GiB are moved at once",
-                             i, w->p->channels[i].bytes);
-    for (int32_t i = 0; i < w->p->n_groups; i++) {
-        const struct group *g = &w->p->groups[i];
-        if (g->dtype != DTYPE_fp32 && g->dtype != DTYPE_fp64)
-            return error_set(err, ERR_INPUT, "group %s is %s; the executor sums fp32 and fp64",
-                             g->name, dtype_name(g->dtype));
-        if (group_incoming_bytes(g) > INT32_MAX)
-            return error_set(err, ERR_INPUT,
-                             "group %s: more than 2 GiB at once; use smaller buckets", g->name);
-    }
-    return OK;
-}
-
-/* Emulated devices compute for real, one after the other where cores are few: beyond this share of
- * the cores the wall falls behind the virtual clocks. */
-static void warn_if_crowded(const struct worker *w)
-{
-    const double share = 0.8;
-    double busy = 0, cores = (double)sysconf(_SC_NPROCESSORS_ONLN);
-    for (int32_t i = 0; w->p->emulated && i < w->p->n_devices; i++)
-        if (w->p->devices[i].slowdown > 0) busy += 1 / w->p->devices[i].slowdown;
-    if (busy > share * cores)
-        log_warn(
-            "the emulated devices together are %.1f times a core of this machine, which has %.0f; "
-            "measured times will be too long",
-            busy, cores);
-}
-
 /* ---- before time 0 ----------------------------------------------------------------------------
  */
 
@@ -176,31 +39,73 @@ static enum status open_data(struct worker *w, struct error *err)
     return data_open(w->o->data, p->seed, p->sequence_length, p->vocabulary, &w->data, err);
 }
 
+static enum status open_device(struct worker *w, struct error *err)
+{
+    const struct program_device *d = &w->p->devices[w->rank];
+    TRY(worker_check_place(w, err));
+    TRY(worker_check_program(w, err));
+    TRY((w->o->backends ? w->o->backends : plugin_open_backend)(d->kind, &w->backend, err));
+    TRY(worker_check_device(w, err));
+    TRY(w->backend.open(&w->backend, d->index, err));
+    w->backend_open = true;
+    w->apart = w->backend.apart;
+    return OK;
+}
+
+/* Collectives that the host runs for a lane apart have their staging there. */
+static bool needs_staging(const struct worker *w, int32_t stage)
+{
+    for (int32_t g = 0; w->apart && g < w->p->n_groups; g++)
+        for (int32_t i = 0; i < w->p->groups[g].n_members; i++)
+            if (w->p->groups[g].members[i].stage == stage && w->group_by[g] == TRANSPORT_DEVICE)
+                return true;
+    return !w->apart;
+}
+
 static enum status open_mine(struct worker *w, struct error *err)
 {
-    TRY(check_device(w, err));
-    TRY(check_program(w, err));
-    backend_host(&w->backend);
-    TRY(w->backend.open(&w->backend, w->p->devices[w->rank].index, err));
-    w->backend_open = true;
     TRY(open_data(w, err));
     for (int32_t i = 0; i < w->n_chunks; i++) {
         struct chunk *k = &w->chunks[i];
-        TRY(lane_memory_open(&k->memory, w->run, w->p, k->index, &w->backend, err));
+        TRY(lane_memory_open(&k->memory, w->run, w->p, k->index, &w->backend,
+                             needs_staging(w, k->index), err));
         if (!w->o->resume) TRY(lane_memory_init(&k->memory, w->p->seed, err));
     }
+    return worker_open_apart(w, err);
+}
+
+/* Emulated ranks on one card take turns: the lowest of them has the turns of all in its place. */
+static enum status share_cards(struct worker *w, void *shared, struct error *err)
+{
+    const struct program_device *d = w->p->devices, *mine = &d[w->rank];
+    struct link_clock *cards = shared;
+    int32_t first = 0, failed = 0;
+    for (int32_t i = 0; w->rank == 0 && i < w->p->n_devices && !failed; i++)
+        failed = link_clock_init(&cards[i]);
+    TRY(comm_agree(
+        w->comm,
+        failed ? error_set(err, ERR_RESOURCE, "no lock that ranks share: %s", strerror(failed))
+               : OK,
+        err));
+    while (strcmp(d[first].kind, mine->kind) != 0 || d[first].index != mine->index) first++;
+    w->ahead.card = &cards[first];
     return OK;
 }
 
 static enum status open_shared(struct worker *w, struct error *err)
 {
     void *shared = NULL;
-    int64_t bytes = wires_shared_bytes(w->p);
-    if (bytes && comm_size(w->comm) > 1) TRY(comm_share(w->comm, bytes, &shared, err));
+    int64_t bytes = wires_shared_bytes(w->p),
+            cards = (int64_t)sizeof(struct link_clock) * w->p->n_devices;
+    if (bytes && comm_size(w->comm) > 1) {
+        TRY(comm_share(w->comm, bytes + cards, &shared, err));
+        TRY(share_cards(w, (char *)shared + bytes, err));
+    }
     mover_init(&w->mover, w->moving, w->p, w->comm, shared, w->o->keep_trace);
     w->mover_made = true;
-    worker_prepare(w);
-    return OK;
+    if (w->apart) mover_bounce(&w->mover, &w->bounce);
+    TRY(comm_agree(w->comm, worker_prepare(w, err), err));
+    return worker_open_transport(w, err);
 }
 
 /* What is loaded at once: a sequence, or a picture, whole even where the device has a part of it. */
@@ -234,9 +139,11 @@ static enum status set_up(struct worker *w, struct error *err)
     TRY(comm_open(w->run, w->p->n_devices, &w->comm, err));
     w->rank = comm_rank(w->comm);
     find_chunks(w);
-    TRY(comm_agree(w->comm, check_memory(w, err), err));
+    TRY(comm_agree(w->comm, open_device(w, err), err));
+    worker_choose_transports(w);
+    TRY(comm_agree(w->comm, worker_check_memory(w, err), err));
     TRY(comm_agree(w->comm, open_mine(w, err), err));
-    if (w->rank == 0) warn_if_crowded(w);
+    if (w->rank == 0) worker_warn_if_crowded(w);
     w->global_batch = w->p->microbatches * w->p->microbatch;
     if (w->rank == 0 && (w->o->save || w->o->resume)) w->data_crc = data_crc(&w->data);
     if (w->o->resume) TRY(worker_resume(w, err));
@@ -272,6 +179,7 @@ static void take_priority(struct worker *w, bool wanted)
 /* The run's clock stands still while everybody writes. */
 static enum status save_between(struct worker *w, int64_t offset_ns, struct error *err)
 {
+    if (w->apart) TRY(ahead_drain(w, err));
     TRY(mover_pause(&w->mover, err));
     take_priority(w, false);
     int64_t now_ns = comm_max(w->comm, device_clock_now(&w->clock));
@@ -293,7 +201,9 @@ static enum status run_steps(struct worker *w, int64_t offset_ns, struct error *
         if (w->o->save && !last && w->o->save_every > 0 && (w->step + 1) % w->o->save_every == 0)
             TRY(save_between(w, offset_ns, err));
     }
-    return OK;
+    if (!w->apart) return OK;
+    TRY(ahead_drain(w, err));
+    return w->backend.finish(&w->backend, err);
 }
 
 static enum status train(struct worker *w, struct error *err)
@@ -303,7 +213,7 @@ static enum status train(struct worker *w, struct error *err)
     TRY(mover_start(&w->mover, err));
     clock_sleep_sharply();
     take_priority(w, true);
-    worker_post_first(w);
+    TRY(worker_post_first(w, err));
     clock_sleep_until(zero_ns);
     device_clock_start(&w->clock, w->p->devices[w->rank].slowdown, zero_ns);
     w->cpu_start_ns = clock_cpu_ns();
@@ -337,6 +247,8 @@ static void report(struct worker *w, struct run_result *out)
         log_info("no real-time priority: emulated devices wait longer than they should; expect "
                  "wider times");
     if (!t) return;
+    for (int32_t i = 0; i < p->n_devices; i++)
+        if (strcmp(p->devices[i].kind, "cuda") == 0) t->source = TRACE_CUDA;
     for (int32_t i = 0; i < p->n_devices; i++) t->devices[i].peak_bytes = program_lane_bytes(p, i);
     t->emulated = p->emulated;
     t->real_time = out->real_time;
@@ -350,7 +262,10 @@ static void report(struct worker *w, struct run_result *out)
 /* A rank that failed while others run. */
 static enum status fail_alone(struct worker *w, enum status status, struct error *err)
 {
-    if (!w->mover.threaded) return status;
+    if (comm_size(w->comm) == 1) {
+        mover_give_up(&w->mover);
+        return status;
+    }
     log_error("rank %" PRId32 " (%s): %s", w->rank, w->p->devices[w->rank].name, err->text);
     mover_abort(&w->mover, (int)status);
 }
@@ -383,8 +298,12 @@ enum status worker_run(struct arena *a, const struct program *p, const struct ru
     enum status status = run(&w, out, err ? err : &own);
     if (w.mover_made) mover_stop(&w.mover);
     checkpoint_unlock(w.lock);
+    if (status != OK && w.transport) device_transport_give_up(w.transport);
     comm_close(w.comm); /* first: receives that nobody waits for any more still point into memory */
+    if (w.backend_open && w.apart) (void)w.backend.finish(&w.backend, NULL);
+    device_transport_close(w.transport);
     for (int32_t i = 0; i < w.n_chunks; i++) lane_memory_close(&w.chunks[i].memory);
+    if (w.pinned) w.backend.release_pinned(&w.backend, w.pinned);
     data_close(&w.data);
     if (w.backend_open) w.backend.close(&w.backend);
     arena_free(w.spans.a);

@@ -3,7 +3,8 @@
  * Every rank calls worker_run with the same program and options (they may read the same program file). With one
  * device no message library is touched. The result is complete on rank 0 only.
  * The compute thread interprets the lane; a communication thread moves messages and runs collectives, so that both
- * overlap. On emulated devices time is the device's own clock (docs in worker.c and clock.c).
+ * overlap. Devices of several kinds may share a run: where two that must talk have no way of their own, the host carries.
+ * A lane whose device has its own memory runs ahead of it (worker_ahead.h). On emulated devices time is the device's own clock (docs in worker.c and clock.c).
  */
 #ifndef EXEC_WORKER_H
 #define EXEC_WORKER_H
@@ -15,12 +16,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct backend;
+
+/* Fills in the table of the backend of a device of this kind (program_device). ERR_INPUT: no such kind. */
+typedef enum status backend_maker(const char *kind, struct backend *out, struct error *err);
+
 struct run_options {
     int64_t steps;             /* optimizer steps to run now, >= 1 */
     const char *data;          /* text file read as bytes; NULL: the program needs none (benches) */
     const char *save, *resume; /* checkpoint folders; NULL: none */
     int64_t save_every;        /* 0: at the end only */
     bool keep_trace;
+    backend_maker *backends; /* NULL: the host's, and the plugins' */
 };
 struct run_result {
     int64_t iteration_ns;      /* trace_iteration of the wall clock */

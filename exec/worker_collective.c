@@ -1,6 +1,7 @@
 #include "exec/worker_collective_internal.h"
 
 #include "core/arena.h"
+#include "exec/worker_bounce.h"
 
 #include <string.h>
 
@@ -153,6 +154,7 @@ void collective_finish(struct collectives *c, int64_t end_ns)
     c->first++;
     c->running = false;
     c->previous_end_ns = end_ns;
+    if (bounce_mirrors(c->bounce, done.group)) bounce_give(c->bounce, &done);
     c->ended(c->owner, &done, end_ns);
 }
 
@@ -370,12 +372,18 @@ static void be_silent(const struct collective_member *m, int64_t size)
         memset(m->pieces[k].data, 0, (size_t)(m->pieces[k].elements * size));
 }
 
-static void start(struct collectives *c)
+/* A lane that runs ahead of its device says when it asked, not when the device was there. */
+static int64_t ready_ns(const struct collectives *c)
 {
     const struct collective_order *o = collective_current(c);
-    int64_t at_ns = o->ready_ns > c->previous_end_ns ? o->ready_ns : c->previous_end_ns;
-    c->running = true;
-    if (member_of(c)->member < 0) BUG("rank %d is no member of group %d", c->rank, o->group);
+    if (!bounce_mirrors(c->bounce, o->group) || c->p->emulated) return o->ready_ns;
+    return clock_wall_ns() - c->wires->zero_ns;
+}
+
+static void begin(struct collectives *c)
+{
+    int64_t ready = ready_ns(c), at_ns = ready > c->previous_end_ns ? ready : c->previous_end_ns;
+    c->begun = true;
     if (group_of(c)->meeting)
         meeting_begin(c, at_ns);
     else if (group_of(c)->algorithm == GROUP_LOCAL)
@@ -390,6 +398,18 @@ static void start(struct collectives *c)
         collective_finish(c, at_ns);
 }
 
+static void start(struct collectives *c)
+{
+    const struct collective_order *o = collective_current(c);
+    if (member_of(c)->member < 0) BUG("rank %d is no member of group %d", c->rank, o->group);
+    c->running = true;
+    c->begun = false;
+    if (bounce_mirrors(c->bounce, o->group))
+        bounce_fetch(c->bounce, o);
+    else
+        begin(c);
+}
+
 /* A collective starts when it was handed over and the one before it has ended. */
 bool collective_progress(struct collectives *c)
 {
@@ -399,7 +419,11 @@ bool collective_progress(struct collectives *c)
             start(c);
             any = true;
         }
-        if (!c->running || !c->sent || !c->received) return any;
+        if (c->running && !c->begun && !c->bounce->fetching) {
+            begin(c);
+            any = true;
+        }
+        if (!c->running || !c->begun || !c->sent || !c->received) return any;
         if (group_of(c)->meeting)
             meeting_part_over(c);
         else if (group_of(c)->algorithm == GROUP_CHAIN)
@@ -423,7 +447,7 @@ void collective_message(struct collectives *c, int32_t wire, int64_t end_ns)
 
 int32_t collective_waits_for(const struct collectives *c, int32_t *group)
 {
-    if (!c->running) return -1;
+    if (!c->running || !c->begun) return -1;
     const struct group *g = group_of(c);
     *group = collective_current(c)->group;
     int32_t n = g->n_members, i = member_of(c)->member,

@@ -43,6 +43,7 @@ struct collective_member { /* this rank's part in one group */
     struct meeting_operands *meeting; /* NULL: a sum */
 };
 
+struct bounce;
 struct collectives;
 struct collective_order;
 /* A ring step or a chain's leg of this rank has ended. */
@@ -56,17 +57,19 @@ struct collective_order {
     int64_t ready_ns;
     int64_t seq; /* meeting: of the call; and its letter, 'U' of sums */
     char letter;
+    int32_t after; /* a lane apart: event + 1 of the compute stream; 0: none */
 };
 
 struct collectives {
     struct arena *a;
     const struct program *p;
-    struct wires *wires; /* NULL: one device */
+    struct wires *wires;   /* NULL: one device */
+    struct bounce *bounce; /* a lane apart; else NULL */
     int32_t rank;
     struct collective_member *members; /* (n_groups) */
     struct collective_order *queue; /* (capacity) [first, next) handed over; the first one runs */
     int64_t capacity, first, next;
-    bool running;
+    bool running, begun;                     /* begun: what it works on is there */
     int32_t part;                            /* ring step, chain leg */
     int64_t begin_ns;                        /* of this part */
     int64_t previous_end_ns;                 /* of the collective before */

@@ -7,7 +7,10 @@
 #include "exec/clock.h"
 #include "exec/comm.h"
 #include "exec/data.h"
+#include "exec/device_transport.h"
 #include "exec/worker.h"
+#include "exec/worker_ahead.h"
+#include "exec/worker_bounce.h"
 #include "exec/worker_memory.h"
 #include "exec/worker_mover.h"
 #include "exec/worker_spans.h"
@@ -21,6 +24,18 @@ struct prepared_procedure {
     int32_t n_rooms, n_receives;
     int32_t *rooms;    /* (n_rooms) rings with `sent` that it writes: the implied wait */
     int32_t *receives; /* (n_receives) channels */
+    bool reads_inputs; /* an operator of it reads what LOAD fills */
+};
+
+/* An input of a lane apart: filled in pinned memory, while the one before it is on its way, and copied on a stream of its own. */
+enum { INPUT_BUFFERS = 2 };
+struct prepared_input {
+    int32_t slot;
+    struct place place;
+    char *pinned[INPUT_BUFFERS];
+    int32_t copied[INPUT_BUFFERS]; /* events */
+    bool filled[INPUT_BUFFERS];
+    uint32_t next; /* buffer, modulo INPUT_BUFFERS */
 };
 
 /* One stage of this rank's lane. */
@@ -30,6 +45,24 @@ struct chunk {
     struct lane_memory memory;
     struct prepared_op *ops;               /* (n_ops) of the stage */
     struct prepared_procedure *procedures; /* (n_procedures) */
+    /* a lane apart */
+    int32_t n_inputs;
+    struct prepared_input *inputs; /* (n_inputs) */
+    int64_t reading;               /* buffers of the longest ring of an input */
+    int32_t
+        *read; /* (reading) events: the last call that read the inputs of seq, at seq mod reading */
+    int64_t *read_seq; /* (reading) which seq that was, -1 none */
+};
+
+/* A LOCAL sum of a lane apart: the device adds its chunks itself, piece by piece. */
+struct local_sum {
+    int32_t n; /* of calls: first what is added, then the copies */
+    struct local_piece {
+        char *to, *from;
+        int64_t elements;
+        bool adds;
+        struct op_shapes shapes;
+    } * pieces; /* (n) */
 };
 
 /* A channel's end as the compute thread sees it. Messages go in the order of their numbers,
@@ -39,6 +72,7 @@ struct chunk {
 struct channel_end {
     int64_t next; /* to be handed over (sender), to be posted (receiver) */
     int64_t window, *at_ns;
+    int32_t *after;           /* (window) a lane apart: event + 1 of that instant */
     struct place place, to;   /* to: local, place is the source then */
     int64_t *handed, *posted; /* (window) local, NULL otherwise */
 };
@@ -61,6 +95,16 @@ struct worker {
     struct comm *comm;
     struct backend backend;
     bool backend_open, mover_made;
+    bool apart;                           /* the backend's memory is its own */
+    unsigned char *channel_by, *group_by; /* enum transport, alike on all ranks */
+    struct device_transport *transport;   /* NULL: nothing goes by devices alone */
+    struct ahead ahead;                   /* a lane apart */
+    struct bounce bounce;
+    char *pinned;             /* all of it; parts of it: */
+    char *staging, *mirror;   /* of collectives */
+    int32_t loading;          /* stream */
+    struct local_sum *sums;   /* (n_groups) */
+    struct link_clock *cards; /* (n_devices) shared; emulated */
     struct data data;
     struct mover mover;
     struct device_clock clock;
@@ -83,16 +127,58 @@ struct worker {
     bool real_time;
 };
 
+/* worker_check.c */
+MUST_CHECK enum status worker_check_place(const struct worker *w, struct error *err);
+MUST_CHECK enum status worker_check_program(const struct worker *w, struct error *err);
+/* The backend is there, its device not opened. */
+MUST_CHECK enum status worker_check_device(struct worker *w, struct error *err);
+/* Transports are chosen. */
+MUST_CHECK enum status worker_check_memory(struct worker *w, struct error *err);
+void worker_warn_if_crowded(const struct worker *w);
+
+/* worker_transport.c: how each channel and group moves, from what all ranks' backends can (together); bytes that devices of
+ * this host take of its memory, and the lanes of this rank's device of its own. */
+void worker_choose_transports(struct worker *w);
+int64_t worker_pinned_bytes(const struct worker *w, int32_t device);
+/* Pinned memory, streams and events of a lane apart; then its part in channels and groups that the host carries. */
+MUST_CHECK enum status worker_open_apart(struct worker *w, struct error *err);
+MUST_CHECK enum status worker_open_transport(struct worker *w, struct error *err);
+
+/* worker_mirror.c: what a lane apart has in pinned memory of a collective while it runs. */
+struct worker_mirror {
+    char *segments, *own,
+        *ring; /* of a sum: segment after segment, each at a multiple of 64 bytes */
+};
+int64_t worker_mirror_bytes(const struct program *p, int32_t group, int32_t member);
+struct worker_mirror worker_mirror_of(const struct worker *w, const struct chunk *k, int32_t group,
+                                      int32_t member);
+void worker_mirror_group(struct worker *w, const struct chunk *k, int32_t group, int32_t member,
+                         struct bounce_group *out);
+void worker_mirror_meeting(struct worker *w, const struct chunk *k, int32_t group, int32_t member,
+                           struct bounce_group *out);
+
+/* worker_local.c: sums of this device's own chunks, asked of the device itself. */
+void worker_local_prepare(struct worker *w, int32_t group);
+MUST_CHECK enum status worker_local_sum(struct worker *w, int32_t group, struct error *err);
+
+/* worker_prepare.c */
+MUST_CHECK enum status worker_prepare(struct worker *w, struct error *err);
+/* The chunk of this rank that is the stage; NULL where it is another rank's. */
+struct chunk *worker_chunk(const struct worker *w, int32_t stage);
 /* worker_steps.c */
-void worker_prepare(struct worker *w);
 MUST_CHECK enum status worker_step(struct worker *w, struct error *err);
 /* The receives that may be posted from the start. */
-void worker_post_first(struct worker *w);
+MUST_CHECK enum status worker_post_first(struct worker *w, struct error *err);
+/* value: of the loss slot, as it stood there. */
+void worker_note_loss(struct worker *w, int64_t step, const struct ahead_loss *l,
+                      const void *value);
 
 /* worker_routing.c: of a call of gating that has ended, variance ÷ mean² of the rows of its experts, in millionths. The device's
  * clock stands still meanwhile. */
 MUST_CHECK enum status worker_routing(struct worker *w, const struct op_call *c, int32_t *out_ppm,
                                       struct error *err);
+/* The same of gates that are here already. */
+int32_t worker_uneven(const struct op_call *c, const void *gates);
 /* worker_load.c: number, among all sequences that are trained on, of the first one that the stage has of a microbatch; its
  * inputs, into the buffers of sequence number seq. */
 int64_t worker_first_sequence(const struct worker *w, const struct program_stage *s,

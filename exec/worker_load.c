@@ -1,7 +1,12 @@
-/* exec/worker_load.c - the inputs of a microbatch, and those parts of them that a device has. */
+/* exec/worker_load.c - the inputs of a microbatch, and those parts of them that a device has.
+ *
+ * A lane apart fills pinned memory, two buffers by turns, and copies on a stream of its own: behind the last call that read
+ * what the slot held before, ahead of the compute stream, which waits for the copy. */
 #include "exec/worker_internal.h"
 
 #include "core/part.h"
+
+#include <string.h>
 
 int64_t worker_first_sequence(const struct worker *w, const struct program_stage *s,
                               int32_t microbatch)
@@ -28,6 +33,15 @@ static void fill_row(struct worker *w, const struct data *d, const struct slot *
         data_fill(d, (enum tensor_input)s->input, row, (int32_t *)w->row);
 }
 
+/* To where the microbatch's input is put together: the slot, or pinned memory. */
+static enum status put(struct worker *w, char *to, const void *from, int64_t bytes,
+                       struct error *err)
+{
+    if (!w->apart) return w->backend.upload(&w->backend, to, from, bytes, err);
+    if (bytes > 0) memcpy(to, from, (size_t)bytes);
+    return OK;
+}
+
 /* Elements of the whole input that this device has in one piece; of several rows, row by row. */
 static void load_run(void *owner, int64_t first, int64_t packed, int64_t n)
 {
@@ -36,8 +50,8 @@ static void load_run(void *owner, int64_t first, int64_t packed, int64_t n)
     while (n > 0 && x->status == OK) {
         int64_t from = first % x->length, most = x->length - from < n ? x->length - from : n;
         fill_row(x->w, &x->data, x->slot, x->first + first / x->length);
-        x->status = x->w->backend.upload(&x->w->backend, x->to + packed * size,
-                                         (char *)x->w->row + from * size, most * size, x->err);
+        x->status =
+            put(x->w, x->to + packed * size, (char *)x->w->row + from * size, most * size, x->err);
         first += most, packed += most, n -= most;
     }
 }
@@ -60,12 +74,11 @@ static enum status load_part(struct worker *w, const struct slot *s, char *to,
 
 /* One input of a microbatch: rows of ids, or pictures. Only synthetic data comes in other lengths than
  * the program's (benches). */
-static enum status load_slot(struct worker *w, int32_t slot, const struct chunk *k,
-                             int32_t microbatch, int64_t seq, struct error *err)
+static enum status load_slot(struct worker *w, int32_t slot, char *to, const struct chunk *k,
+                             int32_t microbatch, struct error *err)
 {
     const struct slot *s = &k->stage->slots[slot];
     struct data d = w->data;
-    char *to = lane_memory_slot(&k->memory, slot, seq);
     if (s->part) return load_part(w, s, to, k, microbatch, err);
     bool pictures = input_is_of_pictures(s->input);
     int64_t rows = pictures ? s->shape.dim[0] : shape_rows(&s->shape),
@@ -75,7 +88,34 @@ static enum status load_slot(struct worker *w, int32_t slot, const struct chunk 
     if (bytes > w->longest_bytes) BUG("slot %s is longer than was looked for", s->name);
     for (int64_t row = 0; row < rows; row++) {
         fill_row(w, &d, s, first + row);
-        TRY(w->backend.upload(&w->backend, to + row * bytes, w->row, bytes, err));
+        TRY(put(w, to + row * bytes, w->row, bytes, err));
+    }
+    return OK;
+}
+
+/* The slot held the inputs of seq - count; what read them last has been asked for. */
+static enum status copy_input(struct worker *w, const struct chunk *k, struct prepared_input *x,
+                              int64_t seq, int buffer, struct error *err)
+{
+    struct backend *b = &w->backend;
+    int64_t before = seq - x->place.count, at = k->reading ? (before + k->reading) % k->reading : 0;
+    if (before >= 0 && k->read_seq[at] >= 0) TRY(b->event_wait(b, w->loading, k->read[at], err));
+    TRY(b->copy(b, w->loading, place_at(&x->place, seq), x->pinned[buffer],
+                k->stage->slots[x->slot].bytes, err));
+    TRY(b->event_record(b, x->copied[buffer], w->loading, err));
+    return ahead_wait(w, x->copied[buffer], err);
+}
+
+static enum status load_ahead(struct worker *w, const struct chunk *k, int32_t microbatch,
+                              int64_t seq, struct error *err)
+{
+    for (int32_t i = 0; i < k->n_inputs; i++) {
+        struct prepared_input *x = &k->inputs[i];
+        int buffer = x->next++ % INPUT_BUFFERS;
+        if (x->filled[buffer]) TRY(ahead_see(w, x->copied[buffer], err));
+        x->filled[buffer] = true;
+        TRY(load_slot(w, x->slot, x->pinned[buffer], k, microbatch, err));
+        TRY(copy_input(w, k, x, seq, buffer, err));
     }
     return OK;
 }
@@ -84,9 +124,11 @@ static enum status load_slot(struct worker *w, int32_t slot, const struct chunk 
 enum status worker_load(struct worker *w, const struct chunk *k, int32_t microbatch, int64_t seq,
                         struct error *err)
 {
+    if (w->apart) return load_ahead(w, k, microbatch, seq, err);
     device_clock_wait(&w->clock);
     for (int32_t i = 0; i < k->stage->n_slots; i++)
-        if (k->stage->slots[i].input >= 0) TRY(load_slot(w, i, k, microbatch, seq, err));
+        if (k->stage->slots[i].input >= 0)
+            TRY(load_slot(w, i, lane_memory_slot(&k->memory, i, seq), k, microbatch, err));
     device_clock_waited(&w->clock, 0);
     return OK;
 }

@@ -38,7 +38,7 @@ static enum status check_staging(const struct program *p, int32_t stage, struct 
 }
 
 enum status lane_memory_open(struct lane_memory *m, struct arena *a, const struct program *p,
-                             int32_t stage, struct backend *b, struct error *err)
+                             int32_t stage, struct backend *b, bool staging, struct error *err)
 {
     const struct program_stage *s = &p->stages[stage];
     *m = (struct lane_memory){.backend = b, .stage = s};
@@ -58,7 +58,7 @@ enum status lane_memory_open(struct lane_memory *m, struct arena *a, const struc
                          " bytes, the program plans %" PRId64,
                          s->stage, at, s->class_bytes[SLOT_RING]);
     TRY(check_staging(p, stage, err));
-    return get(m, s->buffer_bytes, &m->staging, err);
+    return get(m, staging ? s->buffer_bytes : 0, &m->staging, err);
 }
 
 void lane_memory_close(struct lane_memory *m)

@@ -24,9 +24,10 @@ struct lane_memory {
     int64_t bytes; /* all that was asked of the backend: program_stage_bytes */
 };
 
+/* staging: whether collectives have theirs on the device. */
 MUST_CHECK enum status lane_memory_open(struct lane_memory *m, struct arena *a,
                                         const struct program *p, int32_t stage, struct backend *b,
-                                        struct error *err);
+                                        bool staging, struct error *err);
 void lane_memory_close(struct lane_memory *m); /* NULLs are fine */
 MUST_CHECK enum status lane_memory_init(struct lane_memory *m, uint64_t seed, struct error *err);
 /* Address of a slot for sequence number seq (any where the slot is in no ring). */

@@ -2,6 +2,7 @@
 
 #include "core/arena.h"
 #include "core/log.h"
+#include "exec/worker_bounce.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -16,13 +17,14 @@
 #define POLL_LEAST_NS 20000            /* while our bytes are on their way; doubles up to … */
 #define POLL_MOST_NS 1000000           /* … this where bells ring, */
 #define POLL_REMOTE_NS 50000           /* and this where none does */
+#define POLL_DEVICE_NS 20000           /* a device's event is awaited */
 #define POLL_IDLE_NS (200 * NS_PER_MS) /* nothing under way, and a bell */
 #define PRIORITY 2                     /* above the compute thread's 1 */
 
 /* ---- before and after -------------------------------------------------------------------------
  */
 
-static int64_t timeout_ns(void)
+int64_t mover_timeout_ns(void)
 {
     const char *text = getenv("MUSHER_TIMEOUT");
     char *end;
@@ -79,7 +81,7 @@ void mover_init(struct mover *m, struct arena *a, const struct program *p, struc
                         .rank = comm_rank(c),
                         .threaded = comm_size(c) > 1,
                         .emulated = p->emulated,
-                        .timeout_ns = timeout_ns()};
+                        .timeout_ns = mover_timeout_ns()};
     m->sent_by = ARENA_ARRAY(a, char, (size_t)p->n_channels + 1);
     m->received_by = ARENA_ARRAY(a, char, (size_t)p->n_channels + 1);
     if (keep_spans) m->spans.a = a;
@@ -102,6 +104,37 @@ void mover_init(struct mover *m, struct arena *a, const struct program *p, struc
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&m->changed, &attr);
     pthread_condattr_destroy(&attr);
+}
+
+static void release_event(void *owner, int32_t event)
+{
+    struct mover *m = owner;
+    pthread_mutex_lock(&m->mutex);
+    m->free_events = arena_grow(m->order_arena, m->free_events, m->n_free, &m->free_capacity,
+                                sizeof *m->free_events);
+    m->free_events[m->n_free++] = event;
+    pthread_mutex_unlock(&m->mutex);
+}
+
+enum status mover_take_event(struct mover *m, int32_t *out, struct error *err)
+{
+    struct backend *x = m->bounce->backend;
+    pthread_mutex_lock(&m->mutex);
+    bool any = m->n_free > 0;
+    if (any) *out = m->free_events[--m->n_free];
+    pthread_mutex_unlock(&m->mutex);
+    return any ? OK : x->event_make(x, m->bounce->timed, out, err);
+}
+
+void mover_bounce(struct mover *m, struct bounce *b)
+{
+    m->bounce = m->collectives.bounce = b;
+    m->threaded = true;
+    b->a = m->a;
+    b->wires = &m->wires;
+    b->spans = &m->spans;
+    b->release = release_event;
+    b->owner = m;
 }
 
 static void place_staging(const struct group *g, struct meeting_operands *o, char *staging)
@@ -135,26 +168,25 @@ static void note(struct mover *m, struct mover_ended *e, int64_t number, int64_t
     pthread_mutex_unlock(&m->mutex);
 }
 
-static void add_message_span(struct mover *m, int32_t channel, int64_t number, int64_t start_ns,
-                             int64_t end_ns, int64_t bytes)
+static struct span message_span(struct mover *m, int32_t channel, int64_t number, int64_t start_ns,
+                                int64_t end_ns, int64_t bytes)
 {
     const struct channel *c = &m->p->channels[channel];
     bool sent = is_mine(m, c->from_stage);
     int32_t stage = sent ? c->from_stage : c->to_stage, other = sent ? c->to_stage : c->from_stage;
     int32_t microbatches = m->p->stages[stage].microbatches;
-    span_list_add(&m->spans,
-                  (struct span){.kind = sent ? SPAN_SEND : SPAN_RECEIVE,
-                                .stream = sent ? STREAM_send : STREAM_receive,
-                                .device = m->rank,
-                                .peer = m->p->stages[other].device,
-                                .stage = stage,
-                                .letter = sent ? m->sent_by[channel] : m->received_by[channel],
-                                .step = (int32_t)(number / microbatches),
-                                .microbatch = (int32_t)(number % microbatches),
-                                .op = channel,
-                                .begin_ns = start_ns,
-                                .end_ns = end_ns,
-                                .bytes = bytes});
+    return (struct span){.kind = sent ? SPAN_SEND : SPAN_RECEIVE,
+                         .stream = sent ? STREAM_send : STREAM_receive,
+                         .device = m->rank,
+                         .peer = m->p->stages[other].device,
+                         .stage = stage,
+                         .letter = sent ? m->sent_by[channel] : m->received_by[channel],
+                         .step = (int32_t)(number / microbatches),
+                         .microbatch = (int32_t)(number % microbatches),
+                         .op = channel,
+                         .begin_ns = start_ns,
+                         .end_ns = end_ns,
+                         .bytes = bytes};
 }
 
 static void message_ended(void *owner, int32_t wire, int64_t number, int64_t start_ns,
@@ -166,7 +198,11 @@ static void message_ended(void *owner, int32_t wire, int64_t number, int64_t sta
         collective_message(&m->collectives, wire, end_ns);
         return;
     }
-    add_message_span(m, wire, number, start_ns, end_ns, bytes);
+    struct span s = message_span(m, wire, number, start_ns, end_ns, bytes);
+    if (bounce_carries(m->bounce, wire) && s.kind == SPAN_RECEIVE)
+        bounce_arrived(m->bounce, wire, number, &s);
+    else
+        span_list_add(&m->spans, s);
     note(m, &m->channels[wire], number, end_ns);
 }
 
@@ -207,15 +243,21 @@ static void carry_out(struct mover *m, const struct mover_order *o)
 {
     switch (o->kind) {
     case ORDER_HAND:
-        wire_hand(&m->wires, o->index, o->data, o->bytes, o->at_ns);
+        if (bounce_carries(m->bounce, o->index))
+            bounce_hand(m->bounce, o->index, o->number, o->after, o->at_ns);
+        else
+            wire_hand(&m->wires, o->index, o->data, o->bytes, o->at_ns);
         break;
     case ORDER_POST:
-        wire_post(&m->wires, o->index, o->data, o->bytes, o->at_ns);
+        if (bounce_carries(m->bounce, o->index))
+            bounce_post(m->bounce, o->index, o->number, o->after, o->at_ns);
+        else
+            wire_post(&m->wires, o->index, o->data, o->bytes, o->at_ns);
         break;
     case ORDER_REDUCE:
         collective_add(&m->collectives,
                        (struct collective_order){o->index, o->times, o->number, o->step, o->at_ns,
-                                                 o->seq, o->letter});
+                                                 o->seq, o->letter, o->after});
         break;
     }
 }
@@ -241,7 +283,8 @@ static bool obey(struct mover *m)
 {
     pthread_mutex_lock(&m->mutex);
     if (m->abort_code) comm_abort(m->comm, m->abort_code);
-    bool idle = m->first == m->n_orders && !m->collectives.running && !wires_sending(&m->wires);
+    bool idle = m->first == m->n_orders && !m->collectives.running && !wires_sending(&m->wires) &&
+                (!m->bounce || bounce_idle(m->bounce));
     if (m->want_pause && idle) {
         clock_real_time(false, 0);
         m->parked = true;
@@ -249,7 +292,7 @@ static bool obey(struct mover *m)
         while (m->parked) pthread_cond_wait(&m->changed, &m->mutex);
         if (m->emulated) clock_real_time(true, PRIORITY);
     }
-    bool stop = m->want_stop && idle;
+    bool stop = m->want_stop && (idle || m->given_up);
     pthread_mutex_unlock(&m->mutex);
     return stop;
 }
@@ -273,9 +316,30 @@ static void sleep_a_while(struct mover *m, uint32_t seen, int64_t *pause_ns)
         most = *pause_ns;
         if (*pause_ns < POLL_MOST_NS) *pause_ns *= 2;
     }
+    if (m->bounce && most > POLL_DEVICE_NS && bounce_waiting(m->bounce)) most = POLL_DEVICE_NS;
     int64_t until = now + most;
     if (next < INT64_MAX && m->wires.zero_ns + next < until) until = m->wires.zero_ns + next;
     comm_sleep(m->comm, seen, until);
+}
+
+static enum status move_on(struct mover *m, bool *progress, struct error *err)
+{
+    if (m->bounce) TRY(bounce_progress(m->bounce, progress, err));
+    return wires_progress(&m->wires, progress, err);
+}
+
+/* A rank that is alone ends as any other function does. */
+static void fail(struct mover *m, const struct error *e)
+{
+    if (comm_size(m->comm) > 1) {
+        log_error("rank %" PRId32 " (%s): %s", m->rank, m->p->devices[m->rank].name, e->text);
+        comm_abort(m->comm, e->code);
+    }
+    pthread_mutex_lock(&m->mutex);
+    m->failed = e->code;
+    m->failure = *e;
+    pthread_cond_broadcast(&m->changed);
+    pthread_mutex_unlock(&m->mutex);
 }
 
 static void *mover_main(void *argument)
@@ -289,9 +353,9 @@ static void *mover_main(void *argument)
         uint32_t seen = comm_rung(m->comm);
         bool progress = take_orders(m);
         if (collective_progress(&m->collectives)) progress = true;
-        if (wires_progress(&m->wires, &progress, &e) != OK) {
-            log_error("%s", e.text);
-            comm_abort(m->comm, e.code);
+        if (move_on(m, &progress, &e) != OK) {
+            fail(m, &e);
+            break;
         }
         if (progress) {
             pause_ns = POLL_LEAST_NS;
@@ -328,6 +392,13 @@ void mover_stop(struct mover *m)
     m->order_arena = NULL;
 }
 
+void mover_give_up(struct mover *m)
+{
+    pthread_mutex_lock(&m->mutex);
+    m->given_up = true;
+    pthread_mutex_unlock(&m->mutex);
+}
+
 void mover_abort(struct mover *m, int code)
 {
     if (m->threaded) {
@@ -339,9 +410,6 @@ void mover_abort(struct mover *m, int code)
     }
     _exit(code);
 }
-
-/* ---- the compute thread's side ----------------------------------------------------------------
- */
 
 void mover_order(struct mover *m, struct mover_order order)
 {
@@ -355,76 +423,4 @@ void mover_order(struct mover *m, struct mover_order order)
     m->orders[m->n_orders++] = order;
     pthread_mutex_unlock(&m->mutex);
     comm_ring(m->comm, m->rank);
-}
-
-/* false: nothing happened for the whole timeout. The mutex is held. */
-static bool wait_changed(struct mover *m, int64_t deadline_ns)
-{
-    const struct timespec until = {.tv_sec = deadline_ns / 1000000000,
-                                   .tv_nsec = deadline_ns % 1000000000};
-    return pthread_cond_timedwait(&m->changed, &m->mutex, &until) != ETIMEDOUT;
-}
-
-static bool wait_ended(struct mover *m, struct mover_ended *e, int64_t number, int64_t *at_ns)
-{
-    int64_t deadline_ns = clock_wall_ns() + m->timeout_ns;
-    pthread_mutex_lock(&m->mutex);
-    while (m->threaded && e->count <= number)
-        if (!wait_changed(m, deadline_ns)) break;
-    bool ended = e->count > number;
-    if (ended) *at_ns = e->at_ns[number % e->capacity];
-    pthread_mutex_unlock(&m->mutex);
-    return ended;
-}
-
-static enum status silent(struct mover *m, int32_t peer, const char *what, struct error *err)
-{
-    return error_set(err, ERR_RANK,
-                     "rank %" PRId32 " (%s) was silent for %.0f s: %s does not come on", peer,
-                     m->p->devices[peer].name, (double)m->timeout_ns / 1e9, what);
-}
-
-enum status mover_wait_channel(struct mover *m, int32_t channel, int64_t number, int64_t *at_ns,
-                               struct error *err)
-{
-    if (wait_ended(m, &m->channels[channel], number, at_ns)) return OK;
-    char what[96];
-    snprintf(what, sizeof what, "message %" PRId64 " of channel %" PRId32, number, channel);
-    return silent(m, wires_peer(&m->wires, channel), what, err);
-}
-
-enum status mover_wait_group(struct mover *m, int32_t group, int64_t number, int64_t *at_ns,
-                             struct error *err)
-{
-    if (wait_ended(m, &m->groups[group], number, at_ns)) return OK;
-    int32_t running = group, peer = collective_waits_for(&m->collectives, &running);
-    char what[160];
-    snprintf(what, sizeof what, "group %s", m->p->groups[running].name);
-    return silent(m, peer < 0 ? m->rank : peer, what, err);
-}
-
-enum status mover_pause(struct mover *m, struct error *err)
-{
-    if (!m->threaded) return OK;
-    int64_t deadline_ns = clock_wall_ns() + m->timeout_ns;
-    pthread_mutex_lock(&m->mutex);
-    m->want_pause = true;
-    comm_ring(m->comm, m->rank);
-    while (!m->parked && wait_changed(m, deadline_ns)) {
-    }
-    bool parked = m->parked;
-    pthread_mutex_unlock(&m->mutex);
-    if (parked) return OK;
-    return error_set(err, ERR_RANK, "rank %" PRId32 ": its messages do not leave for %.0f s",
-                     m->rank, (double)m->timeout_ns / 1e9);
-}
-
-void mover_resume(struct mover *m, int64_t zero_ns)
-{
-    m->wires.zero_ns = zero_ns;
-    if (!m->threaded) return;
-    pthread_mutex_lock(&m->mutex);
-    m->want_pause = m->parked = false;
-    pthread_cond_broadcast(&m->changed);
-    pthread_mutex_unlock(&m->mutex);
 }

@@ -6,7 +6,8 @@
  * mover_start and mover_stop. It sleeps on its doorbell; orders and other ranks of the host ring
  * it. Without a bell (several hosts) it looks every 50 µs while something is under way. States:
  * RUNNING → (mover_pause, when all of this rank's messages have left) PARKED → RUNNING → STOPPED.
- * With one device there is no thread: orders are carried out at once by whoever gives them.
+ * With one device there is no thread, but where its memory is apart: orders are carried out at once by whoever gives
+ * them. A lane apart hands its orders over while its device is still on the way to them; `after` is the event to wait for.
  */
 #ifndef EXEC_WORKER_MOVER_H
 #define EXEC_WORKER_MOVER_H
@@ -33,6 +34,8 @@ struct mover_order {
     char letter;
     void *data;
     int64_t bytes, at_ns;
+    /* a lane apart: event + 1 of the compute stream behind which it holds, from mover_take_event; 0: at once */
+    int32_t after;
 };
 
 struct mover_ended { /* messages of a channel at this end, or a group's steps */
@@ -52,6 +55,7 @@ struct mover {
     struct collectives collectives;
     struct span_list spans;
     char *sent_by, *received_by; /* (n_channels) letters of the calls */
+    struct bounce *bounce;       /* a lane apart; else NULL */
 
     pthread_t thread;
     pthread_mutex_t mutex; /* all below */
@@ -59,19 +63,30 @@ struct mover {
     struct mover_order *orders;
     size_t first, n_orders, capacity; /* [first, n_orders) to do */
     struct mover_ended *channels, *groups;
-    bool want_pause, parked, want_stop, real_time;
+    int32_t *free_events; /* (n_free) of free_capacity */
+    size_t n_free, free_capacity;
+    enum status failed; /* with one rank: why the thread ended */
+    struct error failure;
+    bool want_pause, parked, want_stop, given_up, real_time;
     int abort_code;
     int64_t timeout_ns;
 };
 
+int64_t
+mover_timeout_ns(void); /* a silent peer is gone after that: MUSHER_TIMEOUT seconds, else 120 */
 /* Everything but the thread. shared: memory of wires_shared_bytes, NULL where real. a: lives as
  * long as the mover. */
 void mover_init(struct mover *m, struct arena *a, const struct program *p, struct comm *c,
                 void *shared, bool keep_spans);
+/* Before the start: this lane's memory is apart, b carries what moves. The thread runs even where the rank is alone. */
+void mover_bounce(struct mover *m, struct bounce *b);
+/* An event of the device that nobody waits for. */
+MUST_CHECK enum status mover_take_event(struct mover *m, int32_t *out, struct error *err);
 /* This rank's part in a group, before the start; once for each of its members. */
 void mover_member(struct mover *m, struct collective_member member, char *staging);
 MUST_CHECK enum status mover_start(struct mover *m, struct error *err);
-void mover_stop(struct mover *m); /* joins */
+void mover_stop(struct mover *m);    /* joins, when what was ordered has been done */
+void mover_give_up(struct mover *m); /* the next stop leaves undone what is not done */
 /* Ends all ranks with this exit code, from the compute thread. */
 __attribute__((noreturn)) void mover_abort(struct mover *m, int code);
 

@@ -27,23 +27,28 @@ static int32_t uneven_ppm(const int64_t *chosen, int64_t experts)
     return sum > 0 ? (int32_t)(1e6 * (n * squares / (sum * sum) - 1) + 0.5) : 0;
 }
 
-enum status worker_routing(struct worker *w, const struct op_call *c, int32_t *out_ppm,
-                           struct error *err)
+int32_t worker_uneven(const struct op_call *c, const void *gates)
 {
     const struct shape *s = &c->shapes->output[0];
     int64_t n = shape_elements(s), experts = shape_last(s);
-    *out_ppm = 0;
-    if (!n) return OK;
+    if (!n) return 0;
+    struct arena *scratch = arena_new();
+    int64_t *chosen = ARENA_ARRAY(scratch, int64_t, (size_t)experts);
+    count_rows(gates, c->dtype, n / experts, experts, chosen);
+    int32_t ppm = uneven_ppm(chosen, experts);
+    arena_free(scratch);
+    return ppm;
+}
+
+enum status worker_routing(struct worker *w, const struct op_call *c, int32_t *out_ppm,
+                           struct error *err)
+{
+    int64_t bytes = shape_elements(&c->shapes->output[0]) * dtype_bytes(c->dtype);
     device_clock_wait(&w->clock);
     struct arena *scratch = arena_new();
-    char *gates = ARENA_ARRAY(scratch, char, (size_t)(n * dtype_bytes(c->dtype)));
-    int64_t *chosen = ARENA_ARRAY(scratch, int64_t, (size_t)experts);
-    enum status st =
-        w->backend.download(&w->backend, gates, c->output[0], n * dtype_bytes(c->dtype), err);
-    if (st == OK) {
-        count_rows(gates, c->dtype, n / experts, experts, chosen);
-        *out_ppm = uneven_ppm(chosen, experts);
-    }
+    char *gates = ARENA_ARRAY(scratch, char, (size_t)bytes + 1);
+    enum status st = w->backend.download(&w->backend, gates, c->output[0], bytes, err);
+    if (st == OK) *out_ppm = worker_uneven(c, gates);
     arena_free(scratch);
     device_clock_waited(&w->clock, 0);
     return st;

@@ -311,7 +311,7 @@ static void check_memory(struct arena *a, const struct program *p)
         struct error err = {0};
         backend_host(&b);
         ck_assert_int_eq(b.open(&b, 0, &err), OK);
-        ck_assert_msg(lane_memory_open(&m, a, p, s, &b, &err) == OK, "%s", err.text);
+        ck_assert_msg(lane_memory_open(&m, a, p, s, &b, true, &err) == OK, "%s", err.text);
         ck_assert_int_eq(m.bytes, program_stage_bytes(&p->stages[s]));
         lane_memory_close(&m);
         b.close(&b);
@@ -342,7 +342,8 @@ START_TEST(exactly_what_the_program_plans_is_allocated)
                 struct error err = {0};
                 backend_host(&b);
                 ck_assert_int_eq(b.open(&b, 0, &err), OK);
-                ck_assert_int_eq(lane_memory_open(&m, a, &poor, (int32_t)(s - before), &b, &err),
+                ck_assert_int_eq(lane_memory_open(&m, a, &poor, (int32_t)(s - before), &b, true,
+                                                  &err),
                                  ERR_INPUT);
                 ck_assert_ptr_nonnull(strstr(err.text, "staging needs"));
                 lane_memory_close(&m);

@@ -1,0 +1,82 @@
+/* exec/worker_mover_wait.c - what the compute thread waits for at the communication thread. */
+#include "exec/worker_mover.h"
+
+#include "exec/clock.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+/* false: nothing happened for the whole timeout. The mutex is held. */
+static bool wait_changed(struct mover *m, int64_t deadline_ns)
+{
+    const struct timespec until = {.tv_sec = deadline_ns / 1000000000,
+                                   .tv_nsec = deadline_ns % 1000000000};
+    return pthread_cond_timedwait(&m->changed, &m->mutex, &until) != ETIMEDOUT;
+}
+
+static bool wait_ended(struct mover *m, struct mover_ended *e, int64_t number, int64_t *at_ns)
+{
+    int64_t deadline_ns = clock_wall_ns() + m->timeout_ns;
+    pthread_mutex_lock(&m->mutex);
+    while (m->threaded && e->count <= number && m->failed == OK)
+        if (!wait_changed(m, deadline_ns)) break;
+    bool ended = e->count > number;
+    if (ended) *at_ns = e->at_ns[number % e->capacity];
+    pthread_mutex_unlock(&m->mutex);
+    return ended;
+}
+
+static enum status silent(struct mover *m, int32_t peer, const char *what, struct error *err)
+{
+    if (m->failed != OK) return error_set(err, m->failed, "%s", m->failure.text);
+    return error_set(err, ERR_RANK,
+                     "rank %" PRId32 " (%s) was silent for %.0f s: %s does not come on", peer,
+                     m->p->devices[peer].name, (double)m->timeout_ns / 1e9, what);
+}
+
+enum status mover_wait_channel(struct mover *m, int32_t channel, int64_t number, int64_t *at_ns,
+                               struct error *err)
+{
+    if (wait_ended(m, &m->channels[channel], number, at_ns)) return OK;
+    char what[96];
+    snprintf(what, sizeof what, "message %" PRId64 " of channel %" PRId32, number, channel);
+    return silent(m, wires_peer(&m->wires, channel), what, err);
+}
+
+enum status mover_wait_group(struct mover *m, int32_t group, int64_t number, int64_t *at_ns,
+                             struct error *err)
+{
+    if (wait_ended(m, &m->groups[group], number, at_ns)) return OK;
+    int32_t running = group, peer = collective_waits_for(&m->collectives, &running);
+    char what[160];
+    snprintf(what, sizeof what, "group %s", m->p->groups[running].name);
+    return silent(m, peer < 0 ? m->rank : peer, what, err);
+}
+
+enum status mover_pause(struct mover *m, struct error *err)
+{
+    if (!m->threaded) return OK;
+    int64_t deadline_ns = clock_wall_ns() + m->timeout_ns;
+    pthread_mutex_lock(&m->mutex);
+    m->want_pause = true;
+    comm_ring(m->comm, m->rank);
+    while (!m->parked && m->failed == OK && wait_changed(m, deadline_ns)) {
+    }
+    bool parked = m->parked;
+    pthread_mutex_unlock(&m->mutex);
+    if (parked) return OK;
+    if (m->failed != OK) return error_set(err, m->failed, "%s", m->failure.text);
+    return error_set(err, ERR_RANK, "rank %" PRId32 ": its messages do not leave for %.0f s",
+                     m->rank, (double)m->timeout_ns / 1e9);
+}
+
+void mover_resume(struct mover *m, int64_t zero_ns)
+{
+    m->wires.zero_ns = zero_ns;
+    if (!m->threaded) return;
+    pthread_mutex_lock(&m->mutex);
+    m->want_pause = m->parked = false;
+    pthread_cond_broadcast(&m->changed);
+    pthread_mutex_unlock(&m->mutex);
+}
