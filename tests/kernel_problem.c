@@ -55,19 +55,25 @@ static const struct wide_row wide_rows[] = {
     {OP_embedding_grad, 0, 1, 0},
     {OP_prepend, 0, 0, 2},
     {OP_attention, 0, 2, 0},
-    {OP_cross_entropy, 0, 3, 0},
-    {OP_cross_entropy_grad, 4, 0, 0},
-    {OP_cross_entropy_part, 0, 1, 0},
+    {OP_cross_entropy, 0, 3, 1},
+    {OP_cross_entropy_grad, 4, 0, 1},
+    {OP_cross_entropy_part, 0, 1, 1},
     {OP_cross_entropy_join, 1, 3, 0},
     {OP_conv2d_weight_grad, 0, 1, 0},
     {OP_max_pool2d, 0, 0, 0},
+    {OP_gating, 0, 0, 1},
+    {OP_gating_grad, 0, 0, 7},
+    {OP_dispatch, 0, 0, 2},
+    {OP_combine, 0, 0, 2},
+    {OP_gates_grad, 0, 0, 2},
+    {OP_expert_matmul, 0, 0, 4},
 };
 
 static struct wide_row wide_row_of(enum op_kind kind, const struct op_attrs *attrs,
                                    int32_t n_inputs, uint32_t choice)
 {
     bool weight = attrs->trans_a && (kind == OP_matmul || kind == OP_expert_matmul);
-    if (weight) return (struct wide_row){kind, 0, 1, 0};
+    if (weight) return (struct wide_row){kind, 0, 1, kind == OP_expert_matmul ? 4 : 0};
     /* all but the narrow copy of p */
     bool adamw = kind == OP_adamw || kind == OP_flat_adamw;
     if (is_update(kind))
