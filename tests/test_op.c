@@ -10,6 +10,8 @@ static const struct row text_rows[] = {
     {OP_matmul, {.trans_b = true}, "2,3,4 x 5,4", "2,3,5", 240, 176, 120},
     {OP_matmul, {.trans_a = true}, "2,3,4 x 2,3,5", "4,5", 2 * 6 * 4 * 5, 4 * (24 + 30), 80},
     {OP_matmul, {.trans_a = true, .accumulate = true}, "2,3,4 x 2,3,5", "4,5", 240, 216 + 80, 80},
+    /* 2·24·5 and a bias for each of 30 */
+    {OP_linear, {0}, "2,3,4 x 4,5 x 5", "2,3,5", 270, 4 * (24 + 20 + 5), 120},
     {OP_bias, {0}, "2,3,4 x 4", "2,3,4", 24, 112, 96},
     {OP_bias_grad, {.accumulate = true}, "2,3,4", "4", 24, 96 + 16, 16},
     {OP_add, {0}, "2,3 x 2,3", "2,3", 6, 48, 24},
@@ -319,6 +321,7 @@ static const struct misfit text_misfits[] = {
     {OP_matmul, {.trans_a = true}, "2,3,4 x 2,2,5", "(2,3,4)", "(2,2,5)"},
     {OP_matmul, {.trans_a = true, .trans_b = true}, "4,4 x 4,4", "(4,4)", "transposed"},
     {OP_matmul, {0}, "2,3,4 x 4,5,6", "(2,3,4)", "(4,5,6)"},
+    {OP_linear, {0}, "2,3 x 3,4 x 3", "(2,4)", "(3)"},
     {OP_bias, {0}, "2,3 x 2", "(2,3)", "(2)"},
     {OP_add, {0}, "2,3 x 3,2", "(2,3)", "(3,2)"},
     {OP_bias_gelu_grad, {0}, "2,3 x 3 x 2,4", "(2,3)", "(2,4)"},
