@@ -81,6 +81,9 @@ enum status cuda_op_cross_entropy_grad(struct cuda_context *x, const struct op_c
     bool wide = cuda_input_is_wide(c, 2);
     struct cross_entropy_call e = call_of(c, 0, 1, (void *)(uintptr_t)c->input[2], wide);
     TRY(need_wide(c, 0, wide, err));
+    if (cuda_output_is_wide(c, 0) && !cuda_input_is_wide(c, 0))
+        return error_set(err, ERR_INPUT, "cross_entropy_grad: logits of %s have no gradient in fp32",
+                         dtype_name(c->dtype));
     TRY(check_targets(x, c, &e, err));
     return cuda_failed(cross_entropy_grad(&e, c->attrs->scale, c->output[0],
                                           cuda_number_of(cuda_output_dtype(c, 0)), x->stream),
