@@ -72,12 +72,12 @@ static __device__ __forceinline__ void join_threads(running<wide_of<T>> &r, int 
 }
 
 struct span { /* a row's packs: elements [first, first + n_packs N) of it */
-    int64_t first, n_packs;
+    int first, n_packs;
 };
 
-template <int N> static __device__ __forceinline__ span span_of(int64_t row, int64_t n)
+template <int N> static __device__ __forceinline__ span span_of(int64_t row, int n)
 {
-    int64_t over_pack = row * n % N, first = over_pack ? N - over_pack : 0;
+    int over_pack = (int)(row * n % N), first = over_pack ? N - over_pack : 0;
     if (first > n) first = n;
     return span{first, (n - first) / N};
 }
@@ -94,12 +94,13 @@ static __global__ void __launch_bounds__(BLOCK)
     running<W> r = {-INFINITY, 0};
     const T *logits = static_cast<const T *>(c.logits) + row * c.n;
     if (row < c.rows) {
-        span s = span_of<N>(row, c.n);
+        int n = (int)c.n;
+        span s = span_of<N>(row, n);
         if (thread < s.first) {
             W v[1] = {number<T>::get(logits[thread])};
             add<T, 1>(r, v);
         }
-        int64_t i = thread;
+        int i = thread;
         const T *whole = logits + s.first;
         for (; i + (AT_ONCE - 1) * width < s.n_packs; i += AT_ONCE * width) {
             W v[AT_ONCE][N];
@@ -115,7 +116,7 @@ static __global__ void __launch_bounds__(BLOCK)
             add<T, N>(r, v);
         }
         i = s.first + s.n_packs * N + thread;
-        if (i < c.n) {
+        if (i < n) {
             W v[1] = {number<T>::get(logits[i])};
             add<T, 1>(r, v);
         }
@@ -170,7 +171,7 @@ static __global__ void __launch_bounds__(MEAN_BLOCK)
 /* scale · exp(v - lse), less scale where `at`, counted from v[0], is one of them */
 template <class T, int N>
 static __device__ __forceinline__ void soften(wide_of<T> (&v)[N], wide_of<T> lse, wide_of<T> part,
-                                              wide_of<T> scale, int64_t at)
+                                              wide_of<T> scale, int at)
 {
 #pragma unroll
     for (int j = 0; j < N; j++) {
@@ -180,7 +181,7 @@ static __device__ __forceinline__ void soften(wide_of<T> (&v)[N], wide_of<T> lse
 }
 
 template <class T, class OUT>
-static __global__ void __launch_bounds__(BLOCK, 4)
+static __global__ void __launch_bounds__(BLOCK, sizeof(T) == 8 ? 2 : 4)
     gradients(cross_entropy_call c, int width, double scale_64, OUT *dlogits, bool packed)
 {
     using W = wide_of<T>;
@@ -193,17 +194,19 @@ static __global__ void __launch_bounds__(BLOCK, 4)
     OUT *to = dlogits + row * c.n;
     either lse_at = {c.lse, c.wide_lse};
     W lse = read_either<T>(lse_at, row), scale = (W)scale_64;
-    int64_t target = c.targets[row] - c.start;
+    int64_t entry = c.targets[row] - c.start;
+    int target = entry >= 0 && entry < c.n ? (int)entry : -1;
     /* rows that do not count take as long: what a call costs is not told by its data */
     W part = c.targets[row] < 0 ? W(0) : scale;
     if (c.targets[row] < 0) target = -1;
-    span s = span_of<N>(row, c.n);
+    int n = (int)c.n;
+    span s = span_of<N>(row, n);
     if (thread < s.first) {
         W v[1] = {number<T>::get(from[thread])};
         soften<T, 1>(v, lse, part, scale, target - thread);
         to[thread] = number<OUT>::put(v[0]);
     }
-    int64_t i = thread;
+    int i = thread;
     for (; i + (AT_ONCE - 1) * width < s.n_packs; i += AT_ONCE * width) {
         W v[AT_ONCE][N];
 #pragma unroll
@@ -211,7 +214,7 @@ static __global__ void __launch_bounds__(BLOCK, 4)
             read<T, N>(from + s.first, (i + j * width) * N, s.n_packs * N, packed, v[j]);
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++) {
-            int64_t at = (i + j * width) * N;
+            int at = (i + j * width) * N;
             soften<T, N>(v[j], lse, part, scale, target - s.first - at);
             write<OUT, N>(to + s.first, at, s.n_packs * N, packed, v[j]);
         }
@@ -223,7 +226,7 @@ static __global__ void __launch_bounds__(BLOCK, 4)
         write<OUT, N>(to + s.first, i * N, s.n_packs * N, packed, v);
     }
     i = s.first + s.n_packs * N + thread;
-    if (i < c.n) {
+    if (i < n) {
         W v[1] = {number<T>::get(from[i])};
         soften<T, 1>(v, lse, part, scale, target - i);
         to[i] = number<OUT>::put(v[0]);
