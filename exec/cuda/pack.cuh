@@ -126,6 +126,22 @@ static __device__ __forceinline__ void put_either(void *p, bool wide, int64_t i,
     }
 }
 
+/* The same of elements i … i+N-1 of n. */
+template <class T, int N>
+static __device__ __forceinline__ void put_either(void *p, bool wide, int64_t i, int64_t n,
+                                                  bool packed, const wide_of<T> (&v)[N], bool add)
+{
+    wide_of<T> sum[N];
+    either to = {p, wide};
+    if (add) read_either<T, N>(to, i, n, packed, sum);
+#pragma unroll
+    for (int j = 0; j < N; j++) sum[j] = add ? sum[j] + v[j] : v[j];
+    if (wide)
+        write<wide_of<T>, N>(static_cast<wide_of<T> *>(p), i, n, packed, sum);
+    else
+        write<T, N>(static_cast<T *>(p), i, n, packed, sum);
+}
+
 /* --- sums --- */
 
 /* Over `width` neighbouring lanes, a power of two up to a warp; all lanes of the warp call, all get the sum. */
