@@ -86,7 +86,7 @@ $(BUILD)/tests/run: $(PARTS) $(TOBJ)
 
 # Whole programs that tests start: tests/programs/NAME.c.
 $(PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(PARTS)
-	$(LINK) $(filter %.o,$^) $(STANDIN_LINK) -o $@ $(LIBS)
+	$(LINK) $(filter-out $(STANDIN_OBJ) $(STANDIN_KOBJ),$(filter %.o,$^)) $(STANDIN_LINK) -o $@ $(LIBS)
 # Those of ranks know a device that is late (tests/deferred.h).
 $(filter %_ranks,$(PROGRAMS)): $(BUILD)/tests/deferred.o
 
