@@ -23,10 +23,10 @@ void hidden_end(void);
 /* --- tickets: something that is done once, and who waits for it --- */
 
 struct ticket {
-    _Atomic uint32_t done; /* a futex */
-    int64_t at_ns;         /* written before done */
-    int64_t held;          /* under the books */
-    struct ticket *next;   /* among those that nobody holds */
+    uint32_t done;       /* a futex, read and written as an atomic */
+    int64_t at_ns;       /* written before done */
+    int64_t held;        /* under the books */
+    struct ticket *next; /* among those that nobody holds */
 };
 struct ticket *ticket_new(void); /* held once */
 void ticket_hold(struct ticket *t);
