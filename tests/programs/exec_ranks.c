@@ -1,10 +1,13 @@
 /* tests/programs/exec_ranks.c - one rank of a test of the executor; started by mpirun.
  *
  * exec_ranks collectives            rings and chains of all ranks: sums bit for bit, virtual times
- * to the nanosecond exec_ranks wires                  messages from each rank to the next over
- * emulated links: α + βn exactly exec_ranks run STEPS [--data F] [--save D] [--every N] [--resume
- * D] PROGRAM... runs program files one after the other; rank 0 prints the losses exec_ranks fail
- * HOW RANK          a pipeline of messages in which RANK ends by kill | segv | exit | stop | sleep
+ * to the nanosecond
+ * exec_ranks wires                  messages from each rank to the next over
+ * emulated links: α + βn exactly
+ * exec_ranks run STEPS [--data F] [--save D] [--every N] [--resume D] [--no-trace] [--late lazy|threads [--on 01…]] PROGRAM...
+ * runs program files one after the other; rank 0 prints the losses. --late: devices are tests/deferred.h's, or those that the
+ * digits say, the others the host's
+ * exec_ranks fail HOW RANK          a pipeline of messages in which RANK ends by kill | segv | exit | stop | sleep
  * exec_ranks launch N ARGUMENTS...  starts N ranks with these arguments by launch_ranks; says how
  * they ended. exec_ranks local N ...: N forked
  * ranks, without MPI, do any of these. Rank 0 says "ok" at the end; any rank that is not content says why and ends with 1.
@@ -17,6 +20,7 @@
 #include "exec/launch_local.h"
 #include "exec/worker.h"
 #include "exec/worker_mover.h"
+#include "tests/deferred.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -333,12 +337,23 @@ static int64_t lateness_ns(const struct trace *t)
     return wall - own;
 }
 
-static void run_file(struct arena *a, const char *path, const struct run_options *o)
+/* which: digit i is 1 where device i is late; "": all are. */
+static void make_late(struct program *p, const char *which)
+{
+    size_t n = strlen(which);
+    for (int32_t i = 0; i < p->n_devices; i++)
+        if (n ? which[(size_t)i % n] == '1' : true)
+            p->devices[i].kind = "cuda", p->devices[i].card = "";
+}
+
+static void run_file(struct arena *a, const char *path, const struct run_options *o,
+                     const char *late)
 {
     struct program p;
     struct run_result result;
     struct error e;
     enum status status = program_read(a, path, &p, &e);
+    if (status == OK && late) make_late(&p, late);
     if (status == OK) status = worker_run(a, &p, o, &result, &e);
     if (status != OK) {
         if (launch_rank() == 0) fprintf(stderr, "%s\n", e.text);
@@ -347,14 +362,16 @@ static void run_file(struct arena *a, const char *path, const struct run_options
     if (launch_rank() != 0) return;
     printf("%s %" PRId64 " ns from step %" PRId64 "%s, wall behind clock %" PRId64 " ns:", path,
            result.iteration_ns, result.first_step, result.real_time ? ", real-time" : "",
-           lateness_ns(result.trace));
+           result.trace ? lateness_ns(result.trace) : 0);
     for (int64_t s = 0; s < result.steps; s++) printf(" %.17g", result.losses[s]);
     printf("\n");
 }
 
 static void run_all(int argc, char **argv)
 {
-    struct run_options o = {.steps = strtol(argv[2], NULL, 10), .keep_trace = true};
+    struct run_options o = {
+        .steps = strtol(argv[2], NULL, 10), .keep_trace = true, .backends = deferred_backends};
+    const char *late = NULL;
     for (int i = 3; i < argc; i++) {
         if (!strcmp(argv[i], "--data") && i + 1 < argc)
             o.data = argv[++i];
@@ -364,9 +381,17 @@ static void run_all(int argc, char **argv)
             o.resume = argv[++i];
         else if (!strcmp(argv[i], "--every") && i + 1 < argc)
             o.save_every = strtol(argv[++i], NULL, 10);
+        else if (!strcmp(argv[i], "--late") && i + 1 < argc) {
+            late = "";
+            deferred_options.mode =
+                strcmp(argv[++i], "lazy") != 0 ? DEFERRED_THREADS : DEFERRED_LAZY;
+        } else if (!strcmp(argv[i], "--on") && i + 1 < argc)
+            late = argv[++i];
+        else if (!strcmp(argv[i], "--no-trace"))
+            o.keep_trace = false;
         else {
             struct arena *a = arena_new();
-            run_file(a, argv[i], &o);
+            run_file(a, argv[i], &o, late);
             arena_free(a);
         }
     }

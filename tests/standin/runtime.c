@@ -323,7 +323,9 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
         .pciDeviceID = 0,
         .pciDomainID = 0,
     };
-    snprintf(out->name, sizeof out->name, "stand-in sm_%d", capability);
+    const char *name = getenv("STANDIN_NAME");
+    snprintf(out->name, sizeof out->name, "%.80s sm_%d", name && *name ? name : "stand-in",
+             capability);
     out->uuid.bytes[0] = (char)device;
     return cudaSuccess;
 }

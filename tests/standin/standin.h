@@ -5,6 +5,7 @@
  *   STANDIN_DRIVER=n         35: no driver, 34: a stub of one; every call that needs a device fails so
  *   STANDIN_CAPABILITY=90,75 major·10 + minor of each device, the last for the rest (90)
  *   STANDIN_MEMORY=bytes     of each device (1 GiB)
+ *   STANDIN_NAME=text        what each calls itself, before " sm_90" ("stand-in")
  *   STANDIN_FAIL_AT=n[:e]    the n-th call fails with error e (719). 2, 1, 9, 701 and 801 are that call's own; with any
  *                            other the device is lost: nothing is done on it any more and every later call says e
  *   STANDIN_ORDER=seed       blocks and threads in another order (emulator.h)
