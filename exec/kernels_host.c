@@ -3,10 +3,8 @@
 #include "exec/kernels_host.h"
 
 #include "core/arena.h"
-#include "core/rng.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <time.h>
 
 #define ALIGNMENT 64
@@ -54,25 +52,6 @@ enum status host_check_targets(const struct op_call *c, int64_t n, int64_t vocab
     for (int64_t i = 0; i < n; i++)
         if (targets[i] != -1) TRY(host_check_ids(c->kind, targets + i, 1, vocabulary, err));
     return OK;
-}
-
-uint64_t host_dropout_key(const struct op_call *c)
-{
-    return c->seed ^ hash_bytes(0, &c->attrs->stream, sizeof c->attrs->stream);
-}
-
-/* Su et al. 2021 (RoFormer): theta^(-2i/D). Llama 3.1 keeps short wavelengths, divides long ones by
- * the factor and goes over from one to the other linearly in turns per original context. */
-double host_rotary_frequency(const struct op_attrs *attrs, int32_t pair)
-{
-    const struct rope_scaling *s = &attrs->rope;
-    double f = pow(attrs->theta, -2.0 * pair / attrs->head_dim);
-    if (s->factor <= 0) return f;
-    double turns = s->original_max_position * f / (2 * acos(-1.0));
-    if (turns > s->high_freq_factor) return f;
-    if (turns < s->low_freq_factor) return f / s->factor;
-    double kept = (turns - s->low_freq_factor) / (s->high_freq_factor - s->low_freq_factor);
-    return (1 - kept) * f / s->factor + kept * f;
 }
 
 static double thread_cpu_s(void)

@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "exec/backend.h"
+#include "exec/op_values.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -60,10 +61,6 @@ MUST_CHECK enum status host_check_ids(enum op_kind kind, const int32_t *ids, int
 /* The same of targets, input 1 of the call; -1 is fine where the attributes say that only some count. */
 MUST_CHECK enum status host_check_targets(const struct op_call *c, int64_t n, int64_t vocabulary,
                                           struct error *err);
-/* Of the random bits of a dropout operator: another one for every run's seed and every stream. */
-uint64_t host_dropout_key(const struct op_call *c);
-/* Radians per position of the i-th pair of a head, scaled as Llama 3.1 does where rope says so. */
-double host_rotary_frequency(const struct op_attrs *attrs, int32_t pair);
 /* Thread CPU time where BLAS time is asked for, else 0; host_blas_end adds what passed since. */
 double host_blas_begin(const struct host_context *x);
 void host_blas_end(struct host_context *x, double begin_s);

@@ -28,14 +28,16 @@ template <class T, int W, int ROWS, int THREADS>
 static __device__ __forceinline__ void copy_tile(T *tile, const T *base, int64_t position_stride,
                                                  int first, int end, int head_dim)
 {
-    enum { CHUNKS = W / CHUNK };
-    static_assert(ROWS * CHUNKS % THREADS == 0, "every thread copies as much");
+    enum { CHUNKS = W / CHUNK, APART = THREADS / CHUNKS };
+    static_assert(ROWS % APART == 0, "every thread copies as much");
+    int row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS; /* a thread's chunks stand in one column */
+    bool beside = chunk * CHUNK < head_dim;
+    const T *from = base + (first + row) * position_stride + chunk * CHUNK;
 #pragma unroll
-    for (int i = 0; i < ROWS * CHUNKS / THREADS; i++) {
-        int at = threadIdx.x + i * THREADS, row = at / CHUNKS, chunk = at % CHUNKS;
-        bool there = first + row < end && chunk * CHUNK < head_dim;
-        const T *from = base + (there ? (first + row) * position_stride + chunk * CHUNK : 0);
-        copy_chunk(tile + at_chunk<W>(row, chunk), from, there);
+    for (int i = 0; i < ROWS / APART; i++) {
+        bool there = beside && first + row + i * APART < end;
+        copy_chunk(tile + at_chunk<W>(row + i * APART, chunk), there ? from : base, there);
+        from += APART * position_stride;
     }
 }
 

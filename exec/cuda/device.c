@@ -9,7 +9,9 @@
 #include "exec/cuda/device.h"
 
 #include "core/arena.h"
+#include "exec/cuda/kernels_elementwise.h"
 #include "exec/cuda/nccl.h"
+#include "exec/cuda/operands.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -256,8 +258,8 @@ static enum status device_run(struct backend *b, int32_t stream, const struct op
     struct cuda_context *x = cuda_context_of(b, stream);
     const char *name = op_kind_name(call->kind);
     cuda_op *op = cuda_ops[call->kind];
-    if (!op) return error_set(err, ERR_INPUT, "%s: no device runs it by itself", name);
     TRY(check_dtype(d, call->dtype, err));
+    if (!op) return error_set(err, ERR_INPUT, "%s: no device runs it by itself", name);
     TRY(cuda_enter(b, err));
     x->asked = (int32_t)call->kind;
     enum status st = op(x, call, err);
@@ -291,6 +293,20 @@ static enum status device_copy_rows(struct backend *b, int32_t stream, void *to,
                               "cudaMemcpy2DAsync", err);
 }
 
+static enum status device_cast(struct backend *b, int32_t stream, void *to, enum dtype to_dtype,
+                               const void *from, enum dtype from_dtype, int64_t n,
+                               struct error *err)
+{
+    struct cuda_context *x = cuda_context_of(b, stream);
+    if (to_dtype == DTYPE_int32 || from_dtype == DTYPE_int32)
+        return error_set(err, ERR_INPUT, "no casts of int32");
+    TRY(cuda_enter(b, err));
+    return cuda_device_failed(x->device,
+                              cuda_cast(cuda_number_of(from_dtype), from, cuda_number_of(to_dtype),
+                                        to, false, n, x->stream),
+                              "cast", err);
+}
+
 static enum status device_finish(struct backend *b, struct error *err)
 {
     struct cuda_device *d = device_of(b);
@@ -314,5 +330,6 @@ void cuda_device_table(struct backend *out)
     out->run = device_run;
     out->copy = device_copy;
     out->copy_rows = device_copy_rows;
+    out->cast = device_cast;
     out->finish = device_finish;
 }

@@ -41,8 +41,9 @@ struct attention_call {
     void *dq, *dk, *dv;
 };
 
-/* capability: 10 major + minor of the device; shared_bytes: the most that a block may ask for. */
-bool attention_is_fast(const struct attention_call *a, int capability, int64_t shared_bytes);
+/* bf16 and fp16 with heads of up to 128 elements, a multiple of 8, all addresses multiples of 16 bytes. capability: of the
+ * device, 10 major + minor; from sm_80, and from sm_75 fp16 with heads of up to 64. */
+bool attention_is_fast(const struct attention_call *a, int capability);
 
 cudaError_t attention_forward_fast(const struct attention_call *a, cudaStream_t stream);
 cudaError_t attention_forward_plain(const struct attention_call *a, cudaStream_t stream);

@@ -65,7 +65,8 @@ template <> struct number<__half> {
             using T = __half;                                                                      \
             __VA_ARGS__;                                                                           \
         } break;                                                                                   \
-        default: break;                                                                            \
+        default:                                                                                   \
+            break;                                                                                 \
         }                                                                                          \
     } while (0)
 

@@ -86,7 +86,7 @@ static inline void copy_chunk(void *shared, const void *device, bool there)
         memset(shared, 0, 16);
 }
 static inline void copies_done() {}
-static inline void copies_wait() {}
+template <int PENDING = 0> static inline void copies_wait() {}
 
 struct fragments_of_lane {
     uint32_t *r;

@@ -23,7 +23,8 @@ const char *cublasGetStatusName(cublasStatus_t s)
 {
     switch (s) {
 #define X(name, number)                                                                            \
-    case name: return #name;
+    case name:                                                                                     \
+        return #name;
         STANDIN_BLAS_STATUSES(X)
 #undef X
     }
@@ -35,9 +36,15 @@ const char *cublasGetStatusString(cublasStatus_t s) { return cublasGetStatusName
 cublasStatus_t cublasGetProperty(libraryPropertyType which, int *out)
 {
     switch (which) {
-    case MAJOR_VERSION: *out = VERSION_MAJOR; return CUBLAS_STATUS_SUCCESS;
-    case MINOR_VERSION: *out = VERSION_MINOR; return CUBLAS_STATUS_SUCCESS;
-    case PATCH_LEVEL: *out = VERSION_PATCH; return CUBLAS_STATUS_SUCCESS;
+    case MAJOR_VERSION:
+        *out = VERSION_MAJOR;
+        return CUBLAS_STATUS_SUCCESS;
+    case MINOR_VERSION:
+        *out = VERSION_MINOR;
+        return CUBLAS_STATUS_SUCCESS;
+    case PATCH_LEVEL:
+        *out = VERSION_PATCH;
+        return CUBLAS_STATUS_SUCCESS;
     }
     return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -100,12 +107,14 @@ cublasStatus_t cublasSetMathMode(cublasHandle_t h, cublasMath_t mode)
     return kind > CUBLAS_TF32_TENSOR_OP_MATH ? CUBLAS_STATUS_INVALID_VALUE : CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasGemmStridedBatchedEx(
-    cublasHandle_t h, cublasOperation_t of_a, cublasOperation_t of_b, int m, int n, int k,
-    const void *alpha, const void *a, cudaDataType type_a, int lda, long long stride_a,
-    const void *b, cudaDataType type_b, int ldb, long long stride_b, const void *beta, void *c,
-    cudaDataType type_c, int ldc, long long stride_c, int batch, cublasComputeType_t compute,
-    cublasGemmAlgo_t algo)
+cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t h, cublasOperation_t of_a,
+                                          cublasOperation_t of_b, int m, int n, int k,
+                                          const void *alpha, const void *a, cudaDataType type_a,
+                                          int lda, long long stride_a, const void *b,
+                                          cudaDataType type_b, int ldb, long long stride_b,
+                                          const void *beta, void *c, cudaDataType type_c, int ldc,
+                                          long long stride_c, int batch,
+                                          cublasComputeType_t compute, cublasGemmAlgo_t algo)
 {
     (void)algo;
     BLAS_ENTER();

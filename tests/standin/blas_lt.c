@@ -98,15 +98,22 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
 {
     LT_ENTER();
     switch (which) {
-    case CUBLASLT_MATMUL_DESC_COMPUTE_TYPE: return set(&d->compute, 4, value, bytes);
-    case CUBLASLT_MATMUL_DESC_SCALE_TYPE: return set(&d->scale, 4, value, bytes);
-    case CUBLASLT_MATMUL_DESC_TRANSA: return set(&d->of_a, 4, value, bytes);
-    case CUBLASLT_MATMUL_DESC_TRANSB: return set(&d->of_b, 4, value, bytes);
-    case CUBLASLT_MATMUL_DESC_EPILOGUE: return set(&d->epilogue, 4, value, bytes);
-    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: return set(&d->bias, sizeof d->bias, value, bytes);
+    case CUBLASLT_MATMUL_DESC_COMPUTE_TYPE:
+        return set(&d->compute, 4, value, bytes);
+    case CUBLASLT_MATMUL_DESC_SCALE_TYPE:
+        return set(&d->scale, 4, value, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSA:
+        return set(&d->of_a, 4, value, bytes);
+    case CUBLASLT_MATMUL_DESC_TRANSB:
+        return set(&d->of_b, 4, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE:
+        return set(&d->epilogue, 4, value, bytes);
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
+        return set(&d->bias, sizeof d->bias, value, bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
         return set(&d->aux, sizeof d->aux, value, bytes);
-    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return set(&d->aux_ld, 8, value, bytes);
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
+        return set(&d->aux_ld, 8, value, bytes);
     }
     return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -131,8 +138,10 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t l,
 {
     LT_ENTER();
     switch (which) {
-    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT: return set(&l->batch, 4, value, bytes);
-    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET: return set(&l->stride, 8, value, bytes);
+    case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
+        return set(&l->batch, 4, value, bytes);
+    case CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET:
+        return set(&l->stride, 8, value, bytes);
     }
     return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -155,8 +164,10 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 {
     LT_ENTER();
     switch (which) {
-    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES: return set(&p->workspace_bytes, 8, value, bytes);
-    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK: return set(&p->reduction, 4, value, bytes);
+    case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
+        return set(&p->workspace_bytes, 8, value, bytes);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+        return set(&p->reduction, 4, value, bytes);
     }
     return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -198,13 +209,16 @@ static bool has_aux(int32_t epilogue) { return epilogue & 128; }
 static cublasStatus_t check_epilogue(cublasLtMatmulDesc_t x, const struct product *p)
 {
     switch (x->epilogue) {
-    case CUBLASLT_EPILOGUE_DEFAULT: return CUBLAS_STATUS_SUCCESS;
+    case CUBLASLT_EPILOGUE_DEFAULT:
+        return CUBLAS_STATUS_SUCCESS;
     case CUBLASLT_EPILOGUE_BIAS:
     case CUBLASLT_EPILOGUE_GELU:
     case CUBLASLT_EPILOGUE_GELU_BIAS:
     case CUBLASLT_EPILOGUE_GELU_AUX:
-    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS: break;
-    default: return CUBLAS_STATUS_NOT_SUPPORTED;
+    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+        break;
+    default:
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     if (p->fp64) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (has_aux(x->epilogue) && (x->aux_ld % AUX_MULTIPLE || x->aux_ld < p->m))
@@ -222,10 +236,11 @@ static cublasLtMatmulAlgo_t algo_of(cublasLtMatmulDesc_t x, const struct product
          (uint64_t)p->a.type | (uint64_t)p->d.type << 8 | (uint64_t)p->batch << 16}};
 }
 
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
-    cublasLtHandle_t h, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
-    cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-    cublasLtMatmulPreference_t wish, int room, cublasLtMatmulHeuristicResult_t *out, int *out_n)
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t product,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t wish, int room,
+                                              cublasLtMatmulHeuristicResult_t *out, int *out_n)
 {
     LT_ENTER();
     struct product p;

@@ -115,8 +115,7 @@ bool ticket_done(struct ticket *t) { return __atomic_load_n(&t->done, __ATOMIC_A
 
 void ticket_wait(struct ticket *t)
 {
-    while (!ticket_done(t))
-        syscall(SYS_futex, &t->done, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
+    while (!ticket_done(t)) syscall(SYS_futex, &t->done, FUTEX_WAIT_PRIVATE, 0, NULL, NULL, 0);
 }
 
 int64_t ticket_at_ns(struct ticket *t)

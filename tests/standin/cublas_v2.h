@@ -38,10 +38,7 @@ typedef enum {
     CUBLAS_COMPUTE_32F_FAST_TF32 = 77,
 } cublasComputeType_t;
 typedef enum { CUBLAS_GEMM_DEFAULT = -1, CUBLAS_GEMM_DEFAULT_TENSOR_OP = 99 } cublasGemmAlgo_t;
-typedef enum {
-    CUBLAS_POINTER_MODE_HOST = 0,
-    CUBLAS_POINTER_MODE_DEVICE = 1
-} cublasPointerMode_t;
+typedef enum { CUBLAS_POINTER_MODE_HOST = 0, CUBLAS_POINTER_MODE_DEVICE = 1 } cublasPointerMode_t;
 
 typedef struct cublasContext *cublasHandle_t;
 
@@ -64,12 +61,14 @@ cublasStatus_t cublasGemmEx(cublasHandle_t h, cublasOperation_t of_a, cublasOper
                             int lda, const void *b, cudaDataType type_b, int ldb, const void *beta,
                             void *c, cudaDataType type_c, int ldc, cublasComputeType_t compute,
                             cublasGemmAlgo_t algo);
-cublasStatus_t cublasGemmStridedBatchedEx(
-    cublasHandle_t h, cublasOperation_t of_a, cublasOperation_t of_b, int m, int n, int k,
-    const void *alpha, const void *a, cudaDataType type_a, int lda, long long stride_a,
-    const void *b, cudaDataType type_b, int ldb, long long stride_b, const void *beta, void *c,
-    cudaDataType type_c, int ldc, long long stride_c, int batch, cublasComputeType_t compute,
-    cublasGemmAlgo_t algo);
+cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t h, cublasOperation_t of_a,
+                                          cublasOperation_t of_b, int m, int n, int k,
+                                          const void *alpha, const void *a, cudaDataType type_a,
+                                          int lda, long long stride_a, const void *b,
+                                          cudaDataType type_b, int ldb, long long stride_b,
+                                          const void *beta, void *c, cudaDataType type_c, int ldc,
+                                          long long stride_c, int batch,
+                                          cublasComputeType_t compute, cublasGemmAlgo_t algo);
 
 #ifdef __cplusplus
 }

@@ -38,12 +38,8 @@ constexpr int warpSize = STANDIN_WARP;
 /* --- vectors --- */
 
 #define STANDIN_VECTOR(name, element, bytes2, bytes4)                                              \
-    struct alignas(bytes2) name##2 {                                                               \
-        element x, y;                                                                              \
-    };                                                                                             \
-    struct alignas(bytes4) name##4 {                                                               \
-        element x, y, z, w;                                                                        \
-    };                                                                                             \
+    struct alignas(bytes2) name##2 { element x, y; };                                              \
+    struct alignas(bytes4) name##4 { element x, y, z, w; };                                        \
     inline name##2 make_##name##2(element x, element y) { return {x, y}; }                         \
     inline name##4 make_##name##4(element x, element y, element z, element w)                      \
     {                                                                                              \
@@ -223,7 +219,8 @@ STANDIN_ATOMIC(atomicAnd, __atomic_fetch_and)
 STANDIN_ATOMIC(atomicXor, __atomic_fetch_xor)
 STANDIN_ATOMIC(atomicExch, __atomic_exchange_n)
 #undef STANDIN_ATOMIC
-template <class T> inline T atomicCAS(T *p, std::enable_if_t<std::is_integral_v<T>, T> expected, T v)
+template <class T>
+inline T atomicCAS(T *p, std::enable_if_t<std::is_integral_v<T>, T> expected, T v)
 {
     __atomic_compare_exchange_n(p, &expected, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     return expected;
@@ -231,16 +228,16 @@ template <class T> inline T atomicCAS(T *p, std::enable_if_t<std::is_integral_v<
 template <class T> inline T atomicMin(T *p, std::enable_if_t<std::is_integral_v<T>, T> v)
 {
     T old = __atomic_load_n(p, __ATOMIC_RELAXED);
-    while (v < old && !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_RELAXED,
-                                                   __ATOMIC_RELAXED)) {
+    while (v < old &&
+           !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
     return old;
 }
 template <class T> inline T atomicMax(T *p, std::enable_if_t<std::is_integral_v<T>, T> v)
 {
     T old = __atomic_load_n(p, __ATOMIC_RELAXED);
-    while (old < v && !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_RELAXED,
-                                                   __ATOMIC_RELAXED)) {
+    while (old < v &&
+           !__atomic_compare_exchange_n(p, &old, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
     return old;
 }
@@ -364,7 +361,8 @@ inline cudaError_t standin_launch(const char *name, void (*kernel)(P...), dim3 g
 }
 
 template <class... P>
-inline cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute attribute, int value)
+inline cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute attribute,
+                                        int value)
 {
     return cudaFuncSetAttribute(reinterpret_cast<const void *>(kernel), attribute, value);
 }

@@ -22,25 +22,30 @@
     X(cudaErrorInvalidConfiguration, 9, "invalid configuration argument")                          \
     X(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                    \
     X(cudaErrorStubLibrary, 34, "CUDA driver is a stub library")                                   \
-    X(cudaErrorInsufficientDriver, 35, "CUDA driver version is insufficient for CUDA runtime version") \
+    X(cudaErrorInsufficientDriver, 35,                                                             \
+      "CUDA driver version is insufficient for CUDA runtime version")                              \
     X(cudaErrorDevicesUnavailable, 46, "CUDA-capable device(s) is/are busy or unavailable")        \
     X(cudaErrorInvalidDeviceFunction, 98, "invalid device function")                               \
     X(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                                \
     X(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                       \
-    X(cudaErrorNoKernelImageForDevice, 209, "no kernel image is available for execution on the device") \
+    X(cudaErrorNoKernelImageForDevice, 209,                                                        \
+      "no kernel image is available for execution on the device")                                  \
     X(cudaErrorECCUncorrectable, 214, "uncorrectable ECC error encountered")                       \
     X(cudaErrorInvalidResourceHandle, 400, "invalid resource handle")                              \
     X(cudaErrorNotReady, 600, "device not ready")                                                  \
     X(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered")                    \
     X(cudaErrorLaunchOutOfResources, 701, "too many resources requested for launch")               \
     X(cudaErrorPeerAccessAlreadyEnabled, 704, "peer access is already enabled")                    \
-    X(cudaErrorHostMemoryAlreadyRegistered, 712, "part or all of the requested memory range is already mapped") \
-    X(cudaErrorHostMemoryNotRegistered, 713, "pointer does not correspond to a registered memory region") \
+    X(cudaErrorHostMemoryAlreadyRegistered, 712,                                                   \
+      "part or all of the requested memory range is already mapped")                               \
+    X(cudaErrorHostMemoryNotRegistered, 713,                                                       \
+      "pointer does not correspond to a registered memory region")                                 \
     X(cudaErrorLaunchFailure, 719, "unspecified launch failure")                                   \
     X(cudaErrorNotPermitted, 800, "operation not permitted")                                       \
     X(cudaErrorNotSupported, 801, "operation not supported")                                       \
     X(cudaErrorSystemNotReady, 802, "system not yet initialized")                                  \
-    X(cudaErrorSystemDriverMismatch, 803, "system has unsupported display driver / cuda driver combination") \
+    X(cudaErrorSystemDriverMismatch, 803,                                                          \
+      "system has unsupported display driver / cuda driver combination")                           \
     X(cudaErrorUnknown, 999, "unknown error")
 
 enum cudaError {

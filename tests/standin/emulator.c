@@ -44,9 +44,11 @@ struct machine { /* what one OS thread runs kernels with */
     struct lane lanes[STANDIN_BLOCK_MAX];
     int32_t n; /* threads of the block */
     int32_t begun, ended;
-    int32_t ready[STANDIN_BLOCK_MAX]; /* lanes that may go on; a ring in order of release, any of them under a seed */
+    int32_t ready
+        [STANDIN_BLOCK_MAX]; /* lanes that may go on; a ring in order of release, any of them under a seed */
     int32_t ready_from, n_ready;
-    int32_t at_barrier, predicates; /* waiting; and how many of them brought a predicate that holds */
+    int32_t at_barrier,
+        predicates; /* waiting; and how many of them brought a predicate that holds */
     int32_t barrier_result;
     int32_t fiber, lane; /* that run */
     bool trapped;
@@ -149,8 +151,8 @@ static int32_t take_ready(struct machine *m)
 {
     if (m->seed) { /* any of them: the first changes places with it */
         int32_t *a = &m->ready[m->ready_from];
-        int32_t *b = &m->ready[(m->ready_from + (int32_t)draw(m, (uint64_t)m->n_ready)) %
-                               STANDIN_BLOCK_MAX];
+        int32_t *b =
+            &m->ready[(m->ready_from + (int32_t)draw(m, (uint64_t)m->n_ready)) % STANDIN_BLOCK_MAX];
         int32_t t = *a;
         *a = *b, *b = t;
     }
@@ -337,12 +339,13 @@ static void stuck(const struct machine *m)
     bool warp = w->state == LANE_WARP;
     int32_t first = waits / STANDIN_WARP * STANDIN_WARP;
     for (int32_t i = 0; i < m->n && missing == NOBODY; i++) {
-        bool expected = !warp || (i >= first && i < first + STANDIN_WARP && w->mask >> (i - first) & 1);
+        bool expected =
+            !warp || (i >= first && i < first + STANDIN_WARP && w->mask >> (i - first) & 1);
         if (expected && (m->lanes[i].state != w->state || (warp && m->lanes[i].mask != w->mask)))
             missing = i;
     }
-    fprintf(stderr, "stand-in: kernel %s, block (%u,%u,%u): ", m->kernel->name,
-            standin_now.block.x, standin_now.block.y, standin_now.block.z);
+    fprintf(stderr, "stand-in: kernel %s, block (%u,%u,%u): ", m->kernel->name, standin_now.block.x,
+            standin_now.block.y, standin_now.block.z);
     say_thread(m, waits);
     fprintf(stderr, " waits at the %s of line %d, which ", warp ? w->operation : "barrier",
             w->line);

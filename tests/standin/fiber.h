@@ -8,7 +8,8 @@
 enum { FIBER_STACK_BYTES = 256 << 10 };
 
 struct fiber {
-    unsigned char *stack; /* FIBER_STACK_BYTES above a page that nobody may touch; NULL: the OS thread's own */
+    unsigned char *
+        stack; /* FIBER_STACK_BYTES above a page that nobody may touch; NULL: the OS thread's own */
     const void *bottom;
     size_t bytes;
     void *sp;           /* where it left off */

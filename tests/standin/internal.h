@@ -67,7 +67,7 @@ size_t standin_shared_limit(const void *function);
 
 /* --- streams --- */
 
-struct work { /* what a stream does; from malloc, freed by the stream */
+struct work {                     /* what a stream does; from malloc, freed by the stream */
     void (*run)(struct work *w);  /* skipped where the device is lost; NULL: nothing */
     void (*drop)(struct work *w); /* frees what w owns; NULL: nothing */
     struct work *next;
@@ -97,7 +97,14 @@ cudaError_t memory_find(const void *p, size_t bytes, enum place *out, int *out_d
 
 /* --- what is alive, for the question of leaks --- */
 
-enum kept { KEPT_DEVICE_MEMORY, KEPT_PINNED_MEMORY, KEPT_STREAM, KEPT_EVENT, KEPT_BLAS, KEPT_COUNT };
+enum kept {
+    KEPT_DEVICE_MEMORY,
+    KEPT_PINNED_MEMORY,
+    KEPT_STREAM,
+    KEPT_EVENT,
+    KEPT_BLAS,
+    KEPT_COUNT
+};
 void standin_keep(enum kept what, int by); /* +1, -1 */
 
 #endif

@@ -28,8 +28,9 @@ cudaError_t try_block_sums(enum cuda_number number_, const void *in, void *out, 
                            cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;
-    CUDA_WITH_NUMBER(number_, T, e = LAUNCH((block_sums<T>), blocks, THREADS, 0, stream,
-                                            static_cast<const T *>(in), static_cast<T *>(out), n));
+    CUDA_WITH_NUMBER(number_, T,
+                     e = LAUNCH((block_sums<T>), blocks, THREADS, 0, stream,
+                                static_cast<const T *>(in), static_cast<T *>(out), n));
     return e;
 }
 
@@ -38,8 +39,8 @@ __global__ void coordinates(uint64_t *out)
     uint64_t block = blockIdx.x + (uint64_t)gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
     uint64_t thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
     uint64_t at = block * blockDim.x * blockDim.y * blockDim.z + thread;
-    out[at] = (uint64_t)blockIdx.z << 40 | (uint64_t)blockIdx.y << 32 |
-              (uint64_t)blockIdx.x << 24 | threadIdx.z << 16 | threadIdx.y << 8 | threadIdx.x;
+    out[at] = (uint64_t)blockIdx.z << 40 | (uint64_t)blockIdx.y << 32 | (uint64_t)blockIdx.x << 24 |
+              threadIdx.z << 16 | threadIdx.y << 8 | threadIdx.x;
 }
 
 cudaError_t try_coordinates(struct dim3 grid, struct dim3 block, uint64_t *out, cudaStream_t stream)
@@ -50,7 +51,8 @@ cudaError_t try_coordinates(struct dim3 grid, struct dim3 block, uint64_t *out, 
 __global__ void turn(const float *in, float *out, int rows, int columns)
 {
     __shared__ float tile[TILE][TILE + 1];
-    int row = (int)(blockIdx.y * TILE + threadIdx.y), column = (int)(blockIdx.x * TILE + threadIdx.x);
+    int row = (int)(blockIdx.y * TILE + threadIdx.y),
+        column = (int)(blockIdx.x * TILE + threadIdx.x);
     if (row < rows && column < columns) tile[threadIdx.y][threadIdx.x] = in[row * columns + column];
     __syncthreads();
     row = (int)(blockIdx.x * TILE + threadIdx.y), column = (int)(blockIdx.y * TILE + threadIdx.x);
@@ -125,9 +127,15 @@ __global__ void mistakes(enum try_mistake mistake)
         else
             __syncthreads();
         break;
-    case TRY_MASK_LACKS_CALLER: __syncwarp(1); break;
-    case TRY_MASK_NAMES_NOBODY: __syncwarp(); break;
-    case TRY_MASKS_DIFFER: __syncwarp(lane < 16 ? all : 0xffff0000u); break;
+    case TRY_MASK_LACKS_CALLER:
+        __syncwarp(1);
+        break;
+    case TRY_MASK_NAMES_NOBODY:
+        __syncwarp();
+        break;
+    case TRY_MASKS_DIFFER:
+        __syncwarp(lane < 16 ? all : 0xffff0001u);
+        break;
     case TRY_OPERATIONS_DIFFER:
         if (lane < 16)
             __syncwarp();
@@ -156,10 +164,7 @@ __global__ void traps(int *out)
     if (threadIdx.x == 0) out[blockIdx.x] = 1;
 }
 
-cudaError_t try_trap(int *out, cudaStream_t stream)
-{
-    return LAUNCH(traps, 3, 64, 0, stream, out);
-}
+cudaError_t try_trap(int *out, cudaStream_t stream) { return LAUNCH(traps, 3, 64, 0, stream, out); }
 
 __global__ void count_threads(unsigned *count) { atomicAdd(count, 1u); }
 
@@ -184,8 +189,8 @@ __global__ void nothing() {}
 cudaError_t try_shared(int shared_bytes, int raise, cudaStream_t stream)
 {
     if (raise) {
-        cudaError_t e = cudaFuncSetAttribute(
-            nothing, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+        cudaError_t e = cudaFuncSetAttribute(nothing, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                             shared_bytes);
         if (e != cudaSuccess) return e;
     }
     return LAUNCH(nothing, 1, 1, (size_t)shared_bytes, stream);
@@ -203,7 +208,8 @@ cudaError_t try_round(enum cuda_number number_, const double *in, double *out, i
                       cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;
-    CUDA_WITH_NUMBER(number_, T, e = LAUNCH((round_trip<T>), (unsigned)((n + 127) / 128), 128, 0,
-                                            stream, in, out, n));
+    CUDA_WITH_NUMBER(
+        number_, T,
+        e = LAUNCH((round_trip<T>), (unsigned)((n + 127) / 128), 128, 0, stream, in, out, n));
     return e;
 }

@@ -7,15 +7,15 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
-enum try_mistake { /* what a kernel does that it must not */
-    TRY_BARRIER_MISSED,     /* thread 7 ends before it */
-    TRY_BARRIERS_TWO,       /* half of a block at another one */
-    TRY_MASK_LACKS_CALLER,
-    TRY_MASK_NAMES_NOBODY,  /* lanes 0 … 31 in a warp of 8 */
-    TRY_MASKS_DIFFER,
-    TRY_OPERATIONS_DIFFER,
-    TRY_SHUFFLE_OUTSIDE,    /* reads a lane that is not in the mask */
-    TRY_WARP_MISSED,        /* lane 3 waits at a barrier instead */
+enum try_mistake {                     /* what a kernel does that it must not */
+                   TRY_BARRIER_MISSED, /* thread 7 ends before it */
+                   TRY_BARRIERS_TWO,   /* half of a block at another one */
+                   TRY_MASK_LACKS_CALLER,
+                   TRY_MASK_NAMES_NOBODY, /* lanes 0 … 31 in a warp of 8 */
+                   TRY_MASKS_DIFFER,
+                   TRY_OPERATIONS_DIFFER,
+                   TRY_SHUFFLE_OUTSIDE, /* reads a lane that is not in the mask */
+                   TRY_WARP_MISSED,     /* lane 3 waits at a barrier instead */
 };
 
 #ifdef __cplusplus
@@ -26,7 +26,8 @@ extern "C" {
 cudaError_t try_block_sums(enum cuda_number number, const void *in, void *out, int n, int blocks,
                            cudaStream_t stream);
 /* out[i], i the number of a thread in the grid: block z y x, thread z y x, a byte each. */
-cudaError_t try_coordinates(struct dim3 grid, struct dim3 block, uint64_t *out, cudaStream_t stream);
+cudaError_t try_coordinates(struct dim3 grid, struct dim3 block, uint64_t *out,
+                            cudaStream_t stream);
 /* out (columns,rows) = in (rows,columns) turned, by tiles of 8 x 8 in static shared memory. */
 cudaError_t try_turn(const float *in, float *out, int rows, int columns, cudaStream_t stream);
 /* out[i] = in[n - 1 - i] by one block; `whole`: with the barrier that this needs. */

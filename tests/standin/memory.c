@@ -99,8 +99,8 @@ static cudaError_t allocate(void **out, size_t bytes, enum place place)
     *out = NULL;
     if (!bytes) return cudaSuccess;
     books_open();
-    bool fits = place != PLACE_DEVICE ||
-                (int64_t)bytes <= standin_device_memory(device) - used[device];
+    bool fits =
+        place != PLACE_DEVICE || (int64_t)bytes <= standin_device_memory(device) - used[device];
     if (fits && place == PLACE_DEVICE) used[device] += (int64_t)bytes;
     books_close();
     if (!fits) return cudaErrorMemoryAllocation;
@@ -228,9 +228,15 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const vo
         void *out;
     } u = {p};
     switch (place) {
-    case PLACE_PAGEABLE: out->type = cudaMemoryTypeUnregistered; break;
-    case PLACE_PINNED: out->type = cudaMemoryTypeHost; break;
-    case PLACE_DEVICE: out->type = cudaMemoryTypeDevice; break;
+    case PLACE_PAGEABLE:
+        out->type = cudaMemoryTypeUnregistered;
+        break;
+    case PLACE_PINNED:
+        out->type = cudaMemoryTypeHost;
+        break;
+    case PLACE_DEVICE:
+        out->type = cudaMemoryTypeDevice;
+        break;
     }
     out->hostPointer = place == PLACE_DEVICE ? NULL : u.out;
     out->devicePointer = place == PLACE_PAGEABLE ? NULL : u.out;
@@ -277,11 +283,16 @@ static bool allowed(enum cudaMemcpyKind kind, enum place to, enum place from)
 {
     bool to_device = to == PLACE_DEVICE, from_device = from == PLACE_DEVICE;
     switch (kind) {
-    case cudaMemcpyHostToHost: return !to_device && !from_device;
-    case cudaMemcpyHostToDevice: return to_device && !from_device;
-    case cudaMemcpyDeviceToHost: return !to_device && from_device;
-    case cudaMemcpyDeviceToDevice: return to_device && from_device;
-    case cudaMemcpyDefault: return true;
+    case cudaMemcpyHostToHost:
+        return !to_device && !from_device;
+    case cudaMemcpyHostToDevice:
+        return to_device && !from_device;
+    case cudaMemcpyDeviceToHost:
+        return !to_device && from_device;
+    case cudaMemcpyDeviceToDevice:
+        return to_device && from_device;
+    case cudaMemcpyDefault:
+        return true;
     }
     return false;
 }

@@ -42,7 +42,7 @@ static inline uint16_t narrow_to_fp16(float v)
     uint32_t b = narrow_bits(v), sign = b >> 16 & 0x8000u, size = b & 0x7fffffffu;
     if (size > 0x7f800000u) return 0x7fff;
     if (size >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u); /* 65520 and more */
-    if (size < 0x38800000u) {                                   /* below 2^-14: multiples of 2^-24 */
+    if (size < 0x38800000u) {                  /* below 2^-14: multiples of 2^-24 */
         float sum = narrow_float(size) + 0.5f; /* its last bit is worth 2^-24 */
         return (uint16_t)(sign | (narrow_bits(sum) - 0x3f000000u));
     }

@@ -10,9 +10,7 @@
  * standin_nccl_fail_at. standin_nccl_calls tells how many there were.
  * Never timed: it knows no speed.
  */
-#include "tests/standin/nccl.h"
-
-#include "tests/standin/nccl_work.h"
+#include "tests/standin/nccl_internal.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -21,31 +19,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-enum { LOOKS_BEFORE = 2, WEIGHTS_MOST = 64 };
-
-enum phase { JOINING, IDLE, ASKED, ENDING, ENDED };
-
-struct ncclComm {
-    struct wire *wire;
-    int n, rank;
-    bool blocking;
-    enum phase phase;
-    int looks;           /* that still say "in progress" */
-    _Atomic int bad;     /* ncclResult_t of what has gone wrong since */
-    _Atomic int stopped; /* aborted */
-    _Atomic int refs;    /* the caller's, and one of each group on a stream */
-    _Atomic int running; /* groups on streams */
-    struct work *asked, **last;
-    struct ncclComm *next; /* of the thread's group */
-    bool in_group;
-    cudaEvent_t after; /* the group before */
-    cudaStream_t after_stream;
-    bool has_after;
-    double weight[WEIGHTS_MOST];
-    bool weight_used[WEIGHTS_MOST];
-    char said[128];
-};
 
 /* ---- failures on demand ----------------------------------------------------------------------- */
 
@@ -75,19 +48,13 @@ void standin_nccl_fail_at(long n, int result)
 
 long standin_nccl_calls(void) { return calls; }
 
-static ncclResult_t count(void)
+ncclResult_t nccl_count(void)
 {
     pthread_once(&once, read_environment);
     return atomic_fetch_add(&calls, 1) + 1 == fail_at ? (ncclResult_t)fail_with : ncclSuccess;
 }
 
-#define COUNT()                                                                                    \
-    do {                                                                                           \
-        ncclResult_t made_ = count();                                                              \
-        if (made_ != ncclSuccess) return made_;                                                    \
-    } while (0)
-
-static ncclResult_t refuse(struct ncclComm *c, ncclResult_t r, const char *why)
+ncclResult_t nccl_refuse(struct ncclComm *c, ncclResult_t r, const char *why)
 {
     if (c) snprintf(c->said, sizeof c->said, "%s", why);
     return r;
@@ -143,7 +110,7 @@ static void drop(struct ncclComm *c)
     free(c);
 }
 
-static void forget(struct ncclComm *c)
+void nccl_forget(struct ncclComm *c)
 {
     while (c->asked) {
         struct work *next = c->asked->next;
@@ -161,8 +128,7 @@ static void nap(void)
 
 static ncclResult_t look(struct ncclComm *c);
 
-/* Until it is through, where the communicator blocks. */
-static ncclResult_t through(struct ncclComm *c)
+ncclResult_t nccl_through(struct ncclComm *c)
 {
     ncclResult_t r = ncclInProgress;
     while (c->blocking && (r = look(c)) == ncclInProgress) nap();
@@ -196,7 +162,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id, int
         return ncclSystemError;
     }
     *out = c;
-    return through(c);
+    return nccl_through(c);
 }
 
 /* ---- onto the streams ------------------------------------------------------------------------- */
@@ -256,7 +222,7 @@ static ncclResult_t launch(struct ncclComm *c)
         free(plan);
         atomic_fetch_sub(&c->running, 1);
         drop(c);
-        forget(c);
+        nccl_forget(c);
         return ncclUnhandledCudaError;
     }
     c->asked = NULL;
@@ -272,10 +238,10 @@ static ncclResult_t launch(struct ncclComm *c)
 static ncclResult_t look_joining(struct ncclComm *c)
 {
     if (!wire_joined(c->wire))
-        return wire_dead(c->wire) >= 0 ? refuse(c, ncclRemoteError, "a rank has ended")
+        return wire_dead(c->wire) >= 0 ? nccl_refuse(c, ncclRemoteError, "a rank has ended")
                                        : ncclInProgress;
     if (wire_shares_device(c->wire))
-        return refuse(c, ncclInvalidUsage, "two ranks use one device of one host");
+        return nccl_refuse(c, ncclInvalidUsage, "two ranks use one device of one host");
     if (c->looks-- > 0) return ncclInProgress;
     c->phase = IDLE;
     return ncclSuccess;
@@ -307,7 +273,7 @@ static ncclResult_t look(struct ncclComm *c)
     else if (c->phase == ENDING)
         r = look_ending(c);
     else if (c->running && wire_dead(c->wire) >= 0)
-        r = refuse(c, ncclRemoteError, "a rank has ended");
+        r = nccl_refuse(c, ncclRemoteError, "a rank has ended");
     if (r != ncclInProgress) atomic_store(&c->bad, r);
     return r;
 }
@@ -322,250 +288,28 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *out)
 ncclResult_t ncclCommFinalize(ncclComm_t c)
 {
     COUNT();
-    if (c->phase != IDLE) return refuse(c, ncclInvalidArgument, "not idle");
+    if (c->phase != IDLE) return nccl_refuse(c, ncclInvalidArgument, "not idle");
     c->phase = ENDING;
-    return through(c);
+    return nccl_through(c);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t c)
 {
-    ncclResult_t r = count(); /* what is to be freed is freed all the same */
+    ncclResult_t r = nccl_count(); /* what is to be freed is freed all the same */
     while (c->running && !c->stopped) nap();
     wire_leave(c->wire, true);
-    forget(c);
+    nccl_forget(c);
     drop(c);
     return r;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t c)
 {
-    ncclResult_t r = count();
+    ncclResult_t r = nccl_count();
     atomic_store(&c->stopped, 1);
     wire_leave(c->wire, false);
     wire_ring(c->wire, c->rank);
-    forget(c);
+    nccl_forget(c);
     drop(c);
     return r;
-}
-
-/* ---- calls ------------------------------------------------------------------------------------ */
-
-static _Thread_local struct {
-    int depth;
-    ncclResult_t failed;
-    struct ncclComm *first;
-} group;
-
-ncclResult_t ncclGroupStart(void)
-{
-    COUNT();
-    group.depth++;
-    return ncclSuccess;
-}
-
-static ncclResult_t end_of_one(struct ncclComm *c)
-{
-    c->in_group = false;
-    if (group.failed != ncclSuccess) {
-        forget(c);
-        return group.failed;
-    }
-    c->phase = ASKED;
-    c->looks = c->blocking ? 0 : LOOKS_BEFORE;
-    return through(c);
-}
-
-static ncclResult_t end_group(void)
-{
-    ncclResult_t worst = group.failed;
-    if (--group.depth) return worst;
-    for (struct ncclComm *c = group.first, *next; c; c = next) {
-        next = c->next;
-        ncclResult_t r = end_of_one(c);
-        if (worst == ncclSuccess || worst == ncclInProgress) worst = r == ncclSuccess ? worst : r;
-    }
-    group.first = NULL;
-    group.failed = ncclSuccess;
-    return worst;
-}
-
-ncclResult_t ncclGroupEnd(void)
-{
-    ncclResult_t made = count();
-    if (!group.depth) return ncclInvalidUsage;
-    if (group.failed == ncclSuccess) group.failed = made;
-    return end_group();
-}
-
-static const char *wrong_with(const struct ncclComm *c, const struct work *x)
-{
-    if (!work_type_bytes(x->type)) return "a type that this twin does not know";
-    if (x->root < 0 || x->root >= c->n) return "no such rank";
-    if (x->n && (x->kind == WORK_SEND ? !x->in : x->kind == WORK_RECV ? !x->out : false))
-        return "no buffer";
-    return NULL;
-}
-
-static ncclResult_t note(struct ncclComm *c, struct work x)
-{
-    if (!c) return ncclInvalidArgument;
-    if (c->phase != IDLE)
-        return refuse(c, ncclInvalidArgument, "used before the call before was through");
-    if (atomic_load(&c->bad) != ncclSuccess)
-        return refuse(c, ncclInvalidUsage, "has failed before");
-    const char *why = wrong_with(c, &x);
-    if (why) return refuse(c, ncclInvalidArgument, why);
-    struct work *kept = malloc(sizeof *kept);
-    if (!kept) abort();
-    *kept = x;
-    *c->last = kept;
-    c->last = &kept->next;
-    if (c->in_group) return ncclSuccess;
-    c->in_group = true;
-    c->next = group.first;
-    group.first = c;
-    return ncclSuccess;
-}
-
-/* A call alone is a group of one. */
-static ncclResult_t ask(struct ncclComm *c, struct work x)
-{
-    ncclResult_t made = count();
-    group.depth++;
-    ncclResult_t r = made != ncclSuccess ? made : note(c, x);
-    if (r != ncclSuccess && group.failed == ncclSuccess) group.failed = r;
-    if (group.depth == 1) return end_group();
-    group.depth--;
-    return r;
-}
-
-static double weight_of(const struct ncclComm *c, ncclRedOp_t op)
-{
-    int i = (int)op - ncclNumOps;
-    return c && i >= 0 && i < WEIGHTS_MOST && c->weight_used[i] ? c->weight[i] : 1;
-}
-
-static bool knows(const struct ncclComm *c, ncclRedOp_t op)
-{
-    int i = (int)op - ncclNumOps;
-    return op == ncclSum || (c && i >= 0 && i < WEIGHTS_MOST && c->weight_used[i]);
-}
-
-ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *out, void *scalar, ncclDataType_t t,
-                                      ncclScalarResidence_t residence, ncclComm_t c)
-{
-    float single;
-    COUNT();
-    if (residence != ncclScalarHostImmediate || (t != ncclFloat32 && t != ncclFloat64))
-        return ncclInvalidArgument;
-    for (int i = 0; i < WEIGHTS_MOST; i++) {
-        if (c->weight_used[i]) continue;
-        memcpy(&single, scalar, sizeof single);
-        if (t == ncclFloat64)
-            memcpy(&c->weight[i], scalar, sizeof c->weight[i]);
-        else
-            c->weight[i] = (double)single;
-        c->weight_used[i] = true;
-        *out = (ncclRedOp_t)(ncclNumOps + i);
-        return ncclSuccess;
-    }
-    return ncclSystemError;
-}
-
-ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t c)
-{
-    COUNT();
-    if (!knows(c, op) || op == ncclSum) return ncclInvalidArgument;
-    c->weight_used[(int)op - ncclNumOps] = false;
-    return ncclSuccess;
-}
-
-#define NEED_OP()                                                                                  \
-    do {                                                                                           \
-        if (!knows(c, op)) return ncclInvalidArgument;                                             \
-    } while (0)
-
-ncclResult_t ncclAllReduce(const void *in, void *out, size_t n, ncclDataType_t t, ncclRedOp_t op,
-                           ncclComm_t c, cudaStream_t s)
-{
-    NEED_OP();
-    return ask(c, (struct work){.kind = WORK_ALL_REDUCE,
-                                .in = in,
-                                .out = out,
-                                .n = n,
-                                .type = t,
-                                .weight = weight_of(c, op),
-                                .stream = s});
-}
-
-ncclResult_t ncclBroadcast(const void *in, void *out, size_t n, ncclDataType_t t, int root,
-                           ncclComm_t c, cudaStream_t s)
-{
-    return ask(c, (struct work){.kind = WORK_BROADCAST,
-                                .in = in,
-                                .out = out,
-                                .n = n,
-                                .type = t,
-                                .root = root,
-                                .weight = 1,
-                                .stream = s});
-}
-
-ncclResult_t ncclReduce(const void *in, void *out, size_t n, ncclDataType_t t, ncclRedOp_t op,
-                        int root, ncclComm_t c, cudaStream_t s)
-{
-    NEED_OP();
-    return ask(c, (struct work){.kind = WORK_REDUCE,
-                                .in = in,
-                                .out = out,
-                                .n = n,
-                                .type = t,
-                                .root = root,
-                                .weight = weight_of(c, op),
-                                .stream = s});
-}
-
-ncclResult_t ncclAllGather(const void *in, void *out, size_t n, ncclDataType_t t, ncclComm_t c,
-                           cudaStream_t s)
-{
-    return ask(c, (struct work){.kind = WORK_ALL_GATHER,
-                                .in = in,
-                                .out = out,
-                                .n = n,
-                                .type = t,
-                                .weight = 1,
-                                .stream = s});
-}
-
-ncclResult_t ncclReduceScatter(const void *in, void *out, size_t n, ncclDataType_t t,
-                               ncclRedOp_t op, ncclComm_t c, cudaStream_t s)
-{
-    NEED_OP();
-    return ask(c, (struct work){.kind = WORK_REDUCE_SCATTER,
-                                .in = in,
-                                .out = out,
-                                .n = n,
-                                .type = t,
-                                .weight = weight_of(c, op),
-                                .stream = s});
-}
-
-ncclResult_t ncclSend(const void *p, size_t n, ncclDataType_t t, int peer, ncclComm_t c,
-                      cudaStream_t s)
-{
-    return ask(
-        c,
-        (struct work){
-            .kind = WORK_SEND, .in = p, .n = n, .type = t, .root = peer, .weight = 1, .stream = s});
-}
-
-ncclResult_t ncclRecv(void *p, size_t n, ncclDataType_t t, int peer, ncclComm_t c, cudaStream_t s)
-{
-    return ask(c, (struct work){.kind = WORK_RECV,
-                                .out = p,
-                                .n = n,
-                                .type = t,
-                                .root = peer,
-                                .weight = 1,
-                                .stream = s});
 }

@@ -15,14 +15,20 @@
 cublasStatus_t product_status(cudaError_t e)
 {
     switch (e) {
-    case cudaSuccess: return CUBLAS_STATUS_SUCCESS;
-    case cudaErrorMemoryAllocation: return CUBLAS_STATUS_ALLOC_FAILED;
-    case cudaErrorInvalidValue: return CUBLAS_STATUS_INVALID_VALUE;
-    case cudaErrorNotSupported: return CUBLAS_STATUS_NOT_SUPPORTED;
+    case cudaSuccess:
+        return CUBLAS_STATUS_SUCCESS;
+    case cudaErrorMemoryAllocation:
+        return CUBLAS_STATUS_ALLOC_FAILED;
+    case cudaErrorInvalidValue:
+        return CUBLAS_STATUS_INVALID_VALUE;
+    case cudaErrorNotSupported:
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     case cudaErrorInsufficientDriver:
     case cudaErrorStubLibrary:
-    case cudaErrorNoDevice: return CUBLAS_STATUS_NOT_INITIALIZED;
-    default: return CUBLAS_STATUS_EXECUTION_FAILED;
+    case cudaErrorNoDevice:
+        return CUBLAS_STATUS_NOT_INITIALIZED;
+    default:
+        return CUBLAS_STATUS_EXECUTION_FAILED;
     }
 }
 
@@ -36,10 +42,14 @@ static size_t type_bytes(cudaDataType_t t) { return t == CUDA_R_64F ? 8 : t == C
 static double element(cudaDataType_t t, const void *p, int64_t i)
 {
     switch (t) {
-    case CUDA_R_64F: return ((const double *)p)[i];
-    case CUDA_R_32F: return (double)((const float *)p)[i];
-    case CUDA_R_16BF: return (double)narrow_from_bf16(((const uint16_t *)p)[i]);
-    case CUDA_R_16F: return (double)narrow_from_fp16(((const uint16_t *)p)[i]);
+    case CUDA_R_64F:
+        return ((const double *)p)[i];
+    case CUDA_R_32F:
+        return (double)((const float *)p)[i];
+    case CUDA_R_16BF:
+        return (double)narrow_from_bf16(((const uint16_t *)p)[i]);
+    case CUDA_R_16F:
+        return (double)narrow_from_fp16(((const uint16_t *)p)[i]);
     }
     abort();
 }
@@ -47,10 +57,18 @@ static double element(cudaDataType_t t, const void *p, int64_t i)
 static void put(cudaDataType_t t, void *p, int64_t i, double v)
 {
     switch (t) {
-    case CUDA_R_64F: ((double *)p)[i] = v; return;
-    case CUDA_R_32F: ((float *)p)[i] = (float)v; return;
-    case CUDA_R_16BF: ((uint16_t *)p)[i] = narrow_to_bf16((float)v); return;
-    case CUDA_R_16F: ((uint16_t *)p)[i] = narrow_to_fp16((float)v); return;
+    case CUDA_R_64F:
+        ((double *)p)[i] = v;
+        return;
+    case CUDA_R_32F:
+        ((float *)p)[i] = (float)v;
+        return;
+    case CUDA_R_16BF:
+        ((uint16_t *)p)[i] = narrow_to_bf16((float)v);
+        return;
+    case CUDA_R_16F:
+        ((uint16_t *)p)[i] = narrow_to_fp16((float)v);
+        return;
     }
     abort();
 }
@@ -58,7 +76,8 @@ static void put(cudaDataType_t t, void *p, int64_t i, double v)
 static double gelu(double x, bool fp64)
 {
     double inner = sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x);
-    return fp64 ? 0.5 * x * (1 + tanh(inner)) : (double)(0.5f * (float)x * (1 + tanhf((float)inner)));
+    return fp64 ? 0.5 * x * (1 + tanh(inner))
+                : (double)(0.5f * (float)x * (1 + tanhf((float)inner)));
 }
 
 /* What one element of d becomes of its sum. */
@@ -66,8 +85,7 @@ static void finish(const struct product *p, int64_t g, int64_t i, int64_t j, dou
 {
     int64_t at = g * p->d.stride + j * p->d.ld + i;
     double v = p->alpha * sum;
-    if (p->beta != 0)
-        v += p->beta * element(p->c.type, p->c.at, g * p->c.stride + j * p->c.ld + i);
+    if (p->beta != 0) v += p->beta * element(p->c.type, p->c.at, g * p->c.stride + j * p->c.ld + i);
     if (p->bias) v += element(p->d.type, p->bias, i);
     if (!p->fp64) v = (double)(float)v;
     if (p->aux) put(p->d.type, p->aux, j * p->aux_ld + i, v);
@@ -88,9 +106,8 @@ static void finish(const struct product *p, int64_t g, int64_t i, int64_t j, dou
         if (!out) abort();                                                                         \
         for (int64_t j = 0; j < columns; j++)                                                      \
             for (int64_t i = 0; i < rows; i++)                                                     \
-                out[j * rows + i] =                                                                \
-                    (REAL)element(x->type, x->at,                                                  \
-                                  g * x->stride + (turn ? i * x->ld + j : j * x->ld + i));         \
+                out[j * rows + i] = (REAL)element(                                                 \
+                    x->type, x->at, g * x->stride + (turn ? i * x->ld + j : j * x->ld + i));       \
         return out;                                                                                \
     }                                                                                              \
                                                                                                    \
@@ -185,9 +202,9 @@ cublasStatus_t product_push(const struct product *p, const char *call, cudaStrea
     cudaStream_t s;
     cudaError_t e = stream_find(stream, true, &s);
     if (e != cudaSuccess) return CUBLAS_STATUS_INVALID_VALUE;
-    if (p->m < 0 || p->n < 0 || p->k < 0 || p->batch < 0 ||
-        p->a.ld < (p->turn_a ? p->k : p->m) || p->b.ld < (p->turn_b ? p->n : p->k) ||
-        p->d.ld < p->m || p->c.ld < p->m || p->a.ld < 1 || p->b.ld < 1 || p->d.ld < 1)
+    if (p->m < 0 || p->n < 0 || p->k < 0 || p->batch < 0 || p->a.ld < (p->turn_a ? p->k : p->m) ||
+        p->b.ld < (p->turn_b ? p->n : p->k) || p->d.ld < p->m || p->c.ld < p->m || p->a.ld < 1 ||
+        p->b.ld < 1 || p->d.ld < 1)
         return CUBLAS_STATUS_INVALID_VALUE;
     if (!types_fit(p)) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (p->a.type == CUDA_R_16BF && standin_capability(stream_device(s)) < 80)

@@ -186,7 +186,8 @@ const char *cudaGetErrorName(cudaError_t e)
 {
     switch (e) {
 #define X(name, number, text)                                                                      \
-    case name: return #name;
+    case name:                                                                                     \
+        return #name;
         STANDIN_ERRORS(X)
 #undef X
     }
@@ -197,7 +198,8 @@ const char *cudaGetErrorString(cudaError_t e)
 {
     switch (e) {
 #define X(name, number, text)                                                                      \
-    case name: return text;
+    case name:                                                                                     \
+        return text;
         STANDIN_ERRORS(X)
 #undef X
     }
@@ -275,14 +277,20 @@ cudaError_t cudaSetDeviceFlags(unsigned flags)
 static int most_shared(int capability)
 {
     switch (capability) {
-    case 60: return 49152;
-    case 70: return 98304;
-    case 75: return 65536;
+    case 60:
+        return 49152;
+    case 70:
+        return 98304;
+    case 75:
+        return 65536;
     case 80:
-    case 87: return 166912;
+    case 87:
+        return 166912;
     case 86:
-    case 89: return 101376;
-    default: return 232448;
+    case 89:
+        return 101376;
+    default:
+        return 232448;
     }
 }
 
@@ -325,26 +333,44 @@ static int attribute_of(enum cudaDeviceAttr a, int device, bool *known)
     *known = true;
     int capability = state.capability[device];
     switch (a) {
-    case cudaDevAttrMaxThreadsPerBlock: return STANDIN_BLOCK_MAX;
-    case cudaDevAttrMaxSharedMemoryPerBlock: return 49152;
-    case cudaDevAttrWarpSize: return STANDIN_WARP;
-    case cudaDevAttrMultiProcessorCount: return 4;
-    case cudaDevAttrPciBusId: return 16 + device;
-    case cudaDevAttrL2CacheSize: return 1 << 20;
-    case cudaDevAttrMaxThreadsPerMultiProcessor: return 2048;
-    case cudaDevAttrAsyncEngineCount: return 2;
-    case cudaDevAttrUnifiedAddressing: return 1;
-    case cudaDevAttrComputeCapabilityMajor: return capability / 10;
-    case cudaDevAttrComputeCapabilityMinor: return capability % 10;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: return most_shared(capability) + 1024;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: return most_shared(capability);
-    case cudaDevAttrMemoryPoolsSupported: return 1;
-    case cudaDevAttrClockRate: return 1000000;
-    case cudaDevAttrMemoryClockRate: return 1000000;
-    case cudaDevAttrGlobalMemoryBusWidth: return 5120;
+    case cudaDevAttrMaxThreadsPerBlock:
+        return STANDIN_BLOCK_MAX;
+    case cudaDevAttrMaxSharedMemoryPerBlock:
+        return 49152;
+    case cudaDevAttrWarpSize:
+        return STANDIN_WARP;
+    case cudaDevAttrMultiProcessorCount:
+        return 4;
+    case cudaDevAttrPciBusId:
+        return 16 + device;
+    case cudaDevAttrL2CacheSize:
+        return 1 << 20;
+    case cudaDevAttrMaxThreadsPerMultiProcessor:
+        return 2048;
+    case cudaDevAttrAsyncEngineCount:
+        return 2;
+    case cudaDevAttrUnifiedAddressing:
+        return 1;
+    case cudaDevAttrComputeCapabilityMajor:
+        return capability / 10;
+    case cudaDevAttrComputeCapabilityMinor:
+        return capability % 10;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+        return most_shared(capability) + 1024;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        return most_shared(capability);
+    case cudaDevAttrMemoryPoolsSupported:
+        return 1;
+    case cudaDevAttrClockRate:
+        return 1000000;
+    case cudaDevAttrMemoryClockRate:
+        return 1000000;
+    case cudaDevAttrGlobalMemoryBusWidth:
+        return 5120;
     case cudaDevAttrIntegrated:
     case cudaDevAttrPciDeviceId:
-    case cudaDevAttrPciDomainId: return 0;
+    case cudaDevAttrPciDomainId:
+        return 0;
     }
     *known = false;
     return 0;

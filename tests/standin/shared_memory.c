@@ -62,7 +62,8 @@ static int holds_function(struct dl_phdr_info *f, size_t bytes, void *p)
     for (int i = 0; i < f->dlpi_phnum; i++) {
         const ElfW(Phdr) *h = &f->dlpi_phdr[i];
         ElfW(Addr) from = f->dlpi_addr + h->p_vaddr;
-        if (h->p_type != PT_LOAD || s->function < from || s->function >= from + h->p_memsz) continue;
+        if (h->p_type != PT_LOAD || s->function < from || s->function >= from + h->p_memsz)
+            continue;
         s->base = f->dlpi_addr;
         s->tls_module = f->dlpi_tls_modid;
         s->path = *f->dlpi_name ? f->dlpi_name : "/proc/self/exe";
@@ -74,7 +75,7 @@ static int holds_function(struct dl_phdr_info *f, size_t bytes, void *p)
 struct image { /* a file in memory, and its table of symbols */
     const unsigned char *at;
     size_t bytes;
-    const ElfW(Sym) *symbols;
+    const ElfW(Sym) * symbols;
     size_t n;
     const char *names;
     size_t names_bytes;
@@ -134,7 +135,8 @@ static struct file_symbols *read_file(const struct search *s, const struct image
     for (size_t i = 0; i < m->n; i++) {
         const ElfW(Sym) *y = &m->symbols[i];
         const char *name = name_of(m, y);
-        if (ELF64_ST_TYPE(y->st_info) != STT_TLS || strncmp(name, "_ZZ", 3) || !y->st_size) continue;
+        if (ELF64_ST_TYPE(y->st_info) != STT_TLS || strncmp(name, "_ZZ", 3) || !y->st_size)
+            continue;
         f->variables = realloc(f->variables, (f->n + 1) * sizeof *f->variables);
         if (!f->variables) abort();
         f->variables[f->n++] =

@@ -50,3 +50,4 @@ $(TOBJ) $(POBJ): ALL_CFLAGS += -isystem tests/standin
 $(BUILD)/tests/run $(PROGRAMS): $(STANDIN_OBJ) $(STANDIN_KOBJ) $(STANDIN_SO)
 
 -include $(STANDIN_TOBJ:.o=.d) $(STANDIN_OBJ:.o=.d) $(STANDIN_KOBJ:.o=.d)
+-include tests/standin/nccl.mk

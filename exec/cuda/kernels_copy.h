@@ -1,0 +1,34 @@
+/* exec/cuda/kernels_copy.h - launchers of copies of parts, and of transposes. */
+#ifndef EXEC_CUDA_KERNELS_COPY_H
+#define EXEC_CUDA_KERNELS_COPY_H
+
+#include "exec/cuda/number.h"
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* to[o · to_step + i] = or += from[o · from_step + i] for o < outer, i < run; steps in elements, from_step 0: the same run
+ * again and again. from_wide: it is fp32 beside a narrow `to`. Runs of `to` do not overlap. */
+struct cuda_runs {
+    enum cuda_number number;
+    bool from_wide, add;
+    const void *from;
+    void *to;
+    int64_t outer, run, from_step, to_step;
+};
+cudaError_t cuda_copy_runs(const struct cuda_runs *c, cudaStream_t stream);
+
+/* y (b, columns, rows) = x (b, rows, columns) */
+cudaError_t cuda_transpose(enum cuda_number number, const void *x, void *y, int64_t b, int64_t rows,
+                           int64_t columns, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,296 @@
+/* exec/cuda/kernels_cross_entropy.cu - softmax cross-entropy over long rows.
+ *
+ * Bounded by memory: the forward pass reads the logits once, carrying maximum and sum along; the gradient reads and
+ * writes them once. A row is worked on by 256 threads, or by a warp where it is short; each thread has two packs of 16 bytes under
+ * way, 4 or 5 blocks an SM (by registers): 32 to 40 KiB, where an H200 needs 25 to hide its memory. An element costs one conversion, one
+ * multiply-add, one 2^x and two additions: at 2 bytes a logit a quarter of what the SMs can do meanwhile.
+ * Vocabularies are often odd (50,257), so a row begins anywhere in a pack. What stands before the first whole pack, counted from
+ * the first row on, and behind the last one, is read by single elements. Which thread has which element thus follows from
+ * shapes; where the logits do not lie at a multiple of 16 bytes the same thread reads them one by one.
+ */
+#include "exec/cuda/kernels_cross_entropy.h"
+
+#include "exec/cuda/launch.h"
+
+#include "exec/cuda/functions.cuh"
+#include "exec/cuda/pack.cuh"
+
+#include <math.h>
+
+enum { SHORT_ROW = 1024 };
+/* Packs that a thread asks for before it uses the first. */
+template <class T> struct under_way {
+    enum { N = sizeof(T) == 8 ? 1 : 2 };
+};
+
+/* Σ exp of what was seen, the largest taken out. */
+template <class W> struct running {
+    W largest, sum;
+};
+
+template <class T, int N>
+static __device__ __forceinline__ void add(running<wide_of<T>> &r, const wide_of<T> (&v)[N])
+{
+    wide_of<T> m = r.largest;
+#pragma unroll
+    for (int j = 0; j < N; j++) m = v[j] > m ? v[j] : m;
+    if (m == -INFINITY) return;
+    if (m > r.largest) {
+        r.sum *= functions<T>::exp(r.largest - m);
+        r.largest = m;
+    }
+#pragma unroll
+    for (int j = 0; j < N; j++) r.sum += functions<T>::exp(v[j] - m);
+}
+
+template <class T>
+static __device__ __forceinline__ void join(running<wide_of<T>> &r, running<wide_of<T>> other)
+{
+    wide_of<T> m = other.largest > r.largest ? other.largest : r.largest;
+    if (r.largest != m) r.sum *= functions<T>::exp(r.largest - m);
+    if (other.largest != m) other.sum *= functions<T>::exp(other.largest - m);
+    r.largest = m, r.sum += other.sum;
+}
+
+/* Over WIDTH threads that have one row: a warp, or the whole block, whose other warps' results go through room. */
+template <class T, int WIDTH>
+static __device__ __forceinline__ void join_threads(running<wide_of<T>> &r,
+                                                    running<wide_of<T>> *room)
+{
+#pragma unroll
+    for (int by = WARP / 2; by; by /= 2) {
+        running<wide_of<T>> other;
+        other.largest = __shfl_xor_sync(0xffffffffu, r.largest, by);
+        other.sum = __shfl_xor_sync(0xffffffffu, r.sum, by);
+        join<T>(r, other);
+    }
+    if (WIDTH == WARP) return;
+    if (threadIdx.x % WARP == 0) room[threadIdx.x / WARP] = r;
+    __syncthreads();
+    r = room[0];
+    for (int i = 1; i < WIDTH / WARP; i++) join<T>(r, room[i]);
+}
+
+struct span { /* a row's packs: elements [first, first + n_packs N) of it */
+    int64_t first, n_packs;
+};
+
+template <int N> static __device__ __forceinline__ span span_of(int64_t row, int64_t n)
+{
+    int64_t over_pack = row * n % N, first = over_pack ? N - over_pack : 0;
+    if (first > n) first = n;
+    return span{first, (n - first) / N};
+}
+
+template <class T, int WIDTH>
+static __global__ void __launch_bounds__(BLOCK) row_sums(cross_entropy_call c, bool parts, bool packed)
+{
+    using W = wide_of<T>;
+    constexpr int N = pack<T>::N, AT_ONCE = under_way<T>::N;
+    __shared__ running<W> room[WARP];
+    int64_t row = blockIdx.x * (int64_t)(BLOCK / WIDTH) + threadIdx.x / WIDTH;
+    int thread = threadIdx.x % WIDTH;
+    running<W> r = {-INFINITY, 0};
+    const T *logits = static_cast<const T *>(c.logits) + row * c.n;
+    if (row < c.rows) {
+        span s = span_of<N>(row, c.n);
+        if (thread < s.first) {
+            W v[1] = {number<T>::get(logits[thread])};
+            add<T, 1>(r, v);
+        }
+        int64_t i = thread;
+        const T *whole = logits + s.first;
+        for (; i + (AT_ONCE - 1) * WIDTH < s.n_packs; i += AT_ONCE * WIDTH) {
+            W v[AT_ONCE][N];
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; j++)
+                read<T, N>(whole, (i + j * WIDTH) * N, s.n_packs * N, packed, v[j]);
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; j++) add<T, N>(r, v[j]);
+        }
+        for (; i < s.n_packs; i += WIDTH) {
+            W v[N];
+            read<T, N>(whole, i * N, s.n_packs * N, packed, v);
+            add<T, N>(r, v);
+        }
+        i = s.first + s.n_packs * N + thread;
+        if (i < c.n) {
+            W v[1] = {number<T>::get(logits[i])};
+            add<T, 1>(r, v);
+        }
+    }
+    join_threads<T, WIDTH>(r, room);
+    if (thread || row >= c.rows) return;
+    W lse = c.n ? r.largest + log(r.sum) : -INFINITY;
+    int64_t target = c.targets[row] - c.start;
+    bool here = c.targets[row] >= 0 && target >= 0 && target < c.n;
+    W logit = here ? number<T>::get(logits[target]) : W(0);
+    put_either<T>(c.lse, c.wide_lse, parts ? 2 * row : row, lse, false);
+    if (parts)
+        put_either<T>(c.lse, c.wide_lse, 2 * row + 1, logit, false);
+    else
+        c.row_loss[row] = here ? (double)lse - (double)logit : 0;
+}
+
+template <class T>
+static __global__ void __launch_bounds__(BLOCK) joined(cross_entropy_call c, either parts, int64_t n)
+{
+    using W = wide_of<T>;
+    int64_t row = blockIdx.x * (int64_t)BLOCK + threadIdx.x;
+    if (row >= c.rows) return;
+    W largest = read_either<T>(parts, 2 * n * row), sum = 0, target = 0;
+    for (int64_t i = 1; i < n; i++) {
+        W v = read_either<T>(parts, 2 * (n * row + i));
+        largest = v > largest ? v : largest;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        sum += exp(read_either<T>(parts, 2 * (n * row + i)) - largest);
+        target += read_either<T>(parts, 2 * (n * row + i) + 1);
+    }
+    W lse = largest + log(sum);
+    put_either<T>(c.lse, c.wide_lse, row, lse, false);
+    c.row_loss[row] = c.targets[row] >= 0 ? (double)lse - (double)target : 0;
+}
+
+enum { MEAN_BLOCK = 1024 };
+
+template <class T>
+static __global__ void __launch_bounds__(MEAN_BLOCK)
+    mean(const double *row_loss, int64_t rows, double counted, void *loss, bool wide)
+{
+    __shared__ double room[WARP];
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < rows; i += MEAN_BLOCK) sum += row_loss[i];
+    sum = sum_block(sum, room);
+    if (threadIdx.x == 0)
+        put_either<T>(loss, wide, 0, (wide_of<T>)(counted > 0 ? sum / counted : 0), false);
+}
+
+/* scale · exp(v - lse), less scale where `at`, counted from v[0], is one of them */
+template <class T, int N>
+static __device__ __forceinline__ void soften(wide_of<T> (&v)[N], wide_of<T> lse, wide_of<T> part,
+                                              wide_of<T> scale, int64_t at)
+{
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        v[j] = part * functions<T>::exp(v[j] - lse);
+        if (j == at) v[j] -= scale;
+    }
+}
+
+template <class T, class OUT, int WIDTH>
+static __global__ void __launch_bounds__(BLOCK)
+    gradients(cross_entropy_call c, double scale_64, OUT *dlogits, bool packed)
+{
+    using W = wide_of<T>;
+    constexpr int N = 16 / (sizeof(T) < sizeof(OUT) ? sizeof(T) : sizeof(OUT)),
+                  AT_ONCE = under_way<T>::N;
+    int64_t row = blockIdx.x * (int64_t)(BLOCK / WIDTH) + threadIdx.x / WIDTH;
+    int thread = threadIdx.x % WIDTH;
+    if (row >= c.rows) return;
+    const T *from = static_cast<const T *>(c.logits) + row * c.n;
+    OUT *to = dlogits + row * c.n;
+    either lse_at = {c.lse, c.wide_lse};
+    W lse = read_either<T>(lse_at, row), scale = (W)scale_64;
+    int64_t target = c.targets[row] - c.start;
+    /* rows that do not count take as long: what a call costs is not told by its data */
+    W part = c.targets[row] < 0 ? W(0) : scale;
+    if (c.targets[row] < 0) target = -1;
+    span s = span_of<N>(row, c.n);
+    if (thread < s.first) {
+        W v[1] = {number<T>::get(from[thread])};
+        soften<T, 1>(v, lse, part, scale, target - thread);
+        to[thread] = number<OUT>::put(v[0]);
+    }
+    int64_t i = thread;
+    for (; i + (AT_ONCE - 1) * WIDTH < s.n_packs; i += AT_ONCE * WIDTH) {
+        W v[AT_ONCE][N];
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++)
+            read<T, N>(from + s.first, (i + j * WIDTH) * N, s.n_packs * N, packed, v[j]);
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            int64_t at = (i + j * WIDTH) * N;
+            soften<T, N>(v[j], lse, part, scale, target - s.first - at);
+            write<OUT, N>(to + s.first, at, s.n_packs * N, packed, v[j]);
+        }
+    }
+    for (; i < s.n_packs; i += WIDTH) {
+        W v[N];
+        read<T, N>(from + s.first, i * N, s.n_packs * N, packed, v);
+        soften<T, N>(v, lse, part, scale, target - s.first - i * N);
+        write<OUT, N>(to + s.first, i * N, s.n_packs * N, packed, v);
+    }
+    i = s.first + s.n_packs * N + thread;
+    if (i < c.n) {
+        W v[1] = {number<T>::get(from[i])};
+        soften<T, 1>(v, lse, part, scale, target - i);
+        to[i] = number<OUT>::put(v[0]);
+    }
+}
+
+extern "C" cudaError_t cross_entropy_rows(const struct cross_entropy_call *c, bool parts,
+                                          cudaStream_t stream)
+{
+    cudaError_t e = cudaSuccess;
+    if (!c->rows) return e;
+    bool packed = lies_packed(c->logits), few = c->n <= SHORT_ROW;
+    dim3 grid(few ? over(c->rows, BLOCK / WARP) : c->rows);
+    CUDA_WITH_NUMBER(c->number, T,
+                     e = few ? LAUNCH((row_sums<T, WARP>), grid, dim3(BLOCK), 0, stream, *c, parts, packed)
+                             : LAUNCH((row_sums<T, BLOCK>), grid, dim3(BLOCK), 0, stream, *c, parts, packed));
+    return e;
+}
+
+extern "C" cudaError_t cross_entropy_join(const struct cross_entropy_call *c, const void *parts,
+                                          bool wide_parts, int64_t n_parts, cudaStream_t stream)
+{
+    cudaError_t e = cudaSuccess;
+    if (!c->rows) return e;
+    either from = {parts, wide_parts};
+    dim3 grid(over(c->rows, BLOCK));
+    CUDA_WITH_NUMBER(c->number, T,
+                     e = LAUNCH((joined<T>), grid, dim3(BLOCK), 0, stream, *c, from, n_parts));
+    return e;
+}
+
+extern "C" cudaError_t cross_entropy_mean(const struct cross_entropy_call *c, int64_t counted,
+                                          void *loss, bool wide_loss, cudaStream_t stream)
+{
+    cudaError_t e = cudaSuccess;
+    CUDA_WITH_NUMBER(c->number, T,
+                     e = LAUNCH((mean<T>), dim3(1), dim3(MEAN_BLOCK), 0, stream, c->row_loss, c->rows,
+                                (double)counted, loss, wide_loss));
+    return e;
+}
+
+template <class T, class OUT>
+static cudaError_t grad_as(const cross_entropy_call *c, double scale, void *dlogits,
+                           cudaStream_t stream)
+{
+    OUT *out = static_cast<OUT *>(dlogits);
+    bool packed = lies_packed(c->logits, dlogits);
+    if (c->n <= SHORT_ROW)
+        return LAUNCH((gradients<T, OUT, WARP>), dim3(over(c->rows, BLOCK / WARP)), dim3(BLOCK), 0,
+                      stream, *c, scale, out, packed);
+    return LAUNCH((gradients<T, OUT, BLOCK>), dim3(c->rows), dim3(BLOCK), 0, stream, *c, scale, out,
+                  packed);
+}
+
+extern "C" cudaError_t cross_entropy_grad(const struct cross_entropy_call *c, double scale,
+                                          void *dlogits, enum cuda_number out, cudaStream_t stream)
+{
+    if (!c->rows || !c->n) return cudaSuccess;
+#define AS(from, T, to, OUT)                                                                       \
+    if (c->number == (from) && out == (to)) return grad_as<T, OUT>(c, scale, dlogits, stream)
+    AS(CUDA_fp32, float, CUDA_fp32, float);
+    AS(CUDA_fp64, double, CUDA_fp64, double);
+    AS(CUDA_bf16, __nv_bfloat16, CUDA_bf16, __nv_bfloat16);
+    AS(CUDA_fp16, __half, CUDA_fp16, __half);
+    AS(CUDA_fp32, float, CUDA_bf16, __nv_bfloat16);
+    AS(CUDA_fp32, float, CUDA_fp16, __half);
+    AS(CUDA_bf16, __nv_bfloat16, CUDA_fp32, float);
+    AS(CUDA_fp16, __half, CUDA_fp32, float);
+#undef AS
+    return cudaErrorInvalidValue;
+}

@@ -1,0 +1,95 @@
+/* exec/cuda/kernels_dropout.cu - random bits of Philox4x32-10 (core/rng.h): of element i of a sequence word i mod 4 of the block
+ * (i / 4, number of the sequence) under the operator's key.
+ *
+ * A thread makes the blocks of its own pack, two for eight elements of bf16. Ten rounds are 20 products of 64 bits and 20 exclusive
+ * ors of three, some 12 instructions an element, which is as long as its 4 bytes take: for narrow numbers this kernel is bound
+ * by arithmetic about as soon as by memory. Where a pack begins in the middle of a block (a part of a row) it makes one more.
+ */
+#include "exec/cuda/kernels_dropout.h"
+
+#include "exec/cuda/launch.h"
+#include "exec/cuda/pack.cuh"
+
+/* Salmon, Moraes, Dror, Shaw, SC'11, table 2 and section 4.3; the numbers of core/rng.h, whose header is not for devices. */
+#define PHILOX_MULTIPLIER_0 0xD2511F53u
+#define PHILOX_MULTIPLIER_1 0xCD9E8D57u
+#define PHILOX_WEYL_0 0x9E3779B9u
+#define PHILOX_WEYL_1 0xBB67AE85u
+
+struct philox_words {
+    uint32_t w[4];
+};
+
+static __device__ __forceinline__ philox_words philox(uint64_t block, uint64_t sequence,
+                                                      uint64_t key)
+{
+    uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32);
+    uint32_t c2 = (uint32_t)sequence, c3 = (uint32_t)(sequence >> 32);
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)PHILOX_MULTIPLIER_0 * c0, p1 = (uint64_t)PHILOX_MULTIPLIER_1 * c2;
+        c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, c1 = (uint32_t)p1;
+        c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1, c3 = (uint32_t)p0;
+        k0 += PHILOX_WEYL_0, k1 += PHILOX_WEYL_1;
+    }
+    philox_words out = {{c0, c1, c2, c3}};
+    return out;
+}
+
+/* Word `odd` of a block, without an array that is indexed at run time. */
+static __device__ __forceinline__ uint32_t word(const philox_words &p, int odd)
+{
+    uint32_t low = odd & 1 ? p.w[1] : p.w[0], high = odd & 1 ? p.w[3] : p.w[2];
+    return odd & 2 ? high : low;
+}
+
+template <class T>
+static __global__ void __launch_bounds__(BLOCK)
+    dropout_kernel(struct cuda_dropout d, bool packed, const T *x, T *y)
+{
+    enum { N = pack<T>::N };
+    using W = wide_of<T>;
+    int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
+    if (i >= d.n) return;
+    for (int64_t r = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; r < d.rows;
+         r += (int64_t)gridDim.y * blockDim.y) {
+        int64_t s = r / d.per_sequence, at = d.begin + (r - s * d.per_sequence) * d.step + i;
+        int odd = (int)(at & 3);
+        W v[N], scale = (W)d.scale;
+        read<T, N>(x + r * d.n, i, d.n, packed, v);
+        philox_words bits = philox((uint64_t)at >> 2, (uint64_t)(d.first + s), d.key);
+        if (odd == 0) {
+#pragma unroll
+            for (int j = 0; j < N; j++) {
+                if (j && j % 4 == 0)
+                    bits = philox((uint64_t)(at + j) >> 2, (uint64_t)(d.first + s), d.key);
+                v[j] = bits.w[j % 4] < d.below ? W(0) : scale * v[j];
+            }
+        } else {
+#pragma unroll
+            for (int j = 0; j < N; j++) {
+                if (((odd + j) & 3) == 0)
+                    bits = philox((uint64_t)(at + j) >> 2, (uint64_t)(d.first + s), d.key);
+                v[j] = word(bits, (odd + j) & 3) < d.below ? W(0) : scale * v[j];
+            }
+        }
+        write<T, N>(y + r * d.n, i, d.n, packed, v);
+    }
+}
+
+extern "C" cudaError_t cuda_dropout(enum cuda_number number, const struct cuda_dropout *d,
+                                    const void *x, void *y, cudaStream_t stream)
+{
+    cudaError_t e = cudaErrorInvalidValue;
+    if (d->rows <= 0 || d->n <= 0) return cudaSuccess;
+    CUDA_WITH_NUMBER(number, T, {
+        bool packed = lies_packed(x, y) && d->n % pack<T>::N == 0;
+        int64_t packs = over(d->n, pack<T>::N);
+        dim3 block = block_for_row(packs);
+        dim3 grid((unsigned)over(packs, block.x),
+                  (unsigned)least(over(d->rows, block.y), GRID_YZ_MAX));
+        e = LAUNCH((dropout_kernel<T>), grid, block, 0, stream, *d, packed, (const T *)x, (T *)y);
+    });
+    return e;
+}

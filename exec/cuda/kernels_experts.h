@@ -1,0 +1,64 @@
+/* exec/cuda/kernels_experts.h - rows to experts and back; launchers.
+ *
+ * Which row is in which slot follows from the gates alone (core/op_experts.c): expert_routes finds it once a call, in int32
+ * scratch, and what copies or sums rows looks it up. No row is written by two threads.
+ * All launchers: the error of the launch; of empty operands nothing is launched.
+ */
+#ifndef EXEC_CUDA_KERNELS_EXPERTS_H
+#define EXEC_CUDA_KERNELS_EXPERTS_H
+
+#include "exec/cuda/number.h"
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* gates (rows, n): softmax of logits (rows, n), of which the `chosen` largest stay. */
+cudaError_t expert_gating(enum cuda_number number, const void *logits, bool wide_logits,
+                          void *gates, bool wide_gates, int64_t rows, int64_t n, int32_t chosen,
+                          bool renormalise, cudaStream_t stream);
+
+struct gating_grad_call {
+    enum cuda_number number;
+    const void *logits, *gates, *dgates; /* (b, positions, experts) */
+    void *out;
+    bool wide_logits, wide_gates, wide_dgates, wide_out;
+    int64_t b, positions, experts;
+    bool renormalise;
+    double scale;    /* of the balancing loss; 0: none */
+    int32_t *shares; /* scratch (b, experts) where scale is not 0 */
+};
+cudaError_t expert_gating_grad(const struct gating_grad_call *c, cudaStream_t stream);
+
+struct expert_routes { /* of all sequences */
+    enum cuda_number number;
+    const void *gates; /* (b, positions, experts) */
+    bool wide_gates;
+    int64_t b;
+    int32_t positions, experts, capacity, first; /* capacity slots here, from slot `first` on */
+    int32_t row, rows;                           /* positions here: [row, row + rows) */
+    int32_t *slot;   /* (b, positions, experts): slot here, -1 for none; NULL: not asked for */
+    int32_t *token;  /* (b, experts, capacity): position; only those of filled slots hold; NULL */
+    int32_t *filled; /* (b, experts) slots here that are filled */
+};
+cudaError_t expert_route(const struct expert_routes *r, cudaStream_t stream);
+
+/* x (b, rows, d) -> out (b, experts, capacity, d); slots with no row here are 0. */
+cudaError_t expert_dispatch(const struct expert_routes *r, const void *x, void *out, int64_t d,
+                            bool weighted, cudaStream_t stream);
+/* in (b, experts, capacity, d) -> y (b, rows, d), a position's rows added by number of the expert. */
+cudaError_t expert_combine(const struct expert_routes *r, const void *in, void *y, int64_t d,
+                           bool weighted, cudaStream_t stream);
+/* in as above, dy (b, rows, d) -> out (b, positions, experts) = dy·row, 0 where there is none here. */
+cudaError_t expert_gates_grad(const struct expert_routes *r, const void *in, const void *dy,
+                              void *out, bool wide_out, int64_t d, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

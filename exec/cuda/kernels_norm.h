@@ -1,0 +1,44 @@
+/* exec/cuda/kernels_norm.h - launchers of layer_norm, rms_norm and group_norm, and of their gradients in x.
+ *
+ * x, y, dy, dx (runs, n) of one number; a run is what is normalised together. Weights and statistics may be wide beside narrow ones.
+ * Gradients of weights are sums over rows or channels: kernels_sums.h.
+ */
+#ifndef EXEC_CUDA_KERNELS_NORM_H
+#define EXEC_CUDA_KERNELS_NORM_H
+
+#include "exec/cuda/number.h"
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct cuda_norm {
+    enum cuda_number number;
+    bool centres; /* layer_norm; else rms_norm, which has no beta and one statistic a run */
+    bool gamma_wide, beta_wide, stats_wide;
+    double eps;
+    const void *x, *gamma, *beta, *dy;
+    void *y;     /* or dx */
+    void *stats; /* (runs, 2) = mean, 1/std; (runs) = 1/rms. The gradient reads it */
+};
+
+/* gamma, beta (n) */
+cudaError_t cuda_norm(const struct cuda_norm *s, int64_t runs, int64_t n, cudaStream_t stream);
+cudaError_t cuda_norm_grad(const struct cuda_norm *s, int64_t runs, int64_t n, cudaStream_t stream);
+
+/* A run is `per` channels of `places` elements; gamma, beta (channels), of which run r has those from r · per mod channels on.
+ * A run of nothing has statistics as the host's: mean 0, 1/√eps. per · places < 2^31. */
+cudaError_t cuda_group_norm(const struct cuda_norm *s, int64_t runs, int64_t per, int64_t places,
+                            int64_t channels, cudaStream_t stream);
+cudaError_t cuda_group_norm_grad(const struct cuda_norm *s, int64_t runs, int64_t per,
+                                 int64_t places, int64_t channels, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

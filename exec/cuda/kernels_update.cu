@@ -1,0 +1,89 @@
+/* exec/cuda/kernels_update.cu - optimizers over one run of parameters.
+ *
+ * 32 bytes of an fp32 parameter go by for some 45 instructions, a third of what a multiprocessor has time for, so all that counts is
+ * that packs stream. A thread takes 8 elements of the four operands, 2 packs each, before it computes the first. The flat kinds
+ * are the same code over a longer run.
+ */
+#include "exec/cuda/kernels_update.h"
+
+#include "exec/cuda/launch.h"
+#include "exec/cuda/pack.cuh"
+
+enum { AT_ONCE = 8 };
+
+template <class W> struct update_of {
+    W *p, *m, *v, *g;
+    const float *factor;
+    W beta1, rest1, beta2, rest2, keep, rate, root, eps;
+};
+
+/* Loshchilov and Hutter 2019, Algorithm 2, as exec/kernels_host_update.inc has it. C: number of the copy, or of p for none. */
+template <class W, class C, bool ADAM>
+static __global__ void __launch_bounds__(BLOCK)
+    update_kernel(update_of<W> u, C *copy, int64_t n, bool packed)
+{
+    float factor = u.factor ? *u.factor : 1.0f;
+    bool skip = !(fabsf(factor) <= 3.4e38f);
+    int64_t stride = (int64_t)gridDim.x * BLOCK * AT_ONCE;
+    for (int64_t i = ((int64_t)blockIdx.x * BLOCK + threadIdx.x) * AT_ONCE; i < n; i += stride) {
+        W p[AT_ONCE], m[AT_ONCE], v[AT_ONCE], g[AT_ONCE];
+        read<W, AT_ONCE>(u.p, i, n, packed, p);
+        read<W, AT_ONCE>(u.g, i, n, packed, g);
+        if (ADAM) {
+            read<W, AT_ONCE>(u.m, i, n, packed, m);
+            read<W, AT_ONCE>(u.v, i, n, packed, v);
+        }
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            W d = g[j] * (W)factor;
+            g[j] = 0;
+            if (skip) continue;
+            if (ADAM) {
+                m[j] = u.beta1 * m[j] + u.rest1 * d;
+                v[j] = u.beta2 * v[j] + u.rest2 * (d * d);
+                p[j] = u.keep * p[j] - u.rate * m[j] / (sqrt(v[j]) / u.root + u.eps);
+            } else {
+                p[j] = u.keep * p[j] - u.rate * d;
+            }
+        }
+        write<W, AT_ONCE>(u.g, i, n, packed, g);
+        if (!skip) {
+            write<W, AT_ONCE>(u.p, i, n, packed, p);
+            if (ADAM) {
+                write<W, AT_ONCE>(u.m, i, n, packed, m);
+                write<W, AT_ONCE>(u.v, i, n, packed, v);
+            }
+        }
+        if (sizeof(C) == 2) {
+            wide_of<C> c[AT_ONCE];
+#pragma unroll
+            for (int j = 0; j < AT_ONCE; j++) c[j] = (wide_of<C>)p[j];
+            write<C, AT_ONCE>(copy, i, n, packed, c);
+        }
+    }
+}
+
+template <class W, class C>
+static cudaError_t launch(const struct cuda_update *u, int64_t n, cudaStream_t stream)
+{
+    update_of<W> s = {(W *)u->p,   (W *)u->m,         (W *)u->v,   (W *)u->g,         u->factor,
+                      (W)u->beta1, (W)(1 - u->beta1), (W)u->beta2, (W)(1 - u->beta2), (W)u->keep,
+                      (W)u->rate,  (W)u->root,        (W)u->eps};
+    bool packed = lies_packed(u->p, u->m, u->v, u->g, u->copy);
+    dim3 grid((unsigned)least(over(n, BLOCK * AT_ONCE), INT32_MAX));
+    return u->m ? LAUNCH((update_kernel<W, C, true>), grid, BLOCK, 0, stream, s, (C *)u->copy, n,
+                         packed)
+                : LAUNCH((update_kernel<W, C, false>), grid, BLOCK, 0, stream, s, (C *)u->copy, n,
+                         packed);
+}
+
+extern "C" cudaError_t cuda_update(const struct cuda_update *u, int64_t n, cudaStream_t stream)
+{
+    if (n <= 0) return cudaSuccess;
+    if (u->number == CUDA_fp64)
+        return u->copy ? cudaErrorInvalidValue : launch<double, double>(u, n, stream);
+    if (u->number != CUDA_fp32) return cudaErrorInvalidValue;
+    if (!u->copy) return launch<float, float>(u, n, stream);
+    return u->copy_number == CUDA_bf16 ? launch<float, __nv_bfloat16>(u, n, stream)
+                                       : launch<float, __half>(u, n, stream);
+}

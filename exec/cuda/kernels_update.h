@@ -1,0 +1,33 @@
+/* exec/cuda/kernels_update.h - launchers of AdamW and SGD over one contiguous run of parameters. */
+#ifndef EXEC_CUDA_KERNELS_UPDATE_H
+#define EXEC_CUDA_KERNELS_UPDATE_H
+
+#include "exec/cuda/number.h"
+
+#include <cuda_runtime_api.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* p, m, v, g (n) of number, fp32 or fp64, in place; g is 0 afterwards. SGD: m and v NULL, and of the numbers rate and keep alone. */
+struct cuda_update {
+    enum cuda_number number;
+    void *p, *m, *v, *g;
+    void *copy; /* NULL, or (n) of copy_number, bf16 or fp16: p rounded, for products to read */
+    enum cuda_number copy_number;
+    /* On the device; NULL: 1. What gradients are multiplied by first (a clip, one over the loss's scale). Where it is no finite
+     * number nothing is updated: gradients become 0 and the copy is p again. */
+    const float *factor;
+    /* p = keep·p - rate·m / (√v / root + eps), m = beta1·m + (1 - beta1)·g, v = beta2·v + (1 - beta2)·g²; SGD: p = keep·p - rate·g */
+    double beta1, beta2, keep, rate, root, eps;
+};
+cudaError_t cuda_update(const struct cuda_update *u, int64_t n, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,62 @@
+/* exec/cuda/ops_update.c - optimizers as calls of exec/cuda/kernels_update.h. Its numbers are the host's (kernels_host_update.inc). */
+#include "exec/cuda/context.h"
+#include "exec/cuda/kernels_update.h"
+#include "exec/cuda/operands.h"
+
+#include <math.h>
+
+cuda_op cuda_op_adamw, cuda_op_flat_adamw, cuda_op_sgd, cuda_op_flat_sgd;
+
+/* Operands are the outputs, in place: so many of them, and one more where p is copied in the call's own dtype. */
+static enum status update_of(const struct op_call *c, int32_t operands, struct cuda_update *u,
+                             struct error *err)
+{
+    const struct optimizer_step *o = c->optimizer;
+    bool narrows = c->shapes->n_outputs > operands;
+    enum dtype t = cuda_output_dtype(c, 0);
+    for (int32_t i = 0; i < operands; i++)
+        if (dtype_is_half(cuda_output_dtype(c, i)))
+            return error_set(err, ERR_INPUT, "%s: output %d is %s; updates work on fp32 and fp64",
+                             op_kind_name(c->kind), i, dtype_name(cuda_output_dtype(c, i)));
+    *u = (struct cuda_update){.number = cuda_number_of(t),
+                              .p = c->output[0],
+                              .g = c->output[operands - 1],
+                              .copy = narrows ? c->output[operands] : NULL,
+                              .copy_number = cuda_number_of(c->dtype),
+                              .rate = o->lr,
+                              .keep = 1 - o->lr * (c->attrs->decay ? o->weight_decay : 0)};
+    if (!narrows || dtype_is_half(cuda_output_dtype(c, operands))) return OK;
+    return error_set(err, ERR_INPUT, "%s: a copy of p in %s is none", op_kind_name(c->kind),
+                     dtype_name(cuda_output_dtype(c, operands)));
+}
+
+enum status cuda_op_adamw(struct cuda_context *x, const struct op_call *c, struct error *err)
+{
+    const struct optimizer_step *o = c->optimizer;
+    struct cuda_update u;
+    TRY(update_of(c, 4, &u, err));
+    u.m = c->output[1], u.v = c->output[2];
+    u.beta1 = o->beta1, u.beta2 = o->beta2, u.eps = o->eps;
+    u.rate = o->lr / (1 - pow(o->beta1, (double)o->step));
+    u.root = sqrt(1 - pow(o->beta2, (double)o->step));
+    return cuda_failed(cuda_update(&u, shape_elements(&c->shapes->input[0]), x->stream),
+                       op_kind_name(c->kind), err);
+}
+
+enum status cuda_op_flat_adamw(struct cuda_context *x, const struct op_call *c, struct error *err)
+{
+    return cuda_op_adamw(x, c, err);
+}
+
+enum status cuda_op_sgd(struct cuda_context *x, const struct op_call *c, struct error *err)
+{
+    struct cuda_update u;
+    TRY(update_of(c, 2, &u, err));
+    return cuda_failed(cuda_update(&u, shape_elements(&c->shapes->input[0]), x->stream),
+                       op_kind_name(c->kind), err);
+}
+
+enum status cuda_op_flat_sgd(struct cuda_context *x, const struct op_call *c, struct error *err)
+{
+    return cuda_op_sgd(x, c, err);
+}

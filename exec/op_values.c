@@ -1,0 +1,24 @@
+#include "exec/op_values.h"
+
+#include "core/rng.h"
+
+#include <math.h>
+
+uint64_t call_dropout_key(const struct op_call *c)
+{
+    return c->seed ^ hash_bytes(0, &c->attrs->stream, sizeof c->attrs->stream);
+}
+
+/* Su et al. 2021 (RoFormer): theta^(-2i/D). Llama 3.1 keeps short wavelengths, divides long ones by
+ * the factor and goes over from one to the other linearly in turns per original context. */
+double call_rotary_frequency(const struct op_attrs *attrs, int32_t pair)
+{
+    const struct rope_scaling *s = &attrs->rope;
+    double f = pow(attrs->theta, -2.0 * pair / attrs->head_dim);
+    if (s->factor <= 0) return f;
+    double turns = s->original_max_position * f / (2 * acos(-1.0));
+    if (turns > s->high_freq_factor) return f;
+    if (turns < s->low_freq_factor) return f / s->factor;
+    double kept = (turns - s->low_freq_factor) / (s->high_freq_factor - s->low_freq_factor);
+    return (1 - kept) * f / s->factor + kept * f;
+}

@@ -1,0 +1,47 @@
+/* tests/standin/nccl_internal.h - a communicator of NCCL's twin; for nccl.c and nccl_calls.c alone. */
+#ifndef TESTS_STANDIN_NCCL_INTERNAL_H
+#define TESTS_STANDIN_NCCL_INTERNAL_H
+
+#include "tests/standin/nccl.h"
+#include "tests/standin/nccl_work.h"
+
+#include <stdbool.h>
+
+enum { LOOKS_BEFORE = 2, WEIGHTS_MOST = 64 };
+
+enum phase { JOINING, IDLE, ASKED, ENDING, ENDED };
+
+struct ncclComm {
+    struct wire *wire;
+    int n, rank;
+    bool blocking;
+    enum phase phase;
+    int looks;           /* that still say "in progress" */
+    _Atomic int bad;     /* ncclResult_t of what has gone wrong since */
+    _Atomic int stopped; /* aborted */
+    _Atomic int refs;    /* the caller's, and one of each group on a stream */
+    _Atomic int running; /* groups on streams */
+    struct work *asked, **last;
+    struct ncclComm *next; /* of the thread's group */
+    bool in_group;
+    cudaEvent_t after; /* the group before */
+    cudaStream_t after_stream;
+    bool has_after;
+    double weight[WEIGHTS_MOST];
+    bool weight_used[WEIGHTS_MOST];
+    char said[128];
+};
+
+/* What every call begins with: success, or what this one was made to fail with. */
+ncclResult_t nccl_count(void);
+#define COUNT()                                                                                    \
+    do {                                                                                           \
+        ncclResult_t made_ = nccl_count();                                                         \
+        if (made_ != ncclSuccess) return made_;                                                    \
+    } while (0)
+ncclResult_t nccl_refuse(struct ncclComm *c, ncclResult_t r, const char *why);
+void nccl_forget(struct ncclComm *c); /* what was asked and is not on a stream */
+/* Until it is through, where the communicator blocks. */
+ncclResult_t nccl_through(struct ncclComm *c);
+
+#endif
