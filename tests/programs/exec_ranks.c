@@ -4,9 +4,9 @@
  * to the nanosecond
  * exec_ranks wires                  messages from each rank to the next over
  * emulated links: α + βn exactly
- * exec_ranks run STEPS [--data F] [--save D] [--every N] [--resume D] [--no-trace] [--late lazy|threads [--on 01…]] PROGRAM...
- * runs program files one after the other; rank 0 prints the losses. --late: devices are tests/deferred.h's, or those that the
- * digits say, the others the host's
+ * exec_ranks run STEPS [--data F] [--save D] [--every N] [--resume D] [--no-trace] [--late lazy|threads | --cuda] [--on 01…] PROGRAM...
+ * runs program files one after the other; rank 0 prints the losses. --late: devices are tests/deferred.h's, --cuda: the
+ * plugin's; all of them, or those that the digits say
  * exec_ranks fail HOW RANK          a pipeline of messages in which RANK ends by kill | segv | exit | stop | sleep
  * exec_ranks launch N ARGUMENTS...  starts N ranks with these arguments by launch_ranks; says how
  * they ended. exec_ranks local N ...: N forked
@@ -343,7 +343,7 @@ static void make_late(struct program *p, const char *which)
     size_t n = strlen(which);
     for (int32_t i = 0; i < p->n_devices; i++)
         if (n ? which[(size_t)i % n] == '1' : true)
-            p->devices[i].kind = "cuda", p->devices[i].card = "";
+            p->devices[i].kind = "cuda", p->devices[i].card = "", p->devices[i].memory_bytes = 1;
 }
 
 static void run_file(struct arena *a, const char *path, const struct run_options *o,
@@ -385,6 +385,9 @@ static void run_all(int argc, char **argv)
             late = "";
             deferred_options.mode =
                 strcmp(argv[++i], "lazy") != 0 ? DEFERRED_THREADS : DEFERRED_LAZY;
+        } else if (!strcmp(argv[i], "--cuda")) {
+            late = "";
+            o.backends = NULL;
         } else if (!strcmp(argv[i], "--on") && i + 1 < argc)
             late = argv[++i];
         else if (!strcmp(argv[i], "--no-trace"))
