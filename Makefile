@@ -85,10 +85,8 @@ $(BUILD)/tests/run: $(PARTS) $(TOBJ)
 	$(LINK) $(PARTS) $(TOBJ) $(STANDIN_LINK) -o $@ $(LIBS) $$(pkg-config --libs check)
 
 # Whole programs that tests start: tests/programs/NAME.c.
-$(PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(PARTS)
-	$(LINK) $(filter %.o,$^) $(STANDIN_LINK) -o $@ $(LIBS)
-# Those of ranks know a device that is late (tests/deferred.h).
-$(filter %_ranks,$(PROGRAMS)): $(BUILD)/tests/deferred.o
+$(PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(PARTS) $(BUILD)/tests/deferred.o
+	$(LINK) $< $(PARTS) $(BUILD)/tests/deferred.o $(STANDIN_LINK) -o $@ $(LIBS)
 
 $(BUILD)/musher-bench: $(PARTS) $(BOBJ)
 	$(LINK) $(PARTS) $(BOBJ) -o $@ $(LIBS)

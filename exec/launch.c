@@ -63,17 +63,22 @@ bool launch_report(const struct error *err)
 
 bool launch_is_ours(void) { return launch_is_rank() && getenv(LAUNCHED); }
 
-bool launch_is_rank(void) { return number("OMPI_COMM_WORLD_RANK", -1) >= 0 || in_step(); }
+static bool is_local(void) { return number(LAUNCH_LOCAL_RANK, -1) >= 0; }
+
+bool launch_is_rank(void)
+{
+    return is_local() || number("OMPI_COMM_WORLD_RANK", -1) >= 0 || in_step();
+}
 
 int32_t launch_rank(void)
 {
-    int32_t rank = number("OMPI_COMM_WORLD_RANK", -1);
+    int32_t rank = number(is_local() ? LAUNCH_LOCAL_RANK : "OMPI_COMM_WORLD_RANK", -1);
     return rank >= 0 ? rank : in_step() ? number("SLURM_PROCID", 0) : 0;
 }
 
 int32_t launch_size(void)
 {
-    int32_t size = number("OMPI_COMM_WORLD_SIZE", -1);
+    int32_t size = number(is_local() ? LAUNCH_LOCAL_SIZE : "OMPI_COMM_WORLD_SIZE", -1);
     if (size > 0) return size;
     size = in_step() ? number("SLURM_STEP_NUM_TASKS", 1) : 1;
     return size > 0 ? size : 1;

@@ -56,6 +56,7 @@ struct ahead {
     int64_t n_events, next_event;
     int64_t
         last_event; /* number of the one right behind the last operator; -1: something else came since */
+    int64_t seen_ns;          /* when the last operator that was seen ended */
     struct ahead_span *spans; /* (n_events): [first_span, next_span), number n at n mod n_events */
     int64_t first_span, next_span;
     struct ahead_step steps[2];

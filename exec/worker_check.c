@@ -122,21 +122,22 @@ static const char *dtypes_of(uint32_t bits, char *out, size_t room)
     return out;
 }
 
-/* Whether a device calls itself as the catalogue calls its type: "A100-SXM4-40" is an A100, whatever else its name says, and no
- * A1000. */
+/* Whether what stands at `at` is the first word of a card's name, and no longer a number: separators do not count. */
+static bool begins(const char *at, const char *card)
+{
+    for (; *card && *card != '-'; card++, at++) {
+        while (*at == ' ' || *at == '-') at++;
+        if (tolower((unsigned char)*at) != tolower((unsigned char)*card)) return false;
+    }
+    return !isdigit((unsigned char)*at);
+}
+
+/* Whether a device calls itself as the catalogue calls its type: "A100-SXM4-40" is an A100, whatever else its name says, and
+ * no A1000. */
 static bool is_called(const char *name, const char *card)
 {
-    char wanted[32], here[128];
-    size_t n = 0, k = 0;
-    for (; card[n] && card[n] != '-' && n + 1 < sizeof wanted; n++)
-        wanted[n] = (char)tolower((unsigned char)card[n]);
-    wanted[n] = 0;
-    for (; *name && k + 1 < sizeof here; name++)
-        if (isalnum((unsigned char)*name)) here[k++] = (char)tolower((unsigned char)*name);
-    here[k] = 0;
-    for (const char *at = strstr(here, wanted); at; at = strstr(at + 1, wanted))
-        if (!isdigit((unsigned char)at[n]) && (at == here || !isdigit((unsigned char)at[-1])))
-            return true;
+    for (const char *at = name; *at; at++)
+        if ((at == name || !isalnum((unsigned char)at[-1])) && begins(at, card)) return true;
     return false;
 }
 

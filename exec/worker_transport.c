@@ -9,6 +9,7 @@
 #include "core/arena.h"
 #include "core/log.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,6 +42,23 @@ static enum transport way_of_group(const struct program *p, const double *talks,
     return g->n_members > 1 ? TRANSPORT_DEVICE : TRANSPORT_HOST;
 }
 
+static int32_t count(const unsigned char *by, int32_t n, enum transport t)
+{
+    int32_t found = 0;
+    for (int32_t i = 0; i < n; i++) found += by[i] == t;
+    return found;
+}
+
+static void tell(const struct worker *w)
+{
+    int32_t c = w->p->n_channels, g = w->p->n_groups;
+    log_debug("channels: %" PRId32 " inside a device, %" PRId32 " by the host, %" PRId32
+              " between devices; groups: %" PRId32 ", %" PRId32 ", %" PRId32,
+              count(w->channel_by, c, TRANSPORT_LOCAL), count(w->channel_by, c, TRANSPORT_HOST),
+              count(w->channel_by, c, TRANSPORT_DEVICE), count(w->group_by, g, TRANSPORT_LOCAL),
+              count(w->group_by, g, TRANSPORT_HOST), count(w->group_by, g, TRANSPORT_DEVICE));
+}
+
 void worker_choose_transports(struct worker *w)
 {
     const struct program *p = w->p;
@@ -59,6 +77,7 @@ void worker_choose_transports(struct worker *w)
     }
     for (int32_t i = 0; i < p->n_groups; i++)
         w->group_by[i] = (unsigned char)way_of_group(p, talks, &p->groups[i]);
+    if (w->rank == 0) tell(w);
 }
 
 static bool goes_by_devices(const struct worker *w)

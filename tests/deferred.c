@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 
 struct deferred_options deferred_options = {
-    .mode = DEFERRED_LAZY, .memory_bytes = INT64_C(1) << 36, .name = "Late H200"};
+    .mode = DEFERRED_LAZY, .memory_bytes = INT64_C(1) << 40, .name = "Late H200"};
 
 static _Atomic int64_t calls, left;
 

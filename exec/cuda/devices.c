@@ -92,8 +92,10 @@ enum status cuda_describe(struct backend *b, int32_t device, struct backend_devi
                                    .capability = 10 * major + minor};
     out->dtypes = dtypes_of(out->capability);
     snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, p.name);
-    snprintf(out->version, sizeof out->version, "driver for CUDA %s, runtime %s, cuBLAS %d",
-             dotted(of_driver, driver), dotted(of_runtime, runtime), (int)cuda_product_version());
+    int blas = (int)cuda_product_version();
+    snprintf(out->version, sizeof out->version, "driver for CUDA %s, runtime %s, cuBLAS %d.%d.%d",
+             dotted(of_driver, driver), dotted(of_runtime, runtime), blas / 10000, blas / 100 % 100,
+             blas % 100);
     return OK;
 }
 

@@ -6,6 +6,8 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 for what in collectives wires; do
     mpirun --oversubscribe --bind-to none -n 3 "$BUILD/tests/programs/exec_ranks" $what > "$scratch/out" 2> "$scratch/err" &&
         grep -qx ok "$scratch/out" && ok "$what of three ranks" || not_ok "$what of three ranks" "$(head -c 300 "$scratch/err")"
+    "$BUILD/tests/programs/exec_ranks" local 3 $what > "$scratch/out" 2> "$scratch/err" &&
+        grep -qx ok "$scratch/out" && ok "$what of three forked ranks" || not_ok "$what of three forked ranks" "$(head -c 300 "$scratch/err")"
 done
 
 cat > "$scratch/plan.yaml" <<'END'

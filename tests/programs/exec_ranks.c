@@ -1,20 +1,26 @@
 /* tests/programs/exec_ranks.c - one rank of a test of the executor; started by mpirun.
  *
  * exec_ranks collectives            rings and chains of all ranks: sums bit for bit, virtual times
- * to the nanosecond exec_ranks wires                  messages from each rank to the next over
- * emulated links: α + βn exactly exec_ranks run STEPS [--data F] [--save D] [--every N] [--resume
- * D] PROGRAM... runs program files one after the other; rank 0 prints the losses exec_ranks fail
- * HOW RANK          a pipeline of messages in which RANK ends by kill | segv | exit | stop | sleep
+ * to the nanosecond
+ * exec_ranks wires                  messages from each rank to the next over
+ * emulated links: α + βn exactly
+ * exec_ranks run STEPS [--data F] [--save D] [--every N] [--resume D] [--no-trace] [--late lazy|threads | --cuda] [--on 01…] PROGRAM...
+ * runs program files one after the other; rank 0 prints the losses. --late: devices are tests/deferred.h's, --cuda: the
+ * plugin's; all of them, or those that the digits say
+ * exec_ranks fail HOW RANK          a pipeline of messages in which RANK ends by kill | segv | exit | stop | sleep
  * exec_ranks launch N ARGUMENTS...  starts N ranks with these arguments by launch_ranks; says how
- * they ended Rank 0 says "ok" at the end; any rank that is not content says why and ends with 1.
+ * they ended. exec_ranks local N ...: N forked
+ * ranks, without MPI, do any of these. Rank 0 says "ok" at the end; any rank that is not content says why and ends with 1.
  */
 #include "core/arena.h"
 #include "core/cluster.h"
 #include "core/program.h"
 #include "core/units.h"
 #include "exec/launch.h"
+#include "exec/launch_local.h"
 #include "exec/worker.h"
 #include "exec/worker_mover.h"
+#include "tests/deferred.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -331,12 +337,23 @@ static int64_t lateness_ns(const struct trace *t)
     return wall - own;
 }
 
-static void run_file(struct arena *a, const char *path, const struct run_options *o)
+/* which: digit i is 1 where device i is late; "": all are. */
+static void make_late(struct program *p, const char *which)
+{
+    size_t n = strlen(which);
+    for (int32_t i = 0; i < p->n_devices; i++)
+        if (n ? which[(size_t)i % n] == '1' : true)
+            p->devices[i].kind = "cuda", p->devices[i].card = "", p->devices[i].memory_bytes = 1;
+}
+
+static void run_file(struct arena *a, const char *path, const struct run_options *o,
+                     const char *late)
 {
     struct program p;
     struct run_result result;
     struct error e;
     enum status status = program_read(a, path, &p, &e);
+    if (status == OK && late) make_late(&p, late);
     if (status == OK) status = worker_run(a, &p, o, &result, &e);
     if (status != OK) {
         if (launch_rank() == 0) fprintf(stderr, "%s\n", e.text);
@@ -345,14 +362,16 @@ static void run_file(struct arena *a, const char *path, const struct run_options
     if (launch_rank() != 0) return;
     printf("%s %" PRId64 " ns from step %" PRId64 "%s, wall behind clock %" PRId64 " ns:", path,
            result.iteration_ns, result.first_step, result.real_time ? ", real-time" : "",
-           lateness_ns(result.trace));
+           result.trace ? lateness_ns(result.trace) : 0);
     for (int64_t s = 0; s < result.steps; s++) printf(" %.17g", result.losses[s]);
     printf("\n");
 }
 
 static void run_all(int argc, char **argv)
 {
-    struct run_options o = {.steps = strtol(argv[2], NULL, 10), .keep_trace = true};
+    struct run_options o = {
+        .steps = strtol(argv[2], NULL, 10), .keep_trace = true, .backends = deferred_backends};
+    const char *late = NULL;
     for (int i = 3; i < argc; i++) {
         if (!strcmp(argv[i], "--data") && i + 1 < argc)
             o.data = argv[++i];
@@ -362,9 +381,20 @@ static void run_all(int argc, char **argv)
             o.resume = argv[++i];
         else if (!strcmp(argv[i], "--every") && i + 1 < argc)
             o.save_every = strtol(argv[++i], NULL, 10);
+        else if (!strcmp(argv[i], "--late") && i + 1 < argc) {
+            late = "";
+            deferred_options.mode =
+                strcmp(argv[++i], "lazy") != 0 ? DEFERRED_THREADS : DEFERRED_LAZY;
+        } else if (!strcmp(argv[i], "--cuda")) {
+            late = "";
+            o.backends = NULL;
+        } else if (!strcmp(argv[i], "--on") && i + 1 < argc)
+            late = argv[++i];
+        else if (!strcmp(argv[i], "--no-trace"))
+            o.keep_trace = false;
         else {
             struct arena *a = arena_new();
-            run_file(a, argv[i], &o);
+            run_file(a, argv[i], &o, late);
             arena_free(a);
         }
     }
@@ -418,12 +448,8 @@ static int launch(int32_t n, char **argv)
     return (int)status;
 }
 
-int main(int argc, char **argv)
+static int be_rank(int argc, char **argv)
 {
-    if (argc > 3 && !strcmp(argv[1], "launch")) {
-        int32_t n = (int32_t)strtol(argv[2], NULL, 10);
-        return launch(n, argv);
-    }
     if (argc == 4 && !strcmp(argv[1], "fail")) fail(argv[2], (int32_t)strtol(argv[3], NULL, 10));
     if (argc > 1 && !strcmp(argv[1], "collectives")) {
         collectives();
@@ -439,4 +465,29 @@ int main(int argc, char **argv)
     }
     if (launch_rank() == 0) puts("ok");
     return 0;
+}
+
+struct arguments {
+    int argc;
+    char **argv;
+};
+
+/* Its arguments begin behind "local N", which stands for the program's name. */
+static int be_local_rank(void *owner, int32_t rank)
+{
+    const struct arguments *x = owner;
+    (void)rank;
+    return be_rank(x->argc - 2, x->argv + 2);
+}
+
+int main(int argc, char **argv)
+{
+    int32_t n = argc > 3 ? (int32_t)strtol(argv[2], NULL, 10) : 0;
+    struct arguments x = {argc, argv};
+    struct error err;
+    if (n && !strcmp(argv[1], "launch")) return launch(n, argv);
+    if (!n || strcmp(argv[1], "local") != 0) return be_rank(argc, argv);
+    enum status status = launch_local(n, be_local_rank, &x, 120, &err);
+    if (status != OK) fprintf(stderr, "%s\n", err.text);
+    return status;
 }

@@ -1,0 +1,50 @@
+/* exec/comm_way.h - a way for ranks to talk; for exec/comm*.c alone. */
+#ifndef EXEC_COMM_WAY_H
+#define EXEC_COMM_WAY_H
+
+#include "exec/comm.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+struct comm_way {
+    const char *name;
+    /* Fills in rank, size, one_host, started and state; ERR_RANK, ERR_INPUT. */
+    enum status (*join)(struct comm *c, struct error *err);
+    void (*leave)(struct comm *c); /* what is still under way is dropped */
+    void (*end_all)(struct comm *c, int code);
+    void (*barrier)(struct comm *c);
+    void (*broadcast)(struct comm *c, void *p, int64_t bytes, int32_t root);
+    int64_t (*max)(struct comm *c, int64_t value);
+    void (*sum)(struct comm *c, double *values, int64_t n);
+    void *(*gather)(struct comm *c, struct arena *a, const void *p, int64_t bytes, int64_t *total);
+    int64_t (*clock_offset)(struct comm *c); /* asked of ranks that are not all on one host */
+    void (*send)(struct comm *c, const void *p, int64_t bytes, int32_t to, int32_t tag,
+                 struct comm_ended what);
+    void (*receive)(struct comm *c, void *p, int64_t bytes, int32_t from, int32_t tag,
+                    struct comm_ended what);
+    enum status (*poll)(struct comm *c, struct comm_ended *ended, int32_t most, int32_t *n,
+                        struct error *err);
+};
+
+extern const struct comm_way comm_by_local;
+extern const struct comm_way comm_by_mpi __attribute__((weak)); /* absent where not linked */
+
+struct bell {
+    _Atomic uint32_t rung;
+    _Atomic uint32_t asleep;
+    char padding[56]; /* a cache line each */
+};
+
+struct comm {
+    struct arena *a;
+    const struct comm_way *way;
+    void *state; /* the way's own */
+    int32_t rank, size, n_sends;
+    bool one_host, started;
+    struct bell own, *bells; /* (size) shared, or NULL */
+    void *shared;
+    size_t shared_bytes;
+};
+
+#endif

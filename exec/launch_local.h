@@ -1,0 +1,26 @@
+/* exec/launch_local.h - ranks forked by this process, on this machine, without MPI.
+ *
+ * They find each other by a file without a name that the first process holds open (its path is in the environment), so whoever
+ * has the path could join as well: a rank may be another program. Such ranks are ranks by exec/launch.h too.
+ */
+#ifndef EXEC_LAUNCH_LOCAL_H
+#define EXEC_LAUNCH_LOCAL_H
+
+#include "core/error.h"
+
+#include <stdint.h>
+
+/* What a rank does; its exit code (enum status). Its process ends by _exit after it. */
+typedef int local_rank(void *owner, int32_t rank);
+
+/* Forks n ranks, which run body, and waits. The first that fails, other than by ERR_RANK for the sake of another,
+ * decides: ERR_RANK with its number and how it ended, or its
+ * own documented exit code. The others then have LOCAL_PATIENCE_S to end by themselves, and all of them have limit_s; who has not
+ * ended is killed. None is left behind. Nothing that does not survive a fork (a CUDA context) may exist yet. */
+enum { LOCAL_PATIENCE_S = 5 };
+MUST_CHECK enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_s,
+                                    struct error *err);
+/* The file by which this process finds the other ranks; NULL where it is no such rank. */
+const char *launch_local_file(void);
+
+#endif

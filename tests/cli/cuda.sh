@@ -1,0 +1,62 @@
+#!/bin/bash
+# tests/cli/cuda.sh - the CUDA plugin from outside: found, refused, absent; what check tells of devices; profiles without them.
+# Cards are the stand-in's (tests/standin), so that this runs on a machine that has none.
+set -u
+. tests/cli/common.inc
+export STANDIN_DEVICES=3 STANDIN_CAPABILITY=90,75 MUSHER_NCCL=/nowhere/libnccl.so.2
+standin=$(realpath "$BUILD")/libmusher_cuda_standin.so
+
+# ---- the build says what it leaves out
+says "a build without nvcc says so in a line" 0 "no CUDA plugin: not found: nvcc (switched off by NVCC=)" make -s NVCC= cuda-skipped
+says "and tells a header that is missing" 0 "not found: nccl.h" \
+    make -s NVCC=/bin/true CUDA_INC=/x CUDA_LIB=/x NCCL_INC= cuda-skipped
+
+# ---- no plugin, the wrong one, no driver
+export MUSHER_CUDA_PLUGIN=$scratch/none.so
+says "no plugin is a warning" 0 "warning  cuda" "$MUSHER" check
+says "unless a device is asked for" 8 "missing  cuda" "$MUSHER" check --cuda
+export MUSHER_CUDA_PLUGIN=$BUILD/tests/plugins/other_abi.so
+says "a plugin of another ABI is refused" 8 "has ABI 99, this program 1" "$MUSHER" check --cuda
+export MUSHER_CUDA_PLUGIN=$standin
+STANDIN_DRIVER=35 says "no driver is told" 8 "no CUDA device: no NVIDIA driver is loaded (35)" "$MUSHER" check --cuda
+STANDIN_DRIVER=35 says "in JSON as well" 0 '"reason": "no CUDA device: no NVIDIA driver is loaded (35)"' "$MUSHER" check --json
+STANDIN_DEVICES=0 says "no card is told" 8 "shows no card" "$MUSHER" check --cuda
+
+# ---- devices
+says "devices are listed" 0 "cuda 2 " "$MUSHER" check --cuda
+has "with what they compute in" out "stand-in sm_75, sm_75, 1 GiB, fp32, fp64, fp16, PCI 0000:11:00.0"
+has "and whom they reach how" out "reaches by NVLink 1, by the host 2"
+has "and without NCCL why" out "warning  nccl                 devices cannot talk to one another without NCCL"
+says "one JSON object" 0 '"index": 1, "name": "stand-in sm_75", "capability": 75' "$MUSHER" check --json
+python3 -c 'import json,sys; d=json.load(open(sys.argv[1]))["cuda"]; assert len(d["devices"]) == 3 and d["nccl_version"] == 0' "$scratch/out" &&
+    ok "it is JSON" || not_ok "it is JSON" "$(head -c 300 "$scratch/out")"
+
+# ---- installed
+make -n install CUDA_PLUGIN="$standin" > "$scratch/out" 2>&1
+has "make install takes the plugin along" out "install -D -m 755 $standin"
+mkdir -p "$scratch/usr/bin" "$scratch/usr/lib/musher"
+cp "$MUSHER" "$scratch/usr/bin/musher"
+cp "$standin" "$scratch/usr/lib/musher/libmusher_cuda.so"
+unset MUSHER_CUDA_PLUGIN
+export LD_LIBRARY_PATH=$(realpath "$BUILD")/standin
+says "an installed plugin is found in ../lib/musher" 0 "lib/musher/libmusher_cuda.so" "$scratch/usr/bin/musher" check --cuda
+cp "$standin" "$scratch/usr/bin/libmusher_cuda.so"
+says "one beside the program goes before it" 0 "bin/libmusher_cuda.so" "$scratch/usr/bin/musher" check --cuda
+unset LD_LIBRARY_PATH
+export MUSHER_CUDA_PLUGIN=$standin
+
+# ---- a plan and a profile for cards
+small_job > "$scratch/job.yaml"
+cat > "$scratch/cards.yaml" <<'END'
+version: 1
+name: cards
+device_types: [{name: h, device: H100-SXM5}]
+nodes: [{name: a, host: localhost, devices: [{type: h}, {type: h}]}]
+links: [{name: nv, between: [a], bandwidth: 100 GB/s, latency: 5 us}]
+END
+says "a plan for cards" 0 "" "$MUSHER" plan "$scratch/job.yaml" "$scratch/cards.yaml" -o "$scratch/cards.plan.yaml"
+STANDIN_DEVICES=1 says "a plan's card that is not here is missing" 8 "no CUDA device 1: there are 1" "$MUSHER" check "$scratch/cards.plan.yaml"
+STANDIN_DRIVER=35 says "so are all where there is no driver" 8 "no NVIDIA driver is loaded" "$MUSHER" check "$scratch/cards.plan.yaml"
+STANDIN_DRIVER=35 says "a profile without cards leaves them to the prior" 0 "its costs stay the catalogue's prior: no CUDA device" \
+    "$MUSHER" profile "$scratch/job.yaml" "$scratch/cards.yaml" --db "$scratch/p.db" --repeats 3
+exit $bad
