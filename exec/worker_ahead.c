@@ -295,7 +295,13 @@ enum status ahead_drain(struct worker *w, struct error *err)
     TRY(see_step(w, step_of(w, w->step), err));
     TRY(see_step(w, step_of(w, w->step + 1), err));
     ahead_break(w);
-    TRY(w->backend.finish(&w->backend,
-                          err)); /* the last messages leave behind the compute stream */
+    return OK;
+}
+
+/* The last messages leave behind the compute stream. */
+enum status ahead_finish(struct worker *w, struct error *err)
+{
+    TRY(ahead_drain(w, err));
+    TRY(w->backend.finish(&w->backend, err));
     return see_messages(w, w->step, err);
 }
