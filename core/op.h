@@ -54,6 +54,7 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  * add, multiply            a, b (same shape)             -> y
  * gelu, silu               x                             -> y          gelu: attrs.gelu_erf chooses erf or tanh
  * gelu_grad, silu_grad I   x, dy                         -> dx
+ * linear                   a (…,k), b, bias (n)          -> a·b + bias; fuses matmul, bias; trans_b as matmul's
  * bias_gelu                x (…,n), b (n)                -> y          fuses bias, gelu
  * bias_gelu_grad       I   x, b, dy                      -> dz         dz is the gradient of x+b: db by bias_grad of it
  * swiglu                   g, u                          -> y=silu(g)·u  fuses silu, multiply
@@ -153,7 +154,7 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
 /* clang-format off */
 #define OP_KINDS_COMPUTED(X) \
     X(matmul) X(bias) X(bias_grad) X(add) X(multiply) \
-    X(gelu) X(gelu_grad) X(silu) X(silu_grad) X(bias_gelu) X(bias_gelu_grad) X(swiglu) X(swiglu_grad) \
+    X(linear) X(gelu) X(gelu_grad) X(silu) X(silu_grad) X(bias_gelu) X(bias_gelu_grad) X(swiglu) X(swiglu_grad) \
     X(layer_norm) X(layer_norm_grad) X(layer_norm_weight_grad) \
     X(rms_norm) X(rms_norm_grad) X(rms_norm_weight_grad) \
     X(embedding) X(embedding_grad) X(rotary) X(attention) X(attention_grad) X(cross_entropy) X(cross_entropy_grad) \
@@ -252,7 +253,8 @@ struct op_shapes { /* all that FLOPs and bytes depend on */
 const char *op_kind_name(enum op_kind kind);
 bool op_is_measured(enum op_kind kind); /* one of the kinds that nothing computes */
 bool op_is_group(enum op_kind kind);    /* a conversion that devices do together */
-/* Forward kinds that are matrix products, which is where the work of a model is: matmul, attention, conv2d, expert_matmul. */
+/* Forward kinds that are matrix products, which is where the work of a model is: matmul, linear, attention, conv2d,
+ * expert_matmul. */
 bool op_is_product(enum op_kind kind);
 int64_t op_measured_row(const char *model, const char *layer); /* > 0 */
 bool op_kind_parse(const char *name, enum op_kind *out);

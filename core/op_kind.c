@@ -26,7 +26,7 @@ bool op_is_group(enum op_kind kind)
 
 bool op_is_product(enum op_kind kind)
 {
-    return kind == OP_matmul || kind == OP_attention || kind == OP_conv2d ||
+    return kind == OP_matmul || kind == OP_linear || kind == OP_attention || kind == OP_conv2d ||
            kind == OP_expert_matmul;
 }
 

@@ -179,8 +179,8 @@ static enum status first_word(struct device_transport *t, int32_t talk, const st
 
 /* ---- open and close --------------------------------------------------------------------------- */
 
-static enum status join(struct device_transport *t, struct clique *c, const struct id *id,
-                        struct error *err)
+static enum status begin(struct device_transport *t, struct clique *c, const struct id *id,
+                         struct error *err)
 {
     const struct clique_options o = {.id = id->bytes,
                                      .n = c->talk->n,
@@ -189,43 +189,60 @@ static enum status join(struct device_transport *t, struct clique *c, const stru
                                      .net_name = t->o.net_name,
                                      .limit_ns = t->o.limit_ns,
                                      .name = c->talk->name};
-    bool all = false;
-    TRY(t->comm->open(t->b, &o, &c->handle, err));
-    for (;;) {
-        TRY(t->comm->joined(t->b, c->handle, &all, err));
-        if (all) return OK;
-        rest();
-    }
+    return c->rank < 0 ? OK : t->comm->open(t->b, &o, &c->handle, err);
 }
 
-static enum status open_mine(struct device_transport *t, const struct id *ids, struct error *err)
+static enum status join(struct device_transport *t, int32_t talk, const struct word *w,
+                        struct error *err)
+{
+    bool all = false;
+    if (t->cliques[talk].rank < 0) return OK;
+    for (;;) {
+        TRY(t->comm->joined(t->b, t->cliques[talk].handle, &all, err));
+        if (all) break;
+        rest();
+    }
+    return first_word(t, talk, w, err);
+}
+
+static enum status make_room(struct device_transport *t, struct word *w, struct error *err)
 {
     int32_t most = 0;
-    struct word w = {NULL, NULL, -1};
-    enum status status = OK;
+    void *said;
     for (int32_t i = 0; i < t->talks.n; i++)
         if (t->cliques[i].rank >= 0 && t->talks.talk[i].n > most) most = t->talks.talk[i].n;
     if (!most) return OK;
-    TRY(t->b->event_make(t->b, false, &w.event, err));
-    void *said;
+    TRY(t->b->event_make(t->b, false, &w->event, err));
     TRY(t->b->allocate(t->b, (int64_t)sizeof(float) * WORD_ELEMENTS * (2 * most + 4), &said, err));
-    w.said = said, w.heard = w.said + WORD_ELEMENTS;
-    for (int32_t i = 0; i < t->talks.n && status == OK; i++) {
-        if (t->cliques[i].rank < 0) continue;
-        status = join(t, &t->cliques[i], &ids[i], err);
-        if (status == OK) status = first_word(t, i, &w, err);
+    w->said = said, w->heard = w->said + WORD_ELEMENTS;
+    return OK;
+}
+
+/* Nobody waits in a clique for one that could not even begin: all agree before. Who fails later gives up what it has, which its
+ * peers' own looks tell them, and everybody hears of it at the next agreement. */
+static enum status open_all(struct device_transport *t, const struct id *ids, struct word *w,
+                            struct error *err)
+{
+    enum status mine = make_room(t, w, err);
+    for (int32_t i = 0; i < t->talks.n; i++) {
+        if (mine == OK) mine = begin(t, &t->cliques[i], &ids[i], err);
+        TRY(comm_agree(t->o.comm, mine, err));
+        mine = join(t, i, w, err);
+        if (mine != OK) device_transport_give_up(t);
     }
-    if (status != OK) device_transport_give_up(t);
-    t->b->release(t->b, said);
-    return status;
+    return comm_agree(t->o.comm, mine, err);
 }
 
 enum status device_cliques_open(struct device_transport *t, struct error *err)
 {
     struct id *ids = ARENA_ARRAY(t->a, struct id, (size_t)t->talks.n + 1);
+    struct word w = {NULL, NULL, -1};
     if (!t->talks.n) return OK; /* on all ranks */
     TRY(exchange_ids(t, ids, err));
-    return comm_agree(t->o.comm, open_mine(t, ids, err), err);
+    enum status status = open_all(t, ids, &w, err);
+    if (status != OK) device_transport_give_up(t);
+    if (w.said) t->b->release(t->b, w.said);
+    return status;
 }
 
 void device_cliques_close(struct device_transport *t)

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,9 @@ static void kill_all(const struct children *c)
         if (c->pid[i]) kill(c->pid[i], SIGKILL);
 }
 
+/* ERR_RANK is what others end with: whoever ended otherwise is the cause, even if it was seen later. */
+static bool lost_a_peer(int how) { return WIFEXITED(how) && WEXITSTATUS(how) == ERR_RANK; }
+
 static void reap(struct children *c)
 {
     for (int32_t i = 0; i < c->n; i++) {
@@ -50,7 +54,8 @@ static void reap(struct children *c)
         if (!c->pid[i] || waitpid(c->pid[i], &how, WNOHANG) != c->pid[i]) continue;
         c->pid[i] = 0;
         c->running--;
-        if (c->failed >= 0 || (WIFEXITED(how) && WEXITSTATUS(how) == 0)) continue;
+        if (WIFEXITED(how) && WEXITSTATUS(how) == 0) continue;
+        if (c->failed >= 0 && (!lost_a_peer(c->how) || lost_a_peer(how))) continue;
         c->failed = i;
         c->how = how;
     }

@@ -13,7 +13,8 @@
 /* What a rank does; its exit code (enum status). Its process ends by _exit after it. */
 typedef int local_rank(void *owner, int32_t rank);
 
-/* Forks n ranks, which run body, and waits. The first that fails decides: ERR_RANK with its number and how it ended, or its
+/* Forks n ranks, which run body, and waits. The first that fails, other than by ERR_RANK for the sake of another,
+ * decides: ERR_RANK with its number and how it ended, or its
  * own documented exit code. The others then have LOCAL_PATIENCE_S to end by themselves, and all of them have limit_s; who has not
  * ended is killed. None is left behind. Nothing that does not survive a fork (a CUDA context) may exist yet. */
 enum { LOCAL_PATIENCE_S = 5 };

@@ -65,10 +65,11 @@ static const struct kernel_row expert_rows_table[] = {
     {OP_expert_matmul, {.trans_b = true}, "1,3,10,200 x 3,16,200 x 1,40,3",
      {{OP_expert_matmul, 0, "dbc", "0"}, {OP_expert_matmul, TA | ACC, "dac", "1"}}},
 };
-enum { N_EXPERT_ROWS = sizeof expert_rows_table / sizeof *expert_rows_table };
+enum { N_EXPERT_ROWS = sizeof expert_rows_table / sizeof *expert_rows_table, LARGE_EXPERT_ROW = 7 };
 
-/* A row of a kind that the number chooses, of sizes that it chooses: small ones mostly, beyond a tile now and then. Text is the
- * arena's. */
-void random_product_row(struct arena *a, uint64_t number, struct kernel_row *out);
+enum random_row { RANDOM_ATTENTION, RANDOM_MATMUL, RANDOM_LOSS, RANDOM_EXPERTS, RANDOM_ROWS };
+/* A row of that kind, of sizes that the number chooses: small ones mostly, beyond a tile now and then. Text is the arena's. */
+void random_product_row(struct arena *a, enum random_row kind, uint64_t number,
+                        struct kernel_row *out);
 
 #endif

@@ -109,11 +109,12 @@ static void some_experts(struct arena *a, struct draw *d, struct kernel_row *row
          b, e, slots, width, e, width, n, b, t, e);
 }
 
-void random_product_row(struct arena *a, uint64_t number, struct kernel_row *out)
+void random_product_row(struct arena *a, enum random_row kind, uint64_t number,
+                        struct kernel_row *out)
 {
     void (*const make[])(struct arena *, struct draw *, struct kernel_row *) = {
         an_attention, a_matmul, a_loss, some_experts};
-    struct draw d = {number, 0};
+    struct draw d = {number * RANDOM_ROWS + (uint64_t)kind, 0};
     *out = (struct kernel_row){0};
-    make[number % (sizeof make / sizeof *make)](a, &d, out);
+    make[kind](a, &d, out);
 }

@@ -1,87 +1,34 @@
-/* The device's products, attention, losses and experts beside the host's in fp64, on the stand-in: every number, sizes with tails,
- * parts, empty shares, and the same bytes in whatever order blocks and threads go on. */
-#include "exec/plugin.h"
-#include "tests/compare_kernels.h"
-#include "tests/kernel_calls.h"
+/* The device's products, losses and experts beside the host's in fp64, on the stand-in: every number, sizes with tails, parts, empty
+ * shares, and the same bytes in whatever order blocks and threads go on. */
+#include "tests/cuda_rows.h"
 #include "tests/kernel_rows_products.h"
-#include "tests/standin/emulator.h"
-#include "tests/suites.h"
-
-#include <stdlib.h>
-
-const struct plugin *musher_plugin(void); /* the plugin's sources are linked into the suites */
-
-static struct backend device;
-
-static void open_device(void)
-{
-    struct error err = {0};
-    begin();
-    musher_plugin()->backend(&device);
-    ck_assert_msg(device.open(&device, 0, &err) == OK, "%s", err.text);
-}
-
-static void close_device(void)
-{
-    device.close(&device);
-    end();
-}
-
-static const enum dtype all_dtypes[] = {DTYPE_fp32, DTYPE_fp64, DTYPE_bf16, DTYPE_fp16};
-enum { N_DTYPES = sizeof all_dtypes / sizeof *all_dtypes };
 
 static bool is_mine(enum op_kind kind)
 {
-    return op_is_product(kind) ? kind != OP_conv2d : op_is_routed(kind) || kind == OP_cross_entropy;
-}
-
-/* Tensor cores want addresses of 16 bytes, and libraries choose by address, so other bytes may come of another one. */
-static bool any_address(enum op_kind kind)
-{
-    return !op_is_product(kind);
-}
-
-static void compare(const struct kernel_row *row, enum dtype t, bool accumulate, uint64_t seed)
-{
-    struct comparison c;
-    struct error err = {0};
-    comparison_begin(&c, &device, memory, &context, seed);
-    c.any_address = any_address(row->kind);
-    ck_assert_msg(compare_row(&c, row, t, accumulate, &err) == OK, "%s: %s", dtype_name(t), err.text);
-    ck_assert_int_gt(c.n_calls, 0);
+    return kind == OP_matmul || op_is_routed(kind) || kind == OP_cross_entropy;
 }
 
 START_TEST(rows_of_the_table_are_as_the_host_computes_them)
 {
-    const struct kernel_row *row = &kernel_rows[_i];
-    if (!is_mine(row->kind)) return;
-    for (int t = 0; t < N_DTYPES; t++)
-        for (int accumulate = 0; accumulate < 2; accumulate++)
-            compare(row, all_dtypes[t], accumulate, 1);
+    for (int i = 0; i < N_KERNEL_ROWS; i++)
+        if (is_mine(kernel_rows[i].kind)) compare_dtypes(&kernel_rows[i], i, 1);
 }
 END_TEST
 
 START_TEST(rows_of_nothing_are_as_the_host_computes_them)
 {
-    const struct kernel_row *row = &empty_kernel_rows[_i];
-    if (!is_mine(row->kind)) return;
-    for (int t = 0; t < N_DTYPES; t++) compare(row, all_dtypes[t], true, 1);
+    for (int i = 0; i < N_EMPTY_KERNEL_ROWS; i++)
+        if (is_mine(empty_kernel_rows[i].kind)) compare_dtypes(&empty_kernel_rows[i], i, 1);
 }
 END_TEST
 
 START_TEST(parts_of_nothing_are_as_the_host_computes_them)
 {
-    const struct empty_call *e = &empty_calls[_i];
-    struct kernel_row row = {e->kind, e->attrs, e->inputs, {{0}}};
-    if (!is_mine(row.kind) && row.kind != OP_attention_grad && row.kind != OP_cross_entropy_grad)
-        return;
-    for (int t = 0; t < N_DTYPES; t++) compare(&row, all_dtypes[t], true, 1);
-}
-END_TEST
-
-START_TEST(attention_at_the_sizes_of_tensor_cores)
-{
-    for (int t = 0; t < N_DTYPES; t++) compare(&attention_rows[_i], all_dtypes[t], false, 2);
+    for (int i = 0; i < N_EMPTY_CALLS; i++) {
+        const struct empty_call *e = &empty_calls[i];
+        struct kernel_row row = {e->kind, e->attrs, e->inputs, {{0}}};
+        if (is_mine(row.kind) || row.kind == OP_cross_entropy_grad) compare_dtypes(&row, i, 1);
+    }
 }
 END_TEST
 
@@ -93,51 +40,27 @@ END_TEST
 
 START_TEST(experts_of_whole_tiles_parts_and_balance)
 {
-    for (int t = 0; t < N_DTYPES; t++)
-        compare(&expert_rows_table[_i], all_dtypes[t], t & 1, 4);
+    compare_dtypes(&expert_rows_table[_i], _i, 4);
 }
 END_TEST
 
-static int long_or(int few, int many) { return getenv("MUSHER_LONG") ? many : few; }
-
 START_TEST(drawn_shapes_are_as_the_host_computes_them)
 {
-    int n = long_or(3, 200);
+    int n = long_or(4, 400);
     for (int i = 0; i < n; i++) {
-        uint64_t number = (uint64_t)(i * N_DTYPES + _i) * N_DTYPES;
         struct kernel_row row;
-        /* every kind in every number: kinds follow from the number drawn, numbers from its rest */
-        for (uint64_t kind = 0; kind < 4; kind++) {
-            random_product_row(memory, number + kind, &row);
-            compare(&row, all_dtypes[_i], kind & 1, number);
-        }
+        random_product_row(memory, (enum random_row)_i, (uint64_t)i, &row);
+        compare(&row, all_dtypes[i % N_DTYPES], i / N_DTYPES % 2, (uint64_t)i);
     }
 }
 END_TEST
 
-/* Digest of all bytes that a row's operators give when blocks and threads go on in this order. */
-static uint64_t digest_in_order(const struct kernel_row *row, enum dtype t, uint64_t order)
-{
-    struct comparison c;
-    struct error err = {0};
-    standin_order(order);
-    comparison_begin(&c, &device, memory, &context, 5);
-    c.any_address = false;
-    ck_assert_msg(compare_row(&c, row, t, true, &err) == OK, "%s", err.text);
-    standin_order(0);
-    return c.digest;
-}
-
 START_TEST(the_order_of_blocks_and_threads_changes_no_byte)
 {
-    static const struct kernel_row *const tables[] = {attention_rows, loss_rows, expert_rows_table};
-    static const int n[] = {N_ATTENTION_ROWS, N_LOSS_ROWS, N_EXPERT_ROWS};
-    for (int i = 0; i < n[_i]; i++)
-        for (int t = 0; t < 2; t++) {
-            const struct kernel_row *row = &tables[_i][i];
-            enum dtype dtype = t ? DTYPE_bf16 : DTYPE_fp32;
-            ck_assert_uint_eq(digest_in_order(row, dtype, 0), digest_in_order(row, dtype, 77 + (uint64_t)i));
-        }
+    for (int i = 0; i < N_LOSS_ROWS; i++) check_orders(&loss_rows[i], i % 2 ? DTYPE_fp32 : DTYPE_bf16);
+    for (int i = 0; i < N_EXPERT_ROWS; i++)
+        if (i != LARGE_EXPERT_ROW || long_or(0, 1))
+            check_orders(&expert_rows_table[i], i % 2 ? DTYPE_fp32 : DTYPE_bf16);
 }
 END_TEST
 
@@ -207,14 +130,13 @@ Suite *cuda_products_suite(void)
     TCase *t = tcase_create("stand-in");
     tcase_set_timeout(t, 0);
     tcase_add_checked_fixture(t, open_device, close_device);
-    tcase_add_loop_test(t, rows_of_the_table_are_as_the_host_computes_them, 0, N_KERNEL_ROWS);
-    tcase_add_loop_test(t, rows_of_nothing_are_as_the_host_computes_them, 0, N_EMPTY_KERNEL_ROWS);
-    tcase_add_loop_test(t, parts_of_nothing_are_as_the_host_computes_them, 0, N_EMPTY_CALLS);
-    tcase_add_loop_test(t, attention_at_the_sizes_of_tensor_cores, 0, N_ATTENTION_ROWS);
+    tcase_add_test(t, rows_of_the_table_are_as_the_host_computes_them);
+    tcase_add_test(t, rows_of_nothing_are_as_the_host_computes_them);
+    tcase_add_test(t, parts_of_nothing_are_as_the_host_computes_them);
     tcase_add_loop_test(t, losses_over_long_rows_parts_and_some_targets, 0, N_LOSS_ROWS);
     tcase_add_loop_test(t, experts_of_whole_tiles_parts_and_balance, 0, N_EXPERT_ROWS);
-    tcase_add_loop_test(t, drawn_shapes_are_as_the_host_computes_them, 0, N_DTYPES);
-    tcase_add_loop_test(t, the_order_of_blocks_and_threads_changes_no_byte, 0, 3);
+    tcase_add_loop_test(t, drawn_shapes_are_as_the_host_computes_them, RANDOM_MATMUL, RANDOM_ROWS);
+    tcase_add_test(t, the_order_of_blocks_and_threads_changes_no_byte);
     tcase_add_loop_test(t, fp32_beside_halves_where_no_kernel_takes_it_is_refused_by_name, 0, 6);
     tcase_add_loop_test(t, a_target_outside_the_vocabulary_is_named_at_the_next_wait, 0, 2);
     suite_add_tcase(s, t);

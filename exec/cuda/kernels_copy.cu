@@ -69,12 +69,12 @@ static __global__ void __launch_bounds__(TILE *LINES / 2)
     __shared__ T tile[TILE * PITCH];
     int64_t r0 = (int64_t)blockIdx.x / across * TILE, c0 = (int64_t)blockIdx.x % across * TILE;
     int64_t matrix = (int64_t)blockIdx.y * rows * columns;
-    /* a warp takes one line in two halves */
+    /* a warp takes one line in two sides */
 #pragma unroll
     for (int k = 0; k < TILE; k += LINES)
 #pragma unroll
-        for (int half = 0; half < TILE; half += WARP) {
-            int r = k + (int)threadIdx.y, c = half + (int)threadIdx.x;
+        for (int side = 0; side < TILE; side += WARP) {
+            int r = k + (int)threadIdx.y, c = side + (int)threadIdx.x;
             if (r0 + r < rows && c0 + c < columns)
                 tile[r * PITCH + c] = x[matrix + (r0 + r) * columns + c0 + c];
         }
@@ -82,8 +82,8 @@ static __global__ void __launch_bounds__(TILE *LINES / 2)
 #pragma unroll
     for (int k = 0; k < TILE; k += LINES)
 #pragma unroll
-        for (int half = 0; half < TILE; half += WARP) {
-            int c = k + (int)threadIdx.y, r = half + (int)threadIdx.x;
+        for (int side = 0; side < TILE; side += WARP) {
+            int c = k + (int)threadIdx.y, r = side + (int)threadIdx.x;
             if (r0 + r < rows && c0 + c < columns)
                 y[matrix + (c0 + c) * rows + r0 + r] = tile[r * PITCH + c];
         }

@@ -46,7 +46,7 @@ static __device__ __forceinline__ uint32_t word(const philox_words &p, int odd)
 
 template <class T>
 static __global__ void __launch_bounds__(BLOCK)
-    dropout_kernel(struct cuda_dropout d, bool packed, const T *x, T *y)
+    dropout_kernel(struct cuda_drop d, bool packed, const T *x, T *y)
 {
     enum { N = pack<T>::N };
     using W = wide_of<T>;
@@ -78,7 +78,7 @@ static __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-extern "C" cudaError_t cuda_dropout(enum cuda_number number, const struct cuda_dropout *d,
+extern "C" cudaError_t cuda_dropout(enum cuda_number number, const struct cuda_drop *d,
                                     const void *x, void *y, cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;

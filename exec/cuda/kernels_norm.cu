@@ -157,7 +157,7 @@ static __global__ void __launch_bounds__(BLOCK)
          ? LAUNCH((kernel<T, true, KEEPS>), grid, BLOCK, 0, stream, o, runs, n, width, packed)     \
          : LAUNCH((kernel<T, true, false>), grid, BLOCK, 0, stream, o, runs, n, width, packed))
 
-static norm_operands operands_of(const struct cuda_norm *s)
+static norm_operands operands_of(const struct cuda_norm_call *s)
 {
     norm_operands o = {s->x,
                        s->dy,
@@ -172,7 +172,7 @@ static norm_operands operands_of(const struct cuda_norm *s)
 }
 
 template <class T>
-static cudaError_t launch(const struct cuda_norm *s, bool grad, int64_t runs, int64_t n,
+static cudaError_t launch(const struct cuda_norm_call *s, bool grad, int64_t runs, int64_t n,
                           cudaStream_t stream)
 {
     constexpr bool KEEPS = sizeof(T) < 8;
@@ -185,7 +185,7 @@ static cudaError_t launch(const struct cuda_norm *s, bool grad, int64_t runs, in
     return grad ? NORM_LAUNCH(norm_grad_kernel) : NORM_LAUNCH(norm_kernel);
 }
 
-extern "C" cudaError_t cuda_norm(const struct cuda_norm *s, int64_t runs, int64_t n,
+extern "C" cudaError_t cuda_norm(const struct cuda_norm_call *s, int64_t runs, int64_t n,
                                  cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;
@@ -194,7 +194,7 @@ extern "C" cudaError_t cuda_norm(const struct cuda_norm *s, int64_t runs, int64_
     return e;
 }
 
-extern "C" cudaError_t cuda_norm_grad(const struct cuda_norm *s, int64_t runs, int64_t n,
+extern "C" cudaError_t cuda_norm_grad(const struct cuda_norm_call *s, int64_t runs, int64_t n,
                                       cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;
@@ -301,7 +301,7 @@ static __global__ void __launch_bounds__(GROUP_BLOCK)
 }
 
 template <class T>
-static cudaError_t launch_groups(const struct cuda_norm *s, bool grad, int64_t runs,
+static cudaError_t launch_groups(const struct cuda_norm_call *s, bool grad, int64_t runs,
                                  const group_shape &g, cudaStream_t stream)
 {
     norm_operands o = operands_of(s);
@@ -311,7 +311,7 @@ static cudaError_t launch_groups(const struct cuda_norm *s, bool grad, int64_t r
                 : LAUNCH((group_norm_kernel<T>), grid, GROUP_BLOCK, 0, stream, o, g, packed);
 }
 
-static cudaError_t group_norm(const struct cuda_norm *s, bool grad, int64_t runs, int64_t per,
+static cudaError_t group_norm(const struct cuda_norm_call *s, bool grad, int64_t runs, int64_t per,
                               int64_t places, int64_t channels, cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;
@@ -321,13 +321,13 @@ static cudaError_t group_norm(const struct cuda_norm *s, bool grad, int64_t runs
     return e;
 }
 
-extern "C" cudaError_t cuda_group_norm(const struct cuda_norm *s, int64_t runs, int64_t per,
+extern "C" cudaError_t cuda_group_norm(const struct cuda_norm_call *s, int64_t runs, int64_t per,
                                        int64_t places, int64_t channels, cudaStream_t stream)
 {
     return group_norm(s, false, runs, per, places, channels, stream);
 }
 
-extern "C" cudaError_t cuda_group_norm_grad(const struct cuda_norm *s, int64_t runs, int64_t per,
+extern "C" cudaError_t cuda_group_norm_grad(const struct cuda_norm_call *s, int64_t runs, int64_t per,
                                             int64_t places, int64_t channels, cudaStream_t stream)
 {
     return group_norm(s, true, runs, per, places, channels, stream);

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-struct cuda_norm {
+struct cuda_norm_call {
     enum cuda_number number;
     bool centres; /* layer_norm; else rms_norm, which has no beta and one statistic a run */
     bool gamma_wide, beta_wide, stats_wide;
@@ -27,14 +27,14 @@ struct cuda_norm {
 };
 
 /* gamma, beta (n) */
-cudaError_t cuda_norm(const struct cuda_norm *s, int64_t runs, int64_t n, cudaStream_t stream);
-cudaError_t cuda_norm_grad(const struct cuda_norm *s, int64_t runs, int64_t n, cudaStream_t stream);
+cudaError_t cuda_norm(const struct cuda_norm_call *s, int64_t runs, int64_t n, cudaStream_t stream);
+cudaError_t cuda_norm_grad(const struct cuda_norm_call *s, int64_t runs, int64_t n, cudaStream_t stream);
 
 /* A run is `per` channels of `places` elements; gamma, beta (channels), of which run r has those from r · per mod channels on.
  * A run of nothing has statistics as the host's: mean 0, 1/√eps. per · places < 2^31. */
-cudaError_t cuda_group_norm(const struct cuda_norm *s, int64_t runs, int64_t per, int64_t places,
+cudaError_t cuda_group_norm(const struct cuda_norm_call *s, int64_t runs, int64_t per, int64_t places,
                             int64_t channels, cudaStream_t stream);
-cudaError_t cuda_group_norm_grad(const struct cuda_norm *s, int64_t runs, int64_t per,
+cudaError_t cuda_group_norm_grad(const struct cuda_norm_call *s, int64_t runs, int64_t per,
                                  int64_t places, int64_t channels, cudaStream_t stream);
 
 #ifdef __cplusplus

@@ -58,7 +58,11 @@ static __global__ void __launch_bounds__(BLOCK)
     column_kernel(sum_operands<T> o, int64_t rows, int64_t n, int64_t rows_each, bool packed,
                   wide_of<T> *part)
 {
-    enum { N = pack<T>::N, SUMS = KIND == CUDA_SUM_centred ? 2 : 1, ROWS = KIND == CUDA_SUM_plain ? 4 : 2 };
+    enum {
+        N = pack<T>::N,
+        SUMS = KIND == CUDA_SUM_centred ? 2 : 1,
+        ROWS = KIND == CUDA_SUM_plain ? 4 : 2
+    };
     using W = wide_of<T>;
     __shared__ W room[BLOCK * N];
     int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
@@ -98,8 +102,8 @@ static __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int j = 0; j < N; j++) mine[j * blockDim.x] = sum[s][j];
         __syncthreads();
-        for (int half = (int)blockDim.y / 2; half; half /= 2) {
-            for (int k = at; k < half * across; k += BLOCK) room[k] += room[k + half * across];
+        for (int rest = (int)blockDim.y / 2; rest; rest /= 2) {
+            for (int k = at; k < rest * across; k += BLOCK) room[k] += room[k + rest * across];
             __syncthreads();
         }
         if (threadIdx.y == 0) {
@@ -129,8 +133,8 @@ static __global__ void join_kernel(const wide_of<T> *part, int64_t chunks, int s
     }
     room[at] = sum;
     __syncthreads();
-    for (int half = (int)blockDim.y / 2; half; half /= 2) {
-        if (threadIdx.y < half) room[at] += room[at + half * blockDim.x];
+    for (int rest = (int)blockDim.y / 2; rest; rest /= 2) {
+        if ((int)threadIdx.y < rest) room[at] += room[at + rest * blockDim.x];
         __syncthreads();
     }
     if (threadIdx.y == 0 && i < sums * n)

@@ -305,9 +305,9 @@ struct frequencies {
     double f[CUDA_ROTARY_PAIRS];
 };
 
-/* table (2, positions, half): cosines, then sines; of pairs first … first + pairs - 1. */
+/* side: pairs of a head. table (2, positions, side): cosines, then sines; of pairs first … first + pairs - 1. */
 template <class W>
-static __global__ void turn_kernel(frequencies f, int32_t first, int32_t pairs, int32_t half,
+static __global__ void turn_kernel(frequencies f, int32_t first, int32_t pairs, int32_t side,
                                    int64_t positions, int64_t start, W *table)
 {
     int64_t item = (int64_t)blockIdx.x * BLOCK + threadIdx.x, at = item / pairs;
@@ -315,14 +315,14 @@ static __global__ void turn_kernel(frequencies f, int32_t first, int32_t pairs, 
     if (at >= positions) return;
     double angle = (double)(start + at) * f.f[i], sine, cosine;
     sincos(angle, &sine, &cosine);
-    table[at * half + first + i] = (W)cosine;
-    table[(positions + at) * half + first + i] = (W)sine;
+    table[at * side + first + i] = (W)cosine;
+    table[(positions + at) * side + first + i] = (W)sine;
 }
 
 /* A thread has a pack of the first halves of a head and the same of the second halves. across: packs of a half. */
 template <class T>
 static __global__ void __launch_bounds__(BLOCK)
-    rotary_kernel(const T *x, T *y, int64_t rows, int64_t positions, int32_t heads, int32_t half,
+    rotary_kernel(const T *x, T *y, int64_t rows, int64_t positions, int32_t heads, int32_t side,
                   divider across, bool inverse, const wide_of<T> *table, bool packed)
 {
     enum { N = pack<T>::N };
@@ -332,30 +332,30 @@ static __global__ void __launch_bounds__(BLOCK)
     if (head >= (uint32_t)heads) return;
     for (int64_t r = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; r < rows;
          r += (int64_t)gridDim.y * blockDim.y) {
-        int64_t at = (r * heads + head) * 2 * half, turn = r % positions * half;
+        int64_t at = (r * heads + head) * 2 * side, turn = r % positions * side;
         W a[N], b[N], cosine[N], sine[N], u[N], v[N];
-        read<T, N>(x + at, i, half, packed, a);
-        read<T, N>(x + at + half, i, half, packed, b);
-        read<W, N>(table + turn, i, half, packed, cosine);
-        read<W, N>(table + positions * half + turn, i, half, packed, sine);
+        read<T, N>(x + at, i, side, packed, a);
+        read<T, N>(x + at + side, i, side, packed, b);
+        read<W, N>(table + turn, i, side, packed, cosine);
+        read<W, N>(table + positions * side + turn, i, side, packed, sine);
 #pragma unroll
         for (int j = 0; j < N; j++) {
             W s = inverse ? -sine[j] : sine[j];
             u[j] = a[j] * cosine[j] - b[j] * s;
             v[j] = b[j] * cosine[j] + a[j] * s;
         }
-        write<T, N>(y + at, i, half, packed, u);
-        write<T, N>(y + at + half, i, half, packed, v);
+        write<T, N>(y + at, i, side, packed, u);
+        write<T, N>(y + at + side, i, side, packed, v);
     }
 }
 
-extern "C" size_t cuda_rotary_table_bytes(enum cuda_number number, int64_t positions, int32_t half)
+extern "C" size_t cuda_rotary_table_bytes(enum cuda_number number, int64_t positions, int32_t side)
 {
-    return 2 * (size_t)(positions * half) * wide_bytes(number);
+    return 2 * (size_t)(positions * side) * wide_bytes(number);
 }
 
 extern "C" cudaError_t cuda_rotary_table(enum cuda_number number, const double *frequency,
-                                         int32_t first, int32_t pairs, int32_t half,
+                                         int32_t first, int32_t pairs, int32_t side,
                                          int64_t positions, int64_t start, void *table,
                                          cudaStream_t stream)
 {
@@ -365,30 +365,30 @@ extern "C" cudaError_t cuda_rotary_table(enum cuda_number number, const double *
     for (int32_t i = 0; i < pairs; i++) f.f[i] = frequency[i];
     dim3 grid((unsigned)over(positions * pairs, BLOCK));
     return number == CUDA_fp64 ? LAUNCH((turn_kernel<double>), grid, BLOCK, 0, stream, f, first,
-                                        pairs, half, positions, start, (double *)table)
+                                        pairs, side, positions, start, (double *)table)
                                : LAUNCH((turn_kernel<float>), grid, BLOCK, 0, stream, f, first,
-                                        pairs, half, positions, start, (float *)table);
+                                        pairs, side, positions, start, (float *)table);
 }
 
 template <class T>
 static cudaError_t turn(const void *x, void *y, int64_t rows, int64_t positions, int32_t heads,
-                        int32_t half, bool inverse, const void *table, cudaStream_t stream)
+                        int32_t side, bool inverse, const void *table, cudaStream_t stream)
 {
-    int64_t across = over(half, pack<T>::N), packs = across * heads;
-    bool packed = lies_packed(x, y, table) && half % pack<T>::N == 0;
+    int64_t across = over(side, pack<T>::N), packs = across * heads;
+    bool packed = lies_packed(x, y, table) && side % pack<T>::N == 0;
     dim3 block = block_for_row(packs);
     dim3 grid((unsigned)over(packs, block.x), (unsigned)least(over(rows, block.y), GRID_YZ_MAX));
     return LAUNCH((rotary_kernel<T>), grid, block, 0, stream, (const T *)x, (T *)y, rows, positions,
-                  heads, half, divider_of(across), inverse, (const wide_of<T> *)table, packed);
+                  heads, side, divider_of(across), inverse, (const wide_of<T> *)table, packed);
 }
 
 extern "C" cudaError_t cuda_rotary(enum cuda_number number, const void *x, void *y, int64_t rows,
-                                   int64_t positions, int32_t heads, int32_t half, bool inverse,
+                                   int64_t positions, int32_t heads, int32_t side, bool inverse,
                                    const void *table, cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;
-    if (rows <= 0 || heads <= 0 || half <= 0) return cudaSuccess;
+    if (rows <= 0 || heads <= 0 || side <= 0) return cudaSuccess;
     CUDA_WITH_NUMBER(number, T,
-                     e = turn<T>(x, y, rows, positions, heads, half, inverse, table, stream));
+                     e = turn<T>(x, y, rows, positions, heads, side, inverse, table, stream));
     return e;
 }

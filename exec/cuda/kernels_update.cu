@@ -64,7 +64,7 @@ static __global__ void __launch_bounds__(BLOCK)
 }
 
 template <class W, class C>
-static cudaError_t launch(const struct cuda_update *u, int64_t n, cudaStream_t stream)
+static cudaError_t launch(const struct cuda_optimizer *u, int64_t n, cudaStream_t stream)
 {
     update_of<W> s = {(W *)u->p,   (W *)u->m,         (W *)u->v,   (W *)u->g,         u->factor,
                       (W)u->beta1, (W)(1 - u->beta1), (W)u->beta2, (W)(1 - u->beta2), (W)u->keep,
@@ -77,7 +77,7 @@ static cudaError_t launch(const struct cuda_update *u, int64_t n, cudaStream_t s
                          packed);
 }
 
-extern "C" cudaError_t cuda_update(const struct cuda_update *u, int64_t n, cudaStream_t stream)
+extern "C" cudaError_t cuda_update(const struct cuda_optimizer *u, int64_t n, cudaStream_t stream)
 {
     if (n <= 0) return cudaSuccess;
     if (u->number == CUDA_fp64)

@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /* p, m, v, g (n) of number, fp32 or fp64, in place; g is 0 afterwards. SGD: m and v NULL, and of the numbers rate and keep alone. */
-struct cuda_update {
+struct cuda_optimizer {
     enum cuda_number number;
     void *p, *m, *v, *g;
     void *copy; /* NULL, or (n) of copy_number, bf16 or fp16: p rounded, for products to read */
@@ -24,7 +24,7 @@ struct cuda_update {
     /* p = keep·p - rate·m / (√v / root + eps), m = beta1·m + (1 - beta1)·g, v = beta2·v + (1 - beta2)·g²; SGD: p = keep·p - rate·g */
     double beta1, beta2, keep, rate, root, eps;
 };
-cudaError_t cuda_update(const struct cuda_update *u, int64_t n, cudaStream_t stream);
+cudaError_t cuda_update(const struct cuda_optimizer *u, int64_t n, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,7 @@
 
 /* clang-format off */
 #define RUNS(X) \
-    X(matmul) X(bias) X(bias_grad) X(add) X(multiply) \
+    X(matmul) X(linear) X(bias) X(bias_grad) X(add) X(multiply) \
     X(gelu) X(gelu_grad) X(silu) X(silu_grad) X(bias_gelu) X(bias_gelu_grad) X(swiglu) X(swiglu_grad) \
     X(layer_norm) X(layer_norm_grad) X(layer_norm_weight_grad) \
     X(rms_norm) X(rms_norm_grad) X(rms_norm_weight_grad) \

@@ -9,10 +9,10 @@ cuda_op cuda_op_layer_norm, cuda_op_layer_norm_grad, cuda_op_layer_norm_weight_g
     cuda_op_group_norm_grad, cuda_op_group_norm_weight_grad;
 
 /* What a norm's kernel needs, group_norm's being like layer_norm's: inputs x, gamma, beta unless rms. */
-static enum status forward_of(const struct op_call *c, bool centres, struct cuda_norm *s,
+static enum status forward_of(const struct op_call *c, bool centres, struct cuda_norm_call *s,
                               struct error *err)
 {
-    *s = (struct cuda_norm){.centres = centres,
+    *s = (struct cuda_norm_call){.centres = centres,
                             .eps = c->attrs->eps,
                             .x = c->input[0],
                             .gamma = c->input[1],
@@ -28,10 +28,10 @@ static enum status forward_of(const struct op_call *c, bool centres, struct cuda
 }
 
 /* Inputs x, gamma, stats, dy. */
-static enum status gradient_of(const struct op_call *c, bool centres, struct cuda_norm *s,
+static enum status gradient_of(const struct op_call *c, bool centres, struct cuda_norm_call *s,
                                struct error *err)
 {
-    *s = (struct cuda_norm){.centres = centres,
+    *s = (struct cuda_norm_call){.centres = centres,
                             .x = c->input[0],
                             .gamma = c->input[1],
                             .stats = (void *)(uintptr_t)c->input[2],
@@ -73,7 +73,7 @@ static enum status norm(struct cuda_context *x, const struct op_call *c, bool ce
                         struct error *err)
 {
     int64_t n = shape_last(&c->shapes->input[1]);
-    struct cuda_norm s;
+    struct cuda_norm_call s;
     TRY(forward_of(c, centres, &s, err));
     return cuda_failed(cuda_norm(&s, runs_of(c, n), n, x->stream), op_kind_name(c->kind), err);
 }
@@ -82,7 +82,7 @@ static enum status norm_grad(struct cuda_context *x, const struct op_call *c, bo
                              struct error *err)
 {
     int64_t n = shape_last(&c->shapes->input[1]);
-    struct cuda_norm s;
+    struct cuda_norm_call s;
     TRY(gradient_of(c, centres, &s, err));
     return cuda_failed(cuda_norm_grad(&s, runs_of(c, n), n, x->stream), op_kind_name(c->kind), err);
 }
@@ -139,7 +139,7 @@ static enum status groups_of(const struct op_call *c, struct groups *g, struct e
 enum status cuda_op_group_norm(struct cuda_context *x, const struct op_call *c, struct error *err)
 {
     struct groups g;
-    struct cuda_norm s;
+    struct cuda_norm_call s;
     TRY(groups_of(c, &g, err));
     TRY(forward_of(c, true, &s, err));
     return cuda_failed(cuda_group_norm(&s, g.runs, g.per, g.places, g.channels, x->stream),
@@ -150,7 +150,7 @@ enum status cuda_op_group_norm_grad(struct cuda_context *x, const struct op_call
                                     struct error *err)
 {
     struct groups g;
-    struct cuda_norm s;
+    struct cuda_norm_call s;
     TRY(groups_of(c, &g, err));
     TRY(gradient_of(c, true, &s, err));
     return cuda_failed(cuda_group_norm_grad(&s, g.runs, g.per, g.places, g.channels, x->stream),

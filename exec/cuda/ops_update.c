@@ -8,7 +8,7 @@
 cuda_op cuda_op_adamw, cuda_op_flat_adamw, cuda_op_sgd, cuda_op_flat_sgd;
 
 /* Operands are the outputs, in place: so many of them, and one more where p is copied in the call's own dtype. */
-static enum status update_of(const struct op_call *c, int32_t operands, struct cuda_update *u,
+static enum status update_of(const struct op_call *c, int32_t operands, struct cuda_optimizer *u,
                              struct error *err)
 {
     const struct optimizer_step *o = c->optimizer;
@@ -18,7 +18,7 @@ static enum status update_of(const struct op_call *c, int32_t operands, struct c
         if (dtype_is_half(cuda_output_dtype(c, i)))
             return error_set(err, ERR_INPUT, "%s: output %d is %s; updates work on fp32 and fp64",
                              op_kind_name(c->kind), i, dtype_name(cuda_output_dtype(c, i)));
-    *u = (struct cuda_update){.number = cuda_number_of(t),
+    *u = (struct cuda_optimizer){.number = cuda_number_of(t),
                               .p = c->output[0],
                               .g = c->output[operands - 1],
                               .copy = narrows ? c->output[operands] : NULL,
@@ -33,7 +33,7 @@ static enum status update_of(const struct op_call *c, int32_t operands, struct c
 enum status cuda_op_adamw(struct cuda_context *x, const struct op_call *c, struct error *err)
 {
     const struct optimizer_step *o = c->optimizer;
-    struct cuda_update u;
+    struct cuda_optimizer u;
     TRY(update_of(c, 4, &u, err));
     u.m = c->output[1], u.v = c->output[2];
     u.beta1 = o->beta1, u.beta2 = o->beta2, u.eps = o->eps;
@@ -50,7 +50,7 @@ enum status cuda_op_flat_adamw(struct cuda_context *x, const struct op_call *c, 
 
 enum status cuda_op_sgd(struct cuda_context *x, const struct op_call *c, struct error *err)
 {
-    struct cuda_update u;
+    struct cuda_optimizer u;
     TRY(update_of(c, 2, &u, err));
     return cuda_failed(cuda_update(&u, shape_elements(&c->shapes->input[0]), x->stream),
                        op_kind_name(c->kind), err);

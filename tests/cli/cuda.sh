@@ -50,7 +50,7 @@ small_job > "$scratch/job.yaml"
 cat > "$scratch/cards.yaml" <<'END'
 version: 1
 name: cards
-device_types: [{name: h, device: H100-SXM-80}]
+device_types: [{name: h, device: H100-SXM5}]
 nodes: [{name: a, host: localhost, devices: [{type: h}, {type: h}]}]
 links: [{name: nv, between: [a], bandwidth: 100 GB/s, latency: 5 us}]
 END

@@ -11,8 +11,6 @@ using __nv_bfloat16_raw = __nv_bfloat16;
 struct alignas(4) __nv_bfloat162 {
     __nv_bfloat16 x, y;
 };
-using nv_bfloat16 = __nv_bfloat16;
-using nv_bfloat162 = __nv_bfloat162;
 
 inline float __bfloat162float(__nv_bfloat16 v) { return narrow_from_bf16(v.x); }
 inline __nv_bfloat16 __float2bfloat16_rn(float v) { return {narrow_to_bf16(v)}; }

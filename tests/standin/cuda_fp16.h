@@ -10,8 +10,6 @@ struct alignas(2) __half {
 struct alignas(4) __half2 {
     __half x, y;
 };
-using half = __half;
-using half2 = __half2;
 
 inline float __half2float(__half v) { return narrow_from_fp16(v.x); }
 inline __half __float2half_rn(float v) { return {narrow_to_fp16(v)}; }

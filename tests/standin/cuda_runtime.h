@@ -26,8 +26,8 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
-/* One for each OS thread, which runs one block at a time. */
-#define __shared__ static __thread
+/* One for each OS thread, which runs one block at a time; `used`, so that it is all there to be poisoned. */
+#define __shared__ static __thread __attribute__((used))
 
 #define threadIdx (standin_now.thread)
 #define blockIdx (standin_now.block)

@@ -23,10 +23,10 @@ void hidden_end(void);
 /* --- tickets: something that is done once, and who waits for it --- */
 
 struct ticket {
-    _Atomic uint32_t done; /* a futex */
-    int64_t at_ns;         /* written before done */
-    int64_t held;          /* under the books */
-    struct ticket *next;   /* among those that nobody holds */
+    uint32_t done;       /* a futex, read and written as an atomic */
+    int64_t at_ns;       /* written before done */
+    int64_t held;        /* under the books */
+    struct ticket *next; /* among those that nobody holds */
 };
 struct ticket *ticket_new(void); /* held once */
 void ticket_hold(struct ticket *t);
@@ -59,6 +59,8 @@ int standin_capability(int device); /* major·10 + minor */
 /* Nothing of the device works from now on. */
 void standin_lose(int device, cudaError_t e);
 cudaError_t standin_lost(int device);
+/* A stream is about to do something: false where the device is lost, or is by this. */
+bool standin_may_work(int device);
 /* Host functions may not call the runtime; streams say when one runs. */
 void standin_in_host_function(bool inside);
 

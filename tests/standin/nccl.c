@@ -6,8 +6,7 @@
  *   groups one after the other, whatever streams they are on; calls that do not match wait for ever; a peer that has ended
  *   shows as an asynchronous error and never as an end of the work; an abort ends the work with whatever it has; two ranks of
  *   one device are refused unless NCCL_HOSTID says that they are on different hosts.
- * STANDIN_NCCL_FAIL_AT=n[:result] makes the n-th call of the process return that (2, a system error), once; so can
- * standin_nccl_fail_at. standin_nccl_calls tells how many there were.
+ * STANDIN_NCCL_FAIL_AT=n[:result] makes the n-th call of the process return that (2, a system error), once.
  * Never timed: it knows no speed.
  */
 #include "tests/standin/nccl_internal.h"
@@ -22,9 +21,6 @@
 
 /* ---- failures on demand ----------------------------------------------------------------------- */
 
-__attribute__((visibility("default"))) void standin_nccl_fail_at(long n, int result);
-__attribute__((visibility("default"))) long standin_nccl_calls(void);
-
 static _Atomic long calls, fail_at;
 static _Atomic int fail_with = ncclSystemError;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -37,16 +33,6 @@ static void read_environment(void)
     fail_at = strtol(text, &end, 10);
     if (*end == ':') fail_with = (int)strtol(end + 1, NULL, 10);
 }
-
-void standin_nccl_fail_at(long n, int result)
-{
-    pthread_once(&once, read_environment);
-    calls = 0;
-    fail_at = n;
-    fail_with = result;
-}
-
-long standin_nccl_calls(void) { return calls; }
 
 ncclResult_t nccl_count(void)
 {
@@ -147,7 +133,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id, int
     if (cudaGetDevice(&device) != cudaSuccess) return ncclUnhandledCudaError;
     struct ncclComm *c = calloc(1, sizeof *c);
     if (!c) return ncclSystemError;
-    c->n = n, c->rank = rank, c->looks = LOOKS_BEFORE;
+    c->n = n, c->rank = rank, c->device = device, c->looks = LOOKS_BEFORE;
     atomic_store(&c->refs, 1);
     c->blocking = config->blocking != 0;
     c->last = &c->asked;
@@ -201,7 +187,7 @@ static bool others_wait(struct work *list, cudaStream_t first, cudaEvent_t event
     return true;
 }
 
-static ncclResult_t launch(struct ncclComm *c)
+static ncclResult_t launch_here(struct ncclComm *c)
 {
     cudaStream_t first = c->asked->stream;
     bool fine = !c->has_after || c->after_stream == first ||
@@ -231,6 +217,18 @@ static ncclResult_t launch(struct ncclComm *c)
     c->after_stream = first;
     return c->has_after && others_wait(list, first, c->after, false) ? ncclSuccess
                                                                      : ncclUnhandledCudaError;
+}
+
+/* The caller may be busy with another device. */
+static ncclResult_t launch(struct ncclComm *c)
+{
+    int before = 0;
+    if (cudaGetDevice(&before) != cudaSuccess || cudaSetDevice(c->device) != cudaSuccess) {
+        nccl_forget(c);
+        return ncclUnhandledCudaError;
+    }
+    ncclResult_t r = launch_here(c);
+    return cudaSetDevice(before) == cudaSuccess ? r : ncclUnhandledCudaError;
 }
 
 /* ---- states ----------------------------------------------------------------------------------- */
@@ -278,9 +276,9 @@ static ncclResult_t look(struct ncclComm *c)
     return r;
 }
 
+/* Not counted: how often it is asked depends on time. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *out)
 {
-    COUNT();
     *out = look(c);
     return ncclSuccess;
 }

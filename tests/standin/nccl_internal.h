@@ -13,7 +13,7 @@ enum phase { JOINING, IDLE, ASKED, ENDING, ENDED };
 
 struct ncclComm {
     struct wire *wire;
-    int n, rank;
+    int n, rank, device;
     bool blocking;
     enum phase phase;
     int looks;           /* that still say "in progress" */

@@ -1,0 +1,23 @@
+#!/bin/bash
+# tests/cli/standin.sh - on the stand-in, a missing event is a race that the thread sanitizer sees, and an event is none.
+# The stand-in's runtime alone is built for it, with the compiler of the tree.
+set -u
+. tests/cli/common.inc
+program=$scratch/standin_race
+if ! ${CC:-gcc} -std=c11 -D_GNU_SOURCE -g -O1 -fsanitize=thread -pthread -I. -isystem tests/standin tests/programs/standin_race.c \
+    tests/standin/{books,runtime,memory,streams,launches,emulator,fiber,shared_memory}.c -o "$program" >"$scratch/log" 2>&1; then
+    if echo 'int main(void){return 0;}' | ${CC:-gcc} -fsanitize=thread -x c - -o "$scratch/none" 2>/dev/null; then
+        not_ok "the stand-in's runtime builds with the thread sanitizer" "$(head -c 400 "$scratch/log")"
+    else
+        ok "races of the stand-in: this compiler has no thread sanitizer"
+    fi
+    exit $bad
+fi
+for case in event host upload; do
+    says "$case: what is ordered is no race" 0 "$case: done" "$program" $case
+done
+for case in no-event early-event no-wait asked late-upload; do
+    says "$case: what is not ordered is a race" 66 "data race" "$program" $case
+done
+says "an unknown case is refused" 2 "no case 'evnt'" "$program" evnt
+exit $bad

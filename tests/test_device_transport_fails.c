@@ -1,0 +1,211 @@
+/* Devices' messages where something fails: a peer that ends, one that is silent, every call of the library in turn. */
+#include "tests/device_ranks.h"
+#include "tests/standin/standin.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+
+enum { ELEMENTS = 50, RANKS = 2 };
+
+enum how { DIES_OWING_A_MESSAGE, DIES_OWING_A_SUM, OWES_A_MESSAGE, OWES_A_SUM, HOW_COUNT };
+
+struct pair { /* two stages, a message from the second to the first, a sum of both */
+    struct arena *a;
+    struct program p;
+    enum how how;
+    int fail_at;
+    bool of_cuda;       /* the call that fails */
+    struct error *said; /* (RANKS) shared with the ranks */
+    _Atomic int *left;  /* (1) ranks that left something behind */
+};
+
+static void make(struct pair *x, struct arena *a)
+{
+    struct program *p = &x->p;
+    *x = (struct pair){.a = a};
+    size_t room = sizeof *x->said * RANKS + sizeof *x->left;
+    x->said = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ck_assert(x->said != MAP_FAILED);
+    x->left = (_Atomic int *)(x->said + RANKS);
+    p->n_devices = p->n_stages = RANKS;
+    p->n_channels = p->n_groups = 1;
+    p->devices = ARENA_ARRAY(a, struct program_device, RANKS);
+    p->stages = ARENA_ARRAY(a, struct program_stage, RANKS);
+    p->channels = ARENA_ARRAY(a, struct channel, 1);
+    p->groups = ARENA_ARRAY(a, struct group, 1);
+    p->groups[0] = (struct group){
+        .name = "gradients", .n_members = RANKS, .dtype = DTYPE_fp32, .elements = ELEMENTS};
+    p->groups[0].members = ARENA_ARRAY(a, struct group_member, RANKS);
+    for (int32_t i = 0; i < RANKS; i++) {
+        struct program_stage *s = &p->stages[i];
+        p->devices[i] = (struct program_device){
+            .name = arena_printf(a, "card.%d", (int)i), .host = "h", .kind = "cuda", .index = i};
+        *s = (struct program_stage){.stage = i, .device = i, .microbatches = 1, .n_slots = 1};
+        s->slots = ARENA_ARRAY(a, struct slot, 1);
+        s->slots[0] = (struct slot){.name = "g",
+                                    .class = SLOT_GRADIENT,
+                                    .dtype = DTYPE_fp32,
+                                    .shape = {1, {ELEMENTS}},
+                                    .ring = -1,
+                                    .bytes = ELEMENTS * 4,
+                                    .parameter = -1,
+                                    .input = -1};
+        s->class_bytes[SLOT_GRADIENT] = 256;
+        s->buffer_bytes = 512;
+        int32_t *segments = ARENA_ARRAY(a, int32_t, 1);
+        p->groups[0].members[i] =
+            (struct group_member){.stage = i, .n_segments = 1, .segments = segments, .apart = -1};
+    }
+    p->channels[0] =
+        (struct channel){.from_stage = 1, .to_stage = 0, .bytes = ELEMENTS * 4, .receive_ahead = 1};
+}
+
+/* ---- a peer that ends, or is silent ----------------------------------------------------------- */
+
+static enum status expect_from_peer(struct device_rank *r, enum how how)
+{
+    if (how == DIES_OWING_A_SUM || how == OWES_A_SUM) {
+        TRY(device_transport_reduce(r->t, 0, 0, 0, 0, -1, 'U', &r->err));
+        TRY(device_transport_await(r->t, 0, 0, &r->err));
+    } else {
+        TRY(device_transport_post(r->t, 0, 0, &r->err));
+        TRY(device_transport_receive(r->t, 0, 0, &r->err));
+    }
+    return device_rank_wait(r);
+}
+
+/* Rank 1 owes; rank 0 finds out. The silent one looks on until it sees that rank 0 has given up. */
+static int owe(void *owner, int32_t rank)
+{
+    struct pair *x = owner;
+    struct arena *a = arena_new();
+    struct device_rank r;
+    bool silent = x->how == OWES_A_MESSAGE || x->how == OWES_A_SUM;
+    NEED(device_rank_open(&r, a, &x->p, -1) == OK, "%s", r.err.text);
+    struct device_transport_options o = device_rank_options(&r);
+    if (silent && rank == 0) o.limit_ns = 300000000;
+    NEED(device_transport_open(a, &o, &r.t, &r.err) == OK, "%s", r.err.text);
+    if (rank == 1 && !silent) raise(SIGKILL);
+    enum status status = OK;
+    if (rank == 0) {
+        status = expect_from_peer(&r, x->how);
+        x->said[0] = r.err;
+        NEED(status == ERR_RANK, "status %d", (int)status);
+        NEED(device_transport_check(r.t, &r.err) == ERR_RANK, "it goes on");
+        NEED(device_transport_post(r.t, 0, 0, &r.err) == ERR_RANK, "it goes on");
+    }
+    if (silent && rank == 1) x->said[1].code = comm_max(r.comm, 0) == 0 ? OK : ERR_INTERNAL;
+    if (silent && rank == 0) (void)comm_max(r.comm, 0);
+    if (silent) device_rank_close(&r);
+    arena_free(a);
+    return status;
+}
+
+START_TEST(a_peer_that_ends_or_is_silent_is_named)
+{
+    static const char *const words[HOW_COUNT][2] = {
+        {"card.1 to card.0", "a peer is gone"},
+        {"card.0, card.1", "a peer is gone"},
+        {"message 0 from card.1", "card.1 is gone"},
+        {"collective gradients of card.0, card.1", "one of them is gone"}};
+    struct arena *a = arena_new();
+    struct error err = {.code = OK};
+    struct pair x;
+    make(&x, a);
+    x.how = (enum how)_i;
+    device_ranks_environment(RANKS);
+    enum status status = launch_local(RANKS, owe, &x, DEVICE_RANKS_LIMIT_S, &err);
+    ck_assert_int_eq(status, ERR_RANK);
+    bool dies = x.how == DIES_OWING_A_MESSAGE || x.how == DIES_OWING_A_SUM;
+    ck_assert_msg(strstr(err.text, dies ? "rank 1 was killed by signal 9"
+                                        : "rank 0 ended with exit code 7") != NULL,
+                  "%s", err.text);
+    for (int i = 0; i < 2; i++)
+        ck_assert_msg(strstr(x.said[0].text, words[_i][i]) != NULL, "'%s' has no '%s'",
+                      x.said[0].text, words[_i][i]);
+    arena_free(a);
+}
+END_TEST
+
+/* ---- every call, once ------------------------------------------------------------------------- */
+
+static enum status everything(struct device_rank *r)
+{
+    TRY(device_rank_join(r));
+    if (r->rank == 0) TRY(device_transport_post(r->t, 0, 0, &r->err));
+    if (r->rank == 1) TRY(device_transport_send(r->t, 0, 0, &r->err));
+    TRY(device_transport_reduce(r->t, 0, 0, 0, 0, -1, 'U', &r->err));
+    if (r->rank == 0) TRY(device_transport_receive(r->t, 0, 0, &r->err));
+    TRY(device_transport_await(r->t, 0, 0, &r->err));
+    return device_rank_wait(r);
+}
+
+static int have_one_fail(void *owner, int32_t rank)
+{
+    struct pair *x = owner;
+    struct arena *a = arena_new();
+    struct device_rank r;
+    char left[200], text[16];
+    snprintf(text, sizeof text, "%d", x->fail_at);
+    if (rank == 1 && !x->of_cuda) setenv("STANDIN_NCCL_FAIL_AT", text, 1);
+    enum status status = device_rank_open(&r, a, &x->p, -1);
+    NEED(status == OK, "%s", r.err.text);
+    if (rank == 1 && x->of_cuda) standin_fail_at(x->fail_at, cudaErrorMemoryAllocation);
+    status = everything(&r);
+    if (status != OK) {
+        x->said[rank] = r.err;
+        NEED(r.err.code == status && r.err.text[0], "no reason");
+        device_transport_give_up(r.t);
+    }
+    device_rank_close(&r);
+    if (standin_left(left, sizeof left)) {
+        fprintf(stderr, "call %d: left %s\n", x->fail_at, left);
+        ++*x->left;
+    }
+    arena_free(a);
+    return status;
+}
+
+/* Until a run in which nothing has failed: there are no more calls. */
+static void fail_in_turn(bool of_cuda, int stride)
+{
+    struct arena *a = arena_new();
+    struct error err;
+    struct pair x;
+    make(&x, a);
+    x.of_cuda = of_cuda;
+    device_ranks_environment(RANKS);
+    enum status status = ERR_RANK;
+    for (x.fail_at = 1; status != OK; x.fail_at += stride) {
+        ck_assert_int_lt(x.fail_at, 2000);
+        x.said[1].text[0] = 0;
+        status = launch_local(RANKS, have_one_fail, &x, DEVICE_RANKS_LIMIT_S, &err);
+        ck_assert_msg(status == OK || status == ERR_RANK || status == ERR_RESOURCE, "call %d: %s",
+                      x.fail_at, err.text);
+        ck_assert_int_eq(*x.left, 0);
+        if (status != OK)
+            ck_assert_msg(x.said[1].text[0], "call %d: rank 1 had no reason", x.fail_at);
+    }
+    ck_assert_int_gt(x.fail_at, 10);
+    arena_free(a);
+}
+
+START_TEST(each_call_of_the_library_may_fail_and_both_ranks_end) { fail_in_turn(false, 1); }
+END_TEST
+
+START_TEST(calls_of_the_device_may_fail_and_both_ranks_end)
+{
+    fail_in_turn(true, test_long() ? 1 : 9);
+}
+END_TEST
+
+Suite *device_transport_fails_suite(void)
+{
+    Suite *s = suite_create("device_transport_fails");
+    TCase *t = tcase_create("device_transport_fails");
+    tcase_add_loop_test(t, a_peer_that_ends_or_is_silent_is_named, 0, HOW_COUNT);
+    tcase_add_test(t, each_call_of_the_library_may_fail_and_both_ranks_end);
+    tcase_add_test(t, calls_of_the_device_may_fail_and_both_ranks_end);
+    suite_add_tcase(s, t);
+    return s;
+}
