@@ -4,6 +4,7 @@
 #include "core/arena.h"
 #include "core/rng.h"
 #include "profiles/catalogue.h"
+#include "profiles/op_fits.h"
 #include "tests/suites.h"
 
 #include <math.h>

@@ -14,6 +14,7 @@
 #include "planner/layer_classes.h"
 #include "profiles/catalogue.h"
 #include "profiles/fit.h"
+#include "profiles/op_fits.h"
 #include "profiles/store.h"
 #include "profiles/team.h"
 #include "tools/cmd.h"
