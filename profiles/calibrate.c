@@ -12,6 +12,7 @@
 #include "core/arena.h"
 #include "core/units.h"
 #include "profiles/fit.h"
+#include "profiles/skew.h"
 #include "traces/quantile.h"
 
 #include <math.h>
@@ -304,7 +305,7 @@ static void learn_routing(struct state *s)
     next->routings[0] = (struct routing_row){"experts", sqrt(sum / n), n, s->provenance};
 }
 
-/* --- (5) pace -------------------------------------------------------------------------------- */
+/* --- (6) pace -------------------------------------------------------------------------------- */
 
 /* measured ÷ predicted of each run. */
 static enum status predict_all(struct state *s, const struct profile *p, calibrate_predict *predict,
@@ -410,6 +411,7 @@ static enum status learn(struct state *s, bool force, calibrate_predict *predict
     TRY(make_factors(s, force));
     fit_links(s);
     learn_routing(s);
+    skew_learn(s->a, s->runs, s->n_runs, s->provenance, next);
     profile_scale_prior(s->a, next);
     return find_pace(s, predict, user);
 }

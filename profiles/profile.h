@@ -71,6 +71,14 @@ struct routing_row {
     const char *provenance;
 };
 
+/* learned by calibration: how much devices that meet wait for the one that is late (profiles/skew.h) */
+struct skew_row {
+    const char *name; /* "meetings" */
+    double spread;    /* of the work between two meetings: standard deviation ÷ mean, as far as others wait for it */
+    int32_t samples;  /* meetings seen */
+    const char *provenance;
+};
+
 struct profile {
     int64_t id, parent; /* 0: the prior; not stored */
     const char *cluster, *machine, *note, *calibrated_on;
@@ -90,6 +98,8 @@ struct profile {
     struct routing_row *routings;
     size_t n_oriented; /* fits of a kind's rows of one orientation; they go before the kind's */
     struct op_fit *oriented;
+    size_t n_skews; /* 0: nobody is late; or 1 */
+    struct skew_row *skews;
     size_t n_priors;
     struct op_prior *priors; /* by base, in the catalogue's place; made, not stored */
     /* multiplies every operator's time in a simulation (sim/cost), never a message's: what a whole iteration takes

@@ -27,7 +27,7 @@ enum code_kind {
     CODE_REDUCE,   /* group arg */
     CODE_AWAIT,    /* group arg */
     CODE_COLLECT,  /* group arg: amount ns from when the last member has come */
-    CODE_MEET,     /* group arg, which has a meeting */
+    CODE_MEET,     /* group arg, which has a meeting: amount ns from here, by which somebody is late */
     CODE_CONSUMED, /* message seq of channel arg is used up */
     CODE_DEAD,     /* amount bytes of ring buffers until here */
     CODE_END,

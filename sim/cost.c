@@ -4,6 +4,7 @@
 
 #include "core/arena.h"
 #include "core/units.h"
+#include "profiles/skew.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -106,6 +107,8 @@ int64_t cost_issue(const struct cost *k, int32_t type, const struct program_op *
     return ns_from_s(
         profile_issue(k->profile, k->cluster, type, op->kind, &op->attrs, &op->shapes));
 }
+
+double cost_skew(const struct cost *k, int32_t n) { return skew_share(k->profile, n); }
 
 static enum status take_model(struct cost *k, int32_t link, const struct link_model *m,
                               struct cost_link *out, struct error *err)
