@@ -160,19 +160,11 @@ static void end_stretch(struct writer *w, struct code_procedure *out)
     w->kernels_ns = w->issue_ns = 0;
 }
 
-/* No two devices take the same time twice, and all wait for the last one: what that adds to a meeting is a share of the work
- * since they last were together. */
-static int64_t late_ns(const struct writer *w, const struct group *g)
-{
-    double late = (double)w->alone_ns * cost_skew(w->by->cost, g->meeting->n);
-    return late < (double)COST_MOST_NS ? (int64_t)llround(late) : COST_MOST_NS;
-}
-
 static void put_meeting(struct writer *w, int32_t group)
 {
     const struct group *g = &w->p->groups[group];
     if (g->meeting)
-        put(w, CODE_MEET, group, late_ns(w, g));
+        put(w, CODE_MEET, group, cost_late_ns(w->by->cost, g->meeting->n, w->alone_ns));
     else
         put(w, CODE_COLLECT, group, w->by->meeting_ns[group]);
     w->alone_ns = 0;

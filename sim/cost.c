@@ -108,7 +108,11 @@ int64_t cost_issue(const struct cost *k, int32_t type, const struct program_op *
         profile_issue(k->profile, k->cluster, type, op->kind, &op->attrs, &op->shapes));
 }
 
-double cost_skew(const struct cost *k, int32_t n) { return skew_share(k->profile, n); }
+int64_t cost_late_ns(const struct cost *k, int32_t n, int64_t work_ns)
+{
+    double late = (double)work_ns * skew_share(k->profile, n);
+    return late < (double)COST_MOST_NS ? (int64_t)llround(late) : COST_MOST_NS;
+}
 
 static enum status take_model(struct cost *k, int32_t link, const struct link_model *m,
                               struct cost_link *out, struct error *err)

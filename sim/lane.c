@@ -126,7 +126,8 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
         return true;
     case CODE_MEET:
         if (!l->met) {
-            int64_t when_ns = l->now_ns + c->amount;
+            /* under jitter somebody is late of himself */
+            int64_t when_ns = l->now_ns + (e->jitter ? 0 : c->amount);
             if (!e->overlap) l->now_ns = when_ns;
             collective_hand_over(e, c->arg, lane, when_ns);
         }

@@ -5,12 +5,9 @@
  * the parent has - links, what runs taught, rows - stays; fits are made again, of old rows and new. A search that prices by
  * fits chooses what they flatter, so plan and profile by turns until a plan has nothing unknown. */
 #include "core/arena.h"
-#include "core/file.h"
 #include "core/log.h"
-#include "core/lower.h"
 #include "core/units.h"
 #include "exec/bench.h"
-#include "exec/launch.h"
 #include "exec/worker.h"
 #include "profiles/catalogue.h"
 #include "profiles/fit.h"
@@ -20,18 +17,15 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
+#include "tools/profile_links.h"
 #include "tools/profile_ops.h"
 #include "traces/quantile.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { LINK_SIZES = 9, FEW_REPEATS = 3 };
+enum { FEW_REPEATS = 3 };
 
 struct request {
     const char *job, *cluster, *db;
@@ -45,7 +39,7 @@ struct bench {
     const struct job *job;
     const struct cluster *cluster;
     struct profile_ops list;
-    double *link_off; /* (cluster's links) emulated: share by which messages were not as stated */
+    struct profile_links links;
     const char *provenance;
     bool again;        /* what the profile has is measured again */
     size_t n_measured; /* rows made */
@@ -186,125 +180,6 @@ static enum status measure_ops(struct bench *b, int64_t repeats, struct profile 
     return OK;
 }
 
-/* Ranks print for people; a bench's ranks print for nobody. */
-static enum status launch_quietly(int32_t n, char *const *argv, struct error *err)
-{
-    fflush(stdout);
-    int keep = dup(STDOUT_FILENO), null = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (keep < 0 || null < 0 || dup2(null, STDOUT_FILENO) < 0)
-        return error_set(err, ERR_RESOURCE, "/dev/null: %s", strerror(errno));
-    enum status st = launch_ranks(n, argv, err);
-    dup2(keep, STDOUT_FILENO);
-    close(keep);
-    close(null);
-    return st;
-}
-
-static enum status run_link_bench(struct bench *b, const struct program *program,
-                                  const char *folder, struct trace **out, struct error *err)
-{
-    char *file = arena_printf(b->arena, "%s/link.program", folder),
-         *trace = arena_printf(b->arena, "%s/link.trace", folder);
-    char verb[] = "run", musher[] = "musher", option[] = "--trace", steps[] = "--steps",
-         one[] = "1", quiet[] = "-q";
-    char *argv[] = {musher, verb, file, option, trace, steps, one, quiet, NULL};
-    struct file f = {0};
-    TRY(file_open(&f, file, err));
-    program_write(f.stream, program);
-    TRY(file_commit(&f, err));
-    enum status st = launch_quietly(2, argv, err);
-    if (st == OK) st = trace_read(b->arena, trace, out, err);
-    unlink(file);
-    unlink(trace);
-    return st;
-}
-
-/* Messages of an emulated link last what the cluster states: that is stored, and the measurement only checks it. */
-static void check_link(struct bench *b, const struct link *l, const int64_t *bytes,
-                       const double *seconds, size_t n, struct profile *p)
-{
-    double *offs = ARENA_ARRAY(b->arena, double, n + 1);
-    struct link_model m = {.latency_s = l->latency_s,
-                           .bandwidth_Bps = l->bandwidth_Bps,
-                           .max_bytes = INT64_MAX,
-                           .source = SOURCE_STATED};
-    for (size_t i = 0; i < n; i++)
-        offs[i] = fabs(seconds[i] / (l->latency_s + (double)bytes[i] / l->bandwidth_Bps) - 1);
-    profile_set_link(b->arena, p, l->name, &m);
-    b->link_off[l - b->cluster->links] = quantile(offs, n, 0.95);
-}
-
-static enum status fit_link(struct bench *b, const struct link *l, const struct trace *t,
-                            struct profile *p, struct error *err)
-{
-    int64_t *bytes = ARENA_ARRAY(b->arena, int64_t, t->n_spans + 1);
-    double *seconds = ARENA_ARRAY(b->arena, double, t->n_spans + 1);
-    size_t n = 0;
-    for (size_t i = 0; i < t->n_spans; i++) {
-        const struct span *s = &t->spans[i];
-        if (s->kind != SPAN_RECEIVE || s->microbatch == 0) continue;
-        bytes[n] = s->bytes;
-        seconds[n++] = s_from_ns(s->end_ns - s->begin_ns);
-    }
-    if (!b->cluster->emulated || !(l->bandwidth_Bps > 0))
-        return profile_fit_link(b->arena, p, l->name, bytes, seconds, n, err);
-    check_link(b, l, bytes, seconds, n, p);
-    return OK;
-}
-
-/* The first pair of devices whose messages cross the link; false where none does. */
-static bool pair_of(const struct cluster *c, int32_t link, int32_t *from, int32_t *to)
-{
-    for (int32_t i = 0; i < c->n_devices; i++)
-        for (int32_t j = 0; j < c->n_devices; j++) {
-            int32_t direction = 0;
-            if (i == j || cluster_link(c, i, j, &direction) != link) continue;
-            *from = i;
-            *to = j;
-            return true;
-        }
-    return false;
-}
-
-static enum status measure_link(struct bench *b, int32_t link, int64_t repeats, const char *folder,
-                                struct profile *p, struct error *err)
-{
-    int64_t bytes[LINK_SIZES];
-    int32_t from = 0, to = 0;
-    struct program program;
-    struct trace *t = NULL;
-    for (int32_t i = 0; i < LINK_SIZES; i++)
-        bytes[i] = (int64_t)1024 << (i * 4 / 3); /* 1 KiB … 1 MiB */
-    if (!pair_of(b->cluster, link, &from, &to)) return OK;
-    log_info("measuring link %s between %s and %s", b->cluster->links[link].name,
-             b->cluster->devices[from].name, b->cluster->devices[to].name);
-    TRY(bench_link(b->arena, b->cluster, from, to, bytes, LINK_SIZES, (int32_t)repeats + 1,
-                   &program, err));
-    TRY(run_link_bench(b, &program, folder, &t, err));
-    return fit_link(b, &b->cluster->links[link], t, p, err);
-}
-
-static enum status measure_links(struct bench *b, int64_t repeats, struct profile *p,
-                                 struct error *err)
-{
-    const char *base = getenv("TMPDIR");
-    char *folder = arena_printf(b->arena, "%s/musher-XXXXXX", base && *base ? base : "/tmp");
-    if (b->cluster->n_devices < 2) return OK;
-    if (!mkdtemp(folder)) return error_set(err, ERR_RESOURCE, "%s: %s", folder, strerror(errno));
-    enum status st = OK;
-    for (int32_t i = 0; i < b->cluster->n_links && st == OK; i++)
-        st = measure_link(b, i, repeats, folder, p, err);
-    rmdir(folder);
-    return st;
-}
-
-static double off_of(const struct bench *b, const char *link)
-{
-    for (int32_t i = 0; i < b->cluster->n_links; i++)
-        if (!strcmp(b->cluster->links[i].name, link)) return b->link_off[i];
-    return 0;
-}
-
 /* Medians of how far fits were from what was then measured. */
 static double fits_were_off(const struct bench *b, bool bias)
 {
@@ -347,7 +222,7 @@ static void report_json(const struct profile *p, const struct bench *b,
         json_put_double(&j, "residual", p->links[i].model.residual);
         json_put_text(&j, "source", source_name(p->links[i].model.source));
         if (p->links[i].model.source == SOURCE_STATED)
-            json_put_double(&j, "checked_within", off_of(b, p->links[i].name));
+            json_put_double(&j, "checked_within", profile_link_off(&b->links, p->links[i].name));
         json_close(&j);
     }
     json_close(&j);
@@ -363,7 +238,7 @@ static void report_links(const struct profile *p, const struct bench *b)
                units_print_bytes_per_s(rate, p->links[i].model.bandwidth_Bps));
         if (p->links[i].model.source == SOURCE_STATED)
             printf("stated (emulated); checked: as stated within %.1f %%\n",
-                   100 * off_of(b, p->links[i].name));
+                   100 * profile_link_off(&b->links, p->links[i].name));
         else
             printf("measured, residual %.1f %%\n", 100 * p->links[i].model.residual);
     }
@@ -434,7 +309,7 @@ static enum status measure_plans(struct bench *b, const struct request *q, struc
     TRY(collect_plans(b, q, p->cluster_hash, err));
     TRY(load_parent(b, s, p, err));
     TRY(measure_ops(b, q->repeats, p, err));
-    if (!p->id) TRY(measure_links(b, q->repeats, p, err));
+    if (!p->id) TRY(profile_links_measure(&b->links, q->repeats, p, err));
     if (p->id && !b->n_measured) return OK;
     p->parent = p->id;
     TRY(profile_fit_ops(b->arena, p, err));
@@ -446,7 +321,7 @@ static enum status measure_job(struct bench *b, const struct request *q, struct 
 {
     TRY(profile_ops_of_job(&b->list, err));
     TRY(measure_ops(b, q->repeats, p, err));
-    TRY(measure_links(b, q->repeats, p, err));
+    TRY(profile_links_measure(&b->links, q->repeats, p, err));
     TRY(profile_fit_ops(b->arena, p, err));
     return store_append(s, p, err);
 }
@@ -466,7 +341,7 @@ static enum status profile(struct arena *a, const struct request *q, bool as_jso
                       .list = {.arena = a, .job = &j, .cluster = &c},
                       .provenance = q->plans.count ? "profile of plans" : "profile",
                       .again = q->again,
-                      .link_off = ARENA_ARRAY(a, double, (size_t)c.n_links + 1)};
+                      .links = {.arena = a, .cluster = &c}};
     struct profile p = {.cluster = c.name,
                         .machine = common_machine(a),
                         .note = j.model.name,
