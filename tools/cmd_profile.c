@@ -267,7 +267,7 @@ static void report(const struct profile *p, const struct bench *b, size_t n_plan
                "orientation (median of %d)\n",
                op_kind_name(errors[i].kind), 100 * errors[i].by_kind,
                100 * errors[i].by_orientation, (int)errors[i].rows);
-    if (!n_plans) report_links(p, b);
+    if (b->links.off) report_links(p, b);
 }
 
 /* The plans' operators; the cluster must be the one that is profiled. */
