@@ -20,8 +20,8 @@
 #include <string.h>
 
 enum { SAMPLES_LEAST = 3, SECANTS = 2, LINK_SAMPLES_LEAST = 8 };
-static const double factor_least = 0.1, factor_most = 10, pace_least = 0.5, pace_most = 2,
-                    pace_exact = 1e-6;
+static const double factor_least = 0.1, factor_most = 10;
+static const double pace_least = 0.5, pace_most = 2, pace_exact = 1e-6;
 
 struct sample {   /* one span */
     int32_t type; /* of the cluster */
@@ -346,8 +346,7 @@ static double within(double pace) { return fmin(fmax(pace, pace_least), pace_mos
 static enum status find_pace(struct state *s, calibrate_predict *predict, void *user)
 {
     double *ratio = ARENA_ARRAY(s->scratch, double, s->n_runs), *pace = &s->out->next.pace;
-    double tried = 1, left, left_before;
-    *pace = 1;
+    double tried = *pace = 1, left, left_before;
     TRY(predict_all(s, &s->out->next, predict, user, ratio));
     left_before = log(median_double(copied(s, ratio), s->n_runs));
     *pace = within(exp(left_before));

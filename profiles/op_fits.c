@@ -238,11 +238,10 @@ size_t profile_fit_errors(struct arena *a, const struct profile *p, struct fit_e
         size_t n = leave_each_out(&g, first, end, by_kind, by_orientation);
         if (!n) continue;
         *out = arena_grow(a, *out, n_out, &capacity, sizeof **out);
-        (*out)[n_out++] =
-            (struct fit_error){.kind = g.rows[first]->kind,
-                               .rows = (int32_t)n,
-                               .by_kind = median_double(by_kind, n),
-                               .by_orientation = median_double(by_orientation, n)};
+        (*out)[n_out++] = (struct fit_error){.kind = g.rows[first]->kind,
+                                             .rows = (int32_t)n,
+                                             .by_kind = median_double(by_kind, n),
+                                             .by_orientation = median_double(by_orientation, n)};
     }
     arena_free(scratch);
     return n_out;

@@ -262,8 +262,8 @@ static size_t shares_of(const struct profile *p, struct share *out)
         if (!isfinite(value) || !(value > 0) || !(row->bytes > 0)) continue;
         out[n++] = (struct share){row->base, (int32_t)row->kind, (int32_t)row->dtype, value};
         out[n++] = (struct share){row->base, (int32_t)row->kind, -1, value};
-        out[n++] =
-            (struct share){row->base, profile_kind_is_dense(row->kind) ? KINDS_DENSE : KINDS_THIN, -1, value};
+        out[n++] = (struct share){
+            row->base, profile_kind_is_dense(row->kind) ? KINDS_DENSE : KINDS_THIN, -1, value};
         out[n++] = (struct share){row->base, KINDS_ALL, -1, value};
     }
     return n;

@@ -25,7 +25,8 @@ struct works {
 };
 
 struct sums {
-    double late, expected; /* expected: times the deviations that the latest of so many is after the middle */
+    double late,
+        expected; /* expected: times the deviations that the latest of so many is after the middle */
     int32_t meetings;
 };
 
@@ -63,7 +64,8 @@ static void walk(struct works *w, const struct trace *t, size_t run, const size_
         if (x->op == group) continue; /* another part of the same meeting */
         group = x->op;
         w->items = arena_grow(w->a, w->items, w->n, &w->capacity, sizeof *w->items);
-        w->items[w->n++] = (struct work){run, group, x->step, x->microbatch, x->device, x->letter, ns};
+        w->items[w->n++] =
+            (struct work){run, group, x->step, x->microbatch, x->device, x->letter, ns};
         ns = 0;
     }
 }

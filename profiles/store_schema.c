@@ -91,12 +91,11 @@ static const struct column oriented_columns[] = {
     {"max_flops", COLUMN_DOUBLE, AT(op_fit, max_flops)},
     {"n_rows", COLUMN_INT32, AT(op_fit, rows)},
     {0}};
-static const struct column skew_columns[] = {
-    {"name", COLUMN_TEXT, AT(skew_row, name)},
-    {"spread", COLUMN_DOUBLE, AT(skew_row, spread)},
-    {"samples", COLUMN_INT32, AT(skew_row, samples)},
-    {"provenance", COLUMN_TEXT, AT(skew_row, provenance)},
-    {0}};
+static const struct column skew_columns[] = {{"name", COLUMN_TEXT, AT(skew_row, name)},
+                                             {"spread", COLUMN_DOUBLE, AT(skew_row, spread)},
+                                             {"samples", COLUMN_INT32, AT(skew_row, samples)},
+                                             {"provenance", COLUMN_TEXT, AT(skew_row, provenance)},
+                                             {0}};
 const struct table store_head_table = {"profile", sizeof(struct store_head), head_columns, "id", 0};
 const struct table store_child_tables[STORE_CHILDREN] = {
     {"op_row", sizeof(struct op_row), op_columns, "base, op_key", 0},

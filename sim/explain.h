@@ -31,7 +31,8 @@
 
 struct arena;
 
-#define EXPLAIN_KINDS(X) X(compute) X(update) X(transfer) X(latency) X(contention) X(collective) X(skew)
+#define EXPLAIN_KINDS(X)                                                                           \
+    X(compute) X(update) X(transfer) X(latency) X(contention) X(collective) X(skew)
 enum explain_kind {
 #define X(name) EXPLAIN_##name,
     EXPLAIN_KINDS(X)

@@ -368,10 +368,9 @@ static int check_bench_of_experts(struct arena *a, const struct program_op *ops,
     for (int32_t i = 0; i < f->n_instrs; i++) {
         if (f->instrs[i].kind != INSTR_COMPUTE) continue;
         const struct program_op *op = &b->ops[f->instrs[i].arg];
-        int32_t gates = op_gates_input(op->kind);
-        int32_t width = (int32_t)op->shapes.output[0].dim[2];
-        if (op->kind == OP_gating && !op->key)
-            made[op->output[0]] = (struct dealt){op->attrs.chosen, width, width};
+        int32_t gates = op_gates_input(op->kind), width = (int32_t)op->shapes.output[0].dim[2];
+        bool gating = op->kind == OP_gating && !op->key;
+        if (gating) made[op->output[0]] = (struct dealt){op->attrs.chosen, width, width};
         if (op->kind == OP_slice && !op->key) {
             made[op->output[0]] = made[op->input[0]];
             made[op->output[0]].given = width;
@@ -405,15 +404,11 @@ START_TEST(a_bench_of_some_experts_sends_them_their_share_of_rows)
 {
     struct arena *a = memory;
     struct plan p = plans_new(a, "gpt2", 1, 1);
-    struct program_op op = {.kind = OP_expert_matmul,
-                            .dtype = DTYPE_fp32,
-                            .attrs = {.chosen = 2, .experts = 8},
-                            .n_inputs = 3,
-                            .n_outputs = 1,
-                            .shapes = {.n_inputs = 3,
-                                       .input = {{.rank = 4, .dim = {3, 2, 16, 6}},
-                                                 {.rank = 3, .dim = {2, 6, 10}},
-                                                 {.rank = 3, .dim = {3, 16, 2}}}}};
+    struct program_op op = {
+        .kind = OP_expert_matmul,
+        .dtype = DTYPE_fp32,
+        .attrs = {.chosen = 2, .experts = 8},
+        .shapes = {.n_inputs = 3, .input = {{4, {3, 2, 16, 6}}, {3, {2, 6, 10}}, {3, {3, 16, 2}}}}};
     ck_assert_int_eq(op_infer(op.kind, &op.attrs, &op.shapes, NULL), OK);
     op.key = op_key(op.kind, &op.attrs, &op.shapes, op.dtype);
     plans_replica(a, &p, 2, 1, (const int32_t[]){plans_layers(a, &p) - 1});

@@ -303,22 +303,23 @@ static struct op_row oriented_row(size_t i, int orientation, const double by[3])
 {
     struct op_attrs attrs = {.trans_a = orientation == 1, .trans_b = orientation == 2};
     int64_t m = 16 * (int64_t)(i + 1), k = 24, n = 8 * (int64_t)(1 + i * i % 5);
-    struct op_shapes s = {.n_inputs = 2,
-                          .input = {{.rank = 2, .dim = {attrs.trans_a ? k : m, attrs.trans_a ? m : k}},
-                                    {.rank = 2, .dim = {attrs.trans_b ? n : k, attrs.trans_b ? k : n}}}};
+    struct op_shapes s = {
+        .n_inputs = 2,
+        .input = {{.rank = 2, .dim = {attrs.trans_a ? k : m, attrs.trans_a ? m : k}},
+                  {.rank = 2, .dim = {attrs.trans_b ? n : k, attrs.trans_b ? k : n}}}};
     char text[256];
     ck_assert_int_eq(op_infer(OP_matmul, &attrs, &s, NULL), OK);
     double flops = op_flops(OP_matmul, &attrs, &s);
-    return (struct op_row){.base = "host",
-                           .key = op_key(OP_matmul, &attrs, &s, DTYPE_fp32),
-                           .kind = OP_matmul,
-                           .dtype = DTYPE_fp32,
-                           .flops = flops,
-                           .bytes = (double)(op_bytes_read(OP_matmul, &attrs, &s, DTYPE_fp32) +
-                                             op_bytes_written(OP_matmul, &attrs, &s, DTYPE_fp32)),
-                           .text = arena_strdup(a, op_key_text(text, sizeof text, OP_matmul, &attrs,
-                                                               &s, DTYPE_fp32)),
-                           .seconds = flops * by[orientation]};
+    return (struct op_row){
+        .base = "host",
+        .key = op_key(OP_matmul, &attrs, &s, DTYPE_fp32),
+        .kind = OP_matmul,
+        .dtype = DTYPE_fp32,
+        .flops = flops,
+        .bytes = (double)(op_bytes_read(OP_matmul, &attrs, &s, DTYPE_fp32) +
+                          op_bytes_written(OP_matmul, &attrs, &s, DTYPE_fp32)),
+        .text = arena_strdup(a, op_key_text(text, sizeof text, OP_matmul, &attrs, &s, DTYPE_fp32)),
+        .seconds = flops * by[orientation]};
 }
 
 START_TEST(products_have_a_fit_for_each_orientation_with_enough_rows)
@@ -365,14 +366,15 @@ START_TEST(rows_of_some_of_the_experts_are_in_no_fit)
     struct op_row rows[20];
     struct profile p = {.n_ops = 20, .ops = rows};
     for (size_t i = 0; i < 20; i++)
-        rows[i] = (struct op_row){.base = "host",
-                                  .key = i,
-                                  .kind = OP_expert_matmul,
-                                  .text = i < 10 ? "expert_matmul fp32 (1,8,4,4) chosen=2"
-                                                 : "expert_matmul fp32 (1,2,4,4) chosen=2 experts=8",
-                                  .flops = 1e6 * (double)(1 + i % 10),
-                                  .bytes = 1e3 * (double)(1 + i * i % 23),
-                                  .seconds = 1e-3 * (double)(1 + i % 10) * (i < 10 ? 1 : 4)};
+        rows[i] =
+            (struct op_row){.base = "host",
+                            .key = i,
+                            .kind = OP_expert_matmul,
+                            .text = i < 10 ? "expert_matmul fp32 (1,8,4,4) chosen=2"
+                                           : "expert_matmul fp32 (1,2,4,4) chosen=2 experts=8",
+                            .flops = 1e6 * (double)(1 + i % 10),
+                            .bytes = 1e3 * (double)(1 + i * i % 23),
+                            .seconds = 1e-3 * (double)(1 + i % 10) * (i < 10 ? 1 : 4)};
     ck_assert_int_eq(profile_fit_ops(a, &p, &err), OK);
     ck_assert_int_eq(p.fits[0].rows, 10);
     ck_assert_double_eq_tol(p.fits[0].s_per_flop, 1e-9, 1e-15);

@@ -24,8 +24,8 @@ static struct trace *empty(void)
     return trace_new(a, TRACE_HOST, &p);
 }
 
-static int64_t add(struct trace *t, enum span_kind kind, int32_t device, int32_t step, int64_t begin,
-                   int64_t ns)
+static int64_t add(struct trace *t, enum span_kind kind, int32_t device, int32_t step,
+                   int64_t begin, int64_t ns)
 {
     trace_add(t, (struct span){.kind = kind,
                                .stream = kind == SPAN_COMPUTE ? STREAM_compute : STREAM_collective,
@@ -219,8 +219,7 @@ START_TEST(lateness_is_a_part_of_the_critical_path_and_no_work)
                       before = simulated(p, cost_new(a, &none, &plan.cluster), true);
     struct explain x;
     int64_t sum = 0;
-    ck_assert_msg(explain_result(a, p, k, &r, &x, &err) == OK, "%s",
-                  err.text);
+    ck_assert_msg(explain_result(a, p, k, &r, &x, &err) == OK, "%s", err.text);
     for (int i = 0; i < EXPLAIN_KIND_COUNT; i++) sum += x.kind_ns[i];
     ck_assert_int_eq(sum, r.iteration_ns);
     ck_assert_int_eq(x.kind_ns[EXPLAIN_skew], lateness_ns(p, k, skew_share(&some, 4)));

@@ -163,21 +163,8 @@ START_TEST(tables_that_later_schemas_brought_are_made_when_needed)
                                       .samples = 3,
                                       .provenance = "a table"};
     struct routing_row routing = {"experts", 1.25, 48, "run:x"};
-    struct skew_row skew = {"meetings", 0.0625, 448, "run:x"};
-    struct op_fit oriented[] = {{.base = "host", .kind = OP_matmul, .constant_s = 1, .rows = 9},
-                                {.base = "host",
-                                 .kind = OP_matmul,
-                                 .orientation = 2,
-                                 .s_per_flop = 3e-11,
-                                 .s_per_byte = 2e-10,
-                                 .residual = 0.05,
-                                 .min_flops = 7,
-                                 .max_flops = 8,
-                                 .rows = 7}};
     struct profile p[2], more[2] = {example(3, 5), example(4, 5)}, back;
     fill(p, 3);
-    more[1].n_oriented = 2, more[1].oriented = oriented;
-    more[1].n_skews = 1, more[1].skews = &skew;
     more[0].n_routings = more[1].n_routings = 1;
     more[0].routings = more[1].routings = &routing;
     more[0].n_collectives = 1;
@@ -194,25 +181,10 @@ START_TEST(tables_that_later_schemas_brought_are_made_when_needed)
         ck_assert_double_eq(back.routings[0].spread, 1.25);
         ck_assert_int_eq(back.routings[0].samples, 48);
         ck_assert_uint_eq(back.n_collectives, 1 - (size_t)i);
-        ck_assert_uint_eq(back.n_skews, (size_t)i);
-        ck_assert_uint_eq(back.n_oriented, 2 * (size_t)i);
         MUST(store_load(s, a, 2, &back, &err));
-        ck_assert(same(&p[1], &back) && !back.n_routings && !back.n_skews && !back.n_oriented);
+        ck_assert(same(&p[1], &back) && !back.n_routings);
         store_close(s);
     }
-    struct store *s = opened(false);
-    MUST(store_load(s, a, more[1].id, &back, &err));
-    ck_assert_str_eq(back.skews[0].name, "meetings");
-    ck_assert_double_eq(back.skews[0].spread, 0.0625);
-    ck_assert_int_eq(back.skews[0].samples, 448);
-    ck_assert_str_eq(back.skews[0].provenance, "run:x");
-    ck_assert_int_eq(back.oriented[0].orientation, 0);
-    ck_assert_double_eq(back.oriented[0].constant_s, 1);
-    const struct op_fit *f = &back.oriented[1];
-    ck_assert(f->kind == OP_matmul && f->orientation == 2 && f->rows == 7 && f->residual == 0.05 &&
-              f->s_per_flop == 3e-11 && f->s_per_byte == 2e-10 && f->min_flops == 7 &&
-              f->max_flops == 8 && !strcmp(f->base, "host"));
-    store_close(s);
 }
 END_TEST
 

@@ -43,7 +43,8 @@ struct bench {
     const char *provenance;
     bool again;        /* what the profile has is measured again */
     size_t n_measured; /* rows made */
-    double *fit_off;   /* (n_fit_off) (fitted - measured) ÷ measured of rows made that the parent had fits of */
+    double *
+        fit_off; /* (n_fit_off) (fitted - measured) ÷ measured of rows made that the parent had fits of */
     size_t n_fit_off, fit_off_capacity;
 };
 
@@ -116,8 +117,8 @@ static enum status measure_some(struct bench *b, const char *base, const struct 
     if (!n) return OK;
     TRY(bench_ops(b->arena, ops, (int32_t)n, &device, (int32_t)repeats + 1,
                   b->job->model.vocabulary, &program, err));
-    log_info("measuring %zu unique operators of %d on %s, %lld times each", n, (int)b->list.seen, base,
-             (long long)repeats);
+    log_info("measuring %zu unique operators of %d on %s, %lld times each", n, (int)b->list.seen,
+             base, (long long)repeats);
     TRY(worker_run(b->arena, &program, &o, &r, err));
     rows_of(b, r.trace, base, ops, n, p);
     return OK;
@@ -350,7 +351,8 @@ static enum status profile(struct arena *a, const struct request *q, bool as_jso
                         .cluster_hash = common_cluster_hash(a, &c)};
     TRY(team_fused(a, &c, &b.list.lower, err));
     TRY(store_open(a, q->db, true, &s, err)); /* before minutes of measuring */
-    enum status st = q->plans.count ? measure_plans(&b, q, s, &p, err) : measure_job(&b, q, s, &p, err);
+    enum status st =
+        q->plans.count ? measure_plans(&b, q, s, &p, err) : measure_job(&b, q, s, &p, err);
     store_close(s);
     if (st == OK) report(&p, &b, q->plans.count, as_json);
     return st;

@@ -100,8 +100,8 @@ static bool pair_of(const struct cluster *c, int32_t link, int32_t *from, int32_
     return false;
 }
 
-static enum status measure_link(struct profile_links *b, int32_t link, int64_t repeats, const char *folder,
-                                struct profile *p, struct error *err)
+static enum status measure_link(struct profile_links *b, int32_t link, int64_t repeats,
+                                const char *folder, struct profile *p, struct error *err)
 {
     int64_t bytes[LINK_SIZES];
     int32_t from = 0, to = 0;

@@ -11,7 +11,8 @@ struct arena;
 struct profile_links {
     struct arena *arena;
     const struct cluster *cluster;
-    double *off; /* (cluster's links) emulated: share by which messages were not as stated; NULL before they are measured */
+    double *
+        off; /* (cluster's links) emulated: share by which messages were not as stated; NULL before they are measured */
 };
 
 /* Sets the profile's row of every link. Starts ranks of this program; ERR_RESOURCE where they cannot be. */

@@ -15,9 +15,10 @@ struct profile_ops {
     struct lower_options lower;
     struct program_op *ops; /* unique by key, the arena's */
     size_t n, capacity,
-        n_fully;        /* the first ones get all repeats, the rest, large or only there for a fit, a few */
-    int32_t seen;       /* operators of all graphs, repeats counted */
-    const char *layers; /* how many of the job's are unique, for people; NULL where none were built */
+        n_fully; /* the first ones get all repeats, the rest, large or only there for a fit, a few */
+    int32_t seen; /* operators of all graphs, repeats counted */
+    const char
+        *layers; /* how many of the job's are unique, for people; NULL where none were built */
 };
 
 /* Appends. ERR_INPUT where the job cannot be lowered. */
