@@ -12,6 +12,7 @@
 #include "core/arena.h"
 #include "core/units.h"
 #include "profiles/fit.h"
+#include "profiles/op_fits.h"
 #include "profiles/skew.h"
 #include "traces/quantile.h"
 
@@ -160,7 +161,8 @@ static void add_row(struct state *s, const struct sample *x, size_t n)
     next->ops = arena_grow(s->a, next->ops, next->n_ops, &s->row_capacity, sizeof *next->ops);
     next->ops[next->n_ops++] = row;
     s->out->spans_used += (int64_t)n;
-    if (!base || !(base->seconds > 0)) return;
+    /* An empty share takes what a call takes, which says nothing of those that have work. */
+    if (!base || !(base->seconds > 0) || !op_row_has_work(base)) return;
     s->ratios =
         arena_grow(s->scratch, s->ratios, s->n_ratios, &s->ratio_capacity, sizeof *s->ratios);
     s->ratios[s->n_ratios++] = (struct ratio){x->type, x->kind, row.seconds / base->seconds};
@@ -292,8 +294,7 @@ static void learn_routing(struct state *s)
     int32_t n = 0;
     for (size_t i = 0; i < s->n_runs; i++) {
         const struct trace *t = s->runs[i];
-        for (size_t k = 0; k < t->n_spans; k++) {
-            const struct span *x = &t->spans[k];
+        for (const struct span *x = t->spans; x < t->spans + t->n_spans; x++) {
             if (x->step < trace_first_counted_step(t) || !x->uneven_ppm) continue;
             sum += 1e-6 * x->uneven_ppm;
             n++;
@@ -464,8 +465,7 @@ static enum status hold_out_each(struct state *s, calibrate_predict *predict, vo
         }
         if (first && others) TRY(hold_out(s, s->runs[i], predict, user, errors, &n));
     }
-    s->out->error_after_held_out = n ? median_double(errors, n) : NAN;
-    return OK;
+    return s->out->error_after_held_out = n ? median_double(errors, n) : NAN, OK;
 }
 
 static enum status calibrate_all(struct state *s, bool force, calibrate_predict *predict,

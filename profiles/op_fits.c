@@ -25,11 +25,16 @@ bool profile_kind_is_dense(enum op_kind kind)
            kind == OP_conv2d_weight_grad;
 }
 
+bool op_row_has_work(const struct op_row *row)
+{
+    return !profile_kind_is_dense(row->kind) || row->flops > 0;
+}
+
 /* --- orientation ----------------------------------------------------------------------------- */
 
 static bool has_orientation(enum op_kind kind)
 {
-    return kind == OP_matmul || kind == OP_expert_matmul;
+    return kind == OP_matmul || kind == OP_linear || kind == OP_expert_matmul;
 }
 
 static int32_t orientation_of(enum op_kind kind, const struct op_attrs *attrs)
@@ -54,11 +59,11 @@ static int32_t row_orientation(const struct op_row *row)
     return says(row, "ta") ? 1 : says(row, "tb") ? 2 : 0;
 }
 
-/* Only what was measured on a base itself, and of the experts only what has them all. */
+/* Only what was measured on a base itself and has something to do, and of the experts only what has them all. */
 static bool counts(const struct op_row *row)
 {
-    return strncmp(row->base, "type:", 5) != 0 && !op_is_measured(row->kind) &&
-           !(op_gates_input(row->kind) >= 0 && says(row, "experts="));
+    return op_row_has_work(row) && strncmp(row->base, "type:", 5) != 0 &&
+           !op_is_measured(row->kind) && !(op_gates_input(row->kind) >= 0 && says(row, "experts="));
 }
 
 /* --- rows in groups -------------------------------------------------------------------------- */

@@ -19,6 +19,8 @@ const struct op_fit *profile_fit_of(const struct profile *p, const char *base, e
                                     const struct op_attrs *attrs, enum dtype t);
 /* Kinds whose FLOPs grow with more than their bytes; of the others the bytes say all. */
 bool profile_kind_is_dense(enum op_kind kind);
+/* Not an empty share of a dense kind, which takes what a call takes. */
+bool op_row_has_work(const struct op_row *row);
 
 /* How far fits are from shapes that they have not seen: medians of |fitted − measured| ÷ measured over a kind's rows that
  * count in fits, each predicted by fits of all others. */
