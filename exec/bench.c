@@ -27,7 +27,7 @@ struct maker {
     int64_t update; /* bytes of one operand of all updates */
     int64_t gates;  /* bytes of all gates: behind the sweep in scratch, each operator's its own */
     int64_t gates_next;
-    int32_t n_gatings;
+    int32_t n_made; /* operators that make gates */
 };
 
 static bool is_update(enum op_kind kind)
@@ -55,12 +55,27 @@ static int64_t taken(int64_t *next, int64_t bytes, int64_t region)
     return at;
 }
 
+/* Gates of some of the model's experts are a part of gates of all. */
+static bool has_part_of_gates(const struct program_op *op, int32_t input)
+{
+    return input == op_gates_input(op->kind) && op->attrs.experts > op->shapes.input[input].dim[2];
+}
+
+/* What an input is made from: itself, or the gates of all experts. */
+static struct shape source_of(const struct program_op *op, int32_t input)
+{
+    struct shape s = op->shapes.input[input];
+    if (has_part_of_gates(op, input)) s.dim[2] = op->attrs.experts;
+    return s;
+}
+
 static void measure(struct maker *m, const struct program_op *op)
 {
     int64_t operands = 0, ids = 0, outputs = 0, update = 0;
     for (int32_t i = 0; i < op->shapes.n_inputs; i++) {
         bool whole = op_input_is_int32(op->kind, i);
-        int64_t bytes = align(bytes_of(&op->shapes.input[i], whole ? DTYPE_int32 : op->dtype));
+        struct shape source = source_of(op, i);
+        int64_t bytes = align(bytes_of(&source, whole ? DTYPE_int32 : op->dtype));
         *(whole ? &ids : &operands) += bytes;
         if (bytes > update) update = bytes;
     }
@@ -75,8 +90,11 @@ static void measure(struct maker *m, const struct program_op *op)
     if (ids > m->ids) m->ids = ids;
     int32_t gates = op_gates_input(op->kind);
     if (gates >= 0) {
-        m->gates += align(bytes_of(&op->shapes.input[gates], op->dtype));
-        m->n_gatings++;
+        struct shape source = source_of(op, gates);
+        bool part = has_part_of_gates(op, gates);
+        m->gates += align(bytes_of(&source, op->dtype));
+        if (part) m->gates += align(bytes_of(&op->shapes.input[gates], op->dtype));
+        m->n_made += part ? 2 : 1;
     }
 }
 
@@ -128,36 +146,52 @@ static void place_update(struct maker *m, struct program_op *op)
         op->output[i] = op->input[moments ? adamw[i] : i];
 }
 
+/* An operator in front of those that are timed; key 0: it is nobody's sample. */
+static int32_t make(struct maker *m, struct program_op op, int32_t from)
+{
+    op.phase = PHASE_F;
+    op.n_inputs = op.n_outputs = op.shapes.n_inputs = op.shapes.n_outputs = 1;
+    op.input[0] = from;
+    op.output[0] = add_slot(m, SLOT_SCRATCH, op.name, &op.shapes.output[0], op.dtype,
+                            m->outputs + SWEEP + m->gates_next);
+    m->gates_next += align(bytes_of(&op.shapes.output[0], op.dtype));
+    m->s->ops[m->s->n_ops++] = op;
+    return op.output[0];
+}
+
 /* Which rows are worked on decides what the work is: the gates of an operator are not random numbers but made of those by a
- * gating of its own, in the same round; key 0: it is nobody's sample. */
-static int32_t made_gates(struct maker *m, const struct program_op *op, const struct shape *shape,
+ * gating of its own, in the same round. A part of the experts has the first of the gates of all: were its own gates dealt
+ * out among themselves, each of its experts would get the rows of them all. */
+static int32_t made_gates(struct maker *m, const struct program_op *op, int32_t input,
                           int32_t logits)
 {
-    struct program_op *made = &m->s->ops[m->s->n_ops++];
+    struct shape all = source_of(op, input), part = op->shapes.input[input];
     int32_t chosen = op->attrs.chosen > 0 ? op->attrs.chosen : 1;
-    if (chosen > shape->dim[2]) chosen = (int32_t)shape->dim[2];
-    *made = (struct program_op){.kind = OP_gating,
-                                .phase = PHASE_F,
-                                .dtype = op->dtype,
-                                .name = "gates",
-                                .attrs = {.chosen = chosen, .renormalise = true},
-                                .n_inputs = 1,
-                                .n_outputs = 1,
-                                .shapes = {.n_inputs = 1, .n_outputs = 1, .input = {*shape}}};
-    made->shapes.output[0] = *shape;
-    made->input[0] = logits;
-    made->output[0] =
-        add_slot(m, SLOT_SCRATCH, "gates", shape, op->dtype, m->outputs + SWEEP + m->gates_next);
-    m->gates_next += align(bytes_of(shape, op->dtype));
-    return made->output[0];
+    if (chosen > all.dim[2]) chosen = (int32_t)all.dim[2];
+    int32_t gates = make(m,
+                         (struct program_op){.kind = OP_gating,
+                                             .dtype = op->dtype,
+                                             .name = "gates",
+                                             .attrs = {.chosen = chosen, .renormalise = true},
+                                             .shapes = {.input = {all}, .output = {all}}},
+                         logits);
+    if (!has_part_of_gates(op, input)) return gates;
+    return make(m,
+                (struct program_op){.kind = OP_slice,
+                                    .dtype = op->dtype,
+                                    .name = "some gates",
+                                    .attrs = {.dim = 2, .sequences = part.dim[2]},
+                                    .shapes = {.input = {all}, .output = {part}}},
+                gates);
 }
 
 static void place_op(struct maker *m, struct program_op *op)
 {
     int64_t operands = 0, outputs = 0, id = 0;
-    for (int32_t i = 0; i < op->shapes.n_inputs; i++)
-        if (!op_input_is_int32(op->kind, i))
-            operands += align(bytes_of(&op->shapes.input[i], op->dtype));
+    for (int32_t i = 0; i < op->shapes.n_inputs; i++) {
+        struct shape source = source_of(op, i);
+        if (!op_input_is_int32(op->kind, i)) operands += align(bytes_of(&source, op->dtype));
+    }
     for (int32_t i = 0; i < op->shapes.n_outputs; i++)
         outputs += align(bytes_of(&op->shapes.output[i], op->dtype));
     int64_t operand = taken(&m->operand_next, operands, m->operands),
@@ -165,13 +199,13 @@ static void place_op(struct maker *m, struct program_op *op)
     for (int32_t i = 0; i < op->shapes.n_inputs; i++) {
         bool whole = op_input_is_int32(op->kind, i);
         enum dtype t = whole ? DTYPE_int32 : op->dtype;
+        struct shape source = source_of(op, i);
         int64_t *at = whole ? &id : &operand;
         op->input[i] = add_slot(m, whole ? SLOT_RING : SLOT_PARAMETER, whole ? "ids" : "operand",
-                                &op->shapes.input[i], t, *at);
+                                &source, t, *at);
         if (whole) m->s->slots[op->input[i]].input = INPUT_TOKENS;
-        *at += align(bytes_of(&op->shapes.input[i], t));
-        if (i == op_gates_input(op->kind))
-            op->input[i] = made_gates(m, op, &op->shapes.input[i], op->input[i]);
+        *at += align(bytes_of(&source, t));
+        if (i == op_gates_input(op->kind)) op->input[i] = made_gates(m, op, i, op->input[i]);
     }
     for (int32_t i = 0; i < op->shapes.n_outputs; i++) {
         op->output[i] =
@@ -271,10 +305,10 @@ static void make_procedure(struct maker *m, int32_t n)
     struct procedure *f = &m->s->procedures[0];
     f->instrs = ARENA_ARRAY(m->a, struct instr, (size_t)m->s->n_ops + 1);
     if (m->ids) f->instrs[f->n_instrs++] = (struct instr){INSTR_LOAD, -1};
-    for (int32_t i = n; i < n + m->n_gatings; i++)
+    for (int32_t i = n; i < n + m->n_made; i++)
         f->instrs[f->n_instrs++] = (struct instr){INSTR_COMPUTE, i};
     for (int32_t i = 0; i < n; i++) f->instrs[f->n_instrs++] = (struct instr){INSTR_COMPUTE, i};
-    f->instrs[f->n_instrs++] = (struct instr){INSTR_COMPUTE, n + m->n_gatings}; /* the sweep */
+    f->instrs[f->n_instrs++] = (struct instr){INSTR_COMPUTE, n + m->n_made}; /* the sweep */
 }
 
 enum status bench_ops(struct arena *a, const struct program_op *ops, int32_t n,
@@ -305,7 +339,7 @@ enum status bench_ops(struct arena *a, const struct program_op *ops, int32_t n,
     add_parameter(&m, "bench.sweep", INIT_ONES, m.operands + 4 * m.update, SWEEP);
     if (m.ids) one_ring(&m);
     m.s->n_ops = n;
-    m.s->ops = ARENA_ARRAY(a, struct program_op, (size_t)(n + m.n_gatings) + 1);
+    m.s->ops = ARENA_ARRAY(a, struct program_op, (size_t)(n + m.n_made) + 1);
     for (int32_t i = 0; i < n; i++) {
         m.s->ops[i] = ops[i];
         if (!ops[i].name) m.s->ops[i].name = op_kind_name(ops[i].kind);

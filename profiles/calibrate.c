@@ -12,6 +12,8 @@
 #include "core/arena.h"
 #include "core/units.h"
 #include "profiles/fit.h"
+#include "profiles/op_fits.h"
+#include "profiles/skew.h"
 #include "traces/quantile.h"
 
 #include <math.h>
@@ -19,8 +21,8 @@
 #include <string.h>
 
 enum { SAMPLES_LEAST = 3, SECANTS = 2, LINK_SAMPLES_LEAST = 8 };
-static const double factor_least = 0.1, factor_most = 10, pace_least = 0.5, pace_most = 2,
-                    pace_exact = 1e-6;
+static const double factor_least = 0.1, factor_most = 10;
+static const double pace_least = 0.5, pace_most = 2, pace_exact = 1e-6;
 
 struct sample {   /* one span */
     int32_t type; /* of the cluster */
@@ -159,7 +161,8 @@ static void add_row(struct state *s, const struct sample *x, size_t n)
     next->ops = arena_grow(s->a, next->ops, next->n_ops, &s->row_capacity, sizeof *next->ops);
     next->ops[next->n_ops++] = row;
     s->out->spans_used += (int64_t)n;
-    if (!base || !(base->seconds > 0)) return;
+    /* An empty share takes what a call takes, which says nothing of those that have work. */
+    if (!base || !(base->seconds > 0) || !op_row_has_work(base)) return;
     s->ratios =
         arena_grow(s->scratch, s->ratios, s->n_ratios, &s->ratio_capacity, sizeof *s->ratios);
     s->ratios[s->n_ratios++] = (struct ratio){x->type, x->kind, row.seconds / base->seconds};
@@ -291,8 +294,7 @@ static void learn_routing(struct state *s)
     int32_t n = 0;
     for (size_t i = 0; i < s->n_runs; i++) {
         const struct trace *t = s->runs[i];
-        for (size_t k = 0; k < t->n_spans; k++) {
-            const struct span *x = &t->spans[k];
+        for (const struct span *x = t->spans; x < t->spans + t->n_spans; x++) {
             if (x->step < trace_first_counted_step(t) || !x->uneven_ppm) continue;
             sum += 1e-6 * x->uneven_ppm;
             n++;
@@ -304,7 +306,7 @@ static void learn_routing(struct state *s)
     next->routings[0] = (struct routing_row){"experts", sqrt(sum / n), n, s->provenance};
 }
 
-/* --- (5) pace -------------------------------------------------------------------------------- */
+/* --- (6) pace -------------------------------------------------------------------------------- */
 
 /* measured ÷ predicted of each run. */
 static enum status predict_all(struct state *s, const struct profile *p, calibrate_predict *predict,
@@ -345,8 +347,7 @@ static double within(double pace) { return fmin(fmax(pace, pace_least), pace_mos
 static enum status find_pace(struct state *s, calibrate_predict *predict, void *user)
 {
     double *ratio = ARENA_ARRAY(s->scratch, double, s->n_runs), *pace = &s->out->next.pace;
-    double tried = 1, left, left_before;
-    *pace = 1;
+    double tried = *pace = 1, left, left_before;
     TRY(predict_all(s, &s->out->next, predict, user, ratio));
     left_before = log(median_double(copied(s, ratio), s->n_runs));
     *pace = within(exp(left_before));
@@ -410,6 +411,7 @@ static enum status learn(struct state *s, bool force, calibrate_predict *predict
     TRY(make_factors(s, force));
     fit_links(s);
     learn_routing(s);
+    skew_learn(s->a, s->runs, s->n_runs, s->provenance, next);
     profile_scale_prior(s->a, next);
     return find_pace(s, predict, user);
 }
@@ -463,8 +465,7 @@ static enum status hold_out_each(struct state *s, calibrate_predict *predict, vo
         }
         if (first && others) TRY(hold_out(s, s->runs[i], predict, user, errors, &n));
     }
-    s->out->error_after_held_out = n ? median_double(errors, n) : NAN;
-    return OK;
+    return s->out->error_after_held_out = n ? median_double(errors, n) : NAN, OK;
 }
 
 static enum status calibrate_all(struct state *s, bool force, calibrate_predict *predict,

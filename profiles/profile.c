@@ -1,4 +1,4 @@
-/* Costs looked up and fitted. The order of the lookup is the header's; a slowdown multiplies whatever was found, a
+/* Costs looked up. The order of the lookup is the header's; a slowdown multiplies whatever was found, a
  * factor whatever was not measured on that very type.
  *
  * Rows are sorted by (base, key) where the profile says so and searched by halving; a profile that was put together by hand
@@ -10,6 +10,7 @@
 #include "profiles/catalogue.h"
 #include "profiles/fit.h"
 #include "profiles/measured.h"
+#include "profiles/op_fits.h"
 #include "traces/quantile.h"
 
 #include <math.h>
@@ -17,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIT_ROWS_LEAST = 2, FIT_ROWS_FOR_TWO = 6 };
 enum { KINDS_DENSE = -1, KINDS_THIN = -2, KINDS_ALL = -3 }; /* of struct op_scale */
 
 enum status profile_prior(struct arena *a, const struct cluster *c, struct profile *out,
@@ -97,27 +97,11 @@ static double factor_of(const struct profile *p, const char *type, enum op_kind 
     return 1;
 }
 
-/* Kinds whose FLOPs grow with more than their bytes; of the others the bytes say all. */
-static bool op_is_dense(enum op_kind kind)
-{
-    return op_is_product(kind) || kind == OP_attention_grad || kind == OP_conv2d_grad ||
-           kind == OP_conv2d_weight_grad;
-}
-
 static double bytes_of(enum op_kind kind, const struct op_attrs *attrs,
                        const struct op_shapes *shapes, enum dtype t)
 {
     return (double)op_bytes_read(kind, attrs, shapes, t) +
            (double)op_bytes_written(kind, attrs, shapes, t);
-}
-
-static const struct op_fit *fit_of(const struct profile *p, const char *base, enum op_kind kind,
-                                   enum dtype t)
-{
-    for (size_t i = 0; i < p->n_fits; i++)
-        if (p->fits[i].kind == kind && p->fits[i].dtype == t && !strcmp(p->fits[i].base, base))
-            return &p->fits[i];
-    return NULL;
 }
 
 static struct op_prior prior_of(const struct profile *p, const char *base)
@@ -155,7 +139,7 @@ static enum status prior_seconds(const struct profile *p, const struct device_ty
 static double scale_of(const struct profile *p, const char *base, enum op_kind kind, enum dtype t)
 {
     const int32_t kinds[] = {(int32_t)kind, (int32_t)kind,
-                             op_is_dense(kind) ? KINDS_DENSE : KINDS_THIN, KINDS_ALL};
+                             profile_kind_is_dense(kind) ? KINDS_DENSE : KINDS_THIN, KINDS_ALL};
     for (int level = 0; level < 4; level++)
         for (size_t i = 0; i < p->n_scales; i++)
             if (p->scales[i].kind == kinds[level] &&
@@ -204,7 +188,7 @@ enum status profile_op_seconds(const struct profile *p, const struct cluster *c,
     }
     double cards = attrs && attrs->cards > 1 ? attrs->cards : 1; /* each does its part */
     row = cards > 1 ? NULL : profile_row(p, d->catalogue, key);
-    const struct op_fit *fit = row ? NULL : fit_of(p, d->catalogue, kind, t);
+    const struct op_fit *fit = row ? NULL : profile_fit_of(p, d->catalogue, kind, attrs, t);
     if (row) {
         *source = SOURCE_MEASURED;
         seconds = row->seconds * excess;
@@ -246,79 +230,6 @@ bool profile_serves(const struct profile *p, const struct cluster *c)
     return true;
 }
 
-/* --- fits of operators ----------------------------------------------------------------------- */
-
-static int by_kind(const void *a, const void *b)
-{
-    const struct op_row *x = *(const struct op_row *const *)a,
-                        *y = *(const struct op_row *const *)b;
-    int order = strcmp(x->base, y->base);
-    if (order) return order;
-    if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
-    if (x->dtype != y->dtype) return x->dtype < y->dtype ? -1 : 1;
-    return x->key < y->key ? -1 : x->key > y->key;
-}
-
-static bool same_kind(const struct op_row *x, const struct op_row *y)
-{
-    return x->kind == y->kind && x->dtype == y->dtype && !strcmp(x->base, y->base);
-}
-
-/* seconds = constant + FLOPs · s_per_flop + bytes · s_per_byte over n rows of one kind. false: they make no line. */
-static bool fit_rows(struct arena *scratch, struct op_row *const *rows, size_t n,
-                     struct op_fit *out)
-{
-    bool dense = op_is_dense(rows[0]->kind);
-    size_t n_x = dense && n >= FIT_ROWS_FOR_TWO ? 2 : 1;
-    double *x = ARENA_ARRAY(scratch, double, 2 * n), *y = ARENA_ARRAY(scratch, double, n);
-    struct fit_line line;
-    *out = (struct op_fit){.base = rows[0]->base,
-                           .kind = rows[0]->kind,
-                           .dtype = rows[0]->dtype,
-                           .min_flops = rows[0]->flops,
-                           .max_flops = rows[0]->flops};
-    for (size_t i = 0; i < n; i++) {
-        x[i * n_x] = dense ? rows[i]->flops : rows[i]->bytes;
-        if (n_x == 2) x[i * n_x + 1] = rows[i]->bytes;
-        y[i] = rows[i]->seconds;
-        out->min_flops = fmin(out->min_flops, rows[i]->flops);
-        out->max_flops = fmax(out->max_flops, rows[i]->flops);
-    }
-    if (n < FIT_ROWS_LEAST || fit_relative(x, n_x, y, n, &line, NULL) != OK) return false;
-    out->constant_s = line.constant;
-    out->s_per_flop = dense ? line.slope[0] : 0;
-    out->s_per_byte = dense ? line.slope[1] : line.slope[0];
-    out->residual = line.residual;
-    out->rows = (int32_t)line.n;
-    return true;
-}
-
-enum status profile_fit_ops(struct arena *a, struct profile *p, struct error *err)
-{
-    (void)err;
-    struct arena *scratch = arena_new();
-    struct op_row **rows = ARENA_ARRAY(scratch, struct op_row *, p->n_ops);
-    size_t n = 0, capacity = 0;
-    profile_sort(p);
-    for (size_t i = 0; i < p->n_ops; i++)
-        if (strncmp(p->ops[i].base, "type:", 5) != 0 && !op_is_measured(p->ops[i].kind))
-            rows[n++] = &p->ops[i];
-    if (n) qsort(rows, n, sizeof *rows, by_kind);
-    p->fits = NULL;
-    p->n_fits = 0;
-    for (size_t first = 0, end = 0; first < n; first = end) {
-        struct op_fit fit;
-        for (end = first + 1; end < n && same_kind(rows[first], rows[end]); end++) {
-        }
-        if (!fit_rows(scratch, rows + first, end - first, &fit)) continue;
-        p->fits = arena_grow(a, p->fits, p->n_fits, &capacity, sizeof *p->fits);
-        p->fits[p->n_fits++] = fit;
-    }
-    arena_free(scratch);
-    profile_scale_prior(a, p);
-    return OK;
-}
-
 /* --- scales of the prior --------------------------------------------------------------------- */
 
 struct share { /* of one row: measured ÷ roofline */
@@ -351,8 +262,8 @@ static size_t shares_of(const struct profile *p, struct share *out)
         if (!isfinite(value) || !(value > 0) || !(row->bytes > 0)) continue;
         out[n++] = (struct share){row->base, (int32_t)row->kind, (int32_t)row->dtype, value};
         out[n++] = (struct share){row->base, (int32_t)row->kind, -1, value};
-        out[n++] =
-            (struct share){row->base, op_is_dense(row->kind) ? KINDS_DENSE : KINDS_THIN, -1, value};
+        out[n++] = (struct share){
+            row->base, profile_kind_is_dense(row->kind) ? KINDS_DENSE : KINDS_THIN, -1, value};
         out[n++] = (struct share){row->base, KINDS_ALL, -1, value};
     }
     return n;

@@ -1,8 +1,8 @@
 /* profiles/profile.h - one version of the costs: what an operator takes on a device type, a message on a link.
  *
  * An operator's cost on a type is looked up in this order: its own measured row (by key); the fit of its kind
- * on that type (seconds = constant + FLOPs/rate + bytes/bandwidth); the catalogue's roofline, scaled by what measured
- * operators took of theirs: those of its kind and dtype, else of its kind, else of kinds bound alike (by FLOPs or by bytes),
+ * and orientation on that type, else of its kind (profiles/op_fits.h; seconds = constant + FLOPs/rate + bytes/bandwidth);
+ * the catalogue's roofline, scaled by what measured operators took of theirs: those of its kind and dtype, else of its kind, else of kinds bound alike (by FLOPs or by bytes),
  * else of all. Emulated types
  * share the rows of their base ("host") and multiply by slowdown and by their own factor. Operators on a part of the experts
  * take as long as on the part that is expected to be fullest, where calibration has seen how uneven parts are. A profile is immutable once
@@ -42,6 +42,7 @@ struct op_fit {
     double constant_s, s_per_flop, s_per_byte, residual;
     double min_flops, max_flops;
     int32_t rows;
+    int32_t orientation; /* of `oriented`: the operand that is transposed, 1 or 2; 0: none */
 };
 struct op_scale { /* median of measured ÷ roofline over rows of one base; derived, not stored */
     const char *base;
@@ -70,6 +71,15 @@ struct routing_row {
     const char *provenance;
 };
 
+/* learned by calibration: how much devices that meet wait for the one that is late (profiles/skew.h) */
+struct skew_row {
+    const char *name; /* "meetings" */
+    double
+        spread; /* of the work between two meetings: standard deviation ÷ mean, as far as others wait for it */
+    int32_t samples; /* meetings seen */
+    const char *provenance;
+};
+
 struct profile {
     int64_t id, parent; /* 0: the prior; not stored */
     const char *cluster, *machine, *note, *calibrated_on;
@@ -87,6 +97,10 @@ struct profile {
     struct collective_row *collectives;
     size_t n_routings; /* 0: rows are even; or 1 */
     struct routing_row *routings;
+    size_t n_oriented; /* fits of a kind's rows of one orientation; they go before the kind's */
+    struct op_fit *oriented;
+    size_t n_skews; /* 0: nobody is late; or 1 */
+    struct skew_row *skews;
     size_t n_priors;
     struct op_prior *priors; /* by base, in the catalogue's place; made, not stored */
     /* multiplies every operator's time in a simulation (sim/cost), never a message's: what a whole iteration takes
@@ -104,9 +118,6 @@ const struct op_row *profile_row(const struct profile *p, const char *base,
 bool profile_serves(const struct profile *p, const struct cluster *c);
 /* Sorts the op rows and makes the scales of the catalogue's prior from them. */
 void profile_scale_prior(struct arena *a, struct profile *p);
-/* Sorts the op rows, makes fits of them (robust, per base, kind and dtype) and the scales; kinds whose rows make no line
- * get no fit. */
-MUST_CHECK enum status profile_fit_ops(struct arena *a, struct profile *p, struct error *err);
 /* The link's row, replaced or new. */
 void profile_set_link(struct arena *a, struct profile *p, const char *name,
                       const struct link_model *m);

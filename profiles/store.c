@@ -322,8 +322,8 @@ static enum status read_profile(struct store *s, struct arena *a, int64_t id, st
     const struct store_head *h = &heads[id - 1];
     *out = h->p;
     uint32_t crc = 0;
-    size_t counts[STORE_CHILDREN] = {out->n_ops,     out->n_fits, out->n_links,
-                                     out->n_factors, ANY_COUNT,   ANY_COUNT};
+    size_t counts[STORE_CHILDREN] = {out->n_ops, out->n_fits, out->n_links, out->n_factors,
+                                     ANY_COUNT,  ANY_COUNT,   ANY_COUNT,    ANY_COUNT};
     void *rows[STORE_CHILDREN] = {0};
     for (int i = 0; i < STORE_CHILDREN; i++)
         if (store_child_tables[i].since <= s->schema)
@@ -337,6 +337,10 @@ static enum status read_profile(struct store *s, struct arena *a, int64_t id, st
     out->n_collectives = rows[4] ? counts[4] : 0;
     out->routings = rows[5];
     out->n_routings = rows[5] ? counts[5] : 0;
+    out->oriented = rows[6];
+    out->n_oriented = rows[6] ? counts[6] : 0;
+    out->skews = rows[7];
+    out->n_skews = rows[7] ? counts[7] : 0;
     profile_scale_prior(a, out);
     return OK;
 }
@@ -453,6 +457,8 @@ static enum status append(struct store *s, struct profile *p, int64_t *id, struc
     TRY(insert(s, &store_child_tables[3], true, *id, p->factors, p->n_factors, &crc, err));
     TRY(insert_later(s, 4, *id, p->collectives, p->n_collectives, &crc, err));
     TRY(insert_later(s, 5, *id, p->routings, p->n_routings, &crc, err));
+    TRY(insert_later(s, 6, *id, p->oriented, p->n_oriented, &crc, err));
+    TRY(insert_later(s, 7, *id, p->skews, p->n_skews, &crc, err));
     struct store_head h = {.p = *p, .rows_crc = crc};
     h.p.id = *id;
     TRY(insert(s, &store_head_table, false, 0, &h, 1, &head_crc, err));

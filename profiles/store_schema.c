@@ -78,6 +78,24 @@ static const struct column routing_columns[] = {
     {"samples", COLUMN_INT32, AT(routing_row, samples)},
     {"provenance", COLUMN_TEXT, AT(routing_row, provenance)},
     {0}};
+static const struct column oriented_columns[] = {
+    {"base", COLUMN_TEXT, AT(op_fit, base)},
+    {"kind", COLUMN_KIND, AT(op_fit, kind)},
+    {"dtype", COLUMN_DTYPE, AT(op_fit, dtype)},
+    {"orientation", COLUMN_INT32, AT(op_fit, orientation)},
+    {"constant_s", COLUMN_DOUBLE, AT(op_fit, constant_s)},
+    {"s_per_flop", COLUMN_DOUBLE, AT(op_fit, s_per_flop)},
+    {"s_per_byte", COLUMN_DOUBLE, AT(op_fit, s_per_byte)},
+    {"residual", COLUMN_DOUBLE, AT(op_fit, residual)},
+    {"min_flops", COLUMN_DOUBLE, AT(op_fit, min_flops)},
+    {"max_flops", COLUMN_DOUBLE, AT(op_fit, max_flops)},
+    {"n_rows", COLUMN_INT32, AT(op_fit, rows)},
+    {0}};
+static const struct column skew_columns[] = {{"name", COLUMN_TEXT, AT(skew_row, name)},
+                                             {"spread", COLUMN_DOUBLE, AT(skew_row, spread)},
+                                             {"samples", COLUMN_INT32, AT(skew_row, samples)},
+                                             {"provenance", COLUMN_TEXT, AT(skew_row, provenance)},
+                                             {0}};
 const struct table store_head_table = {"profile", sizeof(struct store_head), head_columns, "id", 0};
 const struct table store_child_tables[STORE_CHILDREN] = {
     {"op_row", sizeof(struct op_row), op_columns, "base, op_key", 0},
@@ -87,4 +105,6 @@ const struct table store_child_tables[STORE_CHILDREN] = {
     {"collective_row", sizeof(struct collective_row), collective_columns,
      "kind, n_ranks, n_nodes, algorithm, protocol, bytes", 2},
     {"routing_row", sizeof(struct routing_row), routing_columns, "name", 3},
+    {"oriented_fit", sizeof(struct op_fit), oriented_columns, "base, kind, dtype, orientation", 4},
+    {"skew_row", sizeof(struct skew_row), skew_columns, "name", 4},
 };

@@ -18,6 +18,7 @@ struct writer {
     /* The stretch since the host and the card last waited for one another. */
     int32_t stretch;
     int64_t kernels_ns, issue_ns;
+    int64_t alone_ns; /* operators since the call began or devices met */
 };
 
 static void put(struct writer *w, enum code_kind kind, int32_t arg, int64_t amount)
@@ -125,6 +126,7 @@ static enum status put_operator(struct writer *w, struct code_procedure *out, in
     out->n_operators++;
     out->busy_ns += ns;
     w->kernels_ns += ns;
+    w->alone_ns += ns;
     w->issue_ns += cost_issue(w->by->cost, w->p->devices[w->device].type_index, &w->s->ops[index]);
     if (out->busy_ns > COST_MOST_NS)
         return error_set(err, ERR_INPUT,
@@ -158,13 +160,23 @@ static void end_stretch(struct writer *w, struct code_procedure *out)
     w->kernels_ns = w->issue_ns = 0;
 }
 
+static void put_meeting(struct writer *w, int32_t group)
+{
+    const struct group *g = &w->p->groups[group];
+    if (g->meeting)
+        put(w, CODE_MEET, group, cost_late_ns(w->by->cost, g->meeting->n, w->alone_ns));
+    else
+        put(w, CODE_COLLECT, group, w->by->meeting_ns[group]);
+    w->alone_ns = 0;
+}
+
 static enum status write_procedure(struct writer *w, const struct procedure *f,
                                    struct code_procedure *out, struct error *err)
 {
     int64_t born = born_bytes(w->s, f->letter), dead = dead_bytes(w->s, f->letter);
     *out = (struct code_procedure){.letter = f->letter};
     w->n = w->stretch = 0;
-    w->kernels_ns = w->issue_ns = 0;
+    w->kernels_ns = w->issue_ns = w->alone_ns = 0;
     out->messages = put_room(w, f);
     for (int32_t i = 0; i < f->n_instrs; i++) {
         const struct instr *x = &f->instrs[i];
@@ -176,9 +188,7 @@ static enum status write_procedure(struct writer *w, const struct procedure *f,
         if (x->kind == INSTR_SEND) put(w, CODE_SEND, x->arg, 0);
         if (x->kind == INSTR_REDUCE) put(w, CODE_REDUCE, x->arg, 0);
         if (x->kind == INSTR_AWAIT) put(w, CODE_AWAIT, x->arg, 0);
-        if (x->kind == INSTR_COLLECT)
-            put(w, w->p->groups[x->arg].meeting ? CODE_MEET : CODE_COLLECT, x->arg,
-                w->by->meeting_ns[x->arg]);
+        if (x->kind == INSTR_COLLECT) put_meeting(w, x->arg);
         if (x->kind == INSTR_RECEIVE || x->kind == INSTR_SEND) out->messages = true;
     }
     end_stretch(w, out);

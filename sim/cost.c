@@ -4,6 +4,7 @@
 
 #include "core/arena.h"
 #include "core/units.h"
+#include "profiles/skew.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -105,6 +106,12 @@ int64_t cost_issue(const struct cost *k, int32_t type, const struct program_op *
 {
     return ns_from_s(
         profile_issue(k->profile, k->cluster, type, op->kind, &op->attrs, &op->shapes));
+}
+
+int64_t cost_late_ns(const struct cost *k, int32_t n, int64_t work_ns)
+{
+    double late = (double)work_ns * skew_share(k->profile, n);
+    return late < (double)COST_MOST_NS ? (int64_t)llround(late) : COST_MOST_NS;
 }
 
 static enum status take_model(struct cost *k, int32_t link, const struct link_model *m,

@@ -16,6 +16,9 @@ MUST_CHECK enum status cost_op(struct cost *k, int32_t type, const struct progra
                                int64_t *out_ns, struct error *err);
 /* Nanoseconds that the host takes to issue the operator's kernels (profiles/op_prior.h), 0 where it is never in the way. */
 int64_t cost_issue(const struct cost *k, int32_t type, const struct program_op *op);
+/* How late the last of n devices is expected to come to a meeting behind so much work since they last met; 0 where no run with
+ * meetings has taught it (profiles/skew.h). At most COST_MOST_NS. */
+int64_t cost_late_ns(const struct cost *k, int32_t n, int64_t work_ns);
 struct cost_link {
     double bandwidth_Bps;
     int64_t latency_ns;

@@ -31,7 +31,8 @@
 
 struct arena;
 
-#define EXPLAIN_KINDS(X) X(compute) X(update) X(transfer) X(latency) X(contention) X(collective)
+#define EXPLAIN_KINDS(X)                                                                           \
+    X(compute) X(update) X(transfer) X(latency) X(contention) X(collective) X(skew)
 enum explain_kind {
 #define X(name) EXPLAIN_##name,
     EXPLAIN_KINDS(X)
@@ -40,8 +41,8 @@ enum explain_kind {
 };
 const char *explain_kind_name(enum explain_kind kind);
 
-/* A piece of the critical path, in order of time. compute, update: device, letter and op; the others: link and the
- * device that receives. */
+/* A piece of the critical path, in order of time. compute, update: device, letter and op; skew: the
+ * device whose lateness at a meeting is waited for (profiles/skew.h); the others: link and the device that receives. */
 struct explain_piece {
     enum explain_kind kind;
     char letter;          /* F B I W U of the call; 'S' where there is no call */

@@ -318,6 +318,9 @@ static void lane_back(struct path *w)
         run_ended(w, lane,
                   *told_run_at(w->t, r->arg, (int32_t)r->seq, told_member(w->t, r->arg, lane)));
         break;
+    case RECORD_LATE:
+        passed(w, EXPLAIN_skew, lane, -1, r->begin_ns);
+        break;
     case RECORD_SEND:
     case RECORD_REDUCE:
     case RECORD_END:

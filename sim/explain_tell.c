@@ -18,6 +18,7 @@ struct walk { /* where a lane is */
     int32_t next;        /* ring or instruction */
     bool born;           /* its buffers are */
     int64_t seq, now_ns; /* seq -1 for updates */
+    int64_t alone_ns;    /* operators since the call began or devices met */
     const size_t *spans; /* compute spans of the lane, in order */
     size_t n_spans, next_span;
 };
@@ -124,6 +125,7 @@ static bool take_compute(struct telling *g, int32_t lane, int32_t op)
     }
     w->next_span++;
     w->now_ns = s->end_ns;
+    w->alone_ns += s->end_ns - s->begin_ns;
     tell(g->t, lane, w, RECORD_COMPUTE, op, w->seq, s->begin_ns);
     return true;
 }
@@ -195,6 +197,18 @@ static bool take_await(struct telling *g, int32_t lane, int32_t group)
     return true;
 }
 
+/* The compute stream comes to a meeting as late as somebody is expected to be (code.c). */
+static bool take_meeting(struct telling *g, int32_t lane, int32_t group)
+{
+    struct walk *w = &g->walks[lane];
+    const struct meeting *m = g->t->program->groups[group].meeting;
+    int64_t work_ns = w->alone_ns;
+    w->alone_ns = 0;
+    if (!m) return true;
+    wait(g, lane, RECORD_LATE, group, 0, w->now_ns + cost_late_ns(g->t->cost, m->n, work_ns));
+    return take_reduce(g, lane, group) && take_await(g, lane, group);
+}
+
 /* false: it has to wait for another lane, or the trace is a stranger's. */
 static bool take(struct telling *g, int32_t lane, const struct instr *x)
 {
@@ -214,8 +228,7 @@ static bool take(struct telling *g, int32_t lane, const struct instr *x)
     case INSTR_AWAIT:
         return take_await(g, lane, x->arg);
     case INSTR_COLLECT:
-        return !g->t->program->groups[x->arg].meeting ||
-               (take_reduce(g, lane, x->arg) && take_await(g, lane, x->arg));
+        return take_meeting(g, lane, x->arg);
     default:
         return true;
     }
@@ -261,7 +274,7 @@ static void next_call(struct told *t, int32_t lane, struct walk *w)
     w->seq = w->call.microbatch < 0
                  ? -1
                  : (int64_t)w->step * w->stage->microbatches + w->call.microbatch;
-    w->at = AT_ROOMS, w->next = 0, w->born = false;
+    w->at = AT_ROOMS, w->next = 0, w->born = false, w->alone_ns = 0;
 }
 
 /* As far as the lane can go; true where that was somewhere. */

@@ -25,7 +25,7 @@ static enum explain_idle why(const struct told *t, const struct told_lane *l,
                              const struct record *r, bool first)
 {
     bool gradient = r->kind == RECORD_RECEIVE && t->program->channels[r->arg].gradient;
-    if (r->kind == RECORD_AWAIT) return EXPLAIN_IDLE_collective;
+    if (r->kind == RECORD_AWAIT || r->kind == RECORD_LATE) return EXPLAIN_IDLE_collective;
     if (r->kind == RECORD_ROOM) return EXPLAIN_IDLE_room;
     if (gradient) return r->call > l->last_forward ? EXPLAIN_IDLE_drain : EXPLAIN_IDLE_gradient;
     return first ? EXPLAIN_IDLE_start : EXPLAIN_IDLE_activation;

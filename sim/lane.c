@@ -125,7 +125,12 @@ static bool take(struct engine *e, int32_t lane, struct lane_state *l, const str
         collective_hand_over(e, c->arg, lane, l->now_ns);
         return true;
     case CODE_MEET:
-        if (!l->met) collective_hand_over(e, c->arg, lane, l->now_ns);
+        if (!l->met) {
+            /* under jitter somebody is late of himself */
+            int64_t when_ns = l->now_ns + (e->jitter ? 0 : c->amount);
+            if (!e->overlap) l->now_ns = when_ns;
+            collective_hand_over(e, c->arg, lane, when_ns);
+        }
         l->met = true;
         if (!wait_until(e, lane, l, collective_end(e, c->arg, lane, l->step))) return false;
         l->met = false;

@@ -14,17 +14,19 @@ static struct device_type types[] = {{.name = "fast", .catalogue = "host", .slow
 static struct link links[] = {
     {.name = "lan", .bandwidth_Bps = 1e9, .latency_s = 1e-5, .stated = true}};
 static struct cluster cluster;
-static struct op_row rows[] = {{.base = "host",
-                                .key = 1,
-                                .kind = OP_matmul,
-                                .seconds = 100e-6,
-                                .flops = 5,
-                                .bytes = 6,
-                                .text = "matmul one",
-                                .dtype = DTYPE_fp64},
-                               {.base = "host", .key = 2, .kind = OP_matmul, .seconds = 200e-6},
-                               {.base = "host", .key = 3, .kind = OP_add, .seconds = 10e-6},
-                               {.base = "host", .key = 9, .kind = OP_gelu, .seconds = 7e-6}};
+static struct op_row rows[] = {
+    {.base = "host",
+     .key = 1,
+     .kind = OP_matmul,
+     .seconds = 100e-6,
+     .flops = 5,
+     .bytes = 6,
+     .text = "matmul one",
+     .dtype = DTYPE_fp64},
+    {.base = "host", .key = 2, .kind = OP_matmul, .seconds = 200e-6, .flops = 7},
+    {.base = "host", .key = 8, .kind = OP_matmul, .seconds = 1e-6},
+    {.base = "host", .key = 3, .kind = OP_add, .seconds = 10e-6},
+    {.base = "host", .key = 9, .kind = OP_gelu, .seconds = 7e-6}};
 static struct profile parent;
 
 static void set_up(void)
@@ -43,7 +45,7 @@ static void set_up(void)
                               .note = "n",
                               .calibrated_on = "",
                               .pace = 1,
-                              .n_ops = 4,
+                              .n_ops = 5,
                               .ops = rows};
 }
 
@@ -153,7 +155,7 @@ START_TEST(each_type_gets_the_median_of_its_own_spans)
     ck_assert_double_eq_tol(profile_row(&c.next, "type:slow", 1)->seconds, 150e-6, 1e-15);
     ck_assert_ptr_null(profile_row(&c.next, "type:slow", 2));
     ck_assert_ptr_nonnull(profile_row(&c.next, "host", 9)); /* the parent's rows stay */
-    ck_assert_uint_eq(c.next.n_ops, 8);
+    ck_assert_uint_eq(c.next.n_ops, 9);
     ck_assert_int_eq(c.spans_used, 16);
     ck_assert_int_eq(c.spans_dropped, 0);
     ck_assert_int_eq(c.next.id, 0);
@@ -197,6 +199,21 @@ START_TEST(factors_are_medians_over_keys_of_run_to_base)
 END_TEST
 
 /* measured 1200: the parent says 900 (25 % off), next says 1000: pace 1.2, nothing left. */
+/* An empty share of a product, 1 us by itself, twenty times as long where other ranks get in its way. */
+START_TEST(an_operator_without_work_teaches_no_factor)
+{
+    struct prediction x = {1000, 1000, 0};
+    struct trace *t = the_run();
+    for (int32_t step = 0; step < 5; step++) add(t, 0, "matmul", 8, step, 20000);
+    struct profile with = calibrated(t, &x, false).next,
+                   without = calibrated(the_run(), &x, false).next;
+    ck_assert_uint_eq(with.n_factors, without.n_factors);
+    for (size_t i = 0; i < with.n_factors; i++)
+        ck_assert_double_eq(with.factors[i].factor, without.factors[i].factor);
+    ck_assert_double_eq_tol(profile_row(&with, "type:fast", 8)->seconds, 20e-6, 1e-12);
+}
+END_TEST
+
 START_TEST(pace_is_what_operators_do_not_explain)
 {
     struct prediction x = {900, 1000, 0};
@@ -229,7 +246,7 @@ START_TEST(calibrating_again_on_the_same_run_changes_nothing)
     for (size_t i = 0; i < c.next.n_factors; i++)
         ck_assert_double_eq(c.next.factors[i].factor, d.next.factors[i].factor);
     ck_assert_double_eq(c.next.pace, d.next.pace);
-    ck_assert_uint_eq(parent.n_ops, 4); /* the parent is as it was */
+    ck_assert_uint_eq(parent.n_ops, 5); /* the parent is as it was */
 }
 END_TEST
 
@@ -436,6 +453,7 @@ Suite *calibrate_suite(void)
     tcase_add_checked_fixture(c, set_up, tear_down);
     tcase_add_test(c, each_type_gets_the_median_of_its_own_spans);
     tcase_add_test(c, factors_are_medians_over_keys_of_run_to_base);
+    tcase_add_test(c, an_operator_without_work_teaches_no_factor);
     tcase_add_test(c, pace_is_what_operators_do_not_explain);
     tcase_add_test(c, calibrating_again_on_the_same_run_changes_nothing);
     tcase_add_test(c, poisoned_spans_are_dropped_and_counted);

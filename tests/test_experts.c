@@ -347,33 +347,74 @@ START_TEST(minus_one_is_no_target_where_all_count)
 }
 END_TEST
 
-/* Rows are sent where gates are not 0: a bench's are made by a gating, untimed, before what it times. */
+/* How many of how many experts' gates the gating behind an operator's gates chose, and how many of them it was given. */
+struct dealt {
+    int32_t chosen, of, given;
+};
+
+/* Rows are sent where gates are not 0: a bench's are made by a gating, untimed, before what it times. All operators with gates
+ * must have the ones of this gating. */
+static int check_bench_of_experts(struct arena *a, const struct program_op *ops, int32_t n,
+                                  const struct program_device *device, struct dealt wanted)
+{
+    struct program bench;
+    struct error err = {0};
+    ck_assert_msg(bench_ops(a, ops, n, device, 2, 256, &bench, &err) == OK, "%s", err.text);
+    ck_assert_msg(program_check(a, &bench, &err) == OK, "%s", err.text);
+    const struct program_stage *b = &bench.stages[0];
+    const struct procedure *f = &b->procedures[0];
+    struct dealt made[4096] = {0}; /* by slot */
+    int n_routed = 0;
+    for (int32_t i = 0; i < f->n_instrs; i++) {
+        if (f->instrs[i].kind != INSTR_COMPUTE) continue;
+        const struct program_op *op = &b->ops[f->instrs[i].arg];
+        int32_t gates = op_gates_input(op->kind), width = (int32_t)op->shapes.output[0].dim[2];
+        bool gating = op->kind == OP_gating && !op->key;
+        if (gating) made[op->output[0]] = (struct dealt){op->attrs.chosen, width, width};
+        if (op->kind == OP_slice && !op->key) {
+            made[op->output[0]] = made[op->input[0]];
+            made[op->output[0]].given = width;
+        }
+        if (gates < 0) continue;
+        ck_assert_int_eq(made[op->input[gates]].chosen, wanted.chosen);
+        ck_assert_int_eq(made[op->input[gates]].of, wanted.of);
+        ck_assert_int_eq(made[op->input[gates]].given, wanted.given);
+        n_routed++;
+    }
+    return n_routed;
+}
+
 START_TEST(a_bench_of_experts_sends_as_many_rows_as_training)
 {
     struct arena *a = memory;
     struct plan p = plans_new(a, "gpt2", 1, 1);
-    struct program bench;
-    struct error err = {0};
     p.job.model = plans_model_file(a, "tiny-mixtral");
     plans_replica(a, &p, 2, 1, (const int32_t[]){plans_layers(a, &p) - 1});
-    const struct program_stage *s = &plans_lower(a, &p, true)->stages[0];
-    ck_assert_msg(bench_ops(a, s->ops, s->n_ops, &plans_lower(a, &p, true)->devices[0], 2, 256,
-                            &bench, &err) == OK,
-                  "%s", err.text);
-    ck_assert_msg(program_check(a, &bench, &err) == OK, "%s", err.text);
-    const struct program_stage *b = &bench.stages[0];
-    const struct procedure *f = &b->procedures[0];
-    int32_t made[4096] = {0}, n_routed = 0; /* by slot: chosen of the gating that wrote it */
-    for (int32_t i = 0; i < f->n_instrs; i++) {
-        if (f->instrs[i].kind != INSTR_COMPUTE) continue;
-        const struct program_op *op = &b->ops[f->instrs[i].arg];
-        int32_t gates = op_gates_input(op->kind);
-        if (op->kind == OP_gating && !op->key) made[op->output[0]] = op->attrs.chosen;
-        if (gates < 0) continue;
-        ck_assert_int_eq(made[op->input[gates]], 2);
-        n_routed++;
-    }
-    ck_assert_int_gt(n_routed, 20);
+    const struct program *program = plans_lower(a, &p, true);
+    const struct program_stage *s = &program->stages[0];
+    int32_t experts = (int32_t)p.job.model.experts;
+    ck_assert_int_gt(check_bench_of_experts(a, s->ops, s->n_ops, &program->devices[0],
+                                            (struct dealt){2, experts, experts}),
+                     20);
+}
+END_TEST
+
+/* Two of eight experts get the rows of two, not those of all. */
+START_TEST(a_bench_of_some_experts_sends_them_their_share_of_rows)
+{
+    struct arena *a = memory;
+    struct plan p = plans_new(a, "gpt2", 1, 1);
+    struct program_op op = {
+        .kind = OP_expert_matmul,
+        .dtype = DTYPE_fp32,
+        .attrs = {.chosen = 2, .experts = 8},
+        .shapes = {.n_inputs = 3, .input = {{4, {3, 2, 16, 6}}, {3, {2, 6, 10}}, {3, {3, 16, 2}}}}};
+    ck_assert_int_eq(op_infer(op.kind, &op.attrs, &op.shapes, NULL), OK);
+    op.key = op_key(op.kind, &op.attrs, &op.shapes, op.dtype);
+    plans_replica(a, &p, 2, 1, (const int32_t[]){plans_layers(a, &p) - 1});
+    ck_assert_int_eq(check_bench_of_experts(a, &op, 1, &plans_lower(a, &p, true)->devices[0],
+                                            (struct dealt){2, 8, 2}),
+                     1);
 }
 END_TEST
 
@@ -450,7 +491,8 @@ Suite *experts_suite(void)
                             masks_differ_by_operator_and_seed,
                             the_mean_is_over_the_targets_that_count,
                             minus_one_is_no_target_where_all_count,
-                            a_bench_of_experts_sends_as_many_rows_as_training};
+                            a_bench_of_experts_sends_as_many_rows_as_training,
+                            a_bench_of_some_experts_sends_them_their_share_of_rows};
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(c, tests[i]);
     suite_add_tcase(suite, c);
     return suite;

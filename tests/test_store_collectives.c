@@ -1,4 +1,4 @@
-/* Tables of collectives in the profile database, and the schema that brought them. */
+/* Tables of later schemas in the profile database: collectives, fits by orientation, lateness at meetings. */
 #include "profiles/store.h"
 
 #include "core/arena.h"
@@ -181,6 +181,53 @@ START_TEST(none_is_told_from_unreadable)
 }
 END_TEST
 
+/* The first profile has neither and can still be read by an older program; the second raises the schema. */
+START_TEST(oriented_fits_and_lateness_come_back_as_they_went_in)
+{
+    struct skew_row skew = {"meetings", 0.0625, 448, "run:x"};
+    struct op_fit fits[] = {{.base = "host", .kind = OP_matmul, .constant_s = 1, .rows = 9},
+                            {.base = "host",
+                             .kind = OP_matmul,
+                             .orientation = 2,
+                             .s_per_flop = 3e-11,
+                             .s_per_byte = 2e-10,
+                             .residual = 0.05,
+                             .min_flops = 7,
+                             .max_flops = 8,
+                             .rows = 7}};
+    struct profile p[2], back, more = plain(3);
+    fill(p);
+    ck_assert_int_eq(sql("create temp table v(x check (x = 1)); insert into v select user_version "
+                         "from pragma_user_version"),
+                     SQLITE_OK);
+    more.n_oriented = 2, more.oriented = fits;
+    more.n_skews = 1, more.skews = &skew;
+    struct store *s = opened(false);
+    MUST(store_append(s, &more, &err));
+    store_close(s);
+    s = opened(false);
+    MUST(store_load(s, a, 2, &back, &err));
+    ck_assert(!back.n_oriented && !back.n_skews);
+    MUST(store_load(s, a, more.id, &back, &err));
+    ck_assert_uint_eq(back.n_oriented, 2);
+    ck_assert(back.oriented[0].orientation == 0 && back.oriented[0].constant_s == 1);
+    const struct op_fit *f = &back.oriented[1];
+    ck_assert(f->kind == OP_matmul && f->orientation == 2 && f->rows == 7 && f->residual == 0.05 &&
+              f->s_per_flop == 3e-11 && f->s_per_byte == 2e-10 && f->min_flops == 7 &&
+              f->max_flops == 8 && !strcmp(f->base, "host"));
+    ck_assert_uint_eq(back.n_skews, 1);
+    ck_assert_str_eq(back.skews[0].name, "meetings");
+    ck_assert_str_eq(back.skews[0].provenance, "run:x");
+    ck_assert(back.skews[0].spread == 0.0625 && back.skews[0].samples == 448);
+    store_close(s);
+    ck_assert_int_eq(sql("drop trigger skew_row_fixed; update skew_row set spread = 0.07"),
+                     SQLITE_OK);
+    s = opened(false);
+    ck_assert_int_eq(store_load(s, a, more.id, &back, &err), ERR_INPUT);
+    store_close(s);
+}
+END_TEST
+
 Suite *store_collectives_suite(void)
 {
     Suite *s = suite_create("store_collectives");
@@ -191,6 +238,7 @@ Suite *store_collectives_suite(void)
     tcase_add_loop_test(c, tampered_collectives_are_refused, 0,
                         sizeof collective_tampers / sizeof *collective_tampers);
     tcase_add_test(c, none_is_told_from_unreadable);
+    tcase_add_test(c, oriented_fits_and_lateness_come_back_as_they_went_in);
     suite_add_tcase(s, c);
     return s;
 }

@@ -84,6 +84,10 @@ static void report(const struct calibration *c, size_t n_runs, bool as_json)
             printf("  rows of the experts differ: standard deviation %.2f times their mean, over "
                    "%d calls\n",
                    c->next.routings[0].spread, (int)c->next.routings[0].samples);
+        if (c->next.n_skews)
+            printf("  devices that meet wait for the last one: work between meetings varies by "
+                   "%.1f %%, over %d meetings\n",
+                   100 * c->next.skews[0].spread, (int)c->next.skews[0].samples);
         return;
     }
     struct json j;
@@ -104,6 +108,7 @@ static void report(const struct calibration *c, size_t n_runs, bool as_json)
     json_put_int(&j, "spans_dropped", c->spans_dropped);
     json_put_double(&j, "pace", c->next.pace);
     if (c->next.n_routings) json_put_double(&j, "experts_spread", c->next.routings[0].spread);
+    if (c->next.n_skews) json_put_double(&j, "meetings_spread", c->next.skews[0].spread);
     common_json_end(&j);
 }
 

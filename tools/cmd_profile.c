@@ -1,17 +1,17 @@
 /* Measures what the job needs on what the cluster has, through the executor itself: each unique operator once (equal structural
  * keys share one measurement), each link between the first pair of devices that uses it. The traces of these benches hold the
- * samples; medians go to the store as a new profile. */
+ * samples; medians go to the store as a new profile.
+ * With plans: the next profile has what their operators take as well, each measured unless its key is there already. What
+ * the parent has - links, what runs taught, rows - stays; fits are made again, of old rows and new. A search that prices by
+ * fits chooses what they flatter, so plan and profile by turns until a plan has nothing unknown. */
 #include "core/arena.h"
-#include "core/gradient.h"
 #include "core/log.h"
-#include "core/lower.h"
-#include "core/shard.h"
 #include "core/units.h"
 #include "exec/bench.h"
 #include "exec/worker.h"
-#include "planner/layer_classes.h"
 #include "profiles/catalogue.h"
 #include "profiles/fit.h"
+#include "profiles/op_fits.h"
 #include "profiles/store.h"
 #include "profiles/team.h"
 #include "tools/cmd.h"
@@ -19,164 +19,48 @@
 #include "tools/options.h"
 #include "tools/profile_cuda.h"
 #include "tools/profile_links.h"
+#include "tools/profile_ops.h"
 #include "traces/quantile.h"
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { SIZES_MOST = 16, FLAT_SIZES = 6, LARGEST_MEASURED_FULLY = 8, SHARERS = 4, FEW_REPEATS = 3 };
+enum { FEW_REPEATS = 3 };
 
 struct request {
     const char *job, *cluster, *db;
     int64_t repeats;
     double warm_s;
+    struct texts plans;
+    bool again;
 };
 
 struct bench {
     struct arena *arena;
     const struct job *job;
     const struct cluster *cluster;
-    struct lower_options lower;
-    struct program_op *ops; /* unique by key */
-    size_t n, capacity,
-        n_fully; /* the first ones get all repeats, the rest, large or only there for a fit, a few */
+    struct profile_ops list;
     struct profile_links links;
     struct profile_cards cards;
-    int32_t seen;       /* operators of all graphs, repeats counted */
-    const char *layers; /* how many of the job's are unique, for people */
+    const char *provenance;
+    bool again;        /* what the profile has is measured again */
+    size_t n_measured; /* rows made */
+    double *
+        fit_off; /* (n_fit_off) (fitted - measured) ÷ measured of rows made that the parent had fits of */
+    size_t n_fit_off, fit_off_capacity;
 };
 
-static void add_op(struct bench *b, enum op_kind kind, enum phase phase,
-                   const struct op_attrs *attrs, const struct op_shapes *shapes, enum dtype t)
+/* What the parent's fits say beside what was measured. */
+static void compare_fit(struct bench *b, const struct profile *p, const struct program_op *op,
+                        const struct op_row *row)
 {
-    char text[256];
-    uint64_t key = op_key(kind, attrs, shapes, t);
-    b->seen++;
-    for (size_t i = 0; i < b->n; i++)
-        if (b->ops[i].key == key) return;
-    b->ops = arena_grow(b->arena, b->ops, b->n, &b->capacity, sizeof *b->ops);
-    b->ops[b->n++] = (struct program_op){
-        .kind = kind,
-        .phase = phase,
-        .attrs = *attrs,
-        .dtype = t,
-        .shapes = *shapes,
-        .key = key,
-        .n_inputs = shapes->n_inputs,
-        .n_outputs = shapes->n_outputs,
-        .name = arena_strdup(b->arena, op_key_text(text, sizeof text, kind, attrs, shapes, t))};
-}
-
-/* All but what devices do together and what is empty. */
-static void add_ops(struct bench *b, const struct graph *g)
-{
-    for (int32_t i = 0; i < g->n_ops; i++) {
-        const struct graph_op *op = &g->ops[i];
-        struct op_shapes shapes;
-        graph_op_shapes(g, op, &shapes);
-        if (!op->attrs.exchange && shape_elements(&shapes.output[0]))
-            add_op(b, op->kind, op->phase, &op->attrs, &shapes, g->dtype);
-    }
-}
-
-static enum status add_graph(struct bench *b, int64_t microbatch, struct error *err)
-{
-    struct graph *g = NULL;
-    TRY(lower_graph(b->arena, b->job, microbatch, &g, err));
-    g = graph_fuse(g, b->lower.fused, b->lower.n_fused);
-    TRY(gradient_build(g, 1, err));
-    if (!b->layers) b->layers = layer_classes_text(b->arena, layer_classes_new(b->arena, g));
-    add_ops(b, g);
-    return OK;
-}
-
-/* One of equal devices that share all that can be split by this index: a fit of whole operators takes parts for too fast. */
-static enum status add_share(struct bench *b, const struct graph *whole, enum op_index index,
-                             struct error *err)
-{
-    static const double even[SHARERS] = {1, 1, 1, 1};
-    const struct sharding_rule rule = {.match = "*", .choice = {.index = {index}}};
-    const struct sharding s = {.n_devices = SHARERS,
-                               .n_axes = 1,
-                               .mesh = {SHARERS, 1},
-                               .n_ratios = 1,
-                               .n_operators = 1,
-                               .ratios = even,
-                               .operators = &rule};
-    struct graph *g = NULL;
-    if (shard_graph(b->arena, whole, &s, 0, 0, whole->n_layers - 1, &g, NULL) != OK)
-        return OK; /* nothing of the model can be split by it */
-    TRY(gradient_build(g, 1, err));
-    add_ops(b, g);
-    return OK;
-}
-
-static enum status add_shares(struct bench *b, int64_t microbatch, struct error *err)
-{
-    struct graph *whole = NULL;
-    if (b->cluster->n_devices < 2 || b->job->model.measured || b->job->model.tensor_parallel > 1)
-        return OK;
-    TRY(lower_graph(b->arena, b->job, microbatch, &whole, err));
-    for (int index = INDEX_batch; index < INDEX_COUNT; index++)
-        TRY(add_share(b, whole, (enum op_index)index, err));
-    return OK;
-}
-
-/* Operators over flat runs have sizes that only a plan knows: a few sizes make a line. */
-static enum status add_flat(struct bench *b, enum op_kind kind, int64_t parameters,
-                            struct error *err)
-{
-    for (int64_t i = 0, n = parameters; i < FLAT_SIZES && n >= 1024; i++, n /= 4) {
-        struct op_attrs attrs = {.decay = true};
-        bool adamw = kind == OP_adamw || kind == OP_flat_adamw;
-        struct shape run = {.rank = 1, .dim = {n}};
-        struct op_shapes shapes = {.n_inputs = kind == OP_accumulate ? 1 : adamw ? 4 : 2};
-        for (int32_t k = 0; k < shapes.n_inputs; k++) shapes.input[k] = run;
-        if (kind == OP_zero)
-            shapes = (struct op_shapes){.n_outputs = 1, .output = {run}};
-        else
-            TRY(op_infer(kind, &attrs, &shapes, err));
-        add_op(b, kind, PHASE_U, &attrs, &shapes, b->job->precision);
-    }
-    return OK;
-}
-
-/* Every microbatch size that the search may choose. */
-static int32_t sizes_of(const struct job *j, int64_t *sizes)
-{
-    int32_t n = 0;
-    for (; n < j->n_microbatches_sizes; n++) sizes[n] = j->microbatch_sizes[n];
-    for (int64_t size = 1; !j->n_microbatches_sizes && size <= 64 && size <= j->global_batch;
-         size *= 2)
-        if (j->global_batch % size == 0) sizes[n++] = size;
-    return n;
-}
-
-static enum status collect_ops(struct bench *b, struct error *err)
-{
-    const struct job *j = b->job;
-    int64_t parameters = model_parameters(&j->model);
-    int64_t sizes[SIZES_MOST + 1];
-    int32_t n = sizes_of(j, sizes);
-    for (int32_t i = 0; i < n; i++)
-        if (sizes[i] <= LARGEST_MEASURED_FULLY) TRY(add_graph(b, sizes[i], err));
-    TRY(add_flat(b, j->optimizer.kind == OPTIMIZER_ADAMW ? OP_flat_adamw : OP_flat_sgd, parameters,
-                 err));
-    TRY(add_flat(b, OP_accumulate, parameters, err));
-    TRY(add_flat(b, OP_zero, parameters, err));
-    b->n_fully = b->n;
-    TRY(add_shares(b, sizes[n / 2], err));
-    int64_t least = sizes[0], most = sizes[0];
-    for (int32_t i = 0; i < n; i++) {
-        if (sizes[i] > LARGEST_MEASURED_FULLY) TRY(add_graph(b, sizes[i], err));
-        if (sizes[i] < least) least = sizes[i];
-        if (sizes[i] > most) most = sizes[i];
-    }
-    /* one size more, so that each kind has two at least and a fit can tell its constant from its slope */
-    if (least > 1) return add_graph(b, least / 2, err);
-    return most <= LARGEST_MEASURED_FULLY ? add_graph(b, 2 * most, err) : OK;
+    const struct op_fit *f = profile_fit_of(p, row->base, op->kind, &op->attrs, op->dtype);
+    if (!f || !(row->seconds > 0)) return;
+    double seconds = f->constant_s + f->s_per_flop * row->flops + f->s_per_byte * row->bytes;
+    b->fit_off =
+        arena_grow(b->arena, b->fit_off, b->n_fit_off, &b->fit_off_capacity, sizeof *b->fit_off);
+    b->fit_off[b->n_fit_off++] = seconds / row->seconds - 1;
 }
 
 /* Medians of the bench's COMPUTE spans by key; the first rounds of samples are warm-up. */
@@ -200,7 +84,8 @@ static void rows_of(struct bench *b, const struct trace *t, const char *base,
         }
         if (!n) continue;
         memcpy(copy, values, n * sizeof *copy);
-        rows[at++] = (struct op_row){
+        b->n_measured++;
+        rows[at] = (struct op_row){
             .base = base,
             .key = op->key,
             .kind = op->kind,
@@ -212,10 +97,12 @@ static void rows_of(struct bench *b, const struct trace *t, const char *base,
             .seconds = median_double(values, n),
             .spread = fit_spread(copy, n),
             .samples = (int32_t)n,
-            .provenance = "profile"};
+            .provenance = b->provenance};
+        compare_fit(b, p, op, &rows[at++]);
     }
     p->ops = rows;
     p->n_ops = at;
+    p->ops_sorted = false;
 }
 
 static enum status measure_some(struct bench *b, const char *base, const struct program_op *ops,
@@ -238,19 +125,49 @@ static enum status measure_some(struct bench *b, const char *base, const struct 
     }
     TRY(bench_ops(b->arena, ops, (int32_t)n, &device, (int32_t)repeats + warm,
                   b->job->model.vocabulary, &program, err));
-    log_info("measuring %zu unique operators of %d on %s, %lld times each", n, (int)b->seen, base,
-             (long long)repeats);
+    log_info("measuring %zu unique operators of %d on %s, %lld times each", n, (int)b->list.seen,
+             base, (long long)repeats);
     TRY(worker_run(b->arena, &program, &o, &r, err));
     rows_of(b, r.trace, base, ops, n, warm, p);
     return OK;
 }
 
+/* Takes the row out, that another may stand there. */
+static void drop_row(struct profile *p, const char *base, uint64_t key)
+{
+    struct op_row *rows = p->ops;
+    size_t n = 0;
+    for (size_t i = 0; i < p->n_ops; i++)
+        if (rows[i].key != key || strcmp(rows[i].base, base) != 0) rows[n++] = rows[i];
+    p->n_ops = n;
+}
+
+/* Of ops [first, end) of the list those that are to be measured on a base. */
+static size_t unknown(struct bench *b, const char *base, size_t first, size_t end,
+                      struct profile *p, struct program_op *out)
+{
+    size_t n = 0;
+    for (size_t i = first; i < end; i++) {
+        const struct program_op *op = &b->list.ops[i];
+        if (profile_row(p, base, op->key)) {
+            if (!b->again) continue;
+            drop_row(p, base, op->key);
+        }
+        out[n++] = *op;
+    }
+    return n;
+}
+
 static enum status measure_base(struct bench *b, const char *base, int64_t repeats,
                                 struct profile *p, struct error *err)
 {
-    TRY(measure_some(b, base, b->ops, b->n_fully, repeats, p, err));
-    return measure_some(b, base, b->ops + b->n_fully, b->n - b->n_fully,
-                        repeats < FEW_REPEATS ? repeats : FEW_REPEATS, p, err);
+    const struct profile_ops *list = &b->list;
+    struct program_op *ops = ARENA_ARRAY(b->arena, struct program_op, list->n + 1);
+    size_t n = unknown(b, base, 0, list->n_fully, p, ops),
+           few = unknown(b, base, list->n_fully, list->n, p, ops + n);
+    TRY(measure_some(b, base, ops, n, repeats, p, err));
+    return measure_some(b, base, ops + n, few, repeats < FEW_REPEATS ? repeats : FEW_REPEATS, p,
+                        err);
 }
 
 static enum status measure_ops(struct bench *b, int64_t repeats, struct profile *p,
@@ -273,40 +190,58 @@ static enum status measure_ops(struct bench *b, int64_t repeats, struct profile 
     return OK;
 }
 
-static double off_of(const struct bench *b, const char *link)
+/* Medians of how far fits were from what was then measured. */
+static double fits_were_off(const struct bench *b, bool bias)
 {
-    for (int32_t i = 0; i < b->cluster->n_links; i++)
-        if (!strcmp(b->cluster->links[i].name, link)) return b->links.off[i];
-    return 0;
+    double *values = ARENA_ARRAY(b->arena, double, b->n_fit_off + 1);
+    for (size_t i = 0; i < b->n_fit_off; i++)
+        values[i] = bias ? b->fit_off[i] : fabs(b->fit_off[i]);
+    return median_double(values, b->n_fit_off);
 }
 
-static void report(const struct profile *p, const struct bench *b, bool as_json)
+static void report_json(const struct profile *p, const struct bench *b,
+                        const struct fit_error *errors, size_t n_errors)
 {
-    if (as_json) {
-        struct json j;
-        common_json_begin(&j);
-        json_put_int(&j, "profile_id", p->id);
-        json_put_int(&j, "operators", (int64_t)p->n_ops);
-        json_put_int(&j, "operators_seen", b->seen);
-        json_put_list(&j, "links");
-        for (size_t i = 0; i < p->n_links; i++) {
-            json_put_object_line(&j, NULL);
-            json_put_text(&j, "name", p->links[i].name);
-            json_put_double(&j, "latency_s", p->links[i].model.latency_s);
-            json_put_double(&j, "bandwidth_Bps", p->links[i].model.bandwidth_Bps);
-            json_put_double(&j, "residual", p->links[i].model.residual);
-            json_put_text(&j, "source", source_name(p->links[i].model.source));
-            if (p->links[i].model.source == SOURCE_STATED)
-                json_put_double(&j, "checked_within", off_of(b, p->links[i].name));
-            json_close(&j);
-        }
-        json_close(&j);
-        profile_copies_json(&j, &b->cards);
-        common_json_end(&j);
-        return;
+    struct json j;
+    common_json_begin(&j);
+    json_put_int(&j, "profile_id", p->id);
+    json_put_int(&j, "parent_id", p->parent);
+    json_put_int(&j, "operators", (int64_t)p->n_ops);
+    json_put_int(&j, "operators_seen", b->list.seen);
+    json_put_int(&j, "operators_measured", (int64_t)b->n_measured);
+    if (b->n_fit_off) {
+        json_put_double(&j, "fits_were_off", fits_were_off(b, false));
+        json_put_double(&j, "fits_were_off_bias", fits_were_off(b, true));
     }
-    printf("profile %lld: %zu unique operators of %d measured, %zu fits\n  layers     %s\n",
-           (long long)p->id, p->n_ops, (int)b->seen, p->n_fits, b->layers);
+    json_put_list(&j, "shapes_left_out");
+    for (size_t i = 0; i < n_errors; i++) {
+        json_put_object_line(&j, NULL);
+        json_put_text(&j, "kind", op_kind_name(errors[i].kind));
+        json_put_int(&j, "rows", errors[i].rows);
+        json_put_double(&j, "error_by_kind", errors[i].by_kind);
+        json_put_double(&j, "error_by_orientation", errors[i].by_orientation);
+        json_close(&j);
+    }
+    json_close(&j);
+    json_put_list(&j, "links");
+    for (size_t i = 0; i < p->n_links; i++) {
+        json_put_object_line(&j, NULL);
+        json_put_text(&j, "name", p->links[i].name);
+        json_put_double(&j, "latency_s", p->links[i].model.latency_s);
+        json_put_double(&j, "bandwidth_Bps", p->links[i].model.bandwidth_Bps);
+        json_put_double(&j, "residual", p->links[i].model.residual);
+        json_put_text(&j, "source", source_name(p->links[i].model.source));
+        if (p->links[i].model.source == SOURCE_STATED)
+            json_put_double(&j, "checked_within", profile_link_off(&b->links, p->links[i].name));
+        json_close(&j);
+    }
+    json_close(&j);
+    profile_copies_json(&j, &b->cards);
+    common_json_end(&j);
+}
+
+static void report_links(const struct profile *p, const struct bench *b)
+{
     for (size_t i = 0; i < p->n_links; i++) {
         char latency[32], rate[32];
         printf("  link %-10s %s + bytes / %s, ", p->links[i].name,
@@ -314,11 +249,94 @@ static void report(const struct profile *p, const struct bench *b, bool as_json)
                units_print_bytes_per_s(rate, p->links[i].model.bandwidth_Bps));
         if (p->links[i].model.source == SOURCE_STATED)
             printf("stated (emulated); checked: as stated within %.1f %%\n",
-                   100 * off_of(b, p->links[i].name));
+                   100 * profile_link_off(&b->links, p->links[i].name));
         else
             printf("measured, residual %.1f %%\n", 100 * p->links[i].model.residual);
     }
     profile_copies_print(&b->cards);
+}
+
+static void report(const struct profile *p, const struct bench *b, size_t n_plans, bool as_json)
+{
+    struct fit_error *errors = NULL;
+    size_t n_errors = profile_fit_errors(b->arena, p, &errors);
+    if (as_json) {
+        report_json(p, b, errors, n_errors);
+        return;
+    }
+    if (n_plans)
+        printf("profile %lld: %zu of %zu unique operators of %zu plans measured, %zu fits\n",
+               (long long)p->id, b->n_measured, b->list.n, n_plans, p->n_fits + p->n_oriented);
+    else
+        printf("profile %lld: %zu unique operators of %d measured, %zu fits\n  layers     %s\n",
+               (long long)p->id, p->n_ops, (int)b->list.seen, p->n_fits + p->n_oriented,
+               b->list.layers);
+    if (n_plans && b->n_fit_off)
+        printf("  fits had said %.1f %% else of them, %+.1f %% in the middle\n",
+               100 * fits_were_off(b, false), 100 * fits_were_off(b, true));
+    for (size_t i = 0; i < n_errors; i++)
+        printf("  fit %-11s error of a shape left out %.1f %% by kind alone, %.1f %% by "
+               "orientation (median of %d)\n",
+               op_kind_name(errors[i].kind), 100 * errors[i].by_kind,
+               100 * errors[i].by_orientation, (int)errors[i].rows);
+    if (b->links.off) report_links(p, b);
+}
+
+/* The plans' operators; the cluster must be the one that is profiled. */
+static enum status collect_plans(struct bench *b, const struct request *q, uint64_t hash,
+                                 struct error *err)
+{
+    for (size_t i = 0; i < q->plans.count; i++) {
+        struct plan p;
+        TRY(common_plan(b->arena, q->plans.items[i], &p, err));
+        if (common_cluster_hash(b->arena, &p.cluster) != hash)
+            return error_set(err, ERR_INPUT, "%s: is for another version of cluster %s than %s",
+                             q->plans.items[i], p.cluster.name, q->cluster);
+        enum status st = profile_ops_of_plan(&b->list, &p, err);
+        if (st != OK) return error_wrap(err, st, "%s", q->plans.items[i]);
+    }
+    return OK;
+}
+
+/* The newest profile of the very cluster, if there is one: what plans add goes on from it. */
+static enum status load_parent(struct bench *b, struct store *s, struct profile *p,
+                               struct error *err)
+{
+    int64_t id = 0;
+    bool exact = false;
+    struct profile parent;
+    enum status st = store_latest(s, p->cluster_hash, b->cluster, &id, &exact, err);
+    if (st != OK && id < 0) return st; /* it cannot be read */
+    if (st != OK || !exact) return OK;
+    TRY(store_load(s, b->arena, id, &parent, err));
+    parent.machine = p->machine;
+    *p = parent;
+    return OK;
+}
+
+/* Appends a profile with what the plans' operators take; where all is known there is nothing to append. */
+static enum status measure_plans(struct bench *b, const struct request *q, struct store *s,
+                                 struct profile *p, struct error *err)
+{
+    TRY(collect_plans(b, q, p->cluster_hash, err));
+    TRY(load_parent(b, s, p, err));
+    TRY(measure_ops(b, q->repeats, p, err));
+    if (!p->id) TRY(profile_links_measure(&b->links, q->repeats, p, err));
+    if (p->id && !b->n_measured) return OK;
+    p->parent = p->id;
+    TRY(profile_fit_ops(b->arena, p, err));
+    return store_append(s, p, err);
+}
+
+static enum status measure_job(struct bench *b, const struct request *q, struct store *s,
+                               struct profile *p, struct error *err)
+{
+    TRY(profile_ops_of_job(&b->list, err));
+    TRY(measure_ops(b, q->repeats, p, err));
+    TRY(profile_links_measure(&b->links, q->repeats, p, err));
+    TRY(profile_copies(b->arena, &b->cards, (int32_t)q->repeats, err));
+    TRY(profile_fit_ops(b->arena, p, err));
+    return store_append(s, p, err);
 }
 
 static enum status profile(struct arena *a, const struct request *q, bool as_json,
@@ -333,7 +351,10 @@ static enum status profile(struct arena *a, const struct request *q, bool as_jso
     struct bench b = {.arena = a,
                       .job = &j,
                       .cluster = &c,
-                      .links = {a, &c, NULL, ARENA_ARRAY(a, double, (size_t)c.n_links + 1)}};
+                      .list = {.arena = a, .job = &j, .cluster = &c},
+                      .provenance = q->plans.count ? "profile of plans" : "profile",
+                      .again = q->again,
+                      .links = {.arena = a, .cluster = &c}};
     struct profile p = {.cluster = c.name,
                         .machine = common_machine(a),
                         .note = j.model.name,
@@ -342,16 +363,12 @@ static enum status profile(struct arena *a, const struct request *q, bool as_jso
                         .cluster_hash = common_cluster_hash(a, &c)};
     b.links.cards = &b.cards;
     profile_cards_find(a, &c, q->warm_s, &b.cards);
-    TRY(team_fused(a, &c, &b.lower, err));
+    TRY(team_fused(a, &c, &b.list.lower, err));
     TRY(store_open(a, q->db, true, &s, err)); /* before minutes of measuring */
-    enum status st = collect_ops(&b, err);
-    if (st == OK) st = measure_ops(&b, q->repeats, &p, err);
-    if (st == OK) st = profile_links(&b.links, q->repeats, &p, err);
-    if (st == OK) st = profile_copies(a, &b.cards, (int32_t)q->repeats, err);
-    if (st == OK) st = profile_fit_ops(a, &p, err);
-    if (st == OK) st = store_append(s, &p, err);
+    enum status st =
+        q->plans.count ? measure_plans(&b, q, s, &p, err) : measure_job(&b, q, s, &p, err);
     store_close(s);
-    if (st == OK) report(&p, &b, as_json);
+    if (st == OK) report(&p, &b, q->plans.count, as_json);
     return st;
 }
 
@@ -362,11 +379,22 @@ enum status cmd_profile(int argc, char **argv, struct error *err)
     const struct option options[] = {
         {.name = "JOB", .type = OPTION_ARGUMENT, .value = &q.job, .help = "job.yaml"},
         {.name = "CLUSTER", .type = OPTION_ARGUMENT, .value = &q.cluster, .help = "cluster.yaml"},
+        {.name = "PLAN",
+         .type = OPTION_ARGUMENTS,
+         .value = &q.plans,
+         .min = 0,
+         .max = 1000,
+         .help = "add what operators of these plans take; what the cluster's newest profile has is "
+                 "not measured again"},
         {.name = "db",
          .type = OPTION_TEXT,
          .value = &q.db,
          .unit = "DB",
          .help = "profile database; made where missing"},
+        {.name = "again",
+         .type = OPTION_FLAG,
+         .value = &q.again,
+         .help = "of plans: measure what the profile has too"},
         {.name = "repeats",
          .type = OPTION_INT,
          .value = &q.repeats,
@@ -387,10 +415,13 @@ enum status cmd_profile(int argc, char **argv, struct error *err)
         "measure the job's operators and the cluster's links",
         options,
         {"musher profile job.yaml cluster.yaml --db profiles.db",
-         "musher profile job.yaml cluster.yaml --db profiles.db --repeats 50"}};
+         "musher profile job.yaml cluster.yaml --db profiles.db --repeats 50",
+         "musher profile job.yaml cluster.yaml found.yaml --db profiles.db"}};
     struct arena *a = arena_new();
     enum status st = options_parse(a, &command, &common, argc, argv, err);
-    if (st == OK && !common.help)
+    if (st == OK && !common.help && q.again && !q.plans.count)
+        st = error_set(err, ERR_USAGE, "--again wants a PLAN: without one everything is measured");
+    else if (st == OK && !common.help)
         st = q.db ? profile(a, &q, common.json, err)
                   : error_set(err, ERR_USAGE, "profile wants --db DB");
     arena_free(a);

@@ -20,6 +20,7 @@
 #include "core/rng.h"
 #include "core/units.h"
 #include "profiles/measured.h"
+#include "profiles/op_fits.h"
 #include "profiles/store.h"
 #include "tools/common.h"
 #include "tools/import.h"

@@ -140,11 +140,12 @@ static enum status measure_link(struct profile_links *b, int32_t link, int64_t r
     return fit_link(b, &b->cluster->links[link], t, p, err);
 }
 
-enum status profile_links(struct profile_links *b, int64_t repeats, struct profile *p,
-                          struct error *err)
+enum status profile_links_measure(struct profile_links *b, int64_t repeats, struct profile *p,
+                                  struct error *err)
 {
     const char *base = getenv("TMPDIR");
     char *folder = arena_printf(b->arena, "%s/musher-XXXXXX", base && *base ? base : "/tmp");
+    b->off = ARENA_ARRAY(b->arena, double, (size_t)b->cluster->n_links + 1);
     if (b->cluster->n_devices < 2) return OK;
     if (!mkdtemp(folder)) return error_set(err, ERR_RESOURCE, "%s: %s", folder, strerror(errno));
     enum status st = OK;
@@ -152,4 +153,11 @@ enum status profile_links(struct profile_links *b, int64_t repeats, struct profi
         st = measure_link(b, i, repeats, folder, p, err);
     rmdir(folder);
     return st;
+}
+
+double profile_link_off(const struct profile_links *b, const char *link)
+{
+    for (int32_t i = 0; i < b->cluster->n_links && b->off; i++)
+        if (!strcmp(b->cluster->links[i].name, link)) return b->off[i];
+    return 0;
 }

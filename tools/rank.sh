@@ -2,8 +2,10 @@
 # tools/rank.sh - is the plan that was predicted fastest the fastest measured, and are plans ranked as they turn out?
 #
 # Three emulated teams × a GPT and a Mixtral, and a box of unequal devices on one fast bus × wider ones with few sequences a step,
-# where sharing operators may win. Each: profile, two runs of even-pipeline to calibrate on, plan; then ten plans or more are
-# predicted and really run, round after round in turn, so that a slow minute of the machine meets all of them:
+# where sharing operators may win. Each: profile; two runs of even-pipeline and, where its devices share operators and it is not
+# far slower, one of the preset hap to calibrate on; profile and plan by turns, until what is found has no operator that nobody
+# measured; then ten plans or more are predicted and really run, round after round in turn, so that a slow minute of the machine
+# meets all of them:
 #   found        what the planner chose
 #   presets      every baseline that the executor runs today
 #   without-D    the best plan without a device of the chosen one
@@ -21,6 +23,7 @@ out=${1:-build/rank}
 steps=${RANK_STEPS:-3} rounds=${RANK_ROUNDS:-4} seconds=${RANK_SECONDS:-45}
 cases=${RANK_CASES:-sled:gpt sled:mixtral far:gpt far:mixtral islands:gpt islands:mixtral box:few-gpt box:few-mixtral}
 wanted=10 # plans
+turns=4   # plans made, at most, each but the last one profiled
 # One thread of BLAS a rank, as the tests have it: ranks are devices.
 export OPENBLAS_NUM_THREADS=${OPENBLAS_NUM_THREADS:-1}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -41,19 +44,63 @@ enlist() { # FOLDER NAME MUSHER-PLAN-ARGUMENTS
     echo "$2" >> "$1/plans"
 }
 
-# Profile of the team, calibrated on even-pipeline; the plans' files, a name a line in "plans".
-prepare() { # JOB TEAM FOLDER
-    local db=$3/profiles.db i d n
-    "$MUSHER" profile "$1" "$2" --db "$db" -q > /dev/null || die "profile failed"
-    "$MUSHER" plan "$1" "$2" --db "$db" -o "$3/even-pipeline.yaml" --baseline even-pipeline > /dev/null || die "even-pipeline failed"
+profile() { # JOB TEAM FOLDER PLANS...; tells how many operators it measured
+    "$MUSHER" profile "$1" "$2" "${@:4}" --db "$3/profiles.db" -q --json > "$3/profile.json" || die "profile failed"
+    number "$3/profile.json" operators_measured
+}
+
+# What teaches: a plan whose devices each have layers of their own, and one whose devices share operators, unless the team makes
+# that so slow that nobody would.
+calibrate() { # JOB TEAM FOLDER
+    local db=$3/profiles.db i traces=("$3/calibrate.1" "$3/calibrate.2") taught=("$3/even-pipeline.yaml")
+    "$MUSHER" plan "$1" "$2" --db "$db" -o "$3/even-pipeline.yaml" --baseline even-pipeline --json > "$3/even.json" || die "even-pipeline failed"
+    if "$MUSHER" plan "$1" "$2" --db "$db" -o "$3/hap.yaml" --baseline hap --json > "$3/hap.json" 2> "$3/err" &&
+        grep -q sharding "$3/hap.yaml" && (($(number "$3/hap.json" iteration_ns) < 2 * $(number "$3/even.json" iteration_ns))); then
+        taught+=("$3/hap.yaml")
+    fi
+    profile "$1" "$2" "$3" "${taught[@]}" > /dev/null
     for i in 1 2; do run "$3/even-pipeline.yaml" --trace "$3/calibrate.$i" > /dev/null || die "even-pipeline does not run"; done
-    "$MUSHER" calibrate --db "$db" "$3/calibrate.1" "$3/calibrate.2" > /dev/null || die "calibrate failed"
-    "$MUSHER" plan "$1" "$2" --db "$db" -o "$3/top.yaml" --top 100 --json > "$3/plan.json" || die "plan failed"
+    if ((${#taught[@]} > 1)); then
+        steps_now=$((steps + 2)) run "$3/hap.yaml" --trace "$3/calibrate.3" > /dev/null || die "hap does not run"
+        traces+=("$3/calibrate.3")
+    fi
+    "$MUSHER" calibrate --db "$db" "${traces[@]}" > "$3/calibrated" || die "calibrate failed"
+    echo "   $(head -n 1 "$3/calibrated")"
+}
+
+# The names of the list that has the presets, but for those that do not fit.
+presets() { sed -n '/"baselines"/,/^  \]/s/.*"name": "\([^"]*\)", "iteration_ns": [0-9].*/\1/p' "$1/plan.json"; }
+
+# Profile and plan by turns; presets are measured with what is found first, since a plan is chosen beside them.
+find_plan() { # JOB TEAM FOLDER
+    local db=$3/profiles.db i n measured
+    for ((i = 1; ; i++)); do
+        rm -f "$3"/top.yaml*
+        "$MUSHER" plan "$1" "$2" --db "$db" -o "$3/top.yaml" --top 100 --json > "$3/plan.json" || die "plan failed"
+        ((i == turns)) && break
+        local plans=("$3/top.yaml")
+        for n in 2 3 4 5; do [[ -e $3/top.yaml.$n ]] && plans+=("$3/top.yaml.$n"); done
+        if ((i == 1)); then
+            for n in $(presets "$3"); do
+                "$MUSHER" plan "$1" "$2" --db "$db" -o "$3/$n.first" --baseline "$n" > /dev/null 2>&1 && plans+=("$3/$n.first")
+            done
+        fi
+        measured=$(profile "$1" "$2" "$3" "${plans[@]}")
+        echo "   turn $i: found $(($(number "$3/plan.json" iteration_ns) / 1000)) us, $measured operators of ${#plans[@]} plans were not measured yet"
+        ((measured)) || break
+    done
     mv "$3/top.yaml" "$3/found.yaml"
     echo found > "$3/plans"
     number "$3/plan.json" iteration_ns > "$3/known"
-    # The names of the list that has the presets, but for those that do not fit.
-    for n in $(sed -n '/"baselines"/,/^  \]/s/.*"name": "\([^"]*\)", "iteration_ns": [0-9].*/\1/p' "$3/plan.json"); do
+}
+
+# The plans' files, a name a line in "plans".
+prepare() { # JOB TEAM FOLDER
+    local i d n
+    profile "$1" "$2" "$3" > /dev/null
+    calibrate "$1" "$2" "$3"
+    find_plan "$1" "$2" "$3"
+    for n in $(presets "$3"); do
         enlist "$3" "$n" "$1" "$2" --baseline "$n"
     done
     for d in $(sed -n '/^job:/q; s/.*device: \([^,}]*\).*/\1/p' "$3/found.yaml" | sort -u | tail -n 3); do
