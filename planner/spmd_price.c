@@ -20,6 +20,11 @@ struct priced {
     enum meeting_way way;
 };
 
+struct members { /* devices that meet along an axis; joined: the same with no latencies */
+    int32_t *member;            /* (n) */
+    struct cost_link *hop[2];   /* (n, n) each; NULL: not asked for yet */
+};
+
 struct spmd_price {
     struct arena *a;
     const struct sharding *s;
@@ -36,6 +41,7 @@ struct spmd_price {
     /* (n_devices, mesh[axis]) [d][k]: messages that leave d's node or come to the other's at the same time, where everybody
      * sends to who stands k places on along the axis; NULL: nobody shares */
     int32_t *share[MESH_AXES_MAX + 1];
+    struct members *groups[MESH_AXES_MAX + 1]; /* (n_devices) by first member; NULL: nobody met */
 };
 
 /* Behind the axes of the mesh stands one of all devices in a row: sums over both axes go round it. */
@@ -184,10 +190,12 @@ static int64_t later(int64_t x, int64_t y) { return x > y ? x : y; }
 
 struct meet { /* members, by their places among the stage's devices */
     struct spmd_price *y;
-    int32_t n, axis, *member;
-    struct cost_link *hop; /* (n, n) */
+    int32_t n, axis;
+    const int32_t *member;
+    const struct cost_link *hop; /* (n, n) */
     const struct parts *before, *after;
     int64_t element_bytes;
+    struct arena *scratch; /* of the step that is priced */
 };
 
 /* Messages beside that of member i to who stands k places on, itself included. */
@@ -248,10 +256,10 @@ static int64_t part_elements(const struct meet *m, const struct parts *p, int32_
 /* A meeting of the group in tiers; -1 where its members do not stand so. Parts are dealt out of one row. */
 static int64_t tiers_ns(struct meet *m, enum meeting_kind kind, const struct parts *p)
 {
-    int32_t *node = ARENA_ARRAY(m->y->a, int32_t, (size_t)m->n),
-            *tier = ARENA_ARRAY(m->y->a, int32_t, (size_t)m->n);
-    int64_t *first = ARENA_ARRAY(m->y->a, int64_t, (size_t)m->n),
-            *count = ARENA_ARRAY(m->y->a, int64_t, (size_t)m->n), at = 0;
+    int32_t *node = ARENA_ARRAY(m->scratch, int32_t, (size_t)m->n),
+            *tier = ARENA_ARRAY(m->scratch, int32_t, (size_t)m->n);
+    int64_t *first = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n),
+            *count = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n), at = 0;
     for (int32_t i = 0; i < m->n && m->y->node; i++) node[i] = m->y->node[m->member[i]];
     int32_t each = meeting_tiers_of(node, m->n, tier);
     if (!m->y->node || each < 2 || each == m->n) return -1;
@@ -267,7 +275,7 @@ static int64_t tiers_ns(struct meet *m, enum meeting_kind kind, const struct par
                         .to = {0, 1, first, count},
                         .tier = tier};
     if (kind == MEETING_all_reduce) x.whole.dim[0] = count[0];
-    meeting_set_tiers(m->y->a, &x);
+    meeting_set_tiers(m->scratch, &x);
     int64_t inside = 1, between = 1;
     for (int32_t i = 0; i < m->n; i++) {
         if (m->y->bus && m->y->bus[m->member[i]]) inside = each;
@@ -289,7 +297,7 @@ static int64_t spread_ns(struct meet *m, const struct parts *p, bool gather, enu
     for (int32_t i = 0; i < m->n; i++) largest = later(largest, part_elements(m, p, i));
     if (way == MEETING_BY_ring)
         return ring_ns(m, m->n - 1, largest * m->element_bytes);
-    int64_t *bytes = ARENA_ARRAY(m->y->a, int64_t, (size_t)m->n * (size_t)m->n);
+    int64_t *bytes = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n * (size_t)m->n);
     for (int32_t i = 0; i < m->n; i++)
         for (int32_t k = 0; k < m->n; k++)
             bytes[i * m->n + k] = part_elements(m, p, gather ? i : k) * m->element_bytes;
@@ -298,7 +306,7 @@ static int64_t spread_ns(struct meet *m, const struct parts *p, bool gather, enu
 
 static int64_t turn_ns(struct meet *m, const struct shape *whole)
 {
-    int64_t *bytes = ARENA_ARRAY(m->y->a, int64_t, (size_t)m->n * (size_t)m->n);
+    int64_t *bytes = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n * (size_t)m->n);
     for (int32_t i = 0; i < m->n; i++)
         for (int32_t k = 0; k < m->n; k++)
             if (i != k)
@@ -308,21 +316,39 @@ static int64_t turn_ns(struct meet *m, const struct shape *whole)
     return pairs_ns(m, bytes);
 }
 
-static struct meet group_of(struct spmd_price *y, const struct priced *p, int32_t device)
+/* Kept, since many steps are priced and a group's hops are as many as its pairs. */
+static const struct members *group_at(struct spmd_price *y, int32_t device, int32_t axis, bool joined)
 {
-    int32_t axis = p->axis;
-    struct meet m = {
-        .y = y, .n = places_along(y, axis), .axis = axis, .element_bytes = p->element_bytes};
-    m.member = ARENA_ARRAY(y->a, int32_t, (size_t)m.n);
-    m.hop = ARENA_ARRAY(y->a, struct cost_link, (size_t)m.n * (size_t)m.n);
-    group_along(y, device, axis, m.member);
-    for (int32_t i = 0; i < m.n; i++)
-        for (int32_t k = 0; k < m.n; k++) {
-            m.hop[i * m.n + k] = y->hop[m.member[i] * y->s->n_devices + m.member[k]];
-            if (p->joined) m.hop[i * m.n + k].latency_ns = 0;
+    size_t n = (size_t)places_along(y, axis), all = (size_t)y->s->n_devices;
+    if (!y->groups[axis]) y->groups[axis] = ARENA_ARRAY(y->a, struct members, all);
+    struct members *g = &y->groups[axis][device];
+    if (!g->member) {
+        g->member = ARENA_ARRAY(y->a, int32_t, n);
+        group_along(y, device, axis, g->member);
+    }
+    if (g->hop[joined]) return g;
+    struct cost_link *hop = g->hop[joined] = ARENA_ARRAY(y->a, struct cost_link, n *n);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n; k++) {
+            hop[i * n + k] = y->hop[(size_t)g->member[i] * all + (size_t)g->member[k]];
+            if (joined) hop[i * n + k].latency_ns = 0;
         }
-    m.before = parts_of(y, &p->whole, p->before), m.after = parts_of(y, &p->whole, p->after);
-    return m;
+    return g;
+}
+
+static struct meet group_of(struct spmd_price *y, const struct priced *p, int32_t device,
+                            struct arena *scratch)
+{
+    const struct members *g = group_at(y, device, p->axis, p->joined);
+    return (struct meet){.y = y,
+                         .n = places_along(y, p->axis),
+                         .axis = p->axis,
+                         .member = g->member,
+                         .hop = g->hop[p->joined],
+                         .before = parts_of(y, &p->whole, p->before),
+                         .after = parts_of(y, &p->whole, p->after),
+                         .element_bytes = p->element_bytes,
+                         .scratch = scratch};
 }
 
 /* The parts that are dealt out: those of before (gather, all-to-all) or after (reduce-scatter). */
@@ -353,20 +379,23 @@ static void price_step(struct spmd_price *y, struct priced *p)
 {
     static const uint32_t bit[MEETING_WAY_COUNT] = {SPMD_RING, SPMD_PAIRS, SPMD_TIERS};
     bool allowed = false;
+    struct arena *scratch = arena_new();
     p->ns = -1;
     for (int w = 0; w < MEETING_WAY_COUNT; w++) {
         int64_t slowest = 0;
         bool may = y->ways & bit[w];
         for (int32_t d = 0; d < y->s->n_devices && slowest >= 0; d++) {
             if (place_along(y, d, p->axis)) continue; /* one for each group */
-            struct meet m = group_of(y, p, d);
+            struct meet m = group_of(y, p, d, scratch);
             int64_t ns = group_ns(&m, &p->whole, p->kind, (enum meeting_way)w);
+            arena_reset(scratch);
             slowest = ns < 0 ? ns : later(slowest, ns);
         }
         if (slowest < 0 || (!may && p->ns >= 0)) continue;
         if (p->ns >= 0 && allowed && slowest >= p->ns) continue;
         p->ns = slowest, p->way = (enum meeting_way)w, allowed = may;
     }
+    arena_free(scratch);
     if (p->ns < 0) BUG("no way for %s", op_kind_name(p->kind));
 }
 
@@ -440,7 +469,7 @@ enum status spmd_step_way(struct spmd_price *y, const struct shape *whole, int64
     *way = p.way, *even = true;
     for (int32_t d = 0; d < y->s->n_devices; d++) {
         if (place_along(y, d, axis)) continue;
-        struct meet m = group_of(y, &p, d);
+        struct meet m = group_of(y, &p, d, NULL);
         for (int32_t i = 1; i < m.n; i++)
             *even &= part_elements(&m, dealt_out(&m, kind), i) ==
                      part_elements(&m, dealt_out(&m, kind), 0);
