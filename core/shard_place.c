@@ -127,6 +127,7 @@ static bool same_parts(const struct sharding *s, const struct placement *a,
     struct arena *scratch = arena_new();
     bool same = true;
     for (int32_t d = 0; d < s->n_devices && same; d++) {
+        if (sharding_place(s, d, x)) continue; /* a group's devices share a division */
         const struct division *y = shard_division(scratch, s, a, x, d),
                               *z = shard_division(scratch, s, b, x, d);
         same = y->n_runs == z->n_runs && y->whole == z->whole;

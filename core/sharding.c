@@ -11,13 +11,17 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { DUES_KEPT = 256 }; /* of more members each due is worked out again whenever it is looked at */
+
 void extents(int64_t n_units, const double *ratios, int32_t n, int64_t *out)
 {
-    double sum = 0;
+    double sum = 0, due[DUES_KEPT];
     int64_t left = n_units;
     for (int32_t i = 0; i < n; i++) sum += ratios[i];
     for (int32_t i = 0; i < n; i++) {
-        out[i] = sum > 0 ? (int64_t)((double)n_units * (ratios[i] / sum)) : 0;
+        double mine = sum > 0 ? (double)n_units * (ratios[i] / sum) : 0;
+        if (i < DUES_KEPT) due[i] = mine;
+        out[i] = (int64_t)mine;
         if (out[i] > left) out[i] = left; /* a due that rounding made an integer too large */
         left -= out[i];
     }
@@ -25,7 +29,8 @@ void extents(int64_t n_units, const double *ratios, int32_t n, int64_t *out)
         int32_t most = -1;
         double deficit = 0;
         for (int32_t i = 0; i < n; i++) {
-            double d = sum > 0 ? (double)n_units * (ratios[i] / sum) - (double)out[i] : 0;
+            double mine = i < DUES_KEPT ? due[i] : sum > 0 ? (double)n_units * (ratios[i] / sum) : 0;
+            double d = sum > 0 ? mine - (double)out[i] : 0;
             if (ratios[i] > 0 && (most < 0 || d > deficit)) most = i, deficit = d;
         }
         out[most < 0 ? 0 : most]++;

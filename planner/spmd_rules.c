@@ -26,6 +26,27 @@ struct local { /* a forward operator on one device */
     struct op_shapes shapes;
 };
 
+struct dealt { /* units by a vector along an axis, to each place */
+    int32_t axis, ratio;
+    int64_t n_units, *units;
+    struct dealt *next;
+};
+
+/* Many operators deal out equally many. */
+static const int64_t *dealt_out(struct builder *b, int32_t axis, int32_t ratio, int64_t n_units)
+{
+    const struct sharding *s = b->q->s;
+    for (struct dealt *x = b->dealt; x; x = x->next)
+        if (x->axis == axis && x->ratio == ratio && x->n_units == n_units) return x->units;
+    struct dealt x = {axis, ratio, n_units, NULL, b->dealt};
+    double *ratios = ARENA_ARRAY(b->a, double, (size_t)s->mesh[axis]);
+    x.units = ARENA_ARRAY(b->a, int64_t, (size_t)s->mesh[axis]);
+    sharding_axis_ratios(s, ratio, axis, ratios);
+    extents(n_units, ratios, s->mesh[axis], x.units);
+    b->dealt = arena_copy(b->a, &x, sizeof x);
+    return x.units;
+}
+
 /* Attributes at local size: heads above all. */
 static enum status local_attrs(struct builder *b, const struct graph_op *op,
                                const struct op_choice *c, int32_t device, struct op_attrs *attrs,
@@ -35,14 +56,12 @@ static enum status local_attrs(struct builder *b, const struct graph_op *op,
     int64_t had = -1;
     for (int32_t x = 0; x < s->n_axes; x++) {
         struct op_split split;
-        double ratios[256];
-        int64_t e[256], first = 0;
+        int64_t first = 0;
         int32_t place = sharding_place(s, device, x);
         if (c->index[x] == INDEX_none || c->index[x] == INDEX_terms) continue;
         TRY(op_split_by(b->g, op, b->grains, c->index[x], &split, err));
         int64_t n = x && c->index[0] == c->index[1] ? had : split.n_units;
-        sharding_axis_ratios(s, c->ratio[x], x, ratios);
-        extents(n, ratios, s->mesh[x], e);
+        const int64_t *e = dealt_out(b, x, c->ratio[x], n);
         for (int32_t k = 0; k < place; k++) first += e[k];
         op_local_attrs(b->g, op, b->grains, &split, c->index[x], first, e[place], attrs);
         had = e[place];
