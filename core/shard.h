@@ -57,6 +57,9 @@ MUST_CHECK enum status op_placements_of(const struct sharding *s, const struct g
 /* Shape of a device's part of a whole tensor; part may be NULL. */
 struct shape placement_local(struct arena *a, const struct sharding *s, const struct placement *p,
                              const struct shape *whole, int32_t device, struct tensor_part *part);
+/* Of all devices: local, part (n_devices). */
+void placement_parts(struct arena *a, const struct sharding *s, const struct placement *p,
+                     const struct shape *whole, struct shape *local, struct tensor_part *part);
 
 /* --- conversions --- */
 

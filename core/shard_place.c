@@ -36,14 +36,27 @@ static int64_t group_extents(struct arena *a, const struct sharding *s, const st
     return n;
 }
 
+struct dealt { /* a group's extents along an axis; those of the next device are often the same */
+    int32_t outer;    /* its place along axis 0 */
+    int64_t *extents; /* NULL: none yet */
+};
+
+static void units_of(struct arena *a, const struct sharding *s, const struct placement *p,
+                     int32_t x, int32_t device, struct dealt *dealt, int64_t *first, int64_t *n)
+{
+    int32_t place = sharding_place(s, device, x), outer = x ? sharding_place(s, device, 0) : 0;
+    if (!dealt->extents || dealt->outer != outer)
+        group_extents(a, s, p, x, device, &dealt->extents);
+    dealt->outer = outer;
+    *first = 0, *n = dealt->extents[place];
+    for (int32_t k = 0; k < place; k++) *first += dealt->extents[k];
+}
+
 void shard_units(struct arena *a, const struct sharding *s, const struct placement *p, int32_t x,
                  int32_t device, int64_t *first, int64_t *n)
 {
-    int64_t *e;
-    int32_t place = sharding_place(s, device, x);
-    group_extents(a, s, p, x, device, &e);
-    *first = 0, *n = e[place];
-    for (int32_t k = 0; k < place; k++) *first += e[k];
+    struct dealt dealt = {0, NULL};
+    units_of(a, s, p, x, device, &dealt, first, n);
 }
 
 /* Runs of units [first, first + n) of n_units. */
@@ -75,8 +88,9 @@ struct division *shard_division(struct arena *a, const struct sharding *s,
     return d;
 }
 
-struct shape placement_local(struct arena *a, const struct sharding *s, const struct placement *p,
-                             const struct shape *whole, int32_t device, struct tensor_part *part)
+static struct shape local_of(struct arena *a, const struct sharding *s, const struct placement *p,
+                             const struct shape *whole, int32_t device,
+                             struct dealt dealt[MESH_AXES_MAX], struct tensor_part *part)
 {
     struct shape local = *whole;
     struct tensor_part cuts = {0};
@@ -85,9 +99,9 @@ struct shape placement_local(struct arena *a, const struct sharding *s, const st
         int64_t first, n, inner_first;
         if (on->how != PLACED_SPLIT) continue;
         if (x == 1 && splits(&p->axis[0], on->dim)) continue; /* done together with axis 0 */
-        shard_units(a, s, p, x, device, &first, &n);
+        units_of(a, s, p, x, device, &dealt[x], &first, &n);
         if (x == 0 && s->n_axes > 1 && splits(&p->axis[1], on->dim)) {
-            shard_units(a, s, p, 1, device, &inner_first, &n);
+            units_of(a, s, p, 1, device, &dealt[1], &inner_first, &n);
             first += inner_first;
         }
         struct run *run = cuts.cut[cuts.n_cuts].run;
@@ -98,8 +112,24 @@ struct shape placement_local(struct arena *a, const struct sharding *s, const st
         local.dim[on->dim] = 0;
         for (int32_t r = 0; r < on->grain.n_sections; r++) local.dim[on->dim] += run[r].n;
     }
-    if (part) *part = cuts;
+    *part = cuts;
     return local;
+}
+
+struct shape placement_local(struct arena *a, const struct sharding *s, const struct placement *p,
+                             const struct shape *whole, int32_t device, struct tensor_part *part)
+{
+    struct dealt dealt[MESH_AXES_MAX] = {{0, NULL}};
+    struct tensor_part unread;
+    return local_of(a, s, p, whole, device, dealt, part ? part : &unread);
+}
+
+void placement_parts(struct arena *a, const struct sharding *s, const struct placement *p,
+                     const struct shape *whole, struct shape *local, struct tensor_part *part)
+{
+    struct dealt dealt[MESH_AXES_MAX] = {{0, NULL}};
+    for (int32_t d = 0; d < s->n_devices; d++)
+        local[d] = local_of(a, s, p, whole, d, dealt, &part[d]);
 }
 
 /* --- equality --- */

@@ -168,11 +168,7 @@ static const struct parts *parts_of(struct spmd_price *y, const struct shape *wh
     x->local = ARENA_ARRAY(y->a, struct shape, n);
     x->part = ARENA_ARRAY(y->a, struct tensor_part, n);
     struct arena *scratch = arena_new();
-    for (int32_t d = 0; d < y->s->n_devices; d++) {
-        x->local[d] =
-            placement_local(scratch, y->s, &y->placements[placement], whole, d, &x->part[d]);
-        arena_reset(scratch);
-    }
+    placement_parts(scratch, y->s, &y->placements[placement], whole, x->local, x->part);
     arena_free(scratch);
     y->parts = arena_grow(y->a, y->parts, (size_t)y->n_parts, &y->parts_capacity, sizeof *y->parts);
     y->parts[y->n_parts++] = x;

@@ -243,22 +243,24 @@ enum status spmd_parameter(struct builder *b, int32_t tensor, int32_t home, uint
         TRY(spmd_gradient_ns(b->t->price, &p->shape, master, x, home, true, &sum, err));
         *ns += sum;
     }
+    int64_t *cost = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices);
+    int64_t held = dtype_bytes(p->dtype) + master * (1 + optimizer_state_tensors(b->q->optimizer));
     for (int32_t d = 0; d < b->n_devices; d++) {
         struct op_shapes shapes = {.n_inputs = adamw ? 4 : 2};
         struct op_attrs attrs = {.decay = p->decay};
-        int64_t held =
-            dtype_bytes(p->dtype) + master * (1 + optimizer_state_tensors(b->q->optimizer));
         for (int32_t k = 0; k < shapes.n_inputs; k++) shapes.input[k] = parts[d];
         bytes[d] += shape_elements(&parts[d]) * held;
         int32_t like = 0;
         while (like < d &&
                !(b->q->type[like] == b->q->type[d] && shape_equal(&parts[like], &parts[d])))
             like++;
-        int64_t cost = 0;
-        TRY(op_infer(adamw ? OP_adamw : OP_sgd, &attrs, &shapes, err));
-        TRY(price_op(b, b->q->type[d], adamw ? OP_adamw : OP_sgd, PHASE_U, &attrs, &shapes, p->name,
-                     &cost, err));
-        device_ns[d] += cost;
+        cost[d] = like < d ? cost[like] : 0;
+        if (like == d) {
+            TRY(op_infer(adamw ? OP_adamw : OP_sgd, &attrs, &shapes, err));
+            TRY(price_op(b, b->q->type[d], adamw ? OP_adamw : OP_sgd, PHASE_U, &attrs, &shapes,
+                         p->name, &cost[d], err));
+        }
+        device_ns[d] += cost[d];
     }
     return OK;
 }
