@@ -12,11 +12,6 @@
 enum {
     SMALL_LABELS = 2000, /* to prove the best where memory binds */
     PIECES_FROM = 0,
-    /* Of a search, fitted on the CPU time of vgg, vit, bert and its experts on 8 and on 64 devices: tables 2-5 and 25-50 ms; a partial
-     * solution 0.3 us, and 0.5 where memory binds */
-    TABLES_DEVICE_NS = 450000,
-    LABEL_NS = 400,
-    GIVEN_UP = 100000, /* partial solutions where nothing fits */
     MESH_FROM = 4      /* devices: fewer stand in no mesh of two axes */
 };
 
@@ -167,11 +162,6 @@ static enum status question(struct join *j, struct arena *a, const struct join_t
 
 /* --- the answer --- */
 
-static int64_t work_of(const struct spmd_question *q, const struct spmd_answer *x)
-{
-    return (int64_t)TABLES_DEVICE_NS * q->s->n_devices + LABEL_NS * x->found.n_labels;
-}
-
 static int64_t *numbers(struct arena *a, int64_t n) { return ARENA_ARRAY(a, int64_t, (size_t)n); }
 
 /* Where each layer hands on what is whole on every device, or made so: not split by batch. */
@@ -281,7 +271,7 @@ static enum status ask_twice(struct asking *k, struct error *err)
         struct spmd_answer x;
         q->s = turn[i];
         TRY(spmd_best(k->a, q, &x, err));
-        k->work += work_of(q, &x);
+        k->work += x.work_ns;
         if (x.ns < k->out->ns) take(k, q, &x, spmd_sharding(k->a, q, &x));
     }
     return OK;
@@ -297,11 +287,7 @@ static enum status ask_meshes(struct asking *k, const double *ratios, struct err
     if (ratios) s.ratios = ratios;
     q.s = &s;
     TRY(spmd_best_mesh(k->a, &q, &best, err));
-    if (best.answer.ns == INT64_MAX) {
-        k->work += (int64_t)LABEL_NS * GIVEN_UP;
-        return OK;
-    }
-    k->work += best.n_searched * work_of(&q, &best.answer);
+    k->work += best.work_ns;
     if (best.answer.ns < k->out->ns) take(k, &q, &best.answer, best.sharding);
     return OK;
 }
@@ -314,12 +300,8 @@ static enum status ask(struct asking *k, const struct join_team *t, bool thoroug
     if (!thorough) return ask_twice(k, err);
     struct ratio_best best;
     TRY(ratio_alternate(k->a, &k->q, &best, err));
-    if (best.answer.ns == INT64_MAX) {
-        k->work += (int64_t)LABEL_NS * GIVEN_UP;
-    } else {
-        k->work += best.n_rounds * work_of(&k->q, &best.answer);
-        take(k, &k->q, &best.answer, best.sharding);
-    }
+    k->work += best.work_ns;
+    if (best.answer.ns < INT64_MAX) take(k, &k->q, &best.answer, best.sharding);
     if (t->n < MESH_FROM) return OK;
     return ask_meshes(k, best.answer.ns < INT64_MAX ? best.sharding->ratios : NULL, err);
 }

@@ -145,6 +145,7 @@ static enum status add_memory(struct relaxed *w, struct error *err)
         struct spmd_tables *t;
         s.ratios = ratios, q.s = &s;
         TRY(spmd_tables_new(w->a, &q, &t, err));
+        w->out->work_ns += t->work_ns;
         if (spmd_choices_ns(w->a, t, &q, w->x->choices, w->x->gathered, bytes) == INT64_MAX)
             return OK;
         double mine = (double)(bytes[0] - bytes[n - 1]) / (most - least);
@@ -195,6 +196,7 @@ struct turns {
     const struct spmd_question *q;
     struct ratio_best *best;
     int64_t best_ns;
+    bool begun;
 };
 
 /* One search with these ratios; kept where it is the best so far. */
@@ -206,7 +208,9 @@ static enum status try_ratios(struct turns *t, const double *ratios, struct spmd
     *q = *t->q;
     q->s = s;
     TRY(spmd_best(t->a, q, x, err));
-    if (!t->best->n_rounds++) t->best->first_ns = x->ns == INT64_MAX ? INFINITY : (double)x->ns;
+    t->best->work_ns += x->work_ns;
+    if (!t->begun) t->best->first_ns = x->ns == INT64_MAX ? INFINITY : (double)x->ns;
+    t->begun = true;
     if (x->ns >= t->best_ns) return OK;
     t->best_ns = x->ns;
     t->best->answer = *x;
@@ -229,6 +233,7 @@ static enum status chain(struct turns *t, const double *start, struct error *err
         if (x.ns == INT64_MAX || x.ns >= before) return OK;
         before = x.ns;
         TRY(ratio_of_answer(t->a, &q, &x, &p, err));
+        t->best->work_ns += p.work_ns;
         double *next = arena_copy(t->a, ratios, n * sizeof *ratios);
         TRY(ratio_solve(t->a, &p, next, &ns, err));
         if (!(ns < INFINITY)) return OK;
@@ -243,6 +248,7 @@ static enum status speeds(const struct turns *t, double *out, struct error *err)
     struct spmd_tables *x;
     int32_t n = t->q->s->n_devices;
     TRY(spmd_tables_new(t->a, t->q, &x, err));
+    t->best->work_ns += x->work_ns;
     for (int32_t d = 0; d < n; d++) {
         double ns = 1;
         for (int32_t k = x->n_entries; k < x->problem.n_ops; k++)
@@ -329,6 +335,7 @@ static enum status by_segments(struct turns *t, const double *even, const double
     struct ratio_problem p;
     TRY(by_families(t, &several, &apart, err));
     TRY(ratio_of_answer(t->a, &several, &apart, &p, err));
+    t->best->work_ns += apart.tables->work_ns + p.work_ns;
     double *next = arena_copy(t->a, ratios, 2 * n * sizeof *ratios);
     TRY(ratio_solve(t->a, &p, next, &ns, err));
     if (ns < INFINITY) TRY(chain(t, next, err));

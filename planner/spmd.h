@@ -59,6 +59,7 @@ struct spmd_tables {
                       comes into the stage, come before */
     const struct spmd_meaning *meanings; /* by rule.tag */
     struct spmd_price *price;
+    int64_t work_ns; /* what making them took, about: counted, never timed */
 };
 /* Everything that the choice needs to know. O(kinds of operators · rules · devices). */
 MUST_CHECK enum status spmd_tables_new(struct arena *a, const struct spmd_question *q,
@@ -74,6 +75,7 @@ struct spmd_answer {
         laid_out; /* (n_devices) as lowering would; NULL: memory does not count, or nobody can say */
     struct spmd_found found;
     const struct spmd_tables *tables;
+    int64_t work_ns; /* tables and searches, about, also where nothing fits */
 };
 MUST_CHECK enum status spmd_best(struct arena *a, const struct spmd_question *q,
                                  struct spmd_answer *out, struct error *err);

@@ -59,7 +59,19 @@ static bool fits_laid_out(struct arena *a, const struct spmd_question *q, struct
     return fits;
 }
 
-enum { TURNS_MOST = 4 };
+enum {
+    TURNS_MOST = 4,
+    /* Fitted like those of tables: a partial solution; and for each rule of each operator what must follow */
+    LABEL_NS = 400,
+    FOLLOW_NS = 3000
+};
+
+static int64_t search_work(const struct spmd_tables *t, int64_t labels)
+{
+    int64_t rules = 0;
+    for (int32_t k = 0; k < t->problem.n_ops; k++) rules += t->problem.ops[k].n_rules;
+    return LABEL_NS * labels + FOLLOW_NS * rules;
+}
 
 enum status spmd_best(struct arena *a, const struct spmd_question *q, struct spmd_answer *out,
                       struct error *err)
@@ -79,6 +91,7 @@ enum status spmd_best(struct arena *a, const struct spmd_question *q, struct spm
         out->ns = INT64_MAX;
     }
     out->found.n_labels = labels, out->found.bound_ns = bound;
+    out->work_ns = t->work_ns + search_work(t, labels);
     return OK;
 }
 

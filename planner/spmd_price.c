@@ -41,6 +41,7 @@ struct spmd_price {
     /* (n_devices, mesh[axis]) [d][k]: messages that leave d's node or come to the other's at the same time, where everybody
      * sends to who stands k places on along the axis; NULL: nobody shares */
     int32_t *share[MESH_AXES_MAX + 1];
+    int64_t n_meetings, n_pairs;             /* priced */
     struct members *groups[MESH_AXES_MAX + 1]; /* (n_devices) by first member; NULL: nobody met */
 };
 
@@ -149,6 +150,12 @@ const struct placement *spmd_placement_of(const struct spmd_price *y, int32_t pl
 }
 
 int32_t spmd_placements(const struct spmd_price *y) { return y->n_placements; }
+
+int64_t spmd_meetings_priced(const struct spmd_price *y, int64_t *pairs)
+{
+    *pairs = y->n_pairs;
+    return y->n_meetings;
+}
 
 bool spmd_is_own(const struct spmd_price *y, int32_t placement)
 {
@@ -384,6 +391,7 @@ static void price_step(struct spmd_price *y, struct priced *p)
             if (place_along(y, d, p->axis)) continue; /* one for each group */
             struct meet m = group_of(y, p, d, scratch);
             int64_t ns = group_ns(&m, &p->whole, p->kind, (enum meeting_way)w);
+            y->n_meetings++, y->n_pairs += (int64_t)m.n * m.n;
             arena_reset(scratch);
             slowest = ns < 0 ? ns : later(slowest, ns);
         }
