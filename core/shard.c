@@ -363,7 +363,11 @@ static enum status cross(struct view *v, const struct cut *cut, struct error *er
 
 /* --- the view --- */
 
-static enum status begin(struct view *v, struct error *err)
+struct shard_stage {
+    struct view common; /* of no device: nothing is made in it yet */
+};
+
+static enum status find_common(struct view *v, struct error *err)
 {
     size_t n_tensors = (size_t)v->whole->n_tensors, n_ops = (size_t)v->whole->n_forward;
     const struct op_choice *choices;
@@ -372,11 +376,7 @@ static enum status begin(struct view *v, struct error *err)
     v->choices = ARENA_ARRAY(v->a, struct op_choice, n_ops);
     memcpy(v->choices, choices, n_ops * sizeof *choices);
     choose_outside(v);
-    v->versions = ARENA_ARRAY(v->a, struct version *, n_tensors);
-    v->n_conversions = ARENA_ARRAY(v->a, int32_t, n_tensors);
     v->home = ARENA_ARRAY(v->a, struct placement, n_tensors);
-    v->made_for = ARENA_ARRAY(v->a, int32_t, n_tensors);
-    v->last = ARENA_ARRAY(v->a, int32_t, (size_t)v->whole->n_layers);
     v->need = ARENA_ARRAY(v->a, struct op_placements, n_ops);
     for (size_t i = 0; i < n_ops; i++) {
         for (int32_t x = 0; x < v->s->n_axes; x++)
@@ -388,9 +388,27 @@ static enum status begin(struct view *v, struct error *err)
     return OK;
 }
 
+enum status shard_stage_new(struct arena *a, const struct graph *whole, const struct sharding *s,
+                            int32_t first_layer, int32_t last_layer, struct shard_stage **out,
+                            struct error *err)
+{
+    struct shard_stage *x = ARENA_ARRAY(a, struct shard_stage, 1);
+    if (whole->n_ops != whole->n_forward) BUG("shard_stage_new: gradients come after sharding");
+    x->common = (struct view){
+        .a = a, .whole = whole, .s = s, .first_layer = first_layer, .last_layer = last_layer};
+    TRY(find_common(&x->common, err));
+    *out = x;
+    return OK;
+}
+
 static void begin_graph(struct view *v)
 {
     const struct graph *w = v->whole;
+    size_t n_tensors = (size_t)w->n_tensors;
+    v->versions = ARENA_ARRAY(v->a, struct version *, n_tensors);
+    v->n_conversions = ARENA_ARRAY(v->a, int32_t, n_tensors);
+    v->made_for = ARENA_ARRAY(v->a, int32_t, n_tensors);
+    v->last = ARENA_ARRAY(v->a, int32_t, (size_t)w->n_layers);
     v->g = graph_new(v->a, w->dtype, w->microbatch, w->sequence_length);
     v->g->cards = w->cards, v->g->sequence_parallel = w->sequence_parallel;
     for (int32_t x = 0; x < v->s->n_axes; x++)
@@ -399,24 +417,18 @@ static void begin_graph(struct view *v)
         if (w->tensors[t].role == TENSOR_PARAMETER) add_source(v, t, &v->home[t], 0);
 }
 
-enum status shard_graph(struct arena *a, const struct graph *whole, const struct sharding *s,
-                        int32_t device, int32_t first_layer, int32_t last_layer, struct graph **out,
-                        struct error *err)
+enum status shard_stage_graph(struct arena *a, const struct shard_stage *x, int32_t device,
+                              struct graph **out, struct error *err)
 {
-    struct view v = {.a = a,
-                     .whole = whole,
-                     .s = s,
-                     .device = device,
-                     .first_layer = first_layer,
-                     .last_layer = last_layer};
-    if (whole->n_ops != whole->n_forward) BUG("shard_graph: gradients come after sharding");
-    TRY(begin(&v, err));
+    struct view v = x->common;
+    const struct graph *whole = v.whole;
+    v.a = a, v.device = device;
     begin_graph(&v);
     for (int32_t i = 0; i < whole->n_forward; i++) {
         int32_t layer = whole->ops[i].layer;
         TRY(add_op(&v, i, err));
         bool ends = i + 1 == whole->n_forward || whole->ops[i + 1].layer != layer;
-        bool edge = layer == first_layer - 1 || layer == last_layer;
+        bool edge = layer == v.first_layer - 1 || layer == v.last_layer;
         if (ends && edge && layer + 1 < whole->n_layers) TRY(cross(&v, &whole->cut[layer], err));
         if (ends) v.last[layer] = v.g->n_ops - 1;
     }
@@ -426,19 +438,24 @@ enum status shard_graph(struct arena *a, const struct graph *whole, const struct
     return OK;
 }
 
-enum status shard_loss_share(struct arena *a, const struct graph *whole, const struct sharding *s,
-                             int32_t device, double *out, struct error *err)
+enum status shard_graph(struct arena *a, const struct graph *whole, const struct sharding *s,
+                        int32_t device, int32_t first_layer, int32_t last_layer, struct graph **out,
+                        struct error *err)
 {
-    const struct op_choice *choices;
-    const bool *gathered;
-    *out = 0;
-    TRY(sharding_resolve(a, s, whole, &choices, &gathered, err));
-    const struct grain *grains = graph_grains(a, whole);
+    struct shard_stage *x;
+    TRY(shard_stage_new(a, whole, s, first_layer, last_layer, &x, err));
+    return shard_stage_graph(a, x, device, out, err);
+}
+
+double shard_loss_share(struct arena *a, const struct shard_stage *stage, int32_t device)
+{
+    const struct graph *whole = stage->common.whole;
+    const struct sharding *s = stage->common.s;
+    double out = 0;
     for (int32_t i = 0; i < whole->n_forward; i++) {
         const struct graph_op *op = &whole->ops[i];
         if (whole->tensors[op->output[0]].role != TENSOR_LOSS) continue;
-        struct op_placements need;
-        TRY(op_placements_of(s, whole, op, grains, &choices[i], &need, err));
+        struct op_placements need = stage->common.need[i];
         const struct shape *logits = &whole->tensors[op->input[0]].shape;
         struct shape rows = *logits;
         rows.dim[rows.rank - 1] = 1;
@@ -450,7 +467,7 @@ enum status shard_loss_share(struct arena *a, const struct graph *whole, const s
             if (sharding_place(s, device, x)) share = 0;
         }
         struct shape local = placement_local(a, s, &need.input[0], &rows, device, NULL);
-        *out = share * (double)shape_elements(&local) / (double)shape_elements(&rows);
+        out = share * (double)shape_elements(&local) / (double)shape_elements(&rows);
     }
-    return OK;
+    return out;
 }

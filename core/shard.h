@@ -92,11 +92,18 @@ void conversion_elements(const struct sharding *s, const struct conversion *c,
 MUST_CHECK enum status shard_graph(struct arena *a, const struct graph *whole,
                                    const struct sharding *s, int32_t device, int32_t first_layer,
                                    int32_t last_layer, struct graph **out, struct error *err);
+/* The same in two steps, for all devices of a stage: what they have in common is found once. Errors as above; it refers to
+ * whole and s. */
+struct shard_stage; /* opaque */
+MUST_CHECK enum status shard_stage_new(struct arena *a, const struct graph *whole,
+                                       const struct sharding *s, int32_t first_layer,
+                                       int32_t last_layer, struct shard_stage **out,
+                                       struct error *err);
+MUST_CHECK enum status shard_stage_graph(struct arena *a, const struct shard_stage *x,
+                                         int32_t device, struct graph **out, struct error *err);
 /* For which share of the microbatch's rows a device's loss speaks: local mean · share, summed over the devices, is the
  * mean over all. 0 for those whose rows another one speaks for. */
-MUST_CHECK enum status shard_loss_share(struct arena *a, const struct graph *whole,
-                                        const struct sharding *s, int32_t device, double *out,
-                                        struct error *err);
+double shard_loss_share(struct arena *a, const struct shard_stage *stage, int32_t device);
 
 /* --- meetings --- */
 
