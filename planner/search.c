@@ -114,7 +114,7 @@ static enum status refine_one(struct search *q, const struct search_plan *x, str
     if (!tries_over(t) && s < q->n_spaces &&
         !hopeless(q, x, s, refined)) /* a baseline's size may not have had its turn */
         TRY(refine_plan(scorer_arena(t->scorer), t->scorer, &q->space[s], &better, &ns,
-                        &t->evaluations_left, t->o->stop, err));
+                        &t->evaluations_left, t->work_end, t->o->stop, err));
     kept_add(refined, &better, ns);
     tries_report(t);
     return OK;
