@@ -55,6 +55,28 @@ bool join_shares(const struct plan *p)
 
 /* --- what an answer depends on --- */
 
+/* The first of the team's devices on the node of its device k. */
+static int32_t first_of_node(const struct join_team *t, int32_t k)
+{
+    const struct device *device = t->s->cluster->devices;
+    int32_t first = 0;
+    while (device[t->device[first]].node != device[t->device[k]].node) first++;
+    return first;
+}
+
+/* Whether what it sends to another of them on its node goes over one link of all the node's devices. */
+static bool on_bus(const struct join_team *t, int32_t k)
+{
+    const struct cluster *c = t->s->cluster;
+    int32_t direction;
+    for (int32_t m = 0; m < t->n; m++) {
+        if (m == k || c->devices[t->device[m]].node != c->devices[t->device[k]].node) continue;
+        int32_t link = cluster_link(c, t->device[k], t->device[m], &direction);
+        if (link >= 0 && c->links[link].n_ends == 1) return true;
+    }
+    return false;
+}
+
 uint64_t join_key(const struct join_team *t, bool thorough)
 {
     const struct cluster *c = t->s->cluster;
@@ -69,6 +91,9 @@ uint64_t join_key(const struct join_team *t, bool thorough)
         const struct device_type *type = &c->types[c->devices[t->device[k]].type];
         key = hash_bytes(key, type->name, strlen(type->name) + 1);
         key = hash_bytes(key, &type->tensor_parallel, sizeof type->tensor_parallel);
+        int32_t first = first_of_node(t, k); /* who stands with whom: they share what leaves */
+        bool bus = on_bus(t, k);
+        key = hash_bytes(key, &first, sizeof first), key = hash_bytes(key, &bus, sizeof bus);
         for (int32_t m = 0; m < t->n; m++) {
             const struct cost_link *l = space_link(t->s, t->device[k], t->device[m]);
             if (!l || k == m) continue;
@@ -132,10 +157,13 @@ static enum status question(struct join *j, struct arena *a, const struct join_t
     const struct cluster *c = t->s->cluster;
     int32_t *type = ARENA_ARRAY(a, int32_t, (size_t)t->n),
             *node = ARENA_ARRAY(a, int32_t, (size_t)t->n);
+    int64_t *reserve = ARENA_ARRAY(a, int64_t, (size_t)t->n);
+    bool *bus = ARENA_ARRAY(a, bool, (size_t)t->n);
     double *ratios = ARENA_ARRAY(a, double, (size_t)t->n);
     for (int32_t k = 0; k < t->n; k++) {
         const struct stage_cost *x = space_stage(t->s, t->device[k], t->first_layer, t->last_layer);
         type[k] = c->devices[t->device[k]].type, node[k] = c->devices[t->device[k]].node;
+        reserve[k] = c->types[type[k]].reserve_bytes, bus[k] = on_bus(t, k);
         ratios[k] = 1e9 / (double)(x->forward_ns + x->input_ns + x->weight_ns + 1);
     }
     struct sharding s = {
@@ -146,9 +174,11 @@ static enum status question(struct join *j, struct arena *a, const struct join_t
                                 .cost = t->s->cost,
                                 .type = type,
                                 .memory_bytes = t->memory,
+                                .reserve_bytes = reserve,
                                 .hop = hop,
                                 .of = t,
                                 .node = node,
+                                .bus = bus,
                                 .microbatches = t->microbatches,
                                 .in_flight = t->in_flight,
                                 .optimizer = &t->s->job->optimizer,
@@ -323,7 +353,8 @@ enum status join_stage(struct join *j, struct scorer *w, const struct join_team 
         if (out->sharding) out->sharding = sharding_copy(j->arena, out->sharding);
         if (out->ns == INT64_MAX)
             out->why = *why.text ? arena_strdup(j->arena, why.text)
-                                 : "no way to share the operators fits these devices' memory";
+                       : t->memory    ? "no way to share the operators fits these devices' memory"
+                                      : "no way to share the operators was found";
         arena_free(scratch);
         if (st != OK && st != ERR_INPUT && st != ERR_INFEASIBLE)
             return error_set(err, st, "%s", out->why);
