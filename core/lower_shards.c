@@ -18,15 +18,6 @@
 
 /* --- views --- */
 
-/* Forward, of a whole microbatch, unfused; made once. */
-static enum status whole_graph(struct lowering *l, struct error *err)
-{
-    struct job j = l->plan->job;
-    if (l->whole) return OK;
-    j.model.tensor_parallel = 1, j.model.sequence_parallel = false;
-    return lower_graph(l->a, &j, l->plan->microbatch, &l->whole, err);
-}
-
 static enum status make_view(struct lowering *l, struct stage_build *b, struct graph **out,
                              struct error *err)
 {
@@ -39,7 +30,7 @@ static enum status make_view(struct lowering *l, struct stage_build *b, struct g
                          "device type %s is several cards that are simulated as one; those cannot "
                          "share operators with other devices",
                          t->name);
-    TRY(whole_graph(l, err));
+    if (!l->whole) TRY(lower_graph_whole(l->a, &p->job, p->microbatch, &l->whole, err));
     if (b->plan->last_layer >= l->whole->n_layers) return OK; /* plan_check has said so */
     struct graph *g;
     if (l->shared_of != b->plan) /* a stage's devices follow one another */

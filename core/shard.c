@@ -128,20 +128,6 @@ static enum status version_of(struct view *v, int32_t t, const struct placement 
 
 /* --- parameters --- */
 
-static bool in_stage(const struct view *v, int32_t op)
-{
-    int32_t layer = v->whole->ops[op].layer;
-    return layer >= v->first_layer && layer <= v->last_layer;
-}
-
-static bool same_axis(const struct on_axis *a, const struct on_axis *b)
-{
-    if (a->how != PLACED_SPLIT || b->how != PLACED_SPLIT) return a->how == b->how;
-    return a->dim == b->dim && a->ratio == b->ratio && a->grain.n_units == b->grain.n_units &&
-           a->grain.n_sections == b->grain.n_sections &&
-           !memcmp(a->grain.unit, b->grain.unit, sizeof a->grain.unit);
-}
-
 /* Kept in parts although it is used whole: by the first dimension that the other axis leaves alone. */
 static void keep_in_parts(const struct view *v, int32_t t, struct placement *p)
 {
@@ -168,13 +154,14 @@ static void find_homes(struct view *v)
     const struct graph *g = v->whole;
     bool *seen = ARENA_ARRAY(v->a, bool, (size_t)g->n_tensors);
     for (int32_t i = 0; i < g->n_forward; i++)
-        for (int32_t k = 0; in_stage(v, i) && k < g->ops[i].n_inputs; k++) {
+        for (int32_t k = 0;
+             graph_op_within(g, i, v->first_layer, v->last_layer) && k < g->ops[i].n_inputs; k++) {
             int32_t t = g->ops[i].input[k];
             if (g->tensors[t].role != TENSOR_PARAMETER) continue;
             const struct placement *need = &v->need[i].input[k];
             if (!seen[t]) v->home[t] = *need;
             for (int32_t x = 0; seen[t] && x < v->s->n_axes; x++)
-                if (!same_axis(&v->home[t].axis[x], &need->axis[x]))
+                if (!on_axis_said_alike(&v->home[t].axis[x], &need->axis[x]))
                     v->home[t].axis[x] = (struct on_axis){.how = PLACED_WHOLE};
             seen[t] = true;
         }
@@ -329,7 +316,7 @@ static void choose_outside(struct view *v)
     const struct cut *in = v->first_layer ? &g->cut[v->first_layer - 1] : NULL;
     bool found = false;
     for (int32_t i = 0; i < g->n_forward; i++) {
-        if (!in_stage(v, i)) continue;
+        if (!graph_op_within(g, i, v->first_layer, v->last_layer)) continue;
         for (int32_t k = 0; in && k < g->ops[i].n_inputs && !found; k++)
             for (int32_t c = 0; c < in->n && !found; c++)
                 if (in->tensor[c] == g->ops[i].input[k])
@@ -337,7 +324,7 @@ static void choose_outside(struct view *v)
         after = batch_of(v, &v->choices[i]);
     }
     for (int32_t i = 0; i < g->n_forward; i++) {
-        if (in_stage(v, i)) continue;
+        if (graph_op_within(g, i, v->first_layer, v->last_layer)) continue;
         v->choices[i] = g->ops[i].layer < v->first_layer ? before : after;
         for (int32_t x = 0; x < v->s->n_axes; x++)
             if (op_index_meant(g, &g->ops[i], v->grains, v->choices[i].index[x]) == INDEX_COUNT)

@@ -45,6 +45,10 @@ struct placement { /* axis 0 is the outer one where both split one dimension */
 /* The same part on every device: other grains and ratios may give the same. Two partial sums are equal. */
 bool placement_equal(const struct sharding *s, const struct placement *a,
                      const struct placement *b);
+/* Said alike: by one dimension, vector and grain, along one axis or all. Then they are equal; but equal ones may be said
+ * otherwise. */
+bool on_axis_said_alike(const struct on_axis *a, const struct on_axis *b);
+bool placement_said_alike(const struct placement *a, const struct placement *b);
 /* What `choice` makes of operands; gradient_partial: bit x where what flows back is a term over axis x. */
 struct op_placements {
     struct placement input[OP_OPERANDS_MAX], output[OP_OPERANDS_MAX];
@@ -79,7 +83,7 @@ MUST_CHECK enum status conversions_between(const struct sharding *s, const struc
 /* What a step does with the gradient: the kind, or OP_KIND_COUNT for nothing. partial: what flows back to its output is a
  * term over its axis. */
 enum op_kind conversion_dual(enum op_kind kind, bool partial);
-/* Elements of device's operand before and after the step. */
+/* Elements of device's operand before and after the step. A check of placements against views. */
 void conversion_elements(const struct sharding *s, const struct conversion *c,
                          const struct shape *whole, int32_t device, int64_t *before,
                          int64_t *after);

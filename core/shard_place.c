@@ -134,20 +134,18 @@ void placement_parts(struct arena *a, const struct sharding *s, const struct pla
 
 /* --- equality --- */
 
-static bool same_grain(const struct grain *a, const struct grain *b)
-{
-    if (a->n_units != b->n_units || a->n_sections != b->n_sections) return false;
-    for (int32_t s = 0; s < a->n_sections; s++)
-        if (a->unit[s] != b->unit[s]) return false;
-    return true;
-}
-
-/* Said alike; other grains and ratios may still give the same parts. */
-static bool same_words(const struct on_axis *a, const struct on_axis *b)
+bool on_axis_said_alike(const struct on_axis *a, const struct on_axis *b)
 {
     if (a->how != b->how) return false;
     return a->how != PLACED_SPLIT ||
-           (a->dim == b->dim && a->ratio == b->ratio && same_grain(&a->grain, &b->grain));
+           (a->dim == b->dim && a->ratio == b->ratio && grain_equal(&a->grain, &b->grain));
+}
+
+bool placement_said_alike(const struct placement *a, const struct placement *b)
+{
+    for (int32_t x = 0; x < MESH_AXES_MAX; x++)
+        if (!on_axis_said_alike(&a->axis[x], &b->axis[x])) return false;
+    return true;
 }
 
 /* The same runs on every device, however they are said. */
@@ -172,7 +170,7 @@ static bool same_on(const struct sharding *s, const struct placement *a, const s
                     int32_t x)
 {
     const struct on_axis *y = &a->axis[x], *z = &b->axis[x];
-    if (same_words(y, z)) return true;
+    if (on_axis_said_alike(y, z)) return true;
     if (y->how != PLACED_SPLIT || z->how != PLACED_SPLIT || y->dim != z->dim) return false;
     return grain_elements(&y->grain) == grain_elements(&z->grain) && same_parts(s, a, b, x);
 }
@@ -244,7 +242,7 @@ static bool inner_blocks(const struct on_axis *inner, const struct on_axis *from
 static int32_t next_step(const struct sharding *s, const struct placement *now,
                          const struct placement *to, struct on_axis *target)
 {
-    bool outer = !same_words(&now->axis[0], &to->axis[0]),
+    bool outer = !on_axis_said_alike(&now->axis[0], &to->axis[0]),
          inner = s->n_axes > 1 && !same_on(s, now, to, 1);
     if (outer && s->n_axes > 1 && inner_blocks(&now->axis[1], &now->axis[0], &to->axis[0])) {
         bool in_the_way = inner_blocks(&to->axis[1], &now->axis[0], &to->axis[0]);

@@ -12,7 +12,7 @@
 enum {
     SMALL_LABELS = 2000, /* to prove the best where memory binds */
     PIECES_FROM = 0,
-    MESH_FROM = 4      /* devices: fewer stand in no mesh of two axes */
+    MESH_FROM = 4 /* devices: fewer stand in no mesh of two axes */
 };
 
 struct known { /* an answer */
@@ -104,16 +104,14 @@ uint64_t join_key(const struct join_team *t, bool thorough)
     return key;
 }
 
-static enum status whole_graph(struct join *j, const struct join_team *t, const struct graph **out,
-                               struct error *err)
+static enum status training_graph(struct join *j, const struct join_team *t,
+                                  const struct graph **out, struct error *err)
 {
     for (struct whole *w = j->wholes; w; w = w->next)
         if (w->job == t->s->job && w->microbatch == t->s->microbatch) return *out = w->g, OK;
     struct graph *g;
-    struct job job = *t->s->job;
-    job.model.tensor_parallel = 1, job.model.sequence_parallel = false;
-    TRY(lower_graph(j->arena, &job, t->s->microbatch, &g, err));
-    TRY(gradient_build(g, (double)t->s->microbatch / (double)job.global_batch, err));
+    TRY(lower_graph_whole(j->arena, t->s->job, t->s->microbatch, &g, err));
+    TRY(gradient_build(g, (double)t->s->microbatch / (double)t->s->job->global_batch, err));
     struct whole w = {t->s->job, t->s->microbatch, g, j->wholes};
     j->wholes = arena_copy(j->arena, &w, sizeof w);
     *out = g;
@@ -168,26 +166,26 @@ static enum status question(struct join *j, struct arena *a, const struct join_t
     }
     struct sharding s = {
         .n_devices = t->n, .n_axes = 1, .mesh = {t->n, 1}, .n_ratios = 1, .ratios = ratios};
-    *q = (struct spmd_question){.first_layer = t->first_layer,
-                                .last_layer = t->last_layer,
-                                .s = arena_copy(a, &s, sizeof s),
-                                .cost = t->s->cost,
-                                .type = type,
-                                .memory_bytes = t->memory,
-                                .reserve_bytes = reserve,
-                                .hop = hop,
-                                .of = t,
-                                .node = node,
-                                .bus = bus,
-                                .microbatches = t->microbatches,
-                                .in_flight = t->in_flight,
-                                .optimizer = &t->s->job->optimizer,
-                                .ways = SPMD_RING | SPMD_PAIRS | SPMD_TIERS,
-                                .gather = t->memory != NULL,
-                                .sufficient = true,
-                                .limits = {.pieces_from = PIECES_FROM,
-                                           .most_labels = SMALL_LABELS}};
-    return whole_graph(j, t, &q->g, err);
+    *q =
+        (struct spmd_question){.first_layer = t->first_layer,
+                               .last_layer = t->last_layer,
+                               .s = arena_copy(a, &s, sizeof s),
+                               .cost = t->s->cost,
+                               .type = type,
+                               .memory_bytes = t->memory,
+                               .reserve_bytes = reserve,
+                               .hop = hop,
+                               .of = t,
+                               .node = node,
+                               .bus = bus,
+                               .microbatches = t->microbatches,
+                               .in_flight = t->in_flight,
+                               .optimizer = &t->s->job->optimizer,
+                               .ways = SPMD_RING | SPMD_PAIRS | SPMD_TIERS,
+                               .gather = t->memory != NULL,
+                               .sufficient = true,
+                               .limits = {.pieces_from = PIECES_FROM, .most_labels = SMALL_LABELS}};
+    return training_graph(j, t, &q->g, err);
 }
 
 /* --- the answer --- */
@@ -219,7 +217,7 @@ static void add_op(const struct spmd_question *q, const struct spmd_answer *x, i
     const struct spmd_problem *p = &x->tables->problem;
     const struct spmd_op *op = &p->ops[k];
     const struct spmd_rule *r = &op->rules[x->found.rule[k]];
-    const struct spmd_meaning *m = &x->tables->meanings[r->tag];
+    const struct spmd_meaning *m = spmd_meaning_of(x->tables, k, x->found.rule[k]);
     int32_t n = q->s->n_devices;
     int64_t *fixed = (int64_t *)out->fixed_bytes + (int64_t)layer * n,
             *kept = (int64_t *)out->kept_bytes + (int64_t)layer * n;
@@ -352,9 +350,9 @@ enum status join_stage(struct join *j, struct scorer *w, const struct join_team 
         if (st != OK) *out = (struct join_answer){.ns = INT64_MAX};
         if (out->sharding) out->sharding = sharding_copy(j->arena, out->sharding);
         if (out->ns == INT64_MAX)
-            out->why = *why.text ? arena_strdup(j->arena, why.text)
-                       : t->memory    ? "no way to share the operators fits these devices' memory"
-                                      : "no way to share the operators was found";
+            out->why = *why.text   ? arena_strdup(j->arena, why.text)
+                       : t->memory ? "no way to share the operators fits these devices' memory"
+                                   : "no way to share the operators was found";
         arena_free(scratch);
         if (st != OK && st != ERR_INPUT && st != ERR_INFEASIBLE)
             return error_set(err, st, "%s", out->why);

@@ -51,7 +51,7 @@ MUST_CHECK enum status ratio_solve(struct arena *a, const struct ratio_problem *
                                    double *ns, struct error *err);
 double ratio_ns(const struct ratio_problem *p, const double *ratios); /* what given ratios take */
 
-/* min work · max r_i/F_i + traffic · max r_i over Σ r = 1: (n) ratios; returns the minimum. O(n²). */
+/* min work · max r_i/F_i + traffic · max r_i over Σ r = 1: (n) ratios; returns the minimum. O(n²). A check of ratio_solve. */
 double ratio_closed_form(int32_t n, const double *speed, double work, double traffic,
                          double *ratios);
 

@@ -25,10 +25,9 @@ struct relaxed {
     size_t block_capacity, meeting_capacity;
 };
 
-static const struct spmd_meaning *meaning_of(const struct spmd_answer *x, int32_t op)
+static const struct spmd_meaning *chosen(const struct spmd_answer *x, int32_t op)
 {
-    const struct spmd_rule *r = &x->tables->problem.ops[op].rules[x->found.rule[op]];
-    return &x->tables->meanings[r->tag];
+    return spmd_meaning_of(x->tables, op, x->found.rule[op]);
 }
 
 /* --- blocks --- */
@@ -67,7 +66,7 @@ static void add_blocks(struct relaxed *w)
         weight[b]++;
         if (b < blocks) continue;
         tag[blocks++] = mine;
-        fill_block(w, meaning_of(w->x, k), fixed + (size_t)b * n, slope + (size_t)b * v * n);
+        fill_block(w, chosen(w->x, k), fixed + (size_t)b * n, slope + (size_t)b * v * n);
     }
     w->out->n_blocks = blocks;
     w->out->weight = weight, w->out->fixed_ns = fixed, w->out->slope_ns = slope;
@@ -295,11 +294,11 @@ static enum status by_families(struct turns *t, const struct spmd_question *two,
     out->tables = y;
     out->found.rule = ARENA_ARRAY(t->a, int32_t, (size_t)y->problem.n_ops);
     for (int32_t k = 0; k < y->problem.n_ops; k++) {
-        const struct spmd_meaning *m = meaning_of(x, k);
+        const struct spmd_meaning *m = chosen(x, k);
         int32_t *rule = &out->found.rule[k], family = m->choice.index[0] != INDEX_batch;
         *rule = k < y->n_entries ? x->found.rule[k] : -1;
         for (int32_t r = 0; r < y->problem.ops[k].n_rules && *rule < 0; r++) {
-            const struct spmd_meaning *z = &y->meanings[y->problem.ops[k].rules[r].tag];
+            const struct spmd_meaning *z = spmd_meaning_of(y, k, r);
             bool plain = z->choice.index[0] == INDEX_none || z->choice.index[0] == INDEX_terms;
             if (z->choice.index[0] == m->choice.index[0] && z->gather == m->gather &&
                 z->sufficient == m->sufficient && (plain || z->choice.ratio[0] == family))
@@ -309,7 +308,7 @@ static enum status by_families(struct turns *t, const struct spmd_question *two,
     }
     out->choices = ARENA_ARRAY(t->a, struct op_choice, (size_t)two->g->n_forward);
     for (int32_t k = y->n_entries; k < y->problem.n_ops; k++)
-        out->choices[y->first_op + k - y->n_entries] = meaning_of(out, k)->choice;
+        out->choices[y->first_op + k - y->n_entries] = chosen(out, k)->choice;
     return OK;
 }
 

@@ -20,9 +20,9 @@ struct priced {
     enum meeting_way way;
 };
 
-struct members { /* devices that meet along an axis; joined: the same with no latencies */
-    int32_t *member;            /* (n) */
-    struct cost_link *hop[2];   /* (n, n) each; NULL: not asked for yet */
+struct members {     /* devices that meet along an axis; joined: the same with no latencies */
+    int32_t *member; /* (n) */
+    struct cost_link *hop[2]; /* (n, n) each; NULL: not asked for yet */
 };
 
 struct spmd_price {
@@ -41,7 +41,7 @@ struct spmd_price {
     /* (n_devices, mesh[axis]) [d][k]: messages that leave d's node or come to the other's at the same time, where everybody
      * sends to who stands k places on along the axis; NULL: nobody shares */
     int32_t *share[MESH_AXES_MAX + 1];
-    int64_t n_meetings, n_pairs;             /* priced */
+    int64_t n_meetings, n_pairs;               /* priced */
     struct members *groups[MESH_AXES_MAX + 1]; /* (n_devices) by first member; NULL: nobody met */
 };
 
@@ -118,24 +118,10 @@ struct spmd_price *spmd_price_new(struct arena *a, const struct sharding *s, spm
 
 /* --- placements and parts --- */
 
-static bool same_words(const struct placement *x, const struct placement *y)
-{
-    for (int32_t k = 0; k < MESH_AXES_MAX; k++) {
-        const struct on_axis *a = &x->axis[k], *b = &y->axis[k];
-        if (a->how != b->how) return false;
-        if (a->how != PLACED_SPLIT) continue;
-        if (a->dim != b->dim || a->ratio != b->ratio || a->grain.n_units != b->grain.n_units ||
-            a->grain.n_sections != b->grain.n_sections ||
-            memcmp(a->grain.unit, b->grain.unit, sizeof a->grain.unit) != 0)
-            return false;
-    }
-    return true;
-}
-
 int32_t spmd_placement(struct spmd_price *y, const struct placement *p)
 {
     for (int32_t k = 0; k < y->n_placements; k++)
-        if (same_words(&y->placements[k], p)) return k;
+        if (placement_said_alike(&y->placements[k], p)) return k;
     for (int32_t k = 0; k < y->n_placements; k++)
         if (placement_equal(y->s, &y->placements[k], p)) return k;
     y->placements = arena_grow(y->a, y->placements, (size_t)y->n_placements, &y->placement_capacity,
@@ -298,8 +284,7 @@ static int64_t spread_ns(struct meet *m, const struct parts *p, bool gather, enu
 {
     int64_t largest = 0;
     for (int32_t i = 0; i < m->n; i++) largest = later(largest, part_elements(m, p, i));
-    if (way == MEETING_BY_ring)
-        return ring_ns(m, m->n - 1, largest * m->element_bytes);
+    if (way == MEETING_BY_ring) return ring_ns(m, m->n - 1, largest * m->element_bytes);
     int64_t *bytes = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n * (size_t)m->n);
     for (int32_t i = 0; i < m->n; i++)
         for (int32_t k = 0; k < m->n; k++)
@@ -320,7 +305,8 @@ static int64_t turn_ns(struct meet *m, const struct shape *whole)
 }
 
 /* Kept, since many steps are priced and a group's hops are as many as its pairs. */
-static const struct members *group_at(struct spmd_price *y, int32_t device, int32_t axis, bool joined)
+static const struct members *group_at(struct spmd_price *y, int32_t device, int32_t axis,
+                                      bool joined)
 {
     size_t n = (size_t)places_along(y, axis), all = (size_t)y->s->n_devices;
     if (!y->groups[axis]) y->groups[axis] = ARENA_ARRAY(y->a, struct members, all);
@@ -330,7 +316,7 @@ static const struct members *group_at(struct spmd_price *y, int32_t device, int3
         group_along(y, device, axis, g->member);
     }
     if (g->hop[joined]) return g;
-    struct cost_link *hop = g->hop[joined] = ARENA_ARRAY(y->a, struct cost_link, n *n);
+    struct cost_link *hop = g->hop[joined] = ARENA_ARRAY(y->a, struct cost_link, n * n);
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0; k < n; k++) {
             hop[i * n + k] = y->hop[(size_t)g->member[i] * all + (size_t)g->member[k]];
@@ -486,8 +472,8 @@ enum status spmd_gradient_ns(struct spmd_price *y, const struct shape *whole, in
                              int32_t axis, int32_t placement, bool joined, int64_t *out_ns,
                              struct error *err)
 {
-    struct priced p = {*whole,    element_bytes, OP_all_reduce, axis,           placement,
-                       placement, joined,        0,             MEETING_BY_ring};
+    struct priced p = {*whole, element_bytes,  OP_all_reduce, axis, placement, placement, joined,
+                       0,      MEETING_BY_ring};
     TRY(priced_step(y, &p, err));
     *out_ns = p.ns;
     return OK;

@@ -330,8 +330,7 @@ static enum status loss_gather_ns(struct builder *b, const struct graph_op *op,
         struct shape all = {.rank = 2, .dim = {n, 0}};
         for (int32_t d = 0; d < b->n_devices; d++)
             if (shape_elements(&local[d]) > all.dim[1]) all.dim[1] = shape_elements(&local[d]);
-        TRY(spmd_gradient_ns(b->t->price, &all, dtype_bytes(b->g->dtype), x, 0, false, &cost,
-                             err));
+        TRY(spmd_gradient_ns(b->t->price, &all, dtype_bytes(b->g->dtype), x, 0, false, &cost, err));
         cost /= 2;
         size *= n;
         *ns += b->q->microbatches * cost;
@@ -384,6 +383,7 @@ static enum status finish_rule(struct builder *b, int32_t i, const struct op_cho
     said.sufficient = v->sufficient;
     struct spmd_meaning m = {.choice = said,
                              .gather = v->gather >= 0,
+                             .parts = v->gather,
                              .sufficient = v->sufficient,
                              .device_ns = ns,
                              .meet_ns = meet};
@@ -484,31 +484,4 @@ enum status spmd_rules_of(struct builder *b, int32_t i, struct spmd_op *out, str
             TRY(add_variants(b, i, &c, out, &capacity, err));
         }
     return OK;
-}
-
-void spmd_entry_rules(struct builder *b, struct spmd_op *op)
-{
-    const struct sharding *s = b->q->s;
-    size_t capacity = 0;
-    struct spmd_rule *rules = NULL;
-    int32_t ways = 1 + s->n_ratios; /* an axis: whole, or by batch with a vector */
-    int64_t *ns = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices);
-    for (int32_t w = 0; w < ways * (s->n_axes > 1 ? ways : 1); w++) {
-        struct spmd_rule r = {0};
-        for (int32_t k = 0; k < op->n_outputs; k++) {
-            struct placement p = {0};
-            for (int32_t x = 0; x < s->n_axes; x++) {
-                int32_t v = x ? w / ways : w % ways;
-                int64_t rows = b->g->tensors[op->output[k]].shape.dim[0];
-                if (v && s->mesh[x] > 1)
-                    p.axis[x] = (struct on_axis){
-                        PLACED_SPLIT, 0, v - 1, {.n_units = rows, .n_sections = 1, .unit = {1}}};
-            }
-            r.give[k] = spmd_placement(b->t->price, &p);
-        }
-        r.tag = spmd_meaning_new(b, &(struct spmd_meaning){.device_ns = ns});
-        rules = arena_grow(b->a, rules, (size_t)op->n_rules, &capacity, sizeof r);
-        rules[op->n_rules++] = r;
-    }
-    op->rules = rules;
 }

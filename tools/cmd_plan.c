@@ -82,7 +82,10 @@ static void print_bounds_json(struct json *j, const struct search_result *r)
         put_gap(j, "cost_gap", r->cost_gap);
     }
     if (!r->exact) return;
-    json_put_int(j, "class_optimum_ns", r->class_ns);
+    if (r->class_ns > 0)
+        json_put_int(j, "class_optimum_ns", r->class_ns);
+    else
+        json_put_null(j, "class_optimum_ns"); /* nothing of the class fits */
     json_put_text(j, "class_searched", SEARCH_CLASS);
 }
 
