@@ -297,7 +297,7 @@ static const char *why_of(const struct scoring *x)
 {
     if (!*x->why) return "stopped before it was tried";
     return arena_printf(x->k->t->arena, "%s%s", x->why,
-                        x->b->quick && x->tries ? " (one setting tried; --baseline tries more)"
+                        x->b->quick && x->tries ? " (not all settings tried; --baseline tries more)"
                                                 : "");
 }
 

@@ -220,7 +220,7 @@ static void print_text(struct arena *a, const struct cluster *c, const struct se
             printf("  %-14s %10s  %.2f times the first%s\n", b->name,
                    units_print_ns(text, b->iteration_ns),
                    (double)b->iteration_ns / (double)r->plans[0].iteration_ns,
-                   b->quick ? " (one setting tried; --baseline tries more)" : "");
+                   b->quick ? " (not all settings tried; --baseline tries more)" : "");
     }
     printf("  %lld candidates, %lld simulated, %s\n", (long long)r->candidates,
            (long long)r->evaluated,
