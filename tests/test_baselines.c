@@ -336,43 +336,29 @@ START_TEST(a_preset_beside_a_search_is_what_it_is_alone)
 }
 END_TEST
 
-/* Of more than 32 devices families are not all made as if alone; still none that may win is passed over. */
+/* Of more than 32 devices families are not all made as if alone. On HAP's cluster the first setting of a pipeline is far from its
+ * best one, by estimate and simulated; still none that may win is passed over. */
 START_TEST(no_search_of_up_to_64_devices_ends_above_a_preset_made_alone)
 {
-    int32_t shown = 0;
-    for (uint64_t seed = 0; seed < (test_long() ? 6 : 1); seed++) {
-        struct job j = small_job(2 + (int)(seed % 3), 66, "microbatch: [1, 2]\n");
-        struct cluster c;
-        struct error err = {0};
-        const char *text = arena_printf(
-            arena,
-            "version: 1\nname: c\ndevice_types:\n  - {name: f, device: host, slowdown: 1, memory: "
-            "1 "
-            "GiB}\n  - {name: s, device: host, slowdown: %d, memory: 1 GiB}\nnodes:\n  - {name: a, "
-            "host: localhost, devices: [{type: f, count: 11}]}\n  - {name: b, count: 2, host: "
-            "localhost, devices: [{type: s, count: 11}]}\nswitches: [{name: core}]\nlinks:\n  - "
-            "{name: ia, between: [a], bandwidth: 8 GB/s, latency: 5 us}\n  - {name: ib, count: 2, "
-            "between: [b], bandwidth: 2 GB/s, latency: 5 us}\n  - {name: ua, between: [a, core], "
-            "bandwidth: %d MB/s, latency: 20 us}\n  - {name: ub, count: 2, between: [b, core], "
-            "bandwidth: %d MB/s, latency: 20 us}\n",
-            2 + (int)rng_below(seed, 6, 0, 3), 100 << rng_below(seed, 7, 0, 5),
-            100 << rng_below(seed, 7, 0, 5));
-        ck_assert_msg(cluster_parse(arena, parse("cluster", text), &c, &err) == OK, "%s", err.text);
-        struct search_options o = {.top = 1, .evaluations = 1, .unshared = true};
-        struct search_result beside = made(&j, &c, &o);
-        for (int32_t i = 0; i < beside.n_baselines; i++) {
-            struct profile p;
-            struct search_result alone;
-            o.baseline = beside.baselines[i].name;
-            ck_assert_int_eq(profile_prior(arena, &c, &p, &err), OK);
-            if (search_plans(arena, &j, &c, &p, &o, &alone, &err) != OK) continue;
-            ck_assert_msg(beside.plans[0].iteration_ns <= alone.plans[0].iteration_ns,
-                          "seed %d: %s alone takes %ld, found %ld", (int)seed, o.baseline,
-                          (long)alone.plans[0].iteration_ns, (long)beside.plans[0].iteration_ns);
-            shown++;
-        }
+    static const char *const few[] = {"zero-2", "gpipe", "alpa-coarse"};
+    struct job j;
+    struct cluster c;
+    struct profile p;
+    struct error err = {0};
+    ck_assert_int_eq(job_read(arena, "tests/data/jobs/hap-vit.yaml", &j, &err), OK);
+    ck_assert_int_eq(cluster_read(arena, "tests/data/clusters/hap64.yaml", &c, &err), OK);
+    ck_assert_int_eq(team_complete(&c, &err), OK);
+    struct search_options o = {.top = 1, .unshared = true};
+    struct search_result beside = made(&j, &c, &o);
+    for (int32_t i = 0; i < (test_long() ? beside.n_baselines : 3); i++) {
+        struct search_result alone;
+        o.baseline = test_long() ? beside.baselines[i].name : few[i];
+        ck_assert_int_eq(profile_prior(arena, &c, &p, &err), OK);
+        if (search_plans(arena, &j, &c, &p, &o, &alone, &err) != OK) continue;
+        ck_assert_msg(beside.plans[0].iteration_ns <= alone.plans[0].iteration_ns,
+                      "%s alone takes %ld, found %ld", o.baseline,
+                      (long)alone.plans[0].iteration_ns, (long)beside.plans[0].iteration_ns);
     }
-    ck_assert_int_gt(shown, 8);
 }
 END_TEST
 
