@@ -28,7 +28,6 @@ struct division { /* of one dimension of `whole` elements over n members */
 };
 int64_t division_extent(const struct division *d,
                         int32_t member); /* elements of its part, all runs */
-bool division_equal(const struct division *a, const struct division *b);
 
 struct exchange {
     int32_t axis;          /* of the mesh */

@@ -144,6 +144,11 @@ static const char *name_of_layer(const struct graph *g, const struct graph_op *l
     return name;
 }
 
+bool graph_op_within(const struct graph *g, int32_t op, int32_t first_layer, int32_t last_layer)
+{
+    return g->ops[op].layer >= first_layer && g->ops[op].layer <= last_layer;
+}
+
 void graph_find_layers(struct graph *g)
 {
     int32_t *last = last_readers(g);

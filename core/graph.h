@@ -172,6 +172,8 @@ void graph_op_shapes(const struct graph *g, const struct graph_op *op, struct op
 
 /* The default layers of a forward graph: cuts of one activation. O(operators + operands). */
 void graph_find_layers(struct graph *g);
+/* Is the operator of one of these layers? */
+bool graph_op_within(const struct graph *g, int32_t op, int32_t first_layer, int32_t last_layer);
 /* Layers that end with the forward operators last[0 … n_layers-1], ascending, the last one with the last operator.
  * O(operators + operands + what crosses). */
 void graph_set_layers(struct graph *g, const int32_t *last, int32_t n_layers);

@@ -31,6 +31,9 @@
 /* The forward graph of the plan's job with layers found, unfused: what plan_check and the planner count layers on. */
 MUST_CHECK enum status lower_graph(struct arena *a, const struct job *j, int64_t microbatch,
                                    struct graph **out, struct error *err);
+/* The same of the whole model, however many cards share it: what devices that share operators have their parts of. */
+MUST_CHECK enum status lower_graph_whole(struct arena *a, const struct job *j, int64_t microbatch,
+                                         struct graph **out, struct error *err);
 
 struct lower_options {
     int32_t n_fused; /* kinds every device of the plan runs fused */

@@ -33,6 +33,14 @@ enum status lower_graph(struct arena *a, const struct job *j, int64_t microbatch
     return OK;
 }
 
+enum status lower_graph_whole(struct arena *a, const struct job *j, int64_t microbatch,
+                              struct graph **out, struct error *err)
+{
+    struct job whole = *j;
+    whole.model.tensor_parallel = 1, whole.model.sequence_parallel = false;
+    return lower_graph(a, &whole, microbatch, out, err);
+}
+
 static enum status training_graph(struct arena *a, const struct job *j, int64_t sequences,
                                   const struct lower_options *o, struct graph **out,
                                   struct error *err)

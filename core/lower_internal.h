@@ -185,6 +185,8 @@ struct lowering {
     size_t group_capacity, plan_capacity;
     struct lower_routes *routes;
     struct graph *whole; /* forward, of a microbatch; where devices share operators */
+    struct shard_stage *shared; /* what those of the stage at hand have in common */
+    const struct plan_stage *shared_of;
 
     /* Of the stage at hand, reset by lower_slots. (n_tensors) each. */
     const struct lower_view *v;

@@ -18,15 +18,6 @@
 
 /* --- views --- */
 
-/* Forward, of a whole microbatch, unfused; made once. */
-static enum status whole_graph(struct lowering *l, struct error *err)
-{
-    struct job j = l->plan->job;
-    if (l->whole) return OK;
-    j.model.tensor_parallel = 1, j.model.sequence_parallel = false;
-    return lower_graph(l->a, &j, l->plan->microbatch, &l->whole, err);
-}
-
 static enum status make_view(struct lowering *l, struct stage_build *b, struct graph **out,
                              struct error *err)
 {
@@ -39,18 +30,21 @@ static enum status make_view(struct lowering *l, struct stage_build *b, struct g
                          "device type %s is several cards that are simulated as one; those cannot "
                          "share operators with other devices",
                          t->name);
-    TRY(whole_graph(l, err));
+    if (!l->whole) TRY(lower_graph_whole(l->a, &p->job, p->microbatch, &l->whole, err));
     if (b->plan->last_layer >= l->whole->n_layers) return OK; /* plan_check has said so */
     struct graph *g;
-    TRY(shard_graph(l->a, l->whole, b->plan->sharding, b->shard, b->plan->first_layer,
-                    b->plan->last_layer, &g, err));
+    if (l->shared_of != b->plan) /* a stage's devices follow one another */
+        TRY(shard_stage_new(l->a, l->whole, b->plan->sharding, b->plan->first_layer,
+                            b->plan->last_layer, &l->shared, err));
+    l->shared_of = b->plan;
+    TRY(shard_stage_graph(l->a, l->shared, b->shard, &g, err));
     g = graph_fuse(g, l->o->fused, l->o->n_fused);
     if (b->plan->first_layer > 0) g->edge[g->n_edges++] = b->plan->first_layer - 1;
     if (b->plan->last_layer + 1 < g->n_layers) g->edge[g->n_edges++] = b->plan->last_layer;
     TRY(gradient_build(g, (double)p->microbatch / (double)p->job.global_batch, err));
     if (b->plan->last_layer + 1 == g->n_layers) {
         b->s->shares_loss = true;
-        TRY(shard_loss_share(l->a, l->whole, b->plan->sharding, b->shard, &b->s->loss_share, err));
+        b->s->loss_share = shard_loss_share(l->a, l->shared, b->shard);
     }
     *out = g;
     return OK;

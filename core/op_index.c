@@ -51,13 +51,6 @@ static const char *const names[INDEX_COUNT] = {
 
 const char *op_index_name(enum op_index index) { return names[index]; }
 
-bool op_index_parse(const char *name, enum op_index *out)
-{
-    for (int i = 0; i < INDEX_COUNT; i++)
-        if (!strcmp(name, names[i])) return *out = (enum op_index)i, true;
-    return false;
-}
-
 bool op_part_is_hidden(enum op_kind kind) { return rows[kind].lines || rows[kind].columns; }
 
 bool op_has_index_row(enum op_kind kind) { return rows[kind].letters != NULL; }

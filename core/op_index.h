@@ -42,7 +42,6 @@ enum op_index {
         INDEX_COUNT
 };
 const char *op_index_name(enum op_index index);
-bool op_index_parse(const char *name, enum op_index *out);
 
 /* In what a dimension is dealt out: n_units units; section s has n_units · unit[s] elements, one section behind the other. */
 struct grain {
@@ -52,6 +51,7 @@ struct grain {
     enum op_index name; /* heads, vocabulary …; none where it has no name of its own */
 };
 int64_t grain_elements(const struct grain *g);
+bool grain_equal(const struct grain *x, const struct grain *y); /* but for its name */
 /* (n_tensors) of each activation's last dimension, in a whole forward graph; n_sections 0 where nothing is known. O(operators). */
 const struct grain *graph_grains(struct arena *a, const struct graph *g);
 
@@ -90,7 +90,7 @@ void op_local_back_attrs(const struct op_attrs *local, const struct op_shapes *s
                          struct op_attrs *back);
 /* May devices do unequal parts of this kind although their operands have equal shapes? */
 bool op_part_is_hidden(enum op_kind kind);
-/* Does the table say how this kind may be split? */
+/* Does the table say how this kind may be split? A check: that every such row is tested, and every tested kind has one. */
 bool op_has_index_row(enum op_kind kind);
 
 #endif

@@ -10,6 +10,14 @@
 
 const char op_all_letters[] = "bpfoihvecrs";
 
+bool grain_equal(const struct grain *x, const struct grain *y)
+{
+    if (x->n_units != y->n_units || x->n_sections != y->n_sections) return false;
+    for (int32_t s = 0; s < x->n_sections; s++)
+        if (x->unit[s] != y->unit[s]) return false;
+    return true;
+}
+
 int64_t grain_elements(const struct grain *g)
 {
     int64_t n = 0;

@@ -128,20 +128,6 @@ static enum status version_of(struct view *v, int32_t t, const struct placement 
 
 /* --- parameters --- */
 
-static bool in_stage(const struct view *v, int32_t op)
-{
-    int32_t layer = v->whole->ops[op].layer;
-    return layer >= v->first_layer && layer <= v->last_layer;
-}
-
-static bool same_axis(const struct on_axis *a, const struct on_axis *b)
-{
-    if (a->how != PLACED_SPLIT || b->how != PLACED_SPLIT) return a->how == b->how;
-    return a->dim == b->dim && a->ratio == b->ratio && a->grain.n_units == b->grain.n_units &&
-           a->grain.n_sections == b->grain.n_sections &&
-           !memcmp(a->grain.unit, b->grain.unit, sizeof a->grain.unit);
-}
-
 /* Kept in parts although it is used whole: by the first dimension that the other axis leaves alone. */
 static void keep_in_parts(const struct view *v, int32_t t, struct placement *p)
 {
@@ -168,13 +154,14 @@ static void find_homes(struct view *v)
     const struct graph *g = v->whole;
     bool *seen = ARENA_ARRAY(v->a, bool, (size_t)g->n_tensors);
     for (int32_t i = 0; i < g->n_forward; i++)
-        for (int32_t k = 0; in_stage(v, i) && k < g->ops[i].n_inputs; k++) {
+        for (int32_t k = 0;
+             graph_op_within(g, i, v->first_layer, v->last_layer) && k < g->ops[i].n_inputs; k++) {
             int32_t t = g->ops[i].input[k];
             if (g->tensors[t].role != TENSOR_PARAMETER) continue;
             const struct placement *need = &v->need[i].input[k];
             if (!seen[t]) v->home[t] = *need;
             for (int32_t x = 0; seen[t] && x < v->s->n_axes; x++)
-                if (!same_axis(&v->home[t].axis[x], &need->axis[x]))
+                if (!on_axis_said_alike(&v->home[t].axis[x], &need->axis[x]))
                     v->home[t].axis[x] = (struct on_axis){.how = PLACED_WHOLE};
             seen[t] = true;
         }
@@ -329,7 +316,7 @@ static void choose_outside(struct view *v)
     const struct cut *in = v->first_layer ? &g->cut[v->first_layer - 1] : NULL;
     bool found = false;
     for (int32_t i = 0; i < g->n_forward; i++) {
-        if (!in_stage(v, i)) continue;
+        if (!graph_op_within(g, i, v->first_layer, v->last_layer)) continue;
         for (int32_t k = 0; in && k < g->ops[i].n_inputs && !found; k++)
             for (int32_t c = 0; c < in->n && !found; c++)
                 if (in->tensor[c] == g->ops[i].input[k])
@@ -337,7 +324,7 @@ static void choose_outside(struct view *v)
         after = batch_of(v, &v->choices[i]);
     }
     for (int32_t i = 0; i < g->n_forward; i++) {
-        if (in_stage(v, i)) continue;
+        if (graph_op_within(g, i, v->first_layer, v->last_layer)) continue;
         v->choices[i] = g->ops[i].layer < v->first_layer ? before : after;
         for (int32_t x = 0; x < v->s->n_axes; x++)
             if (op_index_meant(g, &g->ops[i], v->grains, v->choices[i].index[x]) == INDEX_COUNT)
@@ -363,7 +350,11 @@ static enum status cross(struct view *v, const struct cut *cut, struct error *er
 
 /* --- the view --- */
 
-static enum status begin(struct view *v, struct error *err)
+struct shard_stage {
+    struct view common; /* of no device: nothing is made in it yet */
+};
+
+static enum status find_common(struct view *v, struct error *err)
 {
     size_t n_tensors = (size_t)v->whole->n_tensors, n_ops = (size_t)v->whole->n_forward;
     const struct op_choice *choices;
@@ -372,11 +363,7 @@ static enum status begin(struct view *v, struct error *err)
     v->choices = ARENA_ARRAY(v->a, struct op_choice, n_ops);
     memcpy(v->choices, choices, n_ops * sizeof *choices);
     choose_outside(v);
-    v->versions = ARENA_ARRAY(v->a, struct version *, n_tensors);
-    v->n_conversions = ARENA_ARRAY(v->a, int32_t, n_tensors);
     v->home = ARENA_ARRAY(v->a, struct placement, n_tensors);
-    v->made_for = ARENA_ARRAY(v->a, int32_t, n_tensors);
-    v->last = ARENA_ARRAY(v->a, int32_t, (size_t)v->whole->n_layers);
     v->need = ARENA_ARRAY(v->a, struct op_placements, n_ops);
     for (size_t i = 0; i < n_ops; i++) {
         for (int32_t x = 0; x < v->s->n_axes; x++)
@@ -388,9 +375,27 @@ static enum status begin(struct view *v, struct error *err)
     return OK;
 }
 
+enum status shard_stage_new(struct arena *a, const struct graph *whole, const struct sharding *s,
+                            int32_t first_layer, int32_t last_layer, struct shard_stage **out,
+                            struct error *err)
+{
+    struct shard_stage *x = ARENA_ARRAY(a, struct shard_stage, 1);
+    if (whole->n_ops != whole->n_forward) BUG("shard_stage_new: gradients come after sharding");
+    x->common = (struct view){
+        .a = a, .whole = whole, .s = s, .first_layer = first_layer, .last_layer = last_layer};
+    TRY(find_common(&x->common, err));
+    *out = x;
+    return OK;
+}
+
 static void begin_graph(struct view *v)
 {
     const struct graph *w = v->whole;
+    size_t n_tensors = (size_t)w->n_tensors;
+    v->versions = ARENA_ARRAY(v->a, struct version *, n_tensors);
+    v->n_conversions = ARENA_ARRAY(v->a, int32_t, n_tensors);
+    v->made_for = ARENA_ARRAY(v->a, int32_t, n_tensors);
+    v->last = ARENA_ARRAY(v->a, int32_t, (size_t)w->n_layers);
     v->g = graph_new(v->a, w->dtype, w->microbatch, w->sequence_length);
     v->g->cards = w->cards, v->g->sequence_parallel = w->sequence_parallel;
     for (int32_t x = 0; x < v->s->n_axes; x++)
@@ -399,24 +404,18 @@ static void begin_graph(struct view *v)
         if (w->tensors[t].role == TENSOR_PARAMETER) add_source(v, t, &v->home[t], 0);
 }
 
-enum status shard_graph(struct arena *a, const struct graph *whole, const struct sharding *s,
-                        int32_t device, int32_t first_layer, int32_t last_layer, struct graph **out,
-                        struct error *err)
+enum status shard_stage_graph(struct arena *a, const struct shard_stage *x, int32_t device,
+                              struct graph **out, struct error *err)
 {
-    struct view v = {.a = a,
-                     .whole = whole,
-                     .s = s,
-                     .device = device,
-                     .first_layer = first_layer,
-                     .last_layer = last_layer};
-    if (whole->n_ops != whole->n_forward) BUG("shard_graph: gradients come after sharding");
-    TRY(begin(&v, err));
+    struct view v = x->common;
+    const struct graph *whole = v.whole;
+    v.a = a, v.device = device;
     begin_graph(&v);
     for (int32_t i = 0; i < whole->n_forward; i++) {
         int32_t layer = whole->ops[i].layer;
         TRY(add_op(&v, i, err));
         bool ends = i + 1 == whole->n_forward || whole->ops[i + 1].layer != layer;
-        bool edge = layer == first_layer - 1 || layer == last_layer;
+        bool edge = layer == v.first_layer - 1 || layer == v.last_layer;
         if (ends && edge && layer + 1 < whole->n_layers) TRY(cross(&v, &whole->cut[layer], err));
         if (ends) v.last[layer] = v.g->n_ops - 1;
     }
@@ -426,19 +425,24 @@ enum status shard_graph(struct arena *a, const struct graph *whole, const struct
     return OK;
 }
 
-enum status shard_loss_share(struct arena *a, const struct graph *whole, const struct sharding *s,
-                             int32_t device, double *out, struct error *err)
+enum status shard_graph(struct arena *a, const struct graph *whole, const struct sharding *s,
+                        int32_t device, int32_t first_layer, int32_t last_layer, struct graph **out,
+                        struct error *err)
 {
-    const struct op_choice *choices;
-    const bool *gathered;
-    *out = 0;
-    TRY(sharding_resolve(a, s, whole, &choices, &gathered, err));
-    const struct grain *grains = graph_grains(a, whole);
+    struct shard_stage *x;
+    TRY(shard_stage_new(a, whole, s, first_layer, last_layer, &x, err));
+    return shard_stage_graph(a, x, device, out, err);
+}
+
+double shard_loss_share(struct arena *a, const struct shard_stage *stage, int32_t device)
+{
+    const struct graph *whole = stage->common.whole;
+    const struct sharding *s = stage->common.s;
+    double out = 0;
     for (int32_t i = 0; i < whole->n_forward; i++) {
         const struct graph_op *op = &whole->ops[i];
         if (whole->tensors[op->output[0]].role != TENSOR_LOSS) continue;
-        struct op_placements need;
-        TRY(op_placements_of(s, whole, op, grains, &choices[i], &need, err));
+        struct op_placements need = stage->common.need[i];
         const struct shape *logits = &whole->tensors[op->input[0]].shape;
         struct shape rows = *logits;
         rows.dim[rows.rank - 1] = 1;
@@ -450,7 +454,7 @@ enum status shard_loss_share(struct arena *a, const struct graph *whole, const s
             if (sharding_place(s, device, x)) share = 0;
         }
         struct shape local = placement_local(a, s, &need.input[0], &rows, device, NULL);
-        *out = share * (double)shape_elements(&local) / (double)shape_elements(&rows);
+        out = share * (double)shape_elements(&local) / (double)shape_elements(&rows);
     }
-    return OK;
+    return out;
 }

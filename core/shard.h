@@ -45,6 +45,10 @@ struct placement { /* axis 0 is the outer one where both split one dimension */
 /* The same part on every device: other grains and ratios may give the same. Two partial sums are equal. */
 bool placement_equal(const struct sharding *s, const struct placement *a,
                      const struct placement *b);
+/* Said alike: by one dimension, vector and grain, along one axis or all. Then they are equal; but equal ones may be said
+ * otherwise. */
+bool on_axis_said_alike(const struct on_axis *a, const struct on_axis *b);
+bool placement_said_alike(const struct placement *a, const struct placement *b);
 /* What `choice` makes of operands; gradient_partial: bit x where what flows back is a term over axis x. */
 struct op_placements {
     struct placement input[OP_OPERANDS_MAX], output[OP_OPERANDS_MAX];
@@ -57,6 +61,9 @@ MUST_CHECK enum status op_placements_of(const struct sharding *s, const struct g
 /* Shape of a device's part of a whole tensor; part may be NULL. */
 struct shape placement_local(struct arena *a, const struct sharding *s, const struct placement *p,
                              const struct shape *whole, int32_t device, struct tensor_part *part);
+/* Of all devices: local, part (n_devices). */
+void placement_parts(struct arena *a, const struct sharding *s, const struct placement *p,
+                     const struct shape *whole, struct shape *local, struct tensor_part *part);
 
 /* --- conversions --- */
 
@@ -76,7 +83,7 @@ MUST_CHECK enum status conversions_between(const struct sharding *s, const struc
 /* What a step does with the gradient: the kind, or OP_KIND_COUNT for nothing. partial: what flows back to its output is a
  * term over its axis. */
 enum op_kind conversion_dual(enum op_kind kind, bool partial);
-/* Elements of device's operand before and after the step. */
+/* Elements of device's operand before and after the step. A check of placements against views. */
 void conversion_elements(const struct sharding *s, const struct conversion *c,
                          const struct shape *whole, int32_t device, int64_t *before,
                          int64_t *after);
@@ -89,11 +96,18 @@ void conversion_elements(const struct sharding *s, const struct conversion *c,
 MUST_CHECK enum status shard_graph(struct arena *a, const struct graph *whole,
                                    const struct sharding *s, int32_t device, int32_t first_layer,
                                    int32_t last_layer, struct graph **out, struct error *err);
+/* The same in two steps, for all devices of a stage: what they have in common is found once. Errors as above; it refers to
+ * whole and s. */
+struct shard_stage; /* opaque */
+MUST_CHECK enum status shard_stage_new(struct arena *a, const struct graph *whole,
+                                       const struct sharding *s, int32_t first_layer,
+                                       int32_t last_layer, struct shard_stage **out,
+                                       struct error *err);
+MUST_CHECK enum status shard_stage_graph(struct arena *a, const struct shard_stage *x,
+                                         int32_t device, struct graph **out, struct error *err);
 /* For which share of the microbatch's rows a device's loss speaks: local mean · share, summed over the devices, is the
  * mean over all. 0 for those whose rows another one speaks for. */
-MUST_CHECK enum status shard_loss_share(struct arena *a, const struct graph *whole,
-                                        const struct sharding *s, int32_t device, double *out,
-                                        struct error *err);
+double shard_loss_share(struct arena *a, const struct shard_stage *stage, int32_t device);
 
 /* --- meetings --- */
 

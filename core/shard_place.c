@@ -36,14 +36,27 @@ static int64_t group_extents(struct arena *a, const struct sharding *s, const st
     return n;
 }
 
+struct dealt { /* a group's extents along an axis; those of the next device are often the same */
+    int32_t outer;    /* its place along axis 0 */
+    int64_t *extents; /* NULL: none yet */
+};
+
+static void units_of(struct arena *a, const struct sharding *s, const struct placement *p,
+                     int32_t x, int32_t device, struct dealt *dealt, int64_t *first, int64_t *n)
+{
+    int32_t place = sharding_place(s, device, x), outer = x ? sharding_place(s, device, 0) : 0;
+    if (!dealt->extents || dealt->outer != outer)
+        group_extents(a, s, p, x, device, &dealt->extents);
+    dealt->outer = outer;
+    *first = 0, *n = dealt->extents[place];
+    for (int32_t k = 0; k < place; k++) *first += dealt->extents[k];
+}
+
 void shard_units(struct arena *a, const struct sharding *s, const struct placement *p, int32_t x,
                  int32_t device, int64_t *first, int64_t *n)
 {
-    int64_t *e;
-    int32_t place = sharding_place(s, device, x);
-    group_extents(a, s, p, x, device, &e);
-    *first = 0, *n = e[place];
-    for (int32_t k = 0; k < place; k++) *first += e[k];
+    struct dealt dealt = {0, NULL};
+    units_of(a, s, p, x, device, &dealt, first, n);
 }
 
 /* Runs of units [first, first + n) of n_units. */
@@ -75,8 +88,9 @@ struct division *shard_division(struct arena *a, const struct sharding *s,
     return d;
 }
 
-struct shape placement_local(struct arena *a, const struct sharding *s, const struct placement *p,
-                             const struct shape *whole, int32_t device, struct tensor_part *part)
+static struct shape local_of(struct arena *a, const struct sharding *s, const struct placement *p,
+                             const struct shape *whole, int32_t device,
+                             struct dealt dealt[MESH_AXES_MAX], struct tensor_part *part)
 {
     struct shape local = *whole;
     struct tensor_part cuts = {0};
@@ -85,9 +99,9 @@ struct shape placement_local(struct arena *a, const struct sharding *s, const st
         int64_t first, n, inner_first;
         if (on->how != PLACED_SPLIT) continue;
         if (x == 1 && splits(&p->axis[0], on->dim)) continue; /* done together with axis 0 */
-        shard_units(a, s, p, x, device, &first, &n);
+        units_of(a, s, p, x, device, &dealt[x], &first, &n);
         if (x == 0 && s->n_axes > 1 && splits(&p->axis[1], on->dim)) {
-            shard_units(a, s, p, 1, device, &inner_first, &n);
+            units_of(a, s, p, 1, device, &dealt[1], &inner_first, &n);
             first += inner_first;
         }
         struct run *run = cuts.cut[cuts.n_cuts].run;
@@ -98,26 +112,40 @@ struct shape placement_local(struct arena *a, const struct sharding *s, const st
         local.dim[on->dim] = 0;
         for (int32_t r = 0; r < on->grain.n_sections; r++) local.dim[on->dim] += run[r].n;
     }
-    if (part) *part = cuts;
+    *part = cuts;
     return local;
+}
+
+struct shape placement_local(struct arena *a, const struct sharding *s, const struct placement *p,
+                             const struct shape *whole, int32_t device, struct tensor_part *part)
+{
+    struct dealt dealt[MESH_AXES_MAX] = {{0, NULL}};
+    struct tensor_part unread;
+    return local_of(a, s, p, whole, device, dealt, part ? part : &unread);
+}
+
+void placement_parts(struct arena *a, const struct sharding *s, const struct placement *p,
+                     const struct shape *whole, struct shape *local, struct tensor_part *part)
+{
+    struct dealt dealt[MESH_AXES_MAX] = {{0, NULL}};
+    for (int32_t d = 0; d < s->n_devices; d++)
+        local[d] = local_of(a, s, p, whole, d, dealt, &part[d]);
 }
 
 /* --- equality --- */
 
-static bool same_grain(const struct grain *a, const struct grain *b)
-{
-    if (a->n_units != b->n_units || a->n_sections != b->n_sections) return false;
-    for (int32_t s = 0; s < a->n_sections; s++)
-        if (a->unit[s] != b->unit[s]) return false;
-    return true;
-}
-
-/* Said alike; other grains and ratios may still give the same parts. */
-static bool same_words(const struct on_axis *a, const struct on_axis *b)
+bool on_axis_said_alike(const struct on_axis *a, const struct on_axis *b)
 {
     if (a->how != b->how) return false;
     return a->how != PLACED_SPLIT ||
-           (a->dim == b->dim && a->ratio == b->ratio && same_grain(&a->grain, &b->grain));
+           (a->dim == b->dim && a->ratio == b->ratio && grain_equal(&a->grain, &b->grain));
+}
+
+bool placement_said_alike(const struct placement *a, const struct placement *b)
+{
+    for (int32_t x = 0; x < MESH_AXES_MAX; x++)
+        if (!on_axis_said_alike(&a->axis[x], &b->axis[x])) return false;
+    return true;
 }
 
 /* The same runs on every device, however they are said. */
@@ -127,6 +155,7 @@ static bool same_parts(const struct sharding *s, const struct placement *a,
     struct arena *scratch = arena_new();
     bool same = true;
     for (int32_t d = 0; d < s->n_devices && same; d++) {
+        if (sharding_place(s, d, x)) continue; /* a group's devices share a division */
         const struct division *y = shard_division(scratch, s, a, x, d),
                               *z = shard_division(scratch, s, b, x, d);
         same = y->n_runs == z->n_runs && y->whole == z->whole;
@@ -141,7 +170,7 @@ static bool same_on(const struct sharding *s, const struct placement *a, const s
                     int32_t x)
 {
     const struct on_axis *y = &a->axis[x], *z = &b->axis[x];
-    if (same_words(y, z)) return true;
+    if (on_axis_said_alike(y, z)) return true;
     if (y->how != PLACED_SPLIT || z->how != PLACED_SPLIT || y->dim != z->dim) return false;
     return grain_elements(&y->grain) == grain_elements(&z->grain) && same_parts(s, a, b, x);
 }
@@ -213,7 +242,7 @@ static bool inner_blocks(const struct on_axis *inner, const struct on_axis *from
 static int32_t next_step(const struct sharding *s, const struct placement *now,
                          const struct placement *to, struct on_axis *target)
 {
-    bool outer = !same_words(&now->axis[0], &to->axis[0]),
+    bool outer = !on_axis_said_alike(&now->axis[0], &to->axis[0]),
          inner = s->n_axes > 1 && !same_on(s, now, to, 1);
     if (outer && s->n_axes > 1 && inner_blocks(&now->axis[1], &now->axis[0], &to->axis[0])) {
         bool in_the_way = inner_blocks(&to->axis[1], &now->axis[0], &to->axis[0]);

@@ -11,13 +11,19 @@
 #include <stdio.h>
 #include <string.h>
 
+enum {
+    DUES_KEPT = 256
+}; /* of more members each due is worked out again whenever it is looked at */
+
 void extents(int64_t n_units, const double *ratios, int32_t n, int64_t *out)
 {
-    double sum = 0;
+    double sum = 0, due[DUES_KEPT];
     int64_t left = n_units;
     for (int32_t i = 0; i < n; i++) sum += ratios[i];
     for (int32_t i = 0; i < n; i++) {
-        out[i] = sum > 0 ? (int64_t)((double)n_units * (ratios[i] / sum)) : 0;
+        double mine = sum > 0 ? (double)n_units * (ratios[i] / sum) : 0;
+        if (i < DUES_KEPT) due[i] = mine;
+        out[i] = (int64_t)mine;
         if (out[i] > left) out[i] = left; /* a due that rounding made an integer too large */
         left -= out[i];
     }
@@ -25,7 +31,10 @@ void extents(int64_t n_units, const double *ratios, int32_t n, int64_t *out)
         int32_t most = -1;
         double deficit = 0;
         for (int32_t i = 0; i < n; i++) {
-            double d = sum > 0 ? (double)n_units * (ratios[i] / sum) - (double)out[i] : 0;
+            double mine = i < DUES_KEPT ? due[i]
+                          : sum > 0     ? (double)n_units * (ratios[i] / sum)
+                                        : 0;
+            double d = sum > 0 ? mine - (double)out[i] : 0;
             if (ratios[i] > 0 && (most < 0 || d > deficit)) most = i, deficit = d;
         }
         out[most < 0 ? 0 : most]++;
@@ -292,20 +301,19 @@ const char *sharding_pattern(struct arena *a, const char *name)
     return out;
 }
 
-static bool same_choice(const struct sharding *s, const struct op_choice *x,
-                        const struct op_choice *y)
+bool op_choice_equal(const struct op_choice *x, const struct op_choice *y, int32_t n_axes)
 {
     if (x->sufficient != y->sufficient) return false;
-    for (int32_t k = 0; k < s->n_axes; k++)
-        if (x->index[k] != y->index[k] ||
-            (x->index[k] != INDEX_none && x->index[k] != INDEX_terms && x->ratio[k] != y->ratio[k]))
-            return false;
+    for (int32_t k = 0; k < n_axes; k++) {
+        bool dealt = x->index[k] != INDEX_none && x->index[k] != INDEX_terms;
+        if (x->index[k] != y->index[k] || (dealt && x->ratio[k] != y->ratio[k])) return false;
+    }
     return true;
 }
 
 static bool is_none(const struct sharding *s, const struct op_choice *x)
 {
-    return same_choice(s, x, &(struct op_choice){0});
+    return op_choice_equal(x, &(struct op_choice){0}, s->n_axes);
 }
 
 struct classes { /* operators whose names have one pattern */
@@ -337,7 +345,7 @@ static struct classes classes_of(struct arena *a, const struct sharding *s, cons
             struct op_choice said;
             if (c.of[i] != k && !sharding_matches(c.pattern[k], g->ops[i].name)) continue;
             if (applies(s, g, &g->ops[i], grains, &choices[c.first[k]], &said) || c.of[i] == k)
-                c.agree[k] = same_choice(s, &choices[i], &choices[c.first[k]]);
+                c.agree[k] = op_choice_equal(&choices[i], &choices[c.first[k]], s->n_axes);
         }
     return c;
 }
@@ -350,7 +358,7 @@ static struct op_choice usual(const struct sharding *s, const struct classes *c,
     for (int32_t k = 0; k < c->n; k++) {
         int32_t n = 0;
         for (int32_t j = 0; j < c->n; j++)
-            n += same_choice(s, &choices[c->first[j]], &choices[c->first[k]]);
+            n += op_choice_equal(&choices[c->first[j]], &choices[c->first[k]], s->n_axes);
         if (n > most) best = k, most = n;
     }
     return choices[c->first[best]];
@@ -368,7 +376,7 @@ void sharding_set_choices(struct arena *a, struct sharding *s, const struct grap
         int32_t k = c.of[i];
         struct op_choice said;
         bool covered = applies(s, g, &g->ops[i], grains, &rest, &said)
-                           ? same_choice(s, &said, &choices[i])
+                           ? op_choice_equal(&said, &choices[i], s->n_axes)
                            : is_none(s, &choices[i]);
         if (covered && !c.agree[k]) continue;
         if (c.agree[k]) {
@@ -377,7 +385,7 @@ void sharding_set_choices(struct arena *a, struct sharding *s, const struct grap
             for (int32_t j = i; j < g->n_forward && all; j++) {
                 if (c.of[j] != k) continue;
                 all = applies(s, g, &g->ops[j], grains, &rest, &said)
-                          ? same_choice(s, &said, &choices[j])
+                          ? op_choice_equal(&said, &choices[j], s->n_axes)
                           : is_none(s, &choices[j]);
             }
             if (all) continue;

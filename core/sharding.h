@@ -48,6 +48,8 @@ struct op_choice { /* of one operator, by axis */
     int32_t ratio[MESH_AXES_MAX]; /* which vector of ratios */
     bool sufficient;
 };
+/* The same on the first n_axes axes; a vector of what is not dealt out does not matter. */
+bool op_choice_equal(const struct op_choice *x, const struct op_choice *y, int32_t n_axes);
 
 struct sharding_rule { /* an entry of operators or parameters */
     const char *match;

@@ -1,7 +1,9 @@
 /* planner/baselines.h - every baseline made, scored and put beside what the search finds.
  *
  * Of each family the settings with the best estimates are lowered and simulated, a few where devices are few and fewer where
- * they are many; the best of them stands for the family. Plans of one replica a device on thousands of devices are not
+ * they are many; the best of them stands for the family. Beside a search of 33 to 64 devices that is the first setting, then
+ * whatever the family would try alone and is not estimated above the fastest plan of all, so that a search ends above no preset
+ * that is made alone; with still more devices one setting, or none. Plans of one replica a device on thousands of devices are not
  * made: lowering would write each replica's operators down.
  */
 #ifndef PLANNER_BASELINES_H

@@ -14,6 +14,10 @@ struct scoring { /* of one family */
     int32_t n; /* best first: settings or HARP's plans */
     struct setting *settings;
     struct harp_plan *plans;
+    int32_t at;        /* the next of them */
+    int64_t beyond_ns; /* what is estimated above that is passed over; 0: nothing is */
+    bool passed_over;  /* something was */
+    int64_t settled_ns;
     bool last;        /* hap: sought when all others stand, since that takes longest */
     int64_t rival_ns; /* then: the fastest of those */
     int64_t least;  /* layers of the first one */

@@ -328,8 +328,8 @@ static double least_cost(struct bound_any *b)
 
 static const char
     any_plan[] =
-        "any stages whose devices share sequences, replicas, shares and orders, of the microbatch "
-        "sizes and numbers of cards tried",
+        "any stages whose devices share sequences, not operators, replicas, shares and orders, of "
+        "the microbatch sizes and numbers of cards tried",
     any_sharing[] =
         "any stages, also such whose devices share operators, replicas, shares and orders, of the "
         "microbatch sizes tried";

@@ -12,12 +12,7 @@
 enum {
     SMALL_LABELS = 2000, /* to prove the best where memory binds */
     PIECES_FROM = 0,
-    /* Of a search, fitted on the CPU time of vgg, vit, bert and its experts on 8 and on 64 devices: tables 2-5 and 25-50 ms; a partial
-     * solution 0.3 us, and 0.5 where memory binds */
-    TABLES_DEVICE_NS = 450000,
-    LABEL_NS = 400,
-    GIVEN_UP = 100000, /* partial solutions where nothing fits */
-    MESH_FROM = 4      /* devices: fewer stand in no mesh of two axes */
+    MESH_FROM = 4 /* devices: fewer stand in no mesh of two axes */
 };
 
 struct known { /* an answer */
@@ -60,6 +55,28 @@ bool join_shares(const struct plan *p)
 
 /* --- what an answer depends on --- */
 
+/* The first of the team's devices on the node of its device k. */
+static int32_t first_of_node(const struct join_team *t, int32_t k)
+{
+    const struct device *device = t->s->cluster->devices;
+    int32_t first = 0;
+    while (device[t->device[first]].node != device[t->device[k]].node) first++;
+    return first;
+}
+
+/* Whether what it sends to another of them on its node goes over one link of all the node's devices. */
+static bool on_bus(const struct join_team *t, int32_t k)
+{
+    const struct cluster *c = t->s->cluster;
+    int32_t direction;
+    for (int32_t m = 0; m < t->n; m++) {
+        if (m == k || c->devices[t->device[m]].node != c->devices[t->device[k]].node) continue;
+        int32_t link = cluster_link(c, t->device[k], t->device[m], &direction);
+        if (link >= 0 && c->links[link].n_ends == 1) return true;
+    }
+    return false;
+}
+
 uint64_t join_key(const struct join_team *t, bool thorough)
 {
     const struct cluster *c = t->s->cluster;
@@ -74,6 +91,9 @@ uint64_t join_key(const struct join_team *t, bool thorough)
         const struct device_type *type = &c->types[c->devices[t->device[k]].type];
         key = hash_bytes(key, type->name, strlen(type->name) + 1);
         key = hash_bytes(key, &type->tensor_parallel, sizeof type->tensor_parallel);
+        int32_t first = first_of_node(t, k); /* who stands with whom: they share what leaves */
+        bool bus = on_bus(t, k);
+        key = hash_bytes(key, &first, sizeof first), key = hash_bytes(key, &bus, sizeof bus);
         for (int32_t m = 0; m < t->n; m++) {
             const struct cost_link *l = space_link(t->s, t->device[k], t->device[m]);
             if (!l || k == m) continue;
@@ -84,16 +104,14 @@ uint64_t join_key(const struct join_team *t, bool thorough)
     return key;
 }
 
-static enum status whole_graph(struct join *j, const struct join_team *t, const struct graph **out,
-                               struct error *err)
+static enum status training_graph(struct join *j, const struct join_team *t,
+                                  const struct graph **out, struct error *err)
 {
     for (struct whole *w = j->wholes; w; w = w->next)
         if (w->job == t->s->job && w->microbatch == t->s->microbatch) return *out = w->g, OK;
     struct graph *g;
-    struct job job = *t->s->job;
-    job.model.tensor_parallel = 1, job.model.sequence_parallel = false;
-    TRY(lower_graph(j->arena, &job, t->s->microbatch, &g, err));
-    TRY(gradient_build(g, (double)t->s->microbatch / (double)job.global_batch, err));
+    TRY(lower_graph_whole(j->arena, t->s->job, t->s->microbatch, &g, err));
+    TRY(gradient_build(g, (double)t->s->microbatch / (double)t->s->job->global_batch, err));
     struct whole w = {t->s->job, t->s->microbatch, g, j->wholes};
     j->wholes = arena_copy(j->arena, &w, sizeof w);
     *out = g;
@@ -137,40 +155,40 @@ static enum status question(struct join *j, struct arena *a, const struct join_t
     const struct cluster *c = t->s->cluster;
     int32_t *type = ARENA_ARRAY(a, int32_t, (size_t)t->n),
             *node = ARENA_ARRAY(a, int32_t, (size_t)t->n);
+    int64_t *reserve = ARENA_ARRAY(a, int64_t, (size_t)t->n);
+    bool *bus = ARENA_ARRAY(a, bool, (size_t)t->n);
     double *ratios = ARENA_ARRAY(a, double, (size_t)t->n);
     for (int32_t k = 0; k < t->n; k++) {
         const struct stage_cost *x = space_stage(t->s, t->device[k], t->first_layer, t->last_layer);
         type[k] = c->devices[t->device[k]].type, node[k] = c->devices[t->device[k]].node;
+        reserve[k] = c->types[type[k]].reserve_bytes, bus[k] = on_bus(t, k);
         ratios[k] = 1e9 / (double)(x->forward_ns + x->input_ns + x->weight_ns + 1);
     }
     struct sharding s = {
         .n_devices = t->n, .n_axes = 1, .mesh = {t->n, 1}, .n_ratios = 1, .ratios = ratios};
-    *q = (struct spmd_question){.first_layer = t->first_layer,
-                                .last_layer = t->last_layer,
-                                .s = arena_copy(a, &s, sizeof s),
-                                .cost = t->s->cost,
-                                .type = type,
-                                .memory_bytes = t->memory,
-                                .hop = hop,
-                                .of = t,
-                                .node = node,
-                                .microbatches = t->microbatches,
-                                .in_flight = t->in_flight,
-                                .optimizer = &t->s->job->optimizer,
-                                .ways = SPMD_RING | SPMD_PAIRS | SPMD_TIERS,
-                                .gather = t->memory != NULL,
-                                .sufficient = true,
-                                .limits = {.pieces_from = PIECES_FROM,
-                                           .most_labels = SMALL_LABELS}};
-    return whole_graph(j, t, &q->g, err);
+    *q =
+        (struct spmd_question){.first_layer = t->first_layer,
+                               .last_layer = t->last_layer,
+                               .s = arena_copy(a, &s, sizeof s),
+                               .cost = t->s->cost,
+                               .type = type,
+                               .memory_bytes = t->memory,
+                               .reserve_bytes = reserve,
+                               .hop = hop,
+                               .of = t,
+                               .node = node,
+                               .bus = bus,
+                               .microbatches = t->microbatches,
+                               .in_flight = t->in_flight,
+                               .optimizer = &t->s->job->optimizer,
+                               .ways = SPMD_RING | SPMD_PAIRS | SPMD_TIERS,
+                               .gather = t->memory != NULL,
+                               .sufficient = true,
+                               .limits = {.pieces_from = PIECES_FROM, .most_labels = SMALL_LABELS}};
+    return training_graph(j, t, &q->g, err);
 }
 
 /* --- the answer --- */
-
-static int64_t work_of(const struct spmd_question *q, const struct spmd_answer *x)
-{
-    return (int64_t)TABLES_DEVICE_NS * q->s->n_devices + LABEL_NS * x->found.n_labels;
-}
 
 static int64_t *numbers(struct arena *a, int64_t n) { return ARENA_ARRAY(a, int64_t, (size_t)n); }
 
@@ -199,7 +217,7 @@ static void add_op(const struct spmd_question *q, const struct spmd_answer *x, i
     const struct spmd_problem *p = &x->tables->problem;
     const struct spmd_op *op = &p->ops[k];
     const struct spmd_rule *r = &op->rules[x->found.rule[k]];
-    const struct spmd_meaning *m = &x->tables->meanings[r->tag];
+    const struct spmd_meaning *m = spmd_meaning_of(x->tables, k, x->found.rule[k]);
     int32_t n = q->s->n_devices;
     int64_t *fixed = (int64_t *)out->fixed_bytes + (int64_t)layer * n,
             *kept = (int64_t *)out->kept_bytes + (int64_t)layer * n;
@@ -281,7 +299,7 @@ static enum status ask_twice(struct asking *k, struct error *err)
         struct spmd_answer x;
         q->s = turn[i];
         TRY(spmd_best(k->a, q, &x, err));
-        k->work += work_of(q, &x);
+        k->work += x.work_ns;
         if (x.ns < k->out->ns) take(k, q, &x, spmd_sharding(k->a, q, &x));
     }
     return OK;
@@ -297,11 +315,7 @@ static enum status ask_meshes(struct asking *k, const double *ratios, struct err
     if (ratios) s.ratios = ratios;
     q.s = &s;
     TRY(spmd_best_mesh(k->a, &q, &best, err));
-    if (best.answer.ns == INT64_MAX) {
-        k->work += (int64_t)LABEL_NS * GIVEN_UP;
-        return OK;
-    }
-    k->work += best.n_searched * work_of(&q, &best.answer);
+    k->work += best.work_ns;
     if (best.answer.ns < k->out->ns) take(k, &q, &best.answer, best.sharding);
     return OK;
 }
@@ -314,12 +328,8 @@ static enum status ask(struct asking *k, const struct join_team *t, bool thoroug
     if (!thorough) return ask_twice(k, err);
     struct ratio_best best;
     TRY(ratio_alternate(k->a, &k->q, &best, err));
-    if (best.answer.ns == INT64_MAX) {
-        k->work += (int64_t)LABEL_NS * GIVEN_UP;
-    } else {
-        k->work += best.n_rounds * work_of(&k->q, &best.answer);
-        take(k, &k->q, &best.answer, best.sharding);
-    }
+    k->work += best.work_ns;
+    if (best.answer.ns < INT64_MAX) take(k, &k->q, &best.answer, best.sharding);
     if (t->n < MESH_FROM) return OK;
     return ask_meshes(k, best.answer.ns < INT64_MAX ? best.sharding->ratios : NULL, err);
 }
@@ -340,8 +350,9 @@ enum status join_stage(struct join *j, struct scorer *w, const struct join_team 
         if (st != OK) *out = (struct join_answer){.ns = INT64_MAX};
         if (out->sharding) out->sharding = sharding_copy(j->arena, out->sharding);
         if (out->ns == INT64_MAX)
-            out->why = *why.text ? arena_strdup(j->arena, why.text)
-                                 : "no way to share the operators fits these devices' memory";
+            out->why = *why.text   ? arena_strdup(j->arena, why.text)
+                       : t->memory ? "no way to share the operators fits these devices' memory"
+                                   : "no way to share the operators was found";
         arena_free(scratch);
         if (st != OK && st != ERR_INPUT && st != ERR_INFEASIBLE)
             return error_set(err, st, "%s", out->why);

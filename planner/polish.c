@@ -29,7 +29,7 @@ static enum status score_refined(void *user, const struct trial *x, int64_t best
     if (st != OK && st != ERR_INPUT) return error_set(err, st, "%s", why.text);
     if (st != OK) *ns = INT64_MAX; /* two neighbours of a ring without a link */
     if (*ns < INT64_MAX)
-        TRY(refine_plan(a, t->scorer, x->s, &p, ns, &t->evaluations_left, t->o->stop, err));
+        TRY(refine_plan(a, t->scorer, x->s, &p, ns, &t->evaluations_left, t->work_end, t->o->stop, err));
     kept_add(q->refined, &p, *ns);
     trials_put(&q->trials, x, *ns);
     tries_report(t);

@@ -44,13 +44,14 @@ struct ratio_problem {
     const double *fixed_bytes; /* (n_devices); NULL: memory does not count */
     const double *slope_bytes; /* (n_vectors, n_devices) */
     const double *memory;      /* (n_devices) */
+    int64_t work_ns;           /* of ratio_of_answer: what tables of its own took, about */
 };
 /* ratios: (n_vectors, n_devices), each vector's sum 1. *ns: INFINITY where memory is too short. O(one simplex). */
 MUST_CHECK enum status ratio_solve(struct arena *a, const struct ratio_problem *p, double *ratios,
                                    double *ns, struct error *err);
 double ratio_ns(const struct ratio_problem *p, const double *ratios); /* what given ratios take */
 
-/* min work · max r_i/F_i + traffic · max r_i over Σ r = 1: (n) ratios; returns the minimum. O(n²). */
+/* min work · max r_i/F_i + traffic · max r_i over Σ r = 1: (n) ratios; returns the minimum. O(n²). A check of ratio_solve. */
 double ratio_closed_form(int32_t n, const double *speed, double work, double traffic,
                          double *ratios);
 
@@ -62,7 +63,7 @@ MUST_CHECK enum status ratio_of_answer(struct arena *a, const struct spmd_questi
 struct ratio_best {
     struct spmd_answer answer;
     struct sharding *sharding; /* mesh, ratios and rules: a plan's */
-    int32_t n_rounds;          /* searches */
+    int64_t work_ns;           /* all searches and tables, as spmd_answer's */
     double first_ns;           /* what the first round, with the question's ratios, found */
 };
 /* Search and linear program by turns: from the question's ratios, from even and from proportional ones, until nothing gets

@@ -25,10 +25,9 @@ struct relaxed {
     size_t block_capacity, meeting_capacity;
 };
 
-static const struct spmd_meaning *meaning_of(const struct spmd_answer *x, int32_t op)
+static const struct spmd_meaning *chosen(const struct spmd_answer *x, int32_t op)
 {
-    const struct spmd_rule *r = &x->tables->problem.ops[op].rules[x->found.rule[op]];
-    return &x->tables->meanings[r->tag];
+    return spmd_meaning_of(x->tables, op, x->found.rule[op]);
 }
 
 /* --- blocks --- */
@@ -67,7 +66,7 @@ static void add_blocks(struct relaxed *w)
         weight[b]++;
         if (b < blocks) continue;
         tag[blocks++] = mine;
-        fill_block(w, meaning_of(w->x, k), fixed + (size_t)b * n, slope + (size_t)b * v * n);
+        fill_block(w, chosen(w->x, k), fixed + (size_t)b * n, slope + (size_t)b * v * n);
     }
     w->out->n_blocks = blocks;
     w->out->weight = weight, w->out->fixed_ns = fixed, w->out->slope_ns = slope;
@@ -145,6 +144,7 @@ static enum status add_memory(struct relaxed *w, struct error *err)
         struct spmd_tables *t;
         s.ratios = ratios, q.s = &s;
         TRY(spmd_tables_new(w->a, &q, &t, err));
+        w->out->work_ns += t->work_ns;
         if (spmd_choices_ns(w->a, t, &q, w->x->choices, w->x->gathered, bytes) == INT64_MAX)
             return OK;
         double mine = (double)(bytes[0] - bytes[n - 1]) / (most - least);
@@ -195,6 +195,7 @@ struct turns {
     const struct spmd_question *q;
     struct ratio_best *best;
     int64_t best_ns;
+    bool begun;
 };
 
 /* One search with these ratios; kept where it is the best so far. */
@@ -206,7 +207,9 @@ static enum status try_ratios(struct turns *t, const double *ratios, struct spmd
     *q = *t->q;
     q->s = s;
     TRY(spmd_best(t->a, q, x, err));
-    if (!t->best->n_rounds++) t->best->first_ns = x->ns == INT64_MAX ? INFINITY : (double)x->ns;
+    t->best->work_ns += x->work_ns;
+    if (!t->begun) t->best->first_ns = x->ns == INT64_MAX ? INFINITY : (double)x->ns;
+    t->begun = true;
     if (x->ns >= t->best_ns) return OK;
     t->best_ns = x->ns;
     t->best->answer = *x;
@@ -229,6 +232,7 @@ static enum status chain(struct turns *t, const double *start, struct error *err
         if (x.ns == INT64_MAX || x.ns >= before) return OK;
         before = x.ns;
         TRY(ratio_of_answer(t->a, &q, &x, &p, err));
+        t->best->work_ns += p.work_ns;
         double *next = arena_copy(t->a, ratios, n * sizeof *ratios);
         TRY(ratio_solve(t->a, &p, next, &ns, err));
         if (!(ns < INFINITY)) return OK;
@@ -243,6 +247,7 @@ static enum status speeds(const struct turns *t, double *out, struct error *err)
     struct spmd_tables *x;
     int32_t n = t->q->s->n_devices;
     TRY(spmd_tables_new(t->a, t->q, &x, err));
+    t->best->work_ns += x->work_ns;
     for (int32_t d = 0; d < n; d++) {
         double ns = 1;
         for (int32_t k = x->n_entries; k < x->problem.n_ops; k++)
@@ -289,11 +294,11 @@ static enum status by_families(struct turns *t, const struct spmd_question *two,
     out->tables = y;
     out->found.rule = ARENA_ARRAY(t->a, int32_t, (size_t)y->problem.n_ops);
     for (int32_t k = 0; k < y->problem.n_ops; k++) {
-        const struct spmd_meaning *m = meaning_of(x, k);
+        const struct spmd_meaning *m = chosen(x, k);
         int32_t *rule = &out->found.rule[k], family = m->choice.index[0] != INDEX_batch;
         *rule = k < y->n_entries ? x->found.rule[k] : -1;
         for (int32_t r = 0; r < y->problem.ops[k].n_rules && *rule < 0; r++) {
-            const struct spmd_meaning *z = &y->meanings[y->problem.ops[k].rules[r].tag];
+            const struct spmd_meaning *z = spmd_meaning_of(y, k, r);
             bool plain = z->choice.index[0] == INDEX_none || z->choice.index[0] == INDEX_terms;
             if (z->choice.index[0] == m->choice.index[0] && z->gather == m->gather &&
                 z->sufficient == m->sufficient && (plain || z->choice.ratio[0] == family))
@@ -303,7 +308,7 @@ static enum status by_families(struct turns *t, const struct spmd_question *two,
     }
     out->choices = ARENA_ARRAY(t->a, struct op_choice, (size_t)two->g->n_forward);
     for (int32_t k = y->n_entries; k < y->problem.n_ops; k++)
-        out->choices[y->first_op + k - y->n_entries] = meaning_of(out, k)->choice;
+        out->choices[y->first_op + k - y->n_entries] = chosen(out, k)->choice;
     return OK;
 }
 
@@ -329,6 +334,7 @@ static enum status by_segments(struct turns *t, const double *even, const double
     struct ratio_problem p;
     TRY(by_families(t, &several, &apart, err));
     TRY(ratio_of_answer(t->a, &several, &apart, &p, err));
+    t->best->work_ns += apart.tables->work_ns + p.work_ns;
     double *next = arena_copy(t->a, ratios, 2 * n * sizeof *ratios);
     TRY(ratio_solve(t->a, &p, next, &ns, err));
     if (ns < INFINITY) TRY(chain(t, next, err));

@@ -97,6 +97,7 @@ struct refinement {
     const struct space *space;
     struct plan *plan;
     int64_t *iteration_ns, *evaluations_left;
+    int64_t work_end;
     const volatile sig_atomic_t *stop;
 };
 
@@ -104,6 +105,7 @@ static enum status attempt(struct refinement *x, struct plan *variant, struct er
 {
     int64_t time_ns = 0;
     if (*x->evaluations_left <= 0 || (x->stop && *x->stop)) return OK;
+    if (x->work_end && scorer_work(x->scorer) >= x->work_end) return OK;
     --*x->evaluations_left;
     struct error why = {0};
     enum status st = scorer_fit(x->scorer, x->space, variant, &time_ns, &why);
@@ -131,11 +133,11 @@ static enum status try_rings(struct refinement *x, struct error *err)
 }
 
 enum status refine_plan(struct arena *a, struct scorer *w, const struct space *s, struct plan *plan,
-                        int64_t *iteration_ns, int64_t *evaluations_left,
+                        int64_t *iteration_ns, int64_t *evaluations_left, int64_t work_end,
                         const volatile sig_atomic_t *stop, struct error *err)
 {
     static const int64_t parts[] = {2, 4, 8};
-    struct refinement x = {a, w, s, plan, iteration_ns, evaluations_left, stop};
+    struct refinement x = {a, w, s, plan, iteration_ns, evaluations_left, work_end, stop};
     for (int32_t rule = 0; rule < REFINE_WARMUPS; rule++) {
         struct plan variant = score_copy_plan(a, plan);
         refine_warmups(s, &variant, rule);

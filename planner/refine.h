@@ -17,10 +17,10 @@ enum { REFINE_WARMUPS = 3 };
 void refine_warmups(const struct space *s, struct plan *p, int rule);
 
 /* *plan and *iteration_ns become the best variant's where one is better. Spends evaluations;
- * ends early where *stop is set (NULL: never). */
+ * ends early where *stop is set (NULL: never) or scorer_work is past work_end (0: never). */
 MUST_CHECK enum status refine_plan(struct arena *a, struct scorer *w, const struct space *s,
                                    struct plan *plan, int64_t *iteration_ns,
-                                   int64_t *evaluations_left, const volatile sig_atomic_t *stop,
-                                   struct error *err);
+                                   int64_t *evaluations_left, int64_t work_end,
+                                   const volatile sig_atomic_t *stop, struct error *err);
 
 #endif

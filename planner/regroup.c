@@ -86,7 +86,7 @@ static enum status finish(struct regroup *c, struct regroup_point *at, struct er
     kept_add(&t->kept, &at->x.plan, at->x.iteration_ns);
     if (tries_over(t)) return OK;
     TRY(refine_plan(c->arena, t->scorer, &c->spaces[at->space], &at->x.plan, &at->x.iteration_ns,
-                    &t->evaluations_left, t->o->stop, err));
+                    &t->evaluations_left, t->work_end, t->o->stop, err));
     kept_add(&t->kept, &at->x.plan, at->x.iteration_ns);
     tries_report(t);
     return OK;

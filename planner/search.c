@@ -41,7 +41,7 @@ enum {
         128,          /* of more a plan takes longer to make and to look at than to simulate */
     JOIN_PLANS = 300, /* simulations for stages that share operators */
     GROUPS_MS = 2200, /* pipelines of groups that share operators */
-    GROUPS_MANY_MS = 5000,
+    GROUPS_MANY_MS = 7000,
     GROUPS_DEVICES_MOST = 512, /* beyond, what shares operators takes longer to lower than that */
     SPACES_MOST = 16 + PRESET_SPACES_MOST,
     SPOTS_MOST = 16,
@@ -114,7 +114,7 @@ static enum status refine_one(struct search *q, const struct search_plan *x, str
     if (!tries_over(t) && s < q->n_spaces &&
         !hopeless(q, x, s, refined)) /* a baseline's size may not have had its turn */
         TRY(refine_plan(scorer_arena(t->scorer), t->scorer, &q->space[s], &better, &ns,
-                        &t->evaluations_left, t->o->stop, err));
+                        &t->evaluations_left, t->work_end, t->o->stop, err));
     kept_add(refined, &better, ns);
     tries_report(t);
     return OK;

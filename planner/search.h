@@ -97,7 +97,7 @@ struct search_baseline {
     int64_t iteration_ns; /* INT64_MAX where it does not fit */
     struct plan plan;
     const char *why; /* where it does not fit */
-    /* Beside a search of many devices: only the setting with the best estimate was simulated, or none. Alone it may be faster. */
+    /* Beside a search of many devices: not all that alone would be simulated was, or nothing. Alone it may be faster. */
     bool quick;
 };
 struct search_result {

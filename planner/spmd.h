@@ -29,9 +29,10 @@ struct spmd_question {
     int32_t first_layer, last_layer;
     const struct sharding *s; /* mesh and ratios; its rules are not read */
     struct cost *cost;
-    const int32_t *type;          /* (n_devices) of the cost's cluster */
-    const int64_t *memory_bytes;  /* (n_devices); NULL: no end of it */
-    const int64_t *reserve_bytes; /* (n_devices) of it, for others; NULL: nothing */
+    const int32_t *type;         /* (n_devices) of the cost's cluster */
+    const int64_t *memory_bytes; /* (n_devices); NULL: no end of it */
+    const int64_t
+        *reserve_bytes; /* (n_devices) of it, for others (a type's `reserve`); NULL: nothing */
     spmd_hop *hop;
     const void *of;
     /* (n_devices) devices of one number share the links that leave their node; NULL: links are everybody's own */
@@ -42,13 +43,15 @@ struct spmd_question {
     const struct optimizer *optimizer;
     uint32_t ways; /* set of spmd_meeting_way */
     bool gather, sufficient;
-    bool one_vector; /* planner/ratio keeps to the one vector of ratios that is asked about */
+    bool
+        one_vector; /* planner/ratio keeps to the one vector of ratios that is asked about; for tests */
     struct spmd_limits limits;
 };
 
 struct spmd_meaning { /* of a rule */
     struct op_choice choice;
     bool gather, sufficient;
+    int32_t parts;            /* gather: which input is kept in parts */
     const int64_t *device_ns; /* (n_devices) computing, a step */
     int64_t meet_ns;          /* of rule.ns, meetings of its own: parameters' sums, gathers */
 };
@@ -59,7 +62,9 @@ struct spmd_tables {
                       comes into the stage, come before */
     const struct spmd_meaning *meanings; /* by rule.tag */
     struct spmd_price *price;
+    int64_t work_ns; /* what making them took, about: counted, never timed */
 };
+const struct spmd_meaning *spmd_meaning_of(const struct spmd_tables *t, int32_t op, int32_t rule);
 /* Everything that the choice needs to know. O(kinds of operators · rules · devices). */
 MUST_CHECK enum status spmd_tables_new(struct arena *a, const struct spmd_question *q,
                                        struct spmd_tables **out, struct error *err);
@@ -74,6 +79,7 @@ struct spmd_answer {
         laid_out; /* (n_devices) as lowering would; NULL: memory does not count, or nobody can say */
     struct spmd_found found;
     const struct spmd_tables *tables;
+    int64_t work_ns; /* tables and searches, about, also where nothing fits */
 };
 MUST_CHECK enum status spmd_best(struct arena *a, const struct spmd_question *q,
                                  struct spmd_answer *out, struct error *err);

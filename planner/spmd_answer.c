@@ -6,19 +6,9 @@
 
 #include <string.h>
 
-static const struct spmd_meaning *meaning_of(const struct spmd_tables *t, int32_t op, int32_t rule)
+const struct spmd_meaning *spmd_meaning_of(const struct spmd_tables *t, int32_t op, int32_t rule)
 {
     return &t->meanings[t->problem.ops[op].rules[rule].tag];
-}
-
-/* The parameter that a rule with `gather` keeps in parts. */
-static int32_t large_parameter(const struct graph *g, const struct graph_op *op)
-{
-    for (int32_t k = 0; k < op->n_inputs; k++)
-        if (g->tensors[op->input[k]].role == TENSOR_PARAMETER &&
-            g->tensors[op->input[k]].shape.rank >= 2)
-            return op->input[k];
-    return -1;
 }
 
 static void read_answer(struct arena *a, const struct spmd_question *q, struct spmd_answer *out)
@@ -32,10 +22,10 @@ static void read_answer(struct arena *a, const struct spmd_question *q, struct s
     out->sufficient = ARENA_ARRAY(a, bool, (size_t)q->g->n_forward);
     for (int32_t k = t->n_entries; k < t->problem.n_ops; k++) {
         int32_t i = t->first_op + k - t->n_entries;
-        const struct spmd_meaning *m = meaning_of(t, k, out->found.rule[k]);
+        const struct spmd_meaning *m = spmd_meaning_of(t, k, out->found.rule[k]);
         out->choices[i] = m->choice;
         out->sufficient[i] = m->sufficient;
-        if (m->gather) out->gathered[large_parameter(q->g, &q->g->ops[i])] = true;
+        if (m->gather) out->gathered[q->g->ops[i].input[m->parts]] = true;
     }
 }
 
@@ -59,7 +49,19 @@ static bool fits_laid_out(struct arena *a, const struct spmd_question *q, struct
     return fits;
 }
 
-enum { TURNS_MOST = 4 };
+enum {
+    TURNS_MOST = 4,
+    /* Fitted like those of tables: a partial solution; and for each rule of each operator what must follow */
+    LABEL_NS = 400,
+    FOLLOW_NS = 3000
+};
+
+static int64_t search_work(const struct spmd_tables *t, int64_t labels)
+{
+    int64_t rules = 0;
+    for (int32_t k = 0; k < t->problem.n_ops; k++) rules += t->problem.ops[k].n_rules;
+    return LABEL_NS * labels + FOLLOW_NS * rules;
+}
 
 enum status spmd_best(struct arena *a, const struct spmd_question *q, struct spmd_answer *out,
                       struct error *err)
@@ -79,16 +81,16 @@ enum status spmd_best(struct arena *a, const struct spmd_question *q, struct spm
         out->ns = INT64_MAX;
     }
     out->found.n_labels = labels, out->found.bound_ns = bound;
+    out->work_ns = t->work_ns + search_work(t, labels);
     return OK;
 }
 
-static bool same_choice(const struct op_choice *x, const struct op_choice *y, int32_t n_axes)
+static bool keeps_in_parts(const struct graph *g, const struct graph_op *op, const bool *gathered)
 {
-    for (int32_t k = 0; k < n_axes; k++) {
-        bool plain = x->index[k] == INDEX_none || x->index[k] == INDEX_terms;
-        if (x->index[k] != y->index[k] || (!plain && x->ratio[k] != y->ratio[k])) return false;
-    }
-    return true;
+    bool any = false;
+    for (int32_t k = 0; k < op->n_inputs && gathered; k++)
+        any |= g->tensors[op->input[k]].role == TENSOR_PARAMETER && gathered[op->input[k]];
+    return any;
 }
 
 int64_t spmd_choices_ns(struct arena *a, const struct spmd_tables *t, const struct spmd_question *q,
@@ -97,15 +99,15 @@ int64_t spmd_choices_ns(struct arena *a, const struct spmd_tables *t, const stru
     int32_t *rule = ARENA_ARRAY(a, int32_t, (size_t)t->problem.n_ops);
     int64_t best = INT64_MAX;
     for (int32_t k = t->n_entries; k < t->problem.n_ops; k++) {
-        int32_t i = t->first_op + k - t->n_entries, large = large_parameter(q->g, &q->g->ops[i]);
+        int32_t i = t->first_op + k - t->n_entries;
+        const int32_t *input = q->g->ops[i].input;
+        bool kept = keeps_in_parts(q->g, &q->g->ops[i], gathered);
         const struct spmd_op *op = &t->problem.ops[k];
         rule[k] = -1;
         for (int32_t r = 0; r < op->n_rules && rule[k] < 0; r++) {
-            const struct spmd_meaning *m = meaning_of(t, k, r);
-            bool kept = gathered && large >= 0 && gathered[large];
-            if (same_choice(&m->choice, &choices[i], q->s->n_axes) && m->gather == kept &&
-                m->sufficient == choices[i].sufficient)
-                rule[k] = r;
+            const struct spmd_meaning *m = spmd_meaning_of(t, k, r);
+            bool alike = m->gather ? kept && gathered[input[m->parts]] : !kept;
+            if (alike && op_choice_equal(&m->choice, &choices[i], q->s->n_axes)) rule[k] = r;
         }
         if (rule[k] < 0) return INT64_MAX;
     }

@@ -180,6 +180,8 @@ enum status spmd_laid_out(struct arena *a, const struct spmd_question *q, const 
                           const int64_t *counted, int64_t *bytes, struct error *err)
 {
     struct graph *whole = forward_of(a, q->g);
+    struct shard_stage *stage;
+    TRY(shard_stage_new(a, whole, s, q->first_layer, q->last_layer, &stage, err));
     for (int32_t i = 0; i < s->n_devices; i++) {
         int32_t like = 0;
         while (!alike(q, counted, like, i)) like++;
@@ -187,7 +189,7 @@ enum status spmd_laid_out(struct arena *a, const struct spmd_question *q, const 
         if (like < i) continue;
         struct member d = {.a = arena_new(), .q = q, .s = s};
         struct graph *g;
-        enum status st = shard_graph(d.a, whole, s, i, q->first_layer, q->last_layer, &g, err);
+        enum status st = shard_stage_graph(d.a, stage, i, &g, err);
         if (st == OK) st = gradient_build(g, 1, err);
         if (st == OK) {
             d.g = g;

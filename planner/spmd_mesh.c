@@ -52,7 +52,7 @@ enum status spmd_best_mesh(struct arena *a, const struct spmd_question *q,
         asked.s = s;
         if (out->answer.ns < INT64_MAX) asked.limits.enough_ns = out->answer.ns;
         TRY(spmd_best(a, &asked, &x, err));
-        out->n_searched += x.ns < INT64_MAX;
+        out->work_ns += x.work_ns;
         if (x.ns >= out->answer.ns) continue;
         out->answer = x, out->shape = shape[k];
         out->sharding = spmd_sharding(a, &asked, &x);

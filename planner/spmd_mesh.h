@@ -23,7 +23,7 @@ struct spmd_mesh_best {
     struct spmd_answer answer; /* ns INT64_MAX: nothing fits */
     struct sharding *sharding; /* a plan's; NULL where nothing fits */
     struct spmd_shape shape;
-    int32_t n_searched; /* meshes that were searched beyond their bounds */
+    int64_t work_ns; /* of all meshes, as spmd_answer's */
 };
 /* q->s: ratios over the devices; its mesh is not read. */
 MUST_CHECK enum status spmd_best_mesh(struct arena *a, const struct spmd_question *q,

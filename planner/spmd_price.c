@@ -20,6 +20,11 @@ struct priced {
     enum meeting_way way;
 };
 
+struct members {     /* devices that meet along an axis; joined: the same with no latencies */
+    int32_t *member; /* (n) */
+    struct cost_link *hop[2]; /* (n, n) each; NULL: not asked for yet */
+};
+
 struct spmd_price {
     struct arena *a;
     const struct sharding *s;
@@ -36,6 +41,8 @@ struct spmd_price {
     /* (n_devices, mesh[axis]) [d][k]: messages that leave d's node or come to the other's at the same time, where everybody
      * sends to who stands k places on along the axis; NULL: nobody shares */
     int32_t *share[MESH_AXES_MAX + 1];
+    int64_t n_meetings, n_pairs;               /* priced */
+    struct members *groups[MESH_AXES_MAX + 1]; /* (n_devices) by first member; NULL: nobody met */
 };
 
 /* Behind the axes of the mesh stands one of all devices in a row: sums over both axes go round it. */
@@ -111,24 +118,10 @@ struct spmd_price *spmd_price_new(struct arena *a, const struct sharding *s, spm
 
 /* --- placements and parts --- */
 
-static bool same_words(const struct placement *x, const struct placement *y)
-{
-    for (int32_t k = 0; k < MESH_AXES_MAX; k++) {
-        const struct on_axis *a = &x->axis[k], *b = &y->axis[k];
-        if (a->how != b->how) return false;
-        if (a->how != PLACED_SPLIT) continue;
-        if (a->dim != b->dim || a->ratio != b->ratio || a->grain.n_units != b->grain.n_units ||
-            a->grain.n_sections != b->grain.n_sections ||
-            memcmp(a->grain.unit, b->grain.unit, sizeof a->grain.unit) != 0)
-            return false;
-    }
-    return true;
-}
-
 int32_t spmd_placement(struct spmd_price *y, const struct placement *p)
 {
     for (int32_t k = 0; k < y->n_placements; k++)
-        if (same_words(&y->placements[k], p)) return k;
+        if (placement_said_alike(&y->placements[k], p)) return k;
     for (int32_t k = 0; k < y->n_placements; k++)
         if (placement_equal(y->s, &y->placements[k], p)) return k;
     y->placements = arena_grow(y->a, y->placements, (size_t)y->n_placements, &y->placement_capacity,
@@ -143,6 +136,12 @@ const struct placement *spmd_placement_of(const struct spmd_price *y, int32_t pl
 }
 
 int32_t spmd_placements(const struct spmd_price *y) { return y->n_placements; }
+
+int64_t spmd_meetings_priced(const struct spmd_price *y, int64_t *pairs)
+{
+    *pairs = y->n_pairs;
+    return y->n_meetings;
+}
 
 bool spmd_is_own(const struct spmd_price *y, int32_t placement)
 {
@@ -162,11 +161,7 @@ static const struct parts *parts_of(struct spmd_price *y, const struct shape *wh
     x->local = ARENA_ARRAY(y->a, struct shape, n);
     x->part = ARENA_ARRAY(y->a, struct tensor_part, n);
     struct arena *scratch = arena_new();
-    for (int32_t d = 0; d < y->s->n_devices; d++) {
-        x->local[d] =
-            placement_local(scratch, y->s, &y->placements[placement], whole, d, &x->part[d]);
-        arena_reset(scratch);
-    }
+    placement_parts(scratch, y->s, &y->placements[placement], whole, x->local, x->part);
     arena_free(scratch);
     y->parts = arena_grow(y->a, y->parts, (size_t)y->n_parts, &y->parts_capacity, sizeof *y->parts);
     y->parts[y->n_parts++] = x;
@@ -184,10 +179,12 @@ static int64_t later(int64_t x, int64_t y) { return x > y ? x : y; }
 
 struct meet { /* members, by their places among the stage's devices */
     struct spmd_price *y;
-    int32_t n, axis, *member;
-    struct cost_link *hop; /* (n, n) */
+    int32_t n, axis;
+    const int32_t *member;
+    const struct cost_link *hop; /* (n, n) */
     const struct parts *before, *after;
     int64_t element_bytes;
+    struct arena *scratch; /* of the step that is priced */
 };
 
 /* Messages beside that of member i to who stands k places on, itself included. */
@@ -248,10 +245,10 @@ static int64_t part_elements(const struct meet *m, const struct parts *p, int32_
 /* A meeting of the group in tiers; -1 where its members do not stand so. Parts are dealt out of one row. */
 static int64_t tiers_ns(struct meet *m, enum meeting_kind kind, const struct parts *p)
 {
-    int32_t *node = ARENA_ARRAY(m->y->a, int32_t, (size_t)m->n),
-            *tier = ARENA_ARRAY(m->y->a, int32_t, (size_t)m->n);
-    int64_t *first = ARENA_ARRAY(m->y->a, int64_t, (size_t)m->n),
-            *count = ARENA_ARRAY(m->y->a, int64_t, (size_t)m->n), at = 0;
+    int32_t *node = ARENA_ARRAY(m->scratch, int32_t, (size_t)m->n),
+            *tier = ARENA_ARRAY(m->scratch, int32_t, (size_t)m->n);
+    int64_t *first = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n),
+            *count = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n), at = 0;
     for (int32_t i = 0; i < m->n && m->y->node; i++) node[i] = m->y->node[m->member[i]];
     int32_t each = meeting_tiers_of(node, m->n, tier);
     if (!m->y->node || each < 2 || each == m->n) return -1;
@@ -267,7 +264,7 @@ static int64_t tiers_ns(struct meet *m, enum meeting_kind kind, const struct par
                         .to = {0, 1, first, count},
                         .tier = tier};
     if (kind == MEETING_all_reduce) x.whole.dim[0] = count[0];
-    meeting_set_tiers(m->y->a, &x);
+    meeting_set_tiers(m->scratch, &x);
     int64_t inside = 1, between = 1;
     for (int32_t i = 0; i < m->n; i++) {
         if (m->y->bus && m->y->bus[m->member[i]]) inside = each;
@@ -287,9 +284,8 @@ static int64_t spread_ns(struct meet *m, const struct parts *p, bool gather, enu
 {
     int64_t largest = 0;
     for (int32_t i = 0; i < m->n; i++) largest = later(largest, part_elements(m, p, i));
-    if (way == MEETING_BY_ring)
-        return ring_ns(m, m->n - 1, largest * m->element_bytes);
-    int64_t *bytes = ARENA_ARRAY(m->y->a, int64_t, (size_t)m->n * (size_t)m->n);
+    if (way == MEETING_BY_ring) return ring_ns(m, m->n - 1, largest * m->element_bytes);
+    int64_t *bytes = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n * (size_t)m->n);
     for (int32_t i = 0; i < m->n; i++)
         for (int32_t k = 0; k < m->n; k++)
             bytes[i * m->n + k] = part_elements(m, p, gather ? i : k) * m->element_bytes;
@@ -298,7 +294,7 @@ static int64_t spread_ns(struct meet *m, const struct parts *p, bool gather, enu
 
 static int64_t turn_ns(struct meet *m, const struct shape *whole)
 {
-    int64_t *bytes = ARENA_ARRAY(m->y->a, int64_t, (size_t)m->n * (size_t)m->n);
+    int64_t *bytes = ARENA_ARRAY(m->scratch, int64_t, (size_t)m->n * (size_t)m->n);
     for (int32_t i = 0; i < m->n; i++)
         for (int32_t k = 0; k < m->n; k++)
             if (i != k)
@@ -308,21 +304,40 @@ static int64_t turn_ns(struct meet *m, const struct shape *whole)
     return pairs_ns(m, bytes);
 }
 
-static struct meet group_of(struct spmd_price *y, const struct priced *p, int32_t device)
+/* Kept, since many steps are priced and a group's hops are as many as its pairs. */
+static const struct members *group_at(struct spmd_price *y, int32_t device, int32_t axis,
+                                      bool joined)
 {
-    int32_t axis = p->axis;
-    struct meet m = {
-        .y = y, .n = places_along(y, axis), .axis = axis, .element_bytes = p->element_bytes};
-    m.member = ARENA_ARRAY(y->a, int32_t, (size_t)m.n);
-    m.hop = ARENA_ARRAY(y->a, struct cost_link, (size_t)m.n * (size_t)m.n);
-    group_along(y, device, axis, m.member);
-    for (int32_t i = 0; i < m.n; i++)
-        for (int32_t k = 0; k < m.n; k++) {
-            m.hop[i * m.n + k] = y->hop[m.member[i] * y->s->n_devices + m.member[k]];
-            if (p->joined) m.hop[i * m.n + k].latency_ns = 0;
+    size_t n = (size_t)places_along(y, axis), all = (size_t)y->s->n_devices;
+    if (!y->groups[axis]) y->groups[axis] = ARENA_ARRAY(y->a, struct members, all);
+    struct members *g = &y->groups[axis][device];
+    if (!g->member) {
+        g->member = ARENA_ARRAY(y->a, int32_t, n);
+        group_along(y, device, axis, g->member);
+    }
+    if (g->hop[joined]) return g;
+    struct cost_link *hop = g->hop[joined] = ARENA_ARRAY(y->a, struct cost_link, n * n);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < n; k++) {
+            hop[i * n + k] = y->hop[(size_t)g->member[i] * all + (size_t)g->member[k]];
+            if (joined) hop[i * n + k].latency_ns = 0;
         }
-    m.before = parts_of(y, &p->whole, p->before), m.after = parts_of(y, &p->whole, p->after);
-    return m;
+    return g;
+}
+
+static struct meet group_of(struct spmd_price *y, const struct priced *p, int32_t device,
+                            struct arena *scratch)
+{
+    const struct members *g = group_at(y, device, p->axis, p->joined);
+    return (struct meet){.y = y,
+                         .n = places_along(y, p->axis),
+                         .axis = p->axis,
+                         .member = g->member,
+                         .hop = g->hop[p->joined],
+                         .before = parts_of(y, &p->whole, p->before),
+                         .after = parts_of(y, &p->whole, p->after),
+                         .element_bytes = p->element_bytes,
+                         .scratch = scratch};
 }
 
 /* The parts that are dealt out: those of before (gather, all-to-all) or after (reduce-scatter). */
@@ -353,20 +368,24 @@ static void price_step(struct spmd_price *y, struct priced *p)
 {
     static const uint32_t bit[MEETING_WAY_COUNT] = {SPMD_RING, SPMD_PAIRS, SPMD_TIERS};
     bool allowed = false;
+    struct arena *scratch = arena_new();
     p->ns = -1;
     for (int w = 0; w < MEETING_WAY_COUNT; w++) {
         int64_t slowest = 0;
         bool may = y->ways & bit[w];
         for (int32_t d = 0; d < y->s->n_devices && slowest >= 0; d++) {
             if (place_along(y, d, p->axis)) continue; /* one for each group */
-            struct meet m = group_of(y, p, d);
+            struct meet m = group_of(y, p, d, scratch);
             int64_t ns = group_ns(&m, &p->whole, p->kind, (enum meeting_way)w);
+            y->n_meetings++, y->n_pairs += (int64_t)m.n * m.n;
+            arena_reset(scratch);
             slowest = ns < 0 ? ns : later(slowest, ns);
         }
         if (slowest < 0 || (!may && p->ns >= 0)) continue;
         if (p->ns >= 0 && allowed && slowest >= p->ns) continue;
         p->ns = slowest, p->way = (enum meeting_way)w, allowed = may;
     }
+    arena_free(scratch);
     if (p->ns < 0) BUG("no way for %s", op_kind_name(p->kind));
 }
 
@@ -440,7 +459,7 @@ enum status spmd_step_way(struct spmd_price *y, const struct shape *whole, int64
     *way = p.way, *even = true;
     for (int32_t d = 0; d < y->s->n_devices; d++) {
         if (place_along(y, d, axis)) continue;
-        struct meet m = group_of(y, &p, d);
+        struct meet m = group_of(y, &p, d, NULL);
         for (int32_t i = 1; i < m.n; i++)
             *even &= part_elements(&m, dealt_out(&m, kind), i) ==
                      part_elements(&m, dealt_out(&m, kind), 0);
@@ -453,8 +472,8 @@ enum status spmd_gradient_ns(struct spmd_price *y, const struct shape *whole, in
                              int32_t axis, int32_t placement, bool joined, int64_t *out_ns,
                              struct error *err)
 {
-    struct priced p = {*whole,    element_bytes, OP_all_reduce, axis,           placement,
-                       placement, joined,        0,             MEETING_BY_ring};
+    struct priced p = {*whole, element_bytes,  OP_all_reduce, axis, placement, placement, joined,
+                       0,      MEETING_BY_ring};
     TRY(priced_step(y, &p, err));
     *out_ns = p.ns;
     return OK;

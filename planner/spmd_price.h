@@ -41,6 +41,8 @@ int32_t spmd_placement(struct spmd_price *y,
                        const struct placement *p); /* its number, 0 is whole */
 const struct placement *spmd_placement_of(const struct spmd_price *y, int32_t placement);
 int32_t spmd_placements(const struct spmd_price *y);
+/* Meetings priced so far, a group's each way for itself, and what there was to look at in them: pairs of members. */
+int64_t spmd_meetings_priced(const struct spmd_price *y, int64_t *pairs);
 bool spmd_is_own(const struct spmd_price *y, int32_t placement); /* stays where it is made */
 
 /* Shapes of the parts of a tensor of this shape: (n_devices). */

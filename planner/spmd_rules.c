@@ -26,6 +26,27 @@ struct local { /* a forward operator on one device */
     struct op_shapes shapes;
 };
 
+struct dealt { /* units by a vector along an axis, to each place */
+    int32_t axis, ratio;
+    int64_t n_units, *units;
+    struct dealt *next;
+};
+
+/* Many operators deal out equally many. */
+static const int64_t *dealt_out(struct builder *b, int32_t axis, int32_t ratio, int64_t n_units)
+{
+    const struct sharding *s = b->q->s;
+    for (struct dealt *x = b->dealt; x; x = x->next)
+        if (x->axis == axis && x->ratio == ratio && x->n_units == n_units) return x->units;
+    struct dealt x = {axis, ratio, n_units, NULL, b->dealt};
+    double *ratios = ARENA_ARRAY(b->a, double, (size_t)s->mesh[axis]);
+    x.units = ARENA_ARRAY(b->a, int64_t, (size_t)s->mesh[axis]);
+    sharding_axis_ratios(s, ratio, axis, ratios);
+    extents(n_units, ratios, s->mesh[axis], x.units);
+    b->dealt = arena_copy(b->a, &x, sizeof x);
+    return x.units;
+}
+
 /* Attributes at local size: heads above all. */
 static enum status local_attrs(struct builder *b, const struct graph_op *op,
                                const struct op_choice *c, int32_t device, struct op_attrs *attrs,
@@ -35,14 +56,12 @@ static enum status local_attrs(struct builder *b, const struct graph_op *op,
     int64_t had = -1;
     for (int32_t x = 0; x < s->n_axes; x++) {
         struct op_split split;
-        double ratios[256];
-        int64_t e[256], first = 0;
+        int64_t first = 0;
         int32_t place = sharding_place(s, device, x);
         if (c->index[x] == INDEX_none || c->index[x] == INDEX_terms) continue;
         TRY(op_split_by(b->g, op, b->grains, c->index[x], &split, err));
         int64_t n = x && c->index[0] == c->index[1] ? had : split.n_units;
-        sharding_axis_ratios(s, c->ratio[x], x, ratios);
-        extents(n, ratios, s->mesh[x], e);
+        const int64_t *e = dealt_out(b, x, c->ratio[x], n);
         for (int32_t k = 0; k < place; k++) first += e[k];
         op_local_attrs(b->g, op, b->grains, &split, c->index[x], first, e[place], attrs);
         had = e[place];
@@ -224,22 +243,25 @@ enum status spmd_parameter(struct builder *b, int32_t tensor, int32_t home, uint
         TRY(spmd_gradient_ns(b->t->price, &p->shape, master, x, home, true, &sum, err));
         *ns += sum;
     }
+    int64_t *cost = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices);
+    int64_t held = dtype_bytes(p->dtype) + master * (1 + dtype_is_half(p->dtype) +
+                                                     optimizer_state_tensors(b->q->optimizer));
     for (int32_t d = 0; d < b->n_devices; d++) {
         struct op_shapes shapes = {.n_inputs = adamw ? 4 : 2};
         struct op_attrs attrs = {.decay = p->decay, .narrows = dtype_is_half(p->dtype)};
-        int64_t held =
-            dtype_bytes(p->dtype) + master * (1 + dtype_is_half(p->dtype) + optimizer_state_tensors(b->q->optimizer));
         for (int32_t k = 0; k < shapes.n_inputs; k++) shapes.input[k] = parts[d];
         bytes[d] += shape_elements(&parts[d]) * held;
         int32_t like = 0;
         while (like < d &&
                !(b->q->type[like] == b->q->type[d] && shape_equal(&parts[like], &parts[d])))
             like++;
-        int64_t cost = 0;
-        TRY(op_infer(adamw ? OP_adamw : OP_sgd, &attrs, &shapes, err));
-        TRY(price_op(b, b->q->type[d], adamw ? OP_adamw : OP_sgd, PHASE_U, &attrs, &shapes, p->name,
-                     &cost, err));
-        device_ns[d] += cost;
+        cost[d] = like < d ? cost[like] : 0;
+        if (like == d) {
+            TRY(op_infer(adamw ? OP_adamw : OP_sgd, &attrs, &shapes, err));
+            TRY(price_op(b, b->q->type[d], adamw ? OP_adamw : OP_sgd, PHASE_U, &attrs, &shapes,
+                         p->name, &cost[d], err));
+        }
+        device_ns[d] += cost[d];
     }
     return OK;
 }
@@ -309,8 +331,7 @@ static enum status loss_gather_ns(struct builder *b, const struct graph_op *op,
         struct shape all = {.rank = 2, .dim = {n, 0}};
         for (int32_t d = 0; d < b->n_devices; d++)
             if (shape_elements(&local[d]) > all.dim[1]) all.dim[1] = shape_elements(&local[d]);
-        TRY(spmd_gradient_ns(b->t->price, &all, dtype_bytes(b->g->dtype), x, 0, false, &cost,
-                             err));
+        TRY(spmd_gradient_ns(b->t->price, &all, dtype_bytes(b->g->dtype), x, 0, false, &cost, err));
         cost /= 2;
         size *= n;
         *ns += b->q->microbatches * cost;
@@ -363,6 +384,7 @@ static enum status finish_rule(struct builder *b, int32_t i, const struct op_cho
     said.sufficient = v->sufficient;
     struct spmd_meaning m = {.choice = said,
                              .gather = v->gather >= 0,
+                             .parts = v->gather,
                              .sufficient = v->sufficient,
                              .device_ns = ns,
                              .meet_ns = meet};
@@ -463,31 +485,4 @@ enum status spmd_rules_of(struct builder *b, int32_t i, struct spmd_op *out, str
             TRY(add_variants(b, i, &c, out, &capacity, err));
         }
     return OK;
-}
-
-void spmd_entry_rules(struct builder *b, struct spmd_op *op)
-{
-    const struct sharding *s = b->q->s;
-    size_t capacity = 0;
-    struct spmd_rule *rules = NULL;
-    int32_t ways = 1 + s->n_ratios; /* an axis: whole, or by batch with a vector */
-    int64_t *ns = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices);
-    for (int32_t w = 0; w < ways * (s->n_axes > 1 ? ways : 1); w++) {
-        struct spmd_rule r = {0};
-        for (int32_t k = 0; k < op->n_outputs; k++) {
-            struct placement p = {0};
-            for (int32_t x = 0; x < s->n_axes; x++) {
-                int32_t v = x ? w / ways : w % ways;
-                int64_t rows = b->g->tensors[op->output[k]].shape.dim[0];
-                if (v && s->mesh[x] > 1)
-                    p.axis[x] = (struct on_axis){
-                        PLACED_SPLIT, 0, v - 1, {.n_units = rows, .n_sections = 1, .unit = {1}}};
-            }
-            r.give[k] = spmd_placement(b->t->price, &p);
-        }
-        r.tag = spmd_meaning_new(b, &(struct spmd_meaning){.device_ns = ns});
-        rules = arena_grow(b->a, rules, (size_t)op->n_rules, &capacity, sizeof r);
-        rules[op->n_rules++] = r;
-    }
-    op->rules = rules;
 }

@@ -6,6 +6,8 @@
 
 struct arena;
 
+struct dealt; /* of planner/spmd_rules.c */
+
 struct builder {
     struct arena *a;
     const struct spmd_question *q;
@@ -18,6 +20,7 @@ struct builder {
     bool *shared;          /* (n_tensors) parameters of several operators of the stage */
     int32_t *input_reader; /* (n_tensors) the stage's first operator that reads an input; -1 */
     uint8_t keeps_output;  /* of the operator whose rules are made */
+    struct dealt *dealt;   /* units that were dealt out already */
     struct spmd_meaning *meanings;
     size_t n_meanings, meaning_capacity;
 };
@@ -37,7 +40,6 @@ const void *spmd_shared_user(struct builder *b);
 void spmd_join(const void *user, int32_t *home, uint8_t *terms, int32_t need, uint8_t need_terms);
 int64_t spmd_home_ns(const void *user, int32_t tensor, int32_t home, uint8_t terms,
                      const int64_t **bytes);
-bool spmd_same_grain(const struct grain *x, const struct grain *y);
 int32_t spmd_meaning_new(struct builder *b, const struct spmd_meaning *m);
 
 #endif

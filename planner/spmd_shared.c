@@ -1,15 +1,10 @@
-/* planner/spmd_shared.c - parameters that several operators read: one home for all of them, priced when it is known. */
+/* planner/spmd_shared.c - what no operator of the stage decides alone: parameters that several read (one home for all of them,
+ * priced when it is known), and how what comes into the stage is handed to it. */
 #include "planner/spmd_rules.h"
 
 #include "core/arena.h"
 
 #include <string.h>
-
-bool spmd_same_grain(const struct grain *x, const struct grain *y)
-{
-    return x->n_units == y->n_units && x->n_sections == y->n_sections && x->name == y->name &&
-           !memcmp(x->unit, y->unit, sizeof x->unit);
-}
 
 struct home { /* a shared parameter's, priced */
     int32_t tensor, placement;
@@ -33,11 +28,7 @@ void spmd_join(const void *user, int32_t *home, uint8_t *terms, int32_t need, ui
     }
     struct placement p = *spmd_placement_of(y, *home), n = *spmd_placement_of(y, need);
     for (int32_t x = 0; x < u->b->q->s->n_axes; x++) {
-        bool same = p.axis[x].how == n.axis[x].how &&
-                    (p.axis[x].how != PLACED_SPLIT ||
-                     (p.axis[x].dim == n.axis[x].dim && p.axis[x].ratio == n.axis[x].ratio &&
-                      spmd_same_grain(&p.axis[x].grain, &n.axis[x].grain)));
-        if (same) continue;
+        if (on_axis_said_alike(&p.axis[x], &n.axis[x])) continue;
         if (p.axis[x].how == PLACED_SPLIT || n.axis[x].how == PLACED_SPLIT)
             *terms |= (uint8_t)(1 << x); /* who needs a part adds a term into the whole */
         p.axis[x] = (struct on_axis){.how = PLACED_WHOLE};
@@ -71,4 +62,33 @@ const void *spmd_shared_user(struct builder *b)
     struct shared_user *u = ARENA_ARRAY(b->a, struct shared_user, 1);
     u->b = b;
     return u;
+}
+
+/* --- what comes into the stage --- */
+
+void spmd_entry_rules(struct builder *b, struct spmd_op *op)
+{
+    const struct sharding *s = b->q->s;
+    size_t capacity = 0;
+    struct spmd_rule *rules = NULL;
+    int32_t ways = 1 + s->n_ratios; /* an axis: whole, or by batch with a vector */
+    int64_t *ns = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices);
+    for (int32_t w = 0; w < ways * (s->n_axes > 1 ? ways : 1); w++) {
+        struct spmd_rule r = {0};
+        for (int32_t k = 0; k < op->n_outputs; k++) {
+            struct placement p = {0};
+            for (int32_t x = 0; x < s->n_axes; x++) {
+                int32_t v = x ? w / ways : w % ways;
+                int64_t rows = b->g->tensors[op->output[k]].shape.dim[0];
+                if (v && s->mesh[x] > 1)
+                    p.axis[x] = (struct on_axis){
+                        PLACED_SPLIT, 0, v - 1, {.n_units = rows, .n_sections = 1, .unit = {1}}};
+            }
+            r.give[k] = spmd_placement(b->t->price, &p);
+        }
+        r.tag = spmd_meaning_new(b, &(struct spmd_meaning){.device_ns = ns});
+        rules = arena_grow(b->a, rules, (size_t)op->n_rules, &capacity, sizeof r);
+        rules[op->n_rules++] = r;
+    }
+    op->rules = rules;
 }

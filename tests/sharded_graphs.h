@@ -119,11 +119,10 @@ static inline void compare_stage(const struct graph *forward, struct graph *diff
     run_machine(&one);
     double share = 0, loss = 0;
     make_views(&many, forward, s, stage, what);
-    for (int32_t d = 0; d < s->n_devices; d++) {
-        double mine;
-        ck_assert_msg(shard_loss_share(arena, forward, s, d, &mine, &err) == OK, "%s", err.text);
-        share += mine;
-    }
+    struct shard_stage *all;
+    ck_assert_msg(shard_stage_new(arena, forward, s, stage.first, stage.last, &all, &err) == OK, "%s",
+                  err.text);
+    for (int32_t d = 0; d < s->n_devices; d++) share += shard_loss_share(arena, all, d);
     ck_assert_double_eq_tol(share, 1, 1e-12);
     run_machine(&many);
     const struct graph *g = one.g[0];
@@ -132,11 +131,8 @@ static inline void compare_stage(const struct graph *forward, struct graph *diff
         const struct tensor *x = &g->tensors[t];
         int32_t y = tensor_named(many.g[0], x->name);
         if (x->role == TENSOR_LOSS && stage.last == forward->n_layers - 1) {
-            for (int32_t d = 0; d < s->n_devices; d++) {
-                double mine;
-                ck_assert(shard_loss_share(arena, forward, s, d, &mine, &err) == OK);
-                loss += mine * many.value[d][y][0];
-            }
+            for (int32_t d = 0; d < s->n_devices; d++)
+                loss += shard_loss_share(arena, all, d) * many.value[d][y][0];
             ck_assert_msg(fabs(loss - one.value[0][t][0]) <= tolerance * fabs(loss),
                           "%s: loss %.17g, not %.17g", what, loss, one.value[0][t][0]);
         }

@@ -209,6 +209,48 @@ START_TEST(an_answer_is_remembered_for_devices_that_are_alike)
 }
 END_TEST
 
+/* Four equal cards on two nodes or on one: the links between any two may be the same, yet what leaves a node is shared. */
+START_TEST(answers_are_told_apart_by_who_stands_with_whom)
+{
+    static const char *const nodes[] = {
+        "nodes: [{name: a, host: h, devices: [{type: t, count: 2}]}, {name: b, host: h, devices: "
+        "[{type: t, count: 2}]}]\n",
+        "nodes: [{name: a, host: h, devices: [{type: t, count: 1}]}, {name: b, host: h, devices: "
+        "[{type: t, count: 3}]}]\n"};
+    static const int32_t all[] = {0, 1, 2, 3};
+    uint64_t key[2];
+    for (int i = 0; i < 2; i++) {
+        struct small *x = small_new(1);
+        struct error err = {0};
+        struct text c = {.n = 0};
+        say(&c,
+            "version: 1\nname: c\ndevice_types: [{name: t, device: V100-SXM2-16}]\n%slinks: "
+            "[{name: "
+            "in, every: inside, bandwidth: 1 GB/s, latency: 5 us}, {name: out, every: across, "
+            "bandwidth: 1 GB/s, latency: 5 us}]\n",
+            nodes[i]);
+        ck_assert_msg(cluster_parse(arena, parsed(arena, &c), &x->cluster, &err) == OK, "%s",
+                      err.text);
+        ck_assert_int_eq(team_complete(&x->cluster, &err), OK);
+        ck_assert_int_eq(profile_prior(arena, &x->cluster, &x->profile, &err), OK);
+        x->cost = cost_new(arena, &x->profile, &x->cluster);
+        struct space s;
+        ck_assert_msg(space_make(arena, &x->job, &x->cluster, x->cost, 1, &x->lower, &s, &err) ==
+                          OK,
+                      "%s", err.text);
+        struct join_team t = {.s = &s,
+                              .last_layer = s.n_layers - 1,
+                              .n = 4,
+                              .device = all,
+                              .microbatches = s.microbatches,
+                              .in_flight = 1};
+        key[i] = join_key(&t, false);
+        ck_assert_uint_eq(key[i], join_key(&t, false));
+    }
+    ck_assert_uint_ne(key[0], key[1]);
+}
+END_TEST
+
 /* --- groups --- */
 
 enum { SPLIT_LAYERS = 7, SPLIT_GROUPS = 4 };
@@ -436,6 +478,7 @@ Suite *join_suite(void)
     tcase_add_test(t, a_joined_plan_can_be_written_and_read);
     tcase_add_test(t, hap_is_one_stage_on_all_devices);
     tcase_add_test(t, an_answer_is_remembered_for_devices_that_are_alike);
+    tcase_add_test(t, answers_are_told_apart_by_who_stands_with_whom);
     tcase_add_test(t, a_split_over_groups_is_the_best_of_all_in_its_accounts);
     tcase_add_test(t, groups_stop_when_their_work_is_done);
     tcase_add_test(t, hap_fits_where_a_whole_replica_does_not);

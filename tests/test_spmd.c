@@ -146,6 +146,36 @@ START_TEST(no_way_to_split_everything_alike_is_cheaper_than_what_is_found)
 }
 END_TEST
 
+/* A table that the embedding and the logits both read has one home for both. What nobody else reads may be kept in parts. */
+START_TEST(what_several_operators_read_is_never_gathered_for_one_of_them)
+{
+    static const char tied[] = "{model_type: gpt2, n_embd: 64, n_layer: 1, n_head: 4, n_positions: "
+                               "64, vocab_size: 512, tie_word_embeddings: true}";
+    double ratios[4] = {1, 1, 1, 1};
+    struct spmd_case *c = spmd_case_new(arena, tied, 16, 8, 4, ratios, 1);
+    const struct graph *g = c->training;
+    int32_t *readers = ARENA_ARRAY(arena, int32_t, g->n_tensors), own = 0, shared = 0;
+    struct spmd_answer x;
+    c->q.gather = true;
+    case_must(spmd_best(arena, &c->q, &x, &err), &err);
+    for (int32_t i = 0; i < g->n_forward; i++)
+        for (int32_t k = 0; k < g->ops[i].n_inputs; k++) readers[g->ops[i].input[k]]++;
+    for (int32_t t = 0; t < g->n_tensors; t++) {
+        if (g->tensors[t].role != TENSOR_PARAMETER || g->tensors[t].shape.rank < 2) continue;
+        struct op_choice *batch = ARENA_ARRAY(arena, struct op_choice, g->n_forward);
+        bool *gathered = ARENA_ARRAY(arena, bool, g->n_tensors);
+        for (int32_t i = 0; i < g->n_forward; i++) batch[i].index[0] = INDEX_batch;
+        gathered[t] = true;
+        int64_t ns = spmd_choices_ns(arena, x.tables, &c->q, batch, gathered, NULL);
+        ck_assert_msg((ns < INT64_MAX) == (readers[t] == 1), "%s", g->tensors[t].name);
+        ck_assert(readers[t] == 1 || !x.gathered[t]);
+        own += readers[t] == 1, shared += readers[t] > 1;
+    }
+    ck_assert_int_ge(own, 4);
+    ck_assert_int_eq(shared, 1);
+}
+END_TEST
+
 /* Gathering x and dy in place of summing dW pays while T·(I + O) < 2·I·O by traffic, T the rows of all: 4 do, 16,384 do not. */
 START_TEST(sufficient_factors_pay_for_few_rows)
 {
@@ -394,6 +424,7 @@ Suite *spmd_suite(void)
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, rings_and_pairs_take_what_the_simulator_says);
     tcase_add_test(t, sums_in_tiers_are_taken_where_they_pay);
+    tcase_add_test(t, what_several_operators_read_is_never_gathered_for_one_of_them);
     tcase_add_test(t, no_way_to_split_everything_alike_is_cheaper_than_what_is_found);
     tcase_add_test(t, sufficient_factors_pay_for_few_rows);
     tcase_add_test(t, stages_in_a_row_cost_no_less_than_the_model);

@@ -82,7 +82,10 @@ static void print_bounds_json(struct json *j, const struct search_result *r)
         put_gap(j, "cost_gap", r->cost_gap);
     }
     if (!r->exact) return;
-    json_put_int(j, "class_optimum_ns", r->class_ns);
+    if (r->class_ns > 0)
+        json_put_int(j, "class_optimum_ns", r->class_ns);
+    else
+        json_put_null(j, "class_optimum_ns"); /* nothing of the class fits */
     json_put_text(j, "class_searched", SEARCH_CLASS);
 }
 
@@ -217,7 +220,7 @@ static void print_text(struct arena *a, const struct cluster *c, const struct se
             printf("  %-14s %10s  %.2f times the first%s\n", b->name,
                    units_print_ns(text, b->iteration_ns),
                    (double)b->iteration_ns / (double)r->plans[0].iteration_ns,
-                   b->quick ? " (one setting tried; --baseline tries more)" : "");
+                   b->quick ? " (not all settings tried; --baseline tries more)" : "");
     }
     printf("  %lld candidates, %lld simulated, %s\n", (long long)r->candidates,
            (long long)r->evaluated,
