@@ -133,8 +133,11 @@ START_TEST(the_real_plugin_counts_cards_or_says_why_there_are_none)
     snprintf(path, sizeof path, "%s/libmusher_cuda.so", build_folder());
     if (access(path, R_OK)) return; /* built without nvcc, or for a sanitizer */
     choose("libmusher_cuda.so");
-    ck_assert_msg(plugin_open_backend("cuda", &b, &err) == OK, "%s", err.text);
-    enum status st = b.count(&b, &n, &err);
+    enum status st = plugin_open_backend("cuda", &b, &err);
+    /* One that an earlier `make` left, and that `make tests` has not built again, is refused as it must be. */
+    if (st != OK && strstr(err.text, "build both from the same sources")) return;
+    ck_assert_msg(st == OK, "%s", err.text);
+    st = b.count(&b, &n, &err);
     if (st == OK) {
         ck_assert_int_ge(n, 1);
         return;

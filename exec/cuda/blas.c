@@ -16,6 +16,7 @@
 #include "exec/cuda/operands.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { WORKSPACE = 32 << 20 }; /* bytes; what cuBLAS advises for compute capability 9.0 */
@@ -39,12 +40,16 @@ struct blas_plans {
     struct blas_plan *first;
 };
 
+/* What cuBLAS calls a failed execution often is a device that is lost: CUDA's own word for it is told as well. */
 static enum status blas_failed(struct cuda_context *x, cublasStatus_t s, const char *call,
                                struct error *err)
 {
-    (void)x;
+    char cause[120] = "";
     if (s == CUBLAS_STATUS_SUCCESS) return OK;
-    return error_set(err, ERR_RESOURCE, "%s: %s (%d)", call, cublasGetStatusString(s), (int)s);
+    cudaError_t e = cudaGetLastError();
+    if (e != cudaSuccess) snprintf(cause, sizeof cause, "; %s (%d)", cudaGetErrorString(e), (int)e);
+    return error_set(err, ERR_RESOURCE, "%s on stream %" PRId32 ": %s (%d)%s", call, x->index,
+                     cublasGetStatusString(s), (int)s, cause);
 }
 
 int32_t cuda_product_version(void)
