@@ -5,9 +5,12 @@
 
 static bool is_mine(enum op_kind kind) { return kind == OP_attention || kind == OP_attention_grad; }
 
+/* All by plain multiply-adds, which are the same for every number: one of them each, where time is short. */
 START_TEST(rows_of_the_table_are_as_the_host_computes_them)
 {
-    if (is_mine(kernel_rows[_i].kind)) compare_dtypes(&kernel_rows[_i], _i, 1);
+    for (int t = 0; t < N_DTYPES && is_mine(kernel_rows[_i].kind); t++)
+        if (t == _i % N_DTYPES || long_or(0, 1))
+            compare(&kernel_rows[_i], all_dtypes[t], false, 1);
 }
 END_TEST
 
@@ -35,7 +38,7 @@ END_TEST
 
 START_TEST(drawn_attention_is_as_the_host_computes_it)
 {
-    int n = long_or(6, 300);
+    int n = long_or(3, 300);
     for (int i = 0; i < n; i++) {
         struct kernel_row row;
         random_product_row(memory, RANDOM_ATTENTION, (uint64_t)i, &row);
@@ -47,7 +50,7 @@ END_TEST
 START_TEST(the_order_of_blocks_and_threads_changes_no_byte)
 {
     static const struct kernel_row rows[] = {
-        {OP_attention, ATTENTION(2, 1, 16, 0), "1,131,64", PACKED},
+        {OP_attention, ATTENTION(2, 1, 16, 0), "1,70,64", PACKED},
         {OP_attention, ATTENTION(2, 1, 3, 0), "1,70,12", PACKED},
     };
     check_orders(&rows[_i], _i ? DTYPE_fp32 : DTYPE_bf16);
