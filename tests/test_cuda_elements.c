@@ -99,7 +99,7 @@ END_TEST
 
 START_TEST(drawn_shapes_are_as_the_host_computes_them)
 {
-    for (uint64_t i = 0, n = test_long() ? 300 : 1; i < n; i++) {
+    for (uint64_t i = 0, n = test_long() ? 60 : 1; i < n; i++) {
         struct kernel_row row;
         uint64_t number = i * N_ELEMENT_MAKERS + (uint64_t)_i;
         random_element_row(memory, number, &row);

@@ -1,144 +1,217 @@
-/* The device's products, losses and experts beside the host's in fp64, on the stand-in: every number, sizes with tails, parts, empty
- * shares, and the same bytes in whatever order blocks and threads go on. */
-#include "tests/cuda_rows.h"
-#include "tests/kernel_rows_products.h"
+/* Row-major products of the CUDA plugin (on the stand-in) against plain sums: all transposes, strides, batches, numbers that
+ * are wider in the result, a bias fused to them and one that is not. Operands are small integers, so that every sum is exact
+ * in every number and the results are equal to the bit; GELU alone is compared within a rounding. */
+#include "core/half.h"
+#include "core/rng.h"
+#include "exec/cuda/blas.h"
+#include "exec/plugin.h"
 
-static bool is_mine(enum op_kind kind)
+#include "tests/suites.h"
+
+#include <math.h>
+
+static struct backend device;
+static struct error err;
+
+static void need(enum status st) { ck_assert_msg(st == OK, "%s", err.text); }
+
+plugin_entry musher_plugin;
+
+static void begin(void)
 {
-    return kind == OP_matmul || op_is_routed(kind) || kind == OP_cross_entropy;
+    setenv("MUSHER_NCCL", "/nowhere/libnccl.so.2", 1);
+    musher_plugin()->backend(&device);
+    need(device.open(&device, 0, &err));
 }
 
-START_TEST(rows_of_the_table_are_as_the_host_computes_them)
-{
-    for (int i = 0; i < N_KERNEL_ROWS; i++)
-        if (is_mine(kernel_rows[i].kind)) compare_dtypes(&kernel_rows[i], i, 1);
-}
-END_TEST
+static void end(void) { device.close(&device); }
 
-START_TEST(rows_of_nothing_are_as_the_host_computes_them)
-{
-    for (int i = 0; i < N_EMPTY_KERNEL_ROWS; i++)
-        if (is_mine(empty_kernel_rows[i].kind)) compare_dtypes(&empty_kernel_rows[i], i, 1);
-}
-END_TEST
+/* ---- matrices of any number -------------------------------------------------------------------- */
 
-START_TEST(parts_of_nothing_are_as_the_host_computes_them)
+static void put(enum dtype t, void *p, int64_t i, double v)
 {
-    for (int i = 0; i < N_EMPTY_CALLS; i++) {
-        const struct empty_call *e = &empty_calls[i];
-        struct kernel_row row = {e->kind, e->attrs, e->inputs, {{0}}};
-        if (is_mine(row.kind) || row.kind == OP_cross_entropy_grad) compare_dtypes(&row, i, 1);
+    if (t == DTYPE_fp64)
+        ((double *)p)[i] = v;
+    else if (t == DTYPE_fp32)
+        ((float *)p)[i] = (float)v;
+    else
+        ((uint16_t *)p)[i] = half_of(t, (float)v);
+}
+
+static double get(enum dtype t, const void *p, int64_t i)
+{
+    if (t == DTYPE_fp64) return ((const double *)p)[i];
+    return t == DTYPE_fp32 ? (double)((const float *)p)[i]
+                           : (double)half_value(t, ((const uint16_t *)p)[i]);
+}
+
+struct matrix {
+    enum dtype type;
+    int64_t n;
+    void *here, *there;
+};
+
+/* n integers from -2 to 2. */
+static struct matrix matrix(enum dtype t, int64_t n, uint64_t stream)
+{
+    struct matrix m = {t, n, malloc((size_t)n * 8 + 8), NULL};
+    for (int64_t i = 0; i < n; i++)
+        put(t, m.here, i, (double)rng_below(7, stream, (uint64_t)i, 5) - 2);
+    need(device.allocate(&device, n * dtype_bytes(t), &m.there, &err));
+    need(device.upload(&device, m.there, m.here, n * dtype_bytes(t), &err));
+    return m;
+}
+
+static void forget(struct matrix *m)
+{
+    device.release(&device, m->there);
+    free(m->here);
+}
+
+static double gelu(double x) /* by tanh */
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+/* c of the product p, element (r,j) of matrix i, from what lay there before. */
+static double element(const struct cuda_product *p, const struct matrix *m, int64_t i, int64_t r,
+                      int64_t j)
+{
+    double sum = p->beta * get(p->type_c, m[2].here, i * p->stride_c + r * p->ldc + j);
+    for (int64_t k = 0; k < p->k; k++) {
+        int64_t a = p->trans_a ? k * p->lda + r : r * p->lda + k,
+                b = p->trans_b ? j * p->ldb + k : k * p->ldb + j;
+        sum += get(p->type, m[0].here, i * p->stride_a + a) *
+               get(p->type, m[1].here, i * p->stride_b + b);
+    }
+    if (p->epilogue != EPILOGUE_NONE) sum += get(p->type_c, m[3].here, j);
+    return p->epilogue == EPILOGUE_BIAS_GELU ? gelu(sum) : sum;
+}
+
+static void compare(const struct cuda_product *p, const struct matrix *m, const char *what)
+{
+    int64_t n = m[2].n;
+    void *out = malloc((size_t)n * 8 + 8);
+    need(device.download(&device, out, m[2].there, n * dtype_bytes(p->type_c), &err));
+    double limit = p->epilogue != EPILOGUE_BIAS_GELU ? 0
+                   : p->type_c == DTYPE_fp64         ? 1e-14
+                   : p->type_c == DTYPE_fp32         ? 1e-5
+                   : p->type_c == DTYPE_fp16         ? 2e-3
+                                                     : 1e-2;
+    for (int64_t i = 0; i < p->batch; i++)
+        for (int64_t r = 0; r < p->m; r++)
+            for (int64_t j = 0; j < p->n; j++) {
+                double is = get(p->type_c, out, i * p->stride_c + r * p->ldc + j),
+                       wanted = element(p, m, i, r, j);
+                ck_assert_msg(fabs(is - wanted) <= limit * fmax(1, fabs(wanted)),
+                              "%s of %d rows of %s to %s: (%d,%d,%d) is %g, not %g", what,
+                              (int)p->m, dtype_name(p->type), dtype_name(p->type_c), (int)i, (int)r,
+                              (int)j, is, wanted);
+            }
+    free(out);
+}
+
+static int64_t draw(uint64_t i, uint64_t what, int64_t n)
+{
+    return (int64_t)rng_below(8, what, i, (uint64_t)n);
+}
+
+static const enum dtype types[][2] = {{DTYPE_fp32, DTYPE_fp32}, {DTYPE_fp64, DTYPE_fp64},
+                                      {DTYPE_bf16, DTYPE_bf16}, {DTYPE_fp16, DTYPE_fp16},
+                                      {DTYPE_bf16, DTYPE_fp32}, {DTYPE_fp16, DTYPE_fp32}};
+enum { TYPES = sizeof types / sizeof *types };
+
+/* Sizes, transposes, strides of case i. */
+static struct cuda_product drawn(uint64_t i)
+{
+    struct cuda_product p = {.trans_a = draw(i, 1, 2),
+                             .trans_b = draw(i, 2, 2),
+                             .m = 1 + draw(i, 3, 9),
+                             .n = 1 + draw(i, 4, 9),
+                             .k = draw(i, 5, 9),
+                             .batch = 1,
+                             .type = types[i % TYPES][0],
+                             .type_c = types[i % TYPES][1]};
+    p.lda = (p.trans_a ? p.m : p.k) + draw(i, 6, 3) + (p.k == 0);
+    p.ldb = (p.trans_b ? p.k : p.n) + draw(i, 7, 3) + (p.k == 0);
+    p.ldc = p.n;
+    return p;
+}
+
+static void check(struct cuda_product *p, const char *what)
+{
+    int64_t a = (p->trans_a ? p->k : p->m) * p->lda, b = (p->trans_b ? p->n : p->k) * p->ldb;
+    struct matrix m[] = {matrix(p->type, p->batch * (p->stride_a + 1) + a, 1),
+                         matrix(p->type, p->batch * (p->stride_b + 1) + b, 2),
+                         matrix(p->type_c, p->batch * p->stride_c + p->m * p->ldc, 3),
+                         matrix(p->type_c, p->n, 4)};
+    p->a = m[0].there, p->b = m[1].there, p->c = m[2].there;
+    if (p->epilogue != EPILOGUE_NONE) p->bias = m[3].there;
+    need(cuda_product(cuda_context_of(&device, STREAM_COMPUTE), p, &err));
+    compare(p, m, what);
+    for (int i = 0; i < 4; i++) forget(&m[i]);
+}
+
+START_TEST(products_are_plain_sums)
+{
+    for (uint64_t i = 0; i < 60; i++) {
+        struct cuda_product p = drawn(i);
+        p.ldc += draw(i, 8, 3);
+        p.beta = (double)draw(i, 9, 2);
+        check(&p, "a product");
     }
 }
 END_TEST
 
-START_TEST(losses_over_long_rows_parts_and_some_targets)
+START_TEST(a_batch_is_as_many_products)
 {
-    for (int t = 0; t < N_DTYPES; t++) compare(&loss_rows[_i], all_dtypes[t], false, 3);
-}
-END_TEST
-
-START_TEST(experts_of_whole_tiles_parts_and_balance)
-{
-    compare_dtypes(&expert_rows_table[_i], _i, 4);
-}
-END_TEST
-
-START_TEST(drawn_shapes_are_as_the_host_computes_them)
-{
-    int n = long_or(4, 400);
-    for (int i = 0; i < n; i++) {
-        struct kernel_row row;
-        random_product_row(memory, (enum random_row)_i, (uint64_t)i, &row);
-        compare(&row, all_dtypes[i % N_DTYPES], i / N_DTYPES % 2, (uint64_t)i);
+    for (uint64_t i = 0; i < 40; i++) {
+        struct cuda_product p = drawn(i);
+        p.batch = 2 + draw(i, 10, 3);
+        p.stride_a = draw(i, 11, 2) * (p.lda * 9 + 3);
+        p.stride_b = draw(i, 12, 2) * (p.ldb * 9 + 1);
+        p.stride_c = p.m * p.ldc + draw(i, 13, 4);
+        p.beta = (double)draw(i, 9, 2);
+        check(&p, "a batch");
     }
 }
 END_TEST
 
-START_TEST(the_order_of_blocks_and_threads_changes_no_byte)
+/* A plan of cuBLASLt is kept: the second call of a shape has other operands. */
+START_TEST(a_bias_and_gelu_are_fused)
 {
-    for (int i = 0; i < N_LOSS_ROWS; i++) check_orders(&loss_rows[i], i % 2 ? DTYPE_fp32 : DTYPE_bf16);
-    for (int i = 0; i < N_EXPERT_ROWS; i++)
-        if (i != LARGE_EXPERT_ROW || long_or(0, 1))
-            check_orders(&expert_rows_table[i], i % 2 ? DTYPE_fp32 : DTYPE_bf16);
+    for (uint64_t i = 0; i < 48; i++) {
+        struct cuda_product p = drawn(i);
+        p.epilogue = i / TYPES % 2 ? EPILOGUE_BIAS_GELU : EPILOGUE_BIAS;
+        check(&p, "a fused product");
+        check(&p, "the same again");
+    }
 }
 END_TEST
 
-/* --- what is refused --- */
-
-static struct op_call half_call(const struct made *m)
+START_TEST(what_cublas_has_no_product_for_is_refused)
 {
-    struct op_call c = m->c;
-    c.dtype = DTYPE_bf16;
-    return c;
-}
-
-START_TEST(fp32_beside_halves_where_no_kernel_takes_it_is_refused_by_name)
-{
-    static const struct {
-        enum op_kind kind;
-        struct op_attrs attrs;
-        const char *inputs;
-        uint32_t wide_input, wide_output;
-        const char *said;
-    } cases[] = {
-        {OP_attention, ATTENTION(1, 1, 4, 0), "1,3,12", 1, 0, "only lse may be fp32"},
-        {OP_attention, ATTENTION(1, 1, 4, 0), "1,3,12", 0, 1, "only lse may be fp32"},
-        {OP_matmul, {0}, "2,3 x 3,4", 2, 0, "a left operand of bf16 and a right one of fp32"},
-        {OP_dispatch, {.capacity = 2}, "1,3,4 x 1,3,2", 1, 0, "only gates"},
-        {OP_expert_matmul, {0}, "1,2,2,4 x 2,4,3 x 1,3,2", 2, 0, "only gates"},
-        {OP_cross_entropy, {0}, "1,2,3 x 1,2", 1, 1, "of fp32 logits"},
-    };
-    struct error err = {0};
-    struct made *m = make(cases[_i].kind, &cases[_i].attrs, cases[_i].inputs, DTYPE_fp32);
-    struct op_call c = half_call(m);
-    c.wide_input = cases[_i].wide_input, c.wide_output = cases[_i].wide_output;
-    ck_assert_int_eq(device.run(&device, STREAM_COMPUTE, &c, &err), ERR_INPUT);
-    ck_assert_msg(strstr(err.text, cases[_i].said) && strstr(err.text, op_kind_name(c.kind)), "%s",
-                  err.text);
-}
-END_TEST
-
-START_TEST(a_target_outside_the_vocabulary_is_named_at_the_next_wait)
-{
-    static const int32_t targets[6] = {0, 3, -1, 2, 5, 1};
-    struct error err = {0};
-    struct op_attrs attrs = {.counted = _i ? 2 : 0};
-    struct made *m = make(OP_cross_entropy, &attrs, "2,3,5 x 2,3", DTYPE_fp32);
-    struct op_call c = m->c;
-    void *logits, *ids, *loss, *lse;
-    ck_assert_int_eq(device.allocate(&device, 30 * 4, &logits, &err), OK);
-    ck_assert_int_eq(device.allocate(&device, 6 * 4, &ids, &err), OK);
-    ck_assert_int_eq(device.allocate(&device, 4, &loss, &err), OK);
-    ck_assert_int_eq(device.allocate(&device, 6 * 4, &lse, &err), OK);
-    ck_assert_int_eq(device.upload(&device, ids, targets, sizeof targets, &err), OK);
-    c.input[0] = logits, c.input[1] = ids, c.output[0] = loss, c.output[1] = lse;
-    ck_assert_int_eq(device.run(&device, STREAM_COMPUTE, &c, &err), OK);
-    ck_assert_int_eq(device.finish(&device, &err), ERR_INPUT);
-    /* -1 is a target that does not count where only some do; 5 is none of five */
-    const char *said = _i ? "cross_entropy: id 5 at 4 is outside the vocabulary of 5"
-                          : "cross_entropy: id -1 at 2 is outside the vocabulary of 5";
-    ck_assert_msg(strstr(err.text, said) != NULL, "%s", err.text);
-    device.release(&device, logits), device.release(&device, ids);
-    device.release(&device, loss), device.release(&device, lse);
+    struct cuda_product p = drawn(0);
+    p.type = DTYPE_fp32;
+    p.type_c = DTYPE_bf16;
+    ck_assert_int_eq(cuda_product(cuda_context_of(&device, 0), &p, &err), ERR_INPUT);
+    ck_assert_str_eq(err.text, "no product of fp32 gives bf16");
+    p.type_c = DTYPE_fp32;
+    p.m = (int64_t)1 << 31;
+    ck_assert_int_eq(cuda_product(cuda_context_of(&device, 0), &p, &err), ERR_INPUT);
+    ck_assert_str_eq(err.text, "a matrix of 2147483648 is too large for cuBLAS");
 }
 END_TEST
 
 Suite *cuda_products_suite(void)
 {
     Suite *s = suite_create("cuda_products");
-    TCase *t = tcase_create("stand-in");
-    tcase_set_timeout(t, 0);
-    tcase_add_checked_fixture(t, open_device, close_device);
-    tcase_add_test(t, rows_of_the_table_are_as_the_host_computes_them);
-    tcase_add_test(t, rows_of_nothing_are_as_the_host_computes_them);
-    tcase_add_test(t, parts_of_nothing_are_as_the_host_computes_them);
-    tcase_add_loop_test(t, losses_over_long_rows_parts_and_some_targets, 0, N_LOSS_ROWS);
-    tcase_add_loop_test(t, experts_of_whole_tiles_parts_and_balance, 0, N_EXPERT_ROWS);
-    tcase_add_loop_test(t, drawn_shapes_are_as_the_host_computes_them, RANDOM_MATMUL, RANDOM_ROWS);
-    tcase_add_test(t, the_order_of_blocks_and_threads_changes_no_byte);
-    tcase_add_loop_test(t, fp32_beside_halves_where_no_kernel_takes_it_is_refused_by_name, 0, 6);
-    tcase_add_loop_test(t, a_target_outside_the_vocabulary_is_named_at_the_next_wait, 0, 2);
-    suite_add_tcase(s, t);
+    TCase *c = tcase_create("cuda_products");
+    tcase_add_checked_fixture(c, begin, end);
+    tcase_add_test(c, products_are_plain_sums);
+    tcase_add_test(c, a_batch_is_as_many_products);
+    tcase_add_test(c, a_bias_and_gelu_are_fused);
+    tcase_add_test(c, what_cublas_has_no_product_for_is_refused);
+    suite_add_tcase(s, c);
     return s;
 }
