@@ -51,7 +51,8 @@ $(BUILD)/pic/%.o: %.c | libraries
 
 $(BUILD)/exec/cuda/%.o: exec/cuda/%.c | libraries
 	@mkdir -p $(@D)
-	@echo "  CC $<"; $(CC) $(ALL_CFLAGS) -fPIC -fvisibility=hidden -isystem $(CUDA_INC) -isystem $(NCCL_INC) -c $< -o $@
+	@echo "  CC $<"; $(CC) $(ALL_CFLAGS) -fPIC -fvisibility=hidden -DCUDA_OLDEST=$(firstword $(CUDA_ARCHS)) \
+	  -isystem $(CUDA_INC) -isystem $(NCCL_INC) -c $< -o $@
 
 $(BUILD)/exec/cuda/%.cu.o: exec/cuda/%.cu
 	@mkdir -p $(@D)
