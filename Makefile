@@ -84,9 +84,10 @@ $(BUILD)/tests/suites.inc: always
 $(BUILD)/tests/run: $(PARTS) $(TOBJ)
 	$(LINK) $(PARTS) $(TOBJ) $(STANDIN_LINK) -o $@ $(LIBS) $$(pkg-config --libs check)
 
-# Whole programs that tests start: tests/programs/NAME.c.
-$(PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(PARTS) $(BUILD)/tests/deferred.o
-	$(LINK) $< $(PARTS) $(BUILD)/tests/deferred.o $(STANDIN_LINK) -o $@ $(LIBS)
+# Whole programs that tests start: tests/programs/NAME.c. They know devices that are late (tests/deferred.h).
+LATE := $(BUILD)/tests/deferred.o $(BUILD)/tests/deferred_streams.o
+$(PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(PARTS) $(LATE)
+	$(LINK) $< $(PARTS) $(LATE) $(STANDIN_LINK) -o $@ $(LIBS)
 
 $(BUILD)/musher-bench: $(PARTS) $(BOBJ)
 	$(LINK) $(PARTS) $(BOBJ) -o $@ $(LIBS)

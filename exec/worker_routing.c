@@ -13,8 +13,7 @@ static bool is_zero(const void *x, enum dtype t, int64_t i)
 static void count_rows(const void *gates, enum dtype t, int64_t rows, int64_t experts,
                        int64_t *chosen)
 {
-    for (int64_t i = 0; i < rows * experts; i++)
-        chosen[i % experts] += !is_zero(gates, t, i);
+    for (int64_t i = 0; i < rows * experts; i++) chosen[i % experts] += !is_zero(gates, t, i);
 }
 
 static int32_t uneven_ppm(const int64_t *chosen, int64_t experts)

@@ -1,4 +1,4 @@
-#include "tests/deferred.h"
+#include "tests/deferred_internal.h"
 
 #include "core/arena.h"
 #include "exec/clock.h"
@@ -17,56 +17,6 @@ struct deferred_options deferred_options = {
 
 static _Atomic int64_t calls, left;
 
-enum { STREAMS_MOST = 64, EVENTS_MOST = 1 << 20, PIECES_MOST = 4096 };
-
-enum task_kind { TASK_OP, TASK_COPY, TASK_RECORD, TASK_WAIT };
-struct task {
-    enum task_kind kind;
-    struct op_call call; /* real addresses */
-    struct optimizer_step optimizer;
-    void *to;
-    const void *from;
-    size_t bytes;
-    int32_t event;
-    int64_t ticket;
-    struct task *next;
-};
-
-struct event {
-    pthread_mutex_t mutex;
-    pthread_cond_t reached;
-    int64_t wanted, done, at_ns; /* records asked for, records reached */
-    int32_t stream;              /* of the last record */
-};
-
-struct stream {
-    pthread_mutex_t mutex;
-    pthread_cond_t more;
-    struct task *first, *last;
-    int64_t asked, ended; /* tasks */
-    bool stop, busy;
-    pthread_t thread;
-    struct host_context context;
-    struct deferred *of;
-};
-
-struct piece {
-    char *shown, *real; /* the same where pinned */
-    size_t bytes;
-};
-
-struct deferred {
-    struct deferred_options o;
-    pthread_mutex_t mutex; /* tables; LAZY: everything */
-    struct stream *streams[STREAMS_MOST];
-    int32_t n_streams, n_events;
-    struct event **events;
-    struct piece pieces[PIECES_MOST];
-    int32_t n_pieces;
-    enum status failed;
-    struct error error;
-};
-
 /* ---- failures ---------------------------------------------------------------------------------
  */
 
@@ -79,13 +29,6 @@ static enum status counted(const struct deferred_options *o, const char *what, s
     int64_t n = atomic_fetch_add(&calls, 1) + 1;
     if (!o->fail_at || n < o->fail_at || (n > o->fail_at && !o->lost)) return OK;
     return error_set(err, ERR_RESOURCE, "late device: call %" PRId64 " (%s) fails", n, what);
-}
-
-static void keep_failure(struct deferred *d, enum status status, const struct error *e)
-{
-    pthread_mutex_lock(&d->mutex);
-    if (d->failed == OK) d->failed = status, d->error = *e;
-    pthread_mutex_unlock(&d->mutex);
 }
 
 static enum status told(struct deferred *d, struct error *err)
@@ -167,137 +110,6 @@ static void *real(struct deferred *d, const void *p, size_t bytes, bool on_devic
     return found;
 }
 
-/* ---- doing ------------------------------------------------------------------------------------
- */
-
-static struct event *event_of(struct deferred *d, int32_t event)
-{
-    pthread_mutex_lock(&d->mutex);
-    if (event < 0 || event >= d->n_events) BUG("no event %d", (int)event);
-    struct event *e = d->events[event];
-    pthread_mutex_unlock(&d->mutex);
-    return e;
-}
-
-static struct stream *stream_of(struct deferred *d, int32_t stream)
-{
-    pthread_mutex_lock(&d->mutex);
-    if (stream < 0 || stream >= d->n_streams) BUG("no stream %d", (int)stream);
-    struct stream *s = d->streams[stream];
-    pthread_mutex_unlock(&d->mutex);
-    return s;
-}
-
-static void reach(struct event *e, int64_t ticket)
-{
-    pthread_mutex_lock(&e->mutex);
-    e->done = ticket;
-    e->at_ns = clock_wall_ns();
-    pthread_cond_broadcast(&e->reached);
-    pthread_mutex_unlock(&e->mutex);
-}
-
-static bool is_reached(struct event *e, int64_t ticket)
-{
-    pthread_mutex_lock(&e->mutex);
-    bool is = e->done >= ticket;
-    pthread_mutex_unlock(&e->mutex);
-    return is;
-}
-
-static void await(struct event *e, int64_t ticket)
-{
-    pthread_mutex_lock(&e->mutex);
-    while (e->done < ticket) pthread_cond_wait(&e->reached, &e->mutex);
-    pthread_mutex_unlock(&e->mutex);
-}
-
-static void carry_out(struct stream *s, struct task *t)
-{
-    struct deferred *d = s->of;
-    struct error e;
-    if (t->kind == TASK_OP) {
-        enum status status = kernels_host_run(&s->context, &t->call, &e);
-        if (status != OK) keep_failure(d, status, &e);
-    } else if (t->kind == TASK_COPY) {
-        memcpy(t->to, t->from, t->bytes);
-    } else if (t->kind == TASK_RECORD) {
-        reach(event_of(d, t->event), t->ticket);
-    } else {
-        await(event_of(d, t->event), t->ticket);
-    }
-}
-
-static void *stream_main(void *argument)
-{
-    struct stream *s = argument;
-    pthread_mutex_lock(&s->mutex);
-    while (!s->stop || s->first) {
-        struct task *t = s->first;
-        if (!t) {
-            pthread_cond_wait(&s->more, &s->mutex);
-            continue;
-        }
-        pthread_mutex_unlock(&s->mutex);
-        carry_out(s, t);
-        pthread_mutex_lock(&s->mutex);
-        s->first = t->next;
-        if (!s->first) s->last = NULL;
-        s->ended++;
-        pthread_cond_broadcast(&s->more);
-        free(t);
-    }
-    pthread_mutex_unlock(&s->mutex);
-    return NULL;
-}
-
-/* LAZY: one task of the stream, or of one that it waits for. False: there is none. Tasks are taken under the stream's mutex, which
- * is held while the task runs: whoever comes second finds it done. */
-static bool one_task(struct deferred *d, struct stream *s)
-{
-    pthread_mutex_lock(&s->mutex);
-    struct task *t = s->first;
-    if (t && t->kind == TASK_WAIT && !is_reached(event_of(d, t->event), t->ticket)) {
-        struct event *e = event_of(d, t->event);
-        pthread_mutex_unlock(&s->mutex);
-        pthread_mutex_lock(&e->mutex);
-        int32_t other = e->stream;
-        pthread_mutex_unlock(&e->mutex);
-        return one_task(d, stream_of(d, other));
-    }
-    if (t) {
-        carry_out(s, t);
-        s->first = t->next;
-        if (!s->first) s->last = NULL;
-        s->ended++;
-        free(t);
-    }
-    pthread_mutex_unlock(&s->mutex);
-    return t != NULL;
-}
-
-/* ---- asking -----------------------------------------------------------------------------------
- */
-
-static void ask(struct deferred *d, int32_t stream, const struct task *like)
-{
-    struct stream *s = stream_of(d, stream);
-    struct task *t = malloc(sizeof *t);
-    if (!t) abort();
-    *t = *like;
-    t->next = NULL;
-    if (t->kind == TASK_OP && t->call.optimizer) t->call.optimizer = &t->optimizer;
-    pthread_mutex_lock(&s->mutex);
-    if (s->last)
-        s->last->next = t;
-    else
-        s->first = t;
-    s->last = t;
-    s->asked++;
-    pthread_cond_broadcast(&s->more);
-    pthread_mutex_unlock(&s->mutex);
-}
-
 static int64_t operand_bytes(const struct op_call *c, const struct shape *s, bool int32)
 {
     return shape_elements(s) * dtype_bytes(int32 ? DTYPE_int32 : c->dtype);
@@ -310,20 +122,21 @@ static enum status late_run(struct backend *b, int32_t stream, const struct op_c
     struct task t = {.kind = TASK_OP, .call = *call};
     TRY(counted(&d->o, "run", err));
     if (call->optimizer) t.optimizer = *call->optimizer;
-    for (int32_t i = 0; i < call->shapes->n_inputs; i++) {
-        size_t bytes =
-            (size_t)operand_bytes(call, &call->shapes->input[i], op_input_is_int32(call->kind, i));
-        if (bytes && !(t.call.input[i] = real(d, call->input[i], bytes, true)))
-            return error_set(err, ERR_INTERNAL, "late device: input %d of %s is not on it", (int)i,
-                             op_kind_name(call->kind));
+    for (int32_t i = 0; i < call->shapes->n_inputs + call->shapes->n_outputs; i++) {
+        bool in = i < call->shapes->n_inputs;
+        int32_t k = in ? i : i - call->shapes->n_inputs;
+        const struct shape *s = in ? &call->shapes->input[k] : &call->shapes->output[k];
+        size_t bytes = (size_t)operand_bytes(call, s, in && op_input_is_int32(call->kind, k));
+        void *at = bytes ? real(d, in ? call->input[k] : call->output[k], bytes, true) : NULL;
+        if (bytes && !at)
+            return error_set(err, ERR_INTERNAL, "late device: %s %d of %s is not on it",
+                             in ? "input" : "output", (int)k, op_kind_name(call->kind));
+        if (in)
+            t.call.input[k] = at;
+        else
+            t.call.output[k] = at;
     }
-    for (int32_t i = 0; i < call->shapes->n_outputs; i++) {
-        size_t bytes = (size_t)operand_bytes(call, &call->shapes->output[i], false);
-        if (bytes && !(t.call.output[i] = real(d, call->output[i], bytes, true)))
-            return error_set(err, ERR_INTERNAL, "late device: output %d of %s is not on it", (int)i,
-                             op_kind_name(call->kind));
-    }
-    ask(d, stream, &t);
+    deferred_ask(d, stream, &t);
     return OK;
 }
 
@@ -341,7 +154,7 @@ static enum status late_copy(struct backend *b, int32_t stream, void *to, const 
                          "late device: %s of a copy of %" PRId64
                          " bytes is neither its own nor pinned",
                          t.to ? "the source" : "the destination", bytes);
-    ask(d, stream, &t);
+    deferred_ask(d, stream, &t);
     return OK;
 }
 
@@ -350,13 +163,13 @@ static enum status late_event_record(struct backend *b, int32_t event, int32_t s
 {
     struct deferred *d = b->state;
     TRY(counted(&d->o, "event_record", err));
-    struct event *e = event_of(d, event);
+    struct event *e = deferred_event(d, event);
     struct task t = {.kind = TASK_RECORD, .event = event};
     pthread_mutex_lock(&e->mutex);
     t.ticket = ++e->wanted;
     e->stream = stream;
     pthread_mutex_unlock(&e->mutex);
-    ask(d, stream, &t);
+    deferred_ask(d, stream, &t);
     return OK;
 }
 
@@ -365,12 +178,12 @@ static enum status late_event_wait(struct backend *b, int32_t stream, int32_t ev
 {
     struct deferred *d = b->state;
     TRY(counted(&d->o, "event_wait", err));
-    struct event *e = event_of(d, event);
+    struct event *e = deferred_event(d, event);
     struct task t = {.kind = TASK_WAIT, .event = event};
     pthread_mutex_lock(&e->mutex);
     t.ticket = e->wanted;
     pthread_mutex_unlock(&e->mutex);
-    if (t.ticket) ask(d, stream, &t);
+    if (t.ticket) deferred_ask(d, stream, &t);
     return OK;
 }
 
@@ -383,10 +196,10 @@ static enum status look(struct deferred *d, struct event *e, bool *out, struct e
     int64_t ticket = e->wanted;
     int32_t stream = e->stream;
     pthread_mutex_unlock(&e->mutex);
-    *out = is_reached(e, ticket);
+    *out = deferred_reached(e, ticket);
     if (!*out && d->o.mode == DEFERRED_LAZY) {
-        one_task(d, stream_of(d, stream));
-        *out = is_reached(e, ticket);
+        deferred_one_task(d, deferred_stream(d, stream));
+        *out = deferred_reached(e, ticket);
     }
     return told(d, err);
 }
@@ -395,18 +208,18 @@ static enum status late_event_done(struct backend *b, int32_t event, bool *out, 
 {
     struct deferred *d = b->state;
     TRY(counted(&d->o, "event_done", err));
-    return look(d, event_of(d, event), out, err);
+    return look(d, deferred_event(d, event), out, err);
 }
 
 static enum status wait_here(struct deferred *d, int32_t event, struct error *err)
 {
-    struct event *e = event_of(d, event);
+    struct event *e = deferred_event(d, event);
     bool done = false;
     if (d->o.mode == DEFERRED_THREADS) {
         pthread_mutex_lock(&e->mutex);
         int64_t ticket = e->wanted;
         pthread_mutex_unlock(&e->mutex);
-        await(e, ticket);
+        deferred_await(e, ticket);
         return told(d, err);
     }
     while (!done) TRY(look(d, e, &done, err));
@@ -425,7 +238,7 @@ static enum status late_event_at(struct backend *b, int32_t event, int64_t *out_
 {
     struct deferred *d = b->state;
     TRY(counted(&d->o, "event_at", err));
-    struct event *e = event_of(d, event);
+    struct event *e = deferred_event(d, event);
     pthread_mutex_lock(&e->mutex);
     bool reached = e->done == e->wanted && e->done > 0;
     *out_ns = e->at_ns;
@@ -433,55 +246,41 @@ static enum status late_event_at(struct backend *b, int32_t event, int64_t *out_
     return reached ? OK : error_set(err, ERR_INTERNAL, "late device: an event was not reached yet");
 }
 
-/* Until the stream has done what it was asked so far. */
-static void drain(struct deferred *d, struct stream *s)
-{
-    pthread_mutex_lock(&s->mutex);
-    int64_t until = s->asked;
-    while (d->o.mode == DEFERRED_THREADS && s->ended < until)
-        pthread_cond_wait(&s->more, &s->mutex);
-    bool over = s->ended >= until;
-    pthread_mutex_unlock(&s->mutex);
-    while (!over) {
-        one_task(d, s);
-        pthread_mutex_lock(&s->mutex);
-        over = s->ended >= until;
-        pthread_mutex_unlock(&s->mutex);
-    }
-}
-
 static enum status late_finish(struct backend *b, struct error *err)
 {
     struct deferred *d = b->state;
     enum status status = counted(&d->o, "finish", err);
-    for (int32_t i = d->n_streams - 1; i >= 0; i--) drain(d, d->streams[i]);
+    for (int32_t i = d->n_streams - 1; i >= 0; i--) deferred_drain(d, d->streams[i]);
     return status == OK ? told(d, err) : status;
+}
+
+/* Behind everything asked of the compute stream; apart: the address that is the device's. */
+static enum status move_now(struct deferred *d, const char *what, const void *apart, void **at,
+                            int64_t bytes, struct error *err)
+{
+    TRY(counted(&d->o, what, err));
+    deferred_drain(d, d->streams[STREAM_COMPUTE]);
+    if (bytes > 0 && !(*at = real(d, apart, (size_t)bytes, true)))
+        return error_set(err, ERR_INTERNAL, "late device: %s of what is not on it", what);
+    return told(d, err);
 }
 
 static enum status late_upload(struct backend *b, void *device, const void *host, int64_t bytes,
                                struct error *err)
 {
-    struct deferred *d = b->state;
-    TRY(counted(&d->o, "upload", err));
-    drain(d, d->streams[STREAM_COMPUTE]);
-    if (bytes <= 0) return told(d, err);
-    void *to = real(d, device, (size_t)bytes, true);
-    if (!to) return error_set(err, ERR_INTERNAL, "late device: an upload to elsewhere");
-    memcpy(to, host, (size_t)bytes);
-    return told(d, err);
+    void *to;
+    TRY(move_now(b->state, "upload", device, &to, bytes, err));
+    if (bytes > 0) memcpy(to, host, (size_t)bytes);
+    return OK;
 }
 
 static enum status late_download(struct backend *b, void *host, const void *device, int64_t bytes,
                                  struct error *err)
 {
-    struct deferred *d = b->state;
-    TRY(counted(&d->o, "download", err));
-    drain(d, d->streams[STREAM_COMPUTE]);
-    if (bytes <= 0) return told(d, err);
-    const void *from = real(d, device, (size_t)bytes, true);
-    if (!from) return error_set(err, ERR_INTERNAL, "late device: a download from elsewhere");
-    memcpy(host, from, (size_t)bytes);
-    return told(d, err);
+    void *from;
+    TRY(move_now(b->state, "download", device, &from, bytes, err));
+    if (bytes > 0) memcpy(host, from, (size_t)bytes);
+    return OK;
 }
 
 /* ---- open, close ------------------------------------------------------------------------------
@@ -501,7 +300,8 @@ static enum status late_stream_make(struct backend *b, int32_t *out, struct erro
     *out = d->n_streams;
     d->streams[d->n_streams++] = s;
     pthread_mutex_unlock(&d->mutex);
-    if (d->o.mode == DEFERRED_THREADS && pthread_create(&s->thread, NULL, stream_main, s)) abort();
+    if (d->o.mode == DEFERRED_THREADS && pthread_create(&s->thread, NULL, deferred_stream_main, s))
+        abort();
     return OK;
 }
 
@@ -561,7 +361,7 @@ static enum status late_open(struct backend *b, int32_t device, struct error *er
 static void late_close(struct backend *b)
 {
     struct deferred *d = b->state;
-    for (int32_t i = 0; i < d->n_streams; i++) drain(d, d->streams[i]);
+    for (int32_t i = 0; i < d->n_streams; i++) deferred_drain(d, d->streams[i]);
     for (int32_t i = 0; i < d->n_streams; i++) {
         struct stream *s = d->streams[i];
         pthread_mutex_lock(&s->mutex);

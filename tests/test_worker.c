@@ -292,8 +292,8 @@ START_TEST(what_cannot_be_run_here_is_refused_with_the_reason)
     refused(a, p, (struct run_options){.steps = 1, .data = "/nowhere"}, ERR_INPUT, "/nowhere");
     p->devices[0].host = "some-other-host";
     refused(a, p, o, ERR_INPUT, "some-other-host");
-    p->devices[0].host = "localhost", p->devices[0].kind = "cuda";
-    refused(a, p, o, ERR_INPUT, "cuda");
+    p->devices[0].host = "localhost", p->devices[0].kind = "abacus";
+    refused(a, p, o, ERR_INPUT, "abacus");
     p->devices[0].kind = "host", p->vocabulary = 64;
     refused(a, p, o, ERR_INPUT, "vocabulary of 64");
     p->n_devices = 3;
