@@ -37,7 +37,8 @@
  * network cards are all switches here. Devices and nodes pass nothing on. Links that a message crosses together with
  * others are shared fairly, whatever `sharing` says. A cluster with switches is planned and simulated; one that is
  * emulated cannot be run.
- * A type with a slowdown is emulated on the host; links between emulated devices are emulated too:
+ * A type with a slowdown is emulated on the host, or on a card of the catalogue that is there (several devices may share
+ * it: on nodes of one host, with one index); links between emulated devices are emulated too:
  * a cluster is emulated as a whole or not at all (mixing is an error). A link without bandwidth is
  * measured by `musher profile` on a real cluster (real links only, and none that ends at a switch).
  * A type with `tensor_parallel: N` (1 where absent) stands for N equal cards of one node that share every operator

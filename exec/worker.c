@@ -201,9 +201,7 @@ static enum status run_steps(struct worker *w, int64_t offset_ns, struct error *
         if (w->o->save && !last && w->o->save_every > 0 && (w->step + 1) % w->o->save_every == 0)
             TRY(save_between(w, offset_ns, err));
     }
-    if (!w->apart) return OK;
-    TRY(ahead_drain(w, err));
-    return w->backend.finish(&w->backend, err);
+    return w->apart ? ahead_finish(w, err) : OK;
 }
 
 static enum status train(struct worker *w, struct error *err)

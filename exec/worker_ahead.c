@@ -254,6 +254,15 @@ enum status ahead_updated(struct worker *w, struct error *err)
     return w->backend.event_record(&w->backend, step_of(w, w->step)->updated, STREAM_COMPUTE, err);
 }
 
+/* Spans of what moved between devices, as far as it has ended. */
+static enum status see_messages(struct worker *w, int64_t step, struct error *err)
+{
+    if (!w->transport) return OK;
+    TRY(device_transport_check(w->transport, err));
+    return w->spans.a ? device_transport_spans(w->transport, step, w->clock.zero_ns, &w->spans, err)
+                      : OK;
+}
+
 static enum status see_step(struct worker *w, struct ahead_step *s, struct error *err)
 {
     int64_t at_ns;
@@ -265,9 +274,7 @@ static enum status see_step(struct worker *w, struct ahead_step *s, struct error
         TRY(w->backend.event_at(&w->backend, s->updated, &at_ns, err));
         w->step_end_ns[s->step] = at_ns - w->clock.zero_ns;
     }
-    if (w->transport) TRY(device_transport_check(w->transport, err));
-    if (w->transport && w->spans.a)
-        TRY(device_transport_spans(w->transport, s->step, w->clock.zero_ns, &w->spans, err));
+    TRY(see_messages(w, s->step, err));
     s->asked = false;
     s->n_losses = 0;
     return OK;
@@ -289,4 +296,12 @@ enum status ahead_drain(struct worker *w, struct error *err)
     TRY(see_step(w, step_of(w, w->step + 1), err));
     ahead_break(w);
     return OK;
+}
+
+/* The last messages leave behind the compute stream. */
+enum status ahead_finish(struct worker *w, struct error *err)
+{
+    TRY(ahead_drain(w, err));
+    TRY(w->backend.finish(&w->backend, err));
+    return see_messages(w, w->step, err);
 }

@@ -83,10 +83,12 @@ MUST_CHECK enum status ahead_loss(struct worker *w, const struct ahead_loss *wha
                                   struct error *err);
 /* Emulated: everything that was asked of the device has ended, and the clock knows. */
 MUST_CHECK enum status ahead_settle(struct worker *w, struct error *err);
-/* The last update so far has been asked for; the step is asked for whole; all steps have been seen. */
+/* The last update so far has been asked for; the step is asked for whole; all steps have been seen, though receives posted for
+ * the next one may wait for their messages; the run is over and nothing is under way. */
 MUST_CHECK enum status ahead_updated(struct worker *w, struct error *err);
 MUST_CHECK enum status ahead_step_asked(struct worker *w, struct error *err);
 MUST_CHECK enum status ahead_drain(struct worker *w, struct error *err);
+MUST_CHECK enum status ahead_finish(struct worker *w, struct error *err);
 /* The host waits for an event of the device; peers are looked after meanwhile. */
 MUST_CHECK enum status ahead_see(struct worker *w, int32_t event, struct error *err);
 

@@ -59,7 +59,6 @@ static const struct {
     {"sharing", 16, 80, "must be one of fifo, fair", ""},
     {"slowdown-below-1", 5, 42, "device_types[0].slowdown: must be a number from 1 to 1000000", ""},
     {"slowdown-nan", 5, 42, "slowdown: must be a number", ""},
-    {"slowdown-not-on-host", 7, 50, "only device 'host' is emulated", ""},
     {"emulated-and-real", 7, 5, "type 'slow' is real (no slowdown) and type 'fast' is emulated",
      ""},
     {"no-memory", 7, 5, "device_types[2]: an emulated type needs memory", ""},

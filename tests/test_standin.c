@@ -152,6 +152,23 @@ START_TEST(shared_memory_that_nobody_wrote_is_no_number_in_every_block)
 }
 END_TEST
 
+START_TEST(copies_to_shared_memory_arrive_when_they_are_waited_for)
+{
+    enum { N = 10 };
+    float in[N], out[N];
+    for (int i = 0; i < N; i++) in[i] = (float)i;
+    for (int wait = 0; wait <= 2; wait++) { /* groups that have come */
+        good(try_copies(in, out, N, wait, NULL));
+        done();
+        for (int i = 0; i < N; i++)
+            if (i < wait * N / 2)
+                ck_assert_float_eq(out[i], in[i]);
+            else
+                ck_assert(isnan(out[i]));
+    }
+}
+END_TEST
+
 START_TEST(integers_are_counted_by_all_threads)
 {
     for (uint64_t seed = 0; seed < 2; seed++) {
@@ -294,6 +311,7 @@ SUITE_OF(standin, every_thread_of_a_grid_knows_where_it_is,
          a_barrier_makes_what_a_block_wrote_seen_in_every_order,
          without_its_barrier_a_kernel_reads_what_nobody_wrote, lanes_shuffle_and_vote_as_cuda_says,
          shared_memory_that_nobody_wrote_is_no_number_in_every_block,
+         copies_to_shared_memory_arrive_when_they_are_waited_for,
          integers_are_counted_by_all_threads, what_cuda_leaves_undefined_ends_with_its_reason,
          a_trap_ends_its_launch_and_loses_the_device, launches_that_a_card_refuses_are_refused,
          every_narrow_number_survives_being_widened,

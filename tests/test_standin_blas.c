@@ -166,6 +166,7 @@ START_TEST(without_beta_the_old_result_is_not_read)
                       2, &none, c, CUDA_R_32F, 2, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
     good(cudaMemcpy(host, c, sizeof host, cudaMemcpyDeviceToHost));
     for (int i = 0; i < 4; i++) ck_assert(isfinite(host[i]));
+    fine(cublasDestroy(h));
 }
 END_TEST
 
@@ -203,6 +204,7 @@ START_TEST(what_cublas_refuses_is_refused)
                                   CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
                      CUBLAS_STATUS_EXECUTION_FAILED);
     ck_assert_int_eq(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
+    ck_assert_int_eq(cublasDestroy(h), CUBLAS_STATUS_EXECUTION_FAILED); /* lost, and given back */
 }
 END_TEST
 
@@ -326,6 +328,7 @@ START_TEST(bf16_needs_a_card_that_has_it)
                                   CUDA_R_16BF, 2, &one, a, CUDA_R_16BF, 2, CUBLAS_COMPUTE_32F,
                                   CUBLAS_GEMM_DEFAULT),
                      CUBLAS_STATUS_ARCH_MISMATCH);
+    fine(cublasDestroy(h));
 }
 END_TEST
 

@@ -93,6 +93,22 @@ START_TEST(a_lost_device_says_so_in_every_call_and_leaves_nothing)
 }
 END_TEST
 
+START_TEST(a_device_lost_while_it_works_tells_who_waits)
+{
+    enum { WORKS = 3 }; /* up, add, down */
+    for (int n = 1; n <= WORKS + 1; n++) {
+        /* Another device a time: a lost one stays lost. */
+        if (n == 1) setenv("STANDIN_DEVICES", "4", 1);
+        good(cudaSetDevice(n - 1));
+        float got = 0;
+        standin_lose_at(n, cudaErrorECCUncorrectable);
+        ck_assert_int_eq(round_trip(&got), n <= WORKS ? cudaErrorECCUncorrectable : cudaSuccess);
+        ck_assert_float_eq(got, n <= WORKS ? 0 : 6);
+        ck_assert_int_eq(standin_left(NULL, 0), 0);
+    }
+}
+END_TEST
+
 START_TEST(the_environment_names_the_call_that_fails)
 {
     setenv("STANDIN_FAIL_AT", "2:46", 1);
@@ -152,6 +168,7 @@ Suite *standin_fails_suite(void)
     TCase *c = tcase_create("standin_fails");
     tcase_add_test(c, what_is_not_given_back_is_told);
     tcase_add_test(c, each_call_can_be_made_to_fail_alone);
+    tcase_add_test(c, a_device_lost_while_it_works_tells_who_waits);
     tcase_add_test(c, the_environment_names_the_call_that_fails);
     tcase_add_test(c, devices_are_of_the_generations_that_were_named);
     tcase_add_loop_test(c, a_lost_device_says_so_in_every_call_and_leaves_nothing, 1,

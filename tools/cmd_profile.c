@@ -31,6 +31,7 @@ enum { SIZES_MOST = 16, FLAT_SIZES = 6, LARGEST_MEASURED_FULLY = 8, SHARERS = 4,
 struct request {
     const char *job, *cluster, *db;
     int64_t repeats;
+    double warm_s;
 };
 
 struct bench {
@@ -233,7 +234,7 @@ static enum status measure_some(struct bench *b, const char *base, const struct 
     if (!n) return OK;
     if (card >= 0) {
         device = lower_device(b->cluster, card);
-        warm = profile_warm_rounds(base, ops, n);
+        warm = profile_warm_rounds(&b->cards, base, ops, n);
     }
     TRY(bench_ops(b->arena, ops, (int32_t)n, &device, (int32_t)repeats + warm,
                   b->job->model.vocabulary, &program, err));
@@ -340,7 +341,7 @@ static enum status profile(struct arena *a, const struct request *q, bool as_jso
                         .calibrated_on = "",
                         .cluster_hash = common_cluster_hash(a, &c)};
     b.links.cards = &b.cards;
-    profile_cards_find(a, &c, &b.cards);
+    profile_cards_find(a, &c, q->warm_s, &b.cards);
     TRY(team_fused(a, &c, &b.lower, err));
     TRY(store_open(a, q->db, true, &s, err)); /* before minutes of measuring */
     enum status st = collect_ops(&b, err);
@@ -357,7 +358,7 @@ static enum status profile(struct arena *a, const struct request *q, bool as_jso
 enum status cmd_profile(int argc, char **argv, struct error *err)
 {
     struct common common = COMMON_DEFAULTS;
-    struct request q = {.repeats = 15};
+    struct request q = {.repeats = 15, .warm_s = 0.5};
     const struct option options[] = {
         {.name = "JOB", .type = OPTION_ARGUMENT, .value = &q.job, .help = "job.yaml"},
         {.name = "CLUSTER", .type = OPTION_ARGUMENT, .value = &q.cluster, .help = "cluster.yaml"},
@@ -373,6 +374,13 @@ enum status cmd_profile(int argc, char **argv, struct error *err)
          .min = 3,
          .max = 1000,
          .help = "samples of each operator and message size"},
+        {.name = "warm",
+         .type = OPTION_DOUBLE,
+         .value = &q.warm_s,
+         .unit = "SECONDS",
+         .min = 0,
+         .max = 60,
+         .help = "work of a card before anything is counted, so that its clocks are up"},
         {0}};
     const struct command command = {
         "profile",

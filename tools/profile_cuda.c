@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 enum { COPY_SIZES = 8, WARM_MOST = 2000 };
-#define WARM_S 0.5
 
 bool profile_host_is_here(const char *host)
 {
@@ -28,12 +27,13 @@ static bool is_cuda(const struct cluster *c, int32_t device)
     return !strcmp(lower_device(c, device).kind, "cuda");
 }
 
-void profile_cards_find(struct arena *a, const struct cluster *c, struct profile_cards *out)
+void profile_cards_find(struct arena *a, const struct cluster *c, double warm_s,
+                        struct profile_cards *out)
 {
     struct backend b;
     struct error why = {0};
     bool asked = false;
-    *out = (struct profile_cards){.cluster = c, .reason = ""};
+    *out = (struct profile_cards){.cluster = c, .warm_s = warm_s, .reason = ""};
     for (int32_t i = 0; i < c->n_devices; i++) asked |= is_cuda(c, i);
     if (!asked) return;
     enum status st = plugin_open_backend("cuda", &b, &why);
@@ -60,19 +60,20 @@ int32_t profile_card_of(const struct profile_cards *k, const char *base)
     return -1;
 }
 
-int32_t profile_warm_rounds(const char *base, const struct program_op *ops, size_t n)
+int32_t profile_warm_rounds(const struct profile_cards *k, const char *base,
+                            const struct program_op *ops, size_t n)
 {
     const struct catalogue_device *d = NULL;
     struct op_prior prior = op_prior_default(base);
     double round_s = 0;
-    if (catalogue_find(base, &d, NULL) != OK) return 0;
+    if (catalogue_find(base, &d, NULL) != OK) return 1;
     for (size_t i = 0; i < n; i++) {
         double s =
             op_prior_seconds(&prior, d, ops[i].kind, &ops[i].attrs, &ops[i].shapes, ops[i].dtype);
         if (s > 0) round_s += s; /* NaN is not */
     }
-    double rounds = round_s > 0 ? ceil(WARM_S / round_s) : 1;
-    return rounds < WARM_MOST ? (int32_t)rounds : WARM_MOST;
+    double rounds = round_s > 0 ? ceil(k->warm_s / round_s) : 1;
+    return rounds < 1 ? 1 : rounds < WARM_MOST ? (int32_t)rounds : WARM_MOST;
 }
 
 enum status profile_copies(struct arena *a, struct profile_cards *k, int32_t repeats,

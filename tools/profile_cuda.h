@@ -19,6 +19,7 @@ struct arena;
 
 struct profile_cards { /* CUDA devices of the cluster that are this machine's */
     const struct cluster *cluster;
+    double warm_s;      /* of work before anything is counted */
     int32_t n;          /* this machine's; 0 where there are none */
     const char *reason; /* then */
     int32_t n_copies;
@@ -28,13 +29,15 @@ struct profile_cards { /* CUDA devices of the cluster that are this machine's */
 /* Is this the name of the machine that asks? */
 bool profile_host_is_here(const char *host);
 /* Opens the plugin if the cluster has a CUDA device, else leaves it alone. */
-void profile_cards_find(struct arena *a, const struct cluster *c, struct profile_cards *out);
+void profile_cards_find(struct arena *a, const struct cluster *c, double warm_s,
+                        struct profile_cards *out);
 /* False for a CUDA device of another machine, or that is not there; true for every other device. */
 bool profile_is_here(const struct profile_cards *k, int32_t device);
 /* The first CUDA device of this machine whose type has this entry of the catalogue; -1. */
 int32_t profile_card_of(const struct profile_cards *k, const char *base);
-/* Rounds of these operators that take about half a second by the catalogue's roofline. */
-int32_t profile_warm_rounds(const char *base, const struct program_op *ops, size_t n);
+/* Rounds of these operators that take warm_s by the catalogue's roofline, one at least. */
+int32_t profile_warm_rounds(const struct profile_cards *k, const char *base,
+                            const struct program_op *ops, size_t n);
 /* Copies up and down of the first device that is here; none where there is none. */
 MUST_CHECK enum status profile_copies(struct arena *a, struct profile_cards *k, int32_t repeats,
                                       struct error *err);

@@ -4,7 +4,7 @@
 set -u
 
 # package, and what it is for
-PACKAGES='build-essential: compiler and make
+PACKAGES='build-essential: compilers of C and C++, make
 pkg-config: finds the libraries
 libgsl-dev: statistics and robust fits
 libsqlite3-dev: the store of profiles
@@ -25,7 +25,7 @@ names=$(printf '%s\n' "$PACKAGES" | sed 's/:.*//')
 if ! command -v dpkg-query >/dev/null 2>&1; then
     # Not Debian: judge by what the build really needs.
     missing=
-    for tool in cc make pkg-config mpicc mpirun gnuplot; do
+    for tool in cc c++ make pkg-config mpicc mpirun gnuplot; do
         command -v $tool >/dev/null 2>&1 || missing="$missing $tool"
     done
     for library in gsl sqlite3 openblas yaml-0.1 jansson zlib igraph check; do

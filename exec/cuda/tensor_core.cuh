@@ -80,13 +80,10 @@ template <int W> static __device__ __forceinline__ int at_chunk(int row, int chu
 /* 16 bytes, or zeros. */
 static inline void copy_chunk(void *shared, const void *device, bool there)
 {
-    if (there)
-        memcpy(shared, device, 16);
-    else
-        memset(shared, 0, 16);
+    standin_copy_later(shared, there ? device : nullptr, 16);
 }
-static inline void copies_done() {}
-template <int PENDING = 0> static inline void copies_wait() {}
+static inline void copies_done() { standin_copies_commit(); }
+template <int PENDING = 0> static inline void copies_wait() { standin_copies_wait(PENDING); }
 
 struct fragments_of_lane {
     uint32_t *r;

@@ -59,4 +59,15 @@ STANDIN_DEVICES=1 says "a plan's card that is not here is missing" 8 "no CUDA de
 STANDIN_DRIVER=35 says "so are all where there is no driver" 8 "no NVIDIA driver is loaded" "$MUSHER" check "$scratch/cards.plan.yaml"
 STANDIN_DRIVER=35 says "a profile without cards leaves them to the prior" 0 "its costs stay the catalogue's prior: no CUDA device" \
     "$MUSHER" profile "$scratch/job.yaml" "$scratch/cards.yaml" --db "$scratch/p.db" --repeats 3
+
+# ---- the same operators, measured on a card: what is checked is that every one is, not what it takes
+export STANDIN_DEVICES=1 STANDIN_NAME="NVIDIA H100" STANDIN_MEMORY=2000000000
+sed -i 's/devices: .*/devices: [{type: h}]}]/; /^links/d; s/H100-SXM5/H100-SXM5, memory: 1 GiB/' "$scratch/cards.yaml"
+says "a card is measured" 0 "copies     pinned memory, 64 MiB: up " \
+    "$MUSHER" profile "$scratch/job.yaml" "$scratch/cards.yaml" --db "$scratch/card.db" --repeats 3 --warm 0
+measured=$(sed -n 's/^profile 1: \([0-9]*\) unique operators.*/\1/p' "$scratch/out")
+asked=$(grep -o 'measuring [0-9]*' "$scratch/err" | awk '{ n += $2 } END { print n }')
+[[ -n $measured && $measured == "$asked" ]] && ok "every operator of it" || not_ok "every operator of it" "$measured of $asked"
+says "and what was measured prices a plan" 0 "" "$MUSHER" plan "$scratch/job.yaml" "$scratch/cards.yaml" --db "$scratch/card.db" -o "$scratch/card.yaml"
+says "which trains there" 0 "" "$MUSHER" run "$scratch/card.yaml" --data LICENSE --steps 3 --json
 exit $bad

@@ -7,6 +7,7 @@
  * exec_ranks run STEPS [--data F] [--save D] [--every N] [--resume D] [--no-trace] [--late lazy|threads | --cuda] [--on 01…] PROGRAM...
  * runs program files one after the other; rank 0 prints the losses. --late: devices are tests/deferred.h's, --cuda: the
  * plugin's; all of them, or those that the digits say
+ * LATE_FAILS_AT=N: the N-th call of a late device fails
  * exec_ranks fail HOW RANK          a pipeline of messages in which RANK ends by kill | segv | exit | stop | sleep
  * exec_ranks launch N ARGUMENTS...  starts N ranks with these arguments by launch_ranks; says how
  * they ended. exec_ranks local N ...: N forked
@@ -383,6 +384,8 @@ static void run_all(int argc, char **argv)
             o.save_every = strtol(argv[++i], NULL, 10);
         else if (!strcmp(argv[i], "--late") && i + 1 < argc) {
             late = "";
+            if (getenv("LATE_FAILS_AT"))
+                deferred_options.fail_at = strtol(getenv("LATE_FAILS_AT"), NULL, 10);
             deferred_options.mode =
                 strcmp(argv[++i], "lazy") != 0 ? DEFERRED_THREADS : DEFERRED_LAZY;
         } else if (!strcmp(argv[i], "--cuda")) {

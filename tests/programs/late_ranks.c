@@ -159,7 +159,16 @@ static void compare(const struct trace *x, const struct trace *y, int32_t n_devi
             const struct span *u, *v, *before = NULL;
             bool ordered = s == STREAM_compute || s == STREAM_collective;
             while ((u = next(x, &i, d, (enum stream)s)), (v = next(y, &k, d, (enum stream)s)), u) {
-                if (!v || (ordered && !same(u, v))) broken(seed, "spans in another order");
+                if (!v || (ordered && !same(u, v))) {
+                    char why[240];
+                    snprintf(why, sizeof why,
+                             "device %d, stream %d: span %zu is %c step %d microbatch %d op %d "
+                             "uneven %d, not %c %d %d %d %d",
+                             (int)d, s, k, v ? v->letter : '-', v ? v->step : 0,
+                             v ? v->microbatch : 0, v ? v->op : 0, v ? v->uneven_ppm : 0, u->letter,
+                             u->step, u->microbatch, u->op, u->uneven_ppm);
+                    broken(seed, why);
+                }
                 if (v->begin_ns > v->end_ns) broken(seed, "a span ends before it begins");
                 if (s == STREAM_compute && before && before->end_ns > v->begin_ns)
                     broken(seed, "operators overlap");

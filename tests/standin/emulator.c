@@ -34,6 +34,19 @@ struct lane { /* one thread of the block */
     void *deposit;
 };
 
+struct copy_later {
+    unsigned char *to;
+    const unsigned char *from;
+    size_t bytes;
+    int32_t group;
+};
+
+struct copies { /* of a lane, in the order they were asked */
+    struct copy_later *list;
+    int32_t n, room;
+    int32_t group; /* that is open; those before it are committed */
+};
+
 struct machine { /* what one OS thread runs kernels with */
     const struct standin_kernel *kernel;
     struct fiber home;
@@ -42,6 +55,7 @@ struct machine { /* what one OS thread runs kernels with */
     int32_t idle[STANDIN_BLOCK_MAX]; /* fibers that run no thread, a stack */
     int32_t n_idle;
     struct lane lanes[STANDIN_BLOCK_MAX];
+    struct copies copies[STANDIN_BLOCK_MAX];
     int32_t n; /* threads of the block */
     int32_t begun, ended;
     int32_t ready
@@ -67,6 +81,7 @@ static void machine_free(void *p)
 {
     struct machine *m = p;
     for (int32_t i = 0; i < m->n_fibers; i++) fiber_free(&m->fibers[i]);
+    for (int32_t i = 0; i < STANDIN_BLOCK_MAX; i++) free(m->copies[i].list);
     free(m);
 }
 
@@ -317,6 +332,37 @@ void standin_warp(const char *operation, unsigned mask, standin_exchange *exchan
         run_as(m, lane);
 }
 
+/* --- copies that arrive later --- */
+
+void standin_copy_later(void *shared, const void *from, size_t bytes)
+{
+    struct copies *c = &machine->copies[machine->lane];
+    if (c->n == c->room) {
+        c->room = c->room ? 2 * c->room : 16;
+        c->list = realloc(c->list, (size_t)c->room * sizeof *c->list);
+        if (!c->list) abort();
+    }
+    c->list[c->n++] = (struct copy_later){shared, from, bytes, c->group};
+}
+
+void standin_copies_commit(void) { machine->copies[machine->lane].group++; }
+
+void standin_copies_wait(int pending)
+{
+    struct copies *c = &machine->copies[machine->lane];
+    int32_t kept = 0;
+    for (int32_t i = 0; i < c->n; i++) {
+        const struct copy_later *l = &c->list[i];
+        if (l->group >= c->group - pending)
+            c->list[kept++] = *l;
+        else if (l->from)
+            memcpy(l->to, l->from, l->bytes);
+        else
+            memset(l->to, 0, l->bytes);
+    }
+    c->n = kept;
+}
+
 void standin_trap(void)
 {
     struct machine *m = machine;
@@ -370,6 +416,7 @@ static void run_block(struct machine *m)
     m->begun = m->ended = 0;
     m->ready_from = m->n_ready = 0;
     m->at_barrier = m->predicates = 0;
+    for (int32_t i = 0; i < m->n; i++) m->copies[i].n = m->copies[i].group = 0;
     int64_t step, offset;
     draw_permutation(m, m->n, &step, &offset);
     m->step = (int32_t)step, m->offset = (int32_t)offset;

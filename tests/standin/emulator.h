@@ -53,6 +53,11 @@ int standin_barrier_count(int predicate, int line);
 typedef void standin_exchange(void **deposits, unsigned mask);
 void standin_warp(const char *operation, unsigned mask, standin_exchange *exchange, void *deposit,
                   int line);
+/* What cp.async of the calling thread is: 16 bytes or the like to shared memory (from NULL: zeros) that arrive when it waits for
+ * the group they were committed to, and not before; all but the last `pending` groups. */
+void standin_copy_later(void *shared, const void *from, size_t bytes);
+void standin_copies_commit(void);
+void standin_copies_wait(int pending);
 __attribute__((noreturn)) void standin_trap(void);
 /* A kernel did what it must not: says so with kernel, block and thread, and aborts. */
 __attribute__((noreturn, format(printf, 1, 2))) void standin_bug(const char *text, ...);

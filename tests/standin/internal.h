@@ -59,6 +59,8 @@ int standin_capability(int device); /* major·10 + minor */
 /* Nothing of the device works from now on. */
 void standin_lose(int device, cudaError_t e);
 cudaError_t standin_lost(int device);
+/* A stream is about to do something: false where the device is lost, or is by this. */
+bool standin_may_work(int device);
 /* Host functions may not call the runtime; streams say when one runs. */
 void standin_in_host_function(bool inside);
 

@@ -37,6 +37,9 @@ cudaError_t try_reverse(const float *in, float *out, int n, int whole, cudaStrea
 cudaError_t try_lanes(int *out, int n, cudaStream_t stream);
 /* out (2): the bits of a dynamic and a static shared number that nobody wrote. */
 cudaError_t try_unwritten(uint32_t *out, int blocks, cudaStream_t stream);
+/* out (n) = in (n), n threads, by copies that arrive when they are waited for, two groups of halves; wait: all, the first alone,
+ * or not. What had not come is NaN. */
+cudaError_t try_copies(const float *in, float *out, int n, int wait, cudaStream_t stream);
 cudaError_t try_mistake(enum try_mistake mistake, cudaStream_t stream);
 /* Thread 3 of block 1 traps; the others before it write out[block]. */
 cudaError_t try_trap(int *out, cudaStream_t stream);

@@ -24,7 +24,8 @@ static struct {
     int capability[STANDIN_DEVICES_MAX];
     int64_t memory_bytes;
     int64_t calls, fail_at;
-    cudaError_t fail_with;
+    int64_t works, lose_at; /* things that streams did */
+    cudaError_t fail_with, lose_with;
     const char *failed_call;
     int64_t kept[KEPT_COUNT];
     struct {
@@ -52,6 +53,14 @@ static int64_t variable(const char *name, int64_t otherwise)
     return text && *text ? strtoll(text, NULL, 10) : otherwise;
 }
 
+/* "n:e" or "n" */
+static void read_fault(const char *name, int64_t *out_at, cudaError_t *out_with)
+{
+    const char *text = getenv(name), *colon = text ? strchr(text, ':') : NULL;
+    *out_at = variable(name, 0);
+    *out_with = colon ? (cudaError_t)strtol(colon + 1, NULL, 10) : cudaErrorLaunchFailure;
+}
+
 static void start(void)
 {
     state.devices = (int)variable("STANDIN_DEVICES", 1);
@@ -69,9 +78,8 @@ static void start(void)
         }
         state.capability[i] = capability;
     }
-    const char *fail = getenv("STANDIN_FAIL_AT"), *colon = fail ? strchr(fail, ':') : NULL;
-    state.fail_at = variable("STANDIN_FAIL_AT", 0);
-    state.fail_with = colon ? (cudaError_t)strtol(colon + 1, NULL, 10) : cudaErrorLaunchFailure;
+    read_fault("STANDIN_FAIL_AT", &state.fail_at, &state.fail_with);
+    read_fault("STANDIN_LOSE_AT", &state.lose_at, &state.lose_with);
     if (variable("STANDIN_LEAKS", 0)) atexit(tell_leaks);
 }
 
@@ -94,6 +102,26 @@ void standin_lose(int device, cudaError_t e)
 cudaError_t standin_lost(int device)
 {
     return (cudaError_t)__atomic_load_n(&lost[device], __ATOMIC_RELAXED);
+}
+
+bool standin_may_work(int device)
+{
+    books_open();
+    bool loses = ++state.works == state.lose_at;
+    cudaError_t with = state.lose_with;
+    books_close();
+    if (loses) standin_lose(device, with);
+    return standin_lost(device) == cudaSuccess;
+}
+
+void standin_lose_at(int64_t n, cudaError_t e)
+{
+    pthread_once(&once, start);
+    books_open();
+    state.works = 0;
+    state.lose_at = n;
+    state.lose_with = e;
+    books_close();
 }
 
 cudaError_t standin_enter_uncounted(void)
@@ -252,9 +280,12 @@ cudaError_t cudaGetDeviceCount(int *out)
 
 static bool exists(int device) { return device >= 0 && device < state.devices; }
 
+/* From a lost device to another one leads a way. */
 cudaError_t cudaSetDevice(int device)
 {
-    ENTER();
+    bool leaves = standin_lost(current) != cudaSuccess && device != current;
+    cudaError_t e = standin_enter(__func__);
+    if (e != cudaSuccess && !(leaves && e == standin_lost(current))) return standin_leave(e);
     if (!exists(device)) return standin_leave(cudaErrorInvalidDevice);
     current = device;
     return standin_leave(standin_lost(device));

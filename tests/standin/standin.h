@@ -8,6 +8,8 @@
  *   STANDIN_NAME=text        what each calls itself, before " sm_90" ("stand-in")
  *   STANDIN_FAIL_AT=n[:e]    the n-th call fails with error e (719). 2, 1, 9, 701 and 801 are that call's own; with any
  *                            other the device is lost: nothing is done on it any more and every later call says e
+ *   STANDIN_LOSE_AT=n[:e]    the n-th thing that streams do (kernel, copy, product, host function) loses its device with error e
+ *                            instead; nobody is told before the next call that asks
  *   STANDIN_ORDER=seed       blocks and threads in another order (emulator.h)
  *   STANDIN_LEAKS=1          at the end of the process, what was not given back is told on stderr
  */
@@ -21,6 +23,8 @@
 
 /* As the environment says, from the next call on, which is number 1; n = 0: none fails. */
 void standin_fail_at(int64_t n, cudaError_t e);
+/* As STANDIN_LOSE_AT, counted from now on. */
+void standin_lose_at(int64_t n, cudaError_t e);
 /* Calls since the process began, or since standin_fail_at. Queries of events and streams are not counted: how often they
  * are made depends on time. */
 int64_t standin_calls(void);

@@ -7,8 +7,6 @@
  * The default stream is CUDA's legacy one: it waits for the streams that were not made non-blocking, and they for it.
  */
 #include "tests/standin/internal.h"
-#include "tests/standin/shared_memory.h"
-#include "tests/standin/standin_launch.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -68,7 +66,7 @@ static void *stream_main(void *p)
     for (bool ends = false; !ends;) {
         struct work *w = take(s);
         ends = w->run == end;
-        if (w->run && (w->always || standin_lost(s->device) == cudaSuccess)) w->run(w);
+        if (w->run && !ends && (w->always || standin_may_work(s->device))) w->run(w);
         if (w->drop) w->drop(w);
         struct ticket *t = w->ticket;
         free(w);
@@ -444,86 +442,4 @@ cudaError_t cudaEventElapsedTime(float *out_ms, cudaEvent_t from, cudaEvent_t to
     ticket_drop(a);
     ticket_drop(b);
     return standin_leave(e);
-}
-
-/* --- host functions and kernels --- */
-
-struct function_work {
-    struct work w;
-    cudaHostFn_t function;
-    void *argument;
-};
-
-static void run_function(struct work *w)
-{
-    struct function_work *f = (struct function_work *)w;
-    standin_in_host_function(true);
-    f->function(f->argument);
-    standin_in_host_function(false);
-}
-
-cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument)
-{
-    ENTER();
-    cudaStream_t s;
-    cudaError_t e = stream_find(stream, false, &s);
-    if (e == cudaSuccess && !function) e = cudaErrorInvalidValue;
-    if (e != cudaSuccess) return standin_leave(e);
-    struct function_work *f = work_new(sizeof *f, run_function);
-    f->function = function;
-    f->argument = argument;
-    stream_push(s, &f->w);
-    return cudaSuccess;
-}
-
-struct kernel_work {
-    struct work w;
-    struct standin_kernel k;
-    int device;
-    void (*drop)(void *arguments);
-};
-
-static void run_kernel(struct work *w)
-{
-    struct kernel_work *k = (struct kernel_work *)w;
-    int failed = standin_run(&k->k);
-    if (failed) standin_lose(k->device, (cudaError_t)failed);
-}
-
-static void drop_kernel(struct work *w)
-{
-    struct kernel_work *k = (struct kernel_work *)w;
-    k->drop(k->k.arguments);
-}
-
-static cudaError_t check_launch(const struct standin_kernel *k)
-{
-    struct standin_index g = k->grid, b = k->block;
-    uint64_t threads = (uint64_t)b.x * b.y * b.z;
-    if (!g.x || !g.y || !g.z || g.x > 0x7fffffff || g.y > 65535 || g.z > 65535 || !threads ||
-        b.x > 1024 || b.y > 1024 || b.z > 64 || threads > STANDIN_BLOCK_MAX)
-        return cudaErrorInvalidConfiguration;
-    size_t own = shared_variables_bytes(shared_variables_of(k->function));
-    return own + k->shared_bytes > standin_shared_limit(k->function) ? cudaErrorInvalidValue
-                                                                     : cudaSuccess;
-}
-
-cudaError_t standin_launch_kernel(const struct standin_kernel *k, void (*drop)(void *arguments),
-                                  cudaStream_t stream)
-{
-    cudaStream_t s;
-    cudaError_t e = standin_enter("LAUNCH");
-    if (e == cudaSuccess) e = stream_find(stream, true, &s);
-    if (e == cudaSuccess) e = check_launch(k);
-    if (e != cudaSuccess) {
-        drop(k->arguments);
-        return standin_leave(e);
-    }
-    struct kernel_work *w = work_new(sizeof *w, run_kernel);
-    w->w.drop = drop_kernel;
-    w->k = *k;
-    w->device = s->device;
-    w->drop = drop;
-    stream_push(s, &w->w);
-    return cudaSuccess;
 }

@@ -1,0 +1,89 @@
+/* tests/standin/launches.c - kernels and host functions get onto their streams.
+ *
+ * A launch is refused where the real runtime refuses it: a grid or block of nothing or too much, more shared memory than
+ * the kernel was allowed. (There a kernel's own __shared__ variables are counted when it is compiled, here as well.)
+ */
+#include "tests/standin/standin_launch.h"
+
+#include "tests/standin/internal.h"
+#include "tests/standin/shared_memory.h"
+
+struct function_work {
+    struct work w;
+    cudaHostFn_t function;
+    void *argument;
+};
+
+static void run_function(struct work *w)
+{
+    struct function_work *f = (struct function_work *)w;
+    standin_in_host_function(true);
+    f->function(f->argument);
+    standin_in_host_function(false);
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument)
+{
+    ENTER();
+    cudaStream_t s;
+    cudaError_t e = stream_find(stream, false, &s);
+    if (e == cudaSuccess && !function) e = cudaErrorInvalidValue;
+    if (e != cudaSuccess) return standin_leave(e);
+    struct function_work *f = work_new(sizeof *f, run_function);
+    f->function = function;
+    f->argument = argument;
+    stream_push(s, &f->w);
+    return cudaSuccess;
+}
+
+struct kernel_work {
+    struct work w;
+    struct standin_kernel k;
+    int device;
+    void (*drop)(void *arguments);
+};
+
+static void run_kernel(struct work *w)
+{
+    struct kernel_work *k = (struct kernel_work *)w;
+    int failed = standin_run(&k->k);
+    if (failed) standin_lose(k->device, (cudaError_t)failed);
+}
+
+static void drop_kernel(struct work *w)
+{
+    struct kernel_work *k = (struct kernel_work *)w;
+    k->drop(k->k.arguments);
+}
+
+static cudaError_t check_launch(const struct standin_kernel *k)
+{
+    struct standin_index g = k->grid, b = k->block;
+    uint64_t threads = (uint64_t)b.x * b.y * b.z;
+    if (!g.x || !g.y || !g.z || g.x > 0x7fffffff || g.y > 65535 || g.z > 65535 || !threads ||
+        b.x > 1024 || b.y > 1024 || b.z > 64 || threads > STANDIN_BLOCK_MAX)
+        return cudaErrorInvalidConfiguration;
+    size_t own = shared_variables_bytes(shared_variables_of(k->function));
+    return own + k->shared_bytes > standin_shared_limit(k->function) ? cudaErrorInvalidValue
+                                                                     : cudaSuccess;
+}
+
+cudaError_t standin_launch_kernel(const struct standin_kernel *k, void (*drop)(void *arguments),
+                                  cudaStream_t stream)
+{
+    cudaStream_t s;
+    cudaError_t e = standin_enter("LAUNCH");
+    if (e == cudaSuccess) e = stream_find(stream, true, &s);
+    if (e == cudaSuccess) e = check_launch(k);
+    if (e != cudaSuccess) {
+        drop(k->arguments);
+        return standin_leave(e);
+    }
+    struct kernel_work *w = work_new(sizeof *w, run_kernel);
+    w->w.drop = drop_kernel;
+    w->k = *k;
+    w->device = stream_device(s);
+    w->drop = drop;
+    stream_push(s, &w->w);
+    return cudaSuccess;
+}
