@@ -52,9 +52,9 @@ static __device__ __forceinline__ void join(running<wide_of<T>> &r, running<wide
     r.largest = m, r.sum += other.sum;
 }
 
-/* Over WIDTH threads that have one row: a warp, or the whole block, whose other warps' results go through room. */
-template <class T, int WIDTH>
-static __device__ __forceinline__ void join_threads(running<wide_of<T>> &r,
+/* Over `width` threads that have one row: a warp, or the whole block, whose other warps' results go through room. */
+template <class T>
+static __device__ __forceinline__ void join_threads(running<wide_of<T>> &r, int width,
                                                     running<wide_of<T>> *room)
 {
 #pragma unroll
@@ -64,62 +64,64 @@ static __device__ __forceinline__ void join_threads(running<wide_of<T>> &r,
         other.sum = __shfl_xor_sync(0xffffffffu, r.sum, by);
         join<T>(r, other);
     }
-    if (WIDTH == WARP) return;
+    if (width == WARP) return;
     if (threadIdx.x % WARP == 0) room[threadIdx.x / WARP] = r;
     __syncthreads();
     r = room[0];
-    for (int i = 1; i < WIDTH / WARP; i++) join<T>(r, room[i]);
+    for (int i = 1; i < width / WARP; i++) join<T>(r, room[i]);
 }
 
 struct span { /* a row's packs: elements [first, first + n_packs N) of it */
-    int64_t first, n_packs;
+    int first, n_packs;
 };
 
-template <int N> static __device__ __forceinline__ span span_of(int64_t row, int64_t n)
+template <int N> static __device__ __forceinline__ span span_of(int64_t row, int n)
 {
-    int64_t over_pack = row * n % N, first = over_pack ? N - over_pack : 0;
+    int over_pack = (int)(row * n % N), first = over_pack ? N - over_pack : 0;
     if (first > n) first = n;
     return span{first, (n - first) / N};
 }
 
-template <class T, int WIDTH>
-static __global__ void __launch_bounds__(BLOCK) row_sums(cross_entropy_call c, bool parts, bool packed)
+template <class T>
+static __global__ void __launch_bounds__(BLOCK)
+    row_sums(cross_entropy_call c, int width, bool parts, bool packed)
 {
     using W = wide_of<T>;
     constexpr int N = pack<T>::N, AT_ONCE = under_way<T>::N;
     __shared__ running<W> room[WARP];
-    int64_t row = blockIdx.x * (int64_t)(BLOCK / WIDTH) + threadIdx.x / WIDTH;
-    int thread = threadIdx.x % WIDTH;
+    int64_t row = blockIdx.x * (int64_t)(BLOCK / width) + threadIdx.x / width;
+    int thread = threadIdx.x % width;
     running<W> r = {-INFINITY, 0};
     const T *logits = static_cast<const T *>(c.logits) + row * c.n;
     if (row < c.rows) {
-        span s = span_of<N>(row, c.n);
+        int n = (int)c.n;
+        span s = span_of<N>(row, n);
         if (thread < s.first) {
             W v[1] = {number<T>::get(logits[thread])};
             add<T, 1>(r, v);
         }
-        int64_t i = thread;
+        int i = thread;
         const T *whole = logits + s.first;
-        for (; i + (AT_ONCE - 1) * WIDTH < s.n_packs; i += AT_ONCE * WIDTH) {
+        for (; i + (AT_ONCE - 1) * width < s.n_packs; i += AT_ONCE * width) {
             W v[AT_ONCE][N];
 #pragma unroll
             for (int j = 0; j < AT_ONCE; j++)
-                read<T, N>(whole, (i + j * WIDTH) * N, s.n_packs * N, packed, v[j]);
+                read<T, N>(whole, (i + j * width) * N, s.n_packs * N, packed, v[j]);
 #pragma unroll
             for (int j = 0; j < AT_ONCE; j++) add<T, N>(r, v[j]);
         }
-        for (; i < s.n_packs; i += WIDTH) {
+        for (; i < s.n_packs; i += width) {
             W v[N];
             read<T, N>(whole, i * N, s.n_packs * N, packed, v);
             add<T, N>(r, v);
         }
         i = s.first + s.n_packs * N + thread;
-        if (i < c.n) {
+        if (i < n) {
             W v[1] = {number<T>::get(logits[i])};
             add<T, 1>(r, v);
         }
     }
-    join_threads<T, WIDTH>(r, room);
+    join_threads<T>(r, width, room);
     if (thread || row >= c.rows) return;
     W lse = c.n ? r.largest + log(r.sum) : -INFINITY;
     int64_t target = c.targets[row] - c.start;
@@ -169,7 +171,7 @@ static __global__ void __launch_bounds__(MEAN_BLOCK)
 /* scale · exp(v - lse), less scale where `at`, counted from v[0], is one of them */
 template <class T, int N>
 static __device__ __forceinline__ void soften(wide_of<T> (&v)[N], wide_of<T> lse, wide_of<T> part,
-                                              wide_of<T> scale, int64_t at)
+                                              wide_of<T> scale, int at)
 {
 #pragma unroll
     for (int j = 0; j < N; j++) {
@@ -178,55 +180,64 @@ static __device__ __forceinline__ void soften(wide_of<T> (&v)[N], wide_of<T> lse
     }
 }
 
-template <class T, class OUT, int WIDTH>
-static __global__ void __launch_bounds__(BLOCK)
-    gradients(cross_entropy_call c, double scale_64, OUT *dlogits, bool packed)
+template <class T, class OUT>
+static __global__ void __launch_bounds__(BLOCK, sizeof(T) == 8 ? 2 : 4)
+    gradients(cross_entropy_call c, int width, double scale_64, OUT *dlogits, bool packed)
 {
     using W = wide_of<T>;
     constexpr int N = 16 / (sizeof(T) < sizeof(OUT) ? sizeof(T) : sizeof(OUT)),
                   AT_ONCE = under_way<T>::N;
-    int64_t row = blockIdx.x * (int64_t)(BLOCK / WIDTH) + threadIdx.x / WIDTH;
-    int thread = threadIdx.x % WIDTH;
+    int64_t row = blockIdx.x * (int64_t)(BLOCK / width) + threadIdx.x / width;
+    int thread = threadIdx.x % width;
     if (row >= c.rows) return;
     const T *from = static_cast<const T *>(c.logits) + row * c.n;
     OUT *to = dlogits + row * c.n;
     either lse_at = {c.lse, c.wide_lse};
     W lse = read_either<T>(lse_at, row), scale = (W)scale_64;
-    int64_t target = c.targets[row] - c.start;
+    int64_t entry = c.targets[row] - c.start;
+    int target = entry >= 0 && entry < c.n ? (int)entry : -1;
     /* rows that do not count take as long: what a call costs is not told by its data */
     W part = c.targets[row] < 0 ? W(0) : scale;
     if (c.targets[row] < 0) target = -1;
-    span s = span_of<N>(row, c.n);
+    int n = (int)c.n;
+    span s = span_of<N>(row, n);
     if (thread < s.first) {
         W v[1] = {number<T>::get(from[thread])};
         soften<T, 1>(v, lse, part, scale, target - thread);
         to[thread] = number<OUT>::put(v[0]);
     }
-    int64_t i = thread;
-    for (; i + (AT_ONCE - 1) * WIDTH < s.n_packs; i += AT_ONCE * WIDTH) {
+    int i = thread;
+    for (; i + (AT_ONCE - 1) * width < s.n_packs; i += AT_ONCE * width) {
         W v[AT_ONCE][N];
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++)
-            read<T, N>(from + s.first, (i + j * WIDTH) * N, s.n_packs * N, packed, v[j]);
+            read<T, N>(from + s.first, (i + j * width) * N, s.n_packs * N, packed, v[j]);
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++) {
-            int64_t at = (i + j * WIDTH) * N;
+            int at = (i + j * width) * N;
             soften<T, N>(v[j], lse, part, scale, target - s.first - at);
             write<OUT, N>(to + s.first, at, s.n_packs * N, packed, v[j]);
         }
     }
-    for (; i < s.n_packs; i += WIDTH) {
+    for (; i < s.n_packs; i += width) {
         W v[N];
         read<T, N>(from + s.first, i * N, s.n_packs * N, packed, v);
         soften<T, N>(v, lse, part, scale, target - s.first - i * N);
         write<OUT, N>(to + s.first, i * N, s.n_packs * N, packed, v);
     }
     i = s.first + s.n_packs * N + thread;
-    if (i < c.n) {
+    if (i < n) {
         W v[1] = {number<T>::get(from[i])};
         soften<T, 1>(v, lse, part, scale, target - i);
         to[i] = number<OUT>::put(v[0]);
     }
+}
+
+/* Threads of a row. */
+static int width_of(const cross_entropy_call *c) { return c->n <= SHORT_ROW ? WARP : BLOCK; }
+static dim3 grid_of(const cross_entropy_call *c)
+{
+    return dim3(over(c->rows, BLOCK / width_of(c)));
 }
 
 extern "C" cudaError_t cross_entropy_rows(const struct cross_entropy_call *c, bool parts,
@@ -234,11 +245,11 @@ extern "C" cudaError_t cross_entropy_rows(const struct cross_entropy_call *c, bo
 {
     cudaError_t e = cudaSuccess;
     if (!c->rows) return e;
-    bool packed = lies_packed(c->logits), few = c->n <= SHORT_ROW;
-    dim3 grid(few ? over(c->rows, BLOCK / WARP) : c->rows);
+    bool packed = lies_packed(c->logits);
+    int width = width_of(c);
     CUDA_WITH_NUMBER(c->number, T,
-                     e = few ? LAUNCH((row_sums<T, WARP>), grid, dim3(BLOCK), 0, stream, *c, parts, packed)
-                             : LAUNCH((row_sums<T, BLOCK>), grid, dim3(BLOCK), 0, stream, *c, parts, packed));
+                     e = LAUNCH((row_sums<T>), grid_of(c), dim3(BLOCK), 0, stream, *c, width, parts,
+                                packed));
     return e;
 }
 
@@ -270,10 +281,7 @@ static cudaError_t grad_as(const cross_entropy_call *c, double scale, void *dlog
 {
     OUT *out = static_cast<OUT *>(dlogits);
     bool packed = lies_packed(c->logits, dlogits);
-    if (c->n <= SHORT_ROW)
-        return LAUNCH((gradients<T, OUT, WARP>), dim3(over(c->rows, BLOCK / WARP)), dim3(BLOCK), 0,
-                      stream, *c, scale, out, packed);
-    return LAUNCH((gradients<T, OUT, BLOCK>), dim3(c->rows), dim3(BLOCK), 0, stream, *c, scale, out,
+    return LAUNCH((gradients<T, OUT>), grid_of(c), dim3(BLOCK), 0, stream, *c, width_of(c), scale, out,
                   packed);
 }
 
@@ -289,8 +297,6 @@ extern "C" cudaError_t cross_entropy_grad(const struct cross_entropy_call *c, do
     AS(CUDA_fp16, __half, CUDA_fp16, __half);
     AS(CUDA_fp32, float, CUDA_bf16, __nv_bfloat16);
     AS(CUDA_fp32, float, CUDA_fp16, __half);
-    AS(CUDA_bf16, __nv_bfloat16, CUDA_fp32, float);
-    AS(CUDA_fp16, __half, CUDA_fp32, float);
 #undef AS
     return cudaErrorInvalidValue;
 }

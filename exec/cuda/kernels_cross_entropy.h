@@ -40,7 +40,7 @@ cudaError_t cross_entropy_mean(const struct cross_entropy_call *c, int64_t count
                                bool wide_loss, cudaStream_t stream);
 
 /* dlogits (rows, n) = scale · (exp(logit - lse) - 1 at the target), 0 where the target is -1. dlogits are of `out`: the number of
- * the logits, or another of fp32, bf16, fp16. */
+ * the logits, or bf16 or fp16 of fp32 logits; cudaErrorInvalidValue for another. */
 cudaError_t cross_entropy_grad(const struct cross_entropy_call *c, double scale, void *dlogits,
                                enum cuda_number out, cudaStream_t stream);
 

@@ -40,6 +40,8 @@ _Static_assert(RUNS(X) RUNS_NOT(Y) == OP_KIND_COUNT, "a kind of core/op.h stands
 RUNS(X)
 #undef X
 
+extern cuda_op cuda_op_linear __attribute__((weak));
+
 cuda_op *const cuda_ops[OP_KIND_COUNT] = {
 #define X(name) [OP_##name] = cuda_op_##name,
     RUNS(X)

@@ -7,6 +7,8 @@
 #include "exec/cuda/kernels_cross_entropy.h"
 #include "exec/cuda/operands.h"
 
+#include <inttypes.h>
+
 cuda_op cuda_op_cross_entropy, cuda_op_cross_entropy_grad, cuda_op_cross_entropy_part,
     cuda_op_cross_entropy_join;
 
@@ -34,9 +36,14 @@ static enum status check_targets(struct cuda_context *x, const struct op_call *c
     return cuda_check_ids(x, c->kind, e->targets, e->rows, vocabulary, c->attrs->counted > 0, err);
 }
 
-/* lse of fp32 logits beside a bf16 call cannot be narrow: nobody asks for less than what is there. */
-static enum status need_wide(const struct op_call *c, int32_t logits, bool wide, struct error *err)
+/* lse of fp32 logits beside a bf16 call cannot be narrow: nobody asks for less than what is there. Kernels count a row's
+ * elements in 31 bits. */
+static enum status check_call(const struct op_call *c, const struct cross_entropy_call *e,
+                              int32_t logits, bool wide, struct error *err)
 {
+    if (e->n > INT32_MAX || e->rows > INT32_MAX)
+        return error_set(err, ERR_INPUT, "%s: %" PRId64 " rows of %" PRId64 " are more than a launch takes",
+                         op_kind_name(c->kind), e->rows, e->n);
     if (!cuda_input_is_wide(c, logits) || wide) return OK;
     return error_set(err, ERR_INPUT, "%s: of fp32 logits what stands beside rows is fp32 too",
                      op_kind_name(c->kind));
@@ -68,7 +75,7 @@ enum status cuda_op_cross_entropy(struct cuda_context *x, const struct op_call *
     bool wide = cuda_output_is_wide(c, 1);
     struct cross_entropy_call e = call_of(c, 0, 1, c->output[1], wide);
     e.start = 0;
-    TRY(need_wide(c, 0, wide, err));
+    TRY(check_call(c, &e, 0, wide, err));
     TRY(cuda_check_ids(x, c->kind, e.targets, e.rows, e.n, c->attrs->counted > 0, err));
     TRY(scratch_of_rows(x, &e, err));
     TRY(cuda_failed(cross_entropy_rows(&e, false, x->stream), "cross_entropy", err));
@@ -80,7 +87,10 @@ enum status cuda_op_cross_entropy_grad(struct cuda_context *x, const struct op_c
 {
     bool wide = cuda_input_is_wide(c, 2);
     struct cross_entropy_call e = call_of(c, 0, 1, (void *)(uintptr_t)c->input[2], wide);
-    TRY(need_wide(c, 0, wide, err));
+    TRY(check_call(c, &e, 0, wide, err));
+    if (cuda_output_is_wide(c, 0) && !cuda_input_is_wide(c, 0))
+        return error_set(err, ERR_INPUT, "cross_entropy_grad: logits of %s have no gradient in fp32",
+                         dtype_name(c->dtype));
     TRY(check_targets(x, c, &e, err));
     return cuda_failed(cross_entropy_grad(&e, c->attrs->scale, c->output[0],
                                           cuda_number_of(cuda_output_dtype(c, 0)), x->stream),
@@ -92,7 +102,7 @@ enum status cuda_op_cross_entropy_part(struct cuda_context *x, const struct op_c
 {
     bool wide = cuda_output_is_wide(c, 0);
     struct cross_entropy_call e = call_of(c, 0, 1, c->output[0], wide);
-    TRY(need_wide(c, 0, wide, err));
+    TRY(check_call(c, &e, 0, wide, err));
     TRY(check_targets(x, c, &e, err));
     return cuda_failed(cross_entropy_rows(&e, true, x->stream), "cross_entropy_part", err);
 }

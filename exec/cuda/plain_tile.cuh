@@ -45,7 +45,7 @@ static __device__ __forceinline__ void plain_product(typename number<T>::wide su
             room->b[k][column] = k0 + k < depth ? b(k0 + k, column) : 0;
         }
         __syncthreads();
-#pragma unroll 4
+#pragma unroll 2
         for (int k = 0; k < DEPTH; k++) {
             typename number<T>::wide left[4], right[4];
 #pragma unroll
