@@ -12,6 +12,7 @@
 #include "exec/cuda/kernels_elementwise.h"
 #include "exec/cuda/nccl.h"
 #include "exec/cuda/operands.h"
+#include "exec/cuda/ops.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -259,7 +260,7 @@ static enum status device_run(struct backend *b, int32_t stream, const struct op
     const char *name = op_kind_name(call->kind);
     cuda_op *op = cuda_ops[call->kind];
     TRY(check_dtype(d, call->dtype, err));
-    if (!op) return error_set(err, ERR_INPUT, "%s: no device runs it by itself", name);
+    if (!op) return error_set(err, ERR_INPUT, "%s: %s", name, cuda_ops_why_not[call->kind]);
     TRY(cuda_enter(b, err));
     x->asked = (int32_t)call->kind;
     enum status st = op(x, call, err);

@@ -15,8 +15,8 @@ template <class X, class Y>
 static __global__ void __launch_bounds__(BLOCK) copy_kernel(struct cuda_runs c, bool packed)
 {
     enum { N = 16 / (sizeof(X) < sizeof(Y) ? sizeof(X) : sizeof(Y)) };
-    const X *from = static_cast<const X *>(c.from);
-    Y *to = static_cast<Y *>(c.to);
+    const X *__restrict__ from = static_cast<const X *>(c.from);
+    Y *__restrict__ to = static_cast<Y *>(c.to);
     int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
     if (i >= c.run) return;
 #pragma unroll 2
@@ -51,12 +51,18 @@ static cudaError_t launch_copy(const struct cuda_runs *c, cudaStream_t stream)
     return LAUNCH((copy_kernel<X, Y>), grid, block, 0, stream, *c, packed);
 }
 
+/* Runs that lie one behind the other on both sides are one, which is copied as bytes. */
 extern "C" cudaError_t cuda_copy_runs(const struct cuda_runs *c, cudaStream_t stream)
 {
     cudaError_t e = cudaErrorInvalidValue;
     if (c->outer <= 0 || c->run <= 0) return cudaSuccess;
+    bool one = c->outer == 1 || (c->from_step == c->run && c->to_step == c->run);
     CUDA_WITH_NUMBER(c->number, T, {
-        e = c->from_wide ? launch_copy<wide_of<T>, T>(c, stream) : launch_copy<T, T>(c, stream);
+        if (one && !c->add && !c->from_wide)
+            e = cudaMemcpyAsync(c->to, c->from, (size_t)(c->outer * c->run) * sizeof(T),
+                                cudaMemcpyDeviceToDevice, stream);
+        else
+            e = c->from_wide ? launch_copy<wide_of<T>, T>(c, stream) : launch_copy<T, T>(c, stream);
     });
     return e;
 }

@@ -43,23 +43,38 @@ static dim3 plane_grid(dim3 block, int64_t n, int64_t planes)
 
 /* --- columns --- */
 
-/* A plane here is a row of columns: (picture, channel, tap). */
+/* A plane here is a row of columns: (picture, channel, tap). A thread writes a pack of neighbouring places, whose elements of x it
+ * asks for all at once. */
 template <class T>
-static __global__ void __launch_bounds__(BLOCK) columns_kernel(window v, const T *x, T *columns)
+static __global__ void __launch_bounds__(BLOCK)
+    columns_kernel(window v, const T *x, T *columns, bool packed)
 {
-    uint32_t place = blockIdx.x * blockDim.x + threadIdx.x, r = place / v.by_ow;
+    enum { N = pack<T>::N };
     int64_t places = (int64_t)v.oh * v.ow;
+    int64_t place = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
     if (place >= places) return;
-    int32_t top = (v.first + (int32_t)r) * v.sh - v.ph;
-    int32_t left = (int32_t)(place - r * v.by_ow.d) * v.sw - v.pw;
+    int32_t r = (int32_t)((uint32_t)place / v.by_ow), q = (int32_t)place - r * v.ow, top[N],
+            left[N];
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        top[k] = (v.first + r) * v.sh - v.ph, left[k] = q * v.sw - v.pw;
+        if (++q == v.ow) q = 0, r++;
+    }
     FOR_PLANES(row, v.planes * v.kh * v.kw)
     {
         int64_t plane = row / v.by_taps.d;
         uint32_t tap = (uint32_t)(row - plane * v.by_taps.d), ki = tap / v.by_kw;
-        int32_t i = top + (int32_t)ki, j = left + (int32_t)(tap - ki * v.by_kw.d);
-        bool inside = i >= 0 && i < v.h && j >= 0 && j < v.w;
-        columns[row * places + place] =
-            inside ? x[(plane * v.h + i) * v.w + j] : number<T>::put(wide_of<T>(0));
+        int32_t di = (int32_t)ki, dj = (int32_t)(tap - ki * v.by_kw.d);
+        const T *from = x + plane * v.h * v.w;
+        wide_of<T> seen[N];
+#pragma unroll
+        for (int k = 0; k < N;
+             k++) { /* behind the last place nothing is read: its line may be below x */
+            int32_t i = top[k] + di, j = left[k] + dj;
+            bool inside = i >= 0 && i < v.h && j >= 0 && j < v.w;
+            seen[k] = inside ? number<T>::get(from[(int64_t)i * v.w + j]) : wide_of<T>(0);
+        }
+        write<T, N>(columns + row * places, place, places, packed, seen);
     }
 }
 
@@ -70,10 +85,13 @@ extern "C" cudaError_t cuda_columns(const struct cuda_window *v, const void *x, 
     int64_t rows = v->b * v->c * v->kernel[0] * v->kernel[1], n = v->oh * v->ow;
     if (rows <= 0 || n <= 0) return cudaSuccess;
     window o = window_of(v);
-    dim3 block = plane_block(n), grid = plane_grid(block, n, rows);
-    CUDA_WITH_NUMBER(
-        v->number, T,
-        e = LAUNCH((columns_kernel<T>), grid, block, 0, stream, o, (const T *)x, (T *)columns));
+    CUDA_WITH_NUMBER(v->number, T, {
+        bool packed = lies_packed(columns) && n % pack<T>::N == 0;
+        int64_t packs = over(n, pack<T>::N);
+        dim3 block = plane_block(packs), grid = plane_grid(block, packs, rows);
+        e = LAUNCH((columns_kernel<T>), grid, block, 0, stream, o, (const T *)x, (T *)columns,
+                   packed);
+    });
     return e;
 }
 
@@ -103,11 +121,12 @@ static __global__ void __launch_bounds__(BLOCK)
         for (int32_t ki = 0; ki < v.kh; ki++) {
             int32_t r = place_of((int32_t)i, ki, v.ph, v.by_sh, v.first, v.oh);
             if (r < 0) continue;
+            const wide_of<T> *line =
+                columns + (plane * v.kh + ki) * v.kw * places + (int64_t)r * v.ow;
+#pragma unroll 4
             for (int32_t kj = 0; kj < v.kw; kj++) {
                 int32_t q = place_of((int32_t)j, kj, v.pw, v.by_sw, 0, v.ow);
-                if (q >= 0)
-                    sum +=
-                        columns[((plane * v.kh + ki) * v.kw + kj) * places + (int64_t)r * v.ow + q];
+                sum += q >= 0 ? line[kj * places + q] : wide_of<T>(0);
             }
         }
         x[plane * n + at] = number<T>::put(sum);
