@@ -6,11 +6,14 @@
  *
  * Plain products go to cublasGemmEx, whose choice of kernel depends on sizes and types alone. Fused ones go to cuBLASLt:
  * descriptors and the algorithm that its heuristic names are made once for each shape and kept (plans); nothing is timed
- * to choose, so that the choice repeats. Reductions in the output's type are not allowed, nor TF32.
+ * to choose, so that the choice repeats. Reductions in the output's type are not allowed, nor TF32. What it cannot fuse
+ * (fp64) is done by a kernel behind the product.
  */
 #include "exec/cuda/blas.h"
 
 #include "core/arena.h"
+#include "exec/cuda/kernels_elementwise.h"
+#include "exec/cuda/operands.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -28,6 +31,7 @@ struct blas_plan {
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t a, b, c;
     cublasLtMatmulAlgo_t algo;
+    bool none; /* cuBLASLt has no kernel for it */
 };
 
 struct blas_plans {
@@ -286,16 +290,19 @@ static enum status choose(struct cuda_context *x, struct blas_plan *plan, struct
     TRY(blas_failed(x, cublasLtMatmulPreferenceCreate(&wish), "cublasLtMatmulPreferenceCreate",
                     err));
     enum status st = prefer(x, wish, err);
-    if (st == OK)
-        st = blas_failed(x,
-                         cublasLtMatmulAlgoGetHeuristic(x->blas_lt, plan->product, plan->a, plan->b,
-                                                        plan->c, plan->c, wish, 1, &found, &n),
-                         "cublasLtMatmulAlgoGetHeuristic", err);
+    if (st == OK) {
+        cublasStatus_t s = cublasLtMatmulAlgoGetHeuristic(
+            x->blas_lt, plan->product, plan->a, plan->b, plan->c, plan->c, wish, 1, &found, &n);
+        if (s == CUBLAS_STATUS_NOT_SUPPORTED)
+            n = 0;
+        else
+            st = blas_failed(x, s, "cublasLtMatmulAlgoGetHeuristic", err);
+    }
     (void)cublasLtMatmulPreferenceDestroy(wish);
-    if (st == OK && n == 0)
-        st = error_set(err, ERR_INPUT, "cuBLASLt has no such product with a fused epilogue");
-    if (st == OK) plan->algo = found.algo;
-    return st;
+    if (st != OK) return st;
+    plan->none = n == 0;
+    if (n) plan->algo = found.algo;
+    return OK;
 }
 
 /* The pointers of a call are part of the descriptor, and another call's the next time. */
@@ -325,15 +332,36 @@ static enum status plan_of(struct cuda_context *x, const struct cuda_product *p,
     return OK;
 }
 
+/* The product, then what cuBLASLt cannot fuse to it: in fp64 nothing, and there may be shapes. */
+static enum status apart(struct cuda_context *x, const struct cuda_product *p, struct error *err)
+{
+    struct cuda_product bare = *p;
+    bool gelu = p->epilogue == EPILOGUE_BIAS_GELU;
+    if (p->ldc != p->n) BUG("rows of %" PRId64 " that lie %" PRId64 " apart", p->n, p->ldc);
+    bare.epilogue = EPILOGUE_NONE;
+    TRY(cuda_product(x, &bare, err));
+    enum cuda_number t = cuda_number_of(p->type_c);
+    if (gelu && p->aux) {
+        TRY(cuda_failed(
+            cuda_rows(CUDA_ROW_bias, t, p->c, p->bias, false, NULL, p->aux, p->m, p->n, x->stream),
+            "bias", err));
+    }
+    return cuda_failed(cuda_rows(gelu ? CUDA_ROW_bias_gelu_tanh : CUDA_ROW_bias, t, p->c, p->bias,
+                                 false, NULL, p->c, p->m, p->n, x->stream),
+                       "bias", err);
+}
+
 static enum status fused(struct cuda_context *x, const struct cuda_product *p, struct error *err)
 {
     const struct scalars s = scalars_of(0);
     struct blas_plan *plan = NULL;
     if (p->batch != 1 || p->beta != 0)
         BUG("a fused product of batch %" PRId64 ", beta %g", p->batch, p->beta);
+    if (p->type == DTYPE_fp64 || p->k == 0) return apart(x, p, err);
     TRY(ready(x, err));
     TRY(ready_lt(x, err));
     TRY(plan_of(x, p, &plan, err));
+    if (plan->none) return apart(x, p, err);
     return blas_failed(x,
                        cublasLtMatmul(x->blas_lt, plan->product, scalar(&s, p->type, 0), p->b,
                                       plan->a, p->a, plan->b, scalar(&s, p->type, 1), p->c, plan->c,
