@@ -155,7 +155,7 @@ static int along_the_line(void *owner, int32_t rank)
     const struct program *p = &l->m->p;
     int32_t n = p->n_stages, warm = n - 1 - rank;
     float *host = ARENA_ARRAY(a, float, (size_t)MESSAGE * 3 * STEPS);
-    ASK(device_rank_open(r, a, p, -1));
+    ASK(device_rank_open(r, a, p, p->devices[rank].index));
     for (int64_t seq = 0; seq < 3 * STEPS; seq++)
         for (int64_t i = 0; i < MESSAGE; i++) host[seq * MESSAGE + i] = word(seq, i);
     if (rank == 0)
@@ -208,6 +208,18 @@ START_TEST(messages_pass_along_a_line_and_back_with_receives_ahead)
 }
 END_TEST
 
+/* The twin refuses two ranks of one card on one host, as the library does. */
+START_TEST(ranks_that_share_a_card_pass_for_hosts_of_their_own)
+{
+    struct arena *a = arena_new();
+    struct line l = {0};
+    make_line(&l, a, 31, 3);
+    for (int32_t i = 0; i < 3; i++) l.m->p.devices[i].index = 0;
+    device_ranks_run(along_the_line, &l, 3);
+    arena_free(a);
+}
+END_TEST
+
 START_TEST(channels_that_are_sent_and_received_alike_share_a_clique)
 {
     struct arena *a = arena_new();
@@ -235,6 +247,7 @@ Suite *device_transport_suite(void)
     TCase *t = tcase_create("device_transport");
     tcase_add_loop_test(t, messages_pass_along_a_line_and_back_with_receives_ahead, 0,
                         test_long() ? 30 : 6);
+    tcase_add_test(t, ranks_that_share_a_card_pass_for_hosts_of_their_own);
     tcase_add_test(t, channels_that_are_sent_and_received_alike_share_a_clique);
     suite_add_tcase(s, t);
     return s;
