@@ -146,7 +146,7 @@ static bool gives(const struct work *x, int rank, int to)
     }
 }
 
-static bool gets(const struct work *x, int rank, int from)
+static bool takes(const struct work *x, int rank, int from)
 {
     switch (x->kind) {
     case WORK_SEND:
@@ -188,7 +188,7 @@ static void take_apart(struct running *r, struct work *x)
         size_t part = x->kind == WORK_REDUCE_SCATTER ? (size_t)k * bytes : 0,
                from = x->kind == WORK_ALL_GATHER ? (size_t)k * bytes : 0;
         if (gives(x, r->rank, k)) add(&r->out[k], x, x->mine ? x->mine + part : NULL, bytes);
-        if (!gets(x, r->rank, k)) continue;
+        if (!takes(x, r->rank, k)) continue;
         unsigned char *to = x->terms ? x->terms + (size_t)k * bytes : (unsigned char *)x->out;
         add(&r->in[k], x, bytes ? to + from : NULL, bytes);
     }
