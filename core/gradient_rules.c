@@ -112,6 +112,14 @@ enum status gradient_rule_bias(struct gradient_builder *g, int32_t op, struct er
     return emit_weights(&u, 1, 1, OP_bias_grad, "grad_bias", attrs, INPUTS(u.dy), err);
 }
 
+enum status gradient_rule_linear(struct gradient_builder *g, int32_t op, struct error *err)
+{
+    struct use u = use_of(g, op);
+    TRY(gradient_rule_matmul(g, op, err));
+    return emit_weights(&u, 2, 1, OP_bias_grad, "grad_bias", (struct op_attrs){0}, INPUTS(u.dy),
+                        err);
+}
+
 enum status gradient_rule_add(struct gradient_builder *g, int32_t op, struct error *err)
 {
     struct use u = use_of(g, op);

@@ -73,12 +73,13 @@ enum status graph_add_op(struct graph *g, enum op_kind kind, const char *name,
     for (int32_t i = 0; i < op.n_outputs; i++) {
         bool loss = i == 0 && (kind == OP_cross_entropy || kind == OP_cross_entropy_join ||
                                (kind == OP_measured_forward && !op.attrs.out));
-        op.output[i] =
-            graph_add_tensor(g, (struct tensor){.name = graph_output_name(g, name, i, op.n_outputs),
-                                                .role = loss ? TENSOR_LOSS : TENSOR_ACTIVATION,
-                                                .dtype = g->dtype,
-                                                .shape = shapes.output[i],
-                                                .producer = g->n_ops});
+        op.output[i] = graph_add_tensor(
+            g,
+            (struct tensor){.name = graph_output_name(g, name, i, op.n_outputs),
+                            .role = loss ? TENSOR_LOSS : TENSOR_ACTIVATION,
+                            .dtype = op_output_is_wide(kind, i) ? dtype_master(g->dtype) : g->dtype,
+                            .shape = shapes.output[i],
+                            .producer = g->n_ops});
         if (outputs) outputs[i] = op.output[i];
     }
     graph_push_op(g, &op);

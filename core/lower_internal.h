@@ -97,8 +97,11 @@ struct flat {
     int32_t parameter[SECTIONS_MAX];          /* whole, zero 1 and 2 */
     int32_t gather[PART_COUNT][SECTIONS_MAX]; /* whole, in the scratch of one procedure, zero 3 */
     int32_t gradient[SECTIONS_MAX];           /* whole; from zero 2 on in scratch */
-    int32_t own_parameter[SECTIONS_MAX], own_gradient[SECTIONS_MAX], state[SECTIONS_MAX][2];
+    int32_t own_parameter[SECTIONS_MAX], own_gradient[SECTIONS_MAX], state[SECTIONS_MAX][2], master[SECTIONS_MAX];
 };
+
+/* What an update has: parameter, gradient, m, v, and the master copy in fp32 where the parameter is in half precision. */
+enum { UPDATE_P, UPDATE_G, UPDATE_M, UPDATE_V, UPDATE_MASTER, UPDATE_SLOTS };
 
 /* A slot inside a scratch slot, by which it lives and moves. */
 struct inner {
@@ -143,7 +146,7 @@ struct stage_build {
     size_t slot_capacity, ring_capacity, op_capacity;
     size_t ring_group_capacity;
     int32_t *ring_group;    /* (n_rings): group whose gradients a ring keeps apart, else -1 */
-    int32_t run_slot[2][4]; /* flat runs, decayed and not: p, g, m, v; -1 */
+    int32_t run_slot[2][UPDATE_SLOTS]; /* flat runs, decayed and not; -1 */
     /* ascending; tied ones last, then gathers; and which member of each it is */
     int32_t n_groups, *groups, *member;
     /* groups of the device that its last weight gradients launch, ascending */

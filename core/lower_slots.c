@@ -6,8 +6,9 @@
  * gradients and optimizer state stand in the same order at the same offsets of their regions,
  * decayed parameters first: one flat update runs over each half. A parameter starts at a multiple
  * of 64 bytes; what lies between is zero and stays zero under adamw and sgd.
- * In half precision gradients, optimizer state and a copy of the parameters are fp32 (dtype_master), so that their
- * offsets are twice the parameters'; the copy has bytes of the state but no slot, and updates are priced in fp32.
+ * In half precision gradients, optimizer state and a master copy of the parameters are fp32 (dtype_master), so that their
+ * offsets are twice the parameters'. The master copy stands behind the state; it is what updates change, and they write the
+ * parameter from it.
  * With recompute a forward tensor has two homes: one while F runs, one in the backward.
  * Where a tensor comes or goes in pieces (lower_channels.c), the pieces live as its messages do and it lives as what is
  * made of them.
@@ -333,33 +334,47 @@ static void parameter_slots(struct lowering *l, struct stage_build *b, int32_t i
                                     .init_std = t->init_std,
                                     .decay = t->decay,
                                     .gradient = {-1, -1},
-                                    .state = {-1, -1}};
+                                    .state = {-1, -1},
+                                    .master = -1};
     p->slot = l->slot_forward[tensor] = l->slot_back[tensor] =
         place_slot(l, b, tensor, SLOT_PARAMETER, offset, t->name, index);
     gradient_slots(l, b, index, tensor, offset);
     for (int64_t k = 0; k < optimizer_state_tensors(&l->p->optimizer); k++)
         p->state[k] = place_slot(l, b, tensor, SLOT_STATE, (k * region + offset) * lower_wide(l),
                                  arena_printf(l->a, "%s.%c", t->name, k ? 'v' : 'm'), index);
+    if (dtype_is_half(l->v->g->dtype))
+        p->master = place_slot(l, b, tensor, SLOT_STATE,
+                               (optimizer_state_tensors(&l->p->optimizer) * region + offset) *
+                                   lower_wide(l),
+                               arena_printf(l->a, "%s.master", t->name), index);
 }
 
-/* A flat run's slots: parameter, gradient, state, over [offset, offset + bytes) of each region. */
+/* A flat run's slots, over [offset, offset + bytes) of the parameters' region and of as many elements in each other one. */
 static void run_slots(struct lowering *l, struct stage_build *b, int run, int64_t offset,
                       int64_t bytes, int64_t region)
 {
-    static const char *const names[2][4] = {{"decayed", "decayed.grad", "decayed.m", "decayed.v"},
-                                            {"other", "other.grad", "other.m", "other.v"}};
-    static const enum slot_class classes[4] = {SLOT_PARAMETER, SLOT_GRADIENT, SLOT_STATE,
-                                               SLOT_STATE};
-    struct slot s = {.dtype = l->v->g->dtype,
-                     .ring = -1,
-                     .parameter = -1,
-                     .input = -1,
-                     .shape = {.rank = 1, .dim = {bytes / dtype_bytes(l->v->g->dtype)}}};
-    for (int k = 0; k < 2 + (int)optimizer_state_tensors(&l->p->optimizer); k++) {
-        s.name = names[run][k], s.class = classes[k];
-        s.dtype = k ? dtype_master(l->v->g->dtype) : l->v->g->dtype;
-        s.offset_bytes = (offset + (k == 3 ? region : 0)) * (k ? lower_wide(l) : 1);
-        b->run_slot[run][k] = lower_add_slot(l, b, s);
+    static const char *const names[2] = {"decayed", "other"}, *const what[UPDATE_SLOTS] = {
+                                                                  "", ".grad", ".m", ".v",
+                                                                  ".master"};
+    int64_t n_states = optimizer_state_tensors(&l->p->optimizer);
+    for (int k = 0; k < UPDATE_SLOTS; k++) {
+        bool is_state = k == UPDATE_M || k == UPDATE_V;
+        if (is_state && k - UPDATE_M >= n_states) continue;
+        if (k == UPDATE_MASTER && !dtype_is_half(l->v->g->dtype)) continue;
+        int64_t before = is_state ? k - UPDATE_M : k == UPDATE_MASTER ? n_states : 0;
+        b->run_slot[run][k] = lower_add_slot(
+            l, b,
+            (struct slot){.name = arena_printf(l->a, "%s%s", names[run], what[k]),
+                          .class = k == UPDATE_P   ? SLOT_PARAMETER
+                                   : k == UPDATE_G ? SLOT_GRADIENT
+                                                   : SLOT_STATE,
+                          .dtype = k == UPDATE_P ? l->v->g->dtype : dtype_master(l->v->g->dtype),
+                          .ring = -1,
+                          .parameter = -1,
+                          .input = -1,
+                          .shape = {.rank = 1, .dim = {bytes / dtype_bytes(l->v->g->dtype)}},
+                          .offset_bytes =
+                              (offset + before * region) * (k == UPDATE_P ? 1 : lower_wide(l))});
     }
 }
 

@@ -81,7 +81,8 @@ static void make_section(const struct flat_maker *m, int32_t k, bool home)
     for (int64_t s = 0; s < optimizer_state_tensors(&p->optimizer); s++)
         f->state[k][s] =
             flat_slot(m, SLOT_STATE, s ? "own.v" : "own.m", claim(m, SLOT_STATE, part), part);
-    if (dtype_is_half(m->l->v->g->dtype)) claim(m, SLOT_STATE, part); /* the copy in fp32 */
+    if (dtype_is_half(m->l->v->g->dtype))
+        f->master[k] = flat_slot(m, SLOT_STATE, "own.master", claim(m, SLOT_STATE, part), part);
 }
 
 /* --- the tensors' own slots --- */
@@ -133,6 +134,7 @@ static void parameter_slots(struct lowering *l, struct stage_build *b, int32_t t
     int64_t part = l->group_plans[at->group].section[k].elements / n;
     *shard = (struct program_shard){.slot = f->own_parameter[k],
                                     .state = {f->state[k][0], f->state[k][1]},
+                                    .master = f->master[k],
                                     .first = at->first - group_own_chunk(f->member, n) * part};
     b->s->parameters[index] = (struct program_parameter){.name = t->name,
                                                          .shape = t->shape,
@@ -142,6 +144,7 @@ static void parameter_slots(struct lowering *l, struct stage_build *b, int32_t t
                                                          .slot = -1,
                                                          .gradient = {-1, -1},
                                                          .state = {-1, -1},
+                                                         .master = -1,
                                                          .shard = shard};
     struct program_parameter *p = &b->s->parameters[index];
     if (l->group_plans[at->group].zero < 3) {

@@ -43,7 +43,8 @@ enum {
     A_EXPERTS = 65536,
     A_CAPACITY = 131072,
     A_WEIGHTED = 262144,
-    A_RENORMALISE = 524288
+    A_RENORMALISE = 524288,
+    A_NARROWS = 1048576
 };
 
 /* How much of an operand's shape matters to the cost: all of it, (rows, last), or its elements. */
@@ -53,6 +54,7 @@ struct op_row {
     int32_t n_inputs, n_inputs_or; /* the second where a kind takes either */
     int32_t n_outputs;
     uint32_t int32_inputs; /* bit i: input i holds int32 */
+    uint32_t wide_outputs; /* bit i: output i is wide */
     int32_t gates;         /* 1 + the input that is gates; 0: none */
     op_shape_rule *infer;
     double flops_per_element; /* of input 0; used where flops is NULL */
@@ -78,6 +80,9 @@ static const struct op_row table[OP_KIND_COUNT] = {
                 .gradient = gradient_rule_add, .layout = FLAT},
     [OP_multiply] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_same, .flops_per_element = 1,
                      .gradient = gradient_rule_multiply, .layout = FLAT},
+    [OP_linear] = {.n_inputs = 3, .n_outputs = 1, .infer = shapes_linear, .flops = flops_linear,
+                   .gradient = gradient_rule_linear, .key_attrs = A_TRANS, .layout = ROWS, .n_fuses = 2,
+                   .fuses = {OP_matmul, OP_bias}},
     [OP_gelu] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same, .flops = flops_gelu,
                  .gradient = gradient_rule_activation, .key_attrs = A_ERF, .layout = FLAT},
     [OP_gelu_grad] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_same, .flops = flops_gelu_grad,
@@ -100,7 +105,7 @@ static const struct op_row table[OP_KIND_COUNT] = {
     [OP_swiglu_grad] = {.n_inputs = 3, .n_outputs = 2, .infer = shapes_same,
                         .flops_per_element = 12, .layout = FLAT},
     /* mean 1, centre 1, squares 2, scale 1, gamma 1, beta 1 */
-    [OP_layer_norm] = {.n_inputs = 3, .n_outputs = 2, .infer = shapes_norm, .flops_per_element = 7,
+    [OP_layer_norm] = {.n_inputs = 3, .n_outputs = 2, .wide_outputs = 2, .infer = shapes_norm, .flops_per_element = 7,
                        .gradient = gradient_rule_layer_norm, .layout = ROWS},
     /* x̂ 2, g = dy·gamma 1, Σg 1, Σg·x̂ 2, (g - mean - x̂·mean)/std 4 */
     [OP_layer_norm_grad] = {.n_inputs = 4, .n_outputs = 1, .infer = shapes_norm_grad,
@@ -109,7 +114,7 @@ static const struct op_row table[OP_KIND_COUNT] = {
     [OP_layer_norm_weight_grad] = {.n_inputs = 3, .n_outputs = 2, .infer = shapes_norm_weight_grad,
                                    .flops_per_element = 5, .layout = ROWS},
     /* squares 2, scale 1, gamma 1 */
-    [OP_rms_norm] = {.n_inputs = 2, .n_outputs = 2, .infer = shapes_norm, .flops_per_element = 4,
+    [OP_rms_norm] = {.n_inputs = 2, .n_outputs = 2, .wide_outputs = 2, .infer = shapes_norm, .flops_per_element = 4,
                      .gradient = gradient_rule_rms_norm, .layout = ROWS},
     /* g = dy·gamma 1, x̂ 1, Σg·x̂ 2, (g - x̂·mean)/rms 3 */
     [OP_rms_norm_grad] = {.n_inputs = 4, .n_outputs = 1, .infer = shapes_norm_grad,
@@ -124,14 +129,14 @@ static const struct op_row table[OP_KIND_COUNT] = {
     /* a pair turns with 4 multiplications and 2 additions; sines come from a table */
     [OP_rotary] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_rotary, .flops_per_element = 3,
                    .gradient = gradient_rule_rotary, .key_attrs = A_HEAD_DIM},
-    [OP_attention] = {.n_inputs = 3, .n_inputs_or = 1, .n_outputs = 2, .infer = shapes_attention,
+    [OP_attention] = {.n_inputs = 3, .n_inputs_or = 1, .n_outputs = 2, .wide_outputs = 2, .infer = shapes_attention,
                       .flops = flops_attention, .bytes = bytes_attention, .gradient = gradient_rule_attention,
                       .key_attrs = A_HEADS | A_HEAD_DIM},
     [OP_attention_grad] = {.n_inputs = 6, .n_inputs_or = 4, .n_outputs = 3,
                            .infer = shapes_attention_grad, .flops = flops_attention_grad, .bytes = bytes_attention_grad,
                            .key_attrs = A_HEADS | A_HEAD_DIM},
     /* maximum, subtract, exp, sum */
-    [OP_cross_entropy] = {.n_inputs = 2, .n_outputs = 2, .int32_inputs = 2,
+    [OP_cross_entropy] = {.n_inputs = 2, .n_outputs = 2, .wide_outputs = 3, .int32_inputs = 2,
                           .infer = shapes_cross_entropy, .flops_per_element = 4,
                           .gradient = gradient_rule_cross_entropy},
     /* scale · exp(logit - lse) */
@@ -156,7 +161,7 @@ static const struct op_row table[OP_KIND_COUNT] = {
     [OP_avg_pool2d_grad] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_pool2d_grad, .flops = flops_avg_pool2d_grad,
                             .key_attrs = A_STRIDE | A_KERNEL | A_SIZE},
     /* as layer_norm */
-    [OP_group_norm] = {.n_inputs = 3, .n_outputs = 2, .infer = shapes_group_norm, .flops_per_element = 7,
+    [OP_group_norm] = {.n_inputs = 3, .n_outputs = 2, .wide_outputs = 2, .infer = shapes_group_norm, .flops_per_element = 7,
                        .gradient = gradient_rule_group_norm, .key_attrs = A_GROUPS},
     [OP_group_norm_grad] = {.n_inputs = 4, .n_outputs = 1, .infer = shapes_group_norm_grad, .flops_per_element = 10,
                             .key_attrs = A_GROUPS},
@@ -169,13 +174,13 @@ static const struct op_row table[OP_KIND_COUNT] = {
                        .bytes = bytes_accumulate, .layout = FLAT},
     [OP_zero] = {.n_outputs = 1, .infer = shapes_none, .layout = FLAT},
     [OP_adamw] = {.n_inputs = 4, .n_outputs = 4, .infer = shapes_same, .flops = flops_adamw,
-                  .key_attrs = A_DECAY, .layout = FLAT},
+                  .key_attrs = A_DECAY | A_NARROWS, .layout = FLAT},
     [OP_flat_adamw] = {.n_inputs = 4, .n_outputs = 4, .infer = shapes_same, .flops = flops_adamw,
-                       .key_attrs = A_DECAY, .layout = FLAT, .n_fuses = 1, .fuses = {OP_adamw}},
+                       .key_attrs = A_DECAY | A_NARROWS, .layout = FLAT, .n_fuses = 1, .fuses = {OP_adamw}},
     [OP_sgd] = {.n_inputs = 2, .n_outputs = 2, .infer = shapes_same, .flops = flops_sgd,
-                .key_attrs = A_DECAY, .layout = FLAT},
+                .key_attrs = A_DECAY | A_NARROWS, .layout = FLAT},
     [OP_flat_sgd] = {.n_inputs = 2, .n_outputs = 2, .infer = shapes_same, .flops = flops_sgd,
-                     .key_attrs = A_DECAY, .layout = FLAT, .n_fuses = 1, .fuses = {OP_sgd}},
+                     .key_attrs = A_DECAY | A_NARROWS, .layout = FLAT, .n_fuses = 1, .fuses = {OP_sgd}},
     /* between the cards of one device; additions ride on the wire and are not counted */
     [OP_all_reduce] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same,
                        .gradient = gradient_rule_all_reduce, .key_attrs = A_RANKS, .layout = FLAT},
@@ -209,9 +214,9 @@ static const struct op_row table[OP_KIND_COUNT] = {
                       .gradient = gradient_rule_take_part},
     [OP_add_part] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_add_part, .flops_per_element = 1, .bytes = bytes_add_part},
     /* maximum, subtract, exp, sum of these columns */
-    [OP_cross_entropy_part] = {.n_inputs = 2, .n_outputs = 1, .int32_inputs = 2,
+    [OP_cross_entropy_part] = {.n_inputs = 2, .n_outputs = 1, .wide_outputs = 1, .int32_inputs = 2,
                                .infer = shapes_cross_entropy_part, .flops_per_element = 4},
-    [OP_cross_entropy_join] = {.n_inputs = 3, .n_outputs = 2, .int32_inputs = 4,
+    [OP_cross_entropy_join] = {.n_inputs = 3, .n_outputs = 2, .wide_outputs = 3, .int32_inputs = 4,
                                .infer = shapes_cross_entropy_join, .flops_per_element = 2,
                                .bytes = bytes_cross_entropy_join, .gradient = gradient_rule_cross_entropy_join},
     /* between the devices of a group; additions ride on the wire and are not counted */
@@ -233,45 +238,6 @@ static const struct op_row table[OP_KIND_COUNT] = {
 };
 /* clang-format on */
 
-static const char *const kind_names[OP_KIND_COUNT] = {
-#define X(name) #name,
-    OP_KINDS(X)
-#undef X
-};
-
-char phase_letter(enum phase p) { return "FIWU"[p]; }
-
-const char *op_kind_name(enum op_kind kind) { return kind_names[kind]; }
-
-/* Their lists are runs of the enumeration. */
-bool op_is_measured(enum op_kind kind)
-{
-    return kind >= OP_measured_forward && kind <= OP_assemble;
-}
-bool op_is_group(enum op_kind kind)
-{
-    return kind >= OP_group_all_gather && kind <= OP_group_all_to_all;
-}
-
-bool op_is_product(enum op_kind kind)
-{
-    return kind == OP_matmul || kind == OP_attention || kind == OP_conv2d ||
-           kind == OP_expert_matmul;
-}
-
-int64_t op_measured_row(const char *model, const char *layer)
-{
-    uint64_t hash = hash_text(hash_text(0, model), layer);
-    return (int64_t)(hash >> 2) + 1; /* positive, and no double is ever made of it */
-}
-
-bool op_kind_parse(const char *name, enum op_kind *out)
-{
-    for (int i = 0; i < OP_KIND_COUNT; i++)
-        if (!strcmp(name, kind_names[i])) return *out = (enum op_kind)i, true;
-    return false;
-}
-
 enum status op_infer(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *shapes,
                      struct error *err)
 {
@@ -280,7 +246,7 @@ enum status op_infer(enum op_kind kind, const struct op_attrs *attrs, struct op_
     if (n != row->n_inputs && !(row->n_inputs_or && n == row->n_inputs_or) && !row->any_inputs)
         return error_set(err, ERR_INPUT, "%s: takes %d operands, not %d", op_kind_name(kind),
                          row->n_inputs, n);
-    shapes->n_outputs = row->n_outputs;
+    shapes->n_outputs = row->n_outputs + attrs->narrows;
     return row->infer(kind, attrs, shapes, err);
 }
 
@@ -303,7 +269,9 @@ static void bytes_of(enum op_kind kind, const struct op_attrs *attrs, const stru
     *read = *written = 0;
     for (int32_t i = 0; i < s->n_inputs; i++)
         *read += shape_elements(&s->input[i]) * (op_input_is_int32(kind, i) ? 4 : b);
-    for (int32_t i = 0; i < s->n_outputs; i++) *written += shape_elements(&s->output[i]) * b;
+    for (int32_t i = 0; i < s->n_outputs; i++)
+        *written +=
+            shape_elements(&s->output[i]) * (attrs->narrows && i == s->n_outputs - 1 ? b / 2 : b);
     if (attrs->accumulate) *read += *written;
 }
 
@@ -326,6 +294,11 @@ int64_t op_bytes_written(enum op_kind kind, const struct op_attrs *attrs,
 bool op_input_is_int32(enum op_kind kind, int32_t input)
 {
     return table[kind].int32_inputs >> input & 1;
+}
+
+bool op_output_is_wide(enum op_kind kind, int32_t output)
+{
+    return table[kind].wide_outputs >> output & 1;
 }
 
 bool op_is_routed(enum op_kind kind) { return kind == OP_gating || table[kind].gates; }
@@ -382,6 +355,7 @@ static int32_t key_attrs(enum op_kind kind, const struct op_attrs *a, const stru
     out[n++] = (struct key_attr){"acc", a->accumulate};
     out[n++] = (struct key_attr){"erf", (has & A_ERF) && a->gelu_erf};
     out[n++] = (struct key_attr){"decay", (has & A_DECAY) && a->decay};
+    if (has & A_NARROWS) out[n++] = (struct key_attr){"narrows", a->narrows};
     out[n++] = (struct key_attr){"heads=", has & A_HEADS ? a->heads : 0};
     out[n++] = (struct key_attr){"head_dim=", has & A_HEAD_DIM ? a->head_dim : 0};
     out[n++] = (struct key_attr){"window=", has & A_HEADS ? op_attention_window(a, s) : 0};

@@ -54,6 +54,7 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  * add, multiply            a, b (same shape)             -> y
  * gelu, silu               x                             -> y          gelu: attrs.gelu_erf chooses erf or tanh
  * gelu_grad, silu_grad I   x, dy                         -> dx
+ * linear                   a (…,k), b, bias (n)          -> a·b + bias; fuses matmul, bias; trans_b as matmul's
  * bias_gelu                x (…,n), b (n)                -> y          fuses bias, gelu
  * bias_gelu_grad       I   x, b, dy                      -> dz         dz is the gradient of x+b: db by bias_grad of it
  * swiglu                   g, u                          -> y=silu(g)·u  fuses silu, multiply
@@ -126,7 +127,8 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  * cross_entropy_part       logits (b,T,V/n), targets     -> (b,T,2) = lse of these columns, logit of the target (0: not mine)
  * cross_entropy_join       parts (b,T,2n), logits, targets -> loss (1), lse (b,T) over all columns; logits, of which each device has
  *                                                           some columns, are read for the gradient's sake alone
- * adamw                U   p, g, m, v (same shape)       -> p, m, v, g=0; attrs.decay says whether weight decay applies
+ * adamw                U   p, g, m, v (same shape)       -> p, m, v, g=0; attrs.decay says whether weight decay applies;
+ *                                                           attrs.narrows: and p in half precision, p itself being fp32
  * flat_adamw           U   the same over one contiguous run of many parameters; fuses adamw
  * sgd                  U   p, g                          -> p, g=0
  * flat_sgd             U   fuses sgd
@@ -152,7 +154,7 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
 /* clang-format off */
 #define OP_KINDS_COMPUTED(X) \
     X(matmul) X(bias) X(bias_grad) X(add) X(multiply) \
-    X(gelu) X(gelu_grad) X(silu) X(silu_grad) X(bias_gelu) X(bias_gelu_grad) X(swiglu) X(swiglu_grad) \
+    X(linear) X(gelu) X(gelu_grad) X(silu) X(silu_grad) X(bias_gelu) X(bias_gelu_grad) X(swiglu) X(swiglu_grad) \
     X(layer_norm) X(layer_norm_grad) X(layer_norm_weight_grad) \
     X(rms_norm) X(rms_norm_grad) X(rms_norm_weight_grad) \
     X(embedding) X(embedding_grad) X(rotary) X(attention) X(attention_grad) X(cross_entropy) X(cross_entropy_grad) \
@@ -194,6 +196,7 @@ struct op_attrs {
     bool gelu_erf;
     bool inverse;                      /* rotary, to_rows */
     bool decay;                        /* adamw, sgd */
+    bool narrows; /* adamw, sgd: p is a master copy; one more output is p in the dtype that operators read */
     int32_t heads, kv_heads, head_dim; /* attention, rotary (heads of its x, head_dim) */
     int32_t window; /* attention: positions seen, itself included; 0 = all before */
     /* attention: masked scores and probabilities are written and read again, with dropout between */
@@ -250,7 +253,8 @@ struct op_shapes { /* all that FLOPs and bytes depend on */
 const char *op_kind_name(enum op_kind kind);
 bool op_is_measured(enum op_kind kind); /* one of the kinds that nothing computes */
 bool op_is_group(enum op_kind kind);    /* a conversion that devices do together */
-/* Forward kinds that are matrix products, which is where the work of a model is: matmul, attention, conv2d, expert_matmul. */
+/* Forward kinds that are matrix products, which is where the work of a model is: matmul, linear, attention, conv2d,
+ * expert_matmul. */
 bool op_is_product(enum op_kind kind);
 int64_t op_measured_row(const char *model, const char *layer); /* > 0 */
 bool op_kind_parse(const char *name, enum op_kind *out);
@@ -270,6 +274,9 @@ int64_t op_bytes_written(enum op_kind kind, const struct op_attrs *attrs,
 double op_wire_bytes(enum op_kind kind, const struct op_attrs *attrs,
                      const struct op_shapes *shapes, enum dtype t);
 bool op_input_is_int32(enum op_kind kind, int32_t input);
+/* In half precision the output is fp32 all the same: sums over many elements (statistics of norms, log-sum-exps, losses). Outputs
+ * that a gradient adds up for a parameter are wide as well (core/graph.h). */
+bool op_output_is_wide(enum op_kind kind, int32_t output);
 bool op_is_routed(enum op_kind kind); /* gating, or a kind with gates */
 /* Which input is gates, made by gating and saying which rows are worked on; -1 where none is. */
 int32_t op_gates_input(enum op_kind kind);

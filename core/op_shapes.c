@@ -98,6 +98,18 @@ enum status shapes_matmul(enum op_kind kind, const struct op_attrs *attrs, struc
     return OK;
 }
 
+enum status shapes_linear(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
+                          struct error *err)
+{
+    if (attrs->trans_a)
+        return error_set(err, ERR_INPUT, "%s: its first operand is not transposed",
+                         op_kind_name(kind));
+    TRY(shapes_matmul(kind, attrs, s, err));
+    if (is_vector(&s->input[2], shape_last(&s->output[0]))) return OK;
+    return shapes_misfit(kind, &s->output[0], &s->input[2],
+                         "the bias must be as long as the last dimension", err);
+}
+
 enum status shapes_same(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
                         struct error *err)
 {

@@ -23,6 +23,11 @@ double flops_gelu_grad(const struct op_attrs *attrs, const struct op_shapes *s)
     return (attrs->gelu_erf ? 11.0 : 17.0) * (double)shape_elements(&s->input[0]);
 }
 
+double flops_linear(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    return flops_matmul(attrs, s) + (double)shape_elements(&s->output[0]);
+}
+
 double flops_bias_gelu(const struct op_attrs *attrs, const struct op_shapes *s)
 {
     return flops_gelu(attrs, s) + (double)shape_elements(&s->input[0]);

@@ -182,6 +182,7 @@ struct procedure {
  * and padding as well. Element i of them is the parameter's element i - first, where it has that one. */
 struct program_shard {
     int32_t slot, state[2]; /* PARAMETER; STATE m, v (-1 none) */
+    int32_t master;         /* STATE, fp32, of what slot has in half precision; -1: slot is all there is */
     int64_t first;
 };
 struct program_parameter {
@@ -192,6 +193,7 @@ struct program_parameter {
     bool decay;
     int32_t slot, gradient[2],
         state[2]; /* slots; gradient per use (-1 none), state m, v (-1 none) */
+    int32_t master; /* STATE, fp32: what is trained, where slot is a copy in half precision; else -1 */
     /* NULL: not divided. Else slot is -1 where only the shard is kept (zero 3), gradient from zero 2 on, state always. */
     const struct program_shard *shard;
 };
@@ -398,7 +400,7 @@ int64_t program_stage_bytes(const struct program_stage *s);
 
 /* What a record has, or what it means, changes with the version: a file is read by the musher that wrote its version, and
  * any other says which one the file has. Lowering its plan again makes a new one. */
-enum { PROGRAM_VERSION = 3 };
+enum { PROGRAM_VERSION = 4 };
 void program_write(FILE *out, const struct program *p);
 /* ERR_INPUT with file:line. Checks every index, so that an interpreter may trust what it gets. */
 MUST_CHECK enum status program_read(struct arena *a, const char *path, struct program *out,

@@ -159,10 +159,10 @@ static enum status read_shape_attrs(struct reader *r, struct op_attrs *a)
 static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_attrs *a)
 {
     int32_t flags;
-    TRY(words_int(r, 0, 255, &flags));
+    TRY(words_int(r, 0, 511, &flags));
     a->trans_a = flags & 1, a->trans_b = flags & 2, a->accumulate = flags & 4,
     a->gelu_erf = flags & 8;
-    a->inverse = flags & 16, a->decay = flags & 32;
+    a->inverse = flags & 16, a->decay = flags & 32, a->narrows = flags & 256;
     a->bidirectional = flags & 64;
     int32_t *numbers[] = {&a->heads, &a->kv_heads, &a->head_dim, &a->window};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
@@ -240,6 +240,7 @@ static enum status read_parameter(struct reader *r, const struct program_stage *
     TRY(words_int(r, -1, s->n_slots - 1, &x->slot));
     TRY(words_list(r, 2, s->n_slots - 1, x->gradient));
     TRY(words_list(r, 2, s->n_slots - 1, x->state));
+    TRY(words_int(r, -1, s->n_slots - 1, &x->master));
     return words_shape(r, &x->shape);
 }
 
@@ -253,6 +254,7 @@ static enum status read_shard(struct reader *r, struct program_stage *s)
         return words_broken(r, "parameter %d has two shards", (int)parameter);
     TRY(words_int(r, 0, s->n_slots - 1, &x->slot));
     TRY(words_list(r, 2, s->n_slots - 1, x->state));
+    TRY(words_int(r, -1, s->n_slots - 1, &x->master));
     s->parameters[parameter].shard = x;
     return words_int64(r, -(INT64_C(1) << 60), INT64_C(1) << 60, &x->first);
 }

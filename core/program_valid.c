@@ -166,6 +166,14 @@ static bool is_slot(const struct valid *c, int32_t slot, enum slot_class class,
            shape_equal(&c->s->slots[slot].shape, shape);
 }
 
+/* Half precision has one, others have none. */
+static bool is_master(const struct valid *c, int32_t slot, int32_t master,
+                      const struct shape *shape)
+{
+    if (!dtype_is_half(c->s->slots[slot].dtype)) return master == -1;
+    return is_slot(c, master, SLOT_STATE, shape) && c->s->slots[master].dtype == DTYPE_fp32;
+}
+
 static enum status check_parameter(const struct valid *c, const struct program_parameter *x)
 {
     const struct program_shard *shard = x->shard;
@@ -180,11 +188,15 @@ static enum status check_parameter(const struct valid *c, const struct program_p
             NEED(shard->state[i] == -1 ||
                      is_slot(c, shard->state[i], SLOT_STATE, &c->s->slots[shard->slot].shape),
                  "parameter %s: no such state of its shard", x->name);
+        NEED(is_master(c, shard->slot, shard->master, &c->s->slots[shard->slot].shape),
+             "parameter %s: no such master of its shard", x->name);
     }
     for (int i = 0; i < 2; i++)
         NEED((x->gradient[i] == -1 || is_slot(c, x->gradient[i], SLOT_GRADIENT, &x->shape)) &&
                  (x->state[i] == -1 || is_slot(c, x->state[i], SLOT_STATE, &x->shape)),
              "parameter %s: no such gradient or state", x->name);
+    NEED(shard ? x->master == -1 : is_master(c, x->slot, x->master, &x->shape),
+         "parameter %s: no such master", x->name);
     return OK;
 }
 

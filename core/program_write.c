@@ -111,7 +111,8 @@ static void write_op(FILE *out, const struct program_op *op)
             dtype_name(op->dtype));
     put(out, op->layer);
     put(out, a->trans_a | a->trans_b << 1 | a->accumulate << 2 | a->gelu_erf << 3 |
-                 a->inverse << 4 | a->decay << 5 | a->bidirectional << 6 | has_shape_attrs(a) << 7);
+                 a->inverse << 4 | a->decay << 5 | a->bidirectional << 6 | has_shape_attrs(a) << 7 |
+                 a->narrows << 8);
     put(out, a->heads), put(out, a->kv_heads), put(out, a->head_dim), put(out, a->window),
         put(out, a->vocabulary);
     put_double(out, a->eps), put_double(out, a->theta), put_double(out, a->rope.factor),
@@ -176,7 +177,8 @@ static void write_shards(FILE *out, const struct program_stage *s)
         const struct program_shard *x = s->parameters[i].shard;
         if (!x) continue;
         fprintf(out, "shard");
-        put(out, i), put(out, x->slot), put_list(out, x->state, 2), put(out, x->first);
+        put(out, i), put(out, x->slot), put_list(out, x->state, 2), put(out, x->master),
+            put(out, x->first);
         fputc('\n', out);
     }
 }
@@ -242,7 +244,8 @@ static void write_stage(FILE *out, const struct program_stage *s)
         fprintf(out, "parameter");
         put_name(out, x->name), put(out, x->init), put_double(out, x->init_std), put(out, x->decay),
             put(out, x->slot);
-        put_list(out, x->gradient, 2), put_list(out, x->state, 2), put_shape(out, &x->shape);
+        put_list(out, x->gradient, 2), put_list(out, x->state, 2), put(out, x->master),
+            put_shape(out, &x->shape);
         fputc('\n', out);
     }
     write_shards(out, s);

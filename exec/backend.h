@@ -81,6 +81,9 @@ struct backend {
     /* Either address the device's or pinned. */
     enum status (*copy)(struct backend *b, int32_t stream, void *to, const void *from,
                         int64_t bytes, struct error *err);
+    /* n elements in another dtype, rounded to nearest, ties to even; both the device's. Messages are narrower than sums. */
+    enum status (*cast)(struct backend *b, int32_t stream, void *to, enum dtype to_dtype,
+                        const void *from, enum dtype from_dtype, int64_t n, struct error *err);
     enum status (*event_record)(struct backend *b, int32_t event, int32_t stream,
                                 struct error *err);
     /* What is asked of the stream from now on waits for the event's last record; none: for nothing. */

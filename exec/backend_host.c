@@ -99,6 +99,16 @@ static enum status host_copy_on(struct backend *b, int32_t stream, void *to, con
     return host_copy(b, to, from, bytes, err);
 }
 
+/* It has fp32 and fp64 alone, which programs do not mix. */
+static enum status host_cast(struct backend *b, int32_t stream, void *to, enum dtype to_dtype,
+                             const void *from, enum dtype from_dtype, int64_t n, struct error *err)
+{
+    if (to_dtype == from_dtype)
+        return host_copy_on(b, stream, to, from, n * dtype_bytes(to_dtype), err);
+    return error_set(err, ERR_INPUT, "the host does not turn %s into %s", dtype_name(from_dtype),
+                     dtype_name(to_dtype));
+}
+
 static enum status host_run(struct backend *b, int32_t stream, const struct op_call *call,
                             struct error *err)
 {
@@ -212,6 +222,7 @@ void backend_host(struct backend *out)
                             .event_make = host_event_make,
                             .run = host_run,
                             .copy = host_copy_on,
+                            .cast = host_cast,
                             .event_record = host_event_record,
                             .event_wait = host_event_wait,
                             .event_done = host_event_done,

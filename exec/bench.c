@@ -110,7 +110,8 @@ static void add_parameter(struct maker *m, const char *name, enum tensor_init in
                                                                   .init_std = 1.0,
                                                                   .slot = slot,
                                                                   .gradient = {-1, -1},
-                                                                  .state = {-1, -1}};
+                                                                  .state = {-1, -1},
+                                                                  .master = -1};
 }
 
 /* Parameters p, g, m, v of updates, in this order. */

@@ -1,5 +1,6 @@
 #include "exec/data.h"
 
+#include "core/half.h"
 #include "core/model.h"
 #include "core/rng.h"
 
@@ -196,6 +197,8 @@ void data_pixels(const struct data *d, int64_t picture, enum dtype t, void *out)
             double pixel = (x[i] - mean) / scale;
             if (t == DTYPE_fp32)
                 ((float *)out)[at + i] = (float)pixel;
+            else if (dtype_is_half(t))
+                ((uint16_t *)out)[at + i] = half_of(t, (float)pixel);
             else
                 ((double *)out)[at + i] = pixel;
         }

@@ -8,7 +8,8 @@
 
 static int32_t shard_slot(const struct program_parameter *p, int part)
 {
-    return part == 0 ? p->shard->slot : p->shard->state[part - 1];
+    if (part == 0) return p->shard->master >= 0 ? p->shard->master : p->shard->slot;
+    return p->shard->state[part - 1];
 }
 
 /* Which elements of the parameter the shard has, and where in its slot they begin. False: none. */
@@ -267,11 +268,16 @@ static enum status load_part(struct worker *w, struct arena *a, const struct che
         region_copy(&r, t, copy, mine, REGION_PACK);
         copy = mine;
     }
-    if (whole)
+    bool mastered = part == 0 && p->shard->master >= 0;
+    if (whole && !mastered)
         return w->backend.upload(&w->backend, lane_memory_slot(&k->memory, p->slot, 0), copy,
                                  elements * size, err);
-    return w->backend.upload(&w->backend, part_address(k, p, part, at), copy + first * size,
-                             n * size, err);
+    if (n > 0)
+        TRY(w->backend.upload(&w->backend, part_address(k, p, part, at), copy + first * size,
+                              n * size, err));
+    if (!mastered) return OK;
+    if (whole) return worker_narrow(w, a, k, p->slot, 0, copy, elements, err);
+    return worker_narrow(w, a, k, p->shard->slot, at, copy + first * size, n, err);
 }
 
 enum status divided_load(struct worker *w, const struct checkpoint *c, const struct chunk *k,

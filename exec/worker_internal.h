@@ -108,12 +108,16 @@ bool worker_losses_finite(struct worker *w);
 /* Nothing is written, with a warning, where losses or tensors are not finite: what was saved before
  * is worth more. */
 MUST_CHECK enum status worker_save(struct worker *w, int64_t step, struct error *err);
-/* Of a parameter: itself, m and v of the optimizer; and what a checkpoint calls them. ERR_INPUT: too long a name. */
+/* Of a parameter: itself (its master where it has one), m and v of the optimizer; and what a checkpoint calls them. ERR_INPUT: too long a name. */
 enum { WORKER_PARTS = 3 };
 MUST_CHECK enum status worker_part_name(char *out, size_t n, const struct program_parameter *p,
                                         int part, struct error *err);
 int32_t worker_part_slot(const struct program_parameter *p, int part); /* -1: none */
 const struct program_parameter *worker_parameter(const struct program_stage *s, const char *name);
+/* fp32 values to elements [at, at + n) of a slot in half precision. */
+MUST_CHECK enum status worker_narrow(struct worker *w, struct arena *a, const struct chunk *k,
+                                     int32_t slot, int64_t at, const void *values, int64_t n,
+                                     struct error *err);
 /* Whether the parameter is this stage's to save: the first of replica 0 that has it. */
 bool worker_owns(const struct program *p, const struct program_stage *owner, const char *name);
 bool worker_all_finite(const void *values, enum dtype t, int64_t n);

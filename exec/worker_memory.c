@@ -1,6 +1,7 @@
 #include "exec/worker_memory.h"
 
 #include "core/arena.h"
+#include "core/half.h"
 #include "core/part.h"
 #include "core/rng.h"
 #include "exec/worker_collective.h"
@@ -103,16 +104,17 @@ static enum status init_elements(struct lane_memory *m, const struct program_par
 {
     int64_t size = dtype_bytes(t);
     uint64_t stream = hash_text(0, p->name);
-    if (t != DTYPE_fp32 && t != DTYPE_fp64)
-        return error_set(err, ERR_INPUT, "parameter %s is %s; the executor trains in fp32 and fp64",
-                         p->name, dtype_name(t));
     for (int64_t at = 0; at < n; at += INIT_BLOCK) {
         double block[INIT_BLOCK];
-        float narrow[INIT_BLOCK];
+        float single[INIT_BLOCK];
+        uint16_t half[INIT_BLOCK];
         int64_t k = n - at < INIT_BLOCK ? n - at : INIT_BLOCK;
         for (int64_t i = 0; i < k; i++) block[i] = first_value(p, seed, stream, first + at + i);
-        for (int64_t i = 0; i < k; i++) narrow[i] = (float)block[i];
-        const void *from = t == DTYPE_fp64 ? (const void *)block : narrow;
+        for (int64_t i = 0; i < k; i++) single[i] = (float)block[i];
+        if (dtype_is_half(t)) half_narrow(t, single, half, k);
+        const void *from = t == DTYPE_fp64    ? (const void *)block
+                           : dtype_is_half(t) ? (const void *)half
+                                              : single;
         TRY(m->backend->upload(m->backend, to + at * size, from, k * size, err));
     }
     return OK;
@@ -148,23 +150,69 @@ static enum status init_part(struct lane_memory *m, const struct program_paramet
     return x.status;
 }
 
-/* Of a parameter that this stage keeps a part of, that part; another stage's where the shard has none of it. */
+struct valuing {
+    const struct program_parameter *p;
+    uint64_t seed, stream;
+    float *to;
+};
+
+static void value_run(void *owner, int64_t first, int64_t packed, int64_t n)
+{
+    struct valuing *x = owner;
+    for (int64_t i = 0; i < n; i++)
+        x->to[packed + i] = (float)first_value(x->p, x->seed, x->stream, first + i);
+}
+
+/* A master's elements of a parameter of which the device has a part, which the shard divides further. */
+static enum status init_part_of_shard(struct lane_memory *m, const struct program_parameter *p,
+                                      const struct tensor_part *part, uint64_t seed, int64_t first,
+                                      int64_t n, char *to, struct error *err)
+{
+    struct arena *a = arena_new();
+    struct region r = part_region(a, &p->shape, part);
+    struct valuing x = {p, seed, hash_text(0, p->name),
+                        ARENA_ARRAY(a, float, (size_t)shape_elements(&p->shape))};
+    region_walk(&r, value_run, &x);
+    enum status st =
+        m->backend->upload(m->backend, to, x.to + first, n * (int64_t)sizeof *x.to, err);
+    arena_free(a);
+    return st;
+}
+
+/* What the shard has of the parameter; none of it, it may be. */
+static enum status init_shard(struct lane_memory *m, const struct program_parameter *p,
+                              int32_t slot, uint64_t seed, struct error *err)
+{
+    const struct slot *x = &m->stage->slots[slot];
+    const struct tensor_part *part = p->slot >= 0 ? m->stage->slots[p->slot].part : NULL;
+    int64_t room = shape_elements(&x->shape), n = shape_elements(&p->shape);
+    int64_t first = p->shard->first < 0 ? -p->shard->first : 0,
+            at = p->shard->first > 0 ? p->shard->first : 0;
+    char *to = (char *)lane_memory_slot(m, slot, 0) + at * dtype_bytes(x->dtype);
+    n = n - first < room - at ? n - first : room - at;
+    if (n <= 0) return OK;
+    if (part) return init_part_of_shard(m, p, part, seed, first, n, to, err);
+    return init_elements(m, p, x->dtype, seed, first, n, to, err);
+}
+
+static enum status init_whole(struct lane_memory *m, const struct program_parameter *p,
+                              int32_t slot, uint64_t seed, struct error *err)
+{
+    const struct slot *x = &m->stage->slots[slot];
+    char *to = lane_memory_slot(m, slot, 0);
+    if (x->part) return init_part(m, p, x, seed, to, err);
+    return init_elements(m, p, x->dtype, seed, 0, shape_elements(&p->shape), to, err);
+}
+
+/* And its master: what the parameter was rounded from. */
 static enum status init_parameter(struct lane_memory *m, const struct program_parameter *p,
                                   uint64_t seed, struct error *err)
 {
-    int32_t slot = p->slot >= 0 ? p->slot : p->shard->slot;
-    const struct slot *x = &m->stage->slots[slot];
-    int64_t n = shape_elements(&p->shape), first = 0, to = 0;
-    if (p->slot < 0) {
-        int64_t room = shape_elements(&x->shape);
-        first = p->shard->first < 0 ? -p->shard->first : 0;
-        to = p->shard->first > 0 ? p->shard->first : 0;
-        n = n - first < room - to ? n - first : room - to;
-        if (n <= 0) return OK;
-    }
-    if (x->part) return init_part(m, p, x, seed, lane_memory_slot(m, slot, 0), err);
-    return init_elements(m, p, x->dtype, seed, first, n,
-                         (char *)lane_memory_slot(m, slot, 0) + to * dtype_bytes(x->dtype), err);
+    if (p->slot >= 0) TRY(init_whole(m, p, p->slot, seed, err));
+    if (p->master >= 0) TRY(init_whole(m, p, p->master, seed, err));
+    if (!p->shard) return OK;
+    if (p->slot < 0) TRY(init_shard(m, p, p->shard->slot, seed, err));
+    return p->shard->master >= 0 ? init_shard(m, p, p->shard->master, seed, err) : OK;
 }
 
 enum status lane_memory_init(struct lane_memory *m, uint64_t seed, struct error *err)

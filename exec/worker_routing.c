@@ -4,12 +4,17 @@
 
 #include "core/arena.h"
 
+static bool is_zero(const void *x, enum dtype t, int64_t i)
+{
+    if (dtype_is_half(t)) return !(((const uint16_t *)x)[i] & 0x7fff);
+    return t == DTYPE_fp64 ? ((const double *)x)[i] == 0 : ((const float *)x)[i] == 0;
+}
+
 static void count_rows(const void *gates, enum dtype t, int64_t rows, int64_t experts,
                        int64_t *chosen)
 {
     for (int64_t i = 0; i < rows * experts; i++)
-        chosen[i % experts] +=
-            t == DTYPE_fp64 ? ((const double *)gates)[i] != 0 : ((const float *)gates)[i] != 0;
+        chosen[i % experts] += !is_zero(gates, t, i);
 }
 
 static int32_t uneven_ppm(const int64_t *chosen, int64_t experts)

@@ -1,6 +1,6 @@
 /* exec/worker_save.c - which of a rank's slots go into a checkpoint under which names.
  *
- * Parameters under their own names, optimizer state under "name#m" and "name#v"; written once, by
+ * Parameters (of half precision their masters, so that either goes on from the other) under their own names, optimizer state under "name#m" and "name#v"; written once, by
  * the first stage of replica 0 that owns the parameter, of several devices the first. What ranks divide (ZeRO) is put
  * together by exec/worker_divided, what devices that share operators have in parts by exec/worker_parts. */
 #include "exec/checkpoint.h"
@@ -8,6 +8,7 @@
 #include "exec/worker_internal.h"
 #include "exec/worker_parts.h"
 
+#include "core/half.h"
 #include "core/log.h"
 #include "core/part.h"
 
@@ -20,7 +21,8 @@ static const char *const SUFFIX[] = {"", "#m", "#v"};
 
 int32_t worker_part_slot(const struct program_parameter *p, int part)
 {
-    return part == 0 ? p->slot : p->state[part - 1];
+    if (part == 0) return p->master >= 0 ? p->master : p->slot;
+    return p->state[part - 1];
 }
 
 const struct program_parameter *worker_parameter(const struct program_stage *s, const char *name)
@@ -242,8 +244,20 @@ static enum status load_slot(struct worker *w, struct arena *a, const struct che
         region_copy(&r, x->dtype, copy, mine, REGION_PACK);
         copy = mine;
     }
-    return w->backend.upload(&w->backend, lane_memory_slot(&k->memory, slot, 0), copy, x->bytes,
-                             err);
+    TRY(w->backend.upload(&w->backend, lane_memory_slot(&k->memory, slot, 0), copy, x->bytes, err));
+    return slot == p->master
+               ? worker_narrow(w, a, k, p->slot, 0, copy, shape_elements(&x->shape), err)
+               : OK;
+}
+
+enum status worker_narrow(struct worker *w, struct arena *a, const struct chunk *k, int32_t slot,
+                          int64_t at, const void *values, int64_t n, struct error *err)
+{
+    enum dtype t = k->stage->slots[slot].dtype;
+    uint16_t *narrow = ARENA_ARRAY(a, uint16_t, (size_t)n + 1);
+    half_narrow(t, values, narrow, n);
+    return w->backend.upload(&w->backend, (uint16_t *)lane_memory_slot(&k->memory, slot, 0) + at,
+                             narrow, n * dtype_bytes(t), err);
 }
 
 /* What must be alike for the run to be a continuation. */
@@ -254,7 +268,7 @@ static enum status check_job(const struct worker *w, const struct checkpoint *c,
         return error_set(err, ERR_INPUT,
                          "checkpoint '%s' was made with seed %" PRIu64 ", the program has %" PRIu64,
                          c->folder, c->seed, w->p->seed);
-    if (c->dtype != w->p->dtype)
+    if (dtype_master(c->dtype) != dtype_master(w->p->dtype))
         return error_set(err, ERR_INPUT, "checkpoint '%s' is %s, the program is %s", c->folder,
                          dtype_name(c->dtype), dtype_name(w->p->dtype));
     if (c->optimizer != kind)

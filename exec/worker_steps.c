@@ -9,6 +9,29 @@
 /* ---- preparation ------------------------------------------------------------------------------
  */
 
+/* In half precision some operands are fp32: statistics, gradients, masters. What is fp32 throughout is called so. */
+static void prepare_dtypes(const struct program_stage *s, const struct program_op *x,
+                           struct op_call *c)
+{
+    uint32_t wide_input = 0, wide_output = 0;
+    enum dtype half = DTYPE_COUNT;
+    for (int32_t i = 0; i < x->n_inputs; i++) {
+        enum dtype t = s->slots[x->input[i]].dtype;
+        if (dtype_is_half(t)) half = t;
+        wide_input |= (uint32_t)(t == DTYPE_fp32) << i;
+    }
+    for (int32_t i = 0; i < x->n_outputs; i++) {
+        enum dtype t = s->slots[x->output[i]].dtype;
+        if (dtype_is_half(t)) half = t;
+        wide_output |= (uint32_t)(t == DTYPE_fp32) << i;
+    }
+    if (half == DTYPE_COUNT) {
+        if (dtype_is_half(c->dtype)) c->dtype = DTYPE_fp32;
+        return;
+    }
+    c->dtype = half, c->wide_input = wide_input, c->wide_output = wide_output;
+}
+
 static void prepare_op(struct worker *w, struct chunk *k, int32_t op)
 {
     const struct program_op *x = &k->stage->ops[op];
@@ -19,6 +42,7 @@ static void prepare_op(struct worker *w, struct chunk *k, int32_t op)
                                .shapes = &x->shapes,
                                .optimizer = x->phase == PHASE_U ? &w->optimizer : NULL,
                                .seed = w->p->seed};
+    prepare_dtypes(k->stage, x, &o->call);
     for (int32_t i = 0; i < x->n_inputs; i++)
         o->input[i] = lane_memory_place(&k->memory, x->input[i]);
     for (int32_t i = 0; i < x->n_outputs; i++)

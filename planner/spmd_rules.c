@@ -244,10 +244,11 @@ enum status spmd_parameter(struct builder *b, int32_t tensor, int32_t home, uint
         *ns += sum;
     }
     int64_t *cost = ARENA_ARRAY(b->a, int64_t, (size_t)b->n_devices);
-    int64_t held = dtype_bytes(p->dtype) + master * (1 + optimizer_state_tensors(b->q->optimizer));
+    int64_t held = dtype_bytes(p->dtype) + master * (1 + dtype_is_half(p->dtype) +
+                                                     optimizer_state_tensors(b->q->optimizer));
     for (int32_t d = 0; d < b->n_devices; d++) {
         struct op_shapes shapes = {.n_inputs = adamw ? 4 : 2};
-        struct op_attrs attrs = {.decay = p->decay};
+        struct op_attrs attrs = {.decay = p->decay, .narrows = dtype_is_half(p->dtype)};
         for (int32_t k = 0; k < shapes.n_inputs; k++) shapes.input[k] = parts[d];
         bytes[d] += shape_elements(&parts[d]) * held;
         int32_t like = 0;

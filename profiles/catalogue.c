@@ -20,7 +20,9 @@ const double CATALOGUE_OPERATOR_S = 3e-6;
  * (A100 1/16, H100 1/15, V100 1/8, L4 1/4). */
 static const double fp32_share = 1.0 / 16;
 
-static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_flat_sgd};
+static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_flat_sgd},
+                          /* cuBLASLt adds a bias as it writes a product */
+    fused_cuda[] = {OP_linear, OP_swiglu, OP_flat_adamw, OP_flat_sgd};
 
 #define AIC "aiconfigurator systems (cites NVIDIA datasheets)"
 #define PL "pytorch-lightning throughput.py (cites NVIDIA datasheets)"
@@ -58,13 +60,13 @@ static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_
 #define GIB 1073741824.0
 #define MIB 1048576.0
 #define TERA 1e12
-#define BACKEND(name)                                                                              \
-    .backend = name, .n_fused = (int32_t)(sizeof fused / sizeof *fused), .fused = fused
-#define CUDA(capability) BACKEND("cuda"), .compute_capability = capability
+#define BACKEND(name, list)                                                                        \
+    .backend = name, .n_fused = (int32_t)(sizeof list / sizeof *list), .fused = list
+#define CUDA(capability) BACKEND("cuda", fused_cuda), .compute_capability = capability
 
 static const struct catalogue_device table[] = {
     {.id = "host",
-     BACKEND("host"),
+     BACKEND("host", fused),
      .memory_bytes = LOW(4.0 * GB, ASSUMED),
      .memory_Bps = LOW(10.0 * GB, ASSUMED),
      .fp64_flops = LOW(0.025 * TERA, ASSUMED),
@@ -336,7 +338,7 @@ static const struct catalogue_device table[] = {
      .watts = HIGH(600.0, AIC)},
     /* 330.6 and 2615 TFLOP/s are quoted elsewhere; no backend of ours runs it, for planning only */
     {.id = "MI300X",
-     BACKEND("none"),
+     BACKEND("none", fused),
      .memory_bytes = MEDIUM(192.0 * GB, PRESS),
      .memory_Bps = MEDIUM(5300.0 * GB, PRESS),
      .fp16_flops = LOW(1300.0 * TERA, TT),
@@ -344,11 +346,11 @@ static const struct catalogue_device table[] = {
      .watts = MEDIUM(750.0, PRESS)},
     /* one of its two dies */
     {.id = "MI250X",
-     BACKEND("none"),
+     BACKEND("none", fused),
      .fp16_flops = MEDIUM(191.5 * TERA, TT),
      .bf16_flops = MEDIUM(191.5 * TERA, TT)},
     {.id = "MI355X",
-     BACKEND("none"),
+     BACKEND("none", fused),
      .fp16_flops = MEDIUM(2500.0 * TERA, TT),
      .bf16_flops = MEDIUM(2500.0 * TERA, TT)},
 };

@@ -88,11 +88,13 @@ static enum status price_update(struct stage_table *t, int32_t type, bool flat, 
                                     : flat ? OP_flat_sgd
                                            : OP_sgd,
                             .phase = PHASE_U,
-                            .attrs = {.decay = decay},
+                            .attrs = {.decay = decay, .narrows = dtype_is_half(t->g->dtype)},
                             .name = "update",
                             .n_inputs = adamw ? 4 : 2,
                             .n_outputs = adamw ? 4 : 2};
-    for (int32_t k = 0; k < op.n_inputs; k++) op.shapes.input[k] = op.shapes.output[k] = *shape;
+    op.n_outputs += op.attrs.narrows;
+    for (int32_t k = 0; k < op.n_inputs; k++) op.shapes.input[k] = *shape;
+    for (int32_t k = 0; k < op.n_outputs; k++) op.shapes.output[k] = *shape;
     return price(t, type, &op, out, err);
 }
 

@@ -24,6 +24,7 @@ struct row {
 #define PACKED {{OP_attention_grad, 0, "aABd", "0"}}
 #define SEPARATE {{OP_attention_grad, 0, "abcABd", "012"}}
 #define MATMUL {{OP_matmul, TB, "db", "0"}, {OP_matmul, TA | ACC, "ad", "1"}}
+#define LINEAR {{OP_matmul, TB, "db", "0"}, {OP_matmul, TA | ACC, "ad", "1"}, {OP_bias_grad, ACC, "d", "2"}}
 #define LAYER_NORM {{OP_layer_norm_grad, 0, "abBd", "0"}, {OP_layer_norm_weight_grad, ACC, "aBd", "12"}}
 #define RMS_NORM {{OP_rms_norm_grad, 0, "abBd", "0"}, {OP_rms_norm_weight_grad, ACC, "aBd", "1"}}
 #define BIAS_GELU {{OP_bias_gelu_grad, 0, "abd", "0"}, {OP_bias_grad, ACC, "p", "1"}}
@@ -50,6 +51,12 @@ static const struct row rows[] = {
      {.trans_b = true},
      "2,3,4 x 5,4",
      {{OP_matmul, 0, "db", "0"}, {OP_matmul, TA | ACC, "da", "1"}}},
+    {OP_linear, {0}, "2,3,4 x 4,5 x 5", LINEAR},
+    {OP_linear, {0}, "1,1,1 x 1,1 x 1", LINEAR},
+    {OP_linear,
+     {.trans_b = true},
+     "2,3,4 x 5,4 x 5",
+     {{OP_matmul, 0, "db", "0"}, {OP_matmul, TA | ACC, "da", "1"}, {OP_bias_grad, ACC, "d", "2"}}},
     {OP_bias, {0}, "3,5,7 x 7", {{OP_bias_grad, ACC, "d", "1"}}},
     {OP_bias, {0}, "70,3 x 3", {{OP_bias_grad, ACC, "d", "1"}}},
     {OP_add, {0}, "3,19 x 3,19", {{OP_accumulate, ACC, "d", "0"}, {OP_accumulate, ACC, "d", "1"}}},

@@ -6,6 +6,7 @@
 #include "core/lower.h"
 #include "profiles/team.h"
 #include "sim/static.h"
+#include "tools/common.h"
 
 #include <string.h>
 #include <time.h>
@@ -85,7 +86,7 @@ enum status harp_team_read(struct arena *a, const char *job, const char *cluster
     t->cluster = t->cards;
     if (sharing == HARP_OPERATORS) TRY(group_nodes(a, t, err));
     TRY(profile_prior(a, &t->cluster, &t->profile, err));
-    TRY(team_fused(a, &t->cluster, &lower, err));
+    common_megatron_fused(&lower);
     t->profile.pace = pace;
     struct harp_team *kept = ARENA_ARRAY(a, struct harp_team, 1); /* *t may move */
     *kept = *t;

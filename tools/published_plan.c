@@ -12,6 +12,7 @@
 #include "profiles/team.h"
 #include "sim/cost.h"
 #include "sim/sim.h"
+#include "tools/common.h"
 #include "tools/published_internal.h"
 
 #include <inttypes.h>
@@ -212,7 +213,7 @@ enum status published_case(struct arena *a, const struct published_row *row,
     struct lower_options o = {.check_memory = false};
     *out = (struct published_case){.row = row, .measured_s = row->measured_s};
     TRY(published_plan(a, row, fit, &out->plan, err));
-    TRY(team_fused(a, &out->plan.cluster, &o, err));
+    common_megatron_fused(&o);
     return lower_plan(a, &out->plan, &o, &out->program, err);
 }
 

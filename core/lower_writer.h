@@ -1,0 +1,28 @@
+/* core/lower_writer.h - a procedure being written; for core/lower_procedures.c and core/lower_update.c alone. */
+#ifndef CORE_LOWER_WRITER_H
+#define CORE_LOWER_WRITER_H
+
+#include "core/lower_internal.h"
+
+struct writer {
+    struct lowering *l;
+    struct stage_build *b;
+    int32_t *missing, scattering; /* see scatter_gradient; scattering: group under way, + 1 */
+    struct instr *instrs;
+    size_t n, capacity;
+};
+
+void writer_emit(struct writer *w, enum instr_kind kind, int32_t arg);
+/* The procedure is written: its index; the writer is as new. */
+int32_t writer_finish(struct writer *w, char letter, const char *variant);
+/* Completes and appends the operator and its instruction. */
+struct program_op *writer_op(struct writer *w, struct program_op op);
+/* x added to y; plain arithmetic that no operator of the graph stands for. */
+void writer_accumulate(struct writer *w, enum phase phase, int32_t layer, const char *name,
+                       int32_t x, int32_t y);
+void writer_zero(struct writer *w, enum phase phase, int32_t layer, const char *name, int32_t y);
+
+/* lower_update.c: waits for the sums, exchanges tied ones, updates. */
+void lower_update_procedure(struct writer *w);
+
+#endif
