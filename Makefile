@@ -3,6 +3,8 @@
 # make demo         a tour of the program in a few minutes
 # make rank         ten plans on each of six emulated cases, predicted and really run: are they ranked as they turn out? (10 minutes)
 # make hap          HAP's clusters and models by every way of dividing them: a table and a plot in build/hap (about ten minutes)
+# make gpu-check    where there is a CUDA card: kernels, training, ranks, a dead peer (tests/gpu/gpu.mk)
+# make gpu-bench    there: kernels beside their floors, GPT-2 beside PyTorch
 # make bench        speed of the simulator, the planner and the executor; beside SimGrid where libsimgrid-dev is (a minute)
 # make lint         layers, walls, bans, headers that stand alone
 # make format       clang-format over the tree
@@ -161,6 +163,7 @@ help:
 always:
 
 include exec/cuda/cuda.mk
+include tests/gpu/gpu.mk
 -include $(OBJ:.o=.d) $(TOBJ:.o=.d) $(POBJ:.o=.d) $(BOBJ:.o=.d)
 
 .PHONY: all libraries check check-long checked tests demo rank hap bench lint headers format install uninstall clean help always

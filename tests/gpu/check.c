@@ -1,0 +1,204 @@
+/* tests/gpu/check.c - `make gpu-check`: does the card compute what the host computes, and do ranks end when one is gone?
+ *
+ * usage: gpu-check [--kernels] FOLDER
+ * FOLDER holds what `make gpu-files` wrote where there are all libraries: `cases`, programs, and the host's losses. Here is a card
+ * and little else, so this program knows neither MPI nor Check nor OpenBLAS (its reference products are plain loops).
+ * Every check is a group of forked ranks of its own (a CUDA context does not survive a fork) with a time limit: nothing here
+ * can hang. Prints a line a check and a count at the end; exit 1 where one failed, 8 where there is no device.
+ *   kernels   each kind and its gradient operators, fp32 fp64 bf16 fp16, beside the host in fp64 (tests/compare_kernels.h)
+ *   train     a line of `cases`: NAME RANKS STEPS LIMIT REFERENCE: NAME.program's losses against REFERENCE.losses
+ *   dead      a line `dead NAME RANKS`: its last rank is killed; the others must end with 7, in time and by themselves
+ */
+#include "core/arena.h"
+#include "core/file.h"
+#include "core/program.h"
+#include "exec/launch_local.h"
+#include "exec/plugin.h"
+#include "exec/worker.h"
+#include "tests/compare_kernels.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LIMIT_S = 150, CASES_MAX = 1 << 16, KILL_AFTER_S = 3 };
+
+struct check {
+    const char *folder, *name, *reference;
+    int32_t ranks;
+    int64_t steps;
+    double limit;
+    bool dies;
+};
+
+static const char *path_of(struct arena *a, const struct check *c, const char *name,
+                           const char *ending)
+{
+    return arena_printf(a, "%s/%s%s", c->folder, name, ending);
+}
+
+static int failed(const struct check *c, enum status st, const struct error *err)
+{
+    printf("not ok %s: %s\n", c->name, err->text);
+    fflush(stdout);
+    return (int)st;
+}
+
+/* --- kernels --- */
+
+static enum status compare_all(struct comparison *x, struct error *err)
+{
+    static const enum dtype types[] = {DTYPE_fp32, DTYPE_fp64, DTYPE_bf16, DTYPE_fp16};
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+        for (size_t i = 0; i < sizeof kernel_rows / sizeof *kernel_rows; i++)
+            for (int add = 0; add < 2; add++)
+                TRY(compare_row(x, &kernel_rows[i], types[t], add, err));
+    return OK;
+}
+
+static int kernels(void *owner, int32_t rank)
+{
+    const struct check *c = owner;
+    struct arena *a = arena_new();
+    struct host_context host;
+    struct backend b;
+    struct comparison x;
+    struct error err = {0};
+    (void)rank;
+    enum status st = plugin_open_backend("cuda", &b, &err);
+    if (st == OK) st = b.open(&b, 0, &err);
+    if (st != OK) return failed(c, st, &err);
+    host_context_init(&host);
+    comparison_begin(&x, &b, a, &host, 1);
+    st = compare_all(&x, &err);
+    b.close(&b);
+    if (st != OK) return failed(c, st, &err);
+    printf("ok kernels: %" PRId64 " calls; nearest to its limit:", x.n_calls);
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        if (x.worst[t] > 0)
+            printf(" %s %.2f (%s)", dtype_name((enum dtype)t), x.worst[t], x.worst_call[t]);
+    putchar('\n');
+    fflush(stdout);
+    return 0;
+}
+
+/* --- training --- */
+
+/* One number a line. */
+static enum status read_losses(struct arena *a, const char *path, int64_t n, double *out,
+                               struct error *err)
+{
+    char *text, *end;
+    size_t size;
+    TRY(file_read(a, path, CASES_MAX, &text, &size, err));
+    for (int64_t i = 0; i < n; i++, text = end) {
+        out[i] = strtod(text, &end);
+        if (end == text)
+            return error_set(err, ERR_INPUT, "%s: %" PRId64 " losses, expected %" PRId64, path, i,
+                             n);
+    }
+    return OK;
+}
+
+static enum status train_and_compare(struct arena *a, const struct check *c, int32_t rank,
+                                     struct error *err)
+{
+    struct program p;
+    struct run_result r;
+    double *want = ARENA_ARRAY(a, double, (size_t)c->steps), worst = 0;
+    struct run_options o = {.steps = c->steps, .data = path_of(a, c, "text", ".txt")};
+    TRY(program_read(a, path_of(a, c, c->name, ".program"), &p, err));
+    TRY(worker_run(a, &p, &o, &r, err));
+    if (rank) return OK;
+    TRY(read_losses(a, path_of(a, c, c->reference, ".losses"), c->steps, want, err));
+    for (int64_t i = 0; i < c->steps; i++) {
+        double off = fabs(r.losses[i] / want[i] - 1);
+        if (!(off <= worst)) worst = off; /* NaN as well */
+    }
+    if (!(worst <= c->limit))
+        return error_set(err, ERR_TOLERANCE,
+                         "%" PRId64 " losses are up to %.2e off the host's; at most %.0e", c->steps,
+                         worst, c->limit);
+    printf("ok %s: %" PRId32 " rank%s, %" PRId64
+           " losses within %.2e of the host's (at most %.0e)\n",
+           c->name, c->ranks, c->ranks > 1 ? "s" : "", c->steps, worst, c->limit);
+    fflush(stdout);
+    return OK;
+}
+
+static int train(void *owner, int32_t rank)
+{
+    const struct check *c = owner;
+    struct arena *a = arena_new();
+    struct error err = {0};
+    if (c->dies && rank == c->ranks - 1) alarm(KILL_AFTER_S); /* SIGALRM ends it */
+    enum status st = train_and_compare(a, c, rank, &err);
+    if (c->dies && st == ERR_RANK && strstr(err.text, "rank")) {
+        printf("ok %s: rank %" PRId32 " ended: %s\n", c->name, rank, err.text);
+        fflush(stdout);
+    } else if (st != OK) {
+        (void)failed(c, st, &err);
+    }
+    arena_free(a);
+    return (int)st;
+}
+
+/* --- all of them --- */
+
+/* A dead rank's check succeeds by the others' exit 7; launch_local tells the first end, which is the killed one's. */
+static bool run_check(struct check *c, local_rank *body)
+{
+    struct error err = {0};
+    enum status st = launch_local(c->ranks, body, c, LIMIT_S, &err);
+    if (c->dies && st == ERR_RANK) return true;
+    if (st != OK) printf("not ok %s: exit %d: %s\n", c->name, (int)st, err.text);
+    fflush(stdout);
+    return st == OK;
+}
+
+static bool next_case(char **at, struct check *c)
+{
+    char *line = strsep(at, "\n"), *word[5] = {0};
+    if (!line) return false;
+    for (int i = 0; i < 5; i++) word[i] = strsep(&line, " ");
+    c->dies = word[0] && !strcmp(word[0], "dead");
+    c->name = c->dies ? word[1] : word[0];
+    const char *ranks = c->dies ? word[2] : word[1];
+    c->ranks = ranks ? (int32_t)strtol(ranks, NULL, 10) : 0;
+    c->steps = c->dies ? 1000000 : word[2] ? strtoll(word[2], NULL, 10) : 0;
+    c->limit = !c->dies && word[3] ? strtod(word[3], NULL) : 0;
+    c->reference = word[4];
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    bool kernels_alone = argc == 3 && !strcmp(argv[1], "--kernels");
+    struct check c = {.folder = argc > 1 ? argv[argc - 1] : NULL, .name = "kernels", .ranks = 1};
+    struct arena *a = arena_new();
+    struct error err = {0};
+    char *text;
+    size_t n;
+    int passed = 0, wrong = 0;
+    if (argc != 2 + kernels_alone) {
+        fprintf(stderr, "usage: gpu-check [--kernels] FOLDER\n");
+        return ERR_USAGE;
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (file_read(a, path_of(a, &c, "cases", ""), CASES_MAX, &text, &n, &err) != OK) {
+        fprintf(stderr, "gpu-check: %s\n", err.text);
+        return ERR_INPUT;
+    }
+    *(run_check(&c, kernels) ? &passed : &wrong) += 1;
+    while (!kernels_alone && next_case(&text, &c)) {
+        if (!c.name || !*c.name) continue;
+        *(run_check(&c, train) ? &passed : &wrong) += 1;
+    }
+    printf("%d passed, %d failed\n", passed, wrong);
+    arena_free(a);
+    return wrong > 0;
+}

@@ -1,0 +1,121 @@
+#!/bin/bash
+# tests/gpu/files.sh FOLDER - what gpu-check and gpu-bench read: programs for a card, and the losses that the host finds.
+# CARD=name of the catalogue (musher devices) of the card they will run on; MUSHER=program; SMALL=1: few steps, and no programs
+# of the bench.
+set -eu
+folder=$1
+: "${MUSHER:=build/musher}" "${CARD:=H200-SXM}" "${SMALL:=}"
+here=$(dirname "$0")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$folder"
+: >"$folder/cases"
+cp README.md "$folder/text.txt"
+steps=30 long=100
+[[ -n $SMALL ]] && steps=2 long=3
+
+# Heads of 64, which the tensor cores' attention is for; the others have heads of 32 and 16.
+cat >"$work/gpt.json" <<'J'
+{"model_type": "gpt2", "activation_function": "gelu_new", "n_embd": 128, "n_head": 2, "n_layer": 3, "n_positions": 128, "vocab_size": 512}
+J
+cat >"$work/llama.json" <<'J'
+{"model_type": "llama", "hidden_act": "silu", "hidden_size": 64, "intermediate_size": 96, "max_position_embeddings": 128,
+ "num_attention_heads": 4, "num_hidden_layers": 2, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "tie_word_embeddings": false, "vocab_size": 512}
+J
+cat >"$work/mixtral.json" <<'J'
+{"model_type": "mixtral", "hidden_act": "silu", "hidden_size": 64, "intermediate_size": 96, "max_position_embeddings": 128,
+ "num_attention_heads": 2, "num_hidden_layers": 2, "num_key_value_heads": 1, "num_local_experts": 4, "num_experts_per_tok": 2,
+ "rms_norm_eps": 1e-5, "tie_word_embeddings": false, "vocab_size": 512}
+J
+
+# job MODEL PRECISION: the job's lines, as a file has them
+job() {
+    printf 'version: 1\nmodel: %s\nsequence_length: 64\nglobal_batch: 12\nprecision: %s\nseed: 1\n' "$work/$1.json" "$2"
+    printf 'optimizer: {kind: adamw, lr: 1e-3, weight_decay: 0.01}\n'
+}
+
+# cluster DEVICE INDEX...: devices of one machine, each on the card of this index
+cluster() {
+    local device=$1 list=
+    shift
+    for i; do list+="${list:+, }{type: card, index: $i}"; done
+    printf 'version: 1\nname: cards\ndevice_types:\n  - {name: card, device: %s, memory: 2 GiB}\n' "$device"
+    printf 'nodes:\n  - {name: a, host: localhost, devices: [%s]}\nlinks:\n  - {name: bus, between: [a], bandwidth: 10 GB/s, latency: 10 us}\n' "$list"
+}
+
+# reference NAME MODEL STEPS: NAME.losses, of one host device in fp32
+reference() {
+    job "$2" fp32 >"$work/job.yaml"
+    cluster host 0 >"$work/cluster.yaml"
+    "$MUSHER" -q plan "$work/job.yaml" "$work/cluster.yaml" -o "$work/host.yaml" >/dev/null
+    "$MUSHER" -q run "$work/host.yaml" --data "$folder/text.txt" --steps "$3" --json |
+        sed -n 's/.*"losses": *\[\([^]]*\)\].*/\1/p' | tr ',' '\n' | tr -d ' ' >"$folder/$1.losses"
+    (($(wc -l <"$folder/$1.losses") >= $3)) || { echo "files.sh: no losses of $1" >&2; exit 1; }
+}
+
+# program NAME MODEL PRECISION RANKS REPLICAS: a plan with these replicas, lowered
+program() {
+    local indices=()
+    for ((i = 0; i < $4; i++)); do indices+=(0); done
+    job "$2" "$3" >"$work/job.yaml"
+    cluster "$CARD" "${indices[@]}" >"$work/cluster.yaml"
+    {
+        printf 'version: 1\nname: %s\nmicrobatch: 2\nreplicas:\n%s\njob:\n' "$1" "$5"
+        sed 's/^/  /' "$work/job.yaml"
+        printf 'cluster:\n'
+        sed 's/^/  /' "$work/cluster.yaml"
+    } >"$work/$1.yaml"
+    "$MUSHER" -q lower "$work/$1.yaml" -o "$folder/$1.program" >/dev/null
+}
+
+# check NAME MODEL PRECISION RANKS LIMIT STEPS REPLICAS: a line of cases as well
+check() {
+    program "$1" "$2" "$3" "$4" "$7"
+    echo "$1 $4 $6 $5 $2" >>"$folder/cases"
+}
+
+one() { printf '  - {microbatches: 6, stages: [{layers: [0, %s], device: a.0}]}' "$1"; }
+last() { # of a model's layers
+    job "$1" fp32 >"$work/job.yaml"
+    cluster host 0 >"$work/cluster.yaml"
+    "$MUSHER" -q plan "$work/job.yaml" "$work/cluster.yaml" -o "$work/last.yaml" >/dev/null
+    sed -n 's/.*layers: \[0, \([0-9]*\)\].*/\1/p' "$work/last.yaml" | head -1
+}
+
+for model in gpt llama mixtral; do
+    n=$long
+    [[ $model != gpt ]] && n=$steps
+    reference $model $model "$n"
+    end=$(last $model)
+    check "$model-fp32" $model fp32 1 1e-4 "$n" "$(one "$end")"
+    check "$model-bf16" $model bf16 1 2e-2 "$n" "$(one "$end")"
+done
+end=$(last gpt)
+stages4="  - {microbatches: 6, stages: [{layers: [0, 1], device: a.0}, {layers: [2, 2], device: a.1}, {layers: [3, $((end - 2))], device: a.2}, {layers: [$((end - 1)), $end], device: a.3}]}"
+uneven2="  - {microbatches: 4, stages: [{layers: [0, $end], device: a.0}]}
+  - {microbatches: 2, stages: [{layers: [0, $end], device: a.1}]}"
+pipe2="  - {microbatches: 6, stages: [{layers: [0, 3], device: a.0}, {layers: [4, $end], device: a.1}]}"
+check stages4 gpt fp32 4 1e-4 "$steps" "$stages4"
+check stages4-bf16 gpt bf16 4 2e-2 "$steps" "$stages4"
+check uneven2 gpt fp32 2 1e-4 "$steps" "$uneven2"
+check uneven2-zero2 gpt fp32 2 1e-4 "$steps" "${uneven2//]\}]\}/], zero: 2\}]\}}"
+# Two heads and two sequences over three devices: somebody has nothing of some operators.
+check shares3 gpt fp32 3 1e-4 "$steps" "  - microbatches: 6
+    stages:
+      - layers: [0, $end]
+        devices: [a.0, a.1, a.2]
+        sharding:
+          ratios: [[3, 2, 1]]
+          operators:
+            - {match: \"h.*.attn.*\", split: heads}
+            - {match: \"h.*.mlp.*\", split: features}
+            - {match: \"*\", split: batch}"
+program dead gpt fp32 2 "$pipe2"
+echo "dead dead 2" >>"$folder/cases"
+
+[[ -n $SMALL ]] && exit
+for size in 124m 350m; do
+    "$MUSHER" -q plan "$here/gpt2-$size.yaml" "$here/card.yaml" -o "$work/bench.yaml" >/dev/null
+    "$MUSHER" -q lower "$work/bench.yaml" -o "$folder/gpt2-$size.program" >/dev/null
+done
+echo "programs and losses for $CARD are in $folder: $(wc -l <"$folder/cases") checks"
