@@ -330,7 +330,11 @@ struct graph *graph_fuse(const struct graph *g, const enum op_kind *list, int32_
         if (fusion[i].absorbed) continue;
         struct graph_op op = g->ops[i];
         op.kind = fusion[i].kind;
-        if (fusion[i].partner >= 0) merge_inputs(&g->ops[fusion[i].partner], &g->ops[i], &op);
+        if (fusion[i].partner >= 0) {
+            const struct graph_op *first = &g->ops[fusion[i].partner];
+            op.attrs.trans_b |= first->attrs.trans_b; /* of a product; a bias after it has none */
+            merge_inputs(first, &g->ops[i], &op);
+        }
         for (int32_t k = 0; k < op.n_inputs; k++) op.input[k] = new_tensor[op.input[k]];
         for (int32_t k = 0; k < op.n_outputs; k++) op.output[k] = new_tensor[op.output[k]];
         graph_push_op(to, &op);
