@@ -90,13 +90,14 @@ static enum status judge(const struct children *c, bool in_time, double limit_s,
                        : error_set(err, ERR_RANK,
                                    "%" PRId32 " of %" PRId32 " ranks had not ended after %.0f s",
                                    c->running, c->n, limit_s);
+    const char *others = in_time ? "" : "; others did not end by themselves";
     if (WIFSIGNALED(c->how))
-        return error_set(err, ERR_RANK, "rank %" PRId32 " was killed by signal %d (%s)", c->failed,
-                         WTERMSIG(c->how), strsignal(WTERMSIG(c->how)));
+        return error_set(err, ERR_RANK, "rank %" PRId32 " was killed by signal %d (%s)%s",
+                         c->failed, WTERMSIG(c->how), strsignal(WTERMSIG(c->how)), others);
     int code = WEXITSTATUS(c->how);
-    bool documented = code >= ERR_USAGE && code <= ERR_RANK;
+    bool documented = code >= ERR_USAGE && code <= ERR_NO_DEVICE;
     return error_set(err, documented ? (enum status)code : ERR_RANK,
-                     "rank %" PRId32 " ended with exit code %d", c->failed, code);
+                     "rank %" PRId32 " ended with exit code %d%s", c->failed, code, others);
 }
 
 enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_s,

@@ -141,6 +141,7 @@ static enum status set_up(struct worker *w, struct error *err)
     find_chunks(w);
     TRY(comm_agree(w->comm, open_device(w, err), err));
     worker_choose_transports(w);
+    TRY(comm_agree(w->comm, worker_check_sums(w, err), err));
     TRY(comm_agree(w->comm, worker_check_memory(w, err), err));
     TRY(comm_agree(w->comm, open_mine(w, err), err));
     if (w->rank == 0) worker_warn_if_crowded(w);

@@ -234,12 +234,22 @@ enum status worker_check_program(const struct worker *w, struct error *err)
                              i, w->p->channels[i].bytes);
     for (int32_t i = 0; i < w->p->n_groups; i++) {
         const struct group *g = &w->p->groups[i];
-        if (g->dtype != DTYPE_fp32 && g->dtype != DTYPE_fp64)
-            return error_set(err, ERR_INPUT, "group %s is %s; the executor sums fp32 and fp64",
-                             g->name, dtype_name(g->dtype));
         if (group_incoming_bytes(g) > INT32_MAX)
             return error_set(err, ERR_INPUT,
                              "group %s: more than 2 GiB at once; use smaller buckets", g->name);
+    }
+    return OK;
+}
+
+enum status worker_check_sums(const struct worker *w, struct error *err)
+{
+    for (int32_t i = 0; i < w->p->n_groups; i++) {
+        const struct group *g = &w->p->groups[i];
+        if (w->group_by[i] == TRANSPORT_HOST && dtype_is_half(g->dtype))
+            return error_set(err, ERR_INPUT,
+                             "group %s is %s, which devices of one kind sum among themselves; the "
+                             "host, which would carry it here, sums fp32 and fp64",
+                             g->name, dtype_name(g->dtype));
     }
     return OK;
 }

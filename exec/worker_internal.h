@@ -133,6 +133,8 @@ MUST_CHECK enum status worker_check_program(const struct worker *w, struct error
 /* The backend is there, its device not opened. */
 MUST_CHECK enum status worker_check_device(struct worker *w, struct error *err);
 /* Transports are chosen. */
+/* Whether each sum is in numbers that who carries it can add; transports are chosen. */
+MUST_CHECK enum status worker_check_sums(const struct worker *w, struct error *err);
 MUST_CHECK enum status worker_check_memory(struct worker *w, struct error *err);
 void worker_warn_if_crowded(const struct worker *w);
 

@@ -174,11 +174,11 @@ static void print_rows(struct row *rows, int32_t n, const struct card *card)
            least * 100);
 }
 
-struct job {
+struct task {
     const char *folder, *name, *torch;
 };
 
-static enum status bench_kernels(struct arena *a, const struct job *j, struct error *err)
+static enum status bench_kernels(struct arena *a, const struct task *j, struct error *err)
 {
     struct program p;
     struct backend b;
@@ -224,7 +224,7 @@ static double torch_rate(struct arena *a, const char *path, const char *mode, co
     return 0;
 }
 
-static enum status bench_training(struct arena *a, const struct job *j, struct error *err)
+static enum status bench_training(struct arena *a, const struct task *j, struct error *err)
 {
     static const char *const modes[] = {"eager", "compile"};
     struct program p;
@@ -262,7 +262,7 @@ static int training_rank(void *owner, int32_t rank)
 {
     struct arena *a = arena_new();
     struct error err = {0};
-    const struct job *j = owner;
+    const struct task *j = owner;
     (void)rank;
     return report(a, bench_training(a, j, &err), &err, j->name);
 }
@@ -276,7 +276,7 @@ int main(int argc, char **argv)
         return ERR_USAGE;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    struct job j = {argv[1], names[0], argv[2]};
+    struct task j = {argv[1], names[0], argv[2]};
     if (launch_local(1, kernels_rank, &j, LIMIT_S, &err) != OK) printf("kernels: %s\n", err.text);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         j.name = names[i];

@@ -74,6 +74,7 @@ static int kernels(void *owner, int32_t rank)
     if (st != OK) return failed(c, st, &err);
     host_context_init(&host);
     comparison_begin(&x, &b, a, &host, 1);
+    x.any_address = false; /* products and attention go other ways where operands are not aligned */
     st = compare_all(&x, &err);
     b.close(&b);
     if (st != OK) return failed(c, st, &err);
@@ -137,12 +138,8 @@ static int train(void *owner, int32_t rank)
     struct error err = {0};
     if (c->dies && rank == c->ranks - 1) alarm(KILL_AFTER_S); /* SIGALRM ends it */
     enum status st = train_and_compare(a, c, rank, &err);
-    if (c->dies && st == ERR_RANK && strstr(err.text, "rank")) {
-        printf("ok %s: rank %" PRId32 " ended: %s\n", c->name, rank, err.text);
-        fflush(stdout);
-    } else if (st != OK) {
-        (void)failed(c, st, &err);
-    }
+    if (st != OK && c->dies) fprintf(stderr, "rank %" PRId32 ": %s\n", rank, err.text);
+    if (st != OK && !c->dies) (void)failed(c, st, &err);
     arena_free(a);
     return (int)st;
 }
@@ -154,7 +151,11 @@ static bool run_check(struct check *c, local_rank *body)
 {
     struct error err = {0};
     enum status st = launch_local(c->ranks, body, c, LIMIT_S, &err);
-    if (c->dies && st == ERR_RANK) return true;
+    if (c->dies && st == ERR_RANK && strstr(err.text, "killed by signal") &&
+        !strstr(err.text, "others did not end")) {
+        printf("ok %s: %s; the others ended by themselves\n", c->name, err.text);
+        return true;
+    }
     if (st != OK) printf("not ok %s: exit %d: %s\n", c->name, (int)st, err.text);
     fflush(stdout);
     return st == OK;

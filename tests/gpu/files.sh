@@ -34,38 +34,42 @@ job() {
     printf 'optimizer: {kind: adamw, lr: 1e-3, weight_decay: 0.01}\n'
 }
 
-# cluster DEVICE INDEX...: devices of one machine, each on the card of this index
+# cluster DEVICE N: N devices that are all card 0 of this machine, each in a node of its own: a.0, b.0, …
 cluster() {
-    local device=$1 list=
-    shift
-    for i; do list+="${list:+, }{type: card, index: $i}"; done
-    printf 'version: 1\nname: cards\ndevice_types:\n  - {name: card, device: %s, memory: 2 GiB}\n' "$device"
-    printf 'nodes:\n  - {name: a, host: localhost, devices: [%s]}\nlinks:\n  - {name: bus, between: [a], bandwidth: 10 GB/s, latency: 10 us}\n' "$list"
+    local names=(a b c d)
+    printf 'version: 1\nname: cards\ndevice_types:\n  - {name: card, device: %s, memory: 256 MiB}\nnodes:\n' "$1"
+    for ((i = 0; i < $2; i++)); do
+        printf '  - {name: %s, host: localhost, devices: [{type: card, index: 0}]}\n' "${names[i]}"
+    done
+    (($2 < 2)) || echo links:
+    for ((i = 0; i < $2; i++)); do
+        for ((k = i + 1; k < $2; k++)); do
+            printf '  - {name: %s, between: [%s, %s], bandwidth: 10 GB/s, latency: 10 us}\n' "${names[i]}${names[k]}" "${names[i]}" "${names[k]}"
+        done
+    done
 }
 
 # reference NAME MODEL STEPS: NAME.losses, of one host device in fp32
 reference() {
     job "$2" fp32 >"$work/job.yaml"
-    cluster host 0 >"$work/cluster.yaml"
-    "$MUSHER" -q plan "$work/job.yaml" "$work/cluster.yaml" -o "$work/host.yaml" >/dev/null
-    "$MUSHER" -q run "$work/host.yaml" --data "$folder/text.txt" --steps "$3" --json |
+    cluster host 1 >"$work/cluster.yaml"
+    "$MUSHER" plan -q "$work/job.yaml" "$work/cluster.yaml" -o "$work/host.yaml" >/dev/null
+    "$MUSHER" run -q "$work/host.yaml" --data "$folder/text.txt" --steps "$3" --json |
         sed -n 's/.*"losses": *\[\([^]]*\)\].*/\1/p' | tr ',' '\n' | tr -d ' ' >"$folder/$1.losses"
     (($(wc -l <"$folder/$1.losses") >= $3)) || { echo "files.sh: no losses of $1" >&2; exit 1; }
 }
 
 # program NAME MODEL PRECISION RANKS REPLICAS: a plan with these replicas, lowered
 program() {
-    local indices=()
-    for ((i = 0; i < $4; i++)); do indices+=(0); done
     job "$2" "$3" >"$work/job.yaml"
-    cluster "$CARD" "${indices[@]}" >"$work/cluster.yaml"
+    cluster "$CARD" "$4" >"$work/cluster.yaml"
     {
         printf 'version: 1\nname: %s\nmicrobatch: 2\nreplicas:\n%s\njob:\n' "$1" "$5"
         sed 's/^/  /' "$work/job.yaml"
         printf 'cluster:\n'
         sed 's/^/  /' "$work/cluster.yaml"
     } >"$work/$1.yaml"
-    "$MUSHER" -q lower "$work/$1.yaml" -o "$folder/$1.program" >/dev/null
+    "$MUSHER" lower -q "$work/$1.yaml" -o "$folder/$1.program" >/dev/null
 }
 
 # check NAME MODEL PRECISION RANKS LIMIT STEPS REPLICAS: a line of cases as well
@@ -77,8 +81,8 @@ check() {
 one() { printf '  - {microbatches: 6, stages: [{layers: [0, %s], device: a.0}]}' "$1"; }
 last() { # of a model's layers
     job "$1" fp32 >"$work/job.yaml"
-    cluster host 0 >"$work/cluster.yaml"
-    "$MUSHER" -q plan "$work/job.yaml" "$work/cluster.yaml" -o "$work/last.yaml" >/dev/null
+    cluster host 1 >"$work/cluster.yaml"
+    "$MUSHER" plan -q "$work/job.yaml" "$work/cluster.yaml" -o "$work/last.yaml" >/dev/null
     sed -n 's/.*layers: \[0, \([0-9]*\)\].*/\1/p' "$work/last.yaml" | head -1
 }
 
@@ -91,10 +95,10 @@ for model in gpt llama mixtral; do
     check "$model-bf16" $model bf16 1 2e-2 "$n" "$(one "$end")"
 done
 end=$(last gpt)
-stages4="  - {microbatches: 6, stages: [{layers: [0, 1], device: a.0}, {layers: [2, 2], device: a.1}, {layers: [3, $((end - 2))], device: a.2}, {layers: [$((end - 1)), $end], device: a.3}]}"
+stages4="  - {microbatches: 6, stages: [{layers: [0, 1], device: a.0}, {layers: [2, 2], device: b.0}, {layers: [3, $((end - 2))], device: c.0}, {layers: [$((end - 1)), $end], device: d.0}]}"
 uneven2="  - {microbatches: 4, stages: [{layers: [0, $end], device: a.0}]}
-  - {microbatches: 2, stages: [{layers: [0, $end], device: a.1}]}"
-pipe2="  - {microbatches: 6, stages: [{layers: [0, 3], device: a.0}, {layers: [4, $end], device: a.1}]}"
+  - {microbatches: 2, stages: [{layers: [0, $end], device: b.0}]}"
+pipe2="  - {microbatches: 6, stages: [{layers: [0, 3], device: a.0}, {layers: [4, $end], device: b.0}]}"
 check stages4 gpt fp32 4 1e-4 "$steps" "$stages4"
 check stages4-bf16 gpt bf16 4 2e-2 "$steps" "$stages4"
 check uneven2 gpt fp32 2 1e-4 "$steps" "$uneven2"
@@ -103,7 +107,7 @@ check uneven2-zero2 gpt fp32 2 1e-4 "$steps" "${uneven2//]\}]\}/], zero: 2\}]\}}
 check shares3 gpt fp32 3 1e-4 "$steps" "  - microbatches: 6
     stages:
       - layers: [0, $end]
-        devices: [a.0, a.1, a.2]
+        devices: [a.0, b.0, c.0]
         sharding:
           ratios: [[3, 2, 1]]
           operators:
@@ -115,7 +119,7 @@ echo "dead dead 2" >>"$folder/cases"
 
 [[ -n $SMALL ]] && exit
 for size in 124m 350m; do
-    "$MUSHER" -q plan "$here/gpt2-$size.yaml" "$here/card.yaml" -o "$work/bench.yaml" >/dev/null
-    "$MUSHER" -q lower "$work/bench.yaml" -o "$folder/gpt2-$size.program" >/dev/null
+    "$MUSHER" plan -q "$here/gpt2-$size.yaml" "$here/card.yaml" -o "$work/bench.yaml" >/dev/null
+    "$MUSHER" lower -q "$work/bench.yaml" -o "$folder/gpt2-$size.program" >/dev/null
 done
 echo "programs and losses for $CARD are in $folder: $(wc -l <"$folder/cases") checks"

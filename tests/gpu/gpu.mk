@@ -8,7 +8,7 @@
 GPU        := $(BUILD)/gpu
 GPU_OBJ    := $(BUILD)/gpu-obj
 GPU_PLAIN  := tests/gpu/plain
-GPU_SRC    := $(filter-out core/document.c,$(wildcard core/*.c)) $(wildcard traces/trace.c traces/trace_scan.c) \
+GPU_SRC    := $(filter-out core/document.c,$(wildcard core/*.c)) traces/trace.c traces/quantile.c \
   $(filter-out exec/comm_mpi.c,$(wildcard exec/*.c)) $(wildcard $(GPU_PLAIN)/*.c)
 GPU_COMPARE := tests/compare_kernels.c tests/kernel_problem.c
 GPU_LIB    := $(GPU_OBJ)/parts.a
