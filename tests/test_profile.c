@@ -43,6 +43,28 @@ static double cost(const struct profile *p, int32_t type, uint64_t key, enum dty
     return out;
 }
 
+START_TEST(the_pace_is_the_median_over_what_is_known_and_needs_four)
+{
+    struct op_row rows[6];
+    uint64_t keys[6];
+    double now[6];
+    for (size_t i = 0; i < 6; i++) {
+        rows[i] = (struct op_row){
+            .base = i < 5 ? "host" : "T4", .key = i, .seconds = (double)(i + 1) * 1e-3};
+        keys[i] = i;
+        now[i] = rows[i].seconds * (i == 2 ? 9 : 1.25);
+    }
+    struct profile p = {.n_ops = 6, .ops = rows};
+    ck_assert_double_eq_tol(profile_pace_now(&p, "host", keys, now, 5), 1.25, 1e-12);
+    ck_assert_double_eq_tol(profile_pace_now(&p, "host", keys, now, 4), 1.25, 1e-12);
+    ck_assert_double_eq(profile_pace_now(&p, "host", keys, now, 3), 0);
+    ck_assert_double_eq(profile_pace_now(&p, "host", keys + 2, now + 2, 4),
+                        0); /* the T4's is no host's */
+    now[0] = 0;             /* did not run */
+    ck_assert_double_eq(profile_pace_now(&p, "host", keys, now, 4), 0);
+}
+END_TEST
+
 START_TEST(the_lookup_goes_from_the_type_to_its_base_to_the_fit_to_the_catalogue)
 {
     struct op_row rows[] = {{.base = "type:fast", .key = 7, .kind = OP_matmul, .seconds = 1e-3},
@@ -475,6 +497,7 @@ Suite *profile_suite(void)
     Suite *s = suite_create("profile");
     TCase *c = tcase_create("profile");
     tcase_add_checked_fixture(c, set_up, tear_down);
+    tcase_add_test(c, the_pace_is_the_median_over_what_is_known_and_needs_four);
     tcase_add_test(c, the_lookup_goes_from_the_type_to_its_base_to_the_fit_to_the_catalogue);
     tcase_add_test(c, parts_of_the_experts_take_what_the_fullest_is_expected_to);
     tcase_add_test(c, an_empty_share_takes_no_time);
