@@ -48,8 +48,9 @@ bool lower_kept(const struct lowering *l, const struct stage_build *b, int32_t t
     if (!block_name(name_of(l, producer))) return true;
     for (first = producer; first + 1 < g->n_forward && lower_same_block(l, producer, first + 1);)
         first++;
-    for (int32_t i = first + 1; i < g->n_forward; i++) { /* read in the next block: its input */
-        if (i > first + 1 && !lower_same_block(l, first + 1, i)) break;
+    /* Read in the next block: its input. What is in no block, conversions for it included, is looked through as well. */
+    for (int32_t i = first + 1; i < g->n_forward; i++) {
+        if (block_name(name_of(l, i)) && !lower_same_block(l, first + 1, i)) break;
         for (int32_t k = 0; k < g->ops[i].n_inputs; k++)
             if (g->ops[i].input[k] == tensor) return true;
     }

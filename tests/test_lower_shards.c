@@ -15,6 +15,8 @@ static void teardown(void) { arena_free(arena); }
     "split: features}, {match: \"h.*.mlp.gelu\", split: features}, {match: \"h.*.mlp.c_proj\", "   \
     "split: inputs}]\n"
 
+#define BATCH "operators: [{match: \"*\", split: batch}]\n"
+
 static struct sharding *sharding(const char *text, int32_t n_devices)
 {
     struct node *root;
@@ -197,8 +199,7 @@ END_TEST
 
 START_TEST(a_device_may_have_nothing)
 {
-    struct plan plan =
-        shared(1, 3, "ratios: [[1, 0, 1]]\noperators: [{match: \"*\", split: batch}]\n", 1);
+    struct plan plan = shared(1, 3, "ratios: [[1, 0, 1]]\n" BATCH, 1);
     struct program *p = plans_lower(arena, &plan, false);
     ck_assert(p->stages[1].loss_share == 0);
     for (int32_t i = 0; i < p->stages[1].n_slots; i++)
@@ -206,9 +207,20 @@ START_TEST(a_device_may_have_nothing)
 }
 END_TEST
 
-/* --- replicas that keep other parts --- */
+START_TEST(a_gather_behind_the_last_block_leaves_its_output_kept)
+{
+    struct plan plan = shared(1, 2, "parameters: [{match: \"*ln_f.weight\", gather: again}]\n", 1);
+    plan.replicas[0].stages[0].recompute = RECOMPUTE_BLOCKS;
+    const struct program_stage *s = &plans_lower(arena, &plan, false)->stages[0];
+    int again = 0, output = 0;
+    for (int32_t i = 0; i < s->n_ops; i++)
+        again += strstr(s->ops[i].name, ".again") != NULL,
+            output += strcmp(s->ops[i].name, "h.0.mlp.residual.again") == 0;
+    ck_assert(again > 0 && output == 0);
+}
+END_TEST
 
-#define BATCH "operators: [{match: \"*\", split: batch}]\n"
+/* --- replicas that keep other parts --- */
 
 /* Two replicas on two devices each that share in different ways; NULL: by sequences. */
 static struct plan mixed(const char *one, const char *other)
@@ -391,8 +403,7 @@ static void refused(struct plan p, const char *why)
 START_TEST(what_does_not_go_together_is_refused_with_the_reason)
 {
     struct plan p = shared(1, 2, MEGATRON, 1);
-    p.deterministic = true;
-    refused(p, "parts of operators give other bits");
+    p.deterministic = true, refused(p, "parts of operators give other bits");
     p = shared(1, 2, MEGATRON, 1), p.replicas[0].stages[0].zero = 3;
     refused(p, "zero: 3 with sharding");
     p = mixed(MEGATRON, BATCH);
@@ -474,6 +485,7 @@ Suite *lower_shards_suite(void)
                             state_is_divided_among_those_who_keep_the_same,
                             what_one_device_alone_sums_is_not_divided,
                             a_device_may_have_nothing,
+                            a_gather_behind_the_last_block_leaves_its_output_kept,
                             replicas_that_keep_other_parts_sum_what_they_have_in_common,
                             what_several_have_alike_counts_once,
                             a_tied_parameter_may_be_in_parts_in_one_of_its_stages,

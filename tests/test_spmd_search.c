@@ -226,13 +226,8 @@ static int64_t cost_by_tensors(const struct spmd_problem *p, const int32_t *rule
         ns += home_ns(NULL, 1, home, terms, &held);
         for (int32_t c = 0; c < COLUMNS; c++) bytes[c] += held[c];
     }
-    for (int32_t t = 2; t < p->n_tensors; t++) {
-        bool read = p->leaves && p->leaves[t * PLACEMENTS] != -2;
-        for (int32_t i = 0; i < p->n_ops; i++)
-            for (int32_t k = 0; k < p->ops[i].n_inputs; k++) read |= p->ops[i].input[k] == t;
+    for (int32_t t = 2; t < p->n_tensors; t++)
         if (!tensor_cost(p, rule, t, &ns, bytes)) return INT64_MAX;
-        (void)read;
-    }
     return ns;
 }
 

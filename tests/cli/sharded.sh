@@ -90,6 +90,12 @@ for from in a s d m; do
         [[ $got && $got == "$wanted" ]] && ok "a checkpoint ($from) goes on $to" || not_ok "a checkpoint ($from) goes on $to" "$got, not $wanted: $(cat "$scratch/err")"
     done
 done
+# All parameters in parts, gathered for the forward and the backward, where blocks are run again.
+for gather in true again; do
+    sed "/^        sharding:/,/split: batch/c\\        recompute: blocks\\n        sharding: {parameters: [{match: \"*\", gather: $gather}]}" "$scratch/shared.yaml" > "$scratch/gathered.yaml"
+    got=$(last gathered --steps 6)
+    [[ $got && $got == "$wanted" ]] && ok "gathered parameters ($gather) and blocks run again" || not_ok "gathered parameters ($gather) and blocks run again" "$got, not $wanted: $(cat "$scratch/err")"
+done
 # A stage ends where several activations are alive, of which the next one reads some in parts: inside an attention of fine layers.
 inside() {
     begin inside
