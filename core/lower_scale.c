@@ -148,6 +148,41 @@ static void look_at(struct writer *w, int32_t gradient, bool *any)
     *any = true;
 }
 
+/* Elements [first, last) of a section's own gradient. */
+static void look_within(struct writer *w, int32_t own, int64_t first, int64_t last, bool *any)
+{
+    struct slot view = w->b->s->slots[own];
+    if (first >= last) return;
+    view.name = arena_printf(w->l->a, "%s[%" PRId64 "..%" PRId64 ")", view.name, first, last);
+    view.offset_bytes += first * dtype_bytes(view.dtype);
+    view.shape.dim[0] = last - first;
+    look_at(w, lower_add_slot(w->l, w->b, view), any);
+}
+
+/* From zero 2 on gradients come out of scratch, where what lies between two parameters is anything. */
+static void look_at_section(struct writer *w, const struct flat *f, int32_t section, bool *any)
+{
+    const struct lower_view *v = w->b->v;
+    const struct group_plan *g = &w->l->group_plans[f->group];
+    int32_t own = f->own_gradient[section], n = w->l->p->groups[f->group].n_members;
+    int64_t part = g->section[section].elements / n, at = group_own_chunk(f->member, n) * part;
+    int64_t first = 0, last = 0; /* of parameters that touch */
+    if (g->zero < 2) {
+        look_at(w, own, any);
+        return;
+    }
+    for (int32_t u = g->first_unit; u <= g->last_unit; u++) {
+        const struct flat_place *p = &g->places[u - g->first_unit];
+        int64_t low = p->first - at,
+                high = low + shape_elements(&v->g->tensors[v->units[u].parameter].shape);
+        low = low < 0 ? 0 : low, high = high > part ? part : high;
+        if (p->section != section || low >= high) continue;
+        if (low != last) look_within(w, own, first, last, any), first = low;
+        last = high;
+    }
+    look_within(w, own, first, last, any);
+}
+
 void lower_scale_look(struct writer *w)
 {
     const struct stage_build *b = w->b;
@@ -163,7 +198,7 @@ void lower_scale_look(struct writer *w)
     for (int32_t i = 0; i < b->n_flats; i++) {
         const struct group_plan *g = &w->l->group_plans[b->flats[i].group];
         for (int32_t k = 0; g->home == b->flats[i].group && k < g->n_sections; k++)
-            look_at(w, b->flats[i].own_gradient[k], &any);
+            look_at_section(w, &b->flats[i], k, &any);
     }
     if (!any) writer_zero(w, PHASE_U, s->first_layer, "overflow.none", b->overflow_slot);
 }
