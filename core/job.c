@@ -152,6 +152,37 @@ static enum status read_precision(const struct node *root, struct job *j, struct
     return node_choice(n, names, &ignored, err);
 }
 
+enum { GROWS_MOST = 1000000 };
+
+static enum status read_scale(const struct node *n, double *out, struct error *err)
+{
+    TRY(node_double(n, 0, (double)LOSS_SCALE_MOST, out, err));
+    if (*out >= (double)LOSS_SCALE_LEAST) return OK;
+    return node_error(n, err, "must be at least %g, found '%s'", (double)LOSS_SCALE_LEAST, n->text);
+}
+
+static enum status read_loss_scale(const struct node *root, struct job *j, struct error *err)
+{
+    static const char *const keys[] = {"initial", "grows_after", NULL};
+    const struct node *n = given(root, "loss_scale");
+    struct loss_scale s = {LOSS_SCALE_INITIAL, LOSS_SCALE_GROWS_AFTER};
+    if (n && j->precision != DTYPE_fp16)
+        return node_error(n, err, "gradients of %s need none: precision fp16 alone has a loss scale",
+                          dtype_name(j->precision));
+    if (j->precision != DTYPE_fp16) return OK;
+    if (n && n->kind == NODE_SCALAR) {
+        s.grows_after = 0;
+        TRY(read_scale(n, &s.initial, err));
+    } else if (n) {
+        TRY(node_is(n, NODE_MAP, err));
+        TRY(node_keys(n, keys, err));
+        if (given(n, "initial")) TRY(read_scale(node_get(n, "initial"), &s.initial, err));
+        TRY(node_get_int(n, "grows_after", 1, GROWS_MOST, &s.grows_after, err));
+    }
+    j->loss_scale = s;
+    return OK;
+}
+
 /* --- optimizer --- */
 
 /* *out stays where the key is absent. Above 0, or at least 0; not above max, or below it. */
@@ -248,9 +279,9 @@ enum status job_parse(struct arena *a, const struct node *root, const char *fold
                       struct error *err)
 {
     static const char *const keys[] = {
-        "version",   "model",     "sequence_length", "global_batch", "microbatch", "layers",
-        "precision", "optimizer", "dropout",         "balance",      "data",       "seed",
-        NULL};
+        "version",   "model",      "sequence_length", "global_batch", "microbatch", "layers",
+        "precision", "loss_scale", "optimizer",       "dropout",      "balance",    "data",
+        "seed",      NULL};
     struct job j = {0};
     int64_t seed = 1;
     TRY(node_keys(root, keys, err));
@@ -260,6 +291,7 @@ enum status job_parse(struct arena *a, const struct node *root, const char *fold
     TRY(read_batches(root, &j, err));
     TRY(read_layers(root, &j, err));
     TRY(read_precision(root, &j, err));
+    TRY(read_loss_scale(root, &j, err));
     TRY(read_optimizer(root, &j.optimizer, err));
     TRY(read_dropout(root, &j, err));
     TRY(read_balance(root, &j, err));
@@ -305,6 +337,20 @@ static void write_layers(FILE *out, const struct job *j, int indent)
     fprintf(out, "layers: %s\n", j->layers.by == LAYERS_FINE ? "fine" : "coarse");
 }
 
+/* The usual one is not said. */
+static void write_loss_scale(FILE *out, const struct job *j, int indent)
+{
+    const struct loss_scale *s = &j->loss_scale;
+    if (!(s->initial > 0) || (s->initial >= LOSS_SCALE_INITIAL && s->initial <= LOSS_SCALE_INITIAL &&
+                              s->grows_after == LOSS_SCALE_GROWS_AFTER))
+        return;
+    canonical_indent(out, indent);
+    fputs(s->grows_after ? "loss_scale: {initial: " : "loss_scale: ", out);
+    canonical_double(out, s->initial);
+    if (s->grows_after) fprintf(out, ", grows_after: %" PRId64 "}", s->grows_after);
+    fputc('\n', out);
+}
+
 static void write_optimizer(FILE *out, const struct optimizer *o, int indent)
 {
     const struct {
@@ -336,6 +382,7 @@ void job_write(FILE *out, struct arena *a, const struct job *j, int indent)
     write_layers(out, j, indent);
     canonical_indent(out, indent);
     fprintf(out, "precision: %s\n", dtype_name(j->precision));
+    write_loss_scale(out, j, indent);
     write_optimizer(out, &j->optimizer, indent);
     if (j->dropout != DROPOUT_NONE) {
         canonical_indent(out, indent);

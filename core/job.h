@@ -8,6 +8,7 @@
  *   microbatch: 4                     # sequences; a number, a list, or absent: the planner chooses
  *   layers: fine                      # coarse | fine | a number: where stages may begin (core/layers.h); absent: the default cuts
  *   precision: fp32                   # fp32 | fp64 | bf16 | fp16
+ *   loss_scale: {initial: 65536, grows_after: 2000}   # of fp16 alone (core/loss_scale.h), this by default; or one number, which stays
  *   optimizer: {kind: adamw, lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01}   # or sgd
  *   data: text.txt                    # any file, read as bytes; overridden by run --data
  *   balance: 0.01                     # of a model with experts: coefficient of their balancing loss (core/op.h, gating), which
@@ -21,6 +22,7 @@
 #include "core/document.h"
 #include "core/error.h"
 #include "core/layers.h"
+#include "core/loss_scale.h"
 #include "core/model.h"
 
 #include <stdio.h>
@@ -41,6 +43,7 @@ struct job {
     struct layers_choice layers;  /* what all layer numbers of the job's plans mean */
     const struct node *layers_at; /* where a file says so, for messages; NULL: nowhere */
     enum dtype precision;
+    struct loss_scale loss_scale; /* initial 0: not fp16 */
     struct optimizer optimizer;
     enum dropout_by dropout; /* the model's rates are set accordingly */
     double dropout_rate;     /* DROPOUT_RATE: [0, 1) */

@@ -57,6 +57,8 @@ static void make_head(struct lowering *l)
                              .sequence_length = plan->job.sequence_length,
                              .vocabulary = plan->job.model.vocabulary,
                              .pixels = model_pixels(&plan->job.model),
+                             .loss_scale = plan->job.model.measured ? (struct loss_scale){0}
+                                                                    : plan->job.loss_scale,
                              .optimizer = plan->job.optimizer};
 }
 

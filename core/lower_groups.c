@@ -96,6 +96,7 @@ static int64_t unit_bytes(const struct lowering *l, int32_t unit)
 struct group *lower_group_new(struct lowering *l, const char *name, enum group_algorithm algorithm,
                               int32_t n, struct group_plan plan)
 {
+    bool exact = algorithm == GROUP_CHAIN || plan.overflow;
     struct program *p = l->p;
     p->groups =
         arena_grow(l->a, p->groups, (size_t)p->n_groups, &l->group_capacity, sizeof *p->groups);
@@ -104,7 +105,8 @@ struct group *lower_group_new(struct lowering *l, const char *name, enum group_a
     plan.home = plan.gathered = plan.gather[0] = plan.gather[1] = plan.gather[2] = -1;
     l->group_plans[p->n_groups] = plan;
     struct group *g = &p->groups[p->n_groups++];
-    *g = (struct group){.name = name, .algorithm = algorithm, .n_members = n, .dtype = l->p->dtype};
+    *g = (struct group){.name = name, .algorithm = algorithm, .n_members = n,
+                         .dtype = exact ? dtype_master(l->p->dtype) : l->p->dtype};
     g->members = ARENA_ARRAY(l->a, struct group_member, (size_t)n);
     g->link = ARENA_ARRAY(l->a, int32_t, (size_t)n),
     g->direction = ARENA_ARRAY(l->a, int32_t, (size_t)n);
@@ -317,6 +319,7 @@ enum status lower_groups(struct lowering *l, struct error *err)
             for (int32_t r = 0; r < l->plan->n_replicas; r++)
                 TRY(make_exchange(l, r, l->views[0].use_unit[2 * lower_unit(l, u)->parameter], u,
                                   err));
+    if (lower_scales(l)) TRY(lower_scale_groups(l, err));
     lower_zero_gathers(l);
     tell_members(l);
     return OK;
@@ -339,7 +342,7 @@ static int by_number(const void *x, const void *y)
 static bool launched_last(const struct lowering *l, int32_t group)
 {
     const struct group_plan *g = &l->group_plans[group];
-    return !g->tied && g->gathered < 0 && g->zero < 2;
+    return !g->tied && !g->overflow && g->gathered < 0 && g->zero < 2;
 }
 
 /* Those groups of a device, by ascending number. */
@@ -390,7 +393,7 @@ int32_t lower_group_of_unit(const struct lowering *l, const struct stage_build *
 {
     for (int32_t i = 0; i < b->n_groups; i++) {
         const struct group_plan *g = &l->group_plans[b->groups[i]];
-        if (!g->tied && unit >= g->first_unit && unit <= g->last_unit) return b->groups[i];
+        if (!g->tied && !g->overflow && unit >= g->first_unit && unit <= g->last_unit) return b->groups[i];
     }
     return -1;
 }
@@ -399,6 +402,10 @@ static void segments_of(struct lowering *l, const struct stage_build *b, int32_t
                         struct group_member *m)
 {
     const struct group_plan *plan = &l->group_plans[group];
+    if (plan->overflow) {
+        lower_scale_segment(l, b, m);
+        return;
+    }
     if (plan->zero) {
         lower_zero_segments(l, b, group, m);
         return;

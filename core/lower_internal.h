@@ -78,6 +78,7 @@ struct group_plan {                /* beside the program's group of the same ind
     int32_t first_unit, last_unit; /* inclusive; of a tied exchange: the parameter's two */
     bool bucketed;                 /* launched as soon as complete, else after the last operator */
     bool tied;                     /* exchange between the owners of both uses inside one replica */
+    bool overflow; /* agreement on whether all gradients are finite (lower_scale.c) */
     /* Divided (ZeRO): the plan's level, else 0; of a gather the level of what it gathers. */
     int32_t zero;
     const struct cells *cells; /* NULL: all of all units from first to last */
@@ -147,6 +148,7 @@ struct stage_build {
     size_t ring_group_capacity;
     int32_t *ring_group;    /* (n_rings): group whose gradients a ring keeps apart, else -1 */
     int32_t run_slot[2][UPDATE_SLOTS]; /* flat runs, decayed and not; -1 */
+    int32_t overflow_slot; /* whether gradients are finite; where there is a loss scale */
     /* ascending; tied ones last, then gathers; and which member of each it is */
     int32_t n_groups, *groups, *member;
     /* groups of the device that its last weight gradients launch, ascending */
@@ -155,7 +157,8 @@ struct stage_build {
     struct flat *flats;
     struct inner *inner;
     size_t inner_capacity;
-    int32_t procedure_f, procedure_back, procedure_w, procedure_last, procedure_u; /* -1: none */
+    int32_t procedure_f, procedure_back, procedure_w, procedure_last, procedure_u,
+        procedure_check; /* -1: none */
 };
 
 /* A device: its chunks, and their calls of one step in turn, without the updates. */
@@ -358,6 +361,18 @@ int32_t lower_zero_scratch(const struct lowering *l, const struct stage_build *b
 /* Puts launches of gathers and waits for them among a procedure's instructions (zero 3). */
 void lower_zero_insert(struct lowering *l, const struct stage_build *b, enum part part,
                        struct instr **instrs, size_t *n);
+
+/* lower_scale.c: a loss scale in fp16. Whether there is one; its groups, behind all that are summed; a stage's slots, behind all
+ * others of their regions; the one segment of a group. */
+static inline bool lower_scales(const struct lowering *l) { return l->p->loss_scale.initial > 0; }
+MUST_CHECK enum status lower_scale_groups(struct lowering *l, struct error *err);
+void lower_scale_slots(struct lowering *l, struct stage_build *b);
+void lower_scale_segment(struct lowering *l, const struct stage_build *b, struct group_member *m);
+/* Its updates come in two calls: whether gradients are finite must be known of all chunks before one of them is updated. */
+static inline bool lower_checks_apart(const struct lowering *l, const struct lane_build *lane)
+{
+    return lower_scales(l) && lane->n_stages > 1;
+}
 
 /* lower_slots.c */
 int32_t lower_add_slot(struct lowering *l, struct stage_build *b, struct slot s);

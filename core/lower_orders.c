@@ -181,7 +181,7 @@ static int32_t procedure_of(const struct stage_build *b, char letter)
 static struct call *coded_calls(const struct lowering *l, const struct lane_build *lane)
 {
     struct call *calls =
-        ARENA_ARRAY(l->a, struct call, (size_t)lane->n_calls + (size_t)lane->n_stages);
+        ARENA_ARRAY(l->a, struct call, (size_t)lane->n_calls + 2 * (size_t)lane->n_stages);
     int64_t n = 0;
     for (; n < lane->n_calls; n++) {
         const struct schedule_op *x = &lane->calls[n];
@@ -189,6 +189,8 @@ static struct call *coded_calls(const struct lowering *l, const struct lane_buil
         calls[n] = (struct call){procedure_of(b, x->letter), x->microbatch, x->chunk};
         if (n == b->last_weight && b->procedure_last >= 0) calls[n].procedure = b->procedure_last;
     }
+    for (int32_t c = lane->n_stages - 1; c >= 0 && lower_checks_apart(l, lane); c--)
+        calls[n++] = (struct call){l->stages[lane->stages[c]].procedure_check, -1, c};
     for (int32_t c = lane->n_stages - 1; c >= 0; c--)
         calls[n++] = (struct call){l->stages[lane->stages[c]].procedure_u, -1, c};
     return calls;
@@ -213,7 +215,8 @@ void lower_share_orders(struct lowering *l)
     for (int32_t k = 0; k < p->n_devices; k++) {
         const struct lane_build *lane = &l->lanes[k];
         struct order *fresh = &p->orders[p->n_orders];
-        order_code(l->a, coded_calls(l, lane), lane->n_calls + lane->n_stages, fresh);
+        int64_t updates = lane->n_stages * (lower_checks_apart(l, lane) ? 2 : 1);
+        order_code(l->a, coded_calls(l, lane), lane->n_calls + updates, fresh);
         int32_t same = 0;
         while (!same_order(&p->orders[same], fresh)) same++;
         if (same == p->n_orders) p->n_orders++;

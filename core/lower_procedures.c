@@ -107,6 +107,8 @@ static void add_graph_op(struct writer *w, int32_t index, bool again)
             x.attrs.accumulate =
                 !l->plan->deterministic && lower_zero_of(l, l->v->unit_of[op->output[k]]) < 2;
     }
+    if (op->kind == OP_cross_entropy_grad || (op->kind == OP_gating_grad && op->attrs.scale != 0))
+        x.attrs.scaled = lower_scales(l);
     writer_op(w, x);
 }
 
@@ -328,7 +330,7 @@ static void last_procedure(struct writer *w)
 void lower_procedures(struct lowering *l, struct stage_build *b)
 {
     struct writer w = {.l = l, .b = b};
-    b->s->procedures = ARENA_ARRAY(l->a, struct procedure, 5); /* F, B or I and W, last, U */
+    b->s->procedures = ARENA_ARRAY(l->a, struct procedure, 6); /* F, B or I and W, last, check, U */
     forward_procedure(&w);
     backward_procedures(&w);
     last_procedure(&w);

@@ -422,6 +422,7 @@ static void parameter_regions(struct lowering *l, struct stage_build *b)
         if (lower_runs_flat(l) && start[run] < start[run + 1])
             run_slots(l, b, run, start[run], start[run + 1] - start[run], start[2]);
     lower_zero_slots(l, b);
+    if (lower_scales(l)) lower_scale_slots(l, b);
 }
 
 void lower_slots(struct lowering *l, struct stage_build *b)

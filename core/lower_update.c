@@ -2,14 +2,16 @@
  *
  * Wait for the sums, exchange tied ones, add a second use's gradient to the first's; then updates: one for each flat run, or
  * one for each parameter, and the part of what is divided. In half precision they change the master, and the parameter is
- * what it narrows to.
+ * what it narrows to. With a loss scale (lower_scale.c) all that is updated is waited for and looked at first, in a call of its
+ * own where the device has several chunks.
  */
 #include "core/lower_writer.h"
 
 static void await_sums(struct writer *w, const struct stage_build *b)
 {
     for (int32_t i = 0; i < b->n_groups; i++)
-        if (!w->l->group_plans[b->groups[i]].tied && !w->l->group_plans[b->groups[i]].zero)
+        if (!w->l->group_plans[b->groups[i]].tied && !w->l->group_plans[b->groups[i]].zero &&
+            !w->l->group_plans[b->groups[i]].overflow)
             writer_emit(w, INSTR_AWAIT, b->groups[i]);
 }
 
@@ -58,7 +60,9 @@ static struct program_op update_op(const struct writer *w, bool flat, const char
     enum op_kind kind = adamw ? (flat ? OP_flat_adamw : OP_adamw) : flat ? OP_flat_sgd : OP_sgd;
     struct program_op op = {.kind = kind,
                             .phase = PHASE_U,
-                            .attrs = {.decay = decay, .narrows = narrows},
+                            .attrs = {.decay = decay,
+                                      .narrows = narrows,
+                                      .scaled = lower_scales(w->l)},
                             .name = name,
                             .layer = w->b->s->first_layer,
                             .n_inputs = adamw ? 4 : 2,
@@ -73,8 +77,7 @@ static struct program_op update_op(const struct writer *w, bool flat, const char
     return op;
 }
 
-/* The gradient that stands where the parameter stands; a second use's lies behind. */
-static int32_t primary_gradient(const struct stage_build *b, const struct program_parameter *p)
+int32_t lower_primary_gradient(const struct stage_build *b, const struct program_parameter *p)
 {
     if (p->gradient[0] < 0 || p->gradient[1] < 0)
         return p->gradient[0] >= 0 ? p->gradient[0] : p->gradient[1];
@@ -83,20 +86,28 @@ static int32_t primary_gradient(const struct stage_build *b, const struct progra
     return p->gradient[x[p->gradient[0]].offset_bytes != x[p->slot].offset_bytes * wide];
 }
 
-/* The part that this stage owns of one group's parameters. What a second use's gradients add up to comes on top. */
-static void update_own(struct writer *w, const struct flat *f)
+/* The sum of the part that this stage owns of one group's parameters. What a second use's gradients add up to comes on top. */
+static void await_own(struct writer *w, const struct flat *f)
 {
     struct lowering *l = w->l;
     const struct group_plan *g = &l->group_plans[f->group];
-    const char *name = l->p->groups[f->group].name;
     if (g->zero == 1) writer_emit(w, INSTR_AWAIT, f->group);
     for (int32_t i = 0; g->zero == 1 && i < w->b->n_flats; i++) {
         const struct flat *other = &w->b->flats[i];
         if (other == f || l->group_plans[other->group].home != f->group) continue;
         writer_emit(w, INSTR_AWAIT, other->group);
-        writer_accumulate(w, PHASE_U, w->b->s->first_layer, arena_printf(l->a, "%s.tie", name),
+        writer_accumulate(w, PHASE_U, w->b->s->first_layer,
+                          arena_printf(l->a, "%s.tie", l->p->groups[f->group].name),
                           other->own_gradient[0], f->own_gradient[0]);
     }
+}
+
+static void update_own(struct writer *w, const struct flat *f)
+{
+    struct lowering *l = w->l;
+    const struct group_plan *g = &l->group_plans[f->group];
+    const char *name = l->p->groups[f->group].name;
+    if (!lower_scales(l)) await_own(w, f);
     for (int32_t k = 0; k < g->n_sections; k++) {
         int32_t slot[UPDATE_SLOTS] = {f->own_parameter[k], f->own_gradient[k], f->state[k][0],
                                       f->state[k][1], f->master[k]};
@@ -129,6 +140,36 @@ static void update_divided(struct writer *w)
     }
 }
 
+/* Both uses of a parameter into one gradient. */
+static void add_ties(struct writer *w)
+{
+    struct lowering *l = w->l;
+    const struct stage_build *b = w->b;
+    const struct program_stage *s = b->s;
+    for (int32_t i = 0; i < s->n_parameters; i++) {
+        const struct program_parameter *p = &s->parameters[i];
+        if (p->gradient[0] < 0 || p->gradient[1] < 0 || p->shard) continue;
+        int32_t sum = lower_primary_gradient(b, p),
+                other = p->gradient[0] == sum ? p->gradient[1] : p->gradient[0];
+        writer_accumulate(w, PHASE_U, s->first_layer, arena_printf(l->a, "%s.tie", p->name), other,
+                          sum);
+        writer_zero(w, PHASE_U, s->first_layer, arena_printf(l->a, "%s.tie.zero", p->name), other);
+    }
+}
+
+/* Everything that is updated is there before anything is. */
+static void check(struct writer *w)
+{
+    struct lowering *l = w->l;
+    struct stage_build *b = w->b;
+    for (int32_t i = 0; i < b->n_flats; i++)
+        if (l->group_plans[b->flats[i].group].home == b->flats[i].group) await_own(w, &b->flats[i]);
+    lower_scale_look(w);
+    if (lower_checks_apart(l, &l->lanes[b->s->device]))
+        b->procedure_check = writer_finish(w, 'U', "check");
+    lower_scale_agree(w);
+}
+
 void lower_update_procedure(struct writer *w)
 {
     struct lowering *l = w->l;
@@ -136,15 +177,8 @@ void lower_update_procedure(struct writer *w)
     struct program_stage *s = b->s;
     bool flat = b->run_slot[0][0] >= 0 || b->run_slot[1][0] >= 0;
     wait_for_sums(w);
-    for (int32_t i = 0; i < s->n_parameters; i++) {
-        const struct program_parameter *p = &s->parameters[i];
-        if (p->gradient[0] < 0 || p->gradient[1] < 0 || p->shard) continue;
-        int32_t sum = primary_gradient(b, p),
-                other = p->gradient[0] == sum ? p->gradient[1] : p->gradient[0];
-        writer_accumulate(w, PHASE_U, s->first_layer, arena_printf(l->a, "%s.tie", p->name), other,
-                          sum);
-        writer_zero(w, PHASE_U, s->first_layer, arena_printf(l->a, "%s.tie.zero", p->name), other);
-    }
+    add_ties(w);
+    if (lower_scales(l)) check(w);
     for (int run = 0; run < 2; run++)
         if (b->run_slot[run][0] >= 0)
             writer_op(w, update_op(w, true, run ? "update.other" : "update.decayed", !run,
@@ -152,7 +186,7 @@ void lower_update_procedure(struct writer *w)
     for (int32_t i = 0; i < s->n_parameters && !flat; i++) {
         const struct program_parameter *p = &s->parameters[i];
         if (p->shard) continue;
-        int32_t slot[UPDATE_SLOTS] = {p->slot, primary_gradient(b, p), p->state[0], p->state[1],
+        int32_t slot[UPDATE_SLOTS] = {p->slot, lower_primary_gradient(b, p), p->state[0], p->state[1],
                                       p->master};
         if (slot[1] < 0) continue;
         writer_op(w, update_op(w, false, arena_printf(l->a, "%s.update", p->name), p->decay, slot));

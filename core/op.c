@@ -181,6 +181,9 @@ static const struct op_row table[OP_KIND_COUNT] = {
                 .key_attrs = A_DECAY | A_NARROWS, .layout = FLAT},
     [OP_flat_sgd] = {.n_inputs = 2, .n_outputs = 2, .infer = shapes_same, .flops = flops_sgd,
                      .key_attrs = A_DECAY | A_NARROWS, .layout = FLAT, .n_fuses = 1, .fuses = {OP_sgd}},
+    /* squared and added, and looked at once */
+    [OP_overflow] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_overflow, .flops_per_element = 2, .layout = FLAT},
+    [OP_rescale] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_rescale, .flops_per_element = 1, .layout = FLAT},
     /* between the cards of one device; additions ride on the wire and are not counted */
     [OP_all_reduce] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same,
                        .gradient = gradient_rule_all_reduce, .key_attrs = A_RANKS, .layout = FLAT},

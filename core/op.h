@@ -128,10 +128,16 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  * cross_entropy_join       parts (b,T,2n), logits, targets -> loss (1), lse (b,T) over all columns; logits, of which each device has
  *                                                           some columns, are read for the gradient's sake alone
  * adamw                U   p, g, m, v (same shape)       -> p, m, v, g=0; attrs.decay says whether weight decay applies;
- *                                                           attrs.narrows: and p in half precision, p itself being fp32
+ *                                                           attrs.narrows: and p in half precision, p itself being fp32;
+ *                                                           attrs.scaled: gradients have the loss's scale (core/loss_scale.h), and
+ *                                                           where the step is skipped nothing changes but g. cross_entropy_grad and
+ *                                                           gating's balancing loss multiply by it
  * flat_adamw           U   the same over one contiguous run of many parameters; fuses adamw
  * sgd                  U   p, g                          -> p, g=0
  * flat_sgd             U   fuses sgd
+ * overflow             U   x                             -> y (1) = 1 where an element of x is not finite or too large to be squared, else
+ *                                                           0; accumulate: y += it
+ * rescale              U   overflow (1)                  -> the numbers of core/loss_scale.h, in place
  *
  * Conversions that the devices of a group do together (attrs.exchange, core/exchange.h); messages on the wire, not a
  * call of a kernel. A whole operand is whole within the group:
@@ -161,7 +167,7 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
     X(conv2d) X(conv2d_grad) X(conv2d_weight_grad) X(relu) X(relu_grad) \
     X(max_pool2d) X(max_pool2d_grad) X(avg_pool2d) X(avg_pool2d_grad) \
     X(group_norm) X(group_norm_grad) X(group_norm_weight_grad) X(to_rows) X(prepend) \
-    X(accumulate) X(zero) X(adamw) X(flat_adamw) X(sgd) X(flat_sgd) \
+    X(accumulate) X(zero) X(adamw) X(flat_adamw) X(sgd) X(flat_sgd) X(overflow) X(rescale) \
     X(all_reduce) X(all_gather) X(reduce_scatter) X(slice) X(paste) \
     X(take_part) X(add_part) X(cross_entropy_part) X(cross_entropy_join) \
     X(dropout) X(gating) X(gating_grad) X(dispatch) X(combine) X(gates_grad) X(expert_matmul)
@@ -197,6 +203,8 @@ struct op_attrs {
     bool inverse;                      /* rotary, to_rows */
     bool decay;                        /* adamw, sgd */
     bool narrows; /* adamw, sgd: p is a master copy; one more output is p in the dtype that operators read */
+    bool scaled;  /* adamw, sgd, cross_entropy_grad, gating_grad: by the program's loss scale */
+    int64_t grows_after; /* rescale */
     int32_t heads, kv_heads, head_dim; /* attention, rotary (heads of its x, head_dim) */
     int32_t window; /* attention: positions seen, itself included; 0 = all before */
     /* attention: masked scores and probabilities are written and read again, with dropout between */

@@ -6,6 +6,8 @@
  */
 #include "core/op_shapes.h"
 
+#include "core/loss_scale.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -137,6 +139,25 @@ enum status shapes_none(enum op_kind kind, const struct op_attrs *attrs, struct 
                         struct error *err)
 {
     (void)kind, (void)attrs, (void)s, (void)err;
+    return OK;
+}
+
+enum status shapes_overflow(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
+                            struct error *err)
+{
+    (void)kind, (void)attrs, (void)err;
+    s->output[0] = (struct shape){1, {1}};
+    return OK;
+}
+
+enum status shapes_rescale(enum op_kind kind, const struct op_attrs *attrs, struct op_shapes *s,
+                           struct error *err)
+{
+    const struct shape one = {1, {1}}, numbers = {1, {LOSS_SCALE_NUMBERS}};
+    (void)attrs;
+    if (!shape_equal(&s->input[0], &one))
+        return shapes_misfit(kind, &s->input[0], &one, "says whether anything overflowed", err);
+    s->output[0] = numbers;
     return OK;
 }
 

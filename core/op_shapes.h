@@ -22,7 +22,7 @@ typedef enum status op_shape_rule(enum op_kind kind, const struct op_attrs *attr
     X(take_part) X(add_part) X(gather) X(to_other_part) X(cross_entropy_part) X(cross_entropy_join) \
     X(conv2d) X(conv2d_grad) X(conv2d_weight_grad) X(pool2d) X(pool2d_grad) \
     X(group_norm) X(group_norm_grad) X(group_norm_weight_grad) X(to_rows) X(prepend) \
-    X(dropout) X(gating) X(dispatch) X(combine) X(gates_grad) X(expert_matmul)
+    X(overflow) X(rescale) X(dropout) X(gating) X(dispatch) X(combine) X(gates_grad) X(expert_matmul)
 /* clang-format on */
 #define X(name) op_shape_rule shapes_##name;
 SHAPE_RULES(X)

@@ -167,7 +167,9 @@ int64_t group_staging_bytes(const struct group *g, const struct group_member *m,
 {
     if (g->meeting) return meeting_staging_bytes(g->meeting, g->dtype);
     int64_t bytes = group_incoming_bytes(g);
-    bool whole = group_divides(g) ? m->n_segments == 1 : chunks_stand_whole(g, m, s);
+    bool narrows = dtype_is_half(g->dtype) && g->algorithm != GROUP_GATHER;
+    bool whole = narrows            ? false /* goes out narrower than it stands in memory */
+                 : group_divides(g) ? m->n_segments == 1 : chunks_stand_whole(g, m, s);
     return bytes && group_goes_round(g) && !whole ? 2 * bytes : bytes;
 }
 

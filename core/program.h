@@ -77,6 +77,7 @@
 #include "core/error.h"
 #include "core/graph.h"
 #include "core/job.h"
+#include "core/loss_scale.h"
 #include "core/meeting.h"
 #include "core/op.h"
 
@@ -174,7 +175,8 @@ struct instr {
 
 struct procedure {
     char letter;         /* F B I W U */
-    const char *variant; /* "", "last" (launches gradient buckets) */
+    /* "", "last" (launches gradient buckets), "check" (of U: gradients are whole and looked at, nothing is updated) */
+    const char *variant;
     int32_t n_instrs;
     struct instr *instrs;
 };
@@ -209,6 +211,8 @@ struct program_stage {
     /* of devices that share a stage's operators: recorded is the loss slot times loss_share, and the devices' add up */
     bool shares_loss;
     double loss_share;
+    /* STATE, fp32, LOSS_SCALE_NUMBERS: where the program has a loss scale */
+    int32_t scale_slot;
     bool recompute;
     /* > 1: equal cards that share every operator and each hold their part of parameters, gradients, state and
      * collective buffers; rings and scratch are of one card */
@@ -263,7 +267,8 @@ struct group {
     struct group_member *members;
     int32_t *link, *direction;           /* (n_members): from member i to i+1 (mod n) */
     int32_t *back_link, *back_direction; /* CHAIN: from member i to i-1; NULL otherwise */
-    enum dtype dtype;                    /* on the wire; segments are dtype_master of it */
+    /* on the wire; segments are dtype_master of it. A CHAIN keeps every bit: fp32 where the program is narrower */
+    enum dtype dtype;
     int64_t elements;                    /* summed over segments */
     /* sim/fold: the members are so many, alike but for those listed; 0: n_members */
     int32_t stands_for;
@@ -311,6 +316,7 @@ struct program {
     int64_t pixels;
     int32_t microbatches; /* of the whole step */
     struct optimizer optimizer;
+    struct loss_scale loss_scale; /* initial 0: none */
     int32_t n_devices, n_links, n_stages, n_channels, n_groups, n_orders;
     struct program_device *devices; /* (n_devices) devices with a lane; lanes[i] is devices[i]'s */
     struct lane *lanes;
@@ -401,7 +407,7 @@ int64_t program_stage_bytes(const struct program_stage *s);
 
 /* What a record has, or what it means, changes with the version: a file is read by the musher that wrote its version, and
  * any other says which one the file has. Lowering its plan again makes a new one. */
-enum { PROGRAM_VERSION = 4 };
+enum { PROGRAM_VERSION = 5 };
 void program_write(FILE *out, const struct program *p);
 /* ERR_INPUT with file:line. Checks every index, so that an interpreter may trust what it gets. */
 MUST_CHECK enum status program_read(struct arena *a, const char *path, struct program *out,

@@ -41,6 +41,11 @@ static enum status read_head(struct reader *r, struct program *p)
         TRY(words_start(r, "pictures"));
         TRY(words_int64(r, 1, INT64_C(1) << 31, &p->pixels));
     }
+    if (words_next_is(r, "loss_scale")) {
+        TRY(words_start(r, "loss_scale"));
+        TRY(words_double(r, &p->loss_scale.initial));
+        TRY(words_int64(r, 0, 1 << 24, &p->loss_scale.grows_after));
+    }
     TRY(words_start(r, "optimizer"));
     TRY(words_choice(r, kinds, 2, &kind));
     p->optimizer.kind = (enum optimizer_kind)kind;
@@ -160,10 +165,11 @@ static enum status read_shape_attrs(struct reader *r, struct op_attrs *a)
 static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_attrs *a)
 {
     int32_t flags;
-    TRY(words_int(r, 0, 511, &flags));
+    TRY(words_int(r, 0, 1023, &flags));
     a->trans_a = flags & 1, a->trans_b = flags & 2, a->accumulate = flags & 4,
     a->gelu_erf = flags & 8;
-    a->inverse = flags & 16, a->decay = flags & 32, a->narrows = flags & 256;
+    a->inverse = flags & 16, a->decay = flags & 32, a->narrows = flags & 256,
+    a->scaled = flags & 512;
     a->bidirectional = flags & 64;
     int32_t *numbers[] = {&a->heads, &a->kv_heads, &a->head_dim, &a->window};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
@@ -182,6 +188,7 @@ static enum status read_attrs(struct reader *r, enum op_kind kind, struct op_att
         TRY(words_int64(r, 0, INT64_MAX, &a->sequences));
     }
     if (flags & 128) TRY(read_shape_attrs(r, a));
+    if (kind == OP_rescale) return words_int64(r, 0, 1 << 24, &a->grows_after);
     if (kind == OP_dropout) {
         TRY(words_int64(r, 0, INT64_MAX, &a->stream));
         return words_double(r, &a->rate);
@@ -323,6 +330,10 @@ static enum status read_stage(struct reader *r, const struct program *p, struct 
         TRY(words_start(r, "part"));
         TRY(words_int64(r, 0, p->microbatch - 1, &s->first_sequence));
         TRY(words_int64(r, 1, p->microbatch, &s->sequences));
+    }
+    if (p->loss_scale.initial > 0) {
+        TRY(words_start(r, "scale"));
+        TRY(words_int(r, 0, s->n_slots - 1, &s->scale_slot));
     }
     s->shares_loss = words_next_is(r, "loss");
     if (!s->shares_loss) return OK;

@@ -281,6 +281,21 @@ static enum status check_regions(const struct valid *c, int64_t ring_bytes)
     return OK;
 }
 
+/* The numbers of a loss scale stand on every stage, and nobody is scaled where there are none. */
+static enum status check_scale(const struct valid *c)
+{
+    const struct program_stage *s = c->s;
+    const struct shape numbers = {1, {LOSS_SCALE_NUMBERS}};
+    bool has = c->p->loss_scale.initial > 0;
+    NEED(!has || (is_slot(c, s->scale_slot, SLOT_STATE, &numbers) &&
+                  s->slots[s->scale_slot].dtype == DTYPE_fp32),
+         "stage: no numbers of its loss scale");
+    for (int32_t i = 0; i < s->n_ops; i++)
+        NEED(has || !s->ops[i].attrs.scaled, "operator %s: by a loss scale that is none",
+             s->ops[i].name);
+    return OK;
+}
+
 static enum status check_stage(struct valid *c, int32_t index, int64_t *buffers)
 {
     const struct program_stage *s = c->s = &c->p->stages[index];
@@ -303,6 +318,7 @@ static enum status check_stage(struct valid *c, int32_t index, int64_t *buffers)
     c->where.item = 0;
     TRY(check_regions(c, ring_bytes));
     int32_t at = 0; /* lines from the stage's own one on */
+    TRY(check_scale(c));
 #define CHECK_EACH(n, call)                                                                        \
     for (int32_t i = 0; i < (n); i++) {                                                            \
         c->where.item = ++at;                                                                      \
@@ -442,6 +458,9 @@ static enum status check_all(struct valid *c)
              p->sequence_length >= 1,
          "sizes out of range");
     NEED(in(p->optimizer.kind, OPTIMIZER_SGD + 1), "unknown optimizer");
+    NEED(p->loss_scale.initial >= 0 && p->loss_scale.initial <= (double)LOSS_SCALE_MOST &&
+             p->loss_scale.grows_after >= 0,
+         "loss scale out of range");
     for (int32_t i = 0; i < p->n_devices; i++) {
         c->where = (struct program_place){SECTION_DEVICE, i, 0};
         NEED(p->devices[i].slowdown >= 0 && p->devices[i].memory_bytes >= 0, "device %s: negative",

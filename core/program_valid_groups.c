@@ -170,6 +170,8 @@ enum status valid_group(struct valid *c, int32_t index)
     NEED(in(g->algorithm, GROUP_GATHER + 1) && in(g->dtype, DTYPE_COUNT) && g->n_members >= 1 &&
              g->elements >= 0,
          "group %s: bad numbers", g->name);
+    NEED(g->algorithm != GROUP_CHAIN || !dtype_is_half(g->dtype),
+         "group %s: a chain carries every bit, which %s has not", g->name, dtype_name(g->dtype));
     for (int32_t i = 0; i < g->n_members; i++) {
         TRY(check_member(c, g, i));
         for (int32_t k = 0; k < i && g->n_members <= 64; k++) TRY(check_pair(c, g, k, i));

@@ -44,6 +44,10 @@ static void write_head(FILE *out, const struct program *p)
     put(out, p->steps), put(out, p->microbatch), put(out, p->sequence_length),
         put(out, p->vocabulary), put(out, p->microbatches);
     if (p->pixels) fprintf(out, "\npictures %" PRId64, p->pixels);
+    if (p->loss_scale.initial > 0) {
+        fprintf(out, "\nloss_scale");
+        put_double(out, p->loss_scale.initial), put(out, p->loss_scale.grows_after);
+    }
     const struct optimizer *o = &p->optimizer;
     fprintf(out, "\noptimizer %s", o->kind == OPTIMIZER_ADAMW ? "adamw" : "sgd");
     put_double(out, o->lr), put_double(out, o->beta1), put_double(out, o->beta2),
@@ -112,7 +116,7 @@ static void write_op(FILE *out, const struct program_op *op)
     put(out, op->layer);
     put(out, a->trans_a | a->trans_b << 1 | a->accumulate << 2 | a->gelu_erf << 3 |
                  a->inverse << 4 | a->decay << 5 | a->bidirectional << 6 | has_shape_attrs(a) << 7 |
-                 a->narrows << 8);
+                 a->narrows << 8 | a->scaled << 9);
     put(out, a->heads), put(out, a->kv_heads), put(out, a->head_dim), put(out, a->window),
         put(out, a->vocabulary);
     put_double(out, a->eps), put_double(out, a->theta), put_double(out, a->rope.factor),
@@ -123,6 +127,7 @@ static void write_op(FILE *out, const struct program_op *op)
         put(out, a->row), put(out, a->sequences), put(out, a->out), put(out, a->kept),
             put(out, a->first), put(out, a->link);
     if (op->kind == OP_slice || op->kind == OP_paste) put(out, a->start), put(out, a->sequences);
+    if (op->kind == OP_rescale) put(out, a->grows_after);
     if (op->kind == OP_dropout) put(out, a->stream), put_double(out, a->rate);
     if (op->kind == OP_cross_entropy || op->kind == OP_cross_entropy_grad ||
         op->kind == OP_cross_entropy_part || op->kind == OP_cross_entropy_join)
@@ -226,7 +231,7 @@ static void write_parts(FILE *out, const struct program_stage *s)
     }
 }
 
-static void write_stage(FILE *out, const struct program_stage *s)
+static void write_stage(FILE *out, const struct program *p, const struct program_stage *s)
 {
     fprintf(out, "stage");
     put(out, s->replica), put(out, s->stage), put(out, s->device), put(out, s->first_layer),
@@ -256,6 +261,7 @@ static void write_stage(FILE *out, const struct program_stage *s)
         put(out, s->first_sequence), put(out, s->sequences);
         fputc('\n', out);
     }
+    if (p->loss_scale.initial > 0) fprintf(out, "scale %" PRId32 "\n", s->scale_slot);
     if (!s->shares_loss) return;
     fprintf(out, "loss");
     put_double(out, s->loss_share);
@@ -363,7 +369,7 @@ void program_write(FILE *out, const struct program *p)
 {
     write_head(out, p);
     write_devices(out, p);
-    for (int32_t i = 0; i < p->n_stages; i++) write_stage(out, &p->stages[i]);
+    for (int32_t i = 0; i < p->n_stages; i++) write_stage(out, p, &p->stages[i]);
     for (int32_t i = 0; i < p->n_channels; i++) write_channel(out, &p->channels[i]);
     for (int32_t i = 0; i < p->n_groups; i++) write_group(out, &p->groups[i]);
     for (int32_t i = 0; i < p->n_orders; i++) write_order(out, &p->orders[i]);

@@ -19,7 +19,7 @@
 
 struct device_comm; /* exec/device_comm.h */
 
-enum { BACKEND_ABI = 2, STREAM_COMPUTE = 0 };
+enum { BACKEND_ABI = 3, STREAM_COMPUTE = 0 };
 
 struct optimizer_step { /* what adamw and sgd need besides their operands */
     double lr, beta1, beta2, eps, weight_decay;
@@ -40,6 +40,8 @@ struct op_call { /* one operator, resolved to memory */
     /* dropout: the run's seed, and the number, among all that are trained on, of the sequence that its first row is of */
     uint64_t seed;
     int64_t first_sequence;
+    /* attrs.scaled: the numbers of the program's loss scale (core/loss_scale.h), where operands are */
+    const float *scale;
 };
 
 struct backend_device { /* one that could be opened */

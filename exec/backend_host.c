@@ -7,6 +7,7 @@
 #include "exec/backend.h"
 
 #include "core/arena.h"
+#include "core/half.h"
 #include "exec/clock.h"
 #include "exec/kernels_host.h"
 
@@ -99,14 +100,20 @@ static enum status host_copy_on(struct backend *b, int32_t stream, void *to, con
     return host_copy(b, to, from, bytes, err);
 }
 
-/* It has fp32 and fp64 alone, which programs do not mix. */
+/* Halves to and from fp32, which is all that programs mix. */
 static enum status host_cast(struct backend *b, int32_t stream, void *to, enum dtype to_dtype,
                              const void *from, enum dtype from_dtype, int64_t n, struct error *err)
 {
     if (to_dtype == from_dtype)
         return host_copy_on(b, stream, to, from, n * dtype_bytes(to_dtype), err);
-    return error_set(err, ERR_INPUT, "the host does not turn %s into %s", dtype_name(from_dtype),
-                     dtype_name(to_dtype));
+    if (dtype_is_half(to_dtype) && from_dtype == DTYPE_fp32)
+        half_narrow(to_dtype, from, to, n);
+    else if (to_dtype == DTYPE_fp32 && dtype_is_half(from_dtype))
+        half_widen(from_dtype, from, to, n);
+    else
+        return error_set(err, ERR_INPUT, "the host does not turn %s into %s", dtype_name(from_dtype),
+                         dtype_name(to_dtype));
+    return OK;
 }
 
 static enum status host_run(struct backend *b, int32_t stream, const struct op_call *call,
@@ -137,7 +144,8 @@ static enum status host_describe(struct backend *b, int32_t device, struct backe
     (void)b, (void)device, (void)err;
     *out = (struct backend_device){.memory_bytes =
                                        (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE),
-                                   .dtypes = 1u << DTYPE_fp32 | 1u << DTYPE_fp64};
+                                   .dtypes = 1u << DTYPE_fp32 | 1u << DTYPE_fp64 |
+                                             1u << DTYPE_bf16 | 1u << DTYPE_fp16};
     snprintf(out->name, sizeof out->name, "%s", openblas_get_corename());
     snprintf(out->version, sizeof out->version, "%s", openblas_get_config());
     return OK;

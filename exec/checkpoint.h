@@ -3,7 +3,7 @@
  *
  * DIR/step-00000050/ is one generation: data files (tensors one behind the other, little-endian)
  * and, written last, manifest.json: {magic, version, byte_order, step, dtype, optimizer,
- * global_batch, data {sequences, bytes, crc32}, generator {algorithm, seed, counter}, tensors[{name,
+ * global_batch, data {sequences, bytes, crc32}, loss_scale {now, good, skipped} where there is one, generator {algorithm, seed, counter}, tensors[{name,
  * shape, dtype, file, offset, bytes, crc32}], crc32 (of all that)}. The generator has no state but
  * the number of the next sequence. It is made under a temporary
  * name; every file is synced, then the folder is renamed and DIR synced: a reader sees all of a
@@ -42,6 +42,7 @@ struct checkpoint {
     uint64_t seed;
     enum optimizer_kind optimizer;
     enum dtype dtype;
+    float scale[3]; /* of the loss (core/loss_scale.h): now, finite steps since it changed, steps skipped; 0: none */
     int32_t n_tensors;
     struct checkpoint_tensor *tensors; /* (n_tensors) */
 };

@@ -4,6 +4,7 @@
 #include "core/document.h"
 #include "core/file.h"
 #include "core/json.h"
+#include "core/loss_scale.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -14,6 +15,11 @@
 
 /* ---- out --------------------------------------------------------------------------------------
  */
+
+static const char *const scale_key[] = {"now", "good", "skipped"};
+
+/* Training that went on in another precision remembers what was skipped. */
+static bool has_scale(const struct checkpoint *c) { return c->scale[0] > 0 || c->scale[2] > 0; }
 
 /* Of everything that the manifest says, in a form that no layout changes. */
 static uint32_t manifest_crc(const struct checkpoint *c)
@@ -26,6 +32,10 @@ static uint32_t manifest_crc(const struct checkpoint *c)
                  c->step, c->seed, dtype_name(c->dtype), optimizer_name(c->optimizer),
                  c->global_batch, c->sequences, c->data_bytes, c->data_crc);
     crc = crc32_z(crc, (const Bytef *)line, (size_t)n);
+    for (int i = 0; has_scale(c) && i < 3; i++) {
+        n = snprintf(line, sizeof line, "%s %a\n", scale_key[i], (double)c->scale[i]);
+        crc = crc32_z(crc, (const Bytef *)line, (size_t)n);
+    }
     for (int32_t i = 0; i < c->n_tensors; i++) {
         const struct checkpoint_tensor *t = &c->tensors[i];
         n = snprintf(line, sizeof line, "%s|%s|%d|%" PRId64 "|%" PRId64 "|%" PRIu32, t->name,
@@ -79,6 +89,11 @@ enum status checkpoint_write_manifest(struct arena *a, const char *folder,
     json_put_int(&j, "seed", (int64_t)c->seed);
     json_put_int(&j, "counter", c->sequences);
     json_close(&j);
+    if (has_scale(c)) {
+        json_put_object_line(&j, "loss_scale");
+        for (int i = 0; i < 3; i++) json_put_double(&j, scale_key[i], (double)c->scale[i]);
+        json_close(&j);
+    }
     json_put_list(&j, "tensors");
     for (int32_t i = 0; i < c->n_tensors; i++) write_tensor(&j, &c->tensors[i]);
     json_close(&j);
@@ -186,6 +201,18 @@ static enum status read_generator(const struct node *root, struct checkpoint *c,
     return OK;
 }
 
+static enum status read_scale(const struct node *root, struct checkpoint *c, struct error *err)
+{
+    const struct node *map = node_get(root, "loss_scale"), *n;
+    for (int i = 0; map && i < 3; i++) {
+        double x;
+        TRY(node_need(map, scale_key[i], &n, err));
+        TRY(node_double(n, 0, (double)LOSS_SCALE_MOST, &x, err));
+        c->scale[i] = (float)x;
+    }
+    return OK;
+}
+
 static enum status read_head(const struct node *root, struct checkpoint *c, struct error *err)
 {
     char magic[32], order[16];
@@ -207,6 +234,7 @@ static enum status read_head(const struct node *root, struct checkpoint *c, stru
     TRY(read_optimizer(root, &c->optimizer, err));
     TRY(read_int(root, "global_batch", 0, INT64_MAX, &c->global_batch, err));
     TRY(read_position(root, c, err));
+    TRY(read_scale(root, c, err));
     return read_generator(root, c, err);
 }
 

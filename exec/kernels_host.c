@@ -11,12 +11,15 @@
 
 void host_context_init(struct host_context *x)
 {
-    *x = (struct host_context){.scratch_arena = arena_new(), .rotary.arena = arena_new()};
+    *x = (struct host_context){.scratch_arena = arena_new(),
+                               .wide_arena = arena_new(),
+                               .rotary.arena = arena_new()};
 }
 
 void host_context_free(struct host_context *x)
 {
     arena_free(x->scratch_arena);
+    arena_free(x->wide_arena);
     arena_free(x->rotary.arena);
     *x = (struct host_context){0};
 }
@@ -70,10 +73,11 @@ void host_blas_end(struct host_context *x, double begin_s)
 
 enum status kernels_host_run(struct host_context *x, const struct op_call *c, struct error *err)
 {
-    if (c->dtype != DTYPE_fp32 && c->dtype != DTYPE_fp64)
-        return error_set(err, ERR_INPUT, "%s: the host computes in fp32 and fp64, not in %s",
+    if (c->dtype == DTYPE_int32)
+        return error_set(err, ERR_INPUT, "%s: the host does not compute in %s",
                          op_kind_name(c->kind), dtype_name(c->dtype));
-    host_kernel *const *table = c->dtype == DTYPE_fp32 ? kernels_host_fp32 : kernels_host_fp64;
+    host_kernel *const *table = c->dtype == DTYPE_fp64 ? kernels_host_fp64 : kernels_host_fp32;
     if (!table[c->kind]) BUG("no host kernel for %s", op_kind_name(c->kind));
+    if (dtype_is_half(c->dtype)) return kernels_host_half(x, c, err);
     return table[c->kind](x, c, err);
 }

@@ -34,6 +34,9 @@ struct host_context {
     struct arena *scratch_arena;
     unsigned char *scratch; /* 64-byte aligned, holds nothing between calls */
     size_t scratch_bytes;
+    struct arena *wide_arena; /* what operands in half precision are while they are worked on */
+    float *wide;
+    size_t wide_bytes;
     struct host_rotary rotary;
     bool blas_clock;
     double blas_s; /* thread CPU time inside BLAS */
@@ -42,10 +45,14 @@ struct host_context {
 void host_context_init(struct host_context *x);
 void host_context_free(struct host_context *x);
 
-/* Runs one operator to its end. ERR_INPUT for a dtype other than fp32 and fp64, a matrix too large
+/* Runs one operator to its end; bf16 and fp16 by kernels_host_half.c. ERR_INPUT for a dtype of integers, a matrix too large
  * for BLAS, a token id outside the vocabulary. */
 MUST_CHECK enum status kernels_host_run(struct host_context *x, const struct op_call *c,
                                         struct error *err);
+
+/* A call in bf16 or fp16. */
+MUST_CHECK enum status kernels_host_half(struct host_context *x, const struct op_call *c,
+                                         struct error *err);
 
 /* --- for the kernels --- */
 

@@ -141,7 +141,6 @@ static enum status set_up(struct worker *w, struct error *err)
     find_chunks(w);
     TRY(comm_agree(w->comm, open_device(w, err), err));
     worker_choose_transports(w);
-    TRY(comm_agree(w->comm, worker_check_sums(w, err), err));
     TRY(comm_agree(w->comm, worker_check_memory(w, err), err));
     TRY(comm_agree(w->comm, open_mine(w, err), err));
     if (w->rank == 0) worker_warn_if_crowded(w);
@@ -151,6 +150,7 @@ static enum status set_up(struct worker *w, struct error *err)
     if (w->o->save) TRY(worker_lock(w, err));
     const struct optimizer *x = &w->p->optimizer;
     w->optimizer = (struct optimizer_step){x->lr, x->beta1, x->beta2, x->eps, x->weight_decay, 0};
+    TRY(comm_agree(w->comm, worker_scale_open(w, err), err));
     w->losses = ARENA_ARRAY(w->a, double, (size_t)(w->o->steps * w->p->microbatches) + 1);
     w->step_end_ns = ARENA_ARRAY(w->run, int64_t, (size_t)w->o->steps + 1);
     if (w->o->keep_trace) w->spans.a = arena_new();
@@ -235,6 +235,7 @@ static void report(struct worker *w, struct run_result *out)
     out->real_time = p->emulated && !comm_max(w->comm, !granted);
     out->blas_share = w->cpu_ns > 0 && blas_s >= 0 ? blas_s * 1e9 / (double)w->cpu_ns : -1;
     comm_sum(w->comm, w->losses, w->o->steps * p->microbatches);
+    worker_scale_report(w, out);
     struct trace *t = spans_gather(w->a, w->comm, p, lists, 2, w->step_end_ns, w->o->steps);
     out->losses = ARENA_ARRAY(w->a, double, (size_t)w->o->steps + 1);
     for (int64_t s = 0; s < w->o->steps; s++) {
@@ -277,6 +278,7 @@ static enum status run(struct worker *w, struct run_result *out, struct error *e
     log_progress_end();
     mover_stop(&w->mover);
     w->mover_made = false;
+    if (status == OK) status = worker_scale_agreed(w, err);
     if (status == OK) (void)worker_losses_finite(w);
     if (status == OK && w->o->save) status = worker_save(w, w->first_step + w->o->steps, err);
     if (status == OK) report(w, out);

@@ -38,6 +38,8 @@ struct run_result {
     double blas_share;
     bool real_time;      /* real-time priority was to be had */
     struct trace *trace; /* NULL unless kept */
+    double loss_scale;   /* after the last step; 0: the program has none */
+    int64_t n_skipped, *skipped; /* (n_skipped) steps, from 1 on, whose gradients overflowed: nothing was updated */
 };
 MUST_CHECK enum status worker_run(struct arena *a, const struct program *p,
                                   const struct run_options *o, struct run_result *out,

@@ -51,10 +51,17 @@ static int64_t losses_bytes(const struct load *l)
     return (2 * l->losses * VALUE_BYTES + ALIGN - 1) / ALIGN * ALIGN;
 }
 
+/* Of a step; what a device writes stands on lines of its own. */
+static int64_t scale_bytes(const struct worker *w)
+{
+    return w->p->loss_scale.initial > 0 ? ALIGN : 0;
+}
+
 int64_t ahead_pinned_bytes(const struct worker *w, int32_t device)
 {
     struct load l = load_of(w, device);
-    return losses_bytes(&l) + (w->o->keep_trace ? AHEAD_GATES * l.gates_bytes : 0);
+    return losses_bytes(&l) + 2 * scale_bytes(w) +
+           (w->o->keep_trace ? AHEAD_GATES * l.gates_bytes : 0);
 }
 
 static enum status make_events(struct worker *w, int64_t ops, struct error *err)
@@ -81,10 +88,12 @@ enum status ahead_open(struct worker *w, char *pinned, struct error *err)
         struct ahead_step *s = &x->steps[i];
         s->losses = ARENA_ARRAY(w->run, struct ahead_loss, (size_t)l.losses + 1);
         s->values = pinned + i * l.losses * VALUE_BYTES;
+        if (scale_bytes(w))
+            s->scale = (float *)(void *)(pinned + losses_bytes(&l) + i * scale_bytes(w));
         TRY(w->backend.event_make(&w->backend, true, &s->updated, err));
         TRY(w->backend.event_make(&w->backend, false, &s->ended, err));
     }
-    if (w->o->keep_trace) x->gates = pinned + losses_bytes(&l), x->gates_bytes = l.gates_bytes;
+    if (w->o->keep_trace) x->gates = pinned + losses_bytes(&l) + 2 * scale_bytes(w), x->gates_bytes = l.gates_bytes;
     return make_events(w, l.ops, err);
 }
 
@@ -270,6 +279,7 @@ static enum status see_step(struct worker *w, struct ahead_step *s, struct error
     TRY(ahead_see(w, s->ended, err));
     for (int32_t i = 0; i < s->n_losses; i++)
         worker_note_loss(w, s->step, &s->losses[i], s->values + i * VALUE_BYTES);
+    if (s->scale) worker_note_scale(w, s->step, s->scale);
     if (!(w->clock.slowdown > 0)) {
         TRY(w->backend.event_at(&w->backend, s->updated, &at_ns, err));
         w->step_end_ns[s->step] = at_ns - w->clock.zero_ns;
@@ -285,6 +295,9 @@ enum status ahead_step_asked(struct worker *w, struct error *err)
     struct ahead_step *s = step_of(w, w->step);
     s->asked = true;
     s->step = w->step;
+    if (s->scale)
+        TRY(w->backend.copy(&w->backend, STREAM_COMPUTE, s->scale, worker_scale_at(&w->chunks[0]),
+                            LOSS_SCALE_NUMBERS * (int64_t)sizeof *s->scale, err));
     TRY(w->backend.event_record(&w->backend, s->ended, STREAM_COMPUTE, err));
     return see_step(w, step_of(w, w->step + 1), err);
 }

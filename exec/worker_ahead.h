@@ -48,6 +48,7 @@ struct ahead_step { /* one of the two that may be under way */
     int32_t n_losses;
     struct ahead_loss *losses; /* (most_losses) */
     char *values;              /* (most_losses) pinned, 8 bytes each */
+    float *scale;              /* pinned: the loss scale's numbers behind it; NULL: none */
 };
 
 struct ahead {

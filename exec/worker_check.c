@@ -241,19 +241,6 @@ enum status worker_check_program(const struct worker *w, struct error *err)
     return OK;
 }
 
-enum status worker_check_sums(const struct worker *w, struct error *err)
-{
-    for (int32_t i = 0; i < w->p->n_groups; i++) {
-        const struct group *g = &w->p->groups[i];
-        if (w->group_by[i] == TRANSPORT_HOST && dtype_is_half(g->dtype))
-            return error_set(err, ERR_INPUT,
-                             "group %s is %s, which devices of one kind sum among themselves; the "
-                             "host, which would carry it here, sums fp32 and fp64",
-                             g->name, dtype_name(g->dtype));
-    }
-    return OK;
-}
-
 /* Emulated devices compute for real, one after the other where cores are few: beyond this share of
  * the cores, or of the turns on a card, the wall falls behind the virtual clocks. */
 #define CROWDED 0.8

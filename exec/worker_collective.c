@@ -1,6 +1,7 @@
 #include "exec/worker_collective_internal.h"
 
 #include "core/arena.h"
+#include "core/half.h"
 #include "exec/worker_bounce.h"
 
 #include <string.h>
@@ -36,7 +37,13 @@ static const struct collective_member *member_of(const struct collectives *c)
     return &c->members[collective_current(c)->group];
 }
 static char *incoming_of(const struct collectives *c) { return member_of(c)->incoming; }
+/* Of an element on the wire, and in memory: sums stand there in fp32 where they go in half precision. */
 static int64_t size_of(const struct collectives *c) { return dtype_bytes(group_of(c)->dtype); }
+static enum dtype memory_of(const struct group *g)
+{
+    return g->algorithm == GROUP_GATHER ? g->dtype : dtype_master(g->dtype);
+}
+static bool narrows(const struct group *g) { return memory_of(g) != g->dtype; }
 
 /* ---- elements [first, last) of the list of segments -------------------------------------------
  */
@@ -58,23 +65,44 @@ static void add_elements(enum dtype t, void *to, const void *from, int64_t n)
     }
 }
 
+/* n elements at `mine`, as memory has them, and as many at `other`, as the wire has them: rounded on their way out, and added in
+ * fp32. */
+static void pass(const struct group *g, char *mine, char *other, int64_t n, enum copy how)
+{
+    enum { AT_ONCE = 512 };
+    float wide[AT_ONCE];
+    enum dtype t = g->dtype;
+    if (!narrows(g)) {
+        if (how == ADD_IN)
+            add_elements(t, mine, other, n);
+        else if (n)
+            memcpy(how == COPY_IN ? mine : other, how == COPY_IN ? other : mine,
+                   (size_t)(n * dtype_bytes(t)));
+    } else if (how == COPY_OUT) {
+        half_narrow(t, (const float *)(void *)mine, (uint16_t *)(void *)other, n);
+    } else if (how == COPY_IN) {
+        half_widen(t, (const uint16_t *)(void *)other, (float *)(void *)mine, n);
+    } else {
+        for (int64_t i = 0, k; i < n; i += k) {
+            k = n - i < AT_ONCE ? n - i : AT_ONCE;
+            half_widen(t, (const uint16_t *)(void *)other + i, wide, k);
+            add_elements(DTYPE_fp32, (float *)(void *)mine + i, wide, k);
+        }
+    }
+}
+
 static void pass_over(const struct collectives *c, int64_t first, int64_t last, char *staging,
                       enum copy how)
 {
     const struct collective_member *m = member_of(c);
-    int64_t size = size_of(c), at = 0;
+    const struct group *g = group_of(c);
+    int64_t size = size_of(c), memory = dtype_bytes(memory_of(g)), at = 0;
     for (int32_t k = 0; k < m->n_pieces && at < last; at += m->pieces[k++].elements) {
         int64_t from = first > at ? first : at, to = at + m->pieces[k].elements;
         if (to > last) to = last;
         if (from >= to) continue;
-        char *mine = m->pieces[k].data + (from - at) * size,
-             *other = staging + (from - first) * size;
-        if (how == COPY_OUT)
-            memcpy(other, mine, (size_t)((to - from) * size));
-        else if (how == COPY_IN)
-            memcpy(mine, other, (size_t)((to - from) * size));
-        else
-            add_elements(group_of(c)->dtype, mine, other, to - from);
+        pass(g, m->pieces[k].data + (from - at) * memory, staging + (from - first) * size,
+             to - from, how);
     }
 }
 
@@ -182,12 +210,13 @@ static int64_t chunk_elements(const struct collectives *c, int32_t chunk)
     return last - first;
 }
 
-/* Where a chunk stands in one piece: there; else NULL. */
+/* Where a chunk stands in one piece as it goes over the wire: there; else NULL. */
 static char *chunk_place(const struct collectives *c, int32_t chunk)
 {
     const struct group *g = group_of(c);
     const struct collective_member *m = member_of(c);
     int64_t first, last;
+    if (narrows(g)) return NULL;
     if (group_divides(g))
         return m->n_pieces == 1
                    ? m->pieces[0].data + chunk * (m->pieces[0].elements / g->n_members) * size_of(c)
@@ -207,13 +236,9 @@ static void pass_chunk(const struct collectives *c, int32_t chunk, char *staging
         return;
     }
     for (int32_t k = 0; k < m->n_pieces; k++) {
-        int64_t n = m->pieces[k].elements / g->n_members, bytes = n * size_of(c);
-        char *mine = m->pieces[k].data + chunk * bytes;
-        if (how == ADD_IN)
-            add_elements(g->dtype, mine, staging, n);
-        else
-            memcpy(how == COPY_IN ? mine : staging, how == COPY_IN ? staging : mine, (size_t)bytes);
-        staging += bytes;
+        int64_t n = m->pieces[k].elements / g->n_members;
+        pass(g, m->pieces[k].data + chunk * n * dtype_bytes(memory_of(g)), staging, n, how);
+        staging += n * size_of(c);
     }
 }
 
@@ -225,9 +250,9 @@ static void pass_own(const struct collectives *c, bool scattered)
     int32_t chunk = group_own_chunk(m->member, g->n_members);
     for (int32_t k = 0; m->own && k < m->n_pieces; k++) {
         int64_t n = m->pieces[k].elements / g->n_members;
-        char *there = m->pieces[k].data + chunk * n * size_of(c);
+        char *there = m->pieces[k].data + chunk * n * dtype_bytes(memory_of(g));
         if (scattered)
-            add_elements(g->dtype, m->own[k], there, n);
+            add_elements(memory_of(g), m->own[k], there, n);
         else
             memcpy(there, m->own[k], (size_t)(n * size_of(c)));
     }
@@ -250,6 +275,8 @@ static void ring_part(struct collectives *c, int32_t part, int64_t at_ns)
     if (chunk_elements(c, out)) {
         char *data = chunk_place(c, out);
         if (!data) pass_chunk(c, out, data = incoming_of(c) + group_incoming_bytes(g), COPY_OUT);
+        /* Whose chunk it is keeps of it what the others get. */
+        if (narrows(g) && part == g->n_members - 1) pass_chunk(c, out, data, COPY_IN);
         send_part(c, i, data, chunk_elements(c, out) * size);
     }
     if (chunk_elements(c, in))
@@ -354,7 +381,7 @@ static void pair_up(enum dtype t, const struct collective_member *y,
 static void add_chunks(struct collectives *c, int64_t at_ns)
 {
     const struct collective_member *first = member_of(c);
-    enum dtype t = group_of(c)->dtype;
+    enum dtype t = dtype_master(group_of(c)->dtype);
     for (const struct collective_member *m = first->also; m; m = m->also)
         pair_up(t, first, m, ADD_IN);
     for (const struct collective_member *m = first->also; m; m = m->also)
@@ -391,7 +418,7 @@ static void begin(struct collectives *c)
     else if (group_of(c)->algorithm == GROUP_CHAIN)
         chain_leg(c, LEG_IN, at_ns);
     else if (group_of(c)->n_members > 1) {
-        if (group_of(c)->members[member_of(c)->member].silent) be_silent(member_of(c), size_of(c));
+        if (group_of(c)->members[member_of(c)->member].silent) be_silent(member_of(c), dtype_bytes(memory_of(group_of(c))));
         if (group_of(c)->algorithm == GROUP_GATHER) pass_own(c, false);
         ring_part(c, first_part(group_of(c)), at_ns);
     } else

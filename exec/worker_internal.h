@@ -29,6 +29,8 @@ struct prepared_procedure {
 
 /* An input of a lane apart: filled in pinned memory, while the one before it is on its way, and copied on a stream of its own. */
 enum { INPUT_BUFFERS = 2 };
+/* The first numbers of a loss scale, which all devices have alike. */
+enum { WORKER_SCALE = LOSS_SCALE_SKIPPED + 1 };
 struct prepared_input {
     int32_t slot;
     struct place place;
@@ -113,6 +115,8 @@ struct worker {
     struct launches *launches; /* (n_groups) */
     struct optimizer_step optimizer;
     int64_t first_step, step;     /* step: of this run, 0-based */
+    float scale_before[WORKER_SCALE]; /* the loss scale before this run; 0: there was none */
+    float *scales;                    /* (steps, WORKER_SCALE) after each; NULL: the program has none */
     int64_t first_sequence;       /* sequences consumed before this run */
     int64_t global_batch;         /* sequences a step */
     uint32_t data_crc;            /* rank 0, where checkpoints are written or read */
@@ -133,8 +137,6 @@ MUST_CHECK enum status worker_check_program(const struct worker *w, struct error
 /* The backend is there, its device not opened. */
 MUST_CHECK enum status worker_check_device(struct worker *w, struct error *err);
 /* Transports are chosen. */
-/* Whether each sum is in numbers that who carries it can add; transports are chosen. */
-MUST_CHECK enum status worker_check_sums(const struct worker *w, struct error *err);
 MUST_CHECK enum status worker_check_memory(struct worker *w, struct error *err);
 void worker_warn_if_crowded(const struct worker *w);
 
@@ -174,6 +176,16 @@ MUST_CHECK enum status worker_post_first(struct worker *w, struct error *err);
 /* value: of the loss slot, as it stood there. */
 void worker_note_loss(struct worker *w, int64_t step, const struct ahead_loss *l,
                       const void *value);
+
+/* worker_scale.c: before the first step, once a checkpoint was read; numbers of a step that was seen; the same of a host lane;
+ * after so many steps of this run; do all devices have had the same? */
+float *worker_scale_at(const struct chunk *k);
+MUST_CHECK enum status worker_scale_open(struct worker *w, struct error *err);
+void worker_note_scale(struct worker *w, int64_t step, const float *numbers);
+MUST_CHECK enum status worker_see_scale(struct worker *w, struct error *err);
+void worker_scale_after(const struct worker *w, int64_t steps, float out[WORKER_SCALE]);
+MUST_CHECK enum status worker_scale_agreed(struct worker *w, struct error *err);
+void worker_scale_report(const struct worker *w, struct run_result *out);
 
 /* worker_routing.c: of a call of gating that has ended, variance ÷ mean² of the rows of its experts, in millionths. The device's
  * clock stands still meanwhile. */

@@ -37,7 +37,8 @@ static void prepare_op(struct worker *w, struct chunk *k, int32_t op)
                                .attrs = &x->attrs,
                                .shapes = &x->shapes,
                                .optimizer = x->phase == PHASE_U ? &w->optimizer : NULL,
-                               .seed = w->p->seed};
+                               .seed = w->p->seed,
+                               .scale = x->attrs.scaled ? worker_scale_at(k) : NULL};
     prepare_dtypes(k->stage, x, &o->call);
     for (int32_t i = 0; i < x->n_inputs; i++)
         o->input[i] = lane_memory_place(&k->memory, x->input[i]);
@@ -163,8 +164,9 @@ static void add_pieces(struct worker *w, const struct chunk *k, const struct gro
                        const struct group_member *m, char *mirror, struct collective_member *x)
 {
     const struct program_stage *s = k->stage;
+    enum dtype t = g->algorithm == GROUP_GATHER ? g->dtype : dtype_master(g->dtype);
     struct joining j = {x,    (size_t)m->n_segments + 1, w->run,
-                        NULL, dtype_bytes(g->dtype),     group_divides(g)};
+                        NULL, dtype_bytes(t),            group_divides(g)};
     x->pieces = ARENA_ARRAY(w->run, struct piece, j.capacity);
     for (int32_t i = 0; i < m->n_segments; i++) {
         const struct slot *slot = &s->slots[m->segments[i]];

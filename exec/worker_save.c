@@ -197,6 +197,7 @@ static enum status save(struct worker *w, struct arena *a, int64_t step, struct 
                            .seed = w->p->seed,
                            .optimizer = w->p->optimizer.kind,
                            .dtype = w->p->dtype};
+    worker_scale_after(w, step - w->first_step, c.scale);
     c.tensors = comm_gather(w->comm, a, mine.tensors, (int64_t)sizeof *c.tensors * mine.n, &bytes);
     c.n_tensors = (int32_t)(bytes / (int64_t)sizeof *c.tensors);
     if (w->rank == 0) status = checkpoint_commit(a, w->o->save, folder, &c, err);
@@ -314,6 +315,7 @@ static enum status load_all(struct worker *w, struct arena *a, const char *folde
         }
     }
     w->first_step = c.step;
+    memcpy(w->scale_before, c.scale, sizeof w->scale_before);
     w->first_sequence = c.sequences;
     return OK;
 }

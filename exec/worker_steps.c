@@ -362,7 +362,8 @@ enum status worker_step(struct worker *w, struct error *err)
     struct cursor cursor;
     struct call call;
     bool updated = false;
-    w->optimizer.step = w->first_step + w->step + 1;
+    int64_t skipped = w->scales ? 0 : (int64_t)w->scale_before[LOSS_SCALE_SKIPPED];
+    w->optimizer.step = w->first_step + w->step + 1 - skipped; /* a loss scale counts its own */
     cursor_start(&cursor, &w->p->orders[w->p->lanes[w->rank].order]);
     while (cursor_next(&cursor, &call)) {
         TRY(take_call(w, &call, err));
@@ -370,5 +371,6 @@ enum status worker_step(struct worker *w, struct error *err)
         if (update || !updated) TRY(note_update(w, err));
         updated = updated || update;
     }
+    TRY(worker_see_scale(w, err));
     return w->apart ? ahead_step_asked(w, err) : OK;
 }

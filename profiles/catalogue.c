@@ -381,6 +381,7 @@ enum status catalogue_find(const char *id, const struct catalogue_device **out, 
 
 double catalogue_peak_flops(const struct catalogue_device *d, enum dtype t)
 {
+    if (!strcmp(d->backend, "host") && dtype_is_half(t)) t = DTYPE_fp32; /* it widens, and rounds */
     switch (t) {
     case DTYPE_fp64:
         return d->fp64_flops.value;

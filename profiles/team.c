@@ -38,13 +38,11 @@ enum status team_precision(const struct cluster *c, enum dtype t, struct error *
     for (int32_t i = 0; i < c->n_types; i++) {
         const struct catalogue_device *d = NULL;
         TRY(catalogue_find(c->types[i].catalogue, &d, err));
-        bool half = t == DTYPE_bf16 || t == DTYPE_fp16;
-        bool host = !strcmp(d->backend, "host"),
-             old = d->compute_capability > 0 && d->compute_capability < 80;
-        if ((host && half) || (old && t == DTYPE_bf16))
-            return error_set(err, ERR_INPUT, "precision %s: device type '%s' (%s) computes in %s",
-                             dtype_name(t), c->types[i].name, d->id,
-                             host ? "fp32 and fp64" : "fp32, fp64 and fp16");
+        bool old = d->compute_capability > 0 && d->compute_capability < 80;
+        if (old && t == DTYPE_bf16)
+            return error_set(err, ERR_INPUT,
+                             "precision %s: device type '%s' (%s) computes in fp32, fp64 and fp16",
+                             dtype_name(t), c->types[i].name, d->id);
     }
     return OK;
 }

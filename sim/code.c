@@ -174,6 +174,7 @@ static enum status write_procedure(struct writer *w, const struct procedure *f,
                                    struct code_procedure *out, struct error *err)
 {
     int64_t born = born_bytes(w->s, f->letter), dead = dead_bytes(w->s, f->letter);
+    if (f->letter == 'U' && *f->variant) dead = 0; /* the update behind it ends what waits for it */
     *out = (struct code_procedure){.letter = f->letter};
     w->n = w->stretch = 0;
     w->kernels_ns = w->issue_ns = w->alone_ns = 0;

@@ -38,6 +38,12 @@ static void print_json(const struct program *p, const struct run_result *r)
     json_put_list_line(&j, "losses");
     for (int64_t i = 0; i < r->steps; i++) json_put_double(&j, NULL, r->losses[i]);
     json_close(&j);
+    if (r->loss_scale > 0) {
+        json_put_double(&j, "loss_scale", r->loss_scale);
+        json_put_list_line(&j, "skipped");
+        for (int64_t i = 0; i < r->n_skipped; i++) json_put_int(&j, NULL, r->skipped[i]);
+        json_close(&j);
+    }
     json_put_double(&j, p->pixels ? "pictures_per_s" : "tokens_per_s", samples_per_s(p, r));
     if (r->blas_share > 0) json_put_double(&j, "blas_share", r->blas_share);
     common_json_end(&j);
@@ -52,6 +58,17 @@ static const char *loss_text(char buffer[32], double loss)
     return buffer;
 }
 
+static void print_scale(const struct run_result *r)
+{
+    enum { NAMED = 8 };
+    printf("  loss scale %g at the end", r->loss_scale);
+    for (int64_t i = 0; i < r->n_skipped && i < NAMED; i++)
+        printf("%s%lld", i ? ", " : "; skipped since gradients overflowed: steps ",
+               (long long)r->skipped[i]);
+    if (r->n_skipped > NAMED) printf(" and %lld more", (long long)r->n_skipped - NAMED);
+    putchar('\n');
+}
+
 static void print_text(const struct program *p, const struct run_result *r)
 {
     char text[32], first[32], last[32];
@@ -62,6 +79,7 @@ static void print_text(const struct program *p, const struct run_result *r)
     printf("  loss %s at step %lld, %s at step %lld\n", loss_text(first, r->losses[0]),
            (long long)r->first_step + 1, loss_text(last, r->losses[r->steps - 1]),
            (long long)(r->first_step + r->steps));
+    if (r->loss_scale > 0) print_scale(r);
     if (p->emulated && !r->real_time)
         log_warn("no real-time priority: the measured time has more noise than it need have");
 }

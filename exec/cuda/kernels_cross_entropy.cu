@@ -182,7 +182,8 @@ static __device__ __forceinline__ void soften(wide_of<T> (&v)[N], wide_of<T> lse
 
 template <class T, class OUT>
 static __global__ void __launch_bounds__(BLOCK, sizeof(T) == 8 ? 2 : 4)
-    gradients(cross_entropy_call c, int width, double scale_64, OUT *dlogits, bool packed)
+    gradients(cross_entropy_call c, int width, double scale_64, const float *by, OUT *dlogits,
+              bool packed)
 {
     using W = wide_of<T>;
     constexpr int N = 16 / (sizeof(T) < sizeof(OUT) ? sizeof(T) : sizeof(OUT)),
@@ -193,7 +194,7 @@ static __global__ void __launch_bounds__(BLOCK, sizeof(T) == 8 ? 2 : 4)
     const T *from = static_cast<const T *>(c.logits) + row * c.n;
     OUT *to = dlogits + row * c.n;
     either lse_at = {c.lse, c.wide_lse};
-    W lse = read_either<T>(lse_at, row), scale = (W)scale_64;
+    W lse = read_either<T>(lse_at, row), scale = (W)(by ? scale_64 * (double)*by : scale_64);
     int64_t entry = c.targets[row] - c.start;
     int target = entry >= 0 && entry < c.n ? (int)entry : -1;
     /* rows that do not count take as long: what a call costs is not told by its data */
@@ -276,21 +277,22 @@ extern "C" cudaError_t cross_entropy_mean(const struct cross_entropy_call *c, in
 }
 
 template <class T, class OUT>
-static cudaError_t grad_as(const cross_entropy_call *c, double scale, void *dlogits,
-                           cudaStream_t stream)
+static cudaError_t grad_as(const cross_entropy_call *c, double scale, const float *by,
+                           void *dlogits, cudaStream_t stream)
 {
     OUT *out = static_cast<OUT *>(dlogits);
     bool packed = lies_packed(c->logits, dlogits);
-    return LAUNCH((gradients<T, OUT>), grid_of(c), dim3(BLOCK), 0, stream, *c, width_of(c), scale, out,
-                  packed);
+    return LAUNCH((gradients<T, OUT>), grid_of(c), dim3(BLOCK), 0, stream, *c, width_of(c), scale, by,
+                  out, packed);
 }
 
 extern "C" cudaError_t cross_entropy_grad(const struct cross_entropy_call *c, double scale,
-                                          void *dlogits, enum cuda_number out, cudaStream_t stream)
+                                          const float *by, void *dlogits, enum cuda_number out,
+                                          cudaStream_t stream)
 {
     if (!c->rows || !c->n) return cudaSuccess;
 #define AS(from, T, to, OUT)                                                                       \
-    if (c->number == (from) && out == (to)) return grad_as<T, OUT>(c, scale, dlogits, stream)
+    if (c->number == (from) && out == (to)) return grad_as<T, OUT>(c, scale, by, dlogits, stream)
     AS(CUDA_fp32, float, CUDA_fp32, float);
     AS(CUDA_fp64, double, CUDA_fp64, double);
     AS(CUDA_bf16, __nv_bfloat16, CUDA_bf16, __nv_bfloat16);

@@ -39,10 +39,10 @@ cudaError_t cross_entropy_join(const struct cross_entropy_call *c, const void *p
 cudaError_t cross_entropy_mean(const struct cross_entropy_call *c, int64_t counted, void *loss,
                                bool wide_loss, cudaStream_t stream);
 
-/* dlogits (rows, n) = scale · (exp(logit - lse) - 1 at the target), 0 where the target is -1. dlogits are of `out`: the number of
+/* by: on the device, what scale is multiplied by; NULL: 1. dlogits (rows, n) = scale · (exp(logit - lse) - 1 at the target), 0 where the target is -1. dlogits are of `out`: the number of
  * the logits, or bf16 or fp16 of fp32 logits; cudaErrorInvalidValue for another. */
-cudaError_t cross_entropy_grad(const struct cross_entropy_call *c, double scale, void *dlogits,
-                               enum cuda_number out, cudaStream_t stream);
+cudaError_t cross_entropy_grad(const struct cross_entropy_call *c, double scale, const float *by,
+                               void *dlogits, enum cuda_number out, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

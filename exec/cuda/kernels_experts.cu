@@ -114,7 +114,8 @@ static __global__ void __launch_bounds__(BLOCK) gating_grad(gating_grad_call c)
         if (share) balance += p * (W)share[i];
     }
     sum = sum_lanes(sum, WARP), mean = sum_lanes(mean, WARP), balance = sum_lanes(balance, WARP);
-    W each = share ? (W)c.scale * (W)n / ((W)c.positions * (W)c.positions * sum) : W(0);
+    W scale = (W)(c.by ? c.scale * (double)*c.by : c.scale);
+    W each = share ? scale * (W)n / ((W)c.positions * (W)c.positions * sum) : W(0);
     for (int64_t i = lane; i < n; i += WARP) {
         W p = functions<T>::exp(read_either<T>(logits, at + i) - largest),
           g = read_either<T>(gates, at + i);

@@ -30,6 +30,7 @@ struct gating_grad_call {
     int64_t b, positions, experts;
     bool renormalise;
     double scale;    /* of the balancing loss; 0: none */
+    const float *by; /* on the device, what scale is multiplied by; NULL: 1 */
     int32_t *shares; /* scratch (b, experts) where scale is not 0 */
 };
 cudaError_t expert_gating_grad(const struct gating_grad_call *c, cudaStream_t stream);

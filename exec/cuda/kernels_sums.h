@@ -48,6 +48,18 @@ size_t cuda_squares_scratch(int64_t n);
 cudaError_t cuda_squares(enum cuda_number number, const void *x, int64_t n, bool add, double *out,
                          void *scratch, cudaStream_t stream);
 
+/* *out = or += 1 where the squares are not finite, else 0; out fp32 (fp64: of fp64). */
+cudaError_t cuda_overflow(const double *squares, bool add, void *out, bool out_fp64, cudaStream_t stream);
+
+/* core/loss_scale.h's rule, numbers (LOSS_SCALE_NUMBERS) in place. */
+struct cuda_scale_step {
+    const float *overflow;
+    float *numbers;
+    int64_t grows_after, step;
+    double lr, beta1, beta2;
+};
+cudaError_t cuda_rescale(const struct cuda_scale_step *r, cudaStream_t stream);
+
 #ifdef __cplusplus
 }
 #endif

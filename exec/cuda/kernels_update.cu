@@ -13,7 +13,7 @@ enum { AT_ONCE = 8 };
 
 template <class W> struct update_of {
     W *p, *m, *v, *g;
-    const float *factor;
+    const float *factor, *corrected;
     W beta1, rest1, beta2, rest2, keep, rate, root, eps;
 };
 
@@ -24,6 +24,7 @@ static __global__ void __launch_bounds__(BLOCK)
 {
     float factor = u.factor ? *u.factor : 1.0f;
     bool skip = !(fabsf(factor) <= 3.4e38f);
+    if (u.corrected && ADAM) u.rate = (W)u.corrected[0], u.root = (W)u.corrected[1];
     int64_t stride = (int64_t)gridDim.x * BLOCK * AT_ONCE;
     for (int64_t i = ((int64_t)blockIdx.x * BLOCK + threadIdx.x) * AT_ONCE; i < n; i += stride) {
         W p[AT_ONCE], m[AT_ONCE], v[AT_ONCE], g[AT_ONCE];
@@ -67,6 +68,7 @@ template <class W, class C>
 static cudaError_t launch(const struct cuda_optimizer *u, int64_t n, cudaStream_t stream)
 {
     update_of<W> s = {(W *)u->p,   (W *)u->m,         (W *)u->v,   (W *)u->g,         u->factor,
+                      u->corrected,
                       (W)u->beta1, (W)(1 - u->beta1), (W)u->beta2, (W)(1 - u->beta2), (W)u->keep,
                       (W)u->rate,  (W)u->root,        (W)u->eps};
     bool packed = lies_packed(u->p, u->m, u->v, u->g, u->copy);

@@ -21,6 +21,8 @@ struct cuda_optimizer {
     /* On the device; NULL: 1. What gradients are multiplied by first (a clip, one over the loss's scale). Where it is no finite
      * number nothing is updated: gradients become 0 and the copy is p again. */
     const float *factor;
+    /* On the device; NULL: rate and root as below. Behind the factor stand these two, of updates that were not skipped. */
+    const float *corrected;
     /* p = keep·p - rate·m / (√v / root + eps), m = beta1·m + (1 - beta1)·g, v = beta2·v + (1 - beta2)·g²; SGD: p = keep·p - rate·g */
     double beta1, beta2, keep, rate, root, eps;
 };

@@ -92,7 +92,7 @@ enum status cuda_op_cross_entropy_grad(struct cuda_context *x, const struct op_c
         return error_set(err, ERR_INPUT, "cross_entropy_grad: logits of %s have no gradient in fp32",
                          dtype_name(c->dtype));
     TRY(check_targets(x, c, &e, err));
-    return cuda_failed(cross_entropy_grad(&e, c->attrs->scale, c->output[0],
+    return cuda_failed(cross_entropy_grad(&e, c->attrs->scale, c->scale, c->output[0],
                                           cuda_number_of(cuda_output_dtype(c, 0)), x->stream),
                        "cross_entropy_grad", err);
 }

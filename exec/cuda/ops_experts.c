@@ -40,7 +40,8 @@ enum status cuda_op_gating_grad(struct cuda_context *x, const struct op_call *c,
                                  .positions = s->dim[1],
                                  .experts = s->dim[2],
                                  .renormalise = c->attrs->renormalise,
-                                 .scale = c->attrs->scale};
+                                 .scale = c->attrs->scale,
+                                 .by = c->scale};
     if (g.b > 65535 && g.scale != 0)
         return error_set(err, ERR_INPUT, "gating_grad: %" PRId64 " sequences, at most 65535", g.b);
     void *shares;

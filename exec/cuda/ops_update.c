@@ -1,4 +1,5 @@
 /* exec/cuda/ops_update.c - optimizers as calls of exec/cuda/kernels_update.h. Its numbers are the host's (kernels_host_update.inc). */
+#include "core/loss_scale.h"
 #include "exec/cuda/context.h"
 #include "exec/cuda/kernels_update.h"
 #include "exec/cuda/operands.h"
@@ -23,6 +24,8 @@ static enum status update_of(const struct op_call *c, int32_t operands, struct c
                               .g = c->output[operands - 1],
                               .copy = narrows ? c->output[operands] : NULL,
                               .copy_number = cuda_number_of(c->dtype),
+                              .factor = c->scale ? c->scale + LOSS_SCALE_FACTOR : NULL,
+                              .corrected = c->scale ? c->scale + LOSS_SCALE_RATE : NULL,
                               .rate = o->lr,
                               .keep = 1 - o->lr * (c->attrs->decay ? o->weight_decay : 0)};
     if (!narrows || dtype_is_half(cuda_output_dtype(c, operands))) return OK;

@@ -1,0 +1,35 @@
+/* exec/cuda/kernels_scale.cu - a loss scale: have gradients overflowed, and what follows. One thread each: they are few bytes. */
+#define LOSS_SCALE_FUNCTION static __device__
+#include "core/loss_scale.h"
+
+#include "exec/cuda/kernels_sums.h"
+
+#include "exec/cuda/launch.h"
+
+static __global__ void overflow_kernel(const double *squares, bool add, void *out, bool out_fp64)
+{
+    bool finite = *squares <= 1.7e308; /* squares are not negative; NaN compares false */
+    if (out_fp64) {
+        double *y = static_cast<double *>(out);
+        *y = (add ? *y : 0.0) + (finite ? 0.0 : 1.0);
+    } else {
+        float *y = static_cast<float *>(out);
+        *y = (add ? *y : 0.0f) + (finite ? 0.0f : 1.0f);
+    }
+}
+
+extern "C" cudaError_t cuda_overflow(const double *squares, bool add, void *out, bool out_fp64,
+                                     cudaStream_t stream)
+{
+    return LAUNCH(overflow_kernel, 1, 1, 0, stream, squares, add, out, out_fp64);
+}
+
+static __global__ void rescale_kernel(cuda_scale_step r)
+{
+    loss_scale_step(r.numbers, *r.overflow, r.grows_after, r.lr, r.beta1, r.beta2, r.step);
+}
+
+extern "C" cudaError_t cuda_rescale(const struct cuda_scale_step *r, cudaStream_t stream)
+{
+    return LAUNCH(rescale_kernel, 1, 1, 0, stream, *r);
+}

@@ -1,0 +1,41 @@
+/* exec/cuda/ops_scale.c - overflow and rescale (core/loss_scale.h) as calls of exec/cuda/kernels_sums.h. */
+#include "exec/cuda/context.h"
+#include "exec/cuda/kernels_sums.h"
+#include "exec/cuda/operands.h"
+
+cuda_op cuda_op_overflow, cuda_op_rescale;
+
+/* Squares are added in fp64, behind the parts that blocks leave. */
+enum status cuda_op_overflow(struct cuda_context *x, const struct op_call *c, struct error *err)
+{
+    int64_t n = shape_elements(&c->shapes->input[0]);
+    size_t parts = cuda_squares_scratch(n);
+    enum dtype out = cuda_output_dtype(c, 0);
+    void *scratch;
+    if (dtype_is_half(out))
+        return error_set(err, ERR_INPUT, "overflow: a note in %s", dtype_name(out));
+    TRY(cuda_scratch(x, parts + sizeof(double), &scratch, err));
+    double *sum = (double *)((char *)scratch + parts);
+    TRY(cuda_failed(cuda_squares(cuda_number_of(cuda_input_dtype(c, 0)), c->input[0], n, false, sum,
+                                 scratch, x->stream),
+                    "overflow: squares", err));
+    return cuda_failed(cuda_overflow(sum, c->attrs->accumulate, c->output[0], out == DTYPE_fp64,
+                                     x->stream),
+                       "overflow", err);
+}
+
+enum status cuda_op_rescale(struct cuda_context *x, const struct op_call *c, struct error *err)
+{
+    const struct optimizer_step *o = c->optimizer;
+    if (cuda_input_dtype(c, 0) != DTYPE_fp32 || cuda_output_dtype(c, 0) != DTYPE_fp32)
+        return error_set(err, ERR_INPUT, "rescale: the numbers of a loss scale are fp32, not %s",
+                         dtype_name(c->dtype));
+    struct cuda_scale_step r = {.overflow = c->input[0],
+                             .numbers = c->output[0],
+                             .grows_after = c->attrs->grows_after,
+                             .step = o->step,
+                             .lr = o->lr,
+                             .beta1 = o->beta1,
+                             .beta2 = o->beta2};
+    return cuda_failed(cuda_rescale(&r, x->stream), "rescale", err);
+}
