@@ -92,6 +92,7 @@ struct program_device {                    /* one lane each, same index */
     int32_t type_index;                    /* into the cluster's types, for costs */
     double slowdown;                       /* > 0 emulated, 0 real */
     int64_t memory_bytes;
+    int32_t multiprocessors; /* of a card, those that are its own (a green context); 0: all */
 };
 
 struct program_link {
@@ -401,7 +402,7 @@ int64_t program_stage_bytes(const struct program_stage *s);
 
 /* What a record has, or what it means, changes with the version: a file is read by the musher that wrote its version, and
  * any other says which one the file has. Lowering its plan again makes a new one. */
-enum { PROGRAM_VERSION = 4 };
+enum { PROGRAM_VERSION = 5 };
 void program_write(FILE *out, const struct program *p);
 /* ERR_INPUT with file:line. Checks every index, so that an interpreter may trust what it gets. */
 MUST_CHECK enum status program_read(struct arena *a, const char *path, struct program *out,
