@@ -16,6 +16,7 @@
 enum { SWITCHES_MAX = 65536 };
 #define MEMORY_MAX_BYTES 0x1p50
 #define TENSOR_PARALLEL_MAX 1024
+#define MULTIPROCESSORS_MAX 4096
 #define PRICE_MAX_PER_H 1e9
 #define PARAMETER_COPIES_MAX 16
 
@@ -102,11 +103,30 @@ static enum status read_price(const struct node *n, double *out, struct error *e
     return node_error(n, err, "'%.40s' is no price of a card; for example 3.2/h", text);
 }
 
+/* A part of a card is emulated: it takes turns with the others on the card's own clock. */
+static enum status read_multiprocessors(struct cluster_reader *r, const struct node *n,
+                                        struct device_type *t)
+{
+    const struct node *at = cluster_given(n, "multiprocessors");
+    int64_t value = 0;
+    if (!at) return OK;
+    TRY(node_int(at, 1, MULTIPROCESSORS_MAX, &value, r->err));
+    if (!strcmp(t->catalogue, "host"))
+        return node_error(at, r->err, "multiprocessors are a card's; a host core has none");
+    if (!(t->slowdown > 0))
+        return node_error(at, r->err,
+                          "a part of a card is emulated: state its slowdown too, for example "
+                          "slowdown: 2 where two take turns on the card");
+    t->multiprocessors = (int32_t)value;
+    return OK;
+}
+
 static enum status read_type(struct cluster_reader *r, const struct node *n, struct device_type *t)
 {
     static const char *const keys[] = {"name",
                                        "device",
                                        "slowdown",
+                                       "multiprocessors",
                                        "memory",
                                        "reserve",
                                        "tensor_parallel",
@@ -124,6 +144,7 @@ static enum status read_type(struct cluster_reader *r, const struct node *n, str
     t->where = device;
     slowdown = cluster_given(n, "slowdown");
     if (slowdown) TRY(node_double(slowdown, 1, CLUSTER_SLOWDOWN_MAX, &t->slowdown, r->err));
+    TRY(read_multiprocessors(r, n, t));
     cards = cluster_given(n, "tensor_parallel");
     if (cards) TRY(node_int(cards, 1, TENSOR_PARALLEL_MAX, &n_cards, r->err));
     t->tensor_parallel = (int32_t)n_cards;

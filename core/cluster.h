@@ -41,13 +41,16 @@
  * it: on nodes of one host, with one index); links between emulated devices are emulated too:
  * a cluster is emulated as a whole or not at all (mixing is an error). A link without bandwidth is
  * measured by `musher profile` on a real cluster (real links only, and none that ends at a switch).
+ * With `multiprocessors: 64` such a type on a card computes on so many of the card's multiprocessors alone (a green context; a multiple of 8
+ * from 8 on where cards have compute capability 9.0), so that operators are slower each in their own way. Its slowdown, from 1 on,
+ * then is for those that take turns on the card: below the number of them measured times are too long.
  * A type with `tensor_parallel: N` (1 where absent) stands for N equal cards of one node that share every operator
  * (Megatron-LM): one device of the cluster, memory is one card's. Such devices are planned and simulated only.
  * With `sequence_parallel: true` they also share the positions of what is whole on each (Korthikanti et al. 2023).
  * `cards_of: NAME` says that its cards are those of another type, measured under that name: what a profile knows of NAME
  * holds for them (core/cluster_group.h makes such types).
  * `reserve: 3 GB` of a type is memory of each card that no tensor may have: the driver's context, kernels, buffers of the
- * collectives' library. `parameter_copies: 2` says that the framework keeps so many more copies of every parameter, in the dtype of
+ * collectives' library. It is no less than what lowering counts (core/device_memory.h) and the catalogue states of these. `parameter_copies: 2` says that the framework keeps so many more copies of every parameter, in the dtype of
  * the optimizer's state; they count as state. A link with `overlap: false` has a transport that the compute stream waits for: both ends' streams are
  * busy while a message of the pipeline passes. Nothing is computed beside sums of gradients on it either: buckets or not, they
  * begin when their stage has computed all it has.
@@ -73,6 +76,7 @@ struct device_type {
     const char *name;
     const char *catalogue;    /* catalogue id: "host", "A100-SXM4-40" … */
     double slowdown;          /* >= 1 where emulated, 0 where real */
+    int32_t multiprocessors;  /* of a card, those that a device of the type has; 0: all */
     int64_t memory_bytes;     /* > 0; 0 in the file means the catalogue's */
     int64_t reserve_bytes;    /* of memory_bytes, for others than tensors */
     int32_t parameter_copies; /* of each parameter, which nobody computes with */
@@ -81,6 +85,8 @@ struct device_type {
     bool sequence_parallel;
     const char *cards_of;     /* NULL, or the type whose profile prices its cards */
     double price_per_h;       /* of one card, in whatever money; 0 where the file has no price */
+    /* the catalogue's, not the file's: what a process keeps of a card, and each clique of its collectives' library; 0 unknown */
+    int64_t context_bytes, clique_bytes;
     const struct node *where; /* of `catalogue`, for messages; NULL where no file has it */
 };
 
@@ -123,6 +129,12 @@ struct cluster {
     struct link *links;
     const char **switches; /* (n_switches) names */
 };
+
+/* The least that lowering will keep of a card for others than tensors, before there is a program to count by. */
+static inline int64_t device_type_reserve(const struct device_type *t)
+{
+    return t->reserve_bytes > t->context_bytes ? t->reserve_bytes : t->context_bytes;
+}
 
 /* A link of every two devices: each pair that uses it has one of its own. */
 static inline bool link_of_every_pair(const struct link *l) { return l->n_ends == 0; }

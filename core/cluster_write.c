@@ -16,6 +16,7 @@ static void write_type(FILE *out, const struct device_type *t)
         fputs(", slowdown: ", out);
         canonical_double(out, t->slowdown);
     }
+    if (t->multiprocessors) fprintf(out, ", multiprocessors: %" PRId32, t->multiprocessors);
     if (t->memory_bytes > 0) {
         fputs(", memory: ", out);
         canonical_quantity(out, QUANTITY_BYTES, (double)t->memory_bytes);

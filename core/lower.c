@@ -8,6 +8,7 @@
  */
 #include "core/lower_internal.h"
 
+#include "core/device_memory.h"
 #include "core/gradient.h"
 #include "core/program_internal.h"
 #include "core/units.h"
@@ -135,6 +136,24 @@ static enum status too_big(const struct lowering *l, int32_t device, struct erro
                        has, units_print_bytes(one, (double)(need - have)), holders_text(l, lane));
 }
 
+/* What running takes of a card beside slots: counted, and stated by the catalogue for what only libraries know. */
+static void reserve_devices(struct lowering *l)
+{
+    const struct program *p = l->p;
+    const struct cluster *c = &l->plan->cluster;
+    if (p->uneven || l->plan->job.model.measured) return;
+    struct device_memory *m = ARENA_ARRAY(l->a, struct device_memory, (size_t)p->n_devices + 1);
+    device_memory_of(l->a, p, m);
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        const struct device_type *t = &c->types[p->devices[i].type_index];
+        int64_t bytes = device_memory_known(&m[i]) + t->context_bytes + m[i].cliques * t->clique_bytes;
+        for (int32_t k = 0; t->tensor_parallel < 2 && k < p->lanes[i].n_stages; k++) {
+            struct program_stage *s = &p->stages[p->lanes[i].stages[k]];
+            if (bytes > s->reserve_bytes) s->reserve_bytes = bytes;
+        }
+    }
+}
+
 static enum status check_memory(const struct lowering *l, struct error *err)
 {
     int64_t most = 0; /* the device that lacks most is named */
@@ -242,6 +261,7 @@ enum status lower_plan_graphs(struct arena *a, const struct plan *p, const struc
     for (int32_t i = 0; i < out->n_stages; i++) lower_stage(&l, &l.stages[i]);
     lower_share_orders(&l);
     TRY(prove(&l, err));
+    reserve_devices(&l);
     return o->check_memory ? check_memory(&l, err) : OK;
 }
 

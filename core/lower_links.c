@@ -33,7 +33,8 @@ struct program_device lower_device(const struct cluster *c, int32_t device)
                                    .index = d->index,
                                    .type_index = d->type,
                                    .slowdown = t->slowdown,
-                                   .memory_bytes = t->memory_bytes};
+                                   .memory_bytes = t->memory_bytes,
+                                   .multiprocessors = t->multiprocessors};
 }
 
 static struct program_link link_of(const struct cluster *c, int32_t link)

@@ -93,6 +93,7 @@ struct program_device {                    /* one lane each, same index */
     int32_t type_index;                    /* into the cluster's types, for costs */
     double slowdown;                       /* > 0 emulated, 0 real */
     int64_t memory_bytes;
+    int32_t multiprocessors; /* of a card, those that are its own (a green context); 0: all */
 };
 
 struct program_link {

@@ -78,6 +78,7 @@ static enum status read_device(struct reader *r, struct program *p, int32_t i)
     TRY(words_int(r, 0, INT32_MAX, &d->type_index));
     TRY(words_double(r, &d->slowdown));
     TRY(words_int64(r, 0, INT64_MAX, &d->memory_bytes));
+    TRY(words_int(r, 0, INT32_MAX, &d->multiprocessors));
     TRY(words_int(r, 0, p->n_orders - 1, &p->lanes[i].order));
     TRY(words_count(r, &p->lanes[i].n_stages));
     p->lanes[i].stages = ARENA_ARRAY(r->a, int32_t, (size_t)p->lanes[i].n_stages);

@@ -66,7 +66,7 @@ static void write_devices(FILE *out, const struct program *p)
         put_name(out, d->name), put_name(out, d->type), put_name(out, d->host),
             put_name(out, d->kind), put_name(out, d->card ? d->card : "");
         put(out, d->index), put(out, d->type_index), put_double(out, d->slowdown),
-            put(out, d->memory_bytes);
+            put(out, d->memory_bytes), put(out, d->multiprocessors);
         put(out, p->lanes[i].order), put(out, p->lanes[i].n_stages),
             put_list(out, p->lanes[i].stages, p->lanes[i].n_stages);
         fputc('\n', out);

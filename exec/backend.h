@@ -56,6 +56,9 @@ struct backend {
     int abi;
     const char *name; /* "host", "cuda" */
     bool apart; /* its memory is not the host's: only upload, download and copy go between them */
+    /* Set before open: a part of a card's multiprocessors, by a green context; 0: all of them. ERR_INPUT from open where the card
+     * does not part so, or its driver does not at all. */
+    int32_t multiprocessors;
 
     /* How many devices there are, before any is opened. ERR_RESOURCE, with the reason, where there is none. */
     enum status (*count)(struct backend *b, int32_t *out, struct error *err);
@@ -105,6 +108,12 @@ struct backend {
     double (*blas_seconds)(struct backend *b);
     /* Messages and collectives between devices of this backend on its streams; NULL: by the host alone. */
     const struct device_comm *comm;
+    /* Bytes that the open device has for anybody now, beside contexts and others' memory. NULL: nobody knows. */
+    enum status (*free_bytes)(struct backend *b, int64_t *out, struct error *err);
+    /* Once, before anything runs: operators of STREAM_COMPUTE take no more scratch than that, nor products without a workspace
+     * (core/device_memory.h). From then on nothing grows: who wants more is refused. NULL: nothing to prepare. */
+    enum status (*prepare)(struct backend *b, int64_t scratch_bytes, int64_t workspace_bytes,
+                           struct error *err);
     void *state; /* the backend's own */
 };
 

@@ -3,6 +3,7 @@
 #define EXEC_DEVICE_TRANSPORT_INTERNAL_H
 
 #include "core/arena.h"
+#include "core/device_memory.h"
 #include "exec/device_comm.h"
 #include "exec/device_transport.h"
 
@@ -38,12 +39,6 @@ void device_talks(struct arena *a, const struct program *p, const unsigned char 
 enum device_form { DEVICE_FORM_PADDED, DEVICE_FORM_ROOTS, DEVICE_FORM_PAIRS, DEVICE_FORM_TIERS };
 /* How a meeting goes; all_reduce by ring is PADDED: the library's own, with nothing to pad. */
 enum device_form device_form(const struct meeting *m);
-/* Bytes that a member's part in a group needs, beside its stage's staging: packed operands (of a sum: first all that goes over
- * the wire, then what of one segment is packed and not yet cast) … */
-int64_t device_group_scratch(const struct program *p, const struct group *g, int32_t member);
-int64_t device_group_wire(const struct program *p, const struct group *g, int32_t member);
-/* … and zeros that it gives where it is silent. */
-int64_t device_group_zeros(const struct program *p, const struct group *g, int32_t member);
 /* Whether segments k and k + 1 of a sum stand side by side on all members. */
 bool device_segments_join(const struct program *p, const struct group *g, int32_t k);
 static inline bool device_segment_is_cut(const struct group_member *m, int32_t k)

@@ -220,53 +220,6 @@ bool device_segments_join(const struct program *p, const struct group *g, int32_
     return true;
 }
 
-/* What is sent whole to each and comes whole from each, side by side. */
-static int64_t meeting_scratch(const struct meeting *m, int32_t member, enum dtype t)
-{
-    int64_t size = dtype_bytes(t), bytes = 0;
-    enum device_form form = device_form(m);
-    if (m->n < 2 || form == DEVICE_FORM_PADDED || form == DEVICE_FORM_TIERS) return 0;
-    for (int32_t i = 0; i < m->n; i++)
-        bytes += device_align(meeting_elements(m, member, i) * size) +
-                 device_align(meeting_elements(m, i, member) * size);
-    return bytes;
-}
-
-int64_t device_group_wire(const struct program *p, const struct group *g, int32_t member)
-{
-    const struct group_member *m = &g->members[member];
-    int64_t bytes = 0;
-    for (int32_t k = 0; k < m->n_segments; k++)
-        if (device_segment(p, m, k)->dtype != g->dtype || device_segment_is_cut(m, k))
-            bytes += device_align(group_segment_elements(m, &p->stages[m->stage], k) *
-                                  dtype_bytes(g->dtype));
-    return bytes;
-}
-
-int64_t device_group_scratch(const struct program *p, const struct group *g, int32_t member)
-{
-    const struct group_member *m = &g->members[member];
-    int64_t most = 0;
-    if (g->n_members < 2) return 0;
-    if (g->meeting) return meeting_scratch(g->meeting, member, g->dtype);
-    for (int32_t k = 0; k < m->n_segments; k++) {
-        const struct slot *s = device_segment(p, m, k);
-        int64_t bytes = device_align(group_segment_elements(m, &p->stages[m->stage], k) *
-                                     dtype_bytes(s->dtype));
-        if (s->dtype != g->dtype && device_segment_is_cut(m, k) && bytes > most) most = bytes;
-    }
-    return device_group_wire(p, g, member) + most;
-}
-
-int64_t device_group_zeros(const struct program *p, const struct group *g, int32_t member)
-{
-    const struct group_member *m = &g->members[member];
-    int64_t bytes = 0;
-    for (int32_t k = 0; m->silent && g->n_members > 1 && !g->meeting && k < m->n_segments; k++)
-        bytes += group_segment_elements(m, &p->stages[m->stage], k) * dtype_bytes(g->dtype);
-    return bytes;
-}
-
 int64_t device_transport_bytes(const struct program *p, int32_t device, const unsigned char *group)
 {
     int64_t scratch = 0, zeros = 0;

@@ -34,6 +34,8 @@ struct plugin {
     enum status (*joined)(int32_t a, int32_t b, struct plugin_joined *out, struct error *err);
     /* What an open backend has as its comm: loads the library; NULL, and why, where it is absent. */
     const struct device_comm *(*comm)(struct error *err);
+    /* In words: in which parts the device's multiprocessors can be had, or why in none. Makes its context. */
+    void (*parts)(int32_t device, char *out, int32_t bytes);
 };
 #define PLUGIN_NUMBERS                                                                             \
     .abi = PLUGIN_ABI, .backend_abi = BACKEND_ABI, .kinds = OP_KIND_COUNT,                         \

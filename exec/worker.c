@@ -15,6 +15,7 @@
 #include "exec/plugin.h"
 #include "exec/worker_internal.h"
 
+#include "core/device_memory.h"
 #include "core/log.h"
 #include "core/part.h"
 
@@ -46,6 +47,7 @@ static enum status open_device(struct worker *w, struct error *err)
     TRY(worker_check_program(w, err));
     TRY((w->o->backends ? w->o->backends : plugin_open_backend)(d->kind, &w->backend, err));
     TRY(worker_check_device(w, err));
+    w->backend.multiprocessors = d->multiprocessors;
     TRY(w->backend.open(&w->backend, d->index, err));
     w->backend_open = true;
     w->apart = w->backend.apart;
@@ -62,6 +64,16 @@ static bool needs_staging(const struct worker *w, int32_t stage)
     return !w->apart;
 }
 
+/* All that operators will take beside slots, now: a step asks for nothing. */
+static enum status prepare_device(struct worker *w, struct error *err)
+{
+    if (!w->backend.prepare) return OK;
+    struct device_memory *m =
+        ARENA_ARRAY(w->run, struct device_memory, (size_t)w->p->n_devices + 1);
+    device_memory_of(w->run, w->p, m);
+    return w->backend.prepare(&w->backend, m[w->rank].scratch, m[w->rank].workspace, err);
+}
+
 static enum status open_mine(struct worker *w, struct error *err)
 {
     TRY(open_data(w, err));
@@ -71,6 +83,7 @@ static enum status open_mine(struct worker *w, struct error *err)
                              needs_staging(w, k->index), err));
         if (!w->o->resume) TRY(lane_memory_init(&k->memory, w->p->seed, err));
     }
+    TRY(prepare_device(w, err));
     return worker_open_apart(w, err);
 }
 

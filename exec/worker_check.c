@@ -2,6 +2,8 @@
  * allocates; all return the same answer. */
 #include "exec/worker_internal.h"
 
+#include "core/arena.h"
+#include "core/device_memory.h"
 #include "core/log.h"
 #include "core/part.h"
 
@@ -79,25 +81,52 @@ static enum status check_host_memory(const struct worker *w, struct error *err)
                      n, n == 1 ? "" : "s", n == 1 ? "s" : "", needed, there);
 }
 
+/* Without what libraries keep: they have their contexts already. Saturates. */
+static int64_t lane_known(const struct program *p, int32_t lane, const struct device_memory *m)
+{
+    int64_t bytes = program_lane_bytes(p, lane);
+    if (bytes == INT64_MAX) return bytes;
+    bytes -= p->stages[p->lanes[lane].stages[0]].reserve_bytes;
+    return __builtin_add_overflow(bytes, device_memory_known(m), &bytes) ? INT64_MAX : bytes;
+}
+
+/* What the card has free, where it says so, is for all lanes on it: every rank has its context, and none has memory yet. */
+static enum status check_card_free(struct worker *w, const struct backend_device *card,
+                                   int64_t needed, struct error *err)
+{
+    const struct program_device *mine = &w->p->devices[w->rank];
+    int64_t left = 0;
+    if (!w->backend.free_bytes) return OK;
+    TRY(w->backend.free_bytes(&w->backend, &left, err));
+    if (needed <= left) return OK;
+    return error_set(err, ERR_RESOURCE,
+                     "device %s (%s, number %" PRId32 "): its lanes need %" PRId64
+                     " bytes of memory; of its %" PRId64 " are %" PRId64 " free",
+                     mine->name, card->name, mine->index, needed, card->memory_bytes, left);
+}
+
 /* Of this rank's card, all lanes that are on it. */
 static enum status check_card_memory(struct worker *w, struct error *err)
 {
     const struct program *p = w->p;
     const struct program_device *mine = &p->devices[w->rank];
     struct backend_device card;
-    int64_t needed = 0;
+    struct device_memory *m = ARENA_ARRAY(w->run, struct device_memory, (size_t)p->n_devices + 1);
+    int64_t needed = 0, known = 0;
     int32_t n = 0;
+    device_memory_of(w->run, p, m);
     TRY(w->backend.describe(&w->backend, mine->index, &card, err));
     for (int32_t i = 0; i < p->n_devices; i++) {
         const struct program_device *d = &p->devices[i];
         if (!on_this_host(w, i) || strcmp(d->kind, mine->kind) != 0 || d->index != mine->index)
             continue;
-        int64_t bytes = program_lane_bytes(p, i);
-        if (bytes < INT64_MAX / 2) bytes += device_transport_bytes(p, i, w->group_by);
+        int64_t bytes = program_lane_bytes(p, i), own = lane_known(p, i, &m[i]);
+        if (bytes < own) bytes = own; /* made by hand: nobody counted */
         n++;
         if (__builtin_add_overflow(needed, bytes, &needed)) needed = INT64_MAX;
+        if (__builtin_add_overflow(known, own, &known)) known = INT64_MAX;
     }
-    if (needed <= card.memory_bytes) return OK;
+    if (needed <= card.memory_bytes) return check_card_free(w, &card, known, err);
     return error_set(err, ERR_RESOURCE,
                      "device %s (%s, number %" PRId32 "): %" PRId32 " lane%s need%s %" PRId64
                      " bytes of memory; it has %" PRId64,

@@ -161,7 +161,7 @@ static enum status question(struct join *j, struct arena *a, const struct join_t
     for (int32_t k = 0; k < t->n; k++) {
         const struct stage_cost *x = space_stage(t->s, t->device[k], t->first_layer, t->last_layer);
         type[k] = c->devices[t->device[k]].type, node[k] = c->devices[t->device[k]].node;
-        reserve[k] = c->types[type[k]].reserve_bytes, bus[k] = on_bus(t, k);
+        reserve[k] = device_type_reserve(&c->types[type[k]]), bus[k] = on_bus(t, k);
         ratios[k] = 1e9 / (double)(x->forward_ns + x->input_ns + x->weight_ns + 1);
     }
     struct sharding s = {

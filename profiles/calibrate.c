@@ -14,6 +14,7 @@
 #include "profiles/fit.h"
 #include "profiles/op_fits.h"
 #include "profiles/skew.h"
+#include "profiles/team.h"
 #include "traces/quantile.h"
 
 #include <math.h>
@@ -138,8 +139,11 @@ static void add_row(struct calibrating *s, const struct sample *x, size_t n)
     if (!base || !(base->seconds > 0) || !op_row_has_work(base)) return;
     s->ratios =
         arena_grow(s->scratch, s->ratios, s->n_ratios, &s->ratio_capacity, sizeof *s->ratios);
-    s->ratios[s->n_ratios++] = (struct ratio){
-        .type = x->type, .kind = x->kind, .value = row.seconds / base->seconds, .seconds = total};
+    s->ratios[s->n_ratios++] = (struct ratio){.type = x->type,
+                                              .kind = x->kind,
+                                              .value =
+                                                  row.seconds / (base->seconds * team_slower(type)),
+                                              .seconds = total};
 }
 
 static void keep_parent_rows(struct calibrating *s)

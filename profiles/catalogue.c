@@ -40,6 +40,10 @@ static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_
 #define GH "NVIDIA GH200 white paper via datacrunch.io"
 #define HARP "HARP's repository: A100 with locked clocks that stands for a V100"
 #define LOCKED "assumed: slowed by the locked clock as the peak is"
+#define VOLTA "NVIDIA white paper: Volta V100"
+#define TURING "NVIDIA white paper: Turing"
+#define AMPERE "NVIDIA white paper: Ampere A100"
+#define HOPPER "NVIDIA white paper: Hopper H100"
 #define SAME_CHIP "H100-SXM5: same chip and clock"
 #define ASSUMED "assumed: one core of a server"
 
@@ -63,6 +67,14 @@ static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_
 #define BACKEND(name, list)                                                                        \
     .backend = name, .n_fused = (int32_t)(sizeof list / sizeof *list), .fused = list
 #define CUDA(capability) BACKEND("cuda", fused_cuda), .compute_capability = capability
+
+/* 426 MiB of a bare context on an RTX 6000 Ada (CUDA 13.0, unslothai/unsloth-zoo #1053), 300 to 400 with loaded kernels elsewhere
+ * (pytorch #107667, #109888); above all that were seen. */
+const struct catalogue_value CATALOGUE_CONTEXT_BYTES =
+    MEDIUM(512.0 * MIB, "processes seen by nvidia-smi: unsloth-zoo #1053, pytorch #107667");
+/* 8 H100: 32 channels to a neighbour, each with 10 MiB to receive in and 2 MiB to send from (NVIDIA/nccl #1685). */
+const struct catalogue_value CATALOGUE_CLIQUE_BYTES =
+    LOW(32.0 * (10 + 2) * MIB, "allocations of a ring on H100: NVIDIA/nccl #1685");
 
 static const struct catalogue_device table[] = {
     {.id = "host",
@@ -91,6 +103,7 @@ static const struct catalogue_device table[] = {
     /* no bf16; NVLink is 150 a direction, which sheets call 300 */
     {.id = "V100-SXM2-16",
      CUDA(70),
+     .multiprocessors = HIGH(80, VOLTA),
      .memory_bytes = HIGH(16.0 * GB, PL_LA),
      .memory_Bps = HIGH(900.0 * GB, PL_LA),
      .fp32_flops = HIGH(15.7 * TERA, PL_LA),
@@ -99,6 +112,7 @@ static const struct catalogue_device table[] = {
      .watts = HIGH(300.0, PL_LA)},
     {.id = "V100-SXM2-32",
      CUDA(70),
+     .multiprocessors = HIGH(80, VOLTA),
      .memory_bytes = HIGH(32.0 * GB, PL_LA),
      .memory_Bps = HIGH(900.0 * GB, PL_LA),
      .fp32_flops = HIGH(15.7 * TERA, PL_LA),
@@ -107,6 +121,7 @@ static const struct catalogue_device table[] = {
      .watts = HIGH(300.0, PL_LA)},
     {.id = "V100-PCIe-16",
      CUDA(70),
+     .multiprocessors = HIGH(80, VOLTA),
      .memory_bytes = HIGH(16.0 * GB, PL),
      .memory_Bps = HIGH(900.0 * GB, PL),
      .fp32_flops = HIGH(14.0 * TERA, PL),
@@ -114,6 +129,7 @@ static const struct catalogue_device table[] = {
      .pcie_Bps = MEDIUM(16.0 * GB, GENERATION)},
     {.id = "V100-PCIe-32",
      CUDA(70),
+     .multiprocessors = HIGH(80, VOLTA),
      .memory_bytes = HIGH(32.0 * GB, PL),
      .memory_Bps = HIGH(900.0 * GB, PL),
      .fp32_flops = HIGH(14.0 * TERA, PL),
@@ -122,6 +138,7 @@ static const struct catalogue_device table[] = {
     /* no bf16 */
     {.id = "T4",
      CUDA(75),
+     .multiprocessors = HIGH(40, TURING),
      .memory_bytes = HIGH(16.0 * GB, PL),
      .memory_Bps = HIGH(320.0 * GB, PL),
      .fp32_flops = HIGH(8.1 * TERA, PL),
@@ -138,6 +155,7 @@ static const struct catalogue_device table[] = {
     {.id = "Titan-RTX", CUDA(75), .memory_bytes = MEDIUM(25769803776.0, SAILOR)},
     {.id = "A100-SXM4-40",
      CUDA(80),
+     .multiprocessors = HIGH(108, AMPERE),
      .memory_bytes = HIGH(40.0 * GB, LA_PL),
      .memory_Bps = HIGH(1555.0 * GB, LA_PL),
      .fp32_flops = HIGH(19.5 * TERA, LA_PL),
@@ -155,6 +173,7 @@ static const struct catalogue_device table[] = {
      .nvlink_Bps = MEDIUM(113.6 * GB, HARP)},
     {.id = "A100-SXM4-80",
      CUDA(80),
+     .multiprocessors = HIGH(108, AMPERE),
      .memory_bytes = HIGH(80.0 * GIB, AIC_PL),
      .memory_Bps = HIGH(2039.0 * GB, AIC_PL),
      .fp32_flops = HIGH(19.5 * TERA, AIC_PL),
@@ -165,6 +184,7 @@ static const struct catalogue_device table[] = {
      .watts = HIGH(400.0, AIC_PL)},
     {.id = "A100-PCIe-80",
      CUDA(80),
+     .multiprocessors = HIGH(108, AMPERE),
      .memory_bytes = HIGH(80.0 * GIB, AIC_PL),
      .memory_Bps = HIGH(1935.0 * GB, AIC_PL),
      .fp32_flops = HIGH(19.5 * TERA, AIC_PL),
@@ -239,6 +259,7 @@ static const struct catalogue_device table[] = {
     /* sheets quote rates with sparsity, AIC halves them */
     {.id = "H100-PCIe",
      CUDA(90),
+     .multiprocessors = HIGH(114, HOPPER),
      .memory_bytes = HIGH(80.0 * GIB, AIC_PL),
      .memory_Bps = HIGH(2000.0 * GB, AIC_PL),
      .fp32_flops = HIGH(51.0 * TERA, PL),
@@ -249,6 +270,7 @@ static const struct catalogue_device table[] = {
      .watts = HIGH(350.0, AIC)},
     {.id = "H100-SXM5",
      CUDA(90),
+     .multiprocessors = HIGH(132, HOPPER),
      .memory_bytes = HIGH(80.0 * GIB, AIC_PL),
      .memory_Bps = HIGH(3350.0 * GB, AIC_PL),
      .fp32_flops = HIGH(67.0 * TERA, PL),
@@ -272,6 +294,7 @@ static const struct catalogue_device table[] = {
     /* no sheet seen for fp32: the chip and clock are the H100-SXM5's */
     {.id = "H200-SXM",
      CUDA(90),
+     .multiprocessors = MEDIUM(132, SAME_CHIP),
      .memory_bytes = HIGH(141.0 * GIB, AIC),
      .memory_Bps = HIGH(4800.0 * GB, AIC),
      .fp32_flops = MEDIUM(67.0 * TERA, SAME_CHIP),

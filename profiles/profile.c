@@ -11,6 +11,7 @@
 #include "profiles/fit.h"
 #include "profiles/measured.h"
 #include "profiles/op_fits.h"
+#include "profiles/team.h"
 #include "traces/quantile.h"
 
 #include <math.h>
@@ -220,7 +221,7 @@ enum status profile_op_seconds(const struct profile *p, const struct cluster *c,
             seconds *= scale;
         }
     }
-    *out = seconds * slowdown * factor_of(p, measured_as(d), kind);
+    *out = seconds * slowdown * team_slower(d) * factor_of(p, measured_as(d), kind);
     return OK;
 }
 

@@ -3,6 +3,7 @@
 #include "core/arena.h"
 #include "profiles/catalogue.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static bool runs(const struct catalogue_device *d, enum op_kind kind)
@@ -10,6 +11,29 @@ static bool runs(const struct catalogue_device *d, enum op_kind kind)
     for (int32_t i = 0; i < d->n_fused; i++)
         if (d->fused[i] == kind) return true;
     return false;
+}
+
+static enum status check_part(const struct device_type *t, const struct catalogue_device *d,
+                              struct error *err)
+{
+    int32_t all = (int32_t)d->multiprocessors.value;
+    if (t->multiprocessors <= all) return OK;
+    if (!all)
+        return error_set(err, ERR_INPUT,
+                         "device type '%s': the catalogue does not know how many multiprocessors "
+                         "%s has: state a slowdown without a part of them",
+                         t->name, d->id);
+    return error_set(err, ERR_INPUT,
+                     "device type '%s': multiprocessors: %" PRId32 ", of which %s has %" PRId32,
+                     t->name, t->multiprocessors, d->id, all);
+}
+
+double team_slower(const struct device_type *t)
+{
+    const struct catalogue_device *d = NULL;
+    if (!t->multiprocessors || catalogue_find(t->catalogue, &d, NULL) != OK) return 1;
+    double all = d->multiprocessors.value;
+    return all > t->multiprocessors ? all / t->multiprocessors : 1;
 }
 
 enum status team_complete(struct cluster *c, struct error *err)
@@ -22,6 +46,11 @@ enum status team_complete(struct cluster *c, struct error *err)
         if (st != OK)
             return type->where ? node_error(type->where, err, "%s", why.text)
                                : error_set(err, st, "%s", why.text);
+        TRY(check_part(type, d, err));
+        if (!strcmp(d->backend, "cuda")) {
+            c->types[t].context_bytes = (int64_t)CATALOGUE_CONTEXT_BYTES.value;
+            c->types[t].clique_bytes = (int64_t)CATALOGUE_CLIQUE_BYTES.value;
+        }
         if (type->memory_bytes > 0) continue;
         if (d->memory_bytes.value <= 0)
             return error_set(

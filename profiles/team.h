@@ -8,12 +8,17 @@
 #include "core/lower.h"
 #include "core/model.h"
 
-/* Types without a stated memory get the catalogue's. ERR_INPUT: unknown catalogue id, or the catalogue knows no memory. */
+/* Types without a stated memory get the catalogue's; CUDA types what their libraries keep. ERR_INPUT: unknown catalogue id, or the catalogue knows no memory; a
+ * part of multiprocessors that the card does not have, or of a card whose number is not known. */
 MUST_CHECK enum status team_complete(struct cluster *c, struct error *err);
 
 /* ERR_INPUT where a device type of the team cannot compute in this dtype: the host has fp32 and fp64, cards before compute
  * capability 8.0 have no bf16. */
 MUST_CHECK enum status team_precision(const struct cluster *c, enum dtype t, struct error *err);
+
+/* How many times as long a type that has a part of its card's multiprocessors is taken to compute before it was measured: all over
+ * part; what memory bounds loses less, which calibration learns. 1 for a whole card. */
+double team_slower(const struct device_type *t);
 
 /* Tells the model how many cards share every operator of a device of the first type, for who asks for the job's one graph;
  * lowering and the planner ask each type (core/lower.h). */

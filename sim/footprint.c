@@ -1,6 +1,7 @@
 #include "sim/footprint.h"
 
 #include "core/arena.h"
+#include "core/device_memory.h"
 #include "core/units.h"
 
 #include <inttypes.h>
@@ -131,6 +132,26 @@ static void hold_stage(struct arena *a, const struct program *p, int32_t device,
              "one operator's in use, the next one's on their way");
 }
 
+/* What running takes beside slots, part by part; what is left of the reserve is libraries'. */
+static void hold_reserve(struct arena *a, const struct device_memory *m, int64_t reserve,
+                         struct footprint *f)
+{
+    int64_t known = device_memory_known(m);
+    const char *cliques =
+        m->cliques ? arena_printf(a, "; %" PRId32 " cliques of devices", m->cliques) : "";
+    if (reserve < known || !known) {
+        hold(f, "reserve", reserve, "of the cluster's device type");
+        return;
+    }
+    hold(f, "workspace of products", m->workspace, "");
+    hold(f, "scratch of operators", m->scratch,
+         m->largest ? arena_printf(a, "most for %s", m->largest) : "");
+    hold(f, "packed messages", m->messages, "what goes between devices");
+    hold(f, "rounding", m->rounding, "allocations in pieces of 2 MiB");
+    hold(f, "reserve", reserve - known,
+         arena_printf(a, "libraries: the context and what it loads%s", cliques));
+}
+
 enum status footprint_stages(struct arena *a, const struct program *p,
                              const struct footprint_options *o, struct footprint *out,
                              struct error *err)
@@ -140,8 +161,10 @@ enum status footprint_stages(struct arena *a, const struct program *p,
     if (o->shards < 1 || !(o->share >= 0 && o->share <= 1) || o->reserve_bytes < 0)
         return error_set(err, ERR_INPUT,
                          "shards: at least 1, a share between 0 and 1, a reserve of 0 or more");
+    struct device_memory *beside = ARENA_ARRAY(a, struct device_memory, (size_t)p->n_devices + 1);
+    device_memory_of(a, p, beside);
     for (int32_t d = 0; d < p->n_devices; d++) {
-        size_t room = 3;
+        size_t room = 7;
         int64_t reserve = 0;
         struct footprint *f = &out[d];
         *f = (struct footprint){.device = p->devices[d].name,
@@ -155,7 +178,7 @@ enum status footprint_stages(struct arena *a, const struct program *p,
                 hold_stage(a, p, d, &p->stages[s], o, f);
                 reserve = p->stages[s].reserve_bytes;
             }
-        hold(f, "reserve", reserve, "of the cluster's device type");
+        hold_reserve(a, &beside[d], reserve, f);
         hold(f, "framework", o->reserve_bytes, "stated");
     }
     return OK;

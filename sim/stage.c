@@ -334,7 +334,7 @@ enum status sim_stage(struct stage_table *t, int32_t first_layer, int32_t last_l
                        cards,
         .activation_bytes = s->kept[last_layer],
         .input_bytes = input_bytes(t, s, first_layer, last_layer, type),
-        .scratch_bytes = s->scratch[last_layer] + cost_type(t->cost, type)->reserve_bytes,
+        .scratch_bytes = s->scratch[last_layer] + device_type_reserve(cost_type(t->cost, type)),
     };
     return update_time(t, first_layer, last_layer, type, s, &out->update_ns, err);
 }

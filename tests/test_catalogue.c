@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { COLUMNS = 10 };
+enum { COLUMNS = 11 };
 struct column {
     const char *name, *unit;
     double scale;
@@ -26,7 +26,8 @@ static void columns_of(const struct catalogue_device *d, struct column out[COLUM
                                         {"fp8", "TFLOP/s", 1e12, &d->fp8_flops},
                                         {"NVLink", "GB/s", 1e9, &d->nvlink_Bps},
                                         {"PCIe", "GB/s", 1e9, &d->pcie_Bps},
-                                        {"power", "W", 1, &d->watts}};
+                                        {"power", "W", 1, &d->watts},
+                                        {"multiprocessors", "SMs", 1, &d->multiprocessors}};
     memcpy(out, all, sizeof all);
 }
 

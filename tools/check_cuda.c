@@ -36,8 +36,26 @@ static enum status find_reach(struct arena *a, const struct plugin *p, struct cu
     return OK;
 }
 
+/* What only an open device tells. One that cannot be opened (another has it for itself) is no failure of the others. */
+static void look_inside(struct arena *a, const struct plugin *p, int32_t device,
+                        struct cuda_card *card)
+{
+    struct backend b;
+    struct error why = {0};
+    char parts[400] = "";
+    p->backend(&b);
+    enum status st = b.open(&b, device, &why);
+    if (st == OK) {
+        st = b.free_bytes(&b, &card->free_bytes, &why);
+        p->parts(device, parts, (int32_t)sizeof parts);
+        card->parts = arena_strdup(a, parts);
+        b.close(&b);
+    }
+    if (st != OK) card->free_bytes = -1, card->why_not = arena_strdup(a, why.text);
+}
+
 static enum status find_cards(struct arena *a, const struct plugin *p, struct cuda_here *c,
-                              struct error *err)
+                              bool open, struct error *err)
 {
     struct backend b;
     int32_t n = 0;
@@ -46,7 +64,10 @@ static enum status find_cards(struct arena *a, const struct plugin *p, struct cu
     c->cards = ARENA_ARRAY(a, struct cuda_card, (size_t)n);
     c->n = n;
     for (int32_t i = 0; i < n; i++) {
+        c->cards[i].free_bytes = -1;
+        c->cards[i].parts = "";
         TRY(b.describe(&b, i, &c->cards[i].about, err));
+        if (open) look_inside(a, p, i, &c->cards[i]);
         TRY(find_reach(a, p, c, i, err));
     }
     return OK;
@@ -62,7 +83,7 @@ static void find_nccl(struct arena *a, const struct plugin *p, struct cuda_here 
                    : arena_strdup(a, why.text);
 }
 
-void check_cuda(struct arena *a, struct cuda_here *out)
+void check_cuda(struct arena *a, bool open, struct cuda_here *out)
 {
     const struct plugin *p = NULL;
     struct error why = {0};
@@ -71,7 +92,7 @@ void check_cuda(struct arena *a, struct cuda_here *out)
     if (out->status == OK) {
         out->plugin = arena_strdup(a, plugin_path());
         find_nccl(a, p, out);
-        out->status = find_cards(a, p, out, &why);
+        out->status = find_cards(a, p, out, open, &why);
     }
     if (out->status != OK) out->reason = arena_strdup(a, why.text);
 }
@@ -94,6 +115,8 @@ void check_cuda_json(struct json *j, struct arena *a, const struct cuda_here *c)
         json_put_text(j, "version", d->about.version);
         json_put_text(j, "pci", d->pci);
         json_put_text(j, "reaches", d->reaches ? d->reaches : "");
+        if (d->free_bytes >= 0) json_put_int(j, "free_bytes", d->free_bytes);
+        if (*d->parts) json_put_text(j, "parts", d->parts);
         json_close(j);
     }
     json_close(j);

@@ -15,6 +15,10 @@ struct cuda_card {
     struct backend_device about;
     char pci[24];
     const char *reaches; /* "by NVLink 1 2, by PCIe 3, by the host 4" */
+    /* Where it was opened: bytes that it has free beside this program's context, -1; why it could not be, NULL; in which parts its
+     * multiprocessors can be had, "" */
+    int64_t free_bytes;
+    const char *why_not, *parts;
 };
 
 struct cuda_here {
@@ -27,8 +31,8 @@ struct cuda_here {
     struct cuda_card *cards; /* (n) */
 };
 
-/* Opens the plugin, but no device. What is wrong is in *out. */
-void check_cuda(struct arena *a, struct cuda_here *out);
+/* Opens the plugin, and each device where it may (some tenths of a second). What is wrong is in *out. */
+void check_cuda(struct arena *a, bool open, struct cuda_here *out);
 /* "fp32, fp64, bf16" of a set of dtypes */
 const char *check_cuda_dtypes(struct arena *a, uint32_t dtypes);
 /* One member "cuda" of the open object. */

@@ -1,6 +1,7 @@
 #include "core/arena.h"
 #include "core/units.h"
 #include "exec/backend.h"
+#include "profiles/catalogue.h"
 #include "tools/check_cuda.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
@@ -19,13 +20,13 @@ struct finding {
 };
 struct findings {
     struct arena *arena;
-    struct finding items[64];
+    struct finding items[96];
     int32_t n;
     enum status worst; /* of what is missing: ERR_RESOURCE, ERR_NO_DEVICE */
     struct cuda_here cuda;
 };
 
-enum { FINDINGS_MOST = 64, CARDS_SHOWN = 16 };
+enum { FINDINGS_MOST = 96, CARDS_SHOWN = 16 };
 
 static void add(struct findings *f, const char *what, const char *state, const char *text)
 {
@@ -68,11 +69,26 @@ static enum status check_host(struct findings *f, struct error *err)
     return OK;
 }
 
+/* What was seen of a card that was opened. */
+static void tell_open(struct findings *f, int32_t card)
+{
+    const struct cuda_card *d = &f->cuda.cards[card];
+    const char *what = arena_printf(f->arena, "cuda %d", (int)card);
+    char left[32], context[32];
+    if (d->why_not) add(f, what, "warning", d->why_not);
+    if (d->free_bytes >= 0)
+        add(f, what, "ok",
+            arena_printf(f->arena, "%s free beside this program's context; plans keep %s for one",
+                         units_print_bytes(left, (double)d->free_bytes),
+                         units_print_bytes(context, CATALOGUE_CONTEXT_BYTES.value)));
+    if (*d->parts) add(f, what, "ok", d->parts);
+}
+
 /* wanted: this machine is asked for a CUDA device, so its absence is a failure. */
 static void check_devices(struct findings *f, bool wanted)
 {
     const struct cuda_here *c = &f->cuda;
-    check_cuda(f->arena, &f->cuda);
+    check_cuda(f->arena, wanted, &f->cuda);
     if (*c->plugin) {
         add(f, "cuda plugin", "ok", c->plugin);
         add(f, "nccl", c->nccl_version ? "ok" : "warning", c->nccl);
@@ -92,6 +108,7 @@ static void check_devices(struct findings *f, bool wanted)
                          units_print_bytes(memory, (double)d->about.memory_bytes),
                          check_cuda_dtypes(f->arena, d->about.dtypes), d->pci,
                          *d->reaches ? "; reaches " : "", d->reaches));
+        tell_open(f, i);
     }
 }
 

@@ -12,6 +12,8 @@
 #include "exec/cuda/blas.h"
 
 #include "core/arena.h"
+#include "core/device_memory.h"
+#include "exec/cuda/device.h"
 #include "exec/cuda/kernels_elementwise.h"
 #include "exec/cuda/operands.h"
 
@@ -19,7 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WORKSPACE = 32 << 20 }; /* bytes; what cuBLAS advises for compute capability 9.0 */
+enum { WORKSPACE = DEVICE_WORKSPACE };
 
 struct blas_key { /* compared byte by byte, so made from zeros */
     int64_t m, n, k, lda, ldb, ldc;
@@ -70,6 +72,9 @@ static enum status set_up(struct cuda_context *x, struct error *err)
     TRY(blas_failed(x, cublasSetStream(x->blas, x->stream), "cublasSetStream", err));
     TRY(blas_failed(x, cublasSetWorkspace(x->blas, x->workspace, WORKSPACE), "cublasSetWorkspace",
                     err));
+    if (x->device->green)
+        TRY(blas_failed(x, cublasSetSmCountTarget(x->blas, x->multiprocessors),
+                        "cublasSetSmCountTarget", err));
     const unsigned mode = CUBLAS_DEFAULT_MATH | CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION;
     return blas_failed(x, cublasSetMathMode(x->blas, (cublasMath_t)mode), "cublasSetMathMode", err);
 }
@@ -79,6 +84,8 @@ static enum status ready(struct cuda_context *x, struct error *err)
 {
     cublasHandle_t made = NULL;
     if (x->blas) return OK;
+    if (!x->workspace && x->prepared)
+        return error_set(err, ERR_RESOURCE, "a product, where none was planned");
     if (!x->workspace)
         TRY(cuda_failed(cudaMallocAsync(&x->workspace, WORKSPACE, x->stream), "cudaMallocAsync",
                         err));
@@ -103,6 +110,13 @@ static enum status ready_lt(struct cuda_context *x, struct error *err)
     return OK;
 }
 
+enum status cuda_product_prepare(struct cuda_context *x, struct error *err)
+{
+    TRY(cuda_failed(cudaMalloc(&x->workspace, WORKSPACE), "cudaMalloc", err));
+    TRY(ready(x, err));
+    return ready_lt(x, err);
+}
+
 static void plan_close(struct blas_plan *p)
 {
     if (p->product) (void)cublasLtMatmulDescDestroy(p->product);
@@ -119,7 +133,8 @@ void cuda_product_close(struct cuda_context *x)
     if (x->plans) arena_free(x->plans->arena);
     if (x->blas_lt) (void)cublasLtDestroy(x->blas_lt);
     if (x->blas) (void)cublasDestroy(x->blas);
-    if (x->workspace) (void)cudaFreeAsync(x->workspace, x->stream);
+    if (x->workspace)
+        (void)(x->prepared ? cudaFree(x->workspace) : cudaFreeAsync(x->workspace, x->stream));
     x->plans = NULL;
     x->blas_lt = NULL;
     x->blas = NULL;
@@ -258,6 +273,9 @@ static enum status describe(struct cuda_context *x, const struct cuda_product *p
     TRY(set(x, plan, CUBLASLT_MATMUL_DESC_TRANSA, &of_b, sizeof of_b, err));
     TRY(set(x, plan, CUBLASLT_MATMUL_DESC_TRANSB, &of_a, sizeof of_a, err));
     TRY(set(x, plan, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue, err));
+    if (x->device->green)
+        TRY(set(x, plan, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, &x->multiprocessors,
+                sizeof x->multiprocessors, err));
     if (p->aux)
         TRY(set(x, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &p->ldc, sizeof p->ldc, err));
     TRY(blas_failed(

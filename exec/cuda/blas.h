@@ -36,6 +36,8 @@ struct cuda_product {
 /* ERR_INPUT for a dtype or size that cuBLAS has no product for. Empty products leave c · beta. */
 MUST_CHECK enum status cuda_product(struct cuda_context *x, const struct cuda_product *p,
                                     struct error *err);
+/* The workspace and the handles of a prepared stream, at set-up; without it its products are refused. */
+MUST_CHECK enum status cuda_product_prepare(struct cuda_context *x, struct error *err);
 /* Frees what the products of a stream made. */
 void cuda_product_close(struct cuda_context *x);
 /* cuBLAS's own version, 130002; 0 where it does not say. */

@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct cuda_device; /* device_internal.h */
+struct cuda_device; /* device.h */
 
 struct cuda_context {
     cudaStream_t stream;
@@ -37,6 +37,7 @@ struct cuda_context {
     int32_t index; /* among the device's streams */
     void *scratch;
     size_t scratch_bytes;
+    bool prepared;       /* scratch and workspace are all there will be */
     cublasHandle_t blas; /* made by the first product; cuda_product knows */
     cublasLtHandle_t blas_lt;
     void *workspace; /* of both */
@@ -48,8 +49,8 @@ typedef enum status cuda_op(struct cuda_context *x, const struct op_call *c, str
 /* One a kind; NULL where a kind has no meaning on a device alone (ops.c says why). */
 extern cuda_op *const cuda_ops[OP_KIND_COUNT];
 
-/* At least `bytes` of device memory, 256-byte aligned, that hold until the stream's next call of this. Growing waits for
- * the stream, so it happens in the first round only. */
+/* At least `bytes` of device memory, 256-byte aligned, that hold until the stream's next call of this. A prepared stream has what it
+ * was told at set-up (core/device_memory.h) and refuses more; others grow, which a bench does in its first round. */
 MUST_CHECK enum status cuda_scratch(struct cuda_context *x, size_t bytes, void **out,
                                     struct error *err);
 /* OK for cudaSuccess; else ERR_RESOURCE: "what: the reason (number)". */

@@ -100,6 +100,19 @@ static enum status learn(struct backend *b, int32_t device, struct error *err)
     return OK;
 }
 
+/* What the caller asked for of its multiprocessors; the context is there. */
+static enum status take_part(struct backend *b, struct error *err)
+{
+    struct cuda_device *d = b->state;
+    TRY(cuda_green_make(d->index, b->multiprocessors, &d->green, err));
+    if (!d->green) return OK;
+    size_t at = strlen(d->name) - 1; /* in front of the bracket */
+    snprintf(d->name + at, sizeof d->name - at, ", %" PRId32 " of %" PRId32 " multiprocessors)",
+             b->multiprocessors, d->multiprocessors);
+    d->multiprocessors = b->multiprocessors;
+    return OK;
+}
+
 static enum status set_up(struct backend *b, int32_t device, struct error *err)
 {
     struct cuda_device *d = b->state;
@@ -110,6 +123,7 @@ static enum status set_up(struct backend *b, int32_t device, struct error *err)
     TRY(learn(b, device, err));
     entered = -1;
     TRY(cuda_enter(b, err));
+    TRY(take_part(b, err));
     TRY(cuda_device_failed(d, cudaHostAlloc(&faults, bytes, cudaHostAllocPortable), "cudaHostAlloc",
                            err));
     d->faults = memset(faults, 0, bytes);
@@ -129,6 +143,7 @@ static void take_back(struct cuda_device *d)
         (void)cudaEventDestroy(d->events[i / EVENT_BLOCK][i % EVENT_BLOCK].event);
     timeline_close(&d->timeline);
     if (d->faults) (void)cudaFreeHost(d->faults);
+    cuda_green_close(d->green);
 }
 
 /* From a device that is lost nothing can be taken back. */
@@ -209,6 +224,16 @@ static enum status device_allocate_pinned(struct backend *b, int64_t bytes, void
 static void device_release_pinned(struct backend *b, void *memory)
 {
     if (memory && cuda_enter(b, NULL) == OK) (void)cudaFreeHost(memory);
+}
+
+static enum status device_free_bytes(struct backend *b, int64_t *out, struct error *err)
+{
+    struct cuda_device *d = device_of(b);
+    size_t left = 0, all = 0;
+    TRY(cuda_enter(b, err));
+    TRY(cuda_device_failed(d, cudaMemGetInfo(&left, &all), "cudaMemGetInfo", err));
+    *out = (int64_t)left;
+    return OK;
 }
 
 /* A copy behind all that stream 0 was asked, waited for. */
@@ -333,4 +358,5 @@ void cuda_device_table(struct backend *out)
     out->copy_rows = device_copy_rows;
     out->cast = device_cast;
     out->finish = device_finish;
+    out->free_bytes = device_free_bytes;
 }

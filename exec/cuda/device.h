@@ -7,6 +7,7 @@
 #define EXEC_CUDA_DEVICE_H
 
 #include "exec/cuda/context.h"
+#include "exec/cuda/green.h"
 #include "exec/cuda/timeline.h"
 #include "exec/plugin.h"
 
@@ -22,7 +23,8 @@ struct cuda_event {
 struct cuda_device {
     struct arena *arena;
     int32_t index, capability, multiprocessors;
-    char name[96];   /* "NVIDIA H200 (device 0)" */
+    char name[128];  /* "NVIDIA H200 (device 0)" */
+    struct cuda_green *green; /* a part of it; NULL: all */
     uint32_t dtypes; /* bit 1 << enum dtype */
     bool
         wait_each; /* MUSHER_CUDA_WAIT=1: every operator is waited for, so that it is the one that is named */

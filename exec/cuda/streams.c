@@ -34,11 +34,13 @@ static enum status stream_make(struct backend *b, int32_t *out, struct error *er
                                .device = d,
                                .index = n,
                                .asked = -1};
-    cudaError_t e =
-        n == STREAM_COMPUTE
-            ? cudaStreamCreateWithFlags(&x->stream, cudaStreamNonBlocking)
-            : cudaStreamCreateWithPriority(&x->stream, cudaStreamNonBlocking, d->priority);
-    TRY(cuda_device_failed(d, e, "cudaStreamCreate", err));
+    int priority = n == STREAM_COMPUTE ? 0 : d->priority;
+    if (d->green)
+        TRY(cuda_green_stream(d->green, priority, &x->stream, err));
+    else
+        TRY(cuda_device_failed(
+            d, cudaStreamCreateWithPriority(&x->stream, cudaStreamNonBlocking, priority),
+            "cudaStreamCreateWithPriority", err));
     d->contexts[n] = x;
     d->n_contexts = n + 1;
     *out = n;
@@ -49,7 +51,8 @@ void cuda_context_close(struct cuda_context *x)
 {
     (void)cudaStreamSynchronize(x->stream);
     cuda_product_close(x);
-    if (x->scratch) (void)cudaFreeAsync(x->scratch, x->stream);
+    if (x->scratch)
+        (void)(x->prepared ? cudaFree(x->scratch) : cudaFreeAsync(x->scratch, x->stream));
     (void)cudaStreamSynchronize(x->stream);
     (void)cudaStreamDestroy(x->stream);
 }
@@ -57,7 +60,11 @@ void cuda_context_close(struct cuda_context *x)
 enum status cuda_scratch(struct cuda_context *x, size_t bytes, void **out, struct error *err)
 {
     struct cuda_device *d = x->device;
-    if (bytes > x->scratch_bytes || !x->scratch) {
+    if (x->prepared && bytes > x->scratch_bytes)
+        return error_set(err, ERR_RESOURCE,
+                         "%zu bytes of scratch, where %zu were planned for the most that one takes",
+                         bytes, x->scratch_bytes);
+    if (!x->prepared && (bytes > x->scratch_bytes || !x->scratch)) {
         void *p = NULL;
         if (x->scratch)
             TRY(cuda_device_failed(d, cudaFreeAsync(x->scratch, x->stream), "cudaFreeAsync", err));
@@ -70,6 +77,22 @@ enum status cuda_scratch(struct cuda_context *x, size_t bytes, void **out, struc
     }
     *out = x->scratch;
     return OK;
+}
+
+/* By cudaMalloc: nothing is under way yet, and a pool would keep more than it gives. */
+static enum status prepare(struct backend *b, int64_t scratch_bytes, int64_t workspace_bytes,
+                           struct error *err)
+{
+    struct cuda_context *x = cuda_context_of(b, STREAM_COMPUTE);
+    void *p = NULL;
+    TRY(cuda_enter(b, err));
+    if (x->prepared || x->scratch || x->workspace) BUG("stream 0 is prepared once, and first");
+    if (scratch_bytes > 0)
+        TRY(cuda_device_failed(x->device, cudaMalloc(&p, (size_t)scratch_bytes), "cudaMalloc", err));
+    x->prepared = true;
+    x->scratch = p;
+    x->scratch_bytes = (size_t)scratch_bytes;
+    return workspace_bytes > 0 ? cuda_product_prepare(x, err) : OK;
 }
 
 enum status cuda_check_ids(struct cuda_context *x, enum op_kind kind, const int32_t *ids, int64_t n,
@@ -172,6 +195,7 @@ static enum status event_at(struct backend *b, int32_t event, int64_t *out_ns, s
 void cuda_streams_table(struct backend *out)
 {
     out->stream_make = stream_make;
+    out->prepare = prepare;
     out->event_make = event_make;
     out->event_record = event_record;
     out->event_wait = event_wait;

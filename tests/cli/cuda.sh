@@ -24,7 +24,7 @@ STANDIN_DEVICES=0 says "no card is told" 8 "shows no card" "$MUSHER" check --cud
 
 # ---- devices
 says "devices are listed" 0 "cuda 2 " "$MUSHER" check --cuda
-has "with what they compute in" out "stand-in sm_75, sm_75, 1 GiB, fp32, fp64, fp16, PCI 0000:11:00.0"
+has "with what they compute in" out "stand-in sm_75, sm_75, 141 GiB, fp32, fp64, fp16, PCI 0000:11:00.0"
 has "and whom they reach how" out "reaches by NVLink 1, by the host 2"
 has "and without NCCL why" out "warning  nccl                 devices cannot talk to one another without NCCL"
 says "one JSON object" 0 '"index": 1, "name": "stand-in sm_75", "capability": 75' "$MUSHER" check --json

@@ -37,7 +37,7 @@ job() {
 # cluster DEVICE N: N devices that are all card 0 of this machine, each in a node of its own: a.0, b.0, …
 cluster() {
     local names=(a b c d)
-    printf 'version: 1\nname: cards\ndevice_types:\n  - {name: card, device: %s, memory: 256 MiB}\nnodes:\n' "$1"
+    printf 'version: 1\nname: cards\ndevice_types:\n  - {name: card, device: %s, memory: 30 GiB}\nnodes:\n' "$1"
     for ((i = 0; i < $2; i++)); do
         printf '  - {name: %s, host: localhost, devices: [{type: card, index: 0}]}\n' "${names[i]}"
     done

@@ -99,6 +99,14 @@ cublasStatus_t cublasSetWorkspace(cublasHandle_t h, void *workspace, size_t byte
     return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t cublasSetSmCountTarget(cublasHandle_t h, int n)
+{
+    BLAS_ENTER();
+    if (!h) return CUBLAS_STATUS_NOT_INITIALIZED;
+    return n < 0 || n > standin_multiprocessors() ? CUBLAS_STATUS_INVALID_VALUE
+                                                  : CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t cublasSetMathMode(cublasHandle_t h, cublasMath_t mode)
 {
     BLAS_ENTER();

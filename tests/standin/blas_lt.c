@@ -24,6 +24,7 @@ struct standin_lt_product {
     const void *bias;
     void *aux;
     int64_t aux_ld;
+    int32_t multiprocessors;
 };
 
 struct standin_lt_layout {
@@ -114,6 +115,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t d,
         return set(&d->aux, sizeof d->aux, value, bytes);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD:
         return set(&d->aux_ld, 8, value, bytes);
+    case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET:
+        return set(&d->multiprocessors, 4, value, bytes);
     }
     return CUBLAS_STATUS_INVALID_VALUE;
 }

@@ -54,6 +54,7 @@ cublasStatus_t cublasCreate(cublasHandle_t *out);
 cublasStatus_t cublasDestroy(cublasHandle_t h);
 cublasStatus_t cublasSetStream(cublasHandle_t h, cudaStream_t stream);
 cublasStatus_t cublasSetWorkspace(cublasHandle_t h, void *workspace, size_t bytes);
+cublasStatus_t cublasSetSmCountTarget(cublasHandle_t h, int n);
 cublasStatus_t cublasSetMathMode(cublasHandle_t h, cublasMath_t mode);
 /* c (m,n) = alpha · op(a) (m,k) · op(b) (k,n) + beta · c, columns contiguous. alpha and beta on the host. */
 cublasStatus_t cublasGemmEx(cublasHandle_t h, cublasOperation_t of_a, cublasOperation_t of_b, int m,

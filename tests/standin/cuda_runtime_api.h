@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define STANDIN 1
-#define CUDART_VERSION 12000
+#define CUDART_VERSION 12050
 
 /* name, number, what cudaGetErrorString says */
 #define STANDIN_ERRORS(X)                                                                          \
@@ -245,6 +245,16 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float *out_ms, cudaEvent_t from, cudaEvent_t to);
+
+enum cudaDriverEntryPointQueryResult {
+    cudaDriverEntryPointSuccess = 0,
+    cudaDriverEntryPointSymbolNotFound = 1,
+    cudaDriverEntryPointVersionNotSufficent = 2,
+};
+enum { cudaEnableDefault = 0 };
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **out, unsigned version,
+                                             unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *how);
 
 cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute, int value);
 

@@ -55,7 +55,10 @@ cudaError_t standin_leave(cudaError_t e);
 int standin_device(void); /* of the calling thread */
 int standin_device_count(void);
 int64_t standin_device_memory(int device);
-int standin_capability(int device); /* major·10 + minor */
+int standin_capability(int device);
+int standin_multiprocessors(void);
+int standin_driver_version(void);
+int64_t standin_granule(void); /* major·10 + minor */
 /* Nothing of the device works from now on. */
 void standin_lose(int device, cudaError_t e);
 cudaError_t standin_lost(int device);
@@ -88,6 +91,8 @@ void stream_push(cudaStream_t stream, struct work *w);
 /* Waits for everything that was pushed so far. */
 void stream_wait(cudaStream_t stream);
 int stream_device(cudaStream_t stream);
+/* Non-blocking, of a green context, whose count of streams goes down when it is destroyed. */
+cudaStream_t stream_make_green(int device, int *of);
 /* All streams of a device. */
 void streams_wait(int device);
 
@@ -105,6 +110,7 @@ enum kept {
     KEPT_STREAM,
     KEPT_EVENT,
     KEPT_BLAS,
+    KEPT_GREEN,
     KEPT_COUNT
 };
 void standin_keep(enum kept what, int by); /* +1, -1 */

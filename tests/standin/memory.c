@@ -6,6 +6,8 @@
  * much later.
  * As on the card: copies from or to pageable memory have happened when the call returns; cudaFree waits for the device.
  */
+#include "tests/standin/standin.h"
+
 #include "tests/standin/internal.h"
 
 #include <stdlib.h>
@@ -16,6 +18,7 @@ enum { ALIGNMENT = 256 };
 struct allocation {
     unsigned char *at;
     size_t bytes;
+    int64_t taken; /* of a device: bytes in whole granules */
     enum place place;
     int device;
     bool registered; /* the caller's own memory */
@@ -23,7 +26,7 @@ struct allocation {
 
 static struct allocation *table; /* by address; under the books */
 static size_t n_table, room;
-static int64_t used[STANDIN_DEVICES_MAX];
+static int64_t used[STANDIN_DEVICES_MAX], peak[STANDIN_DEVICES_MAX];
 
 /* --- the table --- */
 
@@ -65,7 +68,7 @@ static bool take_out(void *p, enum place place, bool registered, struct allocati
         *out = table[--at];
         n_table--;
         memmove(&table[at], &table[at + 1], (n_table - at) * sizeof *table);
-        if (place == PLACE_DEVICE) used[out->device] -= (int64_t)out->bytes;
+        if (place == PLACE_DEVICE) used[out->device] -= out->taken;
     }
     books_close();
     return found;
@@ -96,22 +99,32 @@ static cudaError_t allocate(void **out, size_t bytes, enum place place)
 {
     int device = standin_device();
     void *p = NULL;
+    int64_t granule = standin_granule(),
+            taken = place == PLACE_DEVICE ? ((int64_t)bytes + granule - 1) / granule * granule : 0;
     *out = NULL;
     if (!bytes) return cudaSuccess;
     books_open();
-    bool fits =
-        place != PLACE_DEVICE || (int64_t)bytes <= standin_device_memory(device) - used[device];
-    if (fits && place == PLACE_DEVICE) used[device] += (int64_t)bytes;
+    bool fits = taken <= standin_device_memory(device) - used[device];
+    if (fits) used[device] += taken;
+    if (used[device] > peak[device]) peak[device] = used[device];
     books_close();
     if (!fits) return cudaErrorMemoryAllocation;
     if (posix_memalign(&p, ALIGNMENT, bytes)) abort();
     memset(p, 0xff, bytes);
     books_open();
-    insert((struct allocation){p, bytes, place, device, false});
+    insert((struct allocation){p, bytes, taken, place, device, false});
     books_close();
     standin_keep(place == PLACE_DEVICE ? KEPT_DEVICE_MEMORY : KEPT_PINNED_MEMORY, 1);
     *out = p;
     return cudaSuccess;
+}
+
+int64_t standin_peak(int device)
+{
+    books_open();
+    int64_t bytes = peak[device];
+    books_close();
+    return bytes;
 }
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
@@ -189,7 +202,7 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags)
     if (memory_find(p, bytes, &place, &device) != cudaSuccess || place != PLACE_PAGEABLE)
         return standin_leave(cudaErrorHostMemoryAlreadyRegistered);
     books_open();
-    insert((struct allocation){p, bytes, PLACE_PINNED, standin_device(), true});
+    insert((struct allocation){p, bytes, 0, PLACE_PINNED, standin_device(), true});
     books_close();
     standin_keep(KEPT_PINNED_MEMORY, 1);
     return cudaSuccess;

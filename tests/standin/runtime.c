@@ -14,15 +14,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FUNCTIONS_MAX = 512, DRIVER_VERSION = 13000 };
+enum { FUNCTIONS_MAX = 512, DRIVER_VERSION = 13000, MULTIPROCESSORS = 4 };
 
-static const int64_t MEMORY_BYTES = (int64_t)1 << 30;
+static const int64_t MEMORY_BYTES = (int64_t)141 << 30; /* an H200's; nothing is taken before it is asked for */
 
 static struct {
     int devices;
     cudaError_t driver; /* cudaSuccess, or why there is none */
     int capability[STANDIN_DEVICES_MAX];
-    int64_t memory_bytes;
+    int multiprocessors, driver_version;
+    int64_t memory_bytes, granule;
     int64_t calls, fail_at;
     int64_t works, lose_at; /* things that streams did */
     cudaError_t fail_with, lose_with;
@@ -68,6 +69,9 @@ static void start(void)
     state.driver = (cudaError_t)variable("STANDIN_DRIVER", 0);
     if (!state.driver && state.devices < 1) state.driver = cudaErrorNoDevice;
     state.memory_bytes = variable("STANDIN_MEMORY", MEMORY_BYTES);
+    state.multiprocessors = (int)variable("STANDIN_MULTIPROCESSORS", MULTIPROCESSORS);
+    state.driver_version = (int)variable("STANDIN_DRIVER_VERSION", DRIVER_VERSION);
+    state.granule = variable("STANDIN_GRANULE", 1);
     const char *text = getenv("STANDIN_CAPABILITY");
     int capability = 90;
     for (int i = 0; i < STANDIN_DEVICES_MAX; i++) {
@@ -192,7 +196,8 @@ void standin_keep(enum kept what, int by)
 int64_t standin_left(char *out, size_t bytes)
 {
     static const char *const names[KEPT_COUNT] = {"device memory", "pinned memory", "stream",
-                                                  "event", "BLAS handle or descriptor"};
+                                                  "event", "BLAS handle or descriptor",
+                                                  "green context"};
     int64_t sum = 0;
     size_t at = 0;
     if (bytes) *out = '\0';
@@ -256,12 +261,15 @@ int64_t standin_device_memory(int device)
     (void)device;
     return state.memory_bytes;
 }
+int standin_multiprocessors(void) { return state.multiprocessors; }
+int standin_driver_version(void) { return state.driver_version; }
+int64_t standin_granule(void) { return state.granule; }
 int standin_capability(int device) { return state.capability[device]; }
 
 cudaError_t cudaDriverGetVersion(int *out)
 {
     pthread_once(&once, start);
-    *out = state.driver == cudaErrorInsufficientDriver ? 0 : DRIVER_VERSION;
+    *out = state.driver == cudaErrorInsufficientDriver ? 0 : state.driver_version;
     return cudaSuccess;
 }
 
@@ -343,7 +351,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
         .maxGridSize = {0x7fffffff, 65535, 65535},
         .major = capability / 10,
         .minor = capability % 10,
-        .multiProcessorCount = 4,
+        .multiProcessorCount = state.multiprocessors,
         .l2CacheSize = 1 << 20,
         .memoryBusWidth = 5120,
         .asyncEngineCount = 2,
@@ -373,7 +381,7 @@ static int attribute_of(enum cudaDeviceAttr a, int device, bool *known)
     case cudaDevAttrWarpSize:
         return STANDIN_WARP;
     case cudaDevAttrMultiProcessorCount:
-        return 4;
+        return state.multiprocessors;
     case cudaDevAttrPciBusId:
         return 16 + device;
     case cudaDevAttrL2CacheSize:

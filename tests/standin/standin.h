@@ -4,7 +4,10 @@
  *   STANDIN_DEVICES=n        devices there are (1); 0: cudaErrorNoDevice
  *   STANDIN_DRIVER=n         35: no driver, 34: a stub of one; every call that needs a device fails so
  *   STANDIN_CAPABILITY=90,75 major·10 + minor of each device, the last for the rest (90)
- *   STANDIN_MEMORY=bytes     of each device (1 GiB)
+ *   STANDIN_MEMORY=bytes     of each device (141 GiB)
+ *   STANDIN_GRANULE=bytes    every allocation takes a multiple of it, as a card gives (1)
+ *   STANDIN_MULTIPROCESSORS=n  of each device (4)
+ *   STANDIN_DRIVER_VERSION=n   of the driver (13000); before 12050 it has no green contexts with streams
  *   STANDIN_NAME=text        what each calls itself, before " sm_90" ("stand-in")
  *   STANDIN_FAIL_AT=n[:e]    the n-th call fails with error e (719). 2, 1, 9, 701 and 801 are that call's own; with any
  *                            other the device is lost: nothing is done on it any more and every later call says e
@@ -30,6 +33,8 @@ void standin_lose_at(int64_t n, cudaError_t e);
 int64_t standin_calls(void);
 /* The name of the call that was made to fail; NULL: none yet. */
 const char *standin_failed_call(void);
+/* The most bytes of a device that were ever taken at once. */
+int64_t standin_peak(int device);
 /* Writes "2 streams, 1 event, …", "" where nothing is left; returns how many things. */
 int64_t standin_left(char *out, size_t bytes);
 

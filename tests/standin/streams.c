@@ -15,6 +15,7 @@ struct CUstream_st {
     int device;
     unsigned flags;
     bool named; /* made by a call, not a default stream */
+    int *of;    /* a green context's streams, under the books; NULL */
     pthread_mutex_t lock;
     pthread_cond_t more;
     struct work *first, *last;
@@ -232,18 +233,29 @@ cudaError_t stream_find(cudaStream_t handle, bool here, cudaStream_t *out)
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority)
+static cudaStream_t keep_stream(struct CUstream_st *s)
 {
-    (void)priority; /* out of range is moved into it; order of streams is left to the machine */
-    ENTER();
-    if (flags > cudaStreamNonBlocking) return standin_leave(cudaErrorInvalidValue);
-    struct CUstream_st *s = stream_make(standin_device(), flags, true);
     books_open();
     s->next = streams;
     streams = s;
     books_close();
     standin_keep(KEPT_STREAM, 1);
-    *out = s;
+    return s;
+}
+
+cudaStream_t stream_make_green(int device, int *of)
+{
+    struct CUstream_st *s = stream_make(device, cudaStreamNonBlocking, true);
+    s->of = of;
+    return keep_stream(s);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority)
+{
+    (void)priority; /* out of range is moved into it; order of streams is left to the machine */
+    ENTER();
+    if (flags > cudaStreamNonBlocking) return standin_leave(cudaErrorInvalidValue);
+    *out = keep_stream(stream_make(standin_device(), flags, true));
     return cudaSuccess;
 }
 
@@ -274,6 +286,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     while (*at && (*at != stream || !(*at)->named)) at = &(*at)->next;
     struct CUstream_st *s = *at;
     if (s) *at = s->next;
+    if (s && s->of) --*s->of;
     books_close();
     if (!s) return standin_leave(e ? e : cudaErrorInvalidResourceHandle);
     standin_keep(KEPT_STREAM, -1);
