@@ -7,7 +7,7 @@
  * Plain products go to cublasGemmEx, whose choice of kernel depends on sizes and types alone. Fused ones go to cuBLASLt:
  * descriptors and the algorithm that its heuristic names are made once for each shape and kept (plans); nothing is timed
  * to choose, so that the choice repeats. Reductions in the output's type are not allowed, nor TF32. What it cannot fuse
- * (fp64) is done by a kernel behind the product.
+ * (fp64) is done by a kernel behind the product; so is GELU of fp32, since nobody says how many digits the library's tanh has.
  */
 #include "exec/cuda/blas.h"
 
@@ -383,7 +383,10 @@ static enum status fused(struct cuda_context *x, const struct cuda_product *p, s
     struct blas_plan *plan = NULL;
     if (p->batch != 1 || p->beta != 0)
         BUG("a fused product of batch %" PRId64 ", beta %g", p->batch, p->beta);
-    if (p->type == DTYPE_fp64 || p->k == 0 || (uintptr_t)p->aux % AUX_BYTES) return apart(x, p, err);
+    bool gelu = p->epilogue != EPILOGUE_BIAS;
+    if (p->type == DTYPE_fp64 || (gelu && !dtype_is_half(p->type)) || p->k == 0 ||
+        (uintptr_t)p->aux % AUX_BYTES)
+        return apart(x, p, err);
     TRY(ready(x, err));
     TRY(ready_lt(x, err));
     TRY(plan_of(x, p, &plan, err));
