@@ -237,10 +237,28 @@ static int32_t sum_op(struct sum *s, enum op_kind kind, const char *what, int32_
     return op.output[0];
 }
 
+/* A norm's gradient that was made for this sum takes what is added to it along. */
+static bool norm_adds(struct sum *s, int32_t x, int32_t y)
+{
+    struct graph *g = s->b->g;
+    int32_t p = g->tensors[x].producer;
+    if (p < g->n_forward || g->ops[p].kind != OP_layer_norm_grad || x == y ||
+        !graph_fuses(g, OP_layer_norm_grad_add))
+        return false;
+    struct graph_op *op = &g->ops[p];
+    if (g->ops[op->forward].input[0] != s->tensor || op->layer != g->ops[s->consumer].layer ||
+        g->tensors[y].producer >= p)
+        return false;
+    op->kind = OP_layer_norm_grad_add;
+    op->input[op->n_inputs++] = y;
+    return true;
+}
+
 /* x + y, either of which may be none (-1). */
 static int32_t add_up(struct sum *s, int32_t x, int32_t y)
 {
     if (x < 0 || y < 0) return x < 0 ? y : x;
+    if (norm_adds(s, x, y)) return x;
     return sum_op(s, OP_add, "grad_sum", ++s->n_adds, (int32_t[]){x, y}, 2, NULL);
 }
 

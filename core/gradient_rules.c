@@ -9,10 +9,9 @@
 
 #include "core/gradient_use.h"
 
-/* One I operator with one output, the gradient of operand `input`. */
-static enum status emit_input(const struct use *u, int32_t input, enum op_kind kind,
-                              const char *suffix, const struct op_attrs *attrs,
-                              const int32_t *inputs, int32_t n_inputs, struct error *err)
+enum status use_input(const struct use *u, int32_t input, enum op_kind kind, const char *suffix,
+                      const struct op_attrs *attrs, const int32_t *inputs, int32_t n_inputs,
+                      struct error *err)
 {
     if (!wants(u, input)) return OK;
     int32_t out = -1;
@@ -43,10 +42,9 @@ static enum status emit_converted(const struct use *u, int32_t input, int32_t n_
     return OK;
 }
 
-/* One W operator that adds to the gradients of parameters `input`, `input` + 1 … */
-static enum status emit_weights(const struct use *u, int32_t input, int32_t n_outputs,
-                                enum op_kind kind, const char *suffix, struct op_attrs attrs,
-                                const int32_t *inputs, int32_t n_inputs, struct error *err)
+enum status use_weights(const struct use *u, int32_t input, int32_t n_outputs, enum op_kind kind,
+                        const char *suffix, struct op_attrs attrs, const int32_t *inputs,
+                        int32_t n_inputs, struct error *err)
 {
     int32_t out[OP_OPERANDS_MAX];
     for (int32_t k = 0; k < n_outputs; k++) {
@@ -83,7 +81,11 @@ static enum status gather_factor(const struct use *u, int32_t which, int32_t *te
 /* y = a·b:  da = dy·bᵀ, db = aᵀ·dy.   y = a·bᵀ (trans_b):  da = dy·b, db = dyᵀ·a. */
 enum status gradient_rule_matmul(struct gradient_builder *g, int32_t op, struct error *err)
 {
-    struct use u = use_of(g, op);
+    return use_product(use_of(g, op), err);
+}
+
+enum status use_product(struct use u, struct error *err)
+{
     int32_t a = u.op.input[0], b = u.op.input[1];
     bool trans_b = u.op.attrs.trans_b;
     if (u.op.attrs.trans_a || is_parameter(&u, 0))
@@ -91,13 +93,13 @@ enum status gradient_rule_matmul(struct gradient_builder *g, int32_t op, struct 
                          u.op.name);
     struct op_attrs da = {.trans_b = !trans_b}, db = {.trans_a = true};
     int32_t dy = u.dy;
-    TRY(emit_input(&u, 0, OP_matmul, "grad_input", &da, INPUTS(u.dy, b), err));
+    TRY(use_input(&u, 0, OP_matmul, "grad_input", &da, INPUTS(u.dy, b), err));
     TRY(gather_factor(&u, 0, &a, err));
     TRY(gather_factor(&u, 1, &dy, err));
     int32_t left = trans_b ? dy : a, right = trans_b ? a : dy;
     if (!is_parameter(&u, 1))
-        return emit_input(&u, 1, OP_matmul, "grad_right", &db, INPUTS(left, right), err);
-    return emit_weights(&u, 1, 1, OP_matmul, "grad_weight", db, INPUTS(left, right), err);
+        return use_input(&u, 1, OP_matmul, "grad_right", &db, INPUTS(left, right), err);
+    return use_weights(&u, 1, 1, OP_matmul, "grad_weight", db, INPUTS(left, right), err);
 }
 
 enum status gradient_rule_bias(struct gradient_builder *g, int32_t op, struct error *err)
@@ -109,15 +111,7 @@ enum status gradient_rule_bias(struct gradient_builder *g, int32_t op, struct er
         attrs.dim = u.op.attrs.dim;
         attrs.dims = gradient_graph(g)->tensors[u.op.input[1]].shape.rank;
     }
-    return emit_weights(&u, 1, 1, OP_bias_grad, "grad_bias", attrs, INPUTS(u.dy), err);
-}
-
-enum status gradient_rule_linear(struct gradient_builder *g, int32_t op, struct error *err)
-{
-    struct use u = use_of(g, op);
-    TRY(gradient_rule_matmul(g, op, err));
-    return emit_weights(&u, 2, 1, OP_bias_grad, "grad_bias", (struct op_attrs){0}, INPUTS(u.dy),
-                        err);
+    return use_weights(&u, 1, 1, OP_bias_grad, "grad_bias", attrs, INPUTS(u.dy), err);
 }
 
 enum status gradient_rule_add(struct gradient_builder *g, int32_t op, struct error *err)
@@ -127,7 +121,7 @@ enum status gradient_rule_add(struct gradient_builder *g, int32_t op, struct err
     for (int32_t k = 1; k >= 0; k--) {
         TRY(pass(&u, k, u.dy, err));
         if (is_parameter(&u, k))
-            TRY(emit_weights(&u, k, 1, OP_accumulate, k ? "grad_right" : "grad_left",
+            TRY(use_weights(&u, k, 1, OP_accumulate, k ? "grad_right" : "grad_left",
                              (struct op_attrs){0}, INPUTS(u.dy), err));
     }
     return OK;
@@ -139,8 +133,8 @@ enum status gradient_rule_multiply(struct gradient_builder *g, int32_t op, struc
     if (is_parameter(&u, 0) || is_parameter(&u, 1))
         return error_set(err, ERR_INPUT, "operator '%s': multiply by a parameter has no gradient",
                          u.op.name);
-    TRY(emit_input(&u, 1, OP_multiply, "grad_right", NULL, INPUTS(u.dy, u.op.input[0]), err));
-    return emit_input(&u, 0, OP_multiply, "grad_left", NULL, INPUTS(u.dy, u.op.input[1]), err);
+    TRY(use_input(&u, 1, OP_multiply, "grad_right", NULL, INPUTS(u.dy, u.op.input[0]), err));
+    return use_input(&u, 0, OP_multiply, "grad_left", NULL, INPUTS(u.dy, u.op.input[1]), err);
 }
 
 /* gelu and silu */
@@ -149,7 +143,7 @@ enum status gradient_rule_activation(struct gradient_builder *g, int32_t op, str
     struct use u = use_of(g, op);
     enum op_kind kind = u.op.kind == OP_gelu ? OP_gelu_grad : OP_silu_grad;
     struct op_attrs attrs = {.gelu_erf = u.op.attrs.gelu_erf};
-    return emit_input(&u, 0, kind, "grad_input", &attrs, INPUTS(u.op.input[0], u.dy), err);
+    return use_input(&u, 0, kind, "grad_input", &attrs, INPUTS(u.op.input[0], u.dy), err);
 }
 
 /* dz, the gradient of x + b, is the gradient of x as well, so it is computed even if x wants none.
@@ -162,7 +156,7 @@ enum status gradient_rule_bias_gelu(struct gradient_builder *g, int32_t op, stru
     TRY(gradient_emit(g, op, OP_bias_gelu_grad, PHASE_I, "grad_input", &attrs,
                       INPUTS(u.op.input[0], u.op.input[1], u.dy), &dz, 1, err));
     TRY(pass(&u, 0, dz, err));
-    return emit_weights(&u, 1, 1, OP_bias_grad, "grad_bias", (struct op_attrs){0}, INPUTS(dz), err);
+    return use_weights(&u, 1, 1, OP_bias_grad, "grad_bias", (struct op_attrs){0}, INPUTS(dz), err);
 }
 
 enum status gradient_rule_swiglu(struct gradient_builder *g, int32_t op, struct error *err)
@@ -196,8 +190,8 @@ static enum status norm(struct use *u, enum op_kind input_grad, enum op_kind wei
     if (!shape_elements(&g->tensors[x].shape)) /* an empty part says nothing of a run's length */
         attrs.head_dim = (int32_t)shape_last(&g->tensors[gamma].shape);
     if (u->op.attrs.ranks > 1) TRY(sum_over_cards(u, err));
-    TRY(emit_input(u, 0, input_grad, "grad_input", &attrs, INPUTS(x, gamma, stats, u->dy), err));
-    return emit_weights(u, 1, n_weights, weight_grad, "grad_weight", attrs, INPUTS(x, stats, u->dy),
+    TRY(use_input(u, 0, input_grad, "grad_input", &attrs, INPUTS(x, gamma, stats, u->dy), err));
+    return use_weights(u, 1, n_weights, weight_grad, "grad_weight", attrs, INPUTS(x, stats, u->dy),
                         err);
 }
 
@@ -236,8 +230,8 @@ enum status gradient_rule_conv2d(struct gradient_builder *g, int32_t op, struct 
     struct use u = use_of(g, op);
     int32_t x = u.op.input[0], weight = u.op.input[1];
     struct op_attrs attrs = stencil_of(&u, &gradient_graph(g)->tensors[weight].shape);
-    TRY(emit_input(&u, 0, OP_conv2d_grad, "grad_input", &attrs, INPUTS(weight, u.dy), err));
-    return emit_weights(&u, 1, 1, OP_conv2d_weight_grad, "grad_weight", attrs, INPUTS(x, u.dy),
+    TRY(use_input(&u, 0, OP_conv2d_grad, "grad_input", &attrs, INPUTS(weight, u.dy), err));
+    return use_weights(&u, 1, 1, OP_conv2d_weight_grad, "grad_weight", attrs, INPUTS(x, u.dy),
                         err);
 }
 
@@ -245,14 +239,14 @@ enum status gradient_rule_conv2d(struct gradient_builder *g, int32_t op, struct 
 enum status gradient_rule_relu(struct gradient_builder *g, int32_t op, struct error *err)
 {
     struct use u = use_of(g, op);
-    return emit_input(&u, 0, OP_relu_grad, "grad_input", NULL, INPUTS(u.op.output[0], u.dy), err);
+    return use_input(&u, 0, OP_relu_grad, "grad_input", NULL, INPUTS(u.op.output[0], u.dy), err);
 }
 
 enum status gradient_rule_max_pool2d(struct gradient_builder *g, int32_t op, struct error *err)
 {
     struct use u = use_of(g, op);
     struct op_attrs attrs = stencil_of(&u, NULL);
-    return emit_input(&u, 0, OP_max_pool2d_grad, "grad_input", &attrs, INPUTS(u.op.output[1], u.dy),
+    return use_input(&u, 0, OP_max_pool2d_grad, "grad_input", &attrs, INPUTS(u.op.output[1], u.dy),
                       err);
 }
 
@@ -260,7 +254,7 @@ enum status gradient_rule_avg_pool2d(struct gradient_builder *g, int32_t op, str
 {
     struct use u = use_of(g, op);
     struct op_attrs attrs = stencil_of(&u, NULL);
-    return emit_input(&u, 0, OP_avg_pool2d_grad, "grad_input", &attrs, INPUTS(u.dy), err);
+    return use_input(&u, 0, OP_avg_pool2d_grad, "grad_input", &attrs, INPUTS(u.dy), err);
 }
 
 enum status gradient_rule_to_rows(struct gradient_builder *g, int32_t op, struct error *err)
@@ -271,7 +265,7 @@ enum status gradient_rule_to_rows(struct gradient_builder *g, int32_t op, struct
                          u.op.name);
     struct op_attrs attrs = stencil_of(&u, NULL);
     attrs.inverse = true, attrs.flat = u.op.attrs.flat;
-    return emit_input(&u, 0, OP_to_rows, "grad_input", &attrs, INPUTS(u.dy), err);
+    return use_input(&u, 0, OP_to_rows, "grad_input", &attrs, INPUTS(u.dy), err);
 }
 
 /* The token's rows are cut out before they are summed over sequences, so that W holds on to them alone. */
@@ -283,9 +277,9 @@ enum status gradient_rule_prepend(struct gradient_builder *g, int32_t op, struct
     struct op_attrs rest = {.dim = 1, .start = k, .sequences = t},
                     front = {.dim = 1, .sequences = k};
     int32_t rows = -1;
-    TRY(emit_input(&u, 0, OP_slice, "grad_input", &rest, INPUTS(u.dy), err));
+    TRY(use_input(&u, 0, OP_slice, "grad_input", &rest, INPUTS(u.dy), err));
     TRY(gradient_emit(g, op, OP_slice, PHASE_I, "grad_front", &front, INPUTS(u.dy), &rows, 1, err));
-    return emit_weights(&u, 1, 1, OP_bias_grad, "grad_token",
+    return use_weights(&u, 1, 1, OP_bias_grad, "grad_token",
                         (struct op_attrs){.dim = 1, .dims = 2}, INPUTS(rows), err);
 }
 
@@ -297,7 +291,7 @@ enum status gradient_rule_slice(struct gradient_builder *g, int32_t op, struct e
                              .start = u.op.attrs.start,
                              .sequences = x->dim[u.op.attrs.dim],
                              .blank = true};
-    return emit_input(&u, 0, OP_paste, "grad_input", &attrs, INPUTS(u.dy), err);
+    return use_input(&u, 0, OP_paste, "grad_input", &attrs, INPUTS(u.dy), err);
 }
 
 enum status gradient_rule_embedding(struct gradient_builder *g, int32_t op, struct error *err)
@@ -306,7 +300,7 @@ enum status gradient_rule_embedding(struct gradient_builder *g, int32_t op, stru
     const struct tensor *rows = &gradient_graph(g)->tensors[u.op.input[1]];
     struct op_attrs attrs = {
         .vocabulary = rows->shape.dim[0], .start = u.op.attrs.start, .whole = u.op.attrs.whole};
-    return emit_weights(&u, 1, 1, OP_embedding_grad, "grad_weight", attrs,
+    return use_weights(&u, 1, 1, OP_embedding_grad, "grad_weight", attrs,
                         INPUTS(u.op.input[0], u.dy), err);
 }
 
@@ -315,7 +309,7 @@ enum status gradient_rule_rotary(struct gradient_builder *g, int32_t op, struct 
     struct use u = use_of(g, op);
     struct op_attrs attrs = u.op.attrs;
     attrs.inverse = !attrs.inverse;
-    return emit_input(&u, 0, OP_rotary, "grad_input", &attrs, INPUTS(u.dy), err);
+    return use_input(&u, 0, OP_rotary, "grad_input", &attrs, INPUTS(u.dy), err);
 }
 
 /* Operands qkv or q, k, v; then o, lse, do. */
@@ -342,9 +336,10 @@ static enum status cross_entropy(const struct use *u, int32_t first, struct erro
     if (!rows) rows = counted ? shape->dim[0] * counted : shape_rows(shape);
     struct op_attrs attrs = {.scale = gradient_loss_weight(u->b) / (double)rows,
                              .counted = counted,
+                             .vocabulary = u->op.attrs.vocabulary,
                              .start = u->op.attrs.start,
                              .whole = u->op.attrs.whole};
-    return emit_input(u, first, OP_cross_entropy_grad, "grad_input", &attrs,
+    return use_input(u, first, OP_cross_entropy_grad, "grad_input", &attrs,
                       INPUTS(logits, targets, lse), err);
 }
 
@@ -372,13 +367,13 @@ enum status gradient_rule_all_reduce(struct gradient_builder *g, int32_t op, str
 enum status gradient_rule_all_gather(struct gradient_builder *g, int32_t op, struct error *err)
 {
     struct use u = use_of(g, op);
-    return emit_input(&u, 0, OP_reduce_scatter, "grad_input", &u.op.attrs, INPUTS(u.dy), err);
+    return use_input(&u, 0, OP_reduce_scatter, "grad_input", &u.op.attrs, INPUTS(u.dy), err);
 }
 
 enum status gradient_rule_reduce_scatter(struct gradient_builder *g, int32_t op, struct error *err)
 {
     struct use u = use_of(g, op);
-    return emit_input(&u, 0, OP_all_gather, "grad_input", &u.op.attrs, INPUTS(u.dy), err);
+    return use_input(&u, 0, OP_all_gather, "grad_input", &u.op.attrs, INPUTS(u.dy), err);
 }
 
 /* One operator gives both gradients, and its working memory: while it runs, the gradients of what was kept. */
@@ -401,7 +396,7 @@ enum status gradient_rule_measured_forward(struct gradient_builder *g, int32_t o
 enum status gradient_rule_dropout(struct gradient_builder *g, int32_t op, struct error *err)
 {
     struct use u = use_of(g, op);
-    return emit_input(&u, 0, OP_dropout, "grad_input", &u.op.attrs, INPUTS(u.dy), err);
+    return use_input(&u, 0, OP_dropout, "grad_input", &u.op.attrs, INPUTS(u.dy), err);
 }
 
 /* Which experts are chosen is constant: the gradient flows through the values of the gates alone. */
@@ -411,7 +406,7 @@ enum status gradient_rule_gating(struct gradient_builder *g, int32_t op, struct 
     int64_t here = gradient_graph(g)->tensors[u.op.input[0]].shape.dim[0];
     int64_t sequences = u.op.attrs.mean_rows ? u.op.attrs.mean_rows : here;
     if (sequences) u.op.attrs.scale *= gradient_loss_weight(g) / (double)sequences;
-    return emit_input(&u, 0, OP_gating_grad, "grad_input", &u.op.attrs,
+    return use_input(&u, 0, OP_gating_grad, "grad_input", &u.op.attrs,
                       INPUTS(u.op.input[0], u.op.output[0], u.dy), err);
 }
 
@@ -430,7 +425,7 @@ enum status gradient_rule_dispatch(struct gradient_builder *g, int32_t op, struc
     if (u.op.attrs.weighted)
         return error_set(err, ERR_INPUT, "operator '%s': weighted dispatch has no gradient",
                          u.op.name);
-    return emit_input(&u, 0, OP_combine, "grad_input", &attrs, INPUTS(u.dy, u.op.input[1]), err);
+    return use_input(&u, 0, OP_combine, "grad_input", &attrs, INPUTS(u.dy, u.op.input[1]), err);
 }
 
 enum status gradient_rule_combine(struct gradient_builder *g, int32_t op, struct error *err)
@@ -441,8 +436,8 @@ enum status gradient_rule_combine(struct gradient_builder *g, int32_t op, struct
     back.weighted = u.op.attrs.weighted;
     back.capacity = gradient_graph(g)->tensors[rows].shape.dim[2];
     if (u.op.attrs.weighted)
-        TRY(emit_input(&u, 1, OP_gates_grad, "grad_gates", &attrs, INPUTS(rows, gates, u.dy), err));
-    return emit_input(&u, 0, OP_dispatch, "grad_rows", &back, INPUTS(u.dy, gates), err);
+        TRY(use_input(&u, 1, OP_gates_grad, "grad_gates", &attrs, INPUTS(rows, gates, u.dy), err));
+    return use_input(&u, 0, OP_dispatch, "grad_rows", &back, INPUTS(u.dy, gates), err);
 }
 
 /* As matmul's, expert by expert. */
@@ -457,7 +452,7 @@ enum status gradient_rule_expert_matmul(struct gradient_builder *g, int32_t op, 
     struct op_attrs dx = experts_of(&u), dw = dx;
     dx.trans_b = !trans_b, dw.trans_a = true;
     int32_t left = trans_b ? u.dy : x, right = trans_b ? x : u.dy;
-    TRY(emit_input(&u, 0, OP_expert_matmul, "grad_input", &dx, INPUTS(u.dy, w, gates), err));
-    return emit_weights(&u, 1, 1, OP_expert_matmul, "grad_weight", dw, INPUTS(left, right, gates),
+    TRY(use_input(&u, 0, OP_expert_matmul, "grad_input", &dx, INPUTS(u.dy, w, gates), err));
+    return use_weights(&u, 1, 1, OP_expert_matmul, "grad_weight", dw, INPUTS(left, right, gates),
                         err);
 }

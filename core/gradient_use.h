@@ -33,6 +33,17 @@ static inline enum status pass(const struct use *u, int32_t input, int32_t grad,
     return wants(u, input) ? gradient_contribute(u->b, u->op.input[input], grad, err) : OK;
 }
 
+/* One I operator with one output, the gradient of operand `input`. */
+MUST_CHECK enum status use_input(const struct use *u, int32_t input, enum op_kind kind,
+                                 const char *suffix, const struct op_attrs *attrs,
+                                 const int32_t *inputs, int32_t n_inputs, struct error *err);
+/* One W operator that adds to the gradients of parameters `input`, `input` + 1 … */
+MUST_CHECK enum status use_weights(const struct use *u, int32_t input, int32_t n_outputs,
+                                   enum op_kind kind, const char *suffix, struct op_attrs attrs,
+                                   const int32_t *inputs, int32_t n_inputs, struct error *err);
+/* Gradients of a product's two operands, of u.dy. */
+MUST_CHECK enum status use_product(struct use u, struct error *err);
+
 #define INPUTS(...)                                                                                \
     (const int32_t[]){__VA_ARGS__}, (int32_t)(sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t))
 

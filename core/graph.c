@@ -248,6 +248,7 @@ int64_t graph_cut_bytes(const struct graph *g, const struct cut *c)
 struct fusion {        /* per operator of the old graph */
     bool absorbed;     /* its work moved into the operator that reads its output */
     int32_t partner;   /* the operator it absorbs, or -1 */
+    int32_t reader;    /* absorbed: by whom */
     enum op_kind kind; /* what it becomes */
 };
 
@@ -262,6 +263,7 @@ static int32_t find_partner(const struct graph *g, const struct fusion *fusion,
         if (p < 0 || n_readers[t] != 1 || g->ops[p].kind != parts[0]) continue;
         if (g->ops[p].layer != g->ops[op].layer || g->ops[p].n_outputs != 1) continue;
         if (g->ops[p].attrs.dim) continue; /* fused biases are of the last dimension */
+        if (kind == OP_linear_gelu && g->ops[op].attrs.gelu_erf) continue; /* by tanh alone */
         if (!fusion[p].absorbed && fusion[p].partner < 0) return p;
     }
     return -1;
@@ -281,6 +283,7 @@ static struct fusion *find_fusions(const struct graph *g, const enum op_kind *li
             if (fusion[i].partner < 0) continue;
             fusion[i].kind = list[f];
             fusion[fusion[i].partner].absorbed = true;
+            fusion[fusion[i].partner].reader = i;
         }
     return fusion;
 }
@@ -308,17 +311,51 @@ static int32_t *copy_tensors(struct graph *to, const struct graph *g, const stru
     for (int32_t t = 0; t < g->n_tensors; t++) {
         int32_t p = g->tensors[t].producer;
         new_tensor[t] = -1;
-        if (p >= 0 && fusion[p].absorbed) continue;
+        if (p >= 0 && fusion[p].absorbed && !op_fused_keeps(fusion[fusion[p].reader].kind)) continue;
         struct tensor copy = g->tensors[t];
-        if (p >= 0) copy.producer = new_op[p];
+        if (p >= 0) copy.producer = new_op[fusion[p].absorbed ? fusion[p].reader : p];
         new_tensor[t] = graph_add_tensor(to, copy);
     }
     return new_tensor;
 }
 
-struct graph *graph_fuse(const struct graph *g, const enum op_kind *list, int32_t n)
+static int32_t n_readers(const struct graph *g, int32_t tensor)
 {
-    if (g->n_ops != g->n_forward) BUG("graph_fuse: gradients come after fusion");
+    int32_t n = 0;
+    for (int32_t i = 0; i < g->n_ops; i++)
+        for (int32_t k = 0; k < g->ops[i].n_inputs; k++) n += g->ops[i].input[k] == tensor;
+    return n;
+}
+
+/* Logits that a loss alone reads, of a vocabulary that is no multiple of what is loaded at once, get rows that are. Which
+ * entries there are is then told to the loss. Only what is whole: parts of a vocabulary are told by their columns. */
+static void lengthen_logits(struct graph *g)
+{
+    for (int32_t i = 0; i < g->n_ops; i++) {
+        struct graph_op *loss = &g->ops[i];
+        struct tensor *y = &g->tensors[loss->input[0]];
+        if (loss->kind != OP_cross_entropy || y->producer < 0 || y->part.n_cuts) continue;
+        struct graph_op *product = &g->ops[y->producer];
+        int64_t n = shape_last(&y->shape);
+        if (product->kind != OP_matmul || !product->attrs.trans_b || product->factors ||
+            n_readers(g, loss->input[0]) != 1 || n % LOGITS_PACK == 0)
+            continue;
+        product->kind = OP_logits;
+        product->attrs.trans_b = false;
+        loss->attrs.vocabulary = n;
+        y->shape.dim[y->shape.rank - 1] = (n + LOGITS_PACK - 1) / LOGITS_PACK * LOGITS_PACK;
+    }
+}
+
+bool graph_fuses(const struct graph *g, enum op_kind kind)
+{
+    for (int32_t i = 0; i < g->n_fused; i++)
+        if (g->fused[i] == kind) return true;
+    return false;
+}
+
+static struct graph *fuse_pairs(const struct graph *g, const enum op_kind *list, int32_t n)
+{
     struct graph *to = graph_new(g->arena, g->dtype, g->microbatch, g->sequence_length);
     to->cards = g->cards, to->sequence_parallel = g->sequence_parallel;
     for (int32_t x = 0; x < MESH_AXES_MAX; x++) to->group[x] = g->group[x];
@@ -334,6 +371,7 @@ struct graph *graph_fuse(const struct graph *g, const enum op_kind *list, int32_
             const struct graph_op *first = &g->ops[fusion[i].partner];
             op.attrs.trans_b |= first->attrs.trans_b; /* of a product; a bias after it has none */
             merge_inputs(first, &g->ops[i], &op);
+            if (op_fused_keeps(op.kind)) op.output[op.n_outputs++] = first->output[0];
         }
         for (int32_t k = 0; k < op.n_inputs; k++) op.input[k] = new_tensor[op.input[k]];
         for (int32_t k = 0; k < op.n_outputs; k++) op.output[k] = new_tensor[op.output[k]];
@@ -350,5 +388,21 @@ struct graph *graph_fuse(const struct graph *g, const enum op_kind *list, int32_
         for (int32_t i = 0; i < g->cut[k].n; i++)
             to->cut[k].tensor[i] = new_tensor[g->cut[k].tensor[i]];
     }
+    return to;
+}
+
+/* What a pair became may be half of another: once more until nothing changes. */
+struct graph *graph_fuse(const struct graph *g, const enum op_kind *list, int32_t n)
+{
+    if (g->n_ops != g->n_forward) BUG("graph_fuse: gradients come after fusion");
+    struct graph *to = fuse_pairs(g, list, n);
+    for (int32_t before = g->n_ops; to->n_ops < before;) {
+        before = to->n_ops;
+        to = fuse_pairs(to, list, n);
+    }
+    enum op_kind *kept = ARENA_ARRAY(g->arena, enum op_kind, (size_t)n);
+    for (int32_t i = 0; i < n; i++) kept[i] = list[i];
+    to->n_fused = n, to->fused = kept;
+    if (graph_fuses(to, OP_logits)) lengthen_logits(to);
     return to;
 }

@@ -143,6 +143,8 @@ struct graph {
      * one card */
     int32_t cards;
     bool sequence_parallel;
+    int32_t n_fused; /* fused kinds that may be used, also by gradients (core/gradient) */
+    const enum op_kind *fused;
     const struct exchange
         *group[MESH_AXES_MAX]; /* of a view (core/shard): the devices along each axis; else NULL */
     int32_t n_tensors, n_ops, n_forward; /* ops[0 … n_forward-1] are the forward ones */
@@ -181,8 +183,10 @@ void graph_set_layers(struct graph *g, const int32_t *last, int32_t n_layers);
 struct cut *graph_gradient_cuts(struct arena *a, const struct graph *g);
 int64_t graph_tensor_bytes(const struct graph *g, int32_t tensor);
 int64_t graph_cut_bytes(const struct graph *g, const struct cut *c); /* of all its tensors */
-/* Merges forward operators by the fused kinds in list (an intermediate with one consumer only);
- * layers stay. Returns a new graph in the same arena. */
+/* Merges forward operators by the fused kinds in list (an intermediate with one consumer only), and what came of it
+ * again; layers stay. Fused kinds of gradients are taken note of for gradient_build. Returns a new graph in the same arena. */
 struct graph *graph_fuse(const struct graph *g, const enum op_kind *list, int32_t n);
+/* Was it in the list that the graph was fused by? */
+bool graph_fuses(const struct graph *g, enum op_kind kind);
 
 #endif

@@ -64,6 +64,7 @@ struct op_row {
     uint32_t key_attrs;
     enum layout layout;
     bool any_inputs; /* the shape rule counts them */
+    bool keeps; /* fused: what the first part gives is one more output */
     int32_t n_fuses;
     enum op_kind fuses[2];
 };
@@ -83,6 +84,16 @@ static const struct op_row table[OP_KIND_COUNT] = {
     [OP_linear] = {.n_inputs = 3, .n_outputs = 1, .infer = shapes_linear, .flops = flops_linear,
                    .gradient = gradient_rule_linear, .key_attrs = A_TRANS, .layout = ROWS, .n_fuses = 2,
                    .fuses = {OP_matmul, OP_bias}},
+    [OP_linear_gelu] = {.n_inputs = 3, .n_outputs = 2, .infer = shapes_linear, .flops = flops_linear_gelu,
+                        .gradient = gradient_rule_linear_gelu, .key_attrs = A_TRANS, .layout = ROWS, .n_fuses = 2,
+                        .fuses = {OP_linear, OP_gelu}, .keeps = true},
+    [OP_matmul_gelu_grad] = {.n_inputs = 3, .n_outputs = 2, .infer = shapes_matmul_gelu_grad, .flops = flops_matmul_gelu_grad,
+                             .key_attrs = A_TRANS, .layout = ROWS, .n_fuses = 2, .fuses = {OP_matmul, OP_gelu_grad}},
+    [OP_logits] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_logits, .flops = flops_logits,
+                   .gradient = gradient_rule_logits, .layout = ROWS, .n_fuses = 1, .fuses = {OP_matmul}},
+    [OP_logits_grad] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_logits_grad, .flops = flops_logits_grad, .layout = ROWS},
+    [OP_logits_weight_grad] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_logits_weight_grad,
+                               .flops = flops_logits_weight_grad, .key_attrs = A_VOCABULARY, .layout = ROWS},
     [OP_gelu] = {.n_inputs = 1, .n_outputs = 1, .infer = shapes_same, .flops = flops_gelu,
                  .gradient = gradient_rule_activation, .key_attrs = A_ERF, .layout = FLAT},
     [OP_gelu_grad] = {.n_inputs = 2, .n_outputs = 1, .infer = shapes_same, .flops = flops_gelu_grad,
@@ -110,6 +121,8 @@ static const struct op_row table[OP_KIND_COUNT] = {
     /* x̂ 2, g = dy·gamma 1, Σg 1, Σg·x̂ 2, (g - mean - x̂·mean)/std 4 */
     [OP_layer_norm_grad] = {.n_inputs = 4, .n_outputs = 1, .infer = shapes_norm_grad,
                             .flops_per_element = 10, .layout = ROWS},
+    [OP_layer_norm_grad_add] = {.n_inputs = 5, .n_outputs = 1, .infer = shapes_norm_grad, .flops_per_element = 11,
+                                .layout = ROWS, .n_fuses = 2, .fuses = {OP_layer_norm_grad, OP_add}},
     /* x̂ 2, Σdy·x̂ 2, Σdy 1 */
     [OP_layer_norm_weight_grad] = {.n_inputs = 3, .n_outputs = 2, .infer = shapes_norm_weight_grad,
                                    .flops_per_element = 5, .layout = ROWS},
@@ -313,6 +326,8 @@ int32_t op_fuses(enum op_kind kind, enum op_kind out[2])
     for (int32_t i = 0; i < table[kind].n_fuses; i++) out[i] = table[kind].fuses[i];
     return table[kind].n_fuses;
 }
+
+bool op_fused_keeps(enum op_kind kind) { return table[kind].keeps; }
 
 op_gradient_rule *op_gradient(enum op_kind kind) { return table[kind].gradient; }
 

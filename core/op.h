@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { SHAPE_RANK_MAX = 4, OP_OPERANDS_MAX = 6 };
+enum { SHAPE_RANK_MAX = 4, OP_OPERANDS_MAX = 6, LOGITS_PACK = 64 };
 
 struct shape {
     int32_t rank;
@@ -55,6 +55,12 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  * gelu, silu               x                             -> y          gelu: attrs.gelu_erf chooses erf or tanh
  * gelu_grad, silu_grad I   x, dy                         -> dx
  * linear                   a (…,k), b, bias (n)          -> a·b + bias; fuses matmul, bias; trans_b as matmul's
+ * linear_gelu              a (…,k), b, bias (n)          -> y, z       z = a·b + bias, y = gelu(z) by tanh; fuses linear, gelu and keeps z
+ * matmul_gelu_grad     I   dy (…,k), b, z (…,n)          -> dz, db (n) dz = (dy·b)·gelu'(z) by tanh, db = Σ rows of dz; fuses matmul, gelu_grad
+ * logits                   x (…,k), w (V,k)              -> y (…,P)    x·wᵀ in rows of P elements, V rounded up to LOGITS_PACK, that begin
+ *                                                           where wide loads can; 0 behind the V. fuses matmul
+ * logits_grad          I   dy (…,P), w (V,k)             -> dx (…,k)   what stands behind the V is not looked at, here and below
+ * logits_weight_grad   W   dy (…,P), x (…,k)             -> dw (V,k)   attrs.vocabulary = V
  * bias_gelu                x (…,n), b (n)                -> y          fuses bias, gelu
  * bias_gelu_grad       I   x, b, dy                      -> dz         dz is the gradient of x+b: db by bias_grad of it
  * swiglu                   g, u                          -> y=silu(g)·u  fuses silu, multiply
@@ -62,6 +68,7 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  * layer_norm               x (…,n), gamma (n), beta (n)  -> y, stats (rows,2) = mean, 1/std
  * layer_norm_grad      I   x, gamma, stats, dy           -> dx
  * layer_norm_weight_grad W x, stats, dy                  -> dgamma, dbeta
+ * layer_norm_grad_add  I   x, gamma, stats, dy, r        -> dx + r     fuses layer_norm_grad, add
  * rms_norm                 x (…,k·n), gamma (n)          -> y, stats (rows·k,1) = 1/rms; each run of n is normalised (k > 1: per head)
  * rms_norm_grad        I   x, gamma, stats, dy           -> dx
  * rms_norm_weight_grad W   x, stats, dy                  -> dgamma
@@ -73,6 +80,7 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
  * attention_grad       I   qkv, o, lse, do -> dqkv,   or   q, k, v, o, lse, do -> dq, dk, dv
  * cross_entropy            logits (b,T,V), targets (b,T) -> loss (1) = mean over rows, lse (b,T)
  *                          attrs.counted: so many targets of each sequence count, the others are -1; the mean is over those
+ *                          attrs.vocabulary: logits have been made by `logits`: so many of each row, the gradient of the rest is 0
  * cross_entropy_grad   I   logits, targets, lse          -> dlogits = attrs.scale · (softmax − one-hot), 0 where the target is -1
  * all_reduce               x                             -> y = sum over attrs.ranks cards of one device; its gradient is dy itself
  * all_gather               x (b,T/ranks,d)               -> y (b,T,d)  every card's share of the positions, one after the other
@@ -160,8 +168,8 @@ bool dtype_parse(const char *name, enum dtype *out); /* also float32, float64, b
 /* clang-format off */
 #define OP_KINDS_COMPUTED(X) \
     X(matmul) X(bias) X(bias_grad) X(add) X(multiply) \
-    X(linear) X(gelu) X(gelu_grad) X(silu) X(silu_grad) X(bias_gelu) X(bias_gelu_grad) X(swiglu) X(swiglu_grad) \
-    X(layer_norm) X(layer_norm_grad) X(layer_norm_weight_grad) \
+    X(linear) X(linear_gelu) X(matmul_gelu_grad) X(logits) X(logits_grad) X(logits_weight_grad) X(gelu) X(gelu_grad) X(silu) X(silu_grad) X(bias_gelu) X(bias_gelu_grad) X(swiglu) X(swiglu_grad) \
+    X(layer_norm) X(layer_norm_grad) X(layer_norm_grad_add) X(layer_norm_weight_grad) \
     X(rms_norm) X(rms_norm_grad) X(rms_norm_weight_grad) \
     X(embedding) X(embedding_grad) X(rotary) X(attention) X(attention_grad) X(cross_entropy) X(cross_entropy_grad) \
     X(conv2d) X(conv2d_grad) X(conv2d_weight_grad) X(relu) X(relu_grad) \
@@ -215,7 +223,7 @@ struct op_attrs {
     /* cards of one device that all_reduce, all_gather, reduce_scatter join; of a norm: > 1 where every card has a term
      * of its output's gradient, to be summed first */
     int32_t ranks;
-    int64_t vocabulary; /* embedding_grad */
+    int64_t vocabulary; /* embedding_grad, logits_weight_grad; cross_entropy, its gradient: > 0 where rows are longer */
     double eps;         /* norms */
     double theta;       /* rotary base */
     struct rope_scaling rope;
@@ -267,6 +275,8 @@ bool op_is_product(enum op_kind kind);
 int64_t op_measured_row(const char *model, const char *layer); /* > 0 */
 bool op_kind_parse(const char *name, enum op_kind *out);
 
+/* Elements of a row of logits that stand for an entry of the vocabulary. */
+int64_t op_logits(const struct op_attrs *attrs, const struct shape *logits);
 /* Fills shapes->output from input. ERR_INPUT with the operator's name and both shapes where they do not fit. */
 MUST_CHECK enum status op_infer(enum op_kind kind, const struct op_attrs *attrs,
                                 struct op_shapes *shapes, struct error *err);
@@ -301,6 +311,8 @@ double op_expert_excess(enum op_kind kind, const struct op_attrs *attrs,
                         const struct op_shapes *shapes, double spread);
 /* The kinds that this kind fuses, in order; count 0 for plain kinds. */
 int32_t op_fuses(enum op_kind kind, enum op_kind out[2]);
+/* Of a fused kind: is what its first part gives its last output? */
+bool op_fused_keeps(enum op_kind kind);
 
 /* Structural key: equal keys cost the same on the same device type (zero-redundant profiling).
  * Names and slots are not part of it; kind, shapes, dtype and the attributes that change the work are.

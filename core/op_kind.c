@@ -26,7 +26,8 @@ bool op_is_group(enum op_kind kind)
 
 bool op_is_product(enum op_kind kind)
 {
-    return kind == OP_matmul || kind == OP_linear || kind == OP_attention || kind == OP_conv2d ||
+    return kind == OP_matmul || kind == OP_linear || kind == OP_linear_gelu ||
+           kind == OP_logits || kind == OP_attention || kind == OP_conv2d ||
            kind == OP_expert_matmul;
 }
 

@@ -107,6 +107,7 @@ enum status shapes_linear(enum op_kind kind, const struct op_attrs *attrs, struc
         return error_set(err, ERR_INPUT, "%s: its first operand is not transposed",
                          op_kind_name(kind));
     TRY(shapes_matmul(kind, attrs, s, err));
+    if (s->n_outputs > 1) s->output[1] = s->output[0]; /* what gelu is taken of */
     if (is_vector(&s->input[2], shape_last(&s->output[0]))) return OK;
     return shapes_misfit(kind, &s->output[0], &s->input[2],
                          "the bias must be as long as the last dimension", err);

@@ -16,7 +16,7 @@ typedef enum status op_shape_rule(enum op_kind kind, const struct op_attrs *attr
 /* same: every input like the first, every output too. none: the caller fills output[0]. */
 /* clang-format off */
 #define SHAPE_RULES(X) \
-    X(matmul) X(linear) X(same) X(bias) X(bias_grad) X(norm) X(norm_grad) X(norm_weight_grad) X(embedding) X(embedding_grad) \
+    X(matmul) X(linear) X(matmul_gelu_grad) X(logits) X(logits_grad) X(logits_weight_grad) X(same) X(bias) X(bias_grad) X(norm) X(norm_grad) X(norm_weight_grad) X(embedding) X(embedding_grad) \
     X(rotary) X(attention) X(attention_grad) X(cross_entropy) X(cross_entropy_grad) X(none) X(all_gather) X(reduce_scatter) \
     X(measured_forward) X(measured_backward) X(slice) X(paste) \
     X(take_part) X(add_part) X(gather) X(to_other_part) X(cross_entropy_part) X(cross_entropy_join) \

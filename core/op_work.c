@@ -28,6 +28,38 @@ double flops_linear(const struct op_attrs *attrs, const struct op_shapes *s)
     return flops_matmul(attrs, s) + (double)shape_elements(&s->output[0]);
 }
 
+double flops_linear_gelu(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    const struct op_shapes z = {.n_inputs = 1, .input = {s->output[0]}};
+    return flops_linear(attrs, s) + flops_gelu(&(struct op_attrs){0}, &z);
+}
+
+/* The product, what gelu's slope costs, and a sum of rows. */
+double flops_matmul_gelu_grad(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    const struct op_shapes z = {.n_inputs = 1, .input = {s->output[0]}};
+    return flops_matmul(attrs, s) + flops_gelu_grad(&(struct op_attrs){0}, &z) +
+           (double)shape_elements(&s->output[0]);
+}
+
+/* What stands behind the vocabulary is no work. */
+double flops_logits(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    (void)attrs;
+    return 2.0 * (double)shape_elements(&s->input[0]) * (double)s->input[1].dim[0];
+}
+
+double flops_logits_grad(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    (void)attrs;
+    return 2.0 * (double)shape_rows(&s->input[0]) * (double)shape_elements(&s->input[1]);
+}
+
+double flops_logits_weight_grad(const struct op_attrs *attrs, const struct op_shapes *s)
+{
+    return 2.0 * (double)shape_elements(&s->input[1]) * (double)attrs->vocabulary;
+}
+
 double flops_bias_gelu(const struct op_attrs *attrs, const struct op_shapes *s)
 {
     return flops_gelu(attrs, s) + (double)shape_elements(&s->input[0]);

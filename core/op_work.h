@@ -14,7 +14,7 @@ typedef void bytes_rule(const struct op_attrs *attrs, const struct op_shapes *sh
 
 /* clang-format off */
 #define FLOPS_RULES(X) \
-    X(matmul) X(linear) X(gelu) X(gelu_grad) X(bias_gelu) X(bias_gelu_grad) X(embedding_grad) X(attention) \
+    X(matmul) X(linear) X(linear_gelu) X(matmul_gelu_grad) X(logits) X(logits_grad) X(logits_weight_grad) X(gelu) X(gelu_grad) X(bias_gelu) X(bias_gelu_grad) X(embedding_grad) X(attention) \
     X(attention_grad) X(adamw) X(sgd) X(conv2d) X(conv2d_grad) X(conv2d_weight_grad) X(pool2d) X(avg_pool2d_grad) \
     X(gating) X(gating_grad) X(dispatch) X(combine) X(gates_grad) X(expert_matmul)
 /* clang-format on */

@@ -224,7 +224,7 @@ static int64_t least_vocabulary(const struct program_op *ops, int32_t n, int64_t
         if (op->kind == OP_embedding) rows = op->shapes.input[1].dim[0];
         if (op->kind == OP_embedding_grad) rows = op->attrs.vocabulary;
         if (op->kind == OP_cross_entropy || op->kind == OP_cross_entropy_grad)
-            rows = shape_last(&op->shapes.input[0]);
+            rows = op_logits(&op->attrs, &op->shapes.input[0]);
         if (rows < least) least = rows;
     }
     return least;

@@ -22,7 +22,10 @@ static const double fp32_share = 1.0 / 16;
 
 static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu, OP_flat_adamw, OP_flat_sgd},
                           /* cuBLASLt adds a bias as it writes a product */
-    fused_cuda[] = {OP_linear, OP_swiglu, OP_flat_adamw, OP_flat_sgd};
+    /* and GELU with it, or its slope; logits begin where wide loads can */
+    fused_cuda[] = {OP_linear,     OP_linear_gelu,         OP_matmul_gelu_grad,
+                    OP_logits,     OP_layer_norm_grad_add, OP_swiglu,
+                    OP_flat_adamw, OP_flat_sgd};
 
 #define AIC "aiconfigurator systems (cites NVIDIA datasheets)"
 #define PL "pytorch-lightning throughput.py (cites NVIDIA datasheets)"

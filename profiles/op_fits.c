@@ -21,7 +21,8 @@ enum { FIT_ROWS_LEAST = 2, FIT_ROWS_FOR_TWO = 6, ORIENTATIONS = 3 };
 
 bool profile_kind_is_dense(enum op_kind kind)
 {
-    return op_is_product(kind) || kind == OP_attention_grad || kind == OP_conv2d_grad ||
+    return op_is_product(kind) || kind == OP_matmul_gelu_grad || kind == OP_logits_grad ||
+           kind == OP_logits_weight_grad || kind == OP_attention_grad || kind == OP_conv2d_grad ||
            kind == OP_conv2d_weight_grad;
 }
 
@@ -34,7 +35,8 @@ bool op_row_has_work(const struct op_row *row)
 
 static bool has_orientation(enum op_kind kind)
 {
-    return kind == OP_matmul || kind == OP_linear || kind == OP_expert_matmul;
+    return kind == OP_matmul || kind == OP_linear || kind == OP_linear_gelu ||
+           kind == OP_matmul_gelu_grad || kind == OP_expert_matmul;
 }
 
 static int32_t orientation_of(enum op_kind kind, const struct op_attrs *attrs)

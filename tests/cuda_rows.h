@@ -44,7 +44,7 @@ static inline int dtypes_of(int i, int *first)
 }
 
 /* Tensor cores want addresses of 16 bytes, and libraries choose by address, so other bytes may come of another one. */
-static inline bool any_address(enum op_kind kind) { return !op_is_product(kind); }
+static inline bool any_address(enum op_kind kind) { return !op_is_product(kind) && kind != OP_matmul_gelu_grad; }
 
 static inline void compare(const struct kernel_row *row, enum dtype t, bool accumulate,
                            uint64_t seed)

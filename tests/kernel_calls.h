@@ -142,7 +142,8 @@ static inline struct made *make(enum op_kind kind, const struct op_attrs *attrs,
     struct made *m = arena_alloc(memory, 1, sizeof *m);
     m->attrs = *attrs;
     m->shapes.n_inputs = read_shapes(inputs, m->shapes.input);
-    int64_t vocabulary = kind == OP_cross_entropy ? shape_last(&m->shapes.input[0]) : VOCABULARY;
+    int64_t vocabulary =
+        kind == OP_cross_entropy ? op_logits(&m->attrs, &m->shapes.input[0]) : VOCABULARY;
     for (int32_t i = 0; i < m->shapes.n_inputs; i++) {
         int64_t n = shape_elements(&m->shapes.input[i]);
         if (op_input_is_int32(kind, i))

@@ -44,6 +44,7 @@ static const struct wide_row wide_rows[] = {
     {OP_bias_grad, 0, 1, 0},
     {OP_layer_norm, 0, 2, 6},
     {OP_layer_norm_grad, 4, 0, 2},
+    {OP_layer_norm_grad_add, 4, 0, 2},
     {OP_layer_norm_weight_grad, 2, 3, 0},
     {OP_rms_norm, 0, 2, 2},
     {OP_rms_norm_grad, 4, 0, 2},
@@ -60,6 +61,7 @@ static const struct wide_row wide_rows[] = {
     {OP_cross_entropy_part, 0, 1, 1},
     {OP_cross_entropy_join, 1, 3, 0},
     {OP_conv2d_weight_grad, 0, 1, 0},
+    {OP_logits_weight_grad, 0, 1, 0},
     {OP_max_pool2d, 0, 0, 0},
     {OP_gating, 0, 0, 1},
     {OP_gating_grad, 0, 0, 7},
@@ -123,7 +125,7 @@ static int64_t vocabulary_of(const struct kernel_problem *p)
     const struct shape *s = p->shapes.input;
     if (a->whole > 0) return a->whole;
     if (p->call.kind == OP_embedding) return s[1].dim[0];
-    if (p->call.kind == OP_embedding_grad) return a->vocabulary;
+    if (a->vocabulary) return a->vocabulary;
     return shape_last(&s[p->call.kind == OP_cross_entropy_join]);
 }
 

@@ -36,7 +36,11 @@ struct kernel_row {
 #define SEPARATE {{OP_attention_grad, 0, "abcABd", "012"}}
 #define MATMUL {{OP_matmul, TB, "db", "0"}, {OP_matmul, TA | ACC, "ad", "1"}}
 #define LINEAR {{OP_matmul, TB, "db", "0"}, {OP_matmul, TA | ACC, "ad", "1"}, {OP_bias_grad, ACC, "d", "2"}}
-#define LAYER_NORM {{OP_layer_norm_grad, 0, "abBd", "0"}, {OP_layer_norm_weight_grad, ACC, "aBd", "12"}}
+/* of what gelu was taken of; what is added to a norm's gradient is its x */
+#define LINEAR_GELU {{OP_gelu_grad, 0, "Bd", ""}, {OP_bias_grad, ACC, "p", "2"}}
+#define LOGITS {{OP_logits_grad, 0, "db", "0"}, {OP_logits_weight_grad, ACC, "da", "1"}}
+#define LAYER_NORM {{OP_layer_norm_grad, 0, "abBd", "0"}, {OP_layer_norm_weight_grad, ACC, "aBd", "12"}, \
+                    {OP_layer_norm_grad_add, 0, "abBda", ""}}
 #define RMS_NORM {{OP_rms_norm_grad, 0, "abBd", "0"}, {OP_rms_norm_weight_grad, ACC, "aBd", "1"}}
 #define BIAS_GELU {{OP_bias_gelu_grad, 0, "abd", "0"}, {OP_bias_grad, ACC, "p", "1"}}
 #define GATING(k, r) {.chosen = (k), .renormalise = (r)}
@@ -68,6 +72,14 @@ static const struct kernel_row kernel_rows[] = {
      {.trans_b = true},
      "2,3,4 x 5,4 x 5",
      {{OP_matmul, 0, "db", "0"}, {OP_matmul, TA | ACC, "da", "1"}, {OP_bias_grad, ACC, "d", "2"}}},
+    {OP_linear_gelu, {0}, "2,3,4 x 4,8 x 8", LINEAR_GELU},
+    {OP_linear_gelu, {.trans_b = true}, "2,3,4 x 5,4 x 5", LINEAR_GELU},
+    {OP_matmul_gelu_grad, {0}, "2,3,5 x 5,8 x 2,3,8", {{0}}},
+    {OP_matmul_gelu_grad, {.trans_b = true}, "70,5 x 16,5 x 70,16", {{0}}},
+    {OP_matmul_gelu_grad, {.trans_b = true}, "2,3,5 x 3,5 x 2,3,3", {{0}}},
+    {OP_logits, {.vocabulary = 61}, "2,3,4 x 61,4", LOGITS},
+    {OP_logits, {.vocabulary = 3}, "5,2 x 3,2", LOGITS},
+    {OP_logits, {.vocabulary = 72}, "3,9 x 72,9", LOGITS},
     {OP_bias, {0}, "3,5,7 x 7", {{OP_bias_grad, ACC, "d", "1"}}},
     {OP_bias, {0}, "70,3 x 3", {{OP_bias_grad, ACC, "d", "1"}}},
     {OP_add, {0}, "3,19 x 3,19", {{OP_accumulate, ACC, "d", "0"}, {OP_accumulate, ACC, "d", "1"}}},
@@ -103,6 +115,9 @@ static const struct kernel_row kernel_rows[] = {
      "3,5,7 x 3,5",
      {{OP_cross_entropy_grad, 0, "abB", "0"}}},
     {OP_cross_entropy, {.scale = 1}, "1,1,600 x 1,1", {{OP_cross_entropy_grad, 0, "abB", "0"}}},
+    /* rows of logits longer than the vocabulary */
+    {OP_cross_entropy, {.scale = 1.0 / 15, .vocabulary = 61}, "3,5,64 x 3,5", {{OP_cross_entropy_grad, 0, "abB", "0"}}},
+    {OP_cross_entropy, {.scale = 1.0 / 3, .vocabulary = 1501}, "1,3,1536 x 1,3", {{OP_cross_entropy_grad, 0, "abB", "0"}}},
     /* one target a sequence */
     {OP_cross_entropy, {.scale = 0.2}, "5,7 x 5", {{OP_cross_entropy_grad, 0, "abB", "0"}}},
     {OP_cross_entropy, {.scale = 0.2}, "5,1,7 x 5", {{OP_cross_entropy_grad, 0, "abB", "0"}}},
@@ -157,6 +172,11 @@ static const struct kernel_row empty_kernel_rows[] = {
     {OP_matmul, {0}, "0,3,4 x 4,5", MATMUL},
     {OP_matmul, {0}, "2,3,4 x 4,0", MATMUL},
     {OP_matmul, {0}, "2,3,0 x 0,5", MATMUL},
+    {OP_linear_gelu, {0}, "0,3,4 x 4,5 x 5", LINEAR_GELU},
+    {OP_linear_gelu, {0}, "2,3,0 x 0,5 x 5", LINEAR_GELU},
+    {OP_matmul_gelu_grad, {0}, "0,5 x 5,8 x 0,8", {{0}}},
+    {OP_matmul_gelu_grad, {0}, "3,0 x 0,8 x 3,8", {{0}}},
+    {OP_logits, {.vocabulary = 3}, "0,5,2 x 3,2", LOGITS},
     {OP_bias, {0}, "0,7 x 7", {{OP_bias_grad, ACC, "d", "1"}}},
     {OP_add, {0}, "0,3 x 0,3", {{OP_accumulate, ACC, "d", "0"}}},
     {OP_gelu, {0}, "0,3", {{OP_gelu_grad, 0, "ad", "0"}}},
@@ -217,6 +237,7 @@ static const struct empty_call empty_calls[] = {
     {OP_swiglu_grad, {0}, "2,3,0 x 2,3,0 x 2,3,0"},
     {OP_layer_norm, {0}, "2,0,4 x 4 x 4"},
     {OP_layer_norm_grad, {0}, "2,0,4 x 4 x 0,2 x 2,0,4"},
+    {OP_layer_norm_grad_add, {0}, "2,0,4 x 4 x 0,2 x 2,0,4 x 2,0,4"},
     {OP_layer_norm_weight_grad, {.accumulate = true}, "2,0,4 x 0,2 x 2,0,4"},
     {OP_rms_norm, {0}, "2,3,0 x 4"},
     {OP_rms_norm_grad, {0}, "2,3,0 x 4 x 0,1 x 2,3,0"},

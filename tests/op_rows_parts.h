@@ -1,4 +1,5 @@
-/* tests/op_rows_parts.h - rows of the operator table's suite: parts of tensors and what devices do together. For tests/test_op.c. */
+/* tests/op_rows_parts.h - rows of the operator table's suite: parts of tensors, what devices do together, and what is fused
+ * on some of them. For tests/test_op.c. */
 #ifndef TESTS_OP_ROWS_PARTS_H
 #define TESTS_OP_ROWS_PARTS_H
 
@@ -13,6 +14,12 @@ static const struct exchange exchange = {
     .n = 2, .self = 1, .dim = 1, .parts = &parts_of_4, .to_dim = 2, .to = &parts_of_3};
 
 static const struct row part_rows[] = {
+    {OP_linear_gelu, {0}, "2,3,4 x 4,5 x 5", "2,3,5 x 2,3,5", 270 + 9 * 30, 4 * (24 + 20 + 5), 240},
+    {OP_matmul_gelu_grad, {0}, "2,3,4 x 4,5 x 2,3,5", "2,3,5 x 5", 240 + 17 * 30 + 30, 4 * (24 + 20 + 30), 4 * 35},
+    {OP_logits, {0}, "2,3,4 x 5,4", "2,3,64", 240, 4 * (24 + 20), 4 * 384},
+    {OP_logits_grad, {0}, "2,3,64 x 5,4", "2,3,4", 240, 4 * (384 + 20), 96},
+    {OP_logits_weight_grad, {.vocabulary = 5}, "2,3,64 x 2,3,4", "5,4", 240, 4 * (384 + 24), 80},
+    {OP_layer_norm_grad_add, {0}, "2,3,4 x 4 x 6,2 x 2,3,4 x 2,3,4", "2,3,4", 264, 4 * (24 + 4 + 12 + 48), 96},
     {OP_cross_entropy_part, {0}, "2,3,10 x 2,3", "2,3,2", 240, 240 + 24, 48},
     {OP_cross_entropy_join, {0}, "2,3,4 x 2,3,10 x 2,3", "1 x 2,3", 48, 96 + 24, 28},
     {OP_take_part, {.exchange = &exchange}, "2,4,3", "2,3,3", 0, 72, 72},

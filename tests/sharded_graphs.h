@@ -95,12 +95,16 @@ struct stage { /* its layers, and what is fused on its devices */
 static inline void make_views(struct machine *m, const struct graph *forward,
                               const struct sharding *s, struct stage stage, const char *what)
 {
-    static const enum op_kind fused[] = {OP_bias_gelu, OP_swiglu};
+    /* of the host, and of devices whose library does more in one */
+    static const enum op_kind fused[2][6] = {
+        {OP_bias_gelu, OP_swiglu},
+        {OP_linear, OP_linear_gelu, OP_matmul_gelu_grad, OP_logits, OP_layer_norm_grad_add, OP_swiglu}};
+    int list = (stage.first + stage.last) % 2;
     for (int32_t d = 0; d < s->n_devices; d++) {
         enum status status =
             shard_graph(arena, forward, s, d, stage.first, stage.last, &m->g[d], &err);
         ck_assert_msg(status == OK, "%s: %s", what, err.text);
-        if (stage.fused) m->g[d] = graph_fuse(m->g[d], fused, 2);
+        if (stage.fused) m->g[d] = graph_fuse(m->g[d], fused[list], list ? 6 : 2);
         ck_assert_msg(gradient_build(m->g[d], 0.5, &err) == OK, "%s: %s", what, err.text);
     }
 }

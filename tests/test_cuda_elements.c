@@ -36,7 +36,7 @@ static bool is_mine(enum op_kind kind)
 {
     bool loss = kind == OP_cross_entropy || kind == OP_cross_entropy_grad ||
                 kind == OP_cross_entropy_part || kind == OP_cross_entropy_join;
-    bool product = op_is_product(kind) || kind == OP_attention_grad;
+    bool product = op_is_product(kind) || kind == OP_attention_grad || kind == OP_matmul_gelu_grad;
     return kind == OP_conv2d || (!product && !op_is_routed(kind) && !loss);
 }
 

@@ -7,7 +7,7 @@
  * Plain products go to cublasGemmEx, whose choice of kernel depends on sizes and types alone. Fused ones go to cuBLASLt:
  * descriptors and the algorithm that its heuristic names are made once for each shape and kept (plans); nothing is timed
  * to choose, so that the choice repeats. Reductions in the output's type are not allowed, nor TF32. What it cannot fuse
- * (fp64) is done by a kernel behind the product.
+ * (fp64) is done by a kernel behind the product; so is GELU of fp32, since nobody says how many digits the library's tanh has.
  */
 #include "exec/cuda/blas.h"
 
@@ -15,13 +15,17 @@
 #include "core/device_memory.h"
 #include "exec/cuda/device.h"
 #include "exec/cuda/kernels_elementwise.h"
+#include "exec/cuda/kernels_sums.h"
 #include "exec/cuda/operands.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { WORKSPACE = DEVICE_WORKSPACE };
+enum {
+    WORKSPACE = DEVICE_WORKSPACE,
+    AUX_BYTES = 16 /* what a matrix beside the product lies at a multiple of */
+};
 
 struct blas_key { /* compared byte by byte, so made from zeros */
     int64_t m, n, k, lda, ldb, ldc;
@@ -248,6 +252,7 @@ static struct blas_key key_of(const struct cuda_product *p)
 static cublasLtEpilogue_t epilogue_of(const struct cuda_product *p)
 {
     if (p->epilogue == EPILOGUE_BIAS) return CUBLASLT_EPILOGUE_BIAS;
+    if (p->epilogue == EPILOGUE_GELU_SLOPE) return CUBLASLT_EPILOGUE_DGELU_BGRAD;
     return p->aux ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_BIAS;
 }
 
@@ -332,7 +337,8 @@ static enum status choose(struct cuda_context *x, struct blas_plan *plan, struct
 static enum status point(struct cuda_context *x, const struct cuda_product *p,
                          struct blas_plan *plan, struct error *err)
 {
-    TRY(set(x, plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias, sizeof p->bias, err));
+    const void *beside = p->epilogue == EPILOGUE_GELU_SLOPE ? p->sums : p->bias;
+    TRY(set(x, plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &beside, sizeof beside, err));
     if (!p->aux) return OK;
     return set(x, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &p->aux, sizeof p->aux, err);
 }
@@ -355,6 +361,20 @@ static enum status plan_of(struct cuda_context *x, const struct cuda_product *p,
     return OK;
 }
 
+/* c times the slope, and the sum of its rows, of a product that is there. */
+static enum status slope_apart(struct cuda_context *x, const struct cuda_product *p,
+                               struct error *err)
+{
+    enum cuda_number t = cuda_number_of(p->type_c);
+    struct cuda_sum s = {.kind = CUDA_SUM_plain, .number = t, .dy = p->c, .out = {p->sums}};
+    void *scratch;
+    TRY(cuda_scratch(x, cuda_column_sums_scratch(t, p->m, p->n), &scratch, err));
+    TRY(cuda_failed(cuda_flat(CUDA_FLAT_gelu_tanh_grad, t, p->aux, p->c, NULL, p->c, NULL,
+                              p->m * p->n, x->stream),
+                    "gelu_grad", err));
+    return cuda_failed(cuda_column_sums(&s, p->m, p->n, scratch, x->stream), "sums", err);
+}
+
 /* The product, then what cuBLASLt cannot fuse to it: in fp64 nothing, and there may be shapes. */
 static enum status apart(struct cuda_context *x, const struct cuda_product *p, struct error *err)
 {
@@ -363,6 +383,7 @@ static enum status apart(struct cuda_context *x, const struct cuda_product *p, s
     if (p->ldc != p->n) BUG("rows of %" PRId64 " that lie %" PRId64 " apart", p->n, p->ldc);
     bare.epilogue = EPILOGUE_NONE;
     TRY(cuda_product(x, &bare, err));
+    if (p->epilogue == EPILOGUE_GELU_SLOPE) return slope_apart(x, p, err);
     enum cuda_number t = cuda_number_of(p->type_c);
     if (gelu && p->aux) {
         TRY(cuda_failed(
@@ -380,7 +401,10 @@ static enum status fused(struct cuda_context *x, const struct cuda_product *p, s
     struct blas_plan *plan = NULL;
     if (p->batch != 1 || p->beta != 0)
         BUG("a fused product of batch %" PRId64 ", beta %g", p->batch, p->beta);
-    if (p->type == DTYPE_fp64 || p->k == 0) return apart(x, p, err);
+    bool gelu = p->epilogue != EPILOGUE_BIAS;
+    if (p->type == DTYPE_fp64 || (gelu && !dtype_is_half(p->type)) || p->k == 0 ||
+        (uintptr_t)p->aux % AUX_BYTES)
+        return apart(x, p, err);
     TRY(ready(x, err));
     TRY(ready_lt(x, err));
     TRY(plan_of(x, p, &plan, err));
@@ -396,6 +420,7 @@ static enum status fused(struct cuda_context *x, const struct cuda_product *p, s
 enum status cuda_product(struct cuda_context *x, const struct cuda_product *p, struct error *err)
 {
     TRY(check(p, err));
+    if (p->m == 0 && p->n && p->epilogue == EPILOGUE_GELU_SLOPE) return slope_apart(x, p, err);
     if (p->m == 0 || p->n == 0 || p->batch == 0) return OK;
     if (p->epilogue != EPILOGUE_NONE) return fused(x, p, err);
     return p->k ? plain(x, p, err) : without_terms(x, p, err);

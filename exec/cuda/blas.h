@@ -13,6 +13,7 @@ enum product_epilogue {
     EPILOGUE_NONE,
     EPILOGUE_BIAS,      /* + bias of each column */
     EPILOGUE_BIAS_GELU, /* gelu by tanh of that; aux, unless NULL, gets what it was taken of */
+    EPILOGUE_GELU_SLOPE /* times gelu's slope, by tanh, at aux; `sums` gets what the rows of that add up to */
 };
 
 /* c (m,n) = op(a) (m,k) · op(b) (k,n) + beta · c, `batch` times. a lies as (m,k), with trans_a as (k,m); b as (k,n), with
@@ -30,7 +31,8 @@ struct cuda_product {
     /* With batch 1 and beta 0 only. */
     enum product_epilogue epilogue;
     const void *bias; /* (n) of type_c's dtype */
-    void *aux;        /* (m,n) of type_c's dtype, rows ldc apart; ldc a multiple of 8 */
+    void *sums;       /* (n) of type_c's dtype */
+    void *aux;        /* (m,n) of type_c's dtype, rows ldc apart; GELU_SLOPE only reads it */
 };
 
 /* ERR_INPUT for a dtype or size that cuBLAS has no product for. Empty products leave c · beta. */

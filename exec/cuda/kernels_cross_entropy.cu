@@ -6,7 +6,7 @@
  * multiply-add, one 2^x and two additions: at 2 bytes a logit a quarter of what the SMs can do meanwhile.
  * Vocabularies are often odd (50,257), so a row begins anywhere in a pack. What stands before the first whole pack, counted from
  * the first row on, and behind the last one, is read by single elements. Which thread has which element thus follows from
- * shapes; where the logits do not lie at a multiple of 16 bytes the same thread reads them one by one.
+ * shapes; rows that lie further apart than they are long, by whole packs, have none before. Where the logits do not lie at a multiple of 16 bytes the same thread reads them one by one.
  */
 #include "exec/cuda/kernels_cross_entropy.h"
 
@@ -75,9 +75,10 @@ struct span { /* a row's packs: elements [first, first + n_packs N) of it */
     int first, n_packs;
 };
 
-template <int N> static __device__ __forceinline__ span span_of(int64_t row, int n)
+/* at: where the row begins, in elements */
+template <int N> static __device__ __forceinline__ span span_of(int64_t at, int n)
 {
-    int over_pack = (int)(row * n % N), first = over_pack ? N - over_pack : 0;
+    int over_pack = (int)(at % N), first = over_pack ? N - over_pack : 0;
     if (first > n) first = n;
     return span{first, (n - first) / N};
 }
@@ -92,10 +93,10 @@ static __global__ void __launch_bounds__(BLOCK)
     int64_t row = blockIdx.x * (int64_t)(BLOCK / width) + threadIdx.x / width;
     int thread = threadIdx.x % width;
     running<W> r = {-INFINITY, 0};
-    const T *logits = static_cast<const T *>(c.logits) + row * c.n;
+    const T *logits = static_cast<const T *>(c.logits) + row * c.row;
     if (row < c.rows) {
         int n = (int)c.n;
-        span s = span_of<N>(row, n);
+        span s = span_of<N>(row * c.row, n);
         if (thread < s.first) {
             W v[1] = {number<T>::get(logits[thread])};
             add<T, 1>(r, v);
@@ -191,8 +192,8 @@ static __global__ void __launch_bounds__(BLOCK, sizeof(T) == 8 ? 2 : 4)
     int64_t row = blockIdx.x * (int64_t)(BLOCK / width) + threadIdx.x / width;
     int thread = threadIdx.x % width;
     if (row >= c.rows) return;
-    const T *from = static_cast<const T *>(c.logits) + row * c.n;
-    OUT *to = dlogits + row * c.n;
+    const T *from = static_cast<const T *>(c.logits) + row * c.row;
+    OUT *to = dlogits + row * c.row;
     either lse_at = {c.lse, c.wide_lse};
     W lse = read_either<T>(lse_at, row), scale = (W)(by ? scale_64 * (double)*by : scale_64);
     int64_t entry = c.targets[row] - c.start;
@@ -201,7 +202,7 @@ static __global__ void __launch_bounds__(BLOCK, sizeof(T) == 8 ? 2 : 4)
     W part = c.targets[row] < 0 ? W(0) : scale;
     if (c.targets[row] < 0) target = -1;
     int n = (int)c.n;
-    span s = span_of<N>(row, n);
+    span s = span_of<N>(row * c.row, n);
     if (thread < s.first) {
         W v[1] = {number<T>::get(from[thread])};
         soften<T, 1>(v, lse, part, scale, target - thread);
@@ -232,6 +233,7 @@ static __global__ void __launch_bounds__(BLOCK, sizeof(T) == 8 ? 2 : 4)
         soften<T, 1>(v, lse, part, scale, target - i);
         to[i] = number<OUT>::put(v[0]);
     }
+    for (i = n + thread; i < (int)c.row; i += width) to[i] = number<OUT>::put(0);
 }
 
 /* Threads of a row. */

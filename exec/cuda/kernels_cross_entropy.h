@@ -1,6 +1,6 @@
 /* exec/cuda/kernels_cross_entropy.h - softmax, its logarithm and the loss in one pass over the logits; launchers.
  *
- * Logits (rows, n) may be the columns [start, start + n) of a vocabulary that devices share. A target outside them, or -1,
+ * Logits (rows, n), `row` elements from one row to the next, may be the columns [start, start + n) of a vocabulary that devices share. A target outside them, or -1,
  * has no logit here; targets outside the vocabulary are found by cuda_check_ids before.
  * All launchers: the error of the launch; of 0 rows nothing is launched but the loss, which is then 0.
  */
@@ -19,7 +19,7 @@ extern "C" {
 
 struct cross_entropy_call {
     enum cuda_number number; /* of logits */
-    int64_t rows, n, start;
+    int64_t rows, n, row, start;
     const void *logits;
     const int32_t *targets;
     /* What stands beside a row: of `number`, or fp32 where that is bf16 or fp16 and the flag is set. */
@@ -39,7 +39,8 @@ cudaError_t cross_entropy_join(const struct cross_entropy_call *c, const void *p
 cudaError_t cross_entropy_mean(const struct cross_entropy_call *c, int64_t counted, void *loss,
                                bool wide_loss, cudaStream_t stream);
 
-/* by: on the device, what scale is multiplied by; NULL: 1. dlogits (rows, n) = scale · (exp(logit - lse) - 1 at the target), 0 where the target is -1. dlogits are of `out`: the number of
+/* dlogits, as far from row to row as logits, 0 behind the n: scale · by · (exp(logit - lse) - 1 at the target), 0 where the target is -1;
+ * by is on the device, NULL: 1. dlogits are of `out`: the number of
  * the logits, or bf16 or fp16 of fp32 logits; cudaErrorInvalidValue for another. */
 cudaError_t cross_entropy_grad(const struct cross_entropy_call *c, double scale, const float *by,
                                void *dlogits, enum cuda_number out, cudaStream_t stream);

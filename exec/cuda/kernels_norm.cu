@@ -36,21 +36,21 @@ template <class T, int OPERANDS, bool KEEP> struct run_of {
             for (int k = 0; k < PACKS; k++) get(k, k);
         }
     }
-    /* f(i, count, pack of the first operand, pack of the last) for each pack that has elements */
+    /* f(k, i, count, pack of the first operand, pack of the last) for each pack that has elements, the k-th of the thread */
     template <class F> __device__ __forceinline__ void each(F f)
     {
         if constexpr (KEEP) {
 #pragma unroll
             for (int k = 0; k < PACKS; k++) {
                 int64_t i = ((int64_t)k * width + lane) * N;
-                if (i < n) f(i, (int)min(n - i, (int64_t)N), kept[0][k], kept[OPERANDS - 1][k]);
+                if (i < n) f(k, i, (int)min(n - i, (int64_t)N), kept[0][k], kept[OPERANDS - 1][k]);
             }
         } else {
             for (int k = 0;; k++) {
                 int64_t i = ((int64_t)k * width + lane) * N;
                 if (i >= n) break;
                 get(k, 0);
-                f(i, (int)min(n - i, (int64_t)N), kept[0][0], kept[OPERANDS - 1][0]);
+                f(k, i, (int)min(n - i, (int64_t)N), kept[0][0], kept[OPERANDS - 1][0]);
             }
         }
     }
@@ -59,6 +59,7 @@ template <class T, int OPERANDS, bool KEEP> struct run_of {
 struct norm_operands {
     const void *x, *dy;
     either gamma, beta;
+    const void *more; /* the gradient gets it on top; or NULL */
     void *y, *stats;
     bool stats_wide, centres;
     double eps;
@@ -79,20 +80,20 @@ static __global__ void __launch_bounds__(BLOCK)
     x.open();
     W mean = 0, squares = 0;
     if (o.centres) {
-        x.each([&](int64_t, int, W(&v)[N], W(&)[N]) {
+        x.each([&](int, int64_t, int, W(&v)[N], W(&)[N]) {
 #pragma unroll
             for (int j = 0; j < N; j++) mean += v[j];
         });
         mean = sum_row<BLOCKWIDE>(mean, width, room) / (W)n;
     }
-    x.each([&](int64_t, int count, W(&v)[N], W(&)[N]) {
+    x.each([&](int, int64_t, int count, W(&v)[N], W(&)[N]) {
 #pragma unroll
         for (int j = 0; j < N; j++)
             if (j < count) squares += (v[j] - mean) * (v[j] - mean);
     });
     W scale = 1 / sqrt(sum_row<BLOCKWIDE>(squares, width, room) / (W)n + (W)o.eps);
     T *y = static_cast<T *>(o.y) + run * n;
-    x.each([&](int64_t i, int, W(&v)[N], W(&)[N]) {
+    x.each([&](int, int64_t i, int, W(&v)[N], W(&)[N]) {
         W gamma[N], beta[N], out[N];
         read_either<T, N>(o.gamma, i, n, packed, gamma);
         if (o.centres) read_either<T, N>(o.beta, i, n, packed, beta);
@@ -105,6 +106,41 @@ static __global__ void __launch_bounds__(BLOCK)
     if (o.centres) put_either<T>(o.stats, o.stats_wide, 2 * run, mean, false);
     put_either<T>(o.stats, o.stats_wide, o.centres ? 2 * run + 1 : run, scale, false);
 }
+
+/* What is added at the end, asked for at the beginning: kept as it lies, in half the registers that it would be computed in.
+ * Only of halves; others read it where they need it, as whoever keeps nothing does. */
+template <class T, bool KEEP> struct added {
+    enum { N = pack<T>::N, PACKS = KEPT / N, AHEAD = KEEP && sizeof(T) == 2 };
+    const T *p; /* NULL: nothing is */
+    int64_t n;
+    bool packed;
+    uint4 raw[AHEAD ? PACKS : 1];
+    __device__ __forceinline__ void open(int lane, int width)
+    {
+        if constexpr (AHEAD) {
+#pragma unroll
+            for (int k = 0; k < PACKS; k++) {
+                int64_t i = ((int64_t)k * width + lane) * N;
+                if (p && packed && i < n) raw[k] = *reinterpret_cast<const uint4 *>(p + i);
+            }
+        }
+    }
+    __device__ __forceinline__ void add(int k, int64_t i, wide_of<T> (&to)[N]) const
+    {
+        wide_of<T> v[N];
+        T e[N];
+        if (!p) return;
+        if (AHEAD && packed) {
+            memcpy(e, &raw[AHEAD ? k : 0], sizeof e);
+#pragma unroll
+            for (int j = 0; j < N; j++) to[j] += number<T>::get(e[j]);
+            return;
+        }
+        read<T, N>(p, i, n, packed, v);
+#pragma unroll
+        for (int j = 0; j < N; j++) to[j] += v[j];
+    }
+};
 
 /* g = dy·gamma, dx = scale (g - mean g - x̂ mean(g x̂)); without the mean of g where the norm does not centre. */
 template <class T, bool BLOCKWIDE, bool KEEP>
@@ -121,11 +157,15 @@ static __global__ void __launch_bounds__(BLOCK)
     x.p[1] = static_cast<const T *>(o.dy) + (mine ? run * n : 0);
     x.n = mine ? n : 0, x.lane = (int)threadIdx.x % width, x.width = width, x.packed = packed;
     x.open();
+    added<T, KEEP> more;
+    more.p = o.more && mine ? static_cast<const T *>(o.more) + run * n : nullptr;
+    more.n = x.n, more.packed = packed;
+    more.open(x.lane, width);
     either stats = {o.stats, o.stats_wide};
     W mean = o.centres && mine ? read_either<T>(stats, 2 * run) : W(0);
     W scale = mine ? read_either<T>(stats, o.centres ? 2 * run + 1 : run) : W(0);
     W sum_g = 0, sum_gx = 0;
-    x.each([&](int64_t i, int, W(&v)[N], W(&dy)[N]) { /* behind the end dy is 0 */
+    x.each([&](int, int64_t i, int, W(&v)[N], W(&dy)[N]) { /* behind the end dy is 0 */
                                                       W gamma[N];
                                                       read_either<T, N>(o.gamma, i, n, packed,
                                                                         gamma);
@@ -139,12 +179,13 @@ static __global__ void __launch_bounds__(BLOCK)
     if (o.centres) sum_g = sum_row<BLOCKWIDE>(sum_g, width, room);
     W mean_g = sum_g / (W)n, mean_gx = sum_row<BLOCKWIDE>(sum_gx, width, room) / (W)n;
     T *dx = static_cast<T *>(o.y) + run * n;
-    x.each([&](int64_t i, int, W(&v)[N], W(&dy)[N]) {
+    x.each([&](int k, int64_t i, int, W(&v)[N], W(&dy)[N]) {
         W gamma[N], out[N];
         read_either<T, N>(o.gamma, i, n, packed, gamma);
 #pragma unroll
         for (int j = 0; j < N; j++)
             out[j] = scale * (dy[j] * gamma[j] - mean_g - (v[j] - mean) * scale * mean_gx);
+        more.add(k, i, out);
         write<T, N>(dx, i, n, packed, out);
     });
 }
@@ -163,6 +204,7 @@ static norm_operands operands_of(const struct cuda_norm_call *s)
                        s->dy,
                        {s->gamma, s->gamma_wide},
                        {s->beta, s->beta_wide},
+                       s->more,
                        s->y,
                        s->stats,
                        s->stats_wide,
@@ -180,7 +222,7 @@ static cudaError_t launch(const struct cuda_norm_call *s, bool grad, int64_t run
     int width = 1;
     while (width * pack<T>::N < n && width < WARP) width *= 2;
     if (n > WARP * KEPT) width = BLOCK;
-    bool packed = lies_packed(s->x, s->dy, s->gamma, s->beta, s->y) && n % pack<T>::N == 0;
+    bool packed = lies_packed(s->x, s->dy, s->gamma, s->beta, s->y) && lies_packed(s->more) && n % pack<T>::N == 0;
     dim3 grid((unsigned)over(runs, BLOCK / width));
     return grad ? NORM_LAUNCH(norm_grad_kernel) : NORM_LAUNCH(norm_kernel);
 }

@@ -22,6 +22,7 @@ struct cuda_norm_call {
     bool gamma_wide, beta_wide, stats_wide;
     double eps;
     const void *x, *gamma, *beta, *dy;
+    const void *more; /* layer_norm's and rms_norm's gradient: (runs, n), added to it; NULL: nothing */
     void *y;     /* or dx */
     void *stats; /* (runs, 2) = mean, 1/std; (runs) = 1/rms. The gradient reads it */
 };

@@ -9,9 +9,9 @@
 
 /* clang-format off */
 #define RUNS(X) \
-    X(matmul) X(linear) X(bias) X(bias_grad) X(add) X(multiply) \
+    X(matmul) X(linear) X(linear_gelu) X(matmul_gelu_grad) X(logits) X(logits_grad) X(logits_weight_grad) X(bias) X(bias_grad) X(add) X(multiply) \
     X(gelu) X(gelu_grad) X(silu) X(silu_grad) X(bias_gelu) X(bias_gelu_grad) X(swiglu) X(swiglu_grad) \
-    X(layer_norm) X(layer_norm_grad) X(layer_norm_weight_grad) \
+    X(layer_norm) X(layer_norm_grad) X(layer_norm_grad_add) X(layer_norm_weight_grad) \
     X(rms_norm) X(rms_norm_grad) X(rms_norm_weight_grad) \
     X(embedding) X(embedding_grad) X(rotary) X(attention) X(attention_grad) X(cross_entropy) X(cross_entropy_grad) \
     X(conv2d) X(conv2d_grad) X(conv2d_weight_grad) X(relu) X(relu_grad) \

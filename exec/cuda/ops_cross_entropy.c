@@ -20,7 +20,8 @@ static struct cross_entropy_call call_of(const struct op_call *c, int32_t logits
     enum dtype t = cuda_input_dtype(c, logits);
     return (struct cross_entropy_call){.number = cuda_number_of(t),
                                        .rows = shape_rows(s),
-                                       .n = shape_last(s),
+                                       .n = op_logits(c->attrs, s),
+                                       .row = shape_last(s),
                                        .start = c->attrs->start,
                                        .logits = c->input[logits],
                                        .targets = c->input[targets],
@@ -41,9 +42,9 @@ static enum status check_targets(struct cuda_context *x, const struct op_call *c
 static enum status check_call(const struct op_call *c, const struct cross_entropy_call *e,
                               int32_t logits, bool wide, struct error *err)
 {
-    if (e->n > INT32_MAX || e->rows > INT32_MAX)
+    if (e->row > INT32_MAX || e->rows > INT32_MAX)
         return error_set(err, ERR_INPUT, "%s: %" PRId64 " rows of %" PRId64 " are more than a launch takes",
-                         op_kind_name(c->kind), e->rows, e->n);
+                         op_kind_name(c->kind), e->rows, e->row);
     if (!cuda_input_is_wide(c, logits) || wide) return OK;
     return error_set(err, ERR_INPUT, "%s: of fp32 logits what stands beside rows is fp32 too",
                      op_kind_name(c->kind));

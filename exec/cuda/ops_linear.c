@@ -1,4 +1,5 @@
-/* exec/cuda/ops_linear.c - a product and its bias in one kernel of cuBLASLt; two where that has none (exec/cuda/blas.c).
+/* exec/cuda/ops_linear.c - a product, its bias and GELU in one kernel of cuBLASLt, and a product with GELU's slope; more where it
+ * has none (exec/cuda/blas.c).
  *
  * The product's sum is rounded once, after the bias; apart it is rounded before and after. In half precision the bias
  * is of the product's numbers, as cuBLASLt wants it; a call whose bias is fp32 there is a mistake in lowering.
@@ -6,31 +7,59 @@
 #include "exec/cuda/blas.h"
 #include "exec/cuda/operands.h"
 
-cuda_op cuda_op_linear;
+cuda_op cuda_op_linear, cuda_op_linear_gelu, cuda_op_matmul_gelu_grad;
+
+/* Inputs a, b and a third one, all of one dtype; a is not transposed. */
+static enum status product_of(const struct op_call *c, enum product_epilogue epilogue,
+                              struct cuda_product *p, struct error *err)
+{
+    const struct shape *a = &c->shapes->input[0], *b = &c->shapes->input[1];
+    enum dtype type = cuda_input_dtype(c, 0), third = cuda_input_dtype(c, 2),
+               of_c = cuda_output_dtype(c, 0);
+    *p = (struct cuda_product){.trans_b = c->attrs->trans_b,
+                               .m = shape_rows(a),
+                               .n = shape_last(&c->shapes->output[0]),
+                               .k = shape_last(a),
+                               .lda = shape_last(a),
+                               .ldb = shape_last(b),
+                               .batch = 1,
+                               .type = type,
+                               .type_c = of_c,
+                               .a = c->input[0],
+                               .b = c->input[1],
+                               .c = c->output[0],
+                               .epilogue = epilogue};
+    p->ldc = p->n;
+    bool alike = c->shapes->n_outputs < 2 || cuda_output_dtype(c, 1) == of_c;
+    if (cuda_input_dtype(c, 1) == type && third == of_c && alike) return OK;
+    return error_set(err, ERR_INPUT, "%s: operands of %s and %s, and of %s beside %s",
+                     op_kind_name(c->kind), dtype_name(type), dtype_name(cuda_input_dtype(c, 1)),
+                     dtype_name(third), dtype_name(of_c));
+}
 
 enum status cuda_op_linear(struct cuda_context *x, const struct op_call *c, struct error *err)
 {
-    const struct shape *a = &c->shapes->input[0], *b = &c->shapes->input[1];
-    enum dtype type = cuda_input_dtype(c, 0), of_bias = cuda_input_dtype(c, 2),
-               of_c = cuda_output_dtype(c, 0);
-    struct cuda_product p = {.trans_b = c->attrs->trans_b,
-                             .m = shape_rows(a),
-                             .n = shape_last(&c->shapes->output[0]),
-                             .k = shape_last(a),
-                             .lda = shape_last(a),
-                             .ldb = shape_last(b),
-                             .batch = 1,
-                             .type = type,
-                             .type_c = of_c,
-                             .a = c->input[0],
-                             .b = c->input[1],
-                             .c = c->output[0],
-                             .epilogue = EPILOGUE_BIAS,
-                             .bias = c->input[2]};
-    p.ldc = p.n;
-    if (cuda_input_dtype(c, 1) != type || of_bias != of_c)
-        return error_set(err, ERR_INPUT, "linear: operands of %s and %s, a bias of %s for %s",
-                         dtype_name(type), dtype_name(cuda_input_dtype(c, 1)), dtype_name(of_bias),
-                         dtype_name(of_c));
+    struct cuda_product p;
+    TRY(product_of(c, EPILOGUE_BIAS, &p, err));
+    p.bias = c->input[2];
+    return cuda_product(x, &p, err);
+}
+
+enum status cuda_op_linear_gelu(struct cuda_context *x, const struct op_call *c, struct error *err)
+{
+    struct cuda_product p;
+    TRY(product_of(c, EPILOGUE_BIAS_GELU, &p, err));
+    p.bias = c->input[2];
+    p.aux = c->output[1];
+    return cuda_product(x, &p, err);
+}
+
+enum status cuda_op_matmul_gelu_grad(struct cuda_context *x, const struct op_call *c,
+                                     struct error *err)
+{
+    struct cuda_product p;
+    TRY(product_of(c, EPILOGUE_GELU_SLOPE, &p, err));
+    p.aux = (void *)(uintptr_t)c->input[2];
+    p.sums = c->output[1];
     return cuda_product(x, &p, err);
 }

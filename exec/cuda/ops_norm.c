@@ -4,7 +4,8 @@
 #include "exec/cuda/kernels_sums.h"
 #include "exec/cuda/operands.h"
 
-cuda_op cuda_op_layer_norm, cuda_op_layer_norm_grad, cuda_op_layer_norm_weight_grad,
+cuda_op cuda_op_layer_norm, cuda_op_layer_norm_grad, cuda_op_layer_norm_grad_add,
+    cuda_op_layer_norm_weight_grad,
     cuda_op_rms_norm, cuda_op_rms_norm_grad, cuda_op_rms_norm_weight_grad, cuda_op_group_norm,
     cuda_op_group_norm_grad, cuda_op_group_norm_weight_grad;
 
@@ -27,7 +28,7 @@ static enum status forward_of(const struct op_call *c, bool centres, struct cuda
     return OK;
 }
 
-/* Inputs x, gamma, stats, dy. */
+/* Inputs x, gamma, stats, dy, and what is added. */
 static enum status gradient_of(const struct op_call *c, bool centres, struct cuda_norm_call *s,
                                struct error *err)
 {
@@ -36,8 +37,9 @@ static enum status gradient_of(const struct op_call *c, bool centres, struct cud
                             .gamma = c->input[1],
                             .stats = (void *)(uintptr_t)c->input[2],
                             .dy = c->input[3],
+                            .more = c->shapes->n_inputs > 4 ? c->input[4] : NULL,
                             .y = c->output[0]};
-    TRY(cuda_major_number(c, 1 | 8, 1, &s->number, err));
+    TRY(cuda_major_number(c, 1 | 8 | 16, 1, &s->number, err));
     bool narrow = s->number != CUDA_fp32;
     s->gamma_wide = narrow && cuda_input_is_wide(c, 1);
     s->stats_wide = narrow && cuda_input_is_wide(c, 2);
@@ -114,6 +116,12 @@ BOTH(norm, norm)
 BOTH(norm_grad, norm_grad)
 BOTH(norm_weight_grad, weight_grad)
 #undef BOTH
+
+enum status cuda_op_layer_norm_grad_add(struct cuda_context *x, const struct op_call *c,
+                                        struct error *err)
+{
+    return norm_grad(x, c, true, err);
+}
 
 /* --- group_norm: channels of (b, c, places), `per` of them together --- */
 

@@ -16,7 +16,7 @@ steps=30 long=100
 
 # Heads of 64, which the tensor cores' attention is for; the others have heads of 32 and 16.
 cat >"$work/gpt.json" <<'J'
-{"model_type": "gpt2", "activation_function": "gelu_new", "n_embd": 128, "n_head": 2, "n_layer": 3, "n_positions": 128, "vocab_size": 512}
+{"model_type": "gpt2", "activation_function": "gelu_new", "n_embd": 128, "n_head": 2, "n_layer": 3, "n_positions": 128, "vocab_size": 509}
 J
 cat >"$work/llama.json" <<'J'
 {"model_type": "llama", "hidden_act": "silu", "hidden_size": 64, "intermediate_size": 96, "max_position_embeddings": 128,

@@ -24,6 +24,8 @@ struct product {
     bool gelu;        /* by tanh */
     void *aux;        /* what gelu was taken of, of d's type; NULL: nobody asks */
     int64_t aux_ld;
+    bool slope; /* times gelu's slope at aux, which is only read */
+    void *sums; /* (m) of d's type: d's columns added up; NULL: nobody asks */
 };
 
 /* The scalar as the type of computing has it. */
