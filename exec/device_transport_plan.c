@@ -59,8 +59,9 @@ static const char *device_name(const struct program *p, int32_t device)
     return p->devices[device].name;
 }
 
-static int32_t new_talk(struct talks *t, struct talk talk)
+static int32_t new_talk(struct arena *a, struct talks *t, struct talk talk)
 {
+    talk.phase = arena_printf(a, "joining clique %s", talk.name);
     t->talk[t->n] = talk;
     return t->n++;
 }
@@ -76,7 +77,7 @@ static int32_t new_bundle(struct arena *a, const struct program *p, struct talks
                         .n = 2,
                         .device = device};
     t->bundle[t->n_bundles] = (struct bundle){
-        .talk = new_talk(t, talk), .channel = ARENA_ARRAY(a, int32_t, (size_t)p->n_channels)};
+        .talk = new_talk(a, t, talk), .channel = ARENA_ARRAY(a, int32_t, (size_t)p->n_channels)};
     return t->n_bundles++;
 }
 
@@ -142,7 +143,7 @@ static int32_t find_talk(struct arena *a, const struct program *p, struct talks 
             same = fixed ? t->talk[k].device[i] == device[i] : rank_in(&t->talk[k], device[i]) >= 0;
         if (same) return k;
     }
-    return new_talk(t, (struct talk){.name = arena_printf(a, "of %s", names(a, p, device, n)),
+    return new_talk(a, t, (struct talk){.name = arena_printf(a, "of %s", names(a, p, device, n)),
                                      .n = n,
                                      .device = device});
 }
