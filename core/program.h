@@ -101,6 +101,9 @@ struct program_link {
     int32_t sharing; /* enum link_sharing */
     /* operators at both ends take 1 + this times as long while a message moves; infinite: they stop */
     double compute_slowdown;
+    /* how NCCL is to use it (core/cluster.h): 0 and NULL, its choice; of a route, what its hops say together */
+    int32_t max_ctas;
+    const char *net_name;
     /* A route: n_hops >= 2 links of this list that are no routes, in order of passage in direction 0, and each one's own
      * direction then; 0: a link. It has no bandwidth and no latency of its own. Its hops are behind one another in space,
      * not in time: a message moves on all of them at once, at the rate of the one that gives it least, and arrives the
@@ -401,7 +404,7 @@ int64_t program_stage_bytes(const struct program_stage *s);
 
 /* What a record has, or what it means, changes with the version: a file is read by the musher that wrote its version, and
  * any other says which one the file has. Lowering its plan again makes a new one. */
-enum { PROGRAM_VERSION = 4 };
+enum { PROGRAM_VERSION = 5 };
 void program_write(FILE *out, const struct program *p);
 /* ERR_INPUT with file:line. Checks every index, so that an interpreter may trust what it gets. */
 MUST_CHECK enum status program_read(struct arena *a, const char *path, struct program *out,

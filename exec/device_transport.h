@@ -42,11 +42,9 @@ struct device_transport_options {
     const struct lane_memory *const *memory;
     /* (n_groups) what this rank's summands of a sum are multiplied by (not of a chain, nor of a meeting); NULL: 1 */
     const double *weight;
-    int32_t max_ctas;     /* thread blocks of a clique's kernels; 0: the library's choice */
-    const char *net_name; /* the library's transport; NULL: its choice */
-    int64_t steps;        /* of this run */
-    bool timed;           /* spans are kept */
-    int64_t limit_ns;     /* a silent peer is gone after that */
+    int64_t steps;    /* of this run */
+    bool timed;       /* spans are kept */
+    int64_t limit_ns; /* a silent peer is gone after that */
 };
 
 /* What a device needs beside its lanes' memory, given which groups go by devices: packed operands, zeros. */

@@ -186,8 +186,8 @@ static enum status begin(struct device_transport *t, struct clique *c, const str
     const struct clique_options o = {.id = id->bytes,
                                      .n = c->talk->n,
                                      .rank = c->rank,
-                                     .max_ctas = t->o.max_ctas,
-                                     .net_name = t->o.net_name,
+                                     .max_ctas = c->talk->max_ctas,
+                                     .net_name = c->talk->net_name,
                                      .limit_ns = t->o.limit_ns,
                                      .name = c->talk->name};
     return c->rank < 0 ? OK : t->comm->open(t->b, &o, &c->handle, err);

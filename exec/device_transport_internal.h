@@ -12,6 +12,9 @@ struct talk { /* what becomes a clique */
     const char *name, *phase; /* phase: while it is made */
     int32_t n;
     const int32_t *device;      /* (n) of each of its ranks */
+    int32_t max_ctas;           /* as the links say that it goes over; 0, NULL: the library's choice */
+    const char *net_name;
+    bool clash; /* two of them say another net_name: it is NULL */
     bool pairs, gathers, roots; /* what is asked of it besides messages from 0 to 1, or sums */
 };
 

@@ -11,6 +11,8 @@
  */
 #include "exec/device_transport_internal.h"
 
+#include "core/cluster.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -66,6 +68,14 @@ static int32_t new_talk(struct arena *a, struct talks *t, struct talk talk)
     return t->n++;
 }
 
+static void goes_over(const struct program *p, struct talk *t, int32_t link)
+{
+    if (link < 0 || link >= p->n_links) return;
+    link_nccl_join(p->links[link].max_ctas, p->links[link].net_name, &t->max_ctas, &t->net_name,
+                   &t->clash);
+    if (t->clash) t->net_name = NULL;
+}
+
 static int32_t new_bundle(struct arena *a, const struct program *p, struct talks *t,
                           const struct kind *k)
 {
@@ -103,6 +113,7 @@ static void bundle_up(struct arena *a, const struct program *p, const unsigned c
         if (b == t->n_bundles) kinds[new_bundle(a, p, t, &k)] = k;
         t->bundle_of[c] = b;
         add_channel(&t->bundle[b], at, c);
+        goes_over(p, &t->talk[t->bundle[b].talk], p->channels[c].link);
     }
     for (int32_t b = 0; b < t->n_bundles; b++)
         for (int32_t i = 0; i < t->bundle[b].n; i++) t->place[t->bundle[b].channel[i]] = i;
@@ -148,6 +159,18 @@ static int32_t find_talk(struct arena *a, const struct program *p, struct talks 
                                      .device = device});
 }
 
+/* All ways between its members. */
+static void note_links(const struct program *p, struct talk *t, const struct group *g)
+{
+    const struct meeting *m = g->meeting;
+    for (int32_t i = 0; i < g->n_members; i++) {
+        if (g->link) goes_over(p, t, g->link[i]);
+        if (g->back_link) goes_over(p, t, g->back_link[i]);
+        for (int32_t k = 0; m && m->pair_link && k < m->n; k++)
+            goes_over(p, t, m->pair_link[i * m->n + k]);
+    }
+}
+
 static void note_needs(struct talk *t, const struct group *g)
 {
     if (group_divides(g)) t->gathers = true;
@@ -174,6 +197,7 @@ static void join_groups(struct arena *a, const struct program *p, const unsigned
             for (int32_t m = 0; m < g->n_members; m++)
                 t->rank_of[i][m] = rank_in(&t->talk[k], device_of(p, g, m));
             note_needs(&t->talk[k], g);
+            note_links(p, &t->talk[k], g);
         }
 }
 

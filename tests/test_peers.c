@@ -24,9 +24,13 @@ struct seen { /* shared with the ranks */
     char said[RANKS][480];
 };
 
+/* What all ranks wrote on stderr. */
+static char heard[1 << 16];
+
 struct victim {
     const struct program *p;
     const char *folder; /* of checkpoints */
+    const char *log;
     int rank, signal;   /* signal 0: none */
     int64_t call;
     bool resumes;
@@ -79,13 +83,15 @@ static int work(void *owner, int32_t rank)
                             .save_every = 1,
                             .keep_trace = true};
     log_set_level(LOG_LEVEL_ERROR);
-    if (!freopen("/dev/null", "w", stderr)) return 1;
+    if (!freopen(v->log, "a", stderr)) return 1;
+    setvbuf(stderr, NULL, _IONBF, 0); /* it may end by _exit */
     snprintf(text, sizeof text, "%lld:%d:%d", (long long)v->call, v->signal, v->rank);
     if (v->signal) setenv("STANDIN_SIGNAL_AT", text, 1);
     enum status status = worker_run(a, v->p, &o, &r, &err);
     for (int64_t i = 0; status == OK && rank == 0 && i < STEPS; i++)
         if (!isfinite(r.losses[i])) ++v->seen->wrong;
     if (status != OK) snprintf(v->seen->said[rank], sizeof *v->seen->said, "%s", err.text);
+    if (status != OK) fprintf(stderr, "%s\n", err.text);
     v->seen->calls[rank] = standin_calls();
     ++v->seen->ended;
     arena_free(a);
@@ -128,7 +134,11 @@ static enum status run_once(struct victim *v, struct error *err)
 {
     v->seen->ended = 0;
     v->seen->wrong = 0;
+    unlink(v->log);
     enum status status = launch_local(v->p->n_devices, work, v, LIMIT_S, err);
+    FILE *f = fopen(v->log, "re");
+    heard[f ? fread(heard, 1, sizeof heard - 1, f) : 0] = 0;
+    if (f) fclose(f);
     ck_assert_int_eq(v->seen->wrong, 0);
     return status;
 }
@@ -145,6 +155,11 @@ static void strike(struct arena *a, struct victim *v)
     ck_assert_msg(strstr(err.text, "did not end") == NULL && strstr(err.text, "had not ended") == NULL,
                   "%s rank %d at call %lld: %s", how, v->rank, (long long)v->call, err.text);
     ck_assert_int_le(v->seen->ended, others);
+    const char *name = v->p->devices[v->rank].name;
+    if (test_long()) fprintf(stderr, "%s rank %d at call %lld: %s\n%s", how, v->rank, (long long)v->call, err.text, heard);
+    if (*heard)
+        ck_assert_msg(strstr(heard, name) != NULL, "%s rank %d at call %lld: nobody names %s: %s",
+                      how, v->rank, (long long)v->call, name, heard);
     check_saved(a, v->folder);
     remove_folder(v->folder);
 }
@@ -158,6 +173,7 @@ static void strike_in_turn(struct arena *a, const struct program *p, uint64_t se
     ck_assert(v.seen != MAP_FAILED);
     ck_assert_ptr_nonnull(mkdtemp(folder));
     v.folder = folder;
+    v.log = arena_printf(a, "%s.log", folder);
     device_ranks_environment(p->n_devices);
     setenv("MUSHER_TIMEOUT", LIMIT, 1);
     setenv("STANDIN_NAME", "NVIDIA H100", 1);
@@ -174,6 +190,7 @@ static void strike_in_turn(struct arena *a, const struct program *p, uint64_t se
         v.call = 1 + (calls[v.rank] * 9 / 10 * i + (int64_t)rng_below(4, seed, (uint64_t)i, 40)) / points;
         strike(a, &v);
     }
+    unlink(v.log);
     munmap(v.seen, sizeof *v.seen);
 }
 
