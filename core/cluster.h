@@ -56,6 +56,9 @@
  * begin when their stage has computed all it has.
  * With `compute_slowdown: 0.13` operators on the devices at both ends take 13 % longer while a message moves on it, and as
  * much more for each further message (0 where absent: transfers cost the operators nothing).
+ * Between CUDA devices a link may say how NCCL is to use it, by NCCL's own words: `maxCTAs: 4` (thread blocks that its kernels may
+ * take from the operators, 1 to 64) and `netName: Socket` (which network, as NCCL_NET names them: IB, Socket, or a plugin's).
+ * What a message or a collective crosses decides: over several links the least maxCTAs, and the netName where no two differ.
  * With `price: 3.2/h` each card of the type costs so much an hour (any money, one for the file) from the moment a plan uses it.
  * A message between two such devices counts its bytes once, whole, and a sum of gradients one card's share: links of both
  * kinds between the same devices differ by what their cards' ports carry together.
@@ -69,6 +72,7 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 struct arena;
 
@@ -112,6 +116,8 @@ struct link {
     bool half_duplex, stated; /* stated: bandwidth was given in the file */
     bool blocking;            /* `overlap: false` */
     double compute_slowdown;  /* >= 0 */
+    int32_t max_ctas;         /* NCCL's maxCTAs; 0: its choice */
+    const char *net_name;     /* NCCL's netName; NULL: its choice */
     enum link_sharing sharing;
     int32_t n_ends;
     enum link_end kind[2]; /* without a switch both are alike */
@@ -134,6 +140,18 @@ struct cluster {
 static inline int64_t device_type_reserve(const struct device_type *t)
 {
     return t->reserve_bytes > t->context_bytes ? t->reserve_bytes : t->context_bytes;
+}
+
+enum { LINK_CTAS_MAX = 64, LINK_NET_MAX = 64 }; /* of maxCTAs, as NCCL has channels; bytes of netName */
+/* What a clique over several links goes by: the least maxCTAs that any of them says, and their netName where no two differ. Both
+ * begin as 0 and NULL; clash: two differ, which leaves it to the library. */
+static inline void link_nccl_join(int32_t max_ctas, const char *net_name, int32_t *out_ctas,
+                                  const char **out_net, bool *clash)
+{
+    if (max_ctas > 0 && (*out_ctas == 0 || max_ctas < *out_ctas)) *out_ctas = max_ctas;
+    if (!net_name) return;
+    if (*out_net && strcmp(*out_net, net_name) != 0) *clash = true;
+    *out_net = net_name;
 }
 
 /* A link of every two devices: each pair that uses it has one of its own. */

@@ -148,11 +148,30 @@ static enum status read_place(struct cluster_reader *r, const struct node *n, st
     return OK;
 }
 
+/* How NCCL is to use it. */
+static enum status read_nccl(struct cluster_reader *r, const struct node *n, struct link *l)
+{
+    const struct node *ctas = cluster_given(n, "maxCTAs"), *net = cluster_given(n, "netName");
+    int64_t most = 0;
+    if ((ctas || net) && r->c->emulated)
+        return node_error(ctas ? ctas : net, r->err,
+                          "links of emulated devices are not NCCL's to use");
+    if (ctas) TRY(node_int(ctas, 1, LINK_CTAS_MAX, &most, r->err));
+    l->max_ctas = (int32_t)most;
+    if (!net) return OK;
+    TRY(canonical_label(net, &l->net_name, r->err));
+    return strlen(l->net_name) <= LINK_NET_MAX
+               ? OK
+               : node_error(net, r->err,
+                            "a netName is at most %d bytes long, for example IB or Socket",
+                            LINK_NET_MAX);
+}
+
 static enum status read_link(struct cluster_reader *r, const struct node *n, struct link *l)
 {
     static const char *const keys[] = {
         "name",   "between", "every",   "bandwidth",        "latency",
-        "duplex", "sharing", "overlap", "compute_slowdown", NULL};
+        "duplex", "sharing", "overlap", "compute_slowdown", "maxCTAs", "netName", NULL};
     static const char *const duplexes[] = {"full", "half", NULL}, *const sharings[] = {
                                                                       "fifo", "fair", "fluid",
                                                                       NULL};
@@ -172,6 +191,7 @@ static enum status read_link(struct cluster_reader *r, const struct node *n, str
     if (slowdown) TRY(node_double(slowdown, 0, CLUSTER_SLOWDOWN_MAX, &l->compute_slowdown, r->err));
     if (l->compute_slowdown > 0 && r->c->emulated)
         return node_error(slowdown, r->err, "links of emulated devices slow nothing down");
+    TRY(read_nccl(r, n, l));
     if (cluster_given(n, "duplex"))
         TRY(node_choice(node_get(n, "duplex"), duplexes, &duplex, r->err));
     if (cluster_given(n, "sharing"))

@@ -86,6 +86,11 @@ static void write_link(FILE *out, const struct cluster *c, const struct link *l)
         fputs(", compute_slowdown: ", out);
         canonical_double(out, l->compute_slowdown);
     }
+    if (l->max_ctas) fprintf(out, ", maxCTAs: %" PRId32, l->max_ctas);
+    if (l->net_name) {
+        fputs(", netName: ", out);
+        canonical_text(out, l->net_name);
+    }
     fputs("}\n", out);
 }
 

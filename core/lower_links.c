@@ -46,7 +46,9 @@ static struct program_link link_of(const struct cluster *c, int32_t link)
                                  .half_duplex = k->half_duplex,
                                  .emulated = c->emulated,
                                  .sharing = (int32_t)k->sharing,
-                                 .compute_slowdown = k->compute_slowdown};
+                                 .compute_slowdown = k->compute_slowdown,
+                                 .max_ctas = k->max_ctas,
+                                 .net_name = k->net_name};
 }
 
 struct program_link *lower_cluster_links(struct arena *a, const struct cluster *c)
@@ -118,10 +120,14 @@ static bool make_route(struct lowering *l, int32_t low, int32_t high, struct pro
                                  .n_hops = way.n_hops,
                                  .hop = way.link,
                                  .hop_direction = way.towards};
+    bool clash = false;
     for (int32_t i = 0; i < way.n_hops; i++) {
-        double slowdown = c->links[way.link[i]].compute_slowdown;
-        if (slowdown > out->compute_slowdown) out->compute_slowdown = slowdown;
+        const struct link *hop = &c->links[way.link[i]];
+        if (hop->compute_slowdown > out->compute_slowdown)
+            out->compute_slowdown = hop->compute_slowdown;
+        link_nccl_join(hop->max_ctas, hop->net_name, &out->max_ctas, &out->net_name, &clash);
     }
+    if (clash) out->net_name = NULL;
     return true;
 }
 

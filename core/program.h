@@ -103,6 +103,9 @@ struct program_link {
     int32_t sharing; /* enum link_sharing */
     /* operators at both ends take 1 + this times as long while a message moves; infinite: they stop */
     double compute_slowdown;
+    /* how NCCL is to use it (core/cluster.h): 0 and NULL, its choice; of a route, what its hops say together */
+    int32_t max_ctas;
+    const char *net_name;
     /* A route: n_hops >= 2 links of this list that are no routes, in order of passage in direction 0, and each one's own
      * direction then; 0: a link. It has no bandwidth and no latency of its own. Its hops are behind one another in space,
      * not in time: a message moves on all of them at once, at the rate of the one that gives it least, and arrives the

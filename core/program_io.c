@@ -10,6 +10,7 @@
 #include "core/program_words.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #define FILE_BYTES_MAX ((size_t)1 << 30)
 
@@ -85,6 +86,16 @@ static enum status read_device(struct reader *r, struct program *p, int32_t i)
     return words_list(r, p->lanes[i].n_stages, p->n_stages - 1, p->lanes[i].stages);
 }
 
+static enum status read_nccl(struct reader *r, struct program_link *k)
+{
+    TRY(words_int(r, 0, LINK_CTAS_MAX, &k->max_ctas));
+    TRY(words_name(r, &k->net_name));
+    if (strlen(k->net_name) > LINK_NET_MAX)
+        return words_broken(r, "link %s: a net name of more than %d bytes", k->name, LINK_NET_MAX);
+    if (!*k->net_name) k->net_name = NULL;
+    return OK;
+}
+
 static enum status read_route(struct reader *r, const struct program *p, struct program_link *k)
 {
     *k = (struct program_link){.emulated = p->emulated, .sharing = LINK_FAIR};
@@ -94,7 +105,8 @@ static enum status read_route(struct reader *r, const struct program *p, struct 
     k->hop = ARENA_ARRAY(r->a, int32_t, (size_t)k->n_hops);
     k->hop_direction = ARENA_ARRAY(r->a, int32_t, (size_t)k->n_hops);
     TRY(words_list(r, k->n_hops, INT32_MAX, k->hop));
-    return words_list(r, k->n_hops, 1, k->hop_direction);
+    TRY(words_list(r, k->n_hops, 1, k->hop_direction));
+    return read_nccl(r, k);
 }
 
 static enum status read_link(struct reader *r, struct program *p, int32_t i)
@@ -113,7 +125,8 @@ static enum status read_link(struct reader *r, struct program *p, int32_t i)
     TRY(words_bool(r, &k->half_duplex));
     TRY(words_bool(r, &k->emulated));
     TRY(words_int(r, 0, LINK_FLUID, &k->sharing));
-    return words_double(r, &k->compute_slowdown);
+    TRY(words_double(r, &k->compute_slowdown));
+    return read_nccl(r, k);
 }
 
 static enum status read_slot(struct reader *r, const struct program_stage *s, struct slot *x)

@@ -77,6 +77,7 @@ static void write_devices(FILE *out, const struct program *p)
             fprintf(out, "route");
             put_name(out, k->name), put(out, k->n_hops);
             put_list(out, k->hop, k->n_hops), put_list(out, k->hop_direction, k->n_hops);
+            put(out, k->max_ctas), put_name(out, k->net_name ? k->net_name : "");
             fputc('\n', out);
             continue;
         }
@@ -85,6 +86,7 @@ static void write_devices(FILE *out, const struct program *p)
         put_name(out, k->name), put_double(out, k->bandwidth_Bps), put_double(out, k->latency_s);
         put(out, k->half_duplex), put(out, k->emulated), put(out, k->sharing);
         put_double(out, k->compute_slowdown);
+        put(out, k->max_ctas), put_name(out, k->net_name ? k->net_name : "");
         fputc('\n', out);
     }
 }

@@ -22,6 +22,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define PARTING_LIMITS 3
+
 /* ---- start and end ---------------------------------------------------------------------------- */
 
 /* Ranks in containers of their own cannot share memory: they do without bells. All or none. */
@@ -30,7 +32,7 @@ static void map_bells(struct comm *c)
     void *p;
     struct error why;
     if (comm_share(c, (int64_t)sizeof *c->bells * c->size, &p, &why) == OK) {
-        c->bells = p;
+        comm_watch_board(c, p);
         c->shared = NULL; /* the room for the user's share */
     } else if (c->rank == 0) {
         log_debug("no doorbells: %s", why.text);
@@ -54,23 +56,42 @@ enum status comm_open(struct arena *a, int32_t wanted, struct comm **out, struct
     c->a = a;
     c->size = 1;
     c->one_host = true;
+    c->limit_ns = comm_limit_ns();
+    c->phase = "";
     *out = c;
     if (wanted < 2) return OK;
     TRY(choose(c, err));
-    TRY(c->way->join(c, err));
-    if (c->one_host) map_bells(c);
-    return OK;
+    comm_watch_begin(c, "meeting the others");
+    enum status status = c->way->join(c, err);
+    c->met = status == OK;
+    if (status == OK && c->one_host) map_bells(c);
+    comm_watch_end(c);
+    return status;
 }
+
 
 void comm_close(struct comm *c)
 {
     if (!c || !c->started) return;
-    c->way->barrier(c);
-    if (c->bells) munmap(c->bells, sizeof *c->bells * (size_t)c->size);
+    comm_barrier(c);
+    struct bell *bells = c->bells;
+    comm_watch_board(c, NULL);
+    if (bells) munmap(bells, sizeof *bells * (size_t)c->size);
     if (c->shared) munmap(c->shared, c->shared_bytes);
-    c->bells = NULL;
+    comm_watch_begin(c, "parting");
     c->way->leave(c);
+    comm_watch_end(c);
     c->started = false;
+}
+
+void comm_parting(struct comm *c, bool begins)
+{
+    if (!c || c->size < 2) return;
+    c->limit_ns = PARTING_LIMITS * comm_limit_ns();
+    if (begins)
+        comm_watch_begin(c, "taking back what devices had");
+    else
+        comm_watch_end(c);
 }
 
 int32_t comm_rank(const struct comm *c) { return c->rank; }
@@ -86,30 +107,47 @@ void comm_abort(struct comm *c, int code)
 
 /* ---- all together ----------------------------------------------------------------------------- */
 
+#define WATCHED(c, what, call)                                                                     \
+    do {                                                                                           \
+        comm_watch_begin(c, what);                                                                 \
+        call;                                                                                      \
+        comm_watch_end(c);                                                                         \
+    } while (0)
+
 void comm_barrier(struct comm *c)
 {
-    if (c->started) c->way->barrier(c);
+    if (c->started) WATCHED(c, "a barrier", c->way->barrier(c));
+}
+
+static void broadcast_from(struct comm *c, void *p, int64_t bytes, int32_t root)
+{
+    WATCHED(c, "a broadcast", c->way->broadcast(c, p, bytes, root));
 }
 
 void comm_broadcast(struct comm *c, void *p, int64_t bytes)
 {
-    if (c->started) c->way->broadcast(c, p, bytes, 0);
+    if (c->started) broadcast_from(c, p, bytes, 0);
 }
 
 int64_t comm_max(struct comm *c, int64_t value)
 {
-    return c->started ? c->way->max(c, value) : value;
+    if (c->started) WATCHED(c, "an agreement", value = c->way->max(c, value));
+    return value;
 }
 
 void comm_sum(struct comm *c, double *values, int64_t n)
 {
-    if (c->started) c->way->sum(c, values, n);
+    if (c->started) WATCHED(c, "a sum", c->way->sum(c, values, n));
 }
 
 void *comm_gather(struct comm *c, struct arena *a, const void *p, int64_t bytes, int64_t *total)
 {
-    if (c->started) return c->way->gather(c, a, p, bytes, total);
-    char *all = arena_alloc(a, (size_t)bytes + 1, 1);
+    char *all = NULL;
+    if (c->started) {
+        WATCHED(c, "a gathering", all = c->way->gather(c, a, p, bytes, total));
+        return all;
+    }
+    all = arena_alloc(a, (size_t)bytes + 1, 1);
     if (bytes) memcpy(all, p, (size_t)bytes);
     *total = bytes;
     return all;
@@ -122,13 +160,16 @@ enum status comm_agree(struct comm *c, enum status mine, struct error *err)
     if (first == c->size) return OK;
     struct error news = {.code = mine};
     if (err && mine != OK) news = *err;
-    c->way->broadcast(c, &news, (int64_t)sizeof news, first);
+    broadcast_from(c, &news, (int64_t)sizeof news, first);
     return error_set(err, news.code, "%s", news.text);
 }
 
 int64_t comm_clock_offset(struct comm *c)
 {
-    return c->started && !c->one_host ? c->way->clock_offset(c) : 0;
+    int64_t offset_ns = 0;
+    if (c->started && !c->one_host)
+        WATCHED(c, "setting clocks", offset_ns = c->way->clock_offset(c));
+    return offset_ns;
 }
 
 /* A file without a name that rank 0 holds open; the others reach it through /proc, so that nothing

@@ -16,6 +16,7 @@
 #include "core/error.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct arena;
@@ -25,12 +26,28 @@ struct comm;
 MUST_CHECK enum status comm_open(struct arena *a, int32_t wanted, struct comm **out,
                                  struct error *err);
 void comm_close(struct comm *c);
+/* Around what is taken back after comm_close: where that takes longer than PARTING_LIMITS limits, something waits for a rank
+ * that is gone, and the process ends with ERR_RANK. */
+void comm_parting(struct comm *c, bool begins);
 int32_t comm_rank(const struct comm *c);
 int32_t comm_size(const struct comm *c);
 bool comm_one_host(const struct comm *c);
 bool comm_has_bells(const struct comm *c); /* a rank can wake any other */
 
-/* All ranks call these alike; they wait for each other. */
+/* A rank of which nothing is heard for so long is gone: MUSHER_TIMEOUT seconds, else 120. */
+int64_t comm_limit_ns(void);
+/* Names of ranks, for errors, and what all of them are at; both live as long as c. */
+void comm_call_ranks(struct comm *c, const char *const *names);
+void comm_phase(struct comm *c, const char *phase);
+/* This rank is at work, though it says nothing: now and then where much is done, or around one long thing that ends by itself. */
+void comm_alive(struct comm *c);
+void comm_working(struct comm *c, bool begins);
+/* On one host: a rank that has ended, or is stopped, or else the one that was silent for longest, and for limit_ns at least.
+ * -1: nobody is known to be. text: which and how, "rank 2 (b.0) is stopped"; "" for -1. */
+int32_t comm_lost(const struct comm *c, int64_t limit_ns, char *text, size_t n);
+
+/* All ranks call these alike; they wait for each other. They do not return where a rank is gone: this process then says so
+ * and ends with ERR_RANK. */
 void comm_barrier(struct comm *c);
 void comm_broadcast(struct comm *c, void *p, int64_t bytes); /* from rank 0 */
 int64_t comm_max(struct comm *c, int64_t value);             /* everywhere */

@@ -62,8 +62,10 @@ static void look_for_dead(struct comm *c)
 
 static enum status say_dead(const struct comm *c, struct error *err)
 {
-    return error_set(err, ERR_RANK, "rank %" PRId32 ": rank %" PRId32 " has ended", c->rank,
-                     local_of(c)->dead);
+    int32_t dead = local_of(c)->dead;
+    return error_set(err, ERR_RANK, "rank %" PRId32 ": rank %" PRId32 "%s%s%s has ended", c->rank,
+                     dead, c->names ? " (" : "", c->names ? c->names[dead] : "",
+                     c->names ? ")" : "");
 }
 
 /* What a rank sent before it ended is taken first. */

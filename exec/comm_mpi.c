@@ -51,12 +51,19 @@ static struct mpi *mpi_of(const struct comm *c) { return c->state; }
 /* ---- start and end ----------------------------------------------------------------------------
  */
 
+/* It waits for the other ranks' as well. */
 static void end_mpi(void)
 {
+    static struct comm nobody = {.phase = ""};
     int started = 0, ended = 0;
     MPI_Initialized(&started);
     MPI_Finalized(&ended);
-    if (started && !ended) MPI_Finalize();
+    if (!started || ended) return;
+    nobody.rank = launch_rank();
+    nobody.limit_ns = comm_limit_ns();
+    comm_watch_begin(&nobody, "ending MPI");
+    MPI_Finalize();
+    comm_watch_end(&nobody);
 }
 
 static enum status start_mpi(struct error *err)

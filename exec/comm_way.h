@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+struct bell;
 struct comm_way {
     const char *name;
     /* Fills in rank, size, one_host, started and state; ERR_RANK, ERR_INPUT. */
@@ -27,14 +28,23 @@ struct comm_way {
                         struct error *err);
 };
 
+/* comm_watch.c: around each call that waits for other ranks, one inside another being one; the board, NULL: taken away. */
+void comm_watch_begin(struct comm *c, const char *what);
+void comm_watch_end(struct comm *c);
+void comm_watch_board(struct comm *c, struct bell *bells);
+
 extern const struct comm_way comm_by_local;
 extern const struct comm_way comm_by_mpi __attribute__((weak)); /* absent where not linked */
 
-struct bell {
+struct bell { /* and what a rank shows of itself: the board of comm_watch.c */
     _Atomic uint32_t rung;
     _Atomic uint32_t asleep;
-    char padding[56]; /* a cache line each */
+    _Atomic int64_t life_ns;  /* CLOCK_MONOTONIC, when it was last heard of */
+    _Atomic int64_t waits_ns; /* since when it has been in a call of all ranks; 0: in none */
+    _Atomic int32_t pid;
+    char padding[36]; /* a cache line each */
 };
+_Static_assert(sizeof(struct bell) == 64, "a cache line each");
 
 struct comm {
     struct arena *a;
@@ -42,6 +52,10 @@ struct comm {
     void *state; /* the way's own */
     int32_t rank, size, n_sends;
     bool one_host, started;
+    bool met;               /* all have joined */
+    int64_t limit_ns;       /* a silent rank is gone after that */
+    const char *phase;      /* what all ranks are at, for errors */
+    const char *const *names; /* (size) of their devices, NULL: none */
     struct bell own, *bells; /* (size) shared, or NULL */
     void *shared;
     size_t shared_bytes;

@@ -6,8 +6,8 @@
  *
  * Silence. A library may take long to see that a peer is gone, or never see it. So check also watches that something ends:
  * when it has looked for as long as the limit and nothing was asked or ended meanwhile although something is under way, the
- * oldest of that names the peer. Looking is what is counted, so that a device that computes for long without anybody waiting
- * accuses nobody. Discarded: a deadline for every message, which a slow peer's honest work would break.
+ * oldest of that names the clique, and the ranks' board (exec/comm_watch.c) names who of them is gone. Looking is what is
+ * counted, a pause between two looks is not: a device that computes for long, or a checkpoint between two steps, accuses nobody. Discarded: a deadline for every message, which a slow peer's honest work would break.
  */
 #include "exec/device_transport_internal.h"
 
@@ -16,6 +16,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+
+#define LOOK_NS 50000 /* between two looks of drain */
+#define PAUSE_PART 16 /* of the limit: a longer time between two looks is no look */
 
 /* ---- what sums are made of -------------------------------------------------------------------- */
 
@@ -162,20 +165,20 @@ static enum status count_ended(struct device_transport *t, int64_t asked, int64_
     return OK;
 }
 
-static enum status look(struct device_transport *t, bool *under_way, struct error *err)
+static enum status look(struct device_transport *t, struct error *err)
 {
-    *under_way = false;
+    t->under_way = false;
     for (int32_t i = 0; i < t->p->n_channels; i++) {
         struct channel_end_device *c = &t->channels[i];
         if (!c->mine) continue;
         TRY(count_ended(t, c->asked, &c->done, c->ended, c->window, err));
-        *under_way |= c->done < c->asked;
+        t->under_way |= c->done < c->asked;
     }
     for (int32_t i = 0; i < t->p->n_groups; i++) {
         struct group_end *g = &t->groups[i];
         if (g->member < 0) continue;
         TRY(count_ended(t, g->asked, &g->done, g->ended, 2, err));
-        *under_way |= g->done < g->asked;
+        t->under_way |= g->done < g->asked;
     }
     return OK;
 }
@@ -206,31 +209,56 @@ static void name_silent(const struct device_transport *t, struct error *why)
         }
 }
 
-static enum status give_up_for(struct device_transport *t, const struct error *why,
-                               struct error *err)
+void device_peer_lost(const struct device_transport *t, struct error *err)
 {
+    char who[160], said[sizeof err->text];
+    if (err->code != ERR_RANK) return;
+    if (comm_lost(t->o.comm, t->o.limit_ns / 2, who, sizeof who) < 0) return;
+    snprintf(said, sizeof said, "%s", err->text);
+    error_set(err, ERR_RANK, "%.300s; %s", said, who);
+}
+
+static enum status give_up_for(struct device_transport *t, struct error *why, struct error *err)
+{
+    device_peer_lost(t, why);
     t->why = *why;
     device_transport_give_up(t);
     return error_set(err, why->code, "%s", why->text);
 }
 
-enum status device_transport_check(struct device_transport *t, struct error *err)
+/* A pause without looks is nobody's silence. */
+static bool silent_too_long(struct device_transport *t)
 {
-    bool under_way = false;
-    struct error why = {.code = OK};
-    TRY(device_live(t, err));
-    for (int32_t i = 0; i < t->talks.n && why.code == OK; i++)
-        if (t->cliques[i].handle) (void)t->comm->check(t->b, t->cliques[i].handle, &why);
-    if (why.code == OK) (void)look(t, &under_way, &why);
-    if (why.code != OK) return give_up_for(t, &why, err);
-    int64_t now_ns = clock_wall_ns();
-    if (!under_way || t->changes != t->seen_changes || !t->silent_since_ns) {
+    int64_t now_ns = clock_wall_ns(), pause_ns = now_ns - t->looked_ns;
+    if (!t->under_way || t->changes != t->seen_changes || !t->silent_since_ns) {
         t->seen_changes = t->changes;
         t->silent_since_ns = now_ns;
+    } else if (pause_ns > t->o.limit_ns / PAUSE_PART) {
+        t->silent_since_ns += pause_ns;
     }
-    if (now_ns - t->silent_since_ns <= t->o.limit_ns) return OK;
-    name_silent(t, &why);
+    t->looked_ns = now_ns;
+    return now_ns - t->silent_since_ns > t->o.limit_ns;
+}
+
+enum status device_transport_check(struct device_transport *t, struct error *err)
+{
+    struct error why = {.code = OK};
+    TRY(device_live(t, err));
+    comm_alive(t->o.comm);
+    for (int32_t i = 0; i < t->talks.n && why.code == OK; i++)
+        if (t->cliques[i].handle) (void)t->comm->check(t->b, t->cliques[i].handle, &why);
+    if (why.code == OK) (void)look(t, &why);
+    if (why.code == OK && silent_too_long(t)) name_silent(t, &why);
     return why.code == OK ? OK : give_up_for(t, &why, err);
+}
+
+enum status device_transport_drain(struct device_transport *t, struct error *err)
+{
+    for (;;) {
+        TRY(device_transport_check(t, err));
+        if (!t->under_way) return OK;
+        clock_sleep_until(clock_wall_ns() + LOOK_NS);
+    }
 }
 
 /* ---- open and close --------------------------------------------------------------------------- */

@@ -42,11 +42,9 @@ struct device_transport_options {
     const struct lane_memory *const *memory;
     /* (n_groups) what this rank's summands of a sum are multiplied by (not of a chain, nor of a meeting); NULL: 1 */
     const double *weight;
-    int32_t max_ctas;     /* thread blocks of a clique's kernels; 0: the library's choice */
-    const char *net_name; /* the library's transport; NULL: its choice */
-    int64_t steps;        /* of this run */
-    bool timed;           /* spans are kept */
-    int64_t limit_ns;     /* a silent peer is gone after that */
+    int64_t steps;    /* of this run */
+    bool timed;       /* spans are kept */
+    int64_t limit_ns; /* a silent peer is gone after that */
 };
 
 /* What a device needs beside its lanes' memory, given which groups go by devices: packed operands, zeros. */
@@ -56,7 +54,7 @@ int64_t device_transport_bytes(const struct program *p, int32_t device, const un
 MUST_CHECK enum status device_transport_open(struct arena *a,
                                              const struct device_transport_options *o,
                                              struct device_transport **out, struct error *err);
-/* Before the backend's close. What was not given up must have ended (backend.finish). NULL is fine. */
+/* Before the backend's close. What was not given up must have ended (drain). Takes limit_ns at most, whoever is gone. NULL is fine. */
 void device_transport_close(struct device_transport *t);
 
 /* Message seq of a channel has room once what the compute stream was asked so far has ended (seq < receive_ahead: from the
@@ -85,6 +83,8 @@ MUST_CHECK enum status device_transport_await(struct device_transport *t, int32_
 /* For whoever waits for the device: ERR_RANK, with the names of clique and peer, where one is gone, or where nothing that was
  * asked here has ended for limit_ns. Costs O(what has ended since). Everything is given up then. */
 MUST_CHECK enum status device_transport_check(struct device_transport *t, struct error *err);
+/* Until all that was asked has ended, looking: what check says. Costs a look every 50 us. */
+MUST_CHECK enum status device_transport_drain(struct device_transport *t, struct error *err);
 /* At once: what is under way ends, with whatever it has. */
 void device_transport_give_up(struct device_transport *t);
 

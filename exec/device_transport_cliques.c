@@ -75,6 +75,7 @@ static enum status wait_for(struct device_transport *t, const struct clique *c, 
     for (bool done = false;;) {
         TRY(t->b->event_done(t->b, event, &done, err));
         if (done) return OK;
+        comm_alive(t->o.comm);
         TRY(t->comm->check(t->b, c->handle, err));
         if (clock_wall_ns() > until_ns)
             return error_set(err, ERR_RANK, "clique %s: its first word did not come in %.0f s",
@@ -185,8 +186,8 @@ static enum status begin(struct device_transport *t, struct clique *c, const str
     const struct clique_options o = {.id = id->bytes,
                                      .n = c->talk->n,
                                      .rank = c->rank,
-                                     .max_ctas = t->o.max_ctas,
-                                     .net_name = t->o.net_name,
+                                     .max_ctas = c->talk->max_ctas,
+                                     .net_name = c->talk->net_name,
                                      .limit_ns = t->o.limit_ns,
                                      .name = c->talk->name};
     return c->rank < 0 ? OK : t->comm->open(t->b, &o, &c->handle, err);
@@ -200,6 +201,7 @@ static enum status join(struct device_transport *t, int32_t talk, const struct w
     for (;;) {
         TRY(t->comm->joined(t->b, t->cliques[talk].handle, &all, err));
         if (all) break;
+        comm_alive(t->o.comm);
         rest();
     }
     return first_word(t, talk, w, err);
@@ -223,12 +225,17 @@ static enum status make_room(struct device_transport *t, struct word *w, struct 
 static enum status open_all(struct device_transport *t, const struct id *ids, struct word *w,
                             struct error *err)
 {
+    struct error own;
+    if (!err) err = &own;
     enum status mine = make_room(t, w, err);
     for (int32_t i = 0; i < t->talks.n; i++) {
+        comm_phase(t->o.comm, t->talks.talk[i].phase);
         if (mine == OK) mine = begin(t, &t->cliques[i], &ids[i], err);
         TRY(comm_agree(t->o.comm, mine, err));
         mine = join(t, i, w, err);
-        if (mine != OK) device_transport_give_up(t);
+        if (mine == OK) continue;
+        device_peer_lost(t, err);
+        device_transport_give_up(t);
     }
     return comm_agree(t->o.comm, mine, err);
 }
@@ -241,14 +248,19 @@ enum status device_cliques_open(struct device_transport *t, struct error *err)
     TRY(exchange_ids(t, ids, err));
     enum status status = open_all(t, ids, &w, err);
     if (status != OK) device_transport_give_up(t);
+    comm_phase(t->o.comm, "");
     if (w.said) t->b->release(t->b, w.said);
     return status;
 }
 
+/* Who does not part in time from one parts from none: the others are cut off. */
 void device_cliques_close(struct device_transport *t)
 {
+    int64_t until_ns = clock_wall_ns() + t->o.limit_ns;
     for (int32_t i = 0; i < t->talks.n; i++) {
-        if (t->cliques[i].handle) t->comm->close(t->b, t->cliques[i].handle);
+        if (!t->cliques[i].handle) continue;
+        if (clock_wall_ns() > until_ns) t->comm->give_up(t->b, t->cliques[i].handle);
+        t->comm->close(t->b, t->cliques[i].handle);
         t->cliques[i].handle = NULL;
     }
 }

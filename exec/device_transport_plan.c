@@ -11,6 +11,8 @@
  */
 #include "exec/device_transport_internal.h"
 
+#include "core/cluster.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -59,10 +61,19 @@ static const char *device_name(const struct program *p, int32_t device)
     return p->devices[device].name;
 }
 
-static int32_t new_talk(struct talks *t, struct talk talk)
+static int32_t new_talk(struct arena *a, struct talks *t, struct talk talk)
 {
+    talk.phase = arena_printf(a, "joining clique %s", talk.name);
     t->talk[t->n] = talk;
     return t->n++;
+}
+
+static void goes_over(const struct program *p, struct talk *t, int32_t link)
+{
+    if (link < 0 || link >= p->n_links) return;
+    link_nccl_join(p->links[link].max_ctas, p->links[link].net_name, &t->max_ctas, &t->net_name,
+                   &t->clash);
+    if (t->clash) t->net_name = NULL;
 }
 
 static int32_t new_bundle(struct arena *a, const struct program *p, struct talks *t,
@@ -76,7 +87,7 @@ static int32_t new_bundle(struct arena *a, const struct program *p, struct talks
                         .n = 2,
                         .device = device};
     t->bundle[t->n_bundles] = (struct bundle){
-        .talk = new_talk(t, talk), .channel = ARENA_ARRAY(a, int32_t, (size_t)p->n_channels)};
+        .talk = new_talk(a, t, talk), .channel = ARENA_ARRAY(a, int32_t, (size_t)p->n_channels)};
     return t->n_bundles++;
 }
 
@@ -102,6 +113,7 @@ static void bundle_up(struct arena *a, const struct program *p, const unsigned c
         if (b == t->n_bundles) kinds[new_bundle(a, p, t, &k)] = k;
         t->bundle_of[c] = b;
         add_channel(&t->bundle[b], at, c);
+        goes_over(p, &t->talk[t->bundle[b].talk], p->channels[c].link);
     }
     for (int32_t b = 0; b < t->n_bundles; b++)
         for (int32_t i = 0; i < t->bundle[b].n; i++) t->place[t->bundle[b].channel[i]] = i;
@@ -142,9 +154,21 @@ static int32_t find_talk(struct arena *a, const struct program *p, struct talks 
             same = fixed ? t->talk[k].device[i] == device[i] : rank_in(&t->talk[k], device[i]) >= 0;
         if (same) return k;
     }
-    return new_talk(t, (struct talk){.name = arena_printf(a, "of %s", names(a, p, device, n)),
+    return new_talk(a, t, (struct talk){.name = arena_printf(a, "of %s", names(a, p, device, n)),
                                      .n = n,
                                      .device = device});
+}
+
+/* All ways between its members. */
+static void note_links(const struct program *p, struct talk *t, const struct group *g)
+{
+    const struct meeting *m = g->meeting;
+    for (int32_t i = 0; i < g->n_members; i++) {
+        if (g->link) goes_over(p, t, g->link[i]);
+        if (g->back_link) goes_over(p, t, g->back_link[i]);
+        for (int32_t k = 0; m && m->pair_link && k < m->n; k++)
+            goes_over(p, t, m->pair_link[i * m->n + k]);
+    }
 }
 
 static void note_needs(struct talk *t, const struct group *g)
@@ -173,6 +197,7 @@ static void join_groups(struct arena *a, const struct program *p, const unsigned
             for (int32_t m = 0; m < g->n_members; m++)
                 t->rank_of[i][m] = rank_in(&t->talk[k], device_of(p, g, m));
             note_needs(&t->talk[k], g);
+            note_links(p, &t->talk[k], g);
         }
 }
 

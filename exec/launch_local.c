@@ -23,6 +23,7 @@ const char *launch_local_file(void) { return getenv(LAUNCH_LOCAL_FILE); }
 struct children {
     int32_t n, running;
     pid_t pid[RANKS_MOST]; /* 0: has ended */
+    bool stopped[RANKS_MOST]; /* by a signal: it does not end by itself */
     int32_t failed;        /* rank, -1 */
     int how;               /* of that one */
 };
@@ -51,7 +52,10 @@ static void reap(struct children *c)
 {
     for (int32_t i = 0; i < c->n; i++) {
         int how = 0;
-        if (!c->pid[i] || waitpid(c->pid[i], &how, WNOHANG) != c->pid[i]) continue;
+        if (!c->pid[i] || waitpid(c->pid[i], &how, WNOHANG | WUNTRACED | WCONTINUED) != c->pid[i])
+            continue;
+        c->stopped[i] = WIFSTOPPED(how);
+        if (WIFSTOPPED(how) || WIFCONTINUED(how)) continue;
         c->pid[i] = 0;
         c->running--;
         if (WIFEXITED(how) && WEXITSTATUS(how) == 0) continue;
@@ -59,6 +63,14 @@ static void reap(struct children *c)
         c->failed = i;
         c->how = how;
     }
+}
+
+/* Only those are left that do not end by themselves, for the others have: there is nothing to wait for. */
+static bool rest_is_stopped(const struct children *c)
+{
+    for (int32_t i = 0; i < c->n; i++)
+        if (c->pid[i] && !c->stopped[i]) return false;
+    return c->running > 0 && c->running < c->n;
 }
 
 /* Returns whether all ended in time. */
@@ -73,7 +85,7 @@ static bool follow(struct children *c, double limit_s)
             if (soon_ns < until_ns) until_ns = soon_ns;
             patient = false;
         }
-        if (c->running && clock_wall_ns() > until_ns) break;
+        if (rest_is_stopped(c) || (c->running && clock_wall_ns() > until_ns)) break;
         if (c->running) clock_sleep_until(clock_wall_ns() + LOOK_NS);
     }
     bool in_time = c->running == 0;
@@ -85,12 +97,17 @@ static bool follow(struct children *c, double limit_s)
 
 static enum status judge(const struct children *c, bool in_time, double limit_s, struct error *err)
 {
+    char others[64] = "";
+    for (int32_t i = 0; i < c->n && !*others && rest_is_stopped(c); i++)
+        if (c->pid[i]) snprintf(others, sizeof others, "; rank %" PRId32 " is stopped", i);
+    if (c->failed < 0 && *others) return error_set(err, ERR_RANK, "%s", others + 2);
     if (c->failed < 0)
         return in_time ? OK
                        : error_set(err, ERR_RANK,
                                    "%" PRId32 " of %" PRId32 " ranks had not ended after %.0f s",
                                    c->running, c->n, limit_s);
-    const char *others = in_time ? "" : "; others did not end by themselves";
+    if (!in_time && !*others)
+        snprintf(others, sizeof others, "; others did not end by themselves");
     if (WIFSIGNALED(c->how))
         return error_set(err, ERR_RANK, "rank %" PRId32 " was killed by signal %d (%s)%s",
                          c->failed, WTERMSIG(c->how), strsignal(WTERMSIG(c->how)), others);

@@ -16,7 +16,7 @@ typedef int local_rank(void *owner, int32_t rank);
 /* Forks n ranks, which run body, and waits. The first that fails, other than by ERR_RANK for the sake of another,
  * decides: ERR_RANK with its number and how it ended, or its
  * own documented exit code. The others then have LOCAL_PATIENCE_S to end by themselves, and all of them have limit_s; who has not
- * ended is killed. None is left behind. Nothing that does not survive a fork (a CUDA context) may exist yet. */
+ * ended is killed, at once where all who are left are stopped. None is left behind. Nothing that does not survive a fork (a CUDA context) may exist yet. */
 enum { LOCAL_PATIENCE_S = 5 };
 MUST_CHECK enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_s,
                                     struct error *err);

@@ -12,6 +12,7 @@
  * wall time. While a checkpoint is written the run's clock stands still.
  */
 #include "exec/checkpoint.h"
+#include "exec/nccl_env.h"
 #include "exec/plugin.h"
 #include "exec/worker_internal.h"
 
@@ -74,7 +75,7 @@ static enum status prepare_device(struct worker *w, struct error *err)
     return w->backend.prepare(&w->backend, m[w->rank].scratch, m[w->rank].workspace, err);
 }
 
-static enum status open_mine(struct worker *w, struct error *err)
+static enum status open_lanes(struct worker *w, struct error *err)
 {
     TRY(open_data(w, err));
     for (int32_t i = 0; i < w->n_chunks; i++) {
@@ -85,6 +86,15 @@ static enum status open_mine(struct worker *w, struct error *err)
     }
     TRY(prepare_device(w, err));
     return worker_open_apart(w, err);
+}
+
+/* First values of a large model take long. */
+static enum status open_mine(struct worker *w, struct error *err)
+{
+    comm_working(w->comm, true);
+    enum status status = open_lanes(w, err);
+    comm_working(w->comm, false);
+    return status;
 }
 
 /* Emulated ranks on one card take turns: the lowest of them has the turns of all in its place. */
@@ -147,10 +157,20 @@ static void find_chunks(struct worker *w)
     w->row = ARENA_ARRAY(w->run, double, (size_t)w->longest_bytes / sizeof(double) + 1);
 }
 
+/* What ranks are called in errors. */
+static void call_ranks(struct worker *w)
+{
+    const char **names = ARENA_ARRAY(w->run, const char *, (size_t)w->p->n_devices);
+    for (int32_t i = 0; i < w->p->n_devices; i++) names[i] = w->p->devices[i].name;
+    comm_call_ranks(w->comm, names);
+}
+
 static enum status set_up(struct worker *w, struct error *err)
 {
     TRY(comm_open(w->run, w->p->n_devices, &w->comm, err));
     w->rank = comm_rank(w->comm);
+    call_ranks(w);
+    nccl_env_set(w->p, w->rank); /* before the backend, whose library is NCCL */
     find_chunks(w);
     TRY(comm_agree(w->comm, open_device(w, err), err));
     worker_choose_transports(w);
@@ -158,8 +178,16 @@ static enum status set_up(struct worker *w, struct error *err)
     TRY(comm_agree(w->comm, open_mine(w, err), err));
     if (w->rank == 0) worker_warn_if_crowded(w);
     w->global_batch = w->p->microbatches * w->p->microbatch;
-    if (w->rank == 0 && (w->o->save || w->o->resume)) w->data_crc = data_crc(&w->data);
-    if (w->o->resume) TRY(worker_resume(w, err));
+    if (w->rank == 0 && (w->o->save || w->o->resume)) {
+        comm_working(w->comm, true);
+        w->data_crc = data_crc(&w->data);
+        comm_working(w->comm, false);
+    }
+    if (w->o->resume) {
+        comm_phase(w->comm, "going on from a checkpoint");
+        TRY(worker_resume(w, err));
+        comm_phase(w->comm, "");
+    }
     if (w->o->save) TRY(worker_lock(w, err));
     const struct optimizer *x = &w->p->optimizer;
     w->optimizer = (struct optimizer_step){x->lr, x->beta1, x->beta2, x->eps, x->weight_decay, 0};
@@ -291,6 +319,7 @@ static enum status run(struct worker *w, struct run_result *out, struct error *e
     log_progress_end();
     mover_stop(&w->mover);
     w->mover_made = false;
+    comm_phase(w->comm, "at the end of the run");
     if (status == OK) status = worker_scale_agreed(w, err);
     if (status == OK) (void)worker_losses_finite(w);
     if (status == OK && w->o->save) status = worker_save(w, w->first_step + w->o->steps, err);
@@ -314,8 +343,10 @@ enum status worker_run(struct arena *a, const struct program *p, const struct ru
     checkpoint_unlock(w.lock);
     if (status != OK && w.transport) device_transport_give_up(w.transport);
     comm_close(w.comm); /* first: receives that nobody waits for any more still point into memory */
+    comm_parting(w.comm, true);
     if (w.backend_open && w.apart) (void)w.backend.finish(&w.backend, NULL);
     device_transport_close(w.transport);
+    comm_parting(w.comm, false);
     for (int32_t i = 0; i < w.n_chunks; i++) lane_memory_close(&w.chunks[i].memory);
     if (w.pinned) w.backend.release_pinned(&w.backend, w.pinned);
     data_close(&w.data);

@@ -311,10 +311,11 @@ enum status ahead_drain(struct worker *w, struct error *err)
     return OK;
 }
 
-/* The last messages leave behind the compute stream. */
+/* The last messages leave behind the compute stream; only when none of them waits for a peer is the device waited for. */
 enum status ahead_finish(struct worker *w, struct error *err)
 {
     TRY(ahead_drain(w, err));
+    if (w->transport) TRY(device_transport_drain(w->transport, err));
     TRY(w->backend.finish(&w->backend, err));
     return see_messages(w, w->step, err);
 }

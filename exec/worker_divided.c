@@ -159,14 +159,18 @@ struct batch {
     int64_t bytes;
 };
 
-static enum status write_batch(struct batch *b, const char *folder, struct error *err)
+static enum status write_batch(struct worker *w, struct batch *b, const char *folder,
+                               struct error *err)
 {
     char file[32];
     int32_t n = b->n - b->written;
     if (!n) return OK;
     snprintf(file, sizeof file, "divided-%04" PRId32 ".bin", b->files++);
-    TRY(checkpoint_write(b->arena, folder, file, b->rows + b->written, b->data + b->written, n,
-                         err));
+    comm_working(w->comm, true);
+    enum status st = checkpoint_write(b->arena, folder, file, b->rows + b->written,
+                                      b->data + b->written, n, err);
+    comm_working(w->comm, false);
+    TRY(st);
     b->written = b->n;
     b->bytes = 0;
     arena_reset(b->arena);
@@ -223,7 +227,7 @@ static enum status write_stage(struct worker *w, struct arena *a, const char *fo
                 if (st == OK) st = now;
             }
         if (st == OK && w->rank == 0 && b->bytes >= DIVIDED_FILE_BYTES)
-            st = write_batch(b, folder, err);
+            st = write_batch(w, b, folder, err);
         TRY(comm_agree(w->comm, st, err));
     }
     return OK;
@@ -237,7 +241,7 @@ enum status divided_write(struct worker *w, struct arena *a, const char *folder,
     enum status st = OK;
     for (int32_t i = 0; i < w->p->n_stages && st == OK; i++)
         st = write_stage(w, a, folder, mine, &w->p->stages[i], &b, err);
-    if (st == OK && w->rank == 0) st = write_batch(&b, folder, err);
+    if (st == OK && w->rank == 0) st = write_batch(w, &b, folder, err);
     *tensors = b.rows;
     *n = b.n;
     arena_free(b.arena);

@@ -7,13 +7,11 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #define NS_PER_MS 1000000
-#define TIMEOUT_S 120                  /* MUSHER_TIMEOUT overrides */
 #define POLL_LEAST_NS 20000            /* while our bytes are on their way; doubles up to … */
 #define POLL_MOST_NS 1000000           /* … this where bells ring, */
 #define POLL_REMOTE_NS 50000           /* and this where none does */
@@ -23,14 +21,6 @@
 
 /* ---- before and after -------------------------------------------------------------------------
  */
-
-int64_t mover_timeout_ns(void)
-{
-    const char *text = getenv("MUSHER_TIMEOUT");
-    char *end;
-    double s = text ? strtod(text, &end) : 0;
-    return (int64_t)((text && end != text && s > 0 && s < 1e9 ? s : TIMEOUT_S) * 1e9);
-}
 
 static bool is_mine(const struct mover *m, int32_t stage)
 {
@@ -81,7 +71,7 @@ void mover_init(struct mover *m, struct arena *a, const struct program *p, struc
                         .rank = comm_rank(c),
                         .threaded = comm_size(c) > 1,
                         .emulated = p->emulated,
-                        .timeout_ns = mover_timeout_ns()};
+                        .timeout_ns = comm_limit_ns()};
     m->sent_by = ARENA_ARRAY(a, char, (size_t)p->n_channels + 1);
     m->received_by = ARENA_ARRAY(a, char, (size_t)p->n_channels + 1);
     if (keep_spans) m->spans.a = a;
@@ -364,6 +354,10 @@ static void *mover_main(void *argument)
         if (obey(m)) break;
         sleep_a_while(m, seen, &pause_ns);
     }
+    pthread_mutex_lock(&m->mutex);
+    m->stopped = true;
+    pthread_cond_broadcast(&m->changed);
+    pthread_mutex_unlock(&m->mutex);
     return NULL;
 }
 
@@ -374,16 +368,31 @@ enum status mover_start(struct mover *m, struct error *err)
     if (failed)
         return error_set(err, ERR_RESOURCE, "cannot start the communication thread: %s",
                          strerror(failed));
+    m->started = true;
     return OK;
+}
+
+/* What was ordered has been done, or a peer is gone that should have taken it. */
+static void end_in_time(struct mover *m)
+{
+    int64_t deadline_ns = clock_wall_ns() + m->timeout_ns;
+    char who[160];
+    if (mover_wait_stopped(m, deadline_ns)) return;
+    if (comm_lost(m->comm, m->timeout_ns / 2, who, sizeof who) < 0)
+        snprintf(who, sizeof who, "a peer is gone");
+    log_error("rank %" PRId32 " (%s): its last messages do not leave for %.1f s: %s", m->rank,
+              m->p->devices[m->rank].name, (double)m->timeout_ns / 1e9, who);
+    mover_abort(m, ERR_RANK);
 }
 
 void mover_stop(struct mover *m)
 {
-    if (m->threaded) {
+    if (m->threaded && m->started) {
         pthread_mutex_lock(&m->mutex);
         m->want_stop = true;
         pthread_mutex_unlock(&m->mutex);
         comm_ring(m->comm, m->rank);
+        if (comm_size(m->comm) > 1) end_in_time(m);
         pthread_join(m->thread, NULL);
     }
     pthread_mutex_destroy(&m->mutex);

@@ -50,7 +50,7 @@ struct mover {
     const struct program *p;
     struct comm *comm;
     int32_t rank; /* the device's number as well */
-    bool threaded, emulated;
+    bool threaded, started, emulated;
     struct wires wires;
     struct collectives collectives;
     struct span_list spans;
@@ -67,13 +67,11 @@ struct mover {
     size_t n_free, free_capacity;
     enum status failed; /* with one rank: why the thread ended */
     struct error failure;
-    bool want_pause, parked, want_stop, given_up, real_time;
+    bool want_pause, parked, want_stop, given_up, real_time, stopped;
     int abort_code;
     int64_t timeout_ns;
 };
 
-int64_t
-mover_timeout_ns(void); /* a silent peer is gone after that: MUSHER_TIMEOUT seconds, else 120 */
 /* Everything but the thread. shared: memory of wires_shared_bytes, NULL where real. a: lives as
  * long as the mover. */
 void mover_init(struct mover *m, struct arena *a, const struct program *p, struct comm *c,
@@ -85,7 +83,10 @@ MUST_CHECK enum status mover_take_event(struct mover *m, int32_t *out, struct er
 /* This rank's part in a group, before the start; once for each of its members. */
 void mover_member(struct mover *m, struct collective_member member, char *staging);
 MUST_CHECK enum status mover_start(struct mover *m, struct error *err);
-void mover_stop(struct mover *m);    /* joins, when what was ordered has been done */
+/* Joins, when what was ordered has been done; where a silent peer keeps that from ending, all ranks are ended instead. */
+void mover_stop(struct mover *m);
+/* Until the thread has ended; false where it has not by then. */
+bool mover_wait_stopped(struct mover *m, int64_t deadline_ns);
 void mover_give_up(struct mover *m); /* the next stop leaves undone what is not done */
 /* Ends all ranks with this exit code, from the compute thread. */
 __attribute__((noreturn)) void mover_abort(struct mover *m, int code);

@@ -7,12 +7,18 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#define LIFE_NS INT64_C(100000000) /* so often a rank that waits says that it is there */
+
 /* false: nothing happened for the whole timeout. The mutex is held. */
 static bool wait_changed(struct mover *m, int64_t deadline_ns)
 {
-    const struct timespec until = {.tv_sec = deadline_ns / 1000000000,
-                                   .tv_nsec = deadline_ns % 1000000000};
-    return pthread_cond_timedwait(&m->changed, &m->mutex, &until) != ETIMEDOUT;
+    int64_t until_ns = clock_wall_ns() + LIFE_NS;
+    if (until_ns > deadline_ns) until_ns = deadline_ns;
+    const struct timespec until = {.tv_sec = until_ns / 1000000000,
+                                   .tv_nsec = until_ns % 1000000000};
+    comm_alive(m->comm);
+    return pthread_cond_timedwait(&m->changed, &m->mutex, &until) != ETIMEDOUT ||
+           clock_wall_ns() < deadline_ns;
 }
 
 static bool wait_ended(struct mover *m, struct mover_ended *e, int64_t number, int64_t *at_ns)
@@ -27,12 +33,16 @@ static bool wait_ended(struct mover *m, struct mover_ended *e, int64_t number, i
     return ended;
 }
 
+/* Whom it waited for may wait itself. */
 static enum status silent(struct mover *m, int32_t peer, const char *what, struct error *err)
 {
+    char who[160];
     if (m->failed != OK) return error_set(err, m->failed, "%s", m->failure.text);
+    int32_t lost = comm_lost(m->comm, m->timeout_ns / 2, who, sizeof who);
     return error_set(err, ERR_RANK,
-                     "rank %" PRId32 " (%s) was silent for %.0f s: %s does not come on", peer,
-                     m->p->devices[peer].name, (double)m->timeout_ns / 1e9, what);
+                     "rank %" PRId32 " (%s) was silent for %.0f s: %s does not come on%s%s", peer,
+                     m->p->devices[peer].name, (double)m->timeout_ns / 1e9, what,
+                     lost >= 0 ? ": " : "", who);
 }
 
 enum status mover_wait_channel(struct mover *m, int32_t channel, int64_t number, int64_t *at_ns,
@@ -52,6 +62,16 @@ enum status mover_wait_group(struct mover *m, int32_t group, int64_t number, int
     char what[160];
     snprintf(what, sizeof what, "group %s", m->p->groups[running].name);
     return silent(m, peer < 0 ? m->rank : peer, what, err);
+}
+
+bool mover_wait_stopped(struct mover *m, int64_t deadline_ns)
+{
+    pthread_mutex_lock(&m->mutex);
+    while (!m->stopped && wait_changed(m, deadline_ns)) {
+    }
+    bool stopped = m->stopped;
+    pthread_mutex_unlock(&m->mutex);
+    return stopped;
 }
 
 enum status mover_pause(struct mover *m, struct error *err)

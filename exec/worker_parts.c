@@ -112,6 +112,8 @@ enum status parts_write(struct worker *w, struct arena *a, const char *folder,
                         const struct parts *p, struct error *err)
 {
     enum status st = OK;
+    comm_working(w->comm, true);
     if (p->n) st = checkpoint_write(a, folder, "parts.bin", p->rows, p->data, p->n, err);
+    comm_working(w->comm, false);
     return comm_agree(w->comm, st, err);
 }

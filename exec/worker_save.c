@@ -115,7 +115,7 @@ static enum status collect(struct worker *w, struct arena *a, struct saving *s, 
 }
 
 /* A file for each stage. */
-static enum status write_mine(struct worker *w, struct arena *a, const char *temporary,
+static enum status write_stages(struct worker *w, struct arena *a, const char *temporary,
                               struct saving *s, struct error *err)
 {
     for (int32_t i = 0; i < w->n_chunks; i++) {
@@ -126,6 +126,15 @@ static enum status write_mine(struct worker *w, struct arena *a, const char *tem
         TRY(checkpoint_write(a, temporary, file, s->tensors + at, s->data + at, n, err));
     }
     return OK;
+}
+
+static enum status write_mine(struct worker *w, struct arena *a, const char *temporary,
+                              struct saving *s, struct error *err)
+{
+    comm_working(w->comm, true);
+    enum status status = write_stages(w, a, temporary, s, err);
+    comm_working(w->comm, false);
+    return status;
 }
 
 static void add_rows(struct arena *a, struct saving *s, const struct checkpoint_tensor *rows,
@@ -200,7 +209,9 @@ static enum status save(struct worker *w, struct arena *a, int64_t step, struct 
     worker_scale_after(w, step - w->first_step, c.scale);
     c.tensors = comm_gather(w->comm, a, mine.tensors, (int64_t)sizeof *c.tensors * mine.n, &bytes);
     c.n_tensors = (int32_t)(bytes / (int64_t)sizeof *c.tensors);
+    comm_working(w->comm, true);
     if (w->rank == 0) status = checkpoint_commit(a, w->o->save, folder, &c, err);
+    comm_working(w->comm, false);
     TRY(comm_agree(w->comm, status, err));
     if (w->rank == 0) log_debug("checkpoint of step %" PRId64 " in '%s'", step, w->o->save);
     return OK;
@@ -209,7 +220,9 @@ static enum status save(struct worker *w, struct arena *a, int64_t step, struct 
 enum status worker_save(struct worker *w, int64_t step, struct error *err)
 {
     struct arena *a = arena_new();
+    comm_phase(w->comm, "saving a checkpoint");
     enum status status = save(w, a, step, err);
+    comm_phase(w->comm, "");
     arena_free(a);
     if (status != OK) return error_wrap(err, status, "checkpoint of step %" PRId64, step);
     return OK;
@@ -298,8 +311,8 @@ static void warn_of_changes(const struct worker *w, const struct checkpoint *c)
                  w->global_batch, c->global_batch, c->sequences);
 }
 
-static enum status load_all(struct worker *w, struct arena *a, const char *folder,
-                            struct error *err)
+static enum status load_tensors(struct worker *w, struct arena *a, const char *folder,
+                                struct error *err)
 {
     struct checkpoint c;
     TRY(checkpoint_open(a, folder, false, &c, err));
@@ -318,6 +331,15 @@ static enum status load_all(struct worker *w, struct arena *a, const char *folde
     memcpy(w->scale_before, c.scale, sizeof w->scale_before);
     w->first_sequence = c.sequences;
     return OK;
+}
+
+static enum status load_all(struct worker *w, struct arena *a, const char *folder,
+                            struct error *err)
+{
+    comm_working(w->comm, true);
+    enum status status = load_tensors(w, a, folder, err);
+    comm_working(w->comm, false);
+    return status;
 }
 
 /* Rank 0 chooses the generation, so that all go on from the same. */

@@ -339,6 +339,7 @@ static enum status take_call(struct worker *w, const struct call *c, struct erro
     struct chunk *k = &w->chunks[c->chunk];
     const struct prepared_procedure *f = &k->procedures[c->procedure];
     struct taking t = {k, &k->stage->procedures[c->procedure], c->microbatch, -1};
+    comm_alive(w->comm);
     if (c->microbatch >= 0) t.seq = w->step * k->stage->microbatches + c->microbatch;
     TRY(wait_for_room(w, k, f, t.seq, err));
     for (int32_t i = 0; i < t.procedure->n_instrs; i++)

@@ -104,7 +104,7 @@ enum status worker_open_transport(struct worker *w, struct error *err)
                                                .memory = memory,
                                                .steps = w->o->steps,
                                                .timed = w->o->keep_trace,
-                                               .limit_ns = mover_timeout_ns()};
+                                               .limit_ns = comm_limit_ns()};
     return device_transport_open(w->run, &o, &w->transport, err);
 }
 

@@ -307,7 +307,7 @@ START_TEST(what_types_and_links_cost_beside_their_speed_survives_writing)
         "reserve: 3 GB}]\n"
         "nodes: [{name: a, host: h, devices: {type: t, count: 2}}]\n"
         "links: [{name: l, between: [a], bandwidth: 10 GB/s, latency: 1 us, "
-        "compute_slowdown: 0.13, overlap: false}]\n";
+        "compute_slowdown: 0.13, overlap: false, maxCTAs: 4, netName: AWS Libfabric}]\n";
     ck_assert_msg(parse(text, &c) == OK, "%s", err.text);
     ck_assert_int_eq(parse(written(&c, 0), &again), OK);
     ck_assert_str_eq(written(&c, 0), written(&again, 0));
@@ -316,6 +316,8 @@ START_TEST(what_types_and_links_cost_beside_their_speed_survives_writing)
     ck_assert_int_eq(again.types[0].reserve_bytes, 3000000000);
     ck_assert_double_eq(again.links[0].compute_slowdown, 0.13);
     ck_assert(again.links[0].blocking);
+    ck_assert_int_eq(again.links[0].max_ctas, 4);
+    ck_assert_str_eq(again.links[0].net_name, "AWS Libfabric");
 }
 END_TEST
 

@@ -89,8 +89,8 @@ START_TEST(routes_are_written_as_they_are_read)
     struct error err = {0};
     size_t n, m;
     char *text = plans_text(x, &n);
-    ck_assert(strstr(text, "\nroute \"up0+up1\" 2 0 1 0 1\n") ||
-              strstr(text, "\nroute up0+up1 2 0 1 0 1\n"));
+    ck_assert(strstr(text, "\nroute \"up0+up1\" 2 0 1 0 1 0 %\n") ||
+              strstr(text, "\nroute up0+up1 2 0 1 0 1 0 %\n"));
     ck_assert_msg(program_parse(arena, "t", text, n, &again, &err) == OK, "%s", err.text);
     char *second = plans_text(&again, &m);
     ck_assert(n == m && !memcmp(text, second, n));
@@ -119,13 +119,14 @@ START_TEST(a_route_over_nothing_is_refused)
     char *text = plans_text(plans_lower(arena, &p, true), &n), *name = strstr(text, "\nroute ");
     ck_assert(name);
     const char *line = arena_strndup(arena, name, strcspn(name + 1, "\n") + 1);
-    const char *head = arena_strndup(arena, line, strlen(line) - strlen(" 2 0 1 0 1"));
-    spoiled(text, line, arena_printf(arena, "%s 2 0 7 0 1", head), "its link 1 is none");
-    spoiled(text, line, arena_printf(arena, "%s 2 0 2 0 1", head), "its link 1 is none");
-    spoiled(text, line, arena_printf(arena, "%s 2 0 -1 0 1", head), "its link 1 is none");
+    const char *head = arena_strndup(arena, line, strlen(line) - strlen(" 2 0 1 0 1 0 %"));
+    spoiled(text, line, arena_printf(arena, "%s 2 0 7 0 1 0 %%", head), "its link 1 is none");
+    spoiled(text, line, arena_printf(arena, "%s 2 0 2 0 1 0 %%", head), "its link 1 is none");
+    spoiled(text, line, arena_printf(arena, "%s 2 0 -1 0 1 0 %%", head), "its link 1 is none");
     spoiled(text, line, arena_printf(arena, "%s 2 0 1 0 2", head), "2 is not from");
-    spoiled(text, line, arena_printf(arena, "%s 1 0 0", head), "of 1 links");
-    spoiled(text, line, arena_printf(arena, "%s 2 0 1 0", head), "too soon");
+    spoiled(text, line, arena_printf(arena, "%s 1 0 0 0 %%", head), "of 1 links");
+    spoiled(text, line, arena_printf(arena, "%s 2 0 1 0 1", head), "too soon");
+    spoiled(text, line, arena_printf(arena, "%s 2 0 1 0 1 65 %%", head), "65 is not from 0 to 64");
     spoiled(text, line, arena_printf(arena, "%s 900000000 0 1 0", head), "");
     free(text);
 }

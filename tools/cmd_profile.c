@@ -19,6 +19,7 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
+#include "tools/profile_collectives.h"
 #include "tools/profile_cuda.h"
 #include "tools/profile_links.h"
 #include "tools/profile_ops.h"
@@ -36,6 +37,7 @@ struct request {
     double warm_s;
     struct texts plans;
     bool again;
+    int64_t largest_kib;
 };
 
 struct bench {
@@ -50,6 +52,7 @@ struct bench {
     size_t n_measured; /* rows made */
     double
         pace; /* of the machine: what is known takes so many times as long now; 0 where nobody asked */
+    size_t n_collectives; /* and those of collectives */
     double *
         fit_off; /* (n_fit_off) (fitted - measured) ÷ measured of rows made that the parent had fits of */
     size_t n_fit_off, fit_off_capacity;
@@ -281,6 +284,8 @@ static void report_json(const struct profile *p, const struct bench *b,
         json_close(&j);
     }
     json_close(&j);
+    profile_sizes_json(&j, &b->links);
+    profile_collectives_json(&j, p);
     profile_copies_json(&j, &b->cards);
     common_json_end(&j);
 }
@@ -298,6 +303,7 @@ static void report_links(const struct profile *p, const struct bench *b)
         else
             printf("measured, residual %.1f %%\n", 100 * p->links[i].model.residual);
     }
+    profile_sizes_print(&b->links);
     profile_copies_print(&b->cards);
 }
 
@@ -330,6 +336,7 @@ static void report(const struct profile *p, const struct bench *b, size_t n_plan
                op_kind_name(errors[i].kind), 100 * errors[i].by_kind,
                100 * errors[i].by_orientation, (int)errors[i].rows);
     if (b->links.off) report_links(p, b);
+    if (b->n_collectives) profile_collectives_print(p);
 }
 
 /* The plans' operators; the cluster must be the one that is profiled. */
@@ -372,7 +379,8 @@ static enum status measure_plans(struct bench *b, const struct request *q, struc
     TRY(load_parent(b, s, p, err));
     TRY(measure_ops(b, q->repeats, p, err));
     if (!p->id) TRY(profile_links_measure(&b->links, q->repeats, p, err));
-    if (p->id && !b->n_measured) return OK;
+    TRY(profile_collectives_measure(&b->links, q->repeats, q->again, p, &b->n_collectives, err));
+    if (p->id && !b->n_measured && !b->n_collectives) return OK;
     p->parent = p->id;
     TRY(profile_fit_ops(b->arena, p, err));
     return store_append(s, p, err);
@@ -384,6 +392,7 @@ static enum status measure_job(struct bench *b, const struct request *q, struct 
     TRY(profile_ops_of_job(&b->list, err));
     TRY(measure_ops(b, q->repeats, p, err));
     TRY(profile_links_measure(&b->links, q->repeats, p, err));
+    TRY(profile_collectives_measure(&b->links, q->repeats, q->again, p, &b->n_collectives, err));
     TRY(profile_copies(b->arena, &b->cards, (int32_t)q->repeats, err));
     TRY(profile_fit_ops(b->arena, p, err));
     return store_append(s, p, err);
@@ -404,7 +413,9 @@ static enum status profile(struct arena *a, const struct request *q, bool as_jso
                       .list = {.arena = a, .job = &j, .cluster = &c},
                       .provenance = q->plans.count ? "profile of plans" : "profile",
                       .again = q->again,
-                      .links = {.arena = a, .cluster = &c}};
+                      .links = {.arena = a,
+                                .cluster = &c,
+                                .largest_bytes = q->largest_kib << 10}};
     struct profile p = {.cluster = c.name,
                         .machine = common_machine(a),
                         .note = j.model.name,
@@ -425,7 +436,7 @@ static enum status profile(struct arena *a, const struct request *q, bool as_jso
 enum status cmd_profile(int argc, char **argv, struct error *err)
 {
     struct common common = COMMON_DEFAULTS;
-    struct request q = {.repeats = 15, .warm_s = 0.5};
+    struct request q = {.repeats = 15, .warm_s = 0.5, .largest_kib = 65536};
     const struct option options[] = {
         {.name = "JOB", .type = OPTION_ARGUMENT, .value = &q.job, .help = "job.yaml"},
         {.name = "CLUSTER", .type = OPTION_ARGUMENT, .value = &q.cluster, .help = "cluster.yaml"},
@@ -459,10 +470,17 @@ enum status cmd_profile(int argc, char **argv, struct error *err)
          .min = 0,
          .max = 60,
          .help = "work of a card before anything is counted, so that its clocks are up"},
+        {.name = "largest",
+         .type = OPTION_INT,
+         .value = &q.largest_kib,
+         .unit = "KIB",
+         .min = 1,
+         .max = 1 << 20,
+         .help = "the largest message, and collective, between cards"},
         {0}};
     const struct command command = {
         "profile",
-        "measure the job's operators and the cluster's links",
+        "measure the job's operators, the cluster's links, and collectives of its cards",
         options,
         {"musher profile job.yaml cluster.yaml --db profiles.db",
          "musher profile job.yaml cluster.yaml --db profiles.db --repeats 50",

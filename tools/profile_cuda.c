@@ -50,6 +50,13 @@ bool profile_is_here(const struct profile_cards *k, int32_t device)
     return strcmp(d.kind, "cuda") != 0 || (profile_host_is_here(d.host) && d.index < k->n);
 }
 
+bool profile_same_card(const struct cluster *c, int32_t one, int32_t other)
+{
+    struct program_device x = lower_device(c, one), y = lower_device(c, other);
+    return !strcmp(x.kind, "cuda") && !strcmp(y.kind, "cuda") && x.index == y.index &&
+           !strcmp(x.host, y.host);
+}
+
 int32_t profile_card_of(const struct profile_cards *k, const char *base)
 {
     const struct cluster *c = k->cluster;

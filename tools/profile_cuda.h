@@ -33,6 +33,8 @@ void profile_cards_find(struct arena *a, const struct cluster *c, double warm_s,
                         struct profile_cards *out);
 /* False for a CUDA device of another machine, or that is not there; true for every other device. */
 bool profile_is_here(const struct profile_cards *k, int32_t device);
+/* Are two CUDA devices of the cluster one card of one host? */
+bool profile_same_card(const struct cluster *c, int32_t one, int32_t other);
 /* The first CUDA device of this machine whose type has this entry of the catalogue; -1. */
 int32_t profile_card_of(const struct profile_cards *k, const char *base);
 /* Rounds of these operators that take warm_s by the catalogue's roofline, one at least. */

@@ -2,6 +2,7 @@
 
 #include "core/arena.h"
 #include "core/file.h"
+#include "core/json.h"
 #include "core/log.h"
 #include "core/lower.h"
 #include "core/units.h"
@@ -14,6 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,11 +38,11 @@ static enum status launch_quietly(int32_t n, char *const *argv, struct error *er
     return st;
 }
 
-static enum status run_link_bench(struct profile_links *b, const struct program *program,
-                                  const char *folder, struct trace **out, struct error *err)
+enum status profile_run_bench(struct profile_links *b, const struct program *program,
+                              const char *folder, struct trace **out, struct error *err)
 {
-    char *file = arena_printf(b->arena, "%s/link.program", folder),
-         *trace = arena_printf(b->arena, "%s/link.trace", folder);
+    char *file = arena_printf(b->arena, "%s/bench.program", folder),
+         *trace = arena_printf(b->arena, "%s/bench.trace", folder);
     char verb[] = "run", musher[] = "musher", option[] = "--trace", steps[] = "--steps",
          one[] = "1", quiet[] = "-q";
     char *argv[] = {musher, verb, file, option, trace, steps, one, quiet, NULL};
@@ -48,7 +50,7 @@ static enum status run_link_bench(struct profile_links *b, const struct program 
     TRY(file_open(&f, file, err));
     program_write(f.stream, program);
     TRY(file_commit(&f, err));
-    enum status st = launch_quietly(2, argv, err);
+    enum status st = launch_quietly(program->n_devices, argv, err);
     if (st == OK) st = trace_read(b->arena, trace, out, err);
     unlink(file);
     unlink(trace);
@@ -98,6 +100,7 @@ static bool pair_of(const struct profile_links *b, int32_t link, int32_t *from, 
         for (int32_t j = 0; j < c->n_devices; j++) {
             int32_t direction = 0;
             if (i == j || cluster_link(c, i, j, &direction) != link) continue;
+            if (profile_same_card(c, i, j)) continue; /* no link: the card's own memory */
             *crossed = true;
             if (!profile_is_here(b->cards, i) || !profile_is_here(b->cards, j)) continue;
             *from = i;
@@ -107,13 +110,42 @@ static bool pair_of(const struct profile_links *b, int32_t link, int32_t *from, 
     return false;
 }
 
-/* 1 KiB … 1 MiB; between cards, whose links are faster by far, … 64 MiB. */
-static void choose_sizes(const struct cluster *c, int32_t from, int32_t to, int64_t *bytes)
+static bool between_cards(const struct cluster *c, int32_t from, int32_t to)
 {
-    bool cards =
-        !strcmp(lower_device(c, from).kind, "cuda") || !strcmp(lower_device(c, to).kind, "cuda");
-    for (int32_t i = 0; i < LINK_SIZES; i++)
-        bytes[i] = (int64_t)1024 << (cards ? i * 2 : i * 4 / 3);
+    return !strcmp(lower_device(c, from).kind, "cuda") || !strcmp(lower_device(c, to).kind, "cuda");
+}
+
+/* 1 KiB … 1 MiB; between cards, whose links are faster by far, … 64 MiB, or what is asked for. */
+static int32_t choose_sizes(const struct profile_links *b, int32_t from, int32_t to, int64_t *bytes)
+{
+    bool cards = between_cards(b->cluster, from, to);
+    int32_t n = 0;
+    for (; n < LINK_SIZES; n++) {
+        bytes[n] = (int64_t)1024 << (cards ? n * 2 : n * 4 / 3);
+        if (cards && n && bytes[n] > b->largest_bytes) break;
+    }
+    return n;
+}
+
+/* What each size took, for whoever wants more than the fit. */
+static void note_sizes(struct profile_links *b, const struct link *l, const int64_t *bytes,
+                       int32_t n_bytes, const struct trace *t)
+{
+    double *values = ARENA_ARRAY(b->arena, double, t->n_spans + 1),
+           *copy = ARENA_ARRAY(b->arena, double, t->n_spans + 1);
+    for (int32_t i = 0; i < n_bytes; i++) {
+        size_t n = 0;
+        for (size_t k = 0; k < t->n_spans; k++) {
+            const struct span *s = &t->spans[k];
+            if (s->kind == SPAN_RECEIVE && s->microbatch && s->bytes == bytes[i])
+                values[n] = copy[n] = s_from_ns(s->end_ns - s->begin_ns), n++;
+        }
+        if (!n) continue;
+        b->sizes =
+            arena_grow(b->arena, b->sizes, b->n_sizes, &b->sizes_capacity, sizeof *b->sizes);
+        b->sizes[b->n_sizes++] = (struct link_size){l->name, bytes[i], median_double(values, n),
+                                                    fit_spread(copy, n), (int32_t)n};
+    }
 }
 
 static enum status measure_link(struct profile_links *b, int32_t link, int64_t repeats,
@@ -131,27 +163,37 @@ static enum status measure_link(struct profile_links *b, int32_t link, int64_t r
                      b->cluster->links[link].name);
         return OK;
     }
-    choose_sizes(b->cluster, from, to, bytes);
+    int32_t n = choose_sizes(b, from, to, bytes);
     log_info("measuring link %s between %s and %s", b->cluster->links[link].name,
              b->cluster->devices[from].name, b->cluster->devices[to].name);
-    TRY(bench_link(b->arena, b->cluster, from, to, bytes, LINK_SIZES, (int32_t)repeats + 1,
+    TRY(bench_link(b->arena, b->cluster, from, to, bytes, n, (int32_t)repeats + 1,
                    &program, err));
-    TRY(run_link_bench(b, &program, folder, &t, err));
+    TRY(profile_run_bench(b, &program, folder, &t, err));
+    if (between_cards(b->cluster, from, to)) note_sizes(b, &b->cluster->links[link], bytes, n, t);
     return fit_link(b, &b->cluster->links[link], t, p, err);
 }
+
+enum status profile_bench_folder(struct profile_links *b, const char **out, struct error *err)
+{
+    const char *base = getenv("TMPDIR");
+    char *folder = arena_printf(b->arena, "%s/musher-XXXXXX", base && *base ? base : "/tmp");
+    *out = folder;
+    return mkdtemp(folder) ? OK : error_set(err, ERR_RESOURCE, "%s: %s", folder, strerror(errno));
+}
+
+void profile_bench_folder_gone(const char *folder) { rmdir(folder); }
 
 enum status profile_links_measure(struct profile_links *b, int64_t repeats, struct profile *p,
                                   struct error *err)
 {
-    const char *base = getenv("TMPDIR");
-    char *folder = arena_printf(b->arena, "%s/musher-XXXXXX", base && *base ? base : "/tmp");
+    const char *folder;
     b->off = ARENA_ARRAY(b->arena, double, (size_t)b->cluster->n_links + 1);
     if (b->cluster->n_devices < 2) return OK;
-    if (!mkdtemp(folder)) return error_set(err, ERR_RESOURCE, "%s: %s", folder, strerror(errno));
+    TRY(profile_bench_folder(b, &folder, err));
     enum status st = OK;
     for (int32_t i = 0; i < b->cluster->n_links && st == OK; i++)
         st = measure_link(b, i, repeats, folder, p, err);
-    rmdir(folder);
+    profile_bench_folder_gone(folder);
     return st;
 }
 
@@ -160,4 +202,32 @@ double profile_link_off(const struct profile_links *b, const char *link)
     for (int32_t i = 0; i < b->cluster->n_links && b->off; i++)
         if (!strcmp(b->cluster->links[i].name, link)) return b->off[i];
     return 0;
+}
+
+/* Medians of each size: the fit is of all samples. */
+void profile_sizes_print(const struct profile_links *b)
+{
+    for (size_t i = 0; i < b->n_sizes; i++) {
+        const struct link_size *x = &b->sizes[i];
+        char size[32], time[32];
+        printf("    %-8s %8s %s (spread %.1f %%, %" PRId32 " samples)\n", x->link,
+               units_print_bytes(size, (double)x->bytes), units_print_ns(time, ns_from_s(x->seconds)),
+               100 * x->spread, x->samples);
+    }
+}
+
+void profile_sizes_json(struct json *j, const struct profile_links *b)
+{
+    json_put_list(j, "messages");
+    for (size_t i = 0; i < b->n_sizes; i++) {
+        const struct link_size *x = &b->sizes[i];
+        json_put_object_line(j, NULL);
+        json_put_text(j, "link", x->link);
+        json_put_int(j, "bytes", x->bytes);
+        json_put_double(j, "seconds", x->seconds);
+        json_put_double(j, "spread", x->spread);
+        json_put_int(j, "samples", x->samples);
+        json_close(j);
+    }
+    json_close(j);
 }

@@ -6,6 +6,7 @@
  *   groups one after the other, whatever streams they are on; calls that do not match wait for ever; a peer that has ended
  *   shows as an asynchronous error and never as an end of the work; an abort ends the work with whatever it has; two ranks of
  *   one device are refused unless NCCL_HOSTID says that they are on different hosts.
+ * STANDIN_NCCL_TELL=file: each communicator's configuration, a line.
  * STANDIN_NCCL_FAIL_AT=n[:result] makes the n-th call of the process return that (2, a system error), once.
  * Never timed: it knows no speed.
  */
@@ -16,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -121,6 +123,24 @@ ncclResult_t nccl_through(struct ncclComm *c)
     return r;
 }
 
+/* The networks that the library has without plugins; it takes their names in any case. */
+static bool knows_net(const char *name)
+{
+    return !name || !strcasecmp(name, "IB") || !strcasecmp(name, "Socket");
+}
+
+/* "rank of n: maxCTAs 4, netName Socket", for tests. */
+static void tell_config(int n, int rank, const ncclConfig_t *config)
+{
+    const char *path = getenv("STANDIN_NCCL_TELL");
+    FILE *f = path ? fopen(path, "ae") : NULL;
+    if (!f) return;
+    fprintf(f, "%d of %d: maxCTAs %d, netName %s\n", rank, n,
+            config->maxCTAs == NCCL_CONFIG_UNDEF_INT ? 0 : config->maxCTAs,
+            config->netName ? config->netName : "-");
+    fclose(f);
+}
+
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id, int rank,
                                     ncclConfig_t *config)
 {
@@ -130,6 +150,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id, int
     if (n < 1 || n > WIRE_RANKS_MOST || rank < 0 || rank >= n || !config ||
         config->magic != NCCL_CONFIG_MAGIC)
         return ncclInvalidArgument;
+    if (config->maxCTAs != NCCL_CONFIG_UNDEF_INT && config->maxCTAs < 1) return ncclInvalidArgument;
+    if (!knows_net(config->netName)) return ncclInvalidUsage;
+    tell_config(n, rank, config);
     if (cudaGetDevice(&device) != cudaSuccess) return ncclUnhandledCudaError;
     struct ncclComm *c = calloc(1, sizeof *c);
     if (!c) return ncclSystemError;

@@ -10,6 +10,7 @@
 #include "tests/standin/standin_launch.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,8 @@ static struct {
     int capability[STANDIN_DEVICES_MAX];
     int multiprocessors, driver_version;
     int64_t memory_bytes, granule;
-    int64_t calls, fail_at;
+    int64_t calls, fail_at, signal_at;
+    int signal;
     int64_t works, lose_at; /* things that streams did */
     cudaError_t fail_with, lose_with;
     const char *failed_call;
@@ -62,6 +64,19 @@ static void read_fault(const char *name, int64_t *out_at, cudaError_t *out_with)
     *out_with = colon ? (cudaError_t)strtol(colon + 1, NULL, 10) : cudaErrorLaunchFailure;
 }
 
+/* "n:signal[:rank]": of one rank of a run alone */
+static void read_signal(const char *text)
+{
+    const char *mine = getenv("MUSHER_LOCAL_RANK");
+    long long n = 0;
+    int number = 0, rank = -1;
+    if (!mine) mine = getenv("OMPI_COMM_WORLD_RANK");
+    if (!text || sscanf(text, "%lld:%d:%d", &n, &number, &rank) < 2) return;
+    if (rank >= 0 && (!mine || strtol(mine, NULL, 10) != rank)) return;
+    state.signal_at = n;
+    state.signal = number;
+}
+
 static void start(void)
 {
     state.devices = (int)variable("STANDIN_DEVICES", 1);
@@ -84,6 +99,7 @@ static void start(void)
     }
     read_fault("STANDIN_FAIL_AT", &state.fail_at, &state.fail_with);
     read_fault("STANDIN_LOSE_AT", &state.lose_at, &state.lose_with);
+    read_signal(getenv("STANDIN_SIGNAL_AT"));
     if (variable("STANDIN_LEAKS", 0)) atexit(tell_leaks);
 }
 
@@ -140,10 +156,12 @@ cudaError_t standin_enter(const char *call)
 {
     cudaError_t e = standin_enter_uncounted();
     books_open();
-    bool fails = ++state.calls == state.fail_at;
+    bool fails = ++state.calls == state.fail_at, signals = state.calls == state.signal_at;
     if (fails) state.failed_call = call;
     cudaError_t with = state.fail_with;
+    int number = state.signal;
     books_close();
+    if (signals) raise(number);
     if (e != cudaSuccess || !fails) return e;
     if (!own_error(with)) standin_lose(current, with);
     return with;

@@ -1,0 +1,114 @@
+#!/bin/bash
+# tests/cli/peers.sh - runs under MPI whose ranks have cards (the stand-in's): a rank that dies or stops ends the run by its name,
+# whatever the others are at; several ranks share one card; a link's words reach NCCL; links and collectives are profiled.
+set -u
+. tests/cli/common.inc
+export MUSHER_CUDA_PLUGIN=$(realpath "$BUILD")/libmusher_cuda_standin.so MUSHER_NCCL=$(realpath "$BUILD")/standin/libnccl.so.2
+export STANDIN_DEVICES=4 STANDIN_NAME="NVIDIA H100" STANDIN_MEMORY=600000000
+
+# plan NAME INDEX LINK REPLICAS: of two cards n.0 and m.INDEX, joined by a link that says LINK besides
+plan() {
+    {
+        printf 'version: 1\nname: %s\nmicrobatch: 1\nsteps: 1\nreplicas:\n%s\njob:\n' "$1" "$4"
+        printf '  version: 1\n  model: {model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 2, n_positions: 32, vocab_size: 256}\n'
+        printf '  sequence_length: 16\n  global_batch: 4\n'
+        printf 'cluster:\n  version: 1\n  name: two\n  device_types: [{name: h, device: H100-SXM5, memory: 256 MiB}]\n'
+        printf '  nodes:\n    - {name: n, host: localhost, devices: [{type: h}]}\n    - {name: m, host: localhost, devices: [{type: h, index: %s}]}\n' "$2"
+        printf '  links: [{name: nv, between: [n, m], bandwidth: 10 GB/s, latency: 5 us%s}]\n' "$3"
+    } > "$scratch/$1.yaml"
+}
+row='  - {microbatches: 4, stages: [{layers: [0, 3], device: n.0}, {layers: [4, 7], device: m.1}]}'
+pair='  - {microbatches: 3, stages: [{layers: [0, 7], device: n.0}]}
+  - {microbatches: 1, stages: [{layers: [0, 7], device: m.1}]}'
+plan row 1 "" "$row"
+plan pair 1 "" "$pair"
+plan shared 0 ", maxCTAs: 4, netName: Socket" "${row//m.1/m.0}"
+
+# ---- several ranks on one card, each a host of its own to NCCL, sockets on the loopback
+left() { grep -lsz "^$scratch/.*[.]yaml" /proc/[0-9]*/cmdline | grep -c .; }
+export STANDIN_NCCL_TELL=$scratch/told
+STANDIN_DEVICES=1 says "two ranks train on one card" 0 '"losses"' "$MUSHER" run "$scratch/shared.yaml" --data LICENSE --steps 2 --json
+[[ $(grep -c "of 2: maxCTAs 4, netName Socket" "$scratch/told") -ge 4 && $(grep -vc "maxCTAs 4, netName Socket" "$scratch/told") == 0 ]] &&
+    ok "what their link says of NCCL reaches each clique" || not_ok "what their link says of NCCL reaches each clique" "$(cat "$scratch/told")"
+rm "$scratch/told"
+says "and a link that says nothing leaves it to NCCL" 0 "" "$MUSHER" run "$scratch/pair.yaml" --data LICENSE --steps 2
+grep -q "maxCTAs 0, netName -" "$scratch/told" && ok "by its own choice" || not_ok "by its own choice" "$(cat "$scratch/told")"
+unset STANDIN_NCCL_TELL
+plan nonsense 1 ", netName: Telegraph" "$row"
+says "a network that NCCL has not ends all ranks" 6 "invalid usage" "$MUSHER" run "$scratch/nonsense.yaml" --data LICENSE --steps 2
+plan wrong 1 ", maxCTAs: 65" "$row"
+says "a number of blocks that it has not is refused at its line" 3 "wrong.yaml:19:83: cluster.links[0].maxCTAs" "$MUSHER" run "$scratch/wrong.yaml" --data LICENSE --steps 2
+
+# ---- a peer that dies or stops
+export MUSHER_TIMEOUT=2
+"$MUSHER" run "$scratch/row.yaml" --data LICENSE --steps 3 --save "$scratch/all" --save-every 1 > /dev/null 2> "$scratch/err" &&
+    ok "in time nobody is missed" || not_ok "in time nobody is missed" "$(head -c 300 "$scratch/err")"
+# strike NAME PLAN RANK CALL SIGNAL TEXT
+strike() {
+    export STANDIN_SIGNAL_AT=$4:$5:$3
+    says "$1" 7 "$6" "$MUSHER" run "$scratch/$2.yaml" --data LICENSE --steps 100 --save "$scratch/save" --save-every 2 --trace "$scratch/trace"
+    unset STANDIN_SIGNAL_AT
+    for _ in $(seq 50); do
+        [[ $(left) == 0 ]] && break
+        sleep 0.1
+    done
+    [[ $(left) == 0 ]] && ok "$1: nobody is left behind" || not_ok "$1: nobody is left behind" "$(left)"
+    [[ ! -e $scratch/trace ]] && ok "$1: no trace is half written" || not_ok "$1: no trace is half written" "$(ls -l "$scratch/trace")"
+    if compgen -G "$scratch/save/step-*" > /dev/null; then
+        says "$1: what was saved is whole" 0 "" "$MUSHER" run "$scratch/$2.yaml" --data LICENSE --steps 1 --resume "$scratch/save"
+    fi
+    rm -rf "$scratch/save"
+}
+strike "stopped before it has a device" row 1 2 19 "m.1"
+strike "stopped while cliques are made" row 1 150 19 "m.1"
+strike "killed while cliques are made" pair 0 150 9 "rank 0"
+strike "stopped in a step" row 0 1500 19 "n.0"
+strike "stopped in a later one" pair 1 2500 19 "m.1"
+strike "killed in a step" pair 1 2000 9 "rank 1"
+unset MUSHER_TIMEOUT
+
+# ---- links and collectives between the cards that are here; what is checked is that they come, not what they take
+small_job > "$scratch/job.yaml"
+cat > "$scratch/cards.yaml" <<'END'
+version: 1
+name: cards
+device_types: [{name: h, device: H100-SXM5, memory: 256 MiB}]
+nodes: [{name: a, host: localhost, devices: {type: h, count: 2}}, {name: b, host: localhost, devices: [{type: h, index: 2}, {type: h, index: 3}]}]
+links: [{name: in, between: [a]}, {name: out, between: [b]}, {name: net, between: [a, b]}]
+END
+profile() { "$MUSHER" profile "$scratch/$1.yaml" "$scratch/cards.yaml" --db "$scratch/p.db" --repeats 3 --warm 0 --largest 16 "${@:2}"; }
+profile job --json > "$scratch/p.json" 2> "$scratch/err" && ok "four cards are profiled" || not_ok "four cards are profiled" "$(head -c 300 "$scratch/err")"
+cat > "$scratch/rows.py" <<'END'
+import json, sys
+d = json.load(open(sys.argv[1]))
+rows = d["collectives"]
+keys = {(r["kind"], r["ranks"], r["nodes"], r["algorithm"], r["protocol"], r["bytes"]) for r in rows}
+assert len(keys) == len(rows) == 2 * 9 * 3, len(rows)
+assert {r["samples"] for r in rows} == {3} and min(r["seconds"] for r in rows) > 0
+assert {(r["ranks"], r["nodes"]) for r in rows} == {(2, 1), (4, 2)}
+assert {r["algorithm"] for r in rows if r["kind"] == "all-gather"} == {"", "padded", "grouped", "pairwise"}
+assert {r["algorithm"] for r in rows if r["kind"] == "all-reduce"} == {""}
+assert {r["provenance"] for r in rows} == {"profile, a.0 a.1, nccl 2.28.9", "profile, a.0 a.1 b.2 b.3, nccl 2.28.9"}
+even = sorted(r["bytes"] for r in rows if r["ranks"] == 4 and r["kind"] == "all-reduce")
+assert even == [1024, 4096, 16384], even
+sizes = d["messages"]
+assert sorted({m["link"] for m in sizes}) == ["in", "net", "out"] and len(sizes) == 9
+assert {m["samples"] for m in sizes} == {6} and min(m["seconds"] for m in sizes) > 0
+assert {l["source"] for l in d["links"]} == {"fitted"}, d["links"]
+END
+python3 "$scratch/rows.py" "$scratch/p.json" > "$scratch/out" 2>&1 && ok "each link and each collective, once" ||
+    not_ok "each link and each collective, once" "$(tail -n 2 "$scratch/out")"
+says "a plan for them" 0 "" "$MUSHER" plan "$scratch/job.yaml" "$scratch/cards.yaml" --db "$scratch/p.db" -o "$scratch/found.yaml"
+profile job "$scratch/found.yaml" > "$scratch/out" 2> "$scratch/err"
+grep -q "measuring [0-9]* collectives" "$scratch/err" && not_ok "what is known is not measured again" "$(cat "$scratch/err")" ||
+    ok "what is known is not measured again"
+STANDIN_DEVICES=3 profile job > "$scratch/out" 2> "$scratch/err"
+has "a link whose cards are not all here is told" err "link out: this machine has not the devices at both ends"
+has "collectives are of nodes alike" err "collectives of a.0 a.1 b.2 are not measured: its nodes have different numbers of them"
+STANDIN_DEVICES=1 profile job > "$scratch/out" 2> "$scratch/err"
+has "one card alone has none" err "this machine has 1 of the cluster's cards, and 2 are needed"
+sed -i 's/index: 2/index: 0/; s/index: 3/index: 1/' "$scratch/cards.yaml"
+profile job > "$scratch/out" 2> "$scratch/err"
+has "cards that stand twice in a cluster meet once" err "measuring 27 collectives of a.0 a.1"
+grep -q "collectives of a.0 a.1 b" "$scratch/err" && not_ok "and no more" "$(cat "$scratch/err")" || ok "and no more"
+exit $bad
