@@ -8,7 +8,7 @@
 GPU        := $(BUILD)/gpu
 GPU_OBJ    := $(BUILD)/gpu-obj
 GPU_PLAIN  := tests/gpu/plain
-GPU_SRC    := $(filter-out core/document.c,$(wildcard core/*.c)) traces/trace.c traces/quantile.c \
+GPU_SRC    := $(filter-out core/document.c,$(wildcard core/*.c)) traces/trace.c traces/trace_io.c traces/trace_scan.c traces/quantile.c \
   $(filter-out exec/comm_mpi.c,$(wildcard exec/*.c)) $(wildcard $(GPU_PLAIN)/*.c)
 GPU_COMPARE := tests/compare_kernels.c tests/kernel_problem.c
 GPU_LIB    := $(GPU_OBJ)/parts.a
@@ -24,14 +24,17 @@ $(GPU_LIB): $(GPU_SRC:%.c=$(GPU_OBJ)/%.o)
 $(GPU)-check: $(GPU_OBJ)/tests/gpu/check.o $(GPU_COMPARE:%.c=$(GPU_OBJ)/%.o) $(GPU_LIB)
 	@echo "  LD $@"; $(CC) -pthread $^ -o $@ -ldl -lpthread -lm
 
-$(GPU)-bench: $(GPU_OBJ)/tests/gpu/bench.o $(GPU_LIB)
+$(GPU)-bench: $(GPU_OBJ)/tests/gpu/bench.o $(GPU_OBJ)/tests/gpu/bench_kernels.o $(GPU_LIB)
+	@echo "  LD $@"; $(CC) -pthread $^ -o $@ -ldl -lpthread -lm
+
+$(GPU)-run: $(GPU_OBJ)/tests/gpu/run.o $(GPU_LIB)
 	@echo "  LD $@"; $(CC) -pthread $^ -o $@ -ldl -lpthread -lm
 
 gpu-files: all
 	@MUSHER=$(BUILD)/musher tests/gpu/files.sh $(GPU)
 
 # Without a card in it, so that what runs on one is always built: `make check` does.
-gpu-programs: $(GPU)-check $(GPU)-bench
+gpu-programs: $(GPU)-check $(GPU)-bench $(GPU)-run
 
 gpu-check: $(BUILD)/libmusher_cuda.so $(GPU)-check
 	@tests/gpu/check.sh $(BUILD)
