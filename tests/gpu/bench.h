@@ -55,7 +55,7 @@ MUST_CHECK enum status bench_measure_kernels(struct arena *a, const char *progra
                                              const struct bench_size *size,
                                              struct bench_kernels *out, struct error *err);
 /* Least share of the copy's bandwidth among operators that memory bounds and whose floor is 20 us and more (what takes less may
- * find its operands in caches); 1 where there is none. */
+ * find its operands in caches); NaN where there is none. */
 double bench_least_share(const struct bench_kernels *k);
 
 #endif

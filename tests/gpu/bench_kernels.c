@@ -9,6 +9,7 @@
 #include "exec/worker.h"
 #include "traces/quantile.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -207,11 +208,11 @@ enum status bench_measure_kernels(struct arena *a, const char *program,
 
 double bench_least_share(const struct bench_kernels *k)
 {
-    double least = 1;
+    double least = NAN;
     for (int32_t i = 0; i < k->n_rows; i++) {
         const struct bench_row *r = &k->rows[i];
         double share = r->floor_s / r->median_s;
-        if (!r->by_flops && r->floor_s > COUNTED_FLOOR_S && share < least) least = share;
+        if (!r->by_flops && r->floor_s > COUNTED_FLOOR_S && !(share >= least)) least = share;
     }
     return least;
 }

@@ -14,17 +14,18 @@ plans=("$folder/even.yaml" "$folder/uneven.yaml" "$folder/parallel.yaml")
 number() { sed -n "s/.*\"$2\": *\\([-0-9.e]*\\).*/\\1/p" "$1" | head -n 1; }
 
 if [[ $part == files ]]; then
-    steps=8 repeats=15 warm=0.5 sequence=1024 model=$(tr -d '\n' <"$here/gpt2-124m.json")
+    steps=8 repeats=15 warm=0.5 sequence=1024 shares=(6 4 2) model=$(tr -d '\n' <"$here/gpt2-124m.json")
     if [[ -n $SMALL ]]; then
-        steps=3 repeats=3 warm=0 sequence=16
+        steps=2 repeats=3 warm=0 sequence=16 shares=(3 2 1)
         model='{model_type: gpt2, activation_function: gelu_new, n_embd: 32, n_head: 2, n_layer: 2, n_positions: 32, vocab_size: 256}'
     fi
+    batch=$((shares[0] + shares[1] + shares[2]))
     echo "--repeats $repeats --warm $warm" >"$folder/measured" # as it will be asked again
     cat >"$folder/predict-job.yaml" <<J
 version: 1
 model: $model
 sequence_length: $sequence
-global_batch: 12
+global_batch: $batch
 microbatch: 1
 precision: fp32
 optimizer: {kind: adamw, lr: 1e-4}
@@ -55,10 +56,10 @@ J
         } >"$folder/$1.yaml"
     }
     one=$((end * 6 / 11)) two=$((end * 9 / 11))
-    plan uneven "  - {microbatches: 12, stages: [{layers: [0, $one], device: a.0}, {layers: [$((one + 1)), $two], device: b.0}, {layers: [$((two + 1)), $end], device: c.0}]}"
-    plan parallel "  - {microbatches: 6, stages: [{layers: [0, $end], device: a.0}]}
-  - {microbatches: 4, stages: [{layers: [0, $end], device: b.0}]}
-  - {microbatches: 2, stages: [{layers: [0, $end], device: c.0}]}"
+    plan uneven "  - {microbatches: $batch, stages: [{layers: [0, $one], device: a.0}, {layers: [$((one + 1)), $two], device: b.0}, {layers: [$((two + 1)), $end], device: c.0}]}"
+    plan parallel "  - {microbatches: ${shares[0]}, stages: [{layers: [0, $end], device: a.0}]}
+  - {microbatches: ${shares[1]}, stages: [{layers: [0, $end], device: b.0}]}
+  - {microbatches: ${shares[2]}, stages: [{layers: [0, $end], device: c.0}]}"
     : >"$folder/runs"
     for n in "${names[@]}"; do
         "$MUSHER" lower -q "$folder/$n.yaml" -o "$folder/$n.program" >/dev/null
