@@ -12,6 +12,7 @@
  * wall time. While a checkpoint is written the run's clock stands still.
  */
 #include "exec/checkpoint.h"
+#include "exec/nccl_env.h"
 #include "exec/plugin.h"
 #include "exec/worker_internal.h"
 
@@ -44,6 +45,7 @@ static enum status open_device(struct worker *w, struct error *err)
     const struct program_device *d = &w->p->devices[w->rank];
     TRY(worker_check_place(w, err));
     TRY(worker_check_program(w, err));
+    nccl_env_before(w->p);
     TRY((w->o->backends ? w->o->backends : plugin_open_backend)(d->kind, &w->backend, err));
     TRY(worker_check_device(w, err));
     TRY(w->backend.open(&w->backend, d->index, err));
@@ -62,13 +64,23 @@ static bool needs_staging(const struct worker *w, int32_t stage)
     return !w->apart;
 }
 
+static enum status open_memory(struct worker *w, struct chunk *k, struct error *err)
+{
+    return lane_memory_open(&k->memory, w->run, w->p, k->index, &w->backend,
+                            needs_staging(w, k->index), err);
+}
+
 static enum status open_mine(struct worker *w, struct error *err)
 {
     TRY(open_data(w, err));
     for (int32_t i = 0; i < w->n_chunks; i++) {
         struct chunk *k = &w->chunks[i];
-        TRY(lane_memory_open(&k->memory, w->run, w->p, k->index, &w->backend,
-                             needs_staging(w, k->index), err));
+        TRY(open_memory(w, k, err));
+        if (w->apart && worker_goes_by_devices(w)) {
+            TRY(worker_rehearse(w, k, err));
+            lane_memory_close(&k->memory);
+            TRY(open_memory(w, k, err));
+        }
         if (!w->o->resume) TRY(lane_memory_init(&k->memory, w->p->seed, err));
     }
     return worker_open_apart(w, err);

@@ -11,6 +11,7 @@
  *   STANDIN_LOSE_AT=n[:e]    the n-th thing that streams do (kernel, copy, product, host function) loses its device with error e
  *                            instead; nobody is told before the next call that asks
  *   STANDIN_ORDER=seed       blocks and threads in another order (emulator.h)
+ *   STANDIN_LAZY=1           the first launch of each kernel waits until the device is idle, unless CUDA_MODULE_LOADING=EAGER
  *   STANDIN_LEAKS=1          at the end of the process, what was not given back is told on stderr
  */
 #ifndef TESTS_STANDIN_STANDIN_H
