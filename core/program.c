@@ -224,3 +224,13 @@ bool program_stage_carries(const struct program_stage *s, int32_t slot)
             if (s->ops[i].input[k] == slot) return true;
     return false;
 }
+
+void program_op_wide(const struct program_stage *s, struct program_op *op)
+{
+    op->wide_input = op->wide_output = 0;
+    if (!dtype_is_half(op->dtype)) return;
+    for (int32_t i = 0; i < op->n_inputs; i++)
+        op->wide_input |= (uint32_t)(s->slots[op->input[i]].dtype == DTYPE_fp32) << i;
+    for (int32_t i = 0; i < op->n_outputs; i++)
+        op->wide_output |= (uint32_t)(s->slots[op->output[i]].dtype == DTYPE_fp32) << i;
+}

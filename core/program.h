@@ -162,6 +162,9 @@ struct program_op {
     int32_t input[OP_OPERANDS_MAX], output[OP_OPERANDS_MAX]; /* slots of the stage */
     struct op_shapes shapes;
     uint64_t key; /* op_key */
+    /* Of an operator that has no slots (a list to be measured) in half precision: bit i: operand i is fp32. Slots say it
+     * themselves, and files have their word. */
+    uint32_t wide_input, wide_output;
 };
 
 #define INSTR_KINDS(X) X(COMPUTE) X(RECEIVE) X(SEND) X(REDUCE) X(AWAIT) X(LOAD) X(LOSS) X(COLLECT)
@@ -404,6 +407,8 @@ int64_t group_staging_bytes(const struct group *g, const struct group_member *m,
 bool procedure_writes_ring(const struct program_stage *s, const struct procedure *f, int32_t ring);
 /* Whether the stage's compute stream itself takes this slot's message from its transport (OP_message). */
 bool program_stage_carries(const struct program_stage *s, int32_t slot);
+/* Which operands are fp32 beside a half dtype, by the slots of the stage; 0 in other precisions. */
+void program_op_wide(const struct program_stage *s, struct program_op *op);
 /* What one card holds of a slot class, or of the collectives' buffers: SLOT_CLASS_COUNT. */
 int64_t program_card_bytes(const struct program_stage *s, int32_t class);
 /* All of them and the reserve. */

@@ -40,6 +40,20 @@ static int64_t bytes_of(const struct shape *s, enum dtype t)
     return shape_elements(s) * dtype_bytes(t);
 }
 
+/* Beside operators in half precision some operands are fp32 (program_op.wide_input), and all that updates touch but the copy
+ * that they narrow. */
+static enum dtype input_type(const struct program_op *op, int32_t input)
+{
+    if (op_input_is_int32(op->kind, input)) return DTYPE_int32;
+    return op->wide_input >> input & 1 ? dtype_master(op->dtype) : op->dtype;
+}
+
+static enum dtype output_type(const struct maker *m, const struct program_op *op, int32_t output)
+{
+    if (op->attrs.narrows && output == op->shapes.n_outputs - 1) return m->dtype;
+    return op->wide_output >> output & 1 ? dtype_master(op->dtype) : op->dtype;
+}
+
 /* A region that takes one operator more; beyond its bound operators share it. */
 static int64_t extended(int64_t region, int64_t bytes, int64_t bound)
 {
@@ -75,18 +89,19 @@ static void measure(struct maker *m, const struct program_op *op)
     for (int32_t i = 0; i < op->shapes.n_inputs; i++) {
         bool whole = op_input_is_int32(op->kind, i);
         struct shape source = source_of(op, i);
-        int64_t bytes = align(bytes_of(&source, whole ? DTYPE_int32 : op->dtype));
+        int64_t bytes = align(bytes_of(&source, input_type(op, i)));
         *(whole ? &ids : &operands) += bytes;
         if (bytes > update) update = bytes;
     }
     for (int32_t i = 0; i < op->shapes.n_outputs; i++)
-        outputs += align(bytes_of(&op->shapes.output[i], op->dtype));
+        outputs += align(bytes_of(&op->shapes.output[i], output_type(m, op, i)));
     if (is_update(op->kind)) {
         m->update = extended(m->update, update, UPDATE_MOST);
+        if (!op->attrs.narrows) outputs = 0;
     } else {
         m->operands = extended(m->operands, operands, REGION_MOST);
-        m->outputs = extended(m->outputs, outputs, REGION_MOST);
     }
+    m->outputs = extended(m->outputs, outputs, REGION_MOST);
     if (ids > m->ids) m->ids = ids;
     int32_t gates = op_gates_input(op->kind);
     if (gates >= 0) {
@@ -115,12 +130,18 @@ static int32_t add_slot(struct maker *m, enum slot_class class, const char *name
     return s->n_slots++;
 }
 
-static void add_parameter(struct maker *m, const char *name, enum tensor_init init, int64_t offset,
-                          int64_t bytes)
+/* In half precision with a master, as every parameter; nobody updates it. */
+static void add_parameter(struct maker *m, const char *name, enum tensor_init init, enum dtype t,
+                          int64_t offset, int64_t bytes)
 {
     struct program_stage *s = m->s;
-    struct shape shape = {1, {bytes / dtype_bytes(m->dtype)}};
-    int32_t slot = add_slot(m, SLOT_PARAMETER, name, &shape, m->dtype, offset);
+    struct shape shape = {1, {bytes / dtype_bytes(t)}};
+    int32_t slot = add_slot(m, SLOT_PARAMETER, name, &shape, t, offset), master = -1;
+    if (dtype_is_half(t)) {
+        master = add_slot(m, SLOT_STATE, name, &shape, dtype_master(t), s->class_bytes[SLOT_STATE]);
+        s->slots[master].parameter = s->n_parameters;
+        s->class_bytes[SLOT_STATE] += align(s->slots[master].bytes);
+    }
     s->slots[slot].parameter = s->n_parameters;
     s->parameters[s->n_parameters++] = (struct program_parameter){.name = name,
                                                                   .shape = shape,
@@ -129,21 +150,26 @@ static void add_parameter(struct maker *m, const char *name, enum tensor_init in
                                                                   .slot = slot,
                                                                   .gradient = {-1, -1},
                                                                   .state = {-1, -1},
-                                                                  .master = -1};
+                                                                  .master = master};
 }
 
-/* Parameters p, g, m, v of updates, in this order. */
+/* Parameters p, g, m, v of updates, in this order; the copy of p that is narrowed, where there is one, is a result. */
 static void place_update(struct maker *m, struct program_op *op)
 {
     static const int adamw[] = {0, 2, 3, 1}; /* outputs p, m, v, g */
     bool moments = op->shapes.n_inputs == 4;
+    int32_t in_place = op->shapes.n_inputs;
     int64_t at =
         taken(&m->update_next, align(bytes_of(&op->shapes.input[0], op->dtype)), m->update);
     for (int32_t i = 0; i < op->shapes.n_inputs; i++)
         op->input[i] = add_slot(m, SLOT_PARAMETER, "operand", &op->shapes.input[i], op->dtype,
                                 m->operands + i * m->update + at);
-    for (int32_t i = 0; i < op->shapes.n_outputs; i++)
-        op->output[i] = op->input[moments ? adamw[i] : i];
+    for (int32_t i = 0; i < in_place; i++) op->output[i] = op->input[moments ? adamw[i] : i];
+    if (op->shapes.n_outputs == in_place) return;
+    const struct shape *copy = &op->shapes.output[in_place];
+    op->output[in_place] =
+        add_slot(m, SLOT_SCRATCH, "copy", copy, m->dtype,
+                 taken(&m->output_next, align(bytes_of(copy, m->dtype)), m->outputs));
 }
 
 /* An operator in front of those that are timed; key 0: it is nobody's sample. */
@@ -190,15 +216,16 @@ static void place_op(struct maker *m, struct program_op *op)
     int64_t operands = 0, outputs = 0, id = 0;
     for (int32_t i = 0; i < op->shapes.n_inputs; i++) {
         struct shape source = source_of(op, i);
-        if (!op_input_is_int32(op->kind, i)) operands += align(bytes_of(&source, op->dtype));
+        if (!op_input_is_int32(op->kind, i))
+            operands += align(bytes_of(&source, input_type(op, i)));
     }
     for (int32_t i = 0; i < op->shapes.n_outputs; i++)
-        outputs += align(bytes_of(&op->shapes.output[i], op->dtype));
+        outputs += align(bytes_of(&op->shapes.output[i], output_type(m, op, i)));
     int64_t operand = taken(&m->operand_next, operands, m->operands),
             output = taken(&m->output_next, outputs, m->outputs);
     for (int32_t i = 0; i < op->shapes.n_inputs; i++) {
         bool whole = op_input_is_int32(op->kind, i);
-        enum dtype t = whole ? DTYPE_int32 : op->dtype;
+        enum dtype t = input_type(op, i);
         struct shape source = source_of(op, i);
         int64_t *at = whole ? &id : &operand;
         op->input[i] = add_slot(m, whole ? SLOT_RING : SLOT_PARAMETER, whole ? "ids" : "operand",
@@ -208,9 +235,9 @@ static void place_op(struct maker *m, struct program_op *op)
         if (i == op_gates_input(op->kind)) op->input[i] = made_gates(m, op, i, op->input[i]);
     }
     for (int32_t i = 0; i < op->shapes.n_outputs; i++) {
-        op->output[i] =
-            add_slot(m, SLOT_SCRATCH, "result", &op->shapes.output[i], op->dtype, output);
-        output += align(bytes_of(&op->shapes.output[i], op->dtype));
+        enum dtype t = output_type(m, op, i);
+        op->output[i] = add_slot(m, SLOT_SCRATCH, "result", &op->shapes.output[i], t, output);
+        output += align(bytes_of(&op->shapes.output[i], t));
     }
 }
 
@@ -286,18 +313,45 @@ static void one_ring(struct maker *m)
 static void add_sweep(struct maker *m)
 {
     struct program_op *op = &m->s->ops[m->s->n_ops++];
-    struct shape all = {1, {SWEEP / dtype_bytes(m->dtype)}};
+    enum dtype t = dtype_master(m->dtype);
+    struct shape all = {1, {SWEEP / dtype_bytes(t)}};
     *op = (struct program_op){.kind = OP_add,
                               .phase = PHASE_F,
-                              .dtype = m->dtype,
+                              .dtype = t,
                               .name = "sweep",
                               .n_inputs = 2,
                               .n_outputs = 1,
                               .shapes = {.n_inputs = 2, .n_outputs = 1, .input = {all, all}}};
     op->shapes.output[0] = all;
     op->input[0] = op->input[1] =
-        add_slot(m, SLOT_PARAMETER, "sweep", &all, m->dtype, m->operands + 4 * m->update);
-    op->output[0] = add_slot(m, SLOT_SCRATCH, "swept", &all, m->dtype, m->outputs);
+        add_slot(m, SLOT_PARAMETER, "sweep", &all, t, m->operands + 4 * m->update);
+    op->output[0] = add_slot(m, SLOT_SCRATCH, "swept", &all, t, m->outputs);
+}
+
+/* One precision, or half precision beside the fp32 of updates. */
+static enum status choose_dtype(const struct program_op *ops, int32_t n, enum dtype *out,
+                                struct error *err)
+{
+    *out = ops[0].dtype;
+    for (int32_t i = 0; i < n; i++)
+        if (dtype_is_half(ops[i].dtype)) *out = ops[i].dtype;
+    for (int32_t i = 0; i < n; i++)
+        if (ops[i].dtype != *out && ops[i].dtype != dtype_master(*out))
+            return error_set(err, ERR_INPUT, "one bench has one precision: %s beside %s",
+                             dtype_name(ops[i].dtype), dtype_name(*out));
+    return OK;
+}
+
+static void add_parameters(struct maker *m)
+{
+    enum dtype wide = dtype_master(m->dtype);
+    m->s->parameters = ARENA_ARRAY(m->a, struct program_parameter, 6);
+    if (m->operands) add_parameter(m, "bench.operands", INIT_NORMAL, m->dtype, 0, m->operands);
+    for (int32_t k = 0; k < 4 && m->update; k++) /* p, g, m, v */
+        add_parameter(m, arena_printf(m->a, "bench.update.%c", "pgmv"[k]),
+                      k < 2 ? INIT_NORMAL : INIT_ZEROS, wide, m->operands + k * m->update,
+                      m->update);
+    add_parameter(m, "bench.sweep", INIT_ONES, wide, m->operands + 4 * m->update, SWEEP);
 }
 
 static void make_procedure(struct maker *m, int32_t n)
@@ -322,21 +376,11 @@ enum status bench_ops(struct arena *a, const struct program_op *ops, int32_t n,
     *out = start(a, "bench of operators", 1, repeats);
     out->devices[0] = *device;
     out->emulated = device->slowdown > 0;
-    out->dtype = ops[0].dtype;
+    TRY(choose_dtype(ops, n, &out->dtype, err));
     out->vocabulary = least_vocabulary(ops, n, vocabulary);
     struct maker m = {.a = a, .s = &out->stages[0], .dtype = out->dtype};
-    for (int32_t i = 0; i < n; i++) {
-        if (ops[i].dtype != out->dtype)
-            return error_set(err, ERR_INPUT, "one bench has one precision: %s beside %s",
-                             dtype_name(ops[i].dtype), dtype_name(out->dtype));
-        measure(&m, &ops[i]);
-    }
-    m.s->parameters = ARENA_ARRAY(a, struct program_parameter, 6);
-    if (m.operands) add_parameter(&m, "bench.operands", INIT_NORMAL, 0, m.operands);
-    for (int32_t k = 0; k < 4 && m.update; k++) /* p, g, m, v */
-        add_parameter(&m, arena_printf(a, "bench.update.%c", "pgmv"[k]),
-                      k < 2 ? INIT_NORMAL : INIT_ZEROS, m.operands + k * m.update, m.update);
-    add_parameter(&m, "bench.sweep", INIT_ONES, m.operands + 4 * m.update, SWEEP);
+    for (int32_t i = 0; i < n; i++) measure(&m, &ops[i]);
+    add_parameters(&m);
     if (m.ids) one_ring(&m);
     m.s->n_ops = n;
     m.s->ops = ARENA_ARRAY(a, struct program_op, (size_t)(n + m.n_made) + 1);

@@ -3,6 +3,8 @@
  * bench_ops makes a one-lane program whose every microbatch runs each given operator once (`repeats` microbatches, so
  * samples are interleaved and drift shows as spread); bench_link a two-lane program that sends messages of each size
  * `repeats` times. worker_run's trace of them holds the samples.
+ * In half precision an operator's operands are as wide as in the program that it comes from (program_op.wide_input); updates
+ * have fp32 beside them. Other mixtures are ERR_INPUT.
  */
 #ifndef EXEC_BENCH_H
 #define EXEC_BENCH_H

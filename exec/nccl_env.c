@@ -30,3 +30,11 @@ void nccl_env_set(const struct program *p, int32_t rank)
     snprintf(name, sizeof name, "musher-rank-%" PRId32, rank);
     setenv("NCCL_HOSTID", name, 1);
 }
+
+void nccl_env_before(const struct program *p)
+{
+    int32_t cards = 0;
+    for (int32_t i = 0; i < p->n_devices; i++)
+        cards += p->devices[i].kind && !strcmp(p->devices[i].kind, "cuda");
+    if (cards > 1 && !p->emulated) setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}

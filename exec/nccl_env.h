@@ -9,6 +9,9 @@
  * the library refuses, this rank also passes for a host of its own and talks over the loopback: for correctness alone, emulated,
  * never to be timed. What the user has set stays, but for the host's name. */
 void nccl_env_set(const struct program *p, int32_t rank);
+/* Before the first call of CUDA: where several cards work together their kernels are loaded at once, not each when it is first
+ * launched. Loading may wait for whatever runs on the device, and a receive that runs there may wait for us. */
+void nccl_env_before(const struct program *p);
 bool nccl_env_shares_card(const struct program *p);
 
 #endif

@@ -46,6 +46,7 @@ static enum status open_device(struct worker *w, struct error *err)
     const struct program_device *d = &w->p->devices[w->rank];
     TRY(worker_check_place(w, err));
     TRY(worker_check_program(w, err));
+    nccl_env_before(w->p);
     TRY((w->o->backends ? w->o->backends : plugin_open_backend)(d->kind, &w->backend, err));
     TRY(worker_check_device(w, err));
     w->backend.multiprocessors = d->multiprocessors;
@@ -75,16 +76,26 @@ static enum status prepare_device(struct worker *w, struct error *err)
     return w->backend.prepare(&w->backend, m[w->rank].scratch, m[w->rank].workspace, err);
 }
 
+static enum status open_memory(struct worker *w, struct chunk *k, struct error *err)
+{
+    return lane_memory_open(&k->memory, w->run, w->p, k->index, &w->backend,
+                            needs_staging(w, k->index), err);
+}
+
 static enum status open_lanes(struct worker *w, struct error *err)
 {
     TRY(open_data(w, err));
+    TRY(prepare_device(w, err));
     for (int32_t i = 0; i < w->n_chunks; i++) {
         struct chunk *k = &w->chunks[i];
-        TRY(lane_memory_open(&k->memory, w->run, w->p, k->index, &w->backend,
-                             needs_staging(w, k->index), err));
+        TRY(open_memory(w, k, err));
+        if (w->apart && worker_goes_by_devices(w)) {
+            TRY(worker_rehearse(w, k, err));
+            lane_memory_close(&k->memory);
+            TRY(open_memory(w, k, err));
+        }
         if (!w->o->resume) TRY(lane_memory_init(&k->memory, w->p->seed, err));
     }
-    TRY(prepare_device(w, err));
     return worker_open_apart(w, err);
 }
 

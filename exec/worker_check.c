@@ -289,7 +289,7 @@ static double busy_like(const struct program *p, const struct program_device *li
 void worker_warn_if_crowded(const struct worker *w)
 {
     double cores = (double)sysconf(_SC_NPROCESSORS_ONLN), worst = 0;
-    for (int32_t i = 0; w->p->emulated && i < w->p->n_devices; i++) {
+    for (int32_t i = 0; w->p->emulated && w->p->n_devices > 1 && i < w->p->n_devices; i++) {
         const struct program_device *d = &w->p->devices[i];
         double busy = busy_like(w->p, d), there = is_host(d) ? cores : 1;
         if (busy / there <= CROWDED || busy / there <= worst) continue;

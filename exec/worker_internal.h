@@ -147,6 +147,8 @@ int64_t worker_pinned_bytes(const struct worker *w, int32_t device);
 /* Pinned memory, streams and events of a lane apart; then its part in channels and groups that the host carries. */
 MUST_CHECK enum status worker_open_apart(struct worker *w, struct error *err);
 MUST_CHECK enum status worker_open_transport(struct worker *w, struct error *err);
+/* Whether any of its messages or sums goes between devices on their streams; transports are chosen. Alike on all ranks. */
+bool worker_goes_by_devices(const struct worker *w);
 
 /* worker_mirror.c: what a lane apart has in pinned memory of a collective while it runs. */
 struct worker_mirror {
@@ -167,6 +169,10 @@ MUST_CHECK enum status worker_local_sum(struct worker *w, int32_t group, struct 
 
 /* worker_prepare.c */
 MUST_CHECK enum status worker_prepare(struct worker *w, struct error *err);
+/* Operator `op` of the chunk's stage with the places of its operands; the chunk has its memory. */
+struct prepared_op worker_prepared_op(const struct worker *w, const struct chunk *k, int32_t op);
+/* worker_rehearse.c: each operator of the chunk once; what its memory holds afterwards means nothing. */
+MUST_CHECK enum status worker_rehearse(struct worker *w, const struct chunk *k, struct error *err);
 /* The chunk of this rank that is the stage; NULL where it is another rank's. */
 struct chunk *worker_chunk(const struct worker *w, int32_t stage);
 /* worker_steps.c */

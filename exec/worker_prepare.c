@@ -28,22 +28,22 @@ static void prepare_dtypes(const struct program_stage *s, const struct program_o
     c->dtype = half, c->wide_input = wide_input, c->wide_output = wide_output;
 }
 
-static void prepare_op(struct worker *w, struct chunk *k, int32_t op)
+struct prepared_op worker_prepared_op(const struct worker *w, const struct chunk *k, int32_t op)
 {
     const struct program_op *x = &k->stage->ops[op];
-    struct prepared_op *o = &k->ops[op];
-    o->call = (struct op_call){.kind = x->kind,
-                               .dtype = x->dtype,
-                               .attrs = &x->attrs,
-                               .shapes = &x->shapes,
-                               .optimizer = x->phase == PHASE_U ? &w->optimizer : NULL,
-                               .seed = w->p->seed,
-                               .scale = x->attrs.scaled ? worker_scale_at(k) : NULL};
-    prepare_dtypes(k->stage, x, &o->call);
+    struct prepared_op o = {.call = {.kind = x->kind,
+                                     .dtype = x->dtype,
+                                     .attrs = &x->attrs,
+                                     .shapes = &x->shapes,
+                                     .optimizer = x->phase == PHASE_U ? &w->optimizer : NULL,
+                                     .seed = w->p->seed,
+                                     .scale = x->attrs.scaled ? worker_scale_at(k) : NULL}};
+    prepare_dtypes(k->stage, x, &o.call);
     for (int32_t i = 0; i < x->n_inputs; i++)
-        o->input[i] = lane_memory_place(&k->memory, x->input[i]);
+        o.input[i] = lane_memory_place(&k->memory, x->input[i]);
     for (int32_t i = 0; i < x->n_outputs; i++)
-        o->output[i] = lane_memory_place(&k->memory, x->output[i]);
+        o.output[i] = lane_memory_place(&k->memory, x->output[i]);
+    return o;
 }
 
 static bool reads_input(const struct program_stage *s, const struct program_op *x)
@@ -230,7 +230,7 @@ static void prepare_chunk(struct worker *w, struct chunk *k)
     const struct program_stage *s = k->stage;
     k->ops = ARENA_ARRAY(w->run, struct prepared_op, (size_t)s->n_ops + 1);
     k->procedures = ARENA_ARRAY(w->run, struct prepared_procedure, (size_t)s->n_procedures + 1);
-    for (int32_t i = 0; i < s->n_ops; i++) prepare_op(w, k, i);
+    for (int32_t i = 0; i < s->n_ops; i++) k->ops[i] = worker_prepared_op(w, k, i);
     for (int32_t i = 0; i < s->n_procedures; i++) prepare_procedure(w, k, i);
 }
 

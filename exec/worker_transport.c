@@ -80,7 +80,7 @@ void worker_choose_transports(struct worker *w)
     if (w->rank == 0) tell(w);
 }
 
-static bool goes_by_devices(const struct worker *w)
+bool worker_goes_by_devices(const struct worker *w)
 {
     for (int32_t i = 0; i < w->p->n_channels; i++)
         if (w->channel_by[i] == TRANSPORT_DEVICE) return true;
@@ -91,7 +91,7 @@ static bool goes_by_devices(const struct worker *w)
 
 enum status worker_open_transport(struct worker *w, struct error *err)
 {
-    if (!goes_by_devices(w)) return OK;
+    if (!worker_goes_by_devices(w)) return OK;
     const struct lane_memory **memory =
         ARENA_ARRAY(w->run, const struct lane_memory *, (size_t)w->p->n_stages);
     for (int32_t i = 0; i < w->n_chunks; i++) memory[w->chunks[i].index] = &w->chunks[i].memory;

@@ -3,9 +3,15 @@
  * samples; medians go to the store as a new profile.
  * With plans: the next profile has what their operators take as well, each measured unless its key is there already. What
  * the parent has - links, what runs taught, rows - stays; fits are made again, of old rows and new. A search that prices by
+<<<<<<< HEAD
  * fits chooses what they flatter, so plan and profile by turns until a plan has nothing unknown. A machine does not keep its
  * pace (neighbours, heat): beside what is new some of what is known is measured again, and the new rows are stated in the
  * profile's pace, so that old and new may be compared. */
+=======
+ * fits chooses what they flatter, so plan and profile by turns until a plan has nothing unknown.
+ * Operators of cards may be measured on another machine (profile_away.h): --emit writes the benches, --from reads what came
+ * of them. */
+>>>>>>> ee1fce9421f2a2c435a128912d5fdbe2879a9549
 #include "core/arena.h"
 #include "core/log.h"
 #include "core/units.h"
@@ -19,7 +25,11 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
+<<<<<<< HEAD
 #include "tools/profile_collectives.h"
+=======
+#include "tools/profile_away.h"
+>>>>>>> ee1fce9421f2a2c435a128912d5fdbe2879a9549
 #include "tools/profile_cuda.h"
 #include "tools/profile_links.h"
 #include "tools/profile_ops.h"
@@ -37,7 +47,11 @@ struct request {
     double warm_s;
     struct texts plans;
     bool again;
+<<<<<<< HEAD
     int64_t largest_kib;
+=======
+    struct profile_away away;
+>>>>>>> ee1fce9421f2a2c435a128912d5fdbe2879a9549
 };
 
 struct bench {
@@ -47,6 +61,7 @@ struct bench {
     struct profile_ops list;
     struct profile_links links;
     struct profile_cards cards;
+    struct profile_away away;
     const char *provenance;
     bool again;        /* what the profile has is measured again */
     size_t n_measured; /* rows made */
@@ -132,23 +147,36 @@ static void rows_of(struct bench *b, const struct trace *t, const char *base,
     p->ops_sorted = false;
 }
 
+<<<<<<< HEAD
 /* n operators to be measured, and after them n_known that p has rows of. */
 static enum status measure_some(struct bench *b, const char *base, const struct program_op *ops,
                                 size_t n, size_t n_known, int64_t repeats, struct profile *p,
                                 struct error *err)
+=======
+/* Rows are of the device itself: an emulated one's slowdown is a cost's affair. */
+static struct program_device device_of(const struct bench *b, const char *base, int32_t card)
+>>>>>>> ee1fce9421f2a2c435a128912d5fdbe2879a9549
 {
-    struct program program;
-    struct run_result r;
     struct program_device device = {.name = "bench",
                                     .type = base,
                                     .host = "localhost",
                                     .kind = "host",
-                                    .slowdown = b->cluster->emulated ? 1 : 0,
                                     .memory_bytes = INT64_MAX / 2};
+    if (card >= 0) device = lower_device(b->cluster, card);
+    device.slowdown = b->cluster->emulated ? 1 : 0;
+    return device;
+}
+
+static enum status measure_some(struct bench *b, const char *base, const struct program_op *ops,
+                                size_t n, int64_t repeats, struct profile *p, struct error *err)
+{
+    struct program program;
+    struct run_result r = {0};
     struct run_options o = {.steps = 1, .keep_trace = true};
     int32_t warm = 1, card = profile_card_of(&b->cards, base);
     size_t all = n + n_known;
     if (!n) return OK;
+<<<<<<< HEAD
     if (card >= 0) {
         device = lower_device(b->cluster, card);
         warm = profile_warm_rounds(&b->cards, base, ops, all);
@@ -160,6 +188,22 @@ static enum status measure_some(struct bench *b, const char *base, const struct 
     TRY(worker_run(b->arena, &program, &o, &r, err));
     b->pace = pace_of(b, r.trace, base, ops + n, n_known, warm, p);
     rows_of(b, r.trace, base, ops, n, warm, p);
+=======
+    struct program_device device = device_of(b, base, card);
+    if (card >= 0) warm = profile_warm_rounds(&b->cards, base, ops, n);
+    TRY(bench_ops(b->arena, ops, (int32_t)n, &device, (int32_t)repeats + warm,
+                  b->job->model.vocabulary, &program, err));
+    log_info("%s %zu unique operators of %d on %s, %lld times each",
+             b->away.emit   ? "writing the bench of"
+             : b->away.from ? "reading"
+                            : "measuring",
+             n, (int)b->list.seen, base, (long long)repeats);
+    if (profile_is_away(&b->away))
+        TRY(profile_away_bench(b->arena, &b->away, &program, &r.trace, err));
+    else
+        TRY(worker_run(b->arena, &program, &o, &r, err));
+    if (r.trace) rows_of(b, r.trace, base, ops, n, warm, p);
+>>>>>>> ee1fce9421f2a2c435a128912d5fdbe2879a9549
     return OK;
 }
 
@@ -227,6 +271,11 @@ static enum status measure_ops(struct bench *b, int64_t repeats, struct profile 
         for (int32_t k = 0; k < t; k++) seen |= !strcmp(b->cluster->types[k].catalogue, base);
         if (seen) continue;
         TRY(catalogue_find(base, &d, err));
+        if (!strcmp(d->backend, "host") && profile_is_away(&b->away))
+            return error_set(err, ERR_INPUT,
+                             "--emit and --from are for cards; device type %s is of hosts, which "
+                             "are measured where they are",
+                             b->cluster->types[t].name);
         if (strcmp(d->backend, "host") != 0 && profile_card_of(&b->cards, base) < 0) {
             log_warn("no %s on this machine: its costs stay the catalogue's prior%s%s", base,
                      *b->cards.reason ? ": " : "", b->cards.reason);
@@ -303,8 +352,11 @@ static void report_links(const struct profile *p, const struct bench *b)
         else
             printf("measured, residual %.1f %%\n", 100 * p->links[i].model.residual);
     }
+<<<<<<< HEAD
     profile_sizes_print(&b->links);
     profile_copies_print(&b->cards);
+=======
+>>>>>>> ee1fce9421f2a2c435a128912d5fdbe2879a9549
 }
 
 static void report(const struct profile *p, const struct bench *b, size_t n_plans, bool as_json)
@@ -336,7 +388,11 @@ static void report(const struct profile *p, const struct bench *b, size_t n_plan
                op_kind_name(errors[i].kind), 100 * errors[i].by_kind,
                100 * errors[i].by_orientation, (int)errors[i].rows);
     if (b->links.off) report_links(p, b);
+<<<<<<< HEAD
     if (b->n_collectives) profile_collectives_print(p);
+=======
+    profile_copies_print(&b->cards);
+>>>>>>> ee1fce9421f2a2c435a128912d5fdbe2879a9549
 }
 
 /* The plans' operators; the cluster must be the one that is profiled. */
@@ -371,16 +427,33 @@ static enum status load_parent(struct bench *b, struct store *s, struct profile 
     return OK;
 }
 
-/* Appends a profile with what the plans' operators take; where all is known there is nothing to append. */
+/* Links, and copies up to cards and down. Away nobody measured links: emulated ones are as stated, others the prior's. */
+static enum status measure_rest(struct bench *b, const struct request *q, struct profile *p,
+                                struct error *err)
+{
+    struct profile_cards *k = &b->cards;
+    if (b->away.from) return profile_away_copies(b->arena, &b->away, &k->copies, &k->n_copies, err);
+    TRY(profile_links_measure(&b->links, q->repeats, p, err));
+    return q->plans.count ? OK : profile_copies(b->arena, k, (int32_t)q->repeats, err);
+}
+
+/* Appends a profile with what the plans' operators take; where all is known there is nothing to append. No store: benches are
+ * only written. */
 static enum status measure_plans(struct bench *b, const struct request *q, struct store *s,
                                  struct profile *p, struct error *err)
 {
     TRY(collect_plans(b, q, p->cluster_hash, err));
-    TRY(load_parent(b, s, p, err));
+    if (s) TRY(load_parent(b, s, p, err));
     TRY(measure_ops(b, q->repeats, p, err));
+<<<<<<< HEAD
     if (!p->id) TRY(profile_links_measure(&b->links, q->repeats, p, err));
     TRY(profile_collectives_measure(&b->links, q->repeats, q->again, p, &b->n_collectives, err));
     if (p->id && !b->n_measured && !b->n_collectives) return OK;
+=======
+    if (!s) return OK;
+    if (!p->id) TRY(measure_rest(b, q, p, err));
+    if (p->id && !b->n_measured) return OK;
+>>>>>>> ee1fce9421f2a2c435a128912d5fdbe2879a9549
     p->parent = p->id;
     TRY(profile_fit_ops(b->arena, p, err));
     return store_append(s, p, err);
@@ -391,11 +464,26 @@ static enum status measure_job(struct bench *b, const struct request *q, struct 
 {
     TRY(profile_ops_of_job(&b->list, err));
     TRY(measure_ops(b, q->repeats, p, err));
+<<<<<<< HEAD
     TRY(profile_links_measure(&b->links, q->repeats, p, err));
     TRY(profile_collectives_measure(&b->links, q->repeats, q->again, p, &b->n_collectives, err));
     TRY(profile_copies(b->arena, &b->cards, (int32_t)q->repeats, err));
+=======
+    if (!s) return OK;
+    TRY(measure_rest(b, q, p, err));
+>>>>>>> ee1fce9421f2a2c435a128912d5fdbe2879a9549
     TRY(profile_fit_ops(b->arena, p, err));
     return store_append(s, p, err);
+}
+
+/* Away all are there. */
+static void find_cards(struct bench *b, const struct request *q)
+{
+    if (profile_is_away(&q->away))
+        b->cards = (struct profile_cards){
+            .cluster = b->cluster, .warm_s = q->warm_s, .n = INT32_MAX, .reason = ""};
+    else
+        profile_cards_find(b->arena, b->cluster, q->warm_s, &b->cards);
 }
 
 static enum status profile(struct arena *a, const struct request *q, bool as_json,
@@ -412,10 +500,16 @@ static enum status profile(struct arena *a, const struct request *q, bool as_jso
                       .cluster = &c,
                       .list = {.arena = a, .job = &j, .cluster = &c},
                       .provenance = q->plans.count ? "profile of plans" : "profile",
+<<<<<<< HEAD
                       .again = q->again,
                       .links = {.arena = a,
                                 .cluster = &c,
                                 .largest_bytes = q->largest_kib << 10}};
+=======
+                      .away = q->away,
+                      .again = q->again || q->away.from,
+                      .links = {.arena = a, .cluster = &c}};
+>>>>>>> ee1fce9421f2a2c435a128912d5fdbe2879a9549
     struct profile p = {.cluster = c.name,
                         .machine = common_machine(a),
                         .note = j.model.name,
@@ -423,13 +517,15 @@ static enum status profile(struct arena *a, const struct request *q, bool as_jso
                         .calibrated_on = "",
                         .cluster_hash = common_cluster_hash(a, &c)};
     b.links.cards = &b.cards;
-    profile_cards_find(a, &c, q->warm_s, &b.cards);
+    find_cards(&b, q);
     TRY(team_fused(a, &c, &b.list.lower, err));
-    TRY(store_open(a, q->db, true, &s, err)); /* before minutes of measuring */
+    TRY(profile_away_begin(a, &b.away, err));
+    if (!q->away.emit) TRY(store_open(a, q->db, true, &s, err)); /* before minutes of measuring */
     enum status st =
         q->plans.count ? measure_plans(&b, q, s, &p, err) : measure_job(&b, q, s, &p, err);
-    store_close(s);
-    if (st == OK) report(&p, &b, q->plans.count, as_json);
+    if (s) store_close(s);
+    if (st == OK && q->away.emit) profile_away_report(&b.away, b.list.n, as_json);
+    if (st == OK && !q->away.emit) report(&p, &b, q->plans.count, as_json);
     return st;
 }
 
@@ -470,6 +566,7 @@ enum status cmd_profile(int argc, char **argv, struct error *err)
          .min = 0,
          .max = 60,
          .help = "work of a card before anything is counted, so that its clocks are up"},
+<<<<<<< HEAD
         {.name = "largest",
          .type = OPTION_INT,
          .value = &q.largest_kib,
@@ -477,6 +574,19 @@ enum status cmd_profile(int argc, char **argv, struct error *err)
          .min = 1,
          .max = 1 << 20,
          .help = "the largest message, and collective, between cards"},
+=======
+        {.name = "emit",
+         .type = OPTION_TEXT,
+         .value = &q.away.emit,
+         .unit = "DIR",
+         .help = "write the benches of the cluster's cards there instead, for gpu-run on a machine "
+                 "that has them"},
+        {.name = "from",
+         .type = OPTION_TEXT,
+         .value = &q.away.from,
+         .unit = "DIR",
+         .help = "what gpu-run made of them: the profile of that, by the same request"},
+>>>>>>> ee1fce9421f2a2c435a128912d5fdbe2879a9549
         {0}};
     const struct command command = {
         "profile",
@@ -484,14 +594,18 @@ enum status cmd_profile(int argc, char **argv, struct error *err)
         options,
         {"musher profile job.yaml cluster.yaml --db profiles.db",
          "musher profile job.yaml cluster.yaml --db profiles.db --repeats 50",
-         "musher profile job.yaml cluster.yaml found.yaml --db profiles.db"}};
+         "musher profile job.yaml cluster.yaml found.yaml --db profiles.db",
+         "musher profile job.yaml cluster.yaml found.yaml --emit benches"}};
     struct arena *a = arena_new();
     enum status st = options_parse(a, &command, &common, argc, argv, err);
     if (st == OK && !common.help && q.again && !q.plans.count)
         st = error_set(err, ERR_USAGE, "--again wants a PLAN: without one everything is measured");
+    else if (st == OK && !common.help && q.away.emit && (q.db || q.away.from))
+        st = error_set(err, ERR_USAGE,
+                       "--emit measures nothing: it goes with neither --db nor --from");
     else if (st == OK && !common.help)
-        st = q.db ? profile(a, &q, common.json, err)
-                  : error_set(err, ERR_USAGE, "profile wants --db DB");
+        st = q.db || q.away.emit ? profile(a, &q, common.json, err)
+                                 : error_set(err, ERR_USAGE, "profile wants --db DB");
     arena_free(a);
     return st;
 }

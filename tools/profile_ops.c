@@ -13,36 +13,41 @@
 
 enum { SIZES_MOST = 16, FLAT_SIZES = 6, LARGEST_MEASURED_FULLY = 8, SHARERS = 4 };
 
-static void add_op(struct profile_ops *b, enum op_kind kind, enum phase phase,
-                   const struct op_attrs *attrs, const struct op_shapes *shapes, enum dtype t)
+/* What it is, its shapes and how wide its operands are; the rest is filled in. */
+static void add_op(struct profile_ops *b, struct program_op op)
 {
     char text[256];
-    uint64_t key = op_key(kind, attrs, shapes, t);
+    op.key = op_key(op.kind, &op.attrs, &op.shapes, op.dtype);
     b->seen++;
     for (size_t i = 0; i < b->n; i++)
-        if (b->ops[i].key == key) return;
+        if (b->ops[i].key == op.key) return;
+    op.n_inputs = op.shapes.n_inputs, op.n_outputs = op.shapes.n_outputs;
+    op.name = arena_strdup(
+        b->arena, op_key_text(text, sizeof text, op.kind, &op.attrs, &op.shapes, op.dtype));
     b->ops = arena_grow(b->arena, b->ops, b->n, &b->capacity, sizeof *b->ops);
-    b->ops[b->n++] = (struct program_op){
-        .kind = kind,
-        .phase = phase,
-        .attrs = *attrs,
-        .dtype = t,
-        .shapes = *shapes,
-        .key = key,
-        .n_inputs = shapes->n_inputs,
-        .n_outputs = shapes->n_outputs,
-        .name = arena_strdup(b->arena, op_key_text(text, sizeof text, kind, attrs, shapes, t))};
+    b->ops[b->n++] = op;
+}
+
+/* As the slots of a program will be, by the tensors of its graph. */
+static void mark_wide(const struct graph *g, const struct graph_op *from, struct program_op *to)
+{
+    if (!dtype_is_half(g->dtype)) return;
+    for (int32_t i = 0; i < from->n_inputs; i++)
+        to->wide_input |= (uint32_t)(g->tensors[from->input[i]].dtype == DTYPE_fp32) << i;
+    for (int32_t i = 0; i < from->n_outputs; i++)
+        to->wide_output |= (uint32_t)(g->tensors[from->output[i]].dtype == DTYPE_fp32) << i;
 }
 
 /* All but what devices do together and what is empty. */
 static void add_ops(struct profile_ops *b, const struct graph *g)
 {
     for (int32_t i = 0; i < g->n_ops; i++) {
-        const struct graph_op *op = &g->ops[i];
-        struct op_shapes shapes;
-        graph_op_shapes(g, op, &shapes);
-        if (!op->attrs.exchange && shape_elements(&shapes.output[0]))
-            add_op(b, op->kind, op->phase, &op->attrs, &shapes, g->dtype);
+        const struct graph_op *from = &g->ops[i];
+        struct program_op op = {
+            .kind = from->kind, .phase = from->phase, .attrs = from->attrs, .dtype = g->dtype};
+        graph_op_shapes(g, from, &op.shapes);
+        mark_wide(g, from, &op);
+        if (!op.attrs.exchange && shape_elements(&op.shapes.output[0])) add_op(b, op);
     }
 }
 
@@ -89,21 +94,26 @@ static enum status add_shares(struct profile_ops *b, int64_t microbatch, struct 
     return OK;
 }
 
-/* Operators over flat runs have sizes that only a plan knows: a few sizes make a line. */
+/* Operators over flat runs have sizes that only a plan knows: a few sizes make a line. Of the numbers that updates work on:
+ * in half precision masters, gradients and state are fp32, and an update narrows a copy. */
 static enum status add_flat(struct profile_ops *b, enum op_kind kind, int64_t parameters,
                             struct error *err)
 {
+    bool updates = kind == OP_flat_adamw || kind == OP_flat_sgd, adamw = kind == OP_flat_adamw;
     for (int64_t i = 0, n = parameters; i < FLAT_SIZES && n >= 1024; i++, n /= 4) {
-        struct op_attrs attrs = {.decay = true};
-        bool adamw = kind == OP_adamw || kind == OP_flat_adamw;
+        struct program_op op = {.kind = kind,
+                                .phase = PHASE_U,
+                                .attrs = {.decay = true},
+                                .dtype = dtype_master(b->job->precision)};
         struct shape run = {.rank = 1, .dim = {n}};
-        struct op_shapes shapes = {.n_inputs = kind == OP_accumulate ? 1 : adamw ? 4 : 2};
-        for (int32_t k = 0; k < shapes.n_inputs; k++) shapes.input[k] = run;
+        op.attrs.narrows = updates && dtype_is_half(b->job->precision);
+        op.shapes.n_inputs = kind == OP_accumulate ? 1 : adamw ? 4 : 2;
+        for (int32_t k = 0; k < op.shapes.n_inputs; k++) op.shapes.input[k] = run;
         if (kind == OP_zero)
-            shapes = (struct op_shapes){.n_outputs = 1, .output = {run}};
+            op.shapes = (struct op_shapes){.n_outputs = 1, .output = {run}};
         else
-            TRY(op_infer(kind, &attrs, &shapes, err));
-        add_op(b, kind, PHASE_U, &attrs, &shapes, b->job->precision);
+            TRY(op_infer(kind, &op.attrs, &op.shapes, err));
+        add_op(b, op);
     }
     return OK;
 }
@@ -149,12 +159,12 @@ static void add_program(struct profile_ops *b, const struct program *p)
 {
     for (int32_t s = 0; s < p->n_stages; s++)
         for (int32_t i = 0; i < p->stages[s].n_ops; i++) {
-            const struct program_op *op = &p->stages[s].ops[i];
-            if (op_is_group(op->kind) || op_is_measured(op->kind) || op->attrs.cards > 1 ||
-                op->attrs.ranks > 1 || !op->shapes.n_outputs ||
-                !shape_elements(&op->shapes.output[0]))
+            struct program_op op = p->stages[s].ops[i];
+            if (op_is_group(op.kind) || op_is_measured(op.kind) || op.attrs.cards > 1 ||
+                op.attrs.ranks > 1 || !op.shapes.n_outputs || !shape_elements(&op.shapes.output[0]))
                 continue;
-            add_op(b, op->kind, op->phase, &op->attrs, &op->shapes, op->dtype);
+            program_op_wide(&p->stages[s], &op);
+            add_op(b, op);
         }
 }
 

@@ -24,12 +24,14 @@
 
 enum {
     WORKSPACE = DEVICE_WORKSPACE,
-    AUX_BYTES = 16 /* what a matrix beside the product lies at a multiple of */
+    AUX_BYTES = 16, /* what a matrix beside the product lies at a multiple of */
+    ALIGNMENT = 256,
 };
 
 struct blas_key { /* compared byte by byte, so made from zeros */
     int64_t m, n, k, lda, ldb, ldc;
     int32_t trans_a, trans_b, type, type_c, epilogue, aux;
+    int32_t align_a, align_b, align_c; /* bytes; the heuristic would take 256 for granted */
 };
 
 struct blas_plan {
@@ -237,8 +239,16 @@ static enum status without_terms(struct cuda_context *x, const struct cuda_produ
 /* ---- fused ------------------------------------------------------------------------------------
  */
 
+/* The largest power of two that divides the address, at most what CUDA's own allocations have. */
+static int32_t alignment_of(const void *p)
+{
+    uintptr_t at = (uintptr_t)p, most = ALIGNMENT;
+    return (int32_t)((at | most) & -(at | most));
+}
+
 static struct blas_key key_of(const struct cuda_product *p)
 {
+    int32_t bias = alignment_of(p->bias), aux = alignment_of(p->aux);
     struct blas_key k;
     memset(&k, 0, sizeof k);
     k.m = p->m, k.n = p->n, k.k = p->k;
@@ -246,6 +256,10 @@ static struct blas_key key_of(const struct cuda_product *p)
     k.trans_a = p->trans_a, k.trans_b = p->trans_b;
     k.type = (int32_t)p->type, k.type_c = (int32_t)p->type_c;
     k.epilogue = (int32_t)p->epilogue, k.aux = p->aux != NULL;
+    k.align_a = alignment_of(p->a), k.align_b = alignment_of(p->b);
+    k.align_c = alignment_of(p->c); /* and of what the epilogue reads and writes by c's columns */
+    if (bias < k.align_c) k.align_c = bias;
+    if (aux < k.align_c) k.align_c = aux;
     return k;
 }
 
@@ -293,21 +307,29 @@ static enum status describe(struct cuda_context *x, const struct cuda_product *p
                        "cublasLtMatrixLayoutCreate", err);
 }
 
+static enum status prefer_one(struct cuda_context *x, cublasLtMatmulPreference_t wish,
+                              cublasLtMatmulPreferenceAttributes_t which, const void *value,
+                              size_t bytes, struct error *err)
+{
+    return blas_failed(x, cublasLtMatmulPreferenceSetAttribute(wish, which, value, bytes),
+                       "cublasLtMatmulPreferenceSetAttribute", err);
+}
+
+/* The operands change places, so a's alignment is its b's. */
 static enum status prefer(struct cuda_context *x, cublasLtMatmulPreference_t wish,
-                          struct error *err)
+                          const struct blas_key *k, struct error *err)
 {
     const size_t workspace = WORKSPACE;
     const uint32_t sums =
         CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    TRY(blas_failed(x,
-                    cublasLtMatmulPreferenceSetAttribute(wish,
-                                                         CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                         &workspace, sizeof workspace),
-                    "cublasLtMatmulPreferenceSetAttribute", err));
-    return blas_failed(x,
-                       cublasLtMatmulPreferenceSetAttribute(
-                           wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &sums, sizeof sums),
-                       "cublasLtMatmulPreferenceSetAttribute", err);
+    const uint32_t a = (uint32_t)k->align_b, b = (uint32_t)k->align_a, c = (uint32_t)k->align_c;
+    TRY(prefer_one(x, wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace,
+                   err));
+    TRY(prefer_one(x, wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &a, sizeof a, err));
+    TRY(prefer_one(x, wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &b, sizeof b, err));
+    TRY(prefer_one(x, wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &c, sizeof c, err));
+    TRY(prefer_one(x, wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &c, sizeof c, err));
+    return prefer_one(x, wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &sums, sizeof sums, err);
 }
 
 static enum status choose(struct cuda_context *x, struct blas_plan *plan, struct error *err)
@@ -317,7 +339,7 @@ static enum status choose(struct cuda_context *x, struct blas_plan *plan, struct
     int n = 0;
     TRY(blas_failed(x, cublasLtMatmulPreferenceCreate(&wish), "cublasLtMatmulPreferenceCreate",
                     err));
-    enum status st = prefer(x, wish, err);
+    enum status st = prefer(x, wish, &plan->key, err);
     if (st == OK) {
         cublasStatus_t s = cublasLtMatmulAlgoGetHeuristic(
             x->blas_lt, plan->product, plan->a, plan->b, plan->c, plan->c, wish, 1, &found, &n);
@@ -409,12 +431,13 @@ static enum status fused(struct cuda_context *x, const struct cuda_product *p, s
     TRY(ready_lt(x, err));
     TRY(plan_of(x, p, &plan, err));
     if (plan->none) return apart(x, p, err);
-    return blas_failed(x,
-                       cublasLtMatmul(x->blas_lt, plan->product, scalar(&s, p->type, 0), p->b,
-                                      plan->a, p->a, plan->b, scalar(&s, p->type, 1), p->c, plan->c,
-                                      p->c, plan->c, &plan->algo, x->workspace, WORKSPACE,
-                                      x->stream),
-                       "cublasLtMatmul", err);
+    cublasStatus_t done =
+        cublasLtMatmul(x->blas_lt, plan->product, scalar(&s, p->type, 0), p->b, plan->a, p->a,
+                       plan->b, scalar(&s, p->type, 1), p->c, plan->c, p->c, plan->c, &plan->algo,
+                       x->workspace, WORKSPACE, x->stream);
+    if (done != CUBLAS_STATUS_NOT_SUPPORTED) return blas_failed(x, done, "cublasLtMatmul", err);
+    plan->none = true; /* the heuristic thought so; nothing has been launched */
+    return apart(x, p, err);
 }
 
 enum status cuda_product(struct cuda_context *x, const struct cuda_product *p, struct error *err)

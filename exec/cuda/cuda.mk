@@ -19,7 +19,9 @@ NCCL_INC_DIRS := $(addsuffix /include,$(NCCL_HOME)) $(CUDA_INC_DIRS) /usr/local/
 cuda_find = $(patsubst %/$(1),%,$(firstword $(wildcard $(addsuffix /$(1),$(2)))))
 CUDA_INC := $(call cuda_find,cublasLt.h,$(CUDA_INC_DIRS))
 CUDA_LIB := $(call cuda_find,libcublasLt.so,$(CUDA_LIB_DIRS))
-NCCL_INC := $(call cuda_find,nccl.h,$(NCCL_INC_DIRS))
+# PyTorch brings NCCL along as a package of its own; asked for where the toolkit has none.
+NCCL_INC := $(or $(call cuda_find,nccl.h,$(NCCL_INC_DIRS)),$(if $(NVCC),$(call cuda_find,nccl.h,$(shell python3 -c \
+  'import nvidia; print(*[p + "/nccl/include" for p in nvidia.__path__])' 2>/dev/null))))
 CUDA_LACKS := $(if $(NVCC),$(if $(wildcard $(NVCC)),,$(NVCC)) $(if $(CUDA_INC),,cublasLt.h) $(if $(CUDA_LIB),,libcublasLt.so) \
   $(if $(NCCL_INC),,nccl.h),$(if $(filter undefined file,$(origin NVCC)),nvcc,nvcc (switched off by NVCC=)))
 # Sanitized builds have the stand-in alone: kernels cannot be instrumented.
@@ -45,11 +47,12 @@ all: $(if $(CUDA_PLUGIN),$(CUDA_PLUGIN),cuda-skipped)
 cuda-skipped:
 	@$(if $(SAN)$(TSAN),:,echo "musher: no CUDA plugin: not found: $(strip $(CUDA_LACKS)); the host executor is complete without it")
 
-$(BUILD)/pic/%.o: %.c | libraries
+# None of these asks for a library of the other rooms: they build on a machine that has a card and little else.
+$(BUILD)/pic/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  CC $< (plugin)"; $(CC) $(ALL_CFLAGS) -fPIC -fvisibility=hidden -c $< -o $@
 
-$(BUILD)/exec/cuda/%.o: exec/cuda/%.c | libraries
+$(BUILD)/exec/cuda/%.o: exec/cuda/%.c
 	@mkdir -p $(@D)
 	@echo "  CC $<"; $(CC) $(ALL_CFLAGS) -fPIC -fvisibility=hidden -DCUDA_OLDEST=$(firstword $(CUDA_ARCHS)) \
 	  -isystem $(CUDA_INC) -isystem $(NCCL_INC) -c $< -o $@

@@ -16,8 +16,9 @@ static __device__ __forceinline__ bool is_row(int32_t id, int64_t vocabulary, in
     return (id >= 0 && id < vocabulary) || (minus_one && id == -1);
 }
 
-static __global__ void check_ids(const int32_t *__restrict__ ids, int64_t n, int64_t vocabulary,
-                                 int32_t minus_one, int32_t kind, struct cuda_fault *fault)
+static __global__ void __launch_bounds__(THREADS)
+    check_ids(const int32_t *__restrict__ ids, int64_t n, int64_t vocabulary, int32_t minus_one,
+              int32_t kind, struct cuda_fault *fault)
 {
     __shared__ int64_t least[THREADS];
     int64_t i = threadIdx.x;

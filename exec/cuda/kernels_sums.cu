@@ -119,8 +119,9 @@ static __global__ void __launch_bounds__(BLOCK)
 /* out[s][i] = or += Σ over chunks of part (chunks, sums, n). A block has blockDim.x columns of all sums; its blockDim.y rows take
  * turns at the chunks. */
 template <class T>
-static __global__ void join_kernel(const wide_of<T> *part, int64_t chunks, int sums, int64_t n,
-                                   void *out0, void *out1, bool out_wide, bool add)
+static __global__ void __launch_bounds__(WARP *WARP)
+    join_kernel(const wide_of<T> *part, int64_t chunks, int sums, int64_t n, void *out0, void *out1,
+                bool out_wide, bool add)
 {
     using W = wide_of<T>;
     __shared__ W room[WARP * WARP];

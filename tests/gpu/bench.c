@@ -1,287 +1,316 @@
 /* tests/gpu/bench.c - `make gpu-bench`: how far the card's kernels are from what it can do, and GPT-2 beside PyTorch.
  *
- * usage: gpu-bench FOLDER TORCH
- * FOLDER holds gpt2-124m.program and gpt2-350m.program (`make gpu-files`), TORCH the lines of tests/gpu/torch_gpt2.py.
- * Floors: bytes that an operator must move (core/op.h) ÷ the bandwidth of a large copy measured here, or its FLOPs ÷ the rate of
- * a large product in the same numbers measured here, whichever is longer. A kernel's share is floor ÷ its median.
- * Training: 20 steps without a trace and 20 with one. Figures, not verdicts: ends with 0 whatever they are.
+ * usage: gpu-bench FOLDER TORCH JSON
+ * FOLDER holds `trained`, lines "NAME ROUNDS", and NAME.program of each (`make gpu-files`); the first one's operators are the
+ * kernels that are measured. TORCH has the lines of tests/gpu/torch_gpt2.py; JSON is written: all that is printed, and every
+ * operator.
+ * Training: steps without a trace and steps with one, in turn, ROUNDS times; medians of both, and what tracing costs. Figures,
+ * not verdicts: ends with 0 whatever they are, with 1 where something could not be measured.
+ * Each part is a forked rank of its own (a context of CUDA does not survive a fork) with a time limit; all have GPU_SECONDS.
  */
-#include "exec/bench.h"
+#include "tests/gpu/bench.h"
+
 #include "core/arena.h"
 #include "core/file.h"
+#include "core/json.h"
 #include "core/program.h"
 #include "exec/launch_local.h"
-#include "exec/plugin.h"
 #include "exec/worker.h"
+#include "tests/gpu/budget.h"
+#include "traces/quantile.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { LIMIT_S = 110, REPEATS = 15, STEPS = 20, ROWS = 24, KEYS_MOST = 256, COPIES = 20 };
-#define COPY_BYTES (INT64_C(1) << 30)
-#define PRODUCT_ROWS 8192
-
-struct card { /* what it can do, measured */
-    double copy_Bps, product_flops;
-};
-
-struct row { /* operators of one key */
-    struct program_op op;
-    int32_t times; /* in the program's procedures, a step of one microbatch */
-    double median_s, floor_s;
-    bool by_flops;
-};
-
-static int by_time(const void *a, const void *b)
-{
-    const struct row *x = a, *y = b;
-    double s = x->times * x->median_s, t = y->times * y->median_s;
-    return (s < t) - (s > t);
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* --- the card --- */
-
-/* Median seconds of `what` asked COPIES times of the compute stream. */
-#define TIME_IT(out, what)                                                                         \
-    do {                                                                                           \
-        double took_[COPIES];                                                                      \
-        for (int i_ = 0; i_ < COPIES; i_++) {                                                      \
-            int64_t from_ = 0, to_ = 0;                                                            \
-            TRY(b->event_record(b, begin, STREAM_COMPUTE, err));                                   \
-            TRY(what);                                                                             \
-            TRY(b->event_record(b, end, STREAM_COMPUTE, err));                                     \
-            TRY(b->event_wait_here(b, end, err));                                                  \
-            TRY(b->event_at(b, begin, &from_, err));                                               \
-            TRY(b->event_at(b, end, &to_, err));                                                   \
-            took_[i_] = (double)(to_ - from_) * 1e-9;                                              \
-        }                                                                                          \
-        qsort(took_, COPIES, sizeof *took_, by_value);                                             \
-        *(out) = took_[COPIES / 2];                                                                \
-    } while (0)
-
-static enum status measure_card(struct backend *b, struct card *out, struct error *err)
-{
-    int32_t begin, end;
-    void *x, *y;
-    double s;
-    const int64_t n = PRODUCT_ROWS;
-    struct op_attrs none = {0};
-    struct op_shapes shapes = {.n_inputs = 2, .n_outputs = 1};
-    for (int i = 0; i < 2; i++) shapes.input[i] = (struct shape){2, {n, n}};
-    shapes.output[0] = shapes.input[0];
-    TRY(b->event_make(b, true, &begin, err));
-    TRY(b->event_make(b, true, &end, err));
-    TRY(b->allocate(b, COPY_BYTES, &x, err));
-    TRY(b->allocate(b, COPY_BYTES, &y, err));
-    TIME_IT(&s, b->copy(b, STREAM_COMPUTE, y, x, COPY_BYTES, err));
-    out->copy_Bps = 2 * (double)COPY_BYTES / s;
-    char *p = x;
-    struct op_call c = {.kind = OP_matmul,
-                        .dtype = DTYPE_bf16,
-                        .attrs = &none,
-                        .shapes = &shapes,
-                        .input = {p, p + 2 * n * n},
-                        .output = {y}};
-    TIME_IT(&s, b->run(b, STREAM_COMPUTE, &c, err));
-    out->product_flops = op_flops(OP_matmul, &none, &shapes) / s;
-    b->release(b, x);
-    b->release(b, y);
-    return OK;
-}
-
-/* --- kernels --- */
-
-/* Each key once, counted over the program's first stage. */
-static int32_t find_rows(const struct program *p, struct row *rows)
-{
-    const struct program_stage *s = &p->stages[0];
-    int32_t n = 0;
-    for (int32_t f = 0; f < s->n_procedures; f++)
-        for (int32_t i = 0; i < s->procedures[f].n_instrs; i++) {
-            const struct instr *x = &s->procedures[f].instrs[i];
-            int32_t k = 0;
-            if (x->kind != INSTR_COMPUTE || *s->procedures[f].variant) continue;
-            const struct program_op *op = &s->ops[x->arg];
-            while (k < n && rows[k].op.key != op->key) k++;
-            if (k == n && n < KEYS_MOST) rows[n++] = (struct row){.op = *op};
-            if (k < n) rows[k].times++;
-        }
-    return n;
-}
-
-static enum status measure_rows(struct arena *a, const struct program *p, struct row *rows,
-                                int32_t n, struct error *err)
-{
-    struct program bench;
-    struct run_result r;
-    struct run_options o = {.steps = 1, .keep_trace = true};
-    struct program_op *ops = ARENA_ARRAY(a, struct program_op, (size_t)n);
-    for (int32_t i = 0; i < n; i++) ops[i] = rows[i].op;
-    TRY(bench_ops(a, ops, n, &p->devices[0], REPEATS, p->vocabulary, &bench, err));
-    TRY(worker_run(a, &bench, &o, &r, err));
-    for (int32_t i = 0; i < n; i++) {
-        double took[REPEATS];
-        int32_t k = 0;
-        for (size_t j = 0; j < r.trace->n_spans && k < REPEATS; j++) {
-            const struct span *s = &r.trace->spans[j];
-            if (s->kind == SPAN_COMPUTE && s->key == ops[i].key)
-                took[k++] = (double)(s->end_ns - s->begin_ns) * 1e-9;
-        }
-        if (!k)
-            return error_set(err, ERR_INTERNAL, "%s was not measured", op_kind_name(ops[i].kind));
-        qsort(took, (size_t)k, sizeof *took, by_value);
-        rows[i].median_s = took[k / 2];
-    }
-    return OK;
-}
-
-static void print_rows(struct row *rows, int32_t n, const struct card *card)
-{
-    double least = 1;
-    char key[200];
-    for (int32_t i = 0; i < n; i++) {
-        const struct program_op *op = &rows[i].op;
-        double bytes = (double)op_bytes_read(op->kind, &op->attrs, &op->shapes, op->dtype) +
-                       (double)op_bytes_written(op->kind, &op->attrs, &op->shapes, op->dtype);
-        double by_bytes = bytes / card->copy_Bps,
-               by_flops = op_flops(op->kind, &op->attrs, &op->shapes) / card->product_flops;
-        rows[i].by_flops = by_flops > by_bytes;
-        rows[i].floor_s = rows[i].by_flops ? by_flops : by_bytes;
-    }
-    qsort(rows, (size_t)n, sizeof *rows, by_time);
-    printf("%-72s %5s %9s %9s %6s  %s\n", "operator", "times", "us", "floor us", "share",
-           "bound by");
-    for (int32_t i = 0; i < n; i++) {
-        const struct program_op *op = &rows[i].op;
-        double share = rows[i].floor_s / rows[i].median_s;
-        /* what fits in caches is not bound by memory */
-        if (!rows[i].by_flops && rows[i].floor_s > 20e-6 && share < least) least = share;
-        if (i < ROWS)
-            printf("%-72.72s %5" PRId32 " %9.1f %9.1f %5.0f %%  %s\n",
-                   op_key_text(key, sizeof key, op->kind, &op->attrs, &op->shapes, op->dtype),
-                   rows[i].times, rows[i].median_s * 1e6, rows[i].floor_s * 1e6, share * 100,
-                   rows[i].by_flops ? "products" : "memory");
-    }
-    printf("least share of the copy's bandwidth among operators of 20 us and more: %.0f %%\n",
-           least * 100);
-}
+enum { ALL_S = 200, KERNELS_S = 60, TRAINING_S = 100, LIST_MOST = 1 << 16, ROWS_SHOWN = 24 };
 
 struct task {
-    const char *folder, *name, *torch;
+    const char *folder;
+    struct bench_results *results;
+    struct bench_trained *trained; /* this one; NULL: kernels */
 };
 
-static enum status bench_kernels(struct arena *a, const struct task *j, struct error *err)
-{
-    struct program p;
-    struct backend b;
-    struct card card;
-    struct backend_device device;
-    struct row *rows = ARENA_ARRAY(a, struct row, KEYS_MOST);
-    TRY(program_read(a, arena_printf(a, "%s/%s.program", j->folder, j->name), &p, err));
-    TRY(plugin_open_backend("cuda", &b, err));
-    TRY(b.describe(&b, 0, &device, err));
-    TRY(b.open(&b, 0, err));
-    enum status st = measure_card(&b, &card, err);
-    b.close(&b);
-    TRY(st);
-    printf("%s (%s): copy %.0f GB/s, product bf16 %.0f TFLOP/s\n", device.name, device.version,
-           card.copy_Bps * 1e-9, card.product_flops * 1e-12);
-    int32_t n = find_rows(&p, rows);
-    TRY(measure_rows(a, &p, rows, n, err));
-    print_rows(rows, n, &card);
-    return OK;
-}
+static const char *const modes[] = {"eager", "compile"};
+enum { MODES = sizeof modes / sizeof *modes };
 
-/* --- training --- */
+struct torch { /* tokens/s and most memory of a mode; 0: not known */
+    double rate, bytes;
+};
 
-static enum status train(struct arena *a, const struct program *p, bool trace, double *rate,
-                         double *loss, struct error *err)
+/* --- measuring, in ranks --- */
+
+static enum status train(struct arena *a, const struct program *p, int32_t steps, bool trace,
+                         struct bench_trained *out, double *rate, struct error *err)
 {
     struct run_result r;
-    struct run_options o = {.steps = STEPS, .keep_trace = trace};
+    struct run_options o = {.steps = steps, .keep_trace = trace};
     TRY(worker_run(a, p, &o, &r, err));
-    *rate = r.tokens_per_s, *loss = r.losses[STEPS - 1];
+    *rate = r.tokens_per_s, out->loss = r.losses[steps - 1];
     return OK;
 }
 
-/* tokens/s of a line "torch MODE SIZE RATE …"; 0: there is none. */
-static double torch_rate(struct arena *a, const char *path, const char *mode, const char *size)
+static enum status measure_training(struct arena *a, const struct task *j, struct error *err)
 {
-    char *text, *line;
-    size_t n;
-    if (file_read(a, path, 1 << 16, &text, &n, NULL) != OK) return 0;
-    const char *head = arena_printf(a, "torch %s %s ", mode, size);
-    while ((line = strsep(&text, "\n")))
-        if (!strncmp(line, head, strlen(head))) return strtod(line + strlen(head), NULL);
-    return 0;
-}
-
-static enum status bench_training(struct arena *a, const struct task *j, struct error *err)
-{
-    static const char *const modes[] = {"eager", "compile"};
+    struct bench_trained *x = j->trained;
     struct program p;
-    double rate, loss, traced, same;
-    TRY(program_read(a, arena_printf(a, "%s/%s.program", j->folder, j->name), &p, err));
-    TRY(train(a, &p, false, &rate, &loss, err));
-    TRY(train(a, &p, true, &traced, &same, err));
-    printf("%s: musher %.0f tokens/s (loss %.4f), with a trace %.0f (%+.1f %%)", j->name, rate,
-           loss, traced, (rate / traced - 1) * 100);
-    for (int i = 0; i < 2; i++) {
-        double other = torch_rate(a, j->torch, modes[i], strchr(j->name, '-') + 1);
-        if (other > 0) printf(", PyTorch %s %.0f (%.2f times)", modes[i], other, rate / other);
+    TRY(program_read(a, arena_printf(a, "%s/%s.program", j->folder, x->name), &p, err));
+    x->memory_bytes = program_lane_bytes(&p, 0);
+    for (int32_t i = 0; i < x->rounds; i++) {
+        struct arena *run = arena_new();
+        enum status st = train(run, &p, j->results->size.steps, i % 2, x,
+                               i % 2 ? &x->traced[i] : &x->plain[i], err);
+        if (st == OK)
+            st = train(run, &p, j->results->size.steps, !(i % 2), x,
+                       i % 2 ? &x->plain[i] : &x->traced[i], err);
+        arena_free(run);
+        TRY(st);
+        x->done = i + 1;
     }
-    putchar('\n');
     return OK;
 }
 
-static int report(struct arena *a, enum status st, const struct error *err, const char *what)
+static int measuring_rank(void *owner, int32_t rank)
 {
-    if (st != OK) printf("gpu-bench: %s: %s\n", what, err->text);
+    struct arena *a = arena_new();
+    struct error err = {0};
+    const struct task *j = owner;
+    struct bench_results *r = j->results;
+    (void)rank;
+    enum status st = j->trained
+                         ? measure_training(a, j, &err)
+                         : bench_measure_kernels(
+                               a, arena_printf(a, "%s/%s.program", j->folder, r->trained[0].name),
+                               &r->size, &r->kernels, &err);
+    if (st != OK) printf("gpu-bench: %s\n", err.text);
     fflush(stdout);
     arena_free(a);
     return (int)st;
 }
 
-static int kernels_rank(void *owner, int32_t rank)
+static bool measure(struct task j, const struct budget *budget, double seconds)
 {
-    struct arena *a = arena_new();
+    const char *what = j.trained ? j.trained->name : "kernels";
+    double limit = budget_part(budget, seconds);
     struct error err = {0};
-    (void)rank;
-    return report(a, bench_kernels(a, owner, &err), &err, "kernels");
+    enum status st = limit > 0 ? launch_local(1, measuring_rank, &j, limit, &err)
+                               : error_set(&err, ERR_RESOURCE, "no time is left");
+    if (st != OK) printf("gpu-bench: %s: %s\n", what, err.text);
+    return st == OK;
 }
 
-static int training_rank(void *owner, int32_t rank)
+/* --- what was found --- */
+
+/* Of a line "torch MODE SIZE RATE LOSS VERSION BYTES"; SIZE is what stands behind the dash of a name. */
+static struct torch torch_of(struct arena *a, const char *text, const char *mode, const char *name)
 {
-    struct arena *a = arena_new();
-    struct error err = {0};
-    const struct task *j = owner;
-    (void)rank;
-    return report(a, bench_training(a, j, &err), &err, j->name);
+    struct torch x = {0, 0};
+    const char *size = strchr(name, '-');
+    const char *head = arena_printf(a, "torch %s %s ", mode, size ? size + 1 : name);
+    for (const char *line = text; line && *line; line = strchr(line, '\n')) {
+        if (*line == '\n') line++;
+        if (strncmp(line, head, strlen(head)) != 0) continue;
+        if (sscanf(line + strlen(head), "%lf %*s %*s %lf", &x.rate, &x.bytes) < 1) x.rate = 0;
+    }
+    return x;
+}
+
+static double median_of(const double *values, int32_t n)
+{
+    double copy[BENCH_ROUNDS_MOST];
+    memcpy(copy, values, (size_t)n * sizeof *copy);
+    return median_double(copy, (size_t)n);
+}
+
+/* What a step takes longer with a trace, of what it takes without: the median over rounds. */
+static double overhead_of(const struct bench_trained *x)
+{
+    double each[BENCH_ROUNDS_MOST];
+    for (int32_t i = 0; i < x->done; i++) each[i] = x->plain[i] / x->traced[i] - 1;
+    return median_double(each, (size_t)x->done);
+}
+
+static void print_kernels(const struct bench_kernels *k)
+{
+    printf("%-72s %5s %9s %7s %9s %6s  %s\n", "operator", "times", "us", "spread", "floor us",
+           "share", "bound by");
+    for (int32_t i = 0; i < k->n_rows && i < ROWS_SHOWN; i++) {
+        const struct bench_row *r = &k->rows[i];
+        printf("%-72.72s %5" PRId32 " %9.1f %5.1f %% %9.1f %4.0f %%  %s\n", r->key, r->times,
+               r->median_s * 1e6, 100 * r->spread, r->floor_s * 1e6, 100 * r->floor_s / r->median_s,
+               r->by_flops ? "products" : "memory");
+    }
+}
+
+static void print_trained(struct arena *a, const struct bench_trained *x, const char *torch)
+{
+    double rate = median_of(x->plain, x->done);
+    printf("%-11s %9.0f tokens/s  trace %+5.2f %%  %6.2f GB  loss %.4f", x->name, rate,
+           100 * overhead_of(x), (double)x->memory_bytes * 1e-9, x->loss);
+    for (int i = 0; i < MODES; i++) {
+        struct torch t = torch_of(a, torch, modes[i], x->name);
+        if (t.rate > 0)
+            printf("  PyTorch %s %.0f (%.2f times, %.2f GB)", modes[i], t.rate, rate / t.rate,
+                   t.bytes * 1e-9);
+    }
+    putchar('\n');
+}
+
+static void print_all(struct arena *a, const struct bench_results *r, const char *torch)
+{
+    const struct bench_kernels *k = &r->kernels;
+    if (k->done) {
+        print_kernels(k);
+        printf("\n%s (%s)\n", k->device, k->version);
+        printf("copy %.0f GB/s, product bf16 %.0f TFLOP/s; least share of the copy's bandwidth "
+               "among operators of 20 us and more: %.0f %%\n",
+               k->copy_Bps * 1e-9, k->product_flops * 1e-12, 100 * bench_least_share(k));
+    }
+    for (int32_t i = 0; i < r->n_trained; i++)
+        if (r->trained[i].done) print_trained(a, &r->trained[i], torch);
+}
+
+static void put_kernels(struct json *j, const struct bench_kernels *k)
+{
+    json_put_text(j, "device", k->device);
+    json_put_text(j, "version", k->version);
+    json_put_double(j, "copy_Bps", k->copy_Bps);
+    json_put_double(j, "product_flops", k->product_flops);
+    json_put_double(j, "least_share", bench_least_share(k));
+    json_put_list(j, "operators");
+    for (int32_t i = 0; i < k->n_rows; i++) {
+        const struct bench_row *r = &k->rows[i];
+        json_put_object_line(j, NULL);
+        json_put_text(j, "operator", r->key);
+        json_put_int(j, "times", r->times);
+        json_put_double(j, "median_s", r->median_s);
+        json_put_double(j, "spread", r->spread);
+        json_put_double(j, "floor_s", r->floor_s);
+        json_put_text(j, "bound_by", r->by_flops ? "products" : "memory");
+        json_close(j);
+    }
+    json_close(j);
+}
+
+static void put_rates(struct json *j, const char *key, const double *rates, int32_t n)
+{
+    json_put_list_line(j, key);
+    for (int32_t i = 0; i < n; i++) json_put_double(j, NULL, rates[i]);
+    json_close(j);
+}
+
+static void put_trained(struct json *j, struct arena *a, const struct bench_trained *x,
+                        const char *torch)
+{
+    json_put_object(j, NULL);
+    json_put_text(j, "model", x->name);
+    json_put_double(j, "tokens_per_s", median_of(x->plain, x->done));
+    json_put_double(j, "trace_overhead", overhead_of(x));
+    put_rates(j, "plain", x->plain, x->done);
+    put_rates(j, "traced", x->traced, x->done);
+    json_put_int(j, "memory_bytes", x->memory_bytes);
+    json_put_double(j, "loss", x->loss);
+    for (int i = 0; i < MODES; i++) {
+        struct torch t = torch_of(a, torch, modes[i], x->name);
+        if (!(t.rate > 0)) continue;
+        json_put_object_line(j, arena_printf(a, "torch_%s", modes[i]));
+        json_put_double(j, "tokens_per_s", t.rate);
+        json_put_double(j, "memory_bytes", t.bytes);
+        json_close(j);
+    }
+    json_close(j);
+}
+
+static enum status write_json(struct arena *a, const struct bench_results *r, const char *torch,
+                              const char *path, struct error *err)
+{
+    struct file f = {0};
+    struct json j;
+    TRY(file_open(&f, path, err));
+    json_begin(&j, f.stream, JSON_INDENTED);
+    json_put_object(&j, NULL);
+    json_put_int(&j, "schema", 1);
+    json_put_bool(&j, "small", r->size.steps < 20);
+    if (r->kernels.done) put_kernels(&j, &r->kernels);
+    json_put_list(&j, "trained");
+    for (int32_t i = 0; i < r->n_trained; i++)
+        if (r->trained[i].done) put_trained(&j, a, &r->trained[i], torch);
+    json_close(&j);
+    json_close(&j);
+    json_end(&j);
+    return file_commit(&f, err);
+}
+
+/* --- all of it --- */
+
+static enum status read_tasks(struct arena *a, const char *folder, struct bench_results *r,
+                              struct error *err)
+{
+    char *text, *line;
+    size_t n;
+    TRY(file_read(a, arena_printf(a, "%s/trained", folder), LIST_MOST, &text, &n, err));
+    while ((line = strsep(&text, "\n"))) {
+        struct bench_trained *x = &r->trained[r->n_trained];
+        if (!*line) continue;
+        if (r->n_trained == BENCH_TRAINED_MOST ||
+            sscanf(line, "%63s %" SCNd32, x->name, &x->rounds) != 2 || x->rounds < 1 ||
+            x->rounds > BENCH_ROUNDS_MOST)
+            return error_set(err, ERR_INPUT, "%s/trained: not \"NAME ROUNDS\": %s", folder, line);
+        r->n_trained++;
+    }
+    return r->n_trained ? OK : error_set(err, ERR_INPUT, "%s/trained names no program", folder);
+}
+
+static struct bench_size size_asked(void)
+{
+    const char *small = getenv("GPU_SMALL");
+    if (small && !strcmp(small, "1"))
+        return (struct bench_size){
+            .copy_bytes = 1 << 20, .product_rows = 64, .repeats = 2, .copies = 3, .steps = 3};
+    return (struct bench_size){.copy_bytes = INT64_C(1) << 30,
+                               .product_rows = 8192,
+                               .repeats = 20,
+                               .copies = 20,
+                               .steps = 20};
+}
+
+static enum status bench(struct arena *a, char **argv, struct bench_results *r, bool *whole,
+                         struct error *err)
+{
+    struct budget budget = budget_start(ALL_S);
+    char *torch = NULL;
+    size_t n;
+    r->size = size_asked();
+    TRY(read_tasks(a, argv[1], r, err));
+    TRY(file_read(a, argv[2], LIST_MOST, &torch, &n, err));
+    *whole = measure((struct task){argv[1], r, NULL}, &budget, KERNELS_S);
+    for (int32_t i = 0; i < r->n_trained; i++)
+        *whole &= measure((struct task){argv[1], r, &r->trained[i]}, &budget, TRAINING_S);
+    TRY(write_json(a, r, torch, argv[3], err));
+    print_all(a, r, torch);
+    return OK;
 }
 
 int main(int argc, char **argv)
 {
-    static const char *const names[] = {"gpt2-124m", "gpt2-350m"};
     struct error err = {0};
-    if (argc != 3) {
-        fprintf(stderr, "usage: gpu-bench FOLDER TORCH\n");
+    bool whole = false;
+    if (argc != 4) {
+        fprintf(stderr, "usage: gpu-bench FOLDER TORCH JSON\n");
         return ERR_USAGE;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    struct task j = {argv[1], names[0], argv[2]};
-    if (launch_local(1, kernels_rank, &j, LIMIT_S, &err) != OK) printf("kernels: %s\n", err.text);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        j.name = names[i];
-        if (launch_local(1, training_rank, &j, LIMIT_S, &err) != OK)
-            printf("%s: %s\n", j.name, err.text);
+    struct bench_results *r =
+        mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (r == MAP_FAILED) {
+        fprintf(stderr, "gpu-bench: no memory\n");
+        return ERR_RESOURCE;
     }
-    return 0;
+    struct arena *a = arena_new();
+    enum status st = bench(a, argv, r, &whole, &err);
+    if (st != OK) fprintf(stderr, "gpu-bench: %s\n", err.text);
+    arena_free(a);
+    return st != OK ? (int)st : !whole;
 }

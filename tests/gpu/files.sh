@@ -1,7 +1,7 @@
 #!/bin/bash
 # tests/gpu/files.sh FOLDER - what gpu-check and gpu-bench read: programs for a card, and the losses that the host finds.
-# CARD=name of the catalogue (musher devices) of the card they will run on; MUSHER=program; SMALL=1: few steps, and no programs
-# of the bench.
+# CARD=name of the catalogue (musher devices) of the card they will run on; MUSHER=program; SMALL=1: the same checks with little
+# work in each, and a tiny model for the bench, for a card that is emulated (tests/standin).
 set -eu
 folder=$1
 : "${MUSHER:=build/musher}" "${CARD:=H200-SXM}" "${SMALL:=}"
@@ -11,26 +11,28 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$folder"
 : >"$folder/cases"
 cp README.md "$folder/text.txt"
-steps=30 long=100
-[[ -n $SMALL ]] && steps=2 long=3
+steps=30 long=100 batch=12 gpt_blocks=3 blocks=2
+[[ -n $SMALL ]] && steps=2 long=2 batch=6 gpt_blocks=2 blocks=1
+all=$((batch / 2)) # microbatches
+more=$((all * 2 / 3)) less=$((all - all * 2 / 3))
 
 # Heads of 64, which the tensor cores' attention is for; the others have heads of 32 and 16.
-cat >"$work/gpt.json" <<'J'
-{"model_type": "gpt2", "activation_function": "gelu_new", "n_embd": 128, "n_head": 2, "n_layer": 3, "n_positions": 128, "vocab_size": 509}
+cat >"$work/gpt.json" <<J
+{"model_type": "gpt2", "activation_function": "gelu_new", "n_embd": 128, "n_head": 2, "n_layer": $gpt_blocks, "n_positions": 128, "vocab_size": 509}
 J
-cat >"$work/llama.json" <<'J'
+cat >"$work/llama.json" <<J
 {"model_type": "llama", "hidden_act": "silu", "hidden_size": 64, "intermediate_size": 96, "max_position_embeddings": 128,
- "num_attention_heads": 4, "num_hidden_layers": 2, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "tie_word_embeddings": false, "vocab_size": 512}
+ "num_attention_heads": 4, "num_hidden_layers": $blocks, "num_key_value_heads": 2, "rms_norm_eps": 1e-5, "tie_word_embeddings": false, "vocab_size": 512}
 J
-cat >"$work/mixtral.json" <<'J'
+cat >"$work/mixtral.json" <<J
 {"model_type": "mixtral", "hidden_act": "silu", "hidden_size": 64, "intermediate_size": 96, "max_position_embeddings": 128,
- "num_attention_heads": 2, "num_hidden_layers": 2, "num_key_value_heads": 1, "num_local_experts": 4, "num_experts_per_tok": 2,
+ "num_attention_heads": 2, "num_hidden_layers": $blocks, "num_key_value_heads": 1, "num_local_experts": 4, "num_experts_per_tok": 2,
  "rms_norm_eps": 1e-5, "tie_word_embeddings": false, "vocab_size": 512}
 J
 
 # job MODEL PRECISION: the job's lines, as a file has them
 job() {
-    printf 'version: 1\nmodel: %s\nsequence_length: 64\nglobal_batch: 12\nprecision: %s\nseed: 1\n' "$work/$1.json" "$2"
+    printf 'version: 1\nmodel: %s\nsequence_length: 64\nglobal_batch: %s\nprecision: %s\nseed: 1\n' "$work/$1.json" $batch "$2"
     printf 'optimizer: {kind: adamw, lr: 1e-3, weight_decay: 0.01}\n'
 }
 
@@ -78,7 +80,7 @@ check() {
     echo "$1 $4 $6 $5 $2" >>"$folder/cases"
 }
 
-one() { printf '  - {microbatches: 6, stages: [{layers: [0, %s], device: a.0}]}' "$1"; }
+one() { printf '  - {microbatches: %s, stages: [{layers: [0, %s], device: a.0}]}' $all "$1"; }
 last() { # of a model's layers
     job "$1" fp32 >"$work/job.yaml"
     cluster host 1 >"$work/cluster.yaml"
@@ -95,16 +97,16 @@ for model in gpt llama mixtral; do
     check "$model-bf16" $model bf16 1 2e-2 "$n" "$(one "$end")"
 done
 end=$(last gpt)
-stages4="  - {microbatches: 6, stages: [{layers: [0, 1], device: a.0}, {layers: [2, 2], device: b.0}, {layers: [3, $((end - 2))], device: c.0}, {layers: [$((end - 1)), $end], device: d.0}]}"
-uneven2="  - {microbatches: 4, stages: [{layers: [0, $end], device: a.0}]}
-  - {microbatches: 2, stages: [{layers: [0, $end], device: b.0}]}"
-pipe2="  - {microbatches: 6, stages: [{layers: [0, 3], device: a.0}, {layers: [4, $end], device: b.0}]}"
+stages4="  - {microbatches: $all, stages: [{layers: [0, 1], device: a.0}, {layers: [2, 2], device: b.0}, {layers: [3, $((end - 2))], device: c.0}, {layers: [$((end - 1)), $end], device: d.0}]}"
+uneven2="  - {microbatches: $more, stages: [{layers: [0, $end], device: a.0}]}
+  - {microbatches: $less, stages: [{layers: [0, $end], device: b.0}]}"
+pipe2="  - {microbatches: $all, stages: [{layers: [0, 3], device: a.0}, {layers: [4, $end], device: b.0}]}"
 check stages4 gpt fp32 4 1e-4 "$steps" "$stages4"
 check stages4-bf16 gpt bf16 4 2e-2 "$steps" "$stages4"
 check uneven2 gpt fp32 2 1e-4 "$steps" "$uneven2"
 check uneven2-zero2 gpt fp32 2 1e-4 "$steps" "${uneven2//]\}]\}/], zero: 2\}]\}}"
 # Two heads and two sequences over three devices: somebody has nothing of some operators.
-check shares3 gpt fp32 3 1e-4 "$steps" "  - microbatches: 6
+check shares3 gpt fp32 3 1e-4 "$steps" "  - microbatches: $all
     stages:
       - layers: [0, $end]
         devices: [a.0, b.0, c.0]
@@ -117,9 +119,17 @@ check shares3 gpt fp32 3 1e-4 "$steps" "  - microbatches: 6
 program dead gpt fp32 2 "$pipe2"
 echo "dead dead 2" >>"$folder/cases"
 
-[[ -n $SMALL ]] && exit
-for size in 124m 350m; do
-    "$MUSHER" plan -q "$here/gpt2-$size.yaml" "$here/card.yaml" -o "$work/bench.yaml" >/dev/null
-    "$MUSHER" lower -q "$work/bench.yaml" -o "$folder/gpt2-$size.program" >/dev/null
-done
-echo "programs and losses for $CARD are in $folder: $(wc -l <"$folder/cases") checks"
+# What the bench trains, and how often: beside PyTorch's models of these names, or a tiny one.
+: >"$folder/trained"
+if [[ -n $SMALL ]]; then
+    program gpt2-tiny gpt bf16 1 "$(one "$end")"
+    echo "gpt2-tiny 2" >>"$folder/trained"
+else
+    for size in 124m 350m; do
+        "$MUSHER" plan -q "$here/gpt2-$size.yaml" "$here/card.yaml" -o "$work/bench.yaml" >/dev/null
+        "$MUSHER" lower -q "$work/bench.yaml" -o "$folder/gpt2-$size.program" >/dev/null
+    done
+    printf 'gpt2-124m 3\ngpt2-350m 1\n' >>"$folder/trained"
+fi
+CARD=$CARD SMALL=$SMALL MUSHER=$MUSHER "$here/predict.sh" files "$folder"
+echo "programs and losses for $CARD are in $folder: $(($(wc -l <"$folder/cases") + 1)) checks"

@@ -2,7 +2,7 @@
 fp32 parameters (autocast), fused AdamW, causal attention by scaled_dot_product_attention. Random tokens; nothing is loaded.
 
 usage: torch_gpt2.py MODEL SEQUENCES LENGTH STEPS      MODEL: 124m | 350m
-prints one line a mode: torch MODE MODEL tokens_per_s loss version
+prints one line a mode: torch MODE MODEL tokens_per_s loss version bytes (most that its tensors had)
 """
 import sys
 import time
@@ -50,6 +50,7 @@ class Gpt2(nn.Module):
 
 def measure(name, compiled, sequences, length, steps):
     torch.manual_seed(1)
+    torch.cuda.reset_peak_memory_stats()
     model = Gpt2(*SIZES[name], length).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, weight_decay=0.1, fused=True)
     run = torch.compile(model) if compiled else model
@@ -69,7 +70,7 @@ def measure(name, compiled, sequences, length, steps):
     took.sort()
     mode = "compile" if compiled else "eager"
     rate = sequences * length / took[len(took) // 2]
-    print(f"torch {mode} {name} {rate:.0f} {loss.item():.4f} {torch.__version__}", flush=True)
+    print(f"torch {mode} {name} {rate:.0f} {loss.item():.4f} {torch.__version__} {torch.cuda.max_memory_allocated()}", flush=True)
 
 
 def main():

@@ -1,7 +1,8 @@
 /* tests/standin/blas_lt.c - cuBLASLt: descriptors, a heuristic that knows one algorithm, products with bias, GELU and its slope.
  *
  * What the real library is known to refuse is refused: fused epilogues in fp64, an auxiliary matrix whose columns are not
- * a multiple of 8 apart, an algorithm that was found for another product.
+ * a multiple of 8 apart, an algorithm that was found for another product, operands that are less aligned than the heuristic
+ * was told (256 bytes where it was told nothing; an algorithm that loads 16 bytes at once would fault, or worse, there).
  */
 #include "tests/standin/cublasLt.h"
 
@@ -11,7 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LT_VERSION = 120000, AUX_MULTIPLE = 8, POINTER_ALIGNMENT = 16 };
+enum {
+    LT_VERSION = 120000,
+    AUX_MULTIPLE = 8,
+    POINTER_ALIGNMENT = 16,
+    ALIGNMENT = 256,
+    OPERANDS = 4
+};
 
 struct cublasLtContext {
     int device;
@@ -37,6 +44,7 @@ struct standin_lt_layout {
 struct standin_lt_wish {
     uint64_t workspace_bytes;
     uint32_t reduction;
+    uint32_t alignment[OPERANDS]; /* of a, b, c, d */
 };
 
 #define LT_ENTER()                                                                                 \
@@ -153,6 +161,7 @@ cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out)
 {
     LT_ENTER();
     *out = kept_new(sizeof **out);
+    for (int i = 0; i < OPERANDS; i++) (*out)->alignment[i] = ALIGNMENT;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -171,6 +180,12 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
         return set(&p->workspace_bytes, 8, value, bytes);
     case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
         return set(&p->reduction, 4, value, bytes);
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES:
+    case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES:
+        return set(&p->alignment[which - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], 4, value,
+                   bytes);
     }
     return CUBLAS_STATUS_INVALID_VALUE;
 }
@@ -243,6 +258,36 @@ static cublasLtMatmulAlgo_t algo_of(cublasLtMatmulDesc_t x, const struct product
          (uint64_t)p->a.type | (uint64_t)p->d.type << 8 | (uint64_t)p->batch << 16}};
 }
 
+/* What the heuristic was told of addresses is an algorithm's as well: four powers of two in the last word's upper bits. */
+enum { ALIGNMENT_WORD = 7, ALIGNMENT_SHIFT = 48, ALIGNMENT_BITS = 4 };
+
+static uint64_t log2_of(uint64_t power)
+{
+    uint64_t n = 0;
+    while (power > 1) power /= 2, n++;
+    return n;
+}
+
+static void note_alignments(cublasLtMatmulAlgo_t *algo, const struct standin_lt_wish *wish)
+{
+    for (int i = 0; i < OPERANDS; i++)
+        algo->data[ALIGNMENT_WORD] |= log2_of(wish->alignment[i])
+                                      << (ALIGNMENT_SHIFT + i * ALIGNMENT_BITS);
+}
+
+/* Takes the note out of the algorithm; does each operand lie as was told? */
+static bool aligned(cublasLtMatmulAlgo_t *algo, const void *const at[OPERANDS])
+{
+    bool all = true;
+    for (int i = 0; i < OPERANDS; i++) {
+        uint64_t told = algo->data[ALIGNMENT_WORD] >> (ALIGNMENT_SHIFT + i * ALIGNMENT_BITS) &
+                        ((1u << ALIGNMENT_BITS) - 1);
+        if ((uintptr_t)at[i] & ((UINT64_C(1) << told) - 1)) all = false;
+    }
+    algo->data[ALIGNMENT_WORD] &= (UINT64_C(1) << ALIGNMENT_SHIFT) - 1;
+    return all;
+}
+
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmulDesc_t product,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -258,6 +303,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t h, cublasLtMatmul
     if (s != CUBLAS_STATUS_SUCCESS) return s;
     memset(out, 0, sizeof *out);
     out->algo = algo_of(product, &p);
+    note_alignments(&out->algo, wish);
     *out_n = 1;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -277,8 +323,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t product, 
         return CUBLAS_STATUS_INVALID_VALUE;
     cublasStatus_t s = check_epilogue(product, &p);
     if (s != CUBLAS_STATUS_SUCCESS) return s;
-    cublasLtMatmulAlgo_t expected = algo_of(product, &p);
-    if ((algo && memcmp(algo, &expected, sizeof expected)) ||
+    cublasLtMatmulAlgo_t expected = algo_of(product, &p), given = algo ? *algo : expected;
+    const void *const operands[OPERANDS] = {a, b, c, d};
+    if (!aligned(&given, operands) || memcmp(&given, &expected, sizeof expected) ||
         (workspace_bytes &&
          (memory_find(workspace, workspace_bytes, &place, &device) != cudaSuccess ||
           place != PLACE_DEVICE)))

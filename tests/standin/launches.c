@@ -2,11 +2,15 @@
  *
  * A launch is refused where the real runtime refuses it: a grid or block of nothing or too much, more shared memory than
  * the kernel was allowed. (There a kernel's own __shared__ variables are counted when it is compiled, here as well.)
+ * STANDIN_LAZY=1: the first launch of each kernel waits until the device is idle, which is what lazy loading may do there.
  */
 #include "tests/standin/standin_launch.h"
 
 #include "tests/standin/internal.h"
 #include "tests/standin/shared_memory.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 struct function_work {
     struct work w;
@@ -68,6 +72,28 @@ static cudaError_t check_launch(const struct standin_kernel *k)
                                                                      : cudaSuccess;
 }
 
+static bool is_lazy(void)
+{
+    const char *lazy = getenv("STANDIN_LAZY"), *loading = getenv("CUDA_MODULE_LOADING");
+    return lazy && !strcmp(lazy, "1") && !(loading && !strcmp(loading, "EAGER"));
+}
+
+/* Of this process, whose devices all load together. */
+static bool is_first(const void *function)
+{
+    enum { MOST = 2048 };
+    static const void *launched[MOST];
+    static int n;
+    int i = 0;
+    books_open();
+    while (i < n && launched[i] != function) i++;
+    bool first = i == n;
+    if (first && n == MOST) abort();
+    if (first) launched[n++] = function;
+    books_close();
+    return first;
+}
+
 cudaError_t standin_launch_kernel(const struct standin_kernel *k, void (*drop)(void *arguments),
                                   cudaStream_t stream)
 {
@@ -79,6 +105,7 @@ cudaError_t standin_launch_kernel(const struct standin_kernel *k, void (*drop)(v
         drop(k->arguments);
         return standin_leave(e);
     }
+    if (is_lazy() && is_first(k->function)) streams_wait(stream_device(s));
     struct kernel_work *w = work_new(sizeof *w, run_kernel);
     w->w.drop = drop_kernel;
     w->k = *k;

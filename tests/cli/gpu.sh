@@ -1,0 +1,61 @@
+#!/bin/bash
+# tests/cli/gpu.sh - the day a card is there, on an emulated one (tests/standin): files, the two calls, and what comes back is read.
+# Small, and no time that is measured means anything: what is checked is that all of it works.
+set -u
+. tests/cli/common.inc
+export MUSHER_CUDA_PLUGIN=$(realpath "$BUILD")/libmusher_cuda_standin.so MUSHER_NCCL=$(realpath "$BUILD")/standin/libnccl.so.2
+export STANDIN_NAME="NVIDIA H200" STANDIN_MEMORY=4000000000 SMALL=1 GPU_SMALL=1 GPU_BUILT=1
+there=$scratch/there
+mkdir "$there"
+for p in check bench run; do ln -s "$(realpath "$BUILD/gpu-$p")" "$there/gpu-$p"; done
+
+# ---- without files
+says "without files the checks say how to get them" 3 "run 'make gpu-files'" tests/gpu/check.sh "$there"
+says "an unknown call is refused" 2 "usage: tests/gpu/card.sh" tests/gpu/card.sh 3 "$scratch/got" "$there"
+
+# ---- here
+says "files are written" 0 "13 checks" tests/gpu/files.sh "$there/gpu"
+[[ $(wc -l < "$there/gpu/runs") == 3 && -s $there/gpu/bench.0.program ]] && ok "benches and three plans among them" || not_ok "benches and three plans among them" "$(ls "$there/gpu")"
+
+# ---- there, the first call
+timeout 280 tests/gpu/card.sh 1 "$scratch/got" "$there" > "$scratch/out" 2> "$scratch/err"
+code=$?
+((code == 0)) && ok "the first call" || not_ok "the first call" "exit $code: $(grep -v '^ok' "$scratch/out")"
+for check in kernels {gpt,llama,mixtral}-{fp32,bf16} stages4 stages4-bf16 uneven2 uneven2-zero2 shares3 dead; do
+    grep -q "^ok $check:" "$scratch/out" && ok "gpu-check: $check" || not_ok "gpu-check: $check" "$(grep "$check" "$scratch/out")"
+done
+has "and no other" out "13 passed, 0 failed"
+has "benches and plans ran" out "5 ran, 0 failed"
+
+# ---- there, the second one
+printf 'torch eager tiny 1000 3.5 2.0 1000000\ntorch compile tiny 2000 3.5 2.0 2000000\n' > "$scratch/torch"
+GPU_TORCH=$scratch/torch says "the second call" 0 "PyTorch compile 2000" tests/gpu/card.sh 2 "$scratch/got" "$there"
+has "tells kernels beside floors" out "bound by"
+has "what a trace costs" out "trace "
+tar -xzf "$scratch/got/card-2.tar.gz" -C "$scratch" gpu-bench.json &&
+    python3 - "$scratch/gpu-bench.json" <<'END' && ok "and all of it in JSON" || not_ok "and all of it in JSON" "$(head -c 300 "$scratch/gpu-bench.json")"
+import json, sys
+d = json.load(open(sys.argv[1]))
+t = d["trained"][0]
+assert d["small"] and d["copy_Bps"] > 0 and len(d["operators"]) > 20 and all(o["median_s"] > 0 for o in d["operators"])
+assert any(" bf16 " in o["operator"] for o in d["operators"]) and any("narrows" in o["operator"] for o in d["operators"])
+assert t["model"] == "gpt2-tiny" and len(t["plain"]) == len(t["traced"]) == 2 and t["torch_compile"]["tokens_per_s"] == 2000
+END
+
+# ---- back here
+mkdir "$scratch/back"
+tar -xzf "$scratch/got/card-1.tar.gz" -C "$scratch/back"
+says "predictions beside runs" 0 "calibrated" tests/gpu/predict.sh table "$there/gpu" "$scratch/back/gpu-out"
+for plan in even uneven parallel; do grep -q "^$plan .* ms .* %" "$scratch/out" && ok "of plan $plan" || not_ok "of plan $plan" "$(cat "$scratch/out")"; done
+python3 -c 'import json,sys; d=json.load(open(sys.argv[1])); assert len(d["plans"]) == 3 and all(p["calibrated_ns"] > 0 for p in d["plans"])' "$scratch/back/gpu-out/predict.json" &&
+    ok "in JSON too" || not_ok "in JSON too" "$(cat "$scratch/back/gpu-out/predict.json")"
+
+# ---- what does not fit is refused
+profile=("$MUSHER" profile "$there/gpu/predict-job.yaml" "$there/gpu/predict-cluster.yaml" "$there/gpu/even.yaml")
+says "a trace of other benches is refused" 3 "another job, cluster or number of repeats" "${profile[@]}" --repeats 5 --warm 0 --from "$scratch/back/gpu-out" --db "$scratch/x.db"
+says "benches that nobody ran as well" 3 "bench.0.trace" "${profile[@]}" --from "$there" --db "$scratch/x.db"
+says "--emit measures nothing" 2 "goes with neither --db nor --from" "${profile[@]}" --emit "$scratch/e" --db "$scratch/x.db"
+small_job > "$scratch/job.yaml"
+small_team > "$scratch/team.yaml"
+says "hosts are measured where they are" 3 "are for cards" "$MUSHER" profile "$scratch/job.yaml" "$scratch/team.yaml" --emit "$scratch/e"
+exit $bad

@@ -1,0 +1,61 @@
+/* tests/gpu/bench.h - what gpu-bench finds, in memory that its forked ranks share with it. */
+#ifndef TESTS_GPU_BENCH_H
+#define TESTS_GPU_BENCH_H
+
+#include "core/error.h"
+#include "core/op.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct arena;
+
+enum { BENCH_ROWS_MOST = 256, BENCH_ROUNDS_MOST = 8, BENCH_TRAINED_MOST = 8, BENCH_NAME = 64 };
+
+/* How much of everything. GPU_SMALL=1: so little that a processor does it, and nothing of it is a measurement. */
+struct bench_size {
+    int64_t copy_bytes, product_rows;
+    int32_t repeats, copies, steps;
+};
+
+struct bench_row { /* operators of one key */
+    char key[200];
+    enum op_kind kind;
+    int32_t times; /* in the program's procedures: a step of one microbatch */
+    double median_s, spread, floor_s;
+    bool by_flops; /* the floor is the product's */
+};
+
+struct bench_kernels {
+    bool done;
+    char device[64], version[120];
+    double copy_Bps, product_flops; /* what the card can do, measured; product in bf16 */
+    int32_t n_rows;
+    struct bench_row rows[BENCH_ROWS_MOST]; /* by what they take in all, most first */
+};
+
+struct bench_trained { /* rounds without a trace and with one, in turn */
+    char name[BENCH_NAME];
+    int32_t rounds, done;
+    double plain[BENCH_ROUNDS_MOST], traced[BENCH_ROUNDS_MOST]; /* tokens/s, of the median step */
+    double loss;                                                /* after the last step */
+    int64_t memory_bytes; /* that the program has on the card */
+};
+
+struct bench_results {
+    struct bench_size size;
+    struct bench_kernels kernels;
+    int32_t n_trained;
+    struct bench_trained trained[BENCH_TRAINED_MOST];
+};
+
+/* The first stage's operators of a program, each key once, beside their floors: bytes that they must move (core/op.h) ÷ the
+ * bandwidth of a large copy, or FLOPs ÷ the rate of a large product, whichever is longer. In a rank of its own. */
+MUST_CHECK enum status bench_measure_kernels(struct arena *a, const char *program,
+                                             const struct bench_size *size,
+                                             struct bench_kernels *out, struct error *err);
+/* Least share of the copy's bandwidth among operators that memory bounds and whose floor is 20 us and more (what takes less may
+ * find its operands in caches); NaN where there is none. */
+double bench_least_share(const struct bench_kernels *k);
+
+#endif

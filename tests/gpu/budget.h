@@ -1,0 +1,30 @@
+/* tests/gpu/budget.h - programs for a card end by themselves: all that one does has GPU_SECONDS together (environment). */
+#ifndef TESTS_GPU_BUDGET_H
+#define TESTS_GPU_BUDGET_H
+
+#include "exec/clock.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+
+struct budget {
+    double until_s;
+};
+
+static inline double budget_now(void) { return (double)clock_wall_ns() * 1e-9; }
+
+static inline struct budget budget_start(double seconds)
+{
+    const char *said = getenv("GPU_SECONDS");
+    double s = said ? strtod(said, NULL) : 0;
+    return (struct budget){budget_now() + (s > 0 ? s : seconds)};
+}
+
+/* What a part that wants so many seconds may have; 0: nothing is left. */
+static inline double budget_part(const struct budget *b, double seconds)
+{
+    double left = b->until_s - budget_now();
+    return left < 1 ? 0 : left < seconds ? left : seconds;
+}
+
+#endif

@@ -1,0 +1,53 @@
+#!/bin/bash
+# tests/gpu/card.sh CALL OUT [BUILD] - the day a card is there: two calls, each below ten minutes by the sum of its limits, on a
+# machine that has a compiler, nvcc, cuBLAS, NCCL and little else. BUILD/gpu was written before by `make gpu-files`.
+#   1   builds what it needs; the checks; benches and plans of the prediction (gpu-run)
+#   2   builds where the machine is another one; PyTorch and the bench; kernels under compute-sanitizer
+# OUT/card-CALL.tar.gz is all that it leaves; OUT/card-CALL.txt what it said. Exit 1: something failed.
+# GPU_BUILT=1: everything is built already. Back where musher has its libraries: tests/gpu/predict.sh table BUILD/gpu FOLDER, of
+# what lies in the first archive's gpu-out.
+set -u
+call=$1 out=$2 BUILD=${3:-build}
+limit=570 # of the ten minutes
+status=0
+mkdir -p "$out" "$BUILD/gpu-out"
+exec > >(tee "$out/card-$call.txt") 2>&1
+# part NAME SECONDS COMMAND...: so long at most, and no longer than the call has.
+part() {
+    local name=$1 seconds=$2 left=$((limit - SECONDS)) code=0
+    shift 2
+    ((seconds > left)) && seconds=$left
+    echo "--- $name (at most $seconds s)"
+    if ((seconds < 5)); then
+        echo "not ok $name: no time is left"
+        status=1
+        return
+    fi
+    GPU_SECONDS=$((seconds > 40 ? seconds - 20 : seconds)) timeout -k 5 "$seconds" "$@" || code=$?
+    ((code)) && { echo "not ok $name: exit $code"; status=1; }
+    echo "--- $name: ${SECONDS} s so far"
+}
+build() { make -s -j"$(nproc)" BUILD="$BUILD" CUDA_ARCHS="${CUDA_ARCHS:-90}" WERROR= gpu-ready; }
+export -f build
+export BUILD
+[[ -n ${GPU_BUILT:-} ]] || part build 200 bash -c build
+case $call in
+1)
+    part check 200 tests/gpu/check.sh "$BUILD"
+    part predict 160 tests/gpu/run.sh "$BUILD"
+    kept=(gpu-out)
+    ;;
+2)
+    part bench 400 tests/gpu/bench.sh "$BUILD"
+    [[ -n ${GPU_SMALL:-} ]] || part sanitize 100 tests/gpu/sanitize.sh "$BUILD" 45
+    kept=(gpu-bench.json gpu-torch.txt gpu-memcheck.log gpu-racecheck.log)
+    ;;
+*)
+    echo "usage: tests/gpu/card.sh 1|2 OUT [BUILD]"
+    exit 2
+    ;;
+esac
+there=()
+for f in "${kept[@]}"; do [[ -e $BUILD/$f ]] && there+=("$f"); done
+tar -czf "$out/card-$call.tar.gz" -C "$BUILD" "${there[@]}" || status=1
+exit $status

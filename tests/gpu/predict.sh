@@ -1,0 +1,107 @@
+#!/bin/bash
+# tests/gpu/predict.sh - are plans for unequal devices predicted right, on the one card that is there? Three of its emulated
+# likes (slowdown × what the card takes, by the devices' virtual clocks) train GPT-2 by three plans: a pipeline cut evenly, one cut
+# by speed, and data parallel with unequal shares.
+# usage: predict.sh files FOLDER       where musher has its libraries: benches, programs and plans; gpu-run runs them on the card
+#        predict.sh table FOLDER OUT   back there: profile of what gpu-run brought to OUT, predictions beside runs, calibration
+# The second writes OUT/predict.txt and OUT/predict.json. MUSHER=program, CARD=name of the catalogue, SMALL=1: a tiny model.
+set -eu
+part=$1 folder=$2
+: "${MUSHER:=build/musher}" "${CARD:=H200-SXM}" "${SMALL:=}"
+here=$(dirname "$0")
+names=(even uneven parallel)
+plans=("$folder/even.yaml" "$folder/uneven.yaml" "$folder/parallel.yaml")
+number() { sed -n "s/.*\"$2\": *\\([-0-9.e]*\\).*/\\1/p" "$1" | head -n 1; }
+
+if [[ $part == files ]]; then
+    steps=8 repeats=15 warm=0.5 sequence=1024 shares=(6 4 2) model=$(tr -d '\n' <"$here/gpt2-124m.json")
+    if [[ -n $SMALL ]]; then
+        steps=2 repeats=3 warm=0 sequence=16 shares=(3 2 1)
+        model='{model_type: gpt2, activation_function: gelu_new, n_embd: 32, n_head: 2, n_layer: 2, n_positions: 32, vocab_size: 256}'
+    fi
+    batch=$((shares[0] + shares[1] + shares[2]))
+    echo "--repeats $repeats --warm $warm" >"$folder/measured" # as it will be asked again
+    cat >"$folder/predict-job.yaml" <<J
+version: 1
+model: $model
+sequence_length: $sequence
+global_batch: $batch
+microbatch: 1
+precision: fp32
+optimizer: {kind: adamw, lr: 1e-4}
+seed: 1
+J
+    cat >"$folder/predict-cluster.yaml" <<J
+version: 1
+name: likes
+device_types:
+  - {name: fast, device: $CARD, slowdown: 3, memory: 40 GiB}
+  - {name: middle, device: $CARD, slowdown: 6, memory: 40 GiB}
+  - {name: slow, device: $CARD, slowdown: 9, memory: 40 GiB}
+nodes:
+  - {name: a, host: localhost, devices: [{type: fast, index: 0}]}
+  - {name: b, host: localhost, devices: [{type: middle, index: 0}]}
+  - {name: c, host: localhost, devices: [{type: slow, index: 0}]}
+links:
+  - {name: ab, between: [a, b], bandwidth: 10 GB/s, latency: 20 us}
+  - {name: ac, between: [a, c], bandwidth: 10 GB/s, latency: 20 us}
+  - {name: bc, between: [b, c], bandwidth: 10 GB/s, latency: 20 us}
+J
+    "$MUSHER" plan -q "$folder/predict-job.yaml" "$folder/predict-cluster.yaml" -o "$folder/even.yaml" --baseline even-pipeline >/dev/null
+    end=$(sed -n '/^job:/q; s/.*layers: \[[0-9]*, \([0-9]*\)\].*/\1/p' "$folder/even.yaml" | sort -n | tail -n 1)
+    plan() { # NAME REPLICAS
+        {
+            printf 'version: 1\nname: %s\nmicrobatch: 1\nreplicas:\n%s\n' "$1" "$2"
+            sed -n '/^job:/,$p' "$folder/even.yaml"
+        } >"$folder/$1.yaml"
+    }
+    one=$((end * 6 / 11)) two=$((end * 9 / 11))
+    plan uneven "  - {microbatches: $batch, stages: [{layers: [0, $one], device: a.0}, {layers: [$((one + 1)), $two], device: b.0}, {layers: [$((two + 1)), $end], device: c.0}]}"
+    plan parallel "  - {microbatches: ${shares[0]}, stages: [{layers: [0, $end], device: a.0}]}
+  - {microbatches: ${shares[1]}, stages: [{layers: [0, $end], device: b.0}]}
+  - {microbatches: ${shares[2]}, stages: [{layers: [0, $end], device: c.0}]}"
+    : >"$folder/runs"
+    for n in "${names[@]}"; do
+        "$MUSHER" lower -q "$folder/$n.yaml" -o "$folder/$n.program" >/dev/null
+        echo "$n $steps" >>"$folder/runs"
+    done
+    [[ -e $folder/text.txt ]] || cp README.md "$folder/text.txt"
+    "$MUSHER" profile -q "$folder/predict-job.yaml" "$folder/predict-cluster.yaml" "${plans[@]}" $(cat "$folder/measured") --emit "$folder" >/dev/null
+    exit
+fi
+
+out=$3
+db=$out/predict.db
+rm -f "$db"
+"$MUSHER" profile -q "$folder/predict-job.yaml" "$folder/predict-cluster.yaml" "${plans[@]}" $(cat "$folder/measured") \
+    --from "$out" --db "$db" >/dev/null
+predicted() { # PROFILE NAME: NAME.PROFILE.json, beside its run
+    "$MUSHER" simulate -q "$folder/$2.yaml" --db "$db" --profile "$1" --trace "$out/$2.$1.sim" >/dev/null
+    "$MUSHER" compare -q "$out/$2.$1.sim" "$out/$2.trace" --json >"$out/$2.$1.json"
+}
+traces=()
+for n in "${names[@]}"; do
+    predicted 1 "$n"
+    traces+=("$out/$n.trace")
+done
+"$MUSHER" calibrate -q --db "$db" "${traces[@]}" --json >"$out/calibrate.json"
+for n in "${names[@]}"; do predicted 2 "$n"; done
+
+{
+    printf '%-10s %12s %12s %8s %12s %8s\n' plan measured profiled error calibrated error
+    for n in "${names[@]}"; do
+        printf '%s %s %s %s\n' "$n" "$(number "$out/$n.1.json" run_iteration_ns)" "$(number "$out/$n.1.json" sim_iteration_ns)" "$(number "$out/$n.2.json" sim_iteration_ns)"
+    done | awk '{ printf "%-10s %9.2f ms %9.2f ms %+6.1f %% %9.2f ms %+6.1f %%\n", $1, $2 / 1e6, $3 / 1e6, 100 * ($3 / $2 - 1), $4 / 1e6, 100 * ($4 / $2 - 1) }'
+    echo "calibrated on these runs; each plan predicted from the others' runs alone: $(number "$out/calibrate.json" error_held_out | awk '{ printf "%.1f %%", 100 * $1 }') off"
+} >"$out/predict.txt"
+{
+    printf '{\n  "schema": 1,\n  "error_held_out": %s,\n  "plans": [' "$(number "$out/calibrate.json" error_held_out)"
+    comma=
+    for n in "${names[@]}"; do
+        printf '%s\n    {"plan": "%s", "measured_ns": %s, "profiled_ns": %s, "calibrated_ns": %s}' "$comma" "$n" \
+            "$(number "$out/$n.1.json" run_iteration_ns)" "$(number "$out/$n.1.json" sim_iteration_ns)" "$(number "$out/$n.2.json" sim_iteration_ns)"
+        comma=,
+    done
+    printf '\n  ]\n}\n'
+} >"$out/predict.json"
+cat "$out/predict.txt"

@@ -1,0 +1,9 @@
+#!/bin/bash
+# tests/gpu/run.sh BUILD - the benches of profile --emit and the plans of the prediction, traces in BUILD/gpu-out.
+set -u
+BUILD=$1
+. tests/gpu/common.inc
+needs gpu-run runs
+mkdir -p "$BUILD/gpu-out"
+export GPU_SECONDS=${GPU_SECONDS:-160}
+timeout $((GPU_SECONDS + 15)) "$BUILD/gpu-run" "$BUILD/gpu" "$BUILD/gpu-out"
