@@ -165,8 +165,8 @@ static void add_pieces(struct worker *w, const struct chunk *k, const struct gro
 {
     const struct program_stage *s = k->stage;
     enum dtype t = g->algorithm == GROUP_GATHER ? g->dtype : dtype_master(g->dtype);
-    struct joining j = {x,    (size_t)m->n_segments + 1, w->run,
-                        NULL, dtype_bytes(t),            group_divides(g)};
+    struct joining j = {
+        x, (size_t)m->n_segments + 1, w->run, NULL, dtype_bytes(t), group_divides(g)};
     x->pieces = ARENA_ARRAY(w->run, struct piece, j.capacity);
     for (int32_t i = 0; i < m->n_segments; i++) {
         const struct slot *slot = &s->slots[m->segments[i]];
