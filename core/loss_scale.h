@@ -15,8 +15,9 @@
 #include <stdint.h>
 
 struct loss_scale {
-    double initial;      /* > 0; 0: the program has none */
-    int64_t grows_after; /* finite steps until it doubles; 0: it stays as it is, and steps are skipped all the same */
+    double initial; /* > 0; 0: the program has none */
+    int64_t
+        grows_after; /* finite steps until it doubles; 0: it stays as it is, and steps are skipped all the same */
 };
 #define LOSS_SCALE_INITIAL 65536.0
 #define LOSS_SCALE_GROWS_AFTER 2000

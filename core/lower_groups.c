@@ -96,7 +96,8 @@ static int64_t unit_bytes(const struct lowering *l, int32_t unit)
 struct group *lower_group_new(struct lowering *l, const char *name, enum group_algorithm algorithm,
                               int32_t n, struct group_plan plan)
 {
-    bool exact = algorithm == GROUP_CHAIN || plan.overflow;
+    /* A deterministic plan's sums have the same bits whoever takes them: none is rounded on its way. */
+    bool exact = algorithm == GROUP_CHAIN || plan.overflow || l->plan->deterministic;
     struct program *p = l->p;
     p->groups =
         arena_grow(l->a, p->groups, (size_t)p->n_groups, &l->group_capacity, sizeof *p->groups);

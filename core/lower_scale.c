@@ -100,8 +100,7 @@ static enum status add_chains(struct lowering *l, const char *name, struct error
         int32_t r = l->lanes[i].replica;
         for (n = 1; i + n < l->p->n_devices && l->lanes[i + n].replica == r;) n++;
         if (n < 2) continue;
-        struct group *g =
-            new_group(l, arena_printf(l->a, "%s@%" PRId32, name, r), GROUP_CHAIN, n);
+        struct group *g = new_group(l, arena_printf(l->a, "%s@%" PRId32, name, r), GROUP_CHAIN, n);
         for (int32_t k = 0; k < n;) k += chain_stage(l, &l->lanes[i + k], g, k);
         TRY(lower_group_join(l, l->p->n_groups - 1, err));
     }
@@ -115,8 +114,7 @@ static enum status add_replicas(struct lowering *l, struct error *err)
     struct group *g =
         new_group(l, "overflow", l->plan->deterministic ? GROUP_CHAIN : GROUP_RING, n);
     for (int32_t r = 0; r < n; r++)
-        g->members[r].stage =
-            speaker(&l->lanes[l->stages[lower_owner(l, r, 0)].s->device]);
+        g->members[r].stage = speaker(&l->lanes[l->stages[lower_owner(l, r, 0)].s->device]);
     return lower_group_join(l, l->p->n_groups - 1, err);
 }
 
@@ -135,16 +133,16 @@ enum status lower_scale_groups(struct lowering *l, struct error *err)
 static void look_at(struct writer *w, int32_t gradient, bool *any)
 {
     const struct stage_build *b = w->b;
-    writer_op(w, (struct program_op){.kind = OP_overflow,
-                                     .phase = PHASE_U,
-                                     .attrs = {.accumulate = *any},
-                                     .name = arena_printf(w->l->a, "%s.overflow",
-                                                          b->s->slots[gradient].name),
-                                     .layer = b->s->first_layer,
-                                     .n_inputs = 1,
-                                     .n_outputs = 1,
-                                     .input = {gradient},
-                                     .output = {b->overflow_slot}});
+    writer_op(w, (struct program_op){
+                     .kind = OP_overflow,
+                     .phase = PHASE_U,
+                     .attrs = {.accumulate = *any},
+                     .name = arena_printf(w->l->a, "%s.overflow", b->s->slots[gradient].name),
+                     .layer = b->s->first_layer,
+                     .n_inputs = 1,
+                     .n_outputs = 1,
+                     .input = {gradient},
+                     .output = {b->overflow_slot}});
     *any = true;
 }
 

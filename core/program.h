@@ -48,6 +48,8 @@
  *   chunk (i − k) mod n and adds what it receives, chunk (i − 1 − k) mod n; in all-gather step k it sends
  *   chunk (i + 1 − k) mod n and overwrites chunk (i − k) mod n. A member starts step k when its step k−1 has
  *   ended: its own send has left and its receive has arrived. Empty chunks send nothing and take no time.
+ *   In half precision each message is rounded, terms are added in fp32 as they come, and the sum is rounded once more, for
+ *   all members alike.
  *   CHAIN (deterministic): member 0 sends its sum to member 1, which adds its microbatches' gradients one
  *   by one in order and sends on …; the last one's result goes back n−1 → n−2 → … → 0, each
  *   member keeping a copy. Members own ascending intervals of microbatches.

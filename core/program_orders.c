@@ -102,7 +102,8 @@ static enum status walk_lane(struct game *g, struct lane_state *l)
         l->s = program_called(g->p, l->device, &l->call);
         char letter = l->s->procedures[l->call.procedure].letter;
         int32_t m = l->call.microbatch < 0 ? l->s->microbatches : l->call.microbatch;
-        uint8_t bit = (uint8_t)(1 << (strchr("FBIWU", letter) - "FBIWU")),
+        bool check = letter == 'U' && *l->s->procedures[l->call.procedure].variant;
+        uint8_t bit = check ? 1 << 5 : (uint8_t)(1 << (strchr("FBIWU", letter) - "FBIWU")),
                 *at = &seen[l->call.chunk][m];
         if (*at & bit)
             return error_set(g->err, ERR_INPUT, "%s: %s is called twice",

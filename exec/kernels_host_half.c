@@ -76,12 +76,11 @@ static void widen(struct widened *w, const struct op_call *c, float *free)
     w->call.dtype = DTYPE_fp32, w->call.wide_input = w->call.wide_output = 0;
     for (int32_t i = 0; i < c->shapes->n_inputs; i++)
         if (input_narrow(c, i))
-            w->call.input[i] =
-                wide_of(w, &free, c->input[i], &c->shapes->input[i], true, c->dtype);
+            w->call.input[i] = wide_of(w, &free, c->input[i], &c->shapes->input[i], true, c->dtype);
     for (int32_t i = 0; i < own_outputs(c); i++)
         if (output_narrow(c, i))
-            w->call.output[i] = wide_of(w, &free, c->output[i], &c->shapes->output[i],
-                                        reads_outputs(c), c->dtype);
+            w->call.output[i] =
+                wide_of(w, &free, c->output[i], &c->shapes->output[i], reads_outputs(c), c->dtype);
 }
 
 enum status kernels_host_half(struct host_context *x, const struct op_call *c, struct error *err)

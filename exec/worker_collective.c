@@ -275,13 +275,20 @@ static void ring_part(struct collectives *c, int32_t part, int64_t at_ns)
     if (chunk_elements(c, out)) {
         char *data = chunk_place(c, out);
         if (!data) pass_chunk(c, out, data = incoming_of(c) + group_incoming_bytes(g), COPY_OUT);
-        /* Whose chunk it is keeps of it what the others get. */
-        if (narrows(g) && part == g->n_members - 1) pass_chunk(c, out, data, COPY_IN);
         send_part(c, i, data, chunk_elements(c, out) * size);
     }
     if (chunk_elements(c, in))
         receive_part(c, modulo(i - 1, g->n_members), ring_landing(c, in),
                      chunk_elements(c, in) * size);
+}
+
+/* A term has come in. The sum, once it is one, is of the wire's type for whose chunk it is as well as for those that get it. */
+static void add_chunk(const struct collectives *c, int32_t chunk)
+{
+    pass_chunk(c, chunk, incoming_of(c), ADD_IN);
+    if (!narrows(group_of(c)) || c->part != group_of(c)->n_members - 2) return;
+    pass_chunk(c, chunk, incoming_of(c), COPY_OUT);
+    pass_chunk(c, chunk, incoming_of(c), COPY_IN);
 }
 
 static void ring_step_over(struct collectives *c)
@@ -290,7 +297,7 @@ static void ring_step_over(struct collectives *c)
     int32_t out, in;
     ring_chunks(c, &out, &in);
     if (c->part < g->n_members - 1)
-        pass_chunk(c, in, incoming_of(c), ADD_IN);
+        add_chunk(c, in);
     else if (chunk_elements(c, in) && ring_landing(c, in) == incoming_of(c))
         pass_chunk(c, in, incoming_of(c), COPY_IN);
     collective_report_part(c);

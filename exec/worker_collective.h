@@ -3,7 +3,8 @@
  *
  * A lane's collectives run one at a time in the order they were handed over. One is a small machine
  * that waits for its messages: ring (reduce-scatter, then all-gather) or chain, word by word as
- * core/program.h says; a local sum of two chunks is over at once. Arithmetic is in a fixed order and takes no time on an emulated device.
+ * core/program.h says; a local sum of two chunks is over at once. Arithmetic is in a fixed order and takes no time on an emulated device. Where the wire is narrower than what is summed,
+ * everything goes by staging, rounded on its way out.
  * Called by the communication thread alone (or inline where there is one device).
  */
 #ifndef EXEC_WORKER_COLLECTIVE_H

@@ -26,7 +26,7 @@ enum status worker_scale_open(struct worker *w, struct error *err)
     for (int32_t i = 0; i < w->n_chunks; i++)
         TRY(w->backend.upload(&w->backend, worker_scale_at(&w->chunks[i]), numbers, sizeof numbers,
                               err));
-    w->scales = ARENA_ARRAY(w->run, float, WORKER_SCALE * (size_t)w->o->steps + 1);
+    w->scales = ARENA_ARRAY(w->run, float, WORKER_SCALE *(size_t)w->o->steps + 1);
     return OK;
 }
 
@@ -48,8 +48,8 @@ enum status worker_see_scale(struct worker *w, struct error *err)
 
 void worker_scale_after(const struct worker *w, int64_t steps, float out[WORKER_SCALE])
 {
-    const float *from = has_scale(w) && steps ? w->scales + WORKER_SCALE * (steps - 1)
-                                              : w->scale_before;
+    const float *from =
+        has_scale(w) && steps ? w->scales + WORKER_SCALE * (steps - 1) : w->scale_before;
     memcpy(out, from, WORKER_SCALE * sizeof *out);
 }
 

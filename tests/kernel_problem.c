@@ -55,6 +55,7 @@ static const struct wide_row wide_rows[] = {
     {OP_embedding, 0, 0, 2},
     {OP_embedding_grad, 0, 1, 0},
     {OP_prepend, 0, 0, 2},
+    {OP_overflow, 0, 1, 1},
     {OP_attention, 0, 2, 0},
     {OP_cross_entropy, 0, 3, 1},
     {OP_cross_entropy_grad, 4, 0, 1},

@@ -76,6 +76,9 @@ static const struct kernel_row element_rows[] = {
     {OP_sgd, {.decay = true}, "35 x 35", NONE},
     {OP_flat_sgd, {0}, "4096 x 4096", NONE},
     {OP_sgd, {.narrows = true}, "35 x 35", NONE},
+    {OP_overflow, {0}, "2051", NONE},
+    {OP_overflow, {.accumulate = true}, "40007", NONE},
+    {OP_overflow, {0}, "0", NONE},
 };
 #undef NONE
 /* clang-format on */

@@ -175,6 +175,8 @@ START_TEST(every_kind_has_a_kernel_and_a_test)
     /* Tests of their own in test_kernel_values.c. */
     static const enum op_kind others[] = {
         OP_zero, OP_adamw, OP_flat_adamw, OP_sgd, OP_flat_sgd,
+        /* in test_loss_scale.c */
+        OP_overflow, OP_rescale,
         /* in test_kernel_parts.c, their gradients in test_shard.c */
         OP_take_part, OP_add_part, OP_cross_entropy_part, OP_cross_entropy_join,
         /* between the cards of one device: refused before they run */

@@ -19,9 +19,9 @@ enum status cuda_op_overflow(struct cuda_context *x, const struct op_call *c, st
     TRY(cuda_failed(cuda_squares(cuda_number_of(cuda_input_dtype(c, 0)), c->input[0], n, false, sum,
                                  scratch, x->stream),
                     "overflow: squares", err));
-    return cuda_failed(cuda_overflow(sum, c->attrs->accumulate, c->output[0], out == DTYPE_fp64,
-                                     x->stream),
-                       "overflow", err);
+    return cuda_failed(
+        cuda_overflow(sum, c->attrs->accumulate, c->output[0], out == DTYPE_fp64, x->stream),
+        "overflow", err);
 }
 
 enum status cuda_op_rescale(struct cuda_context *x, const struct op_call *c, struct error *err)
@@ -31,11 +31,11 @@ enum status cuda_op_rescale(struct cuda_context *x, const struct op_call *c, str
         return error_set(err, ERR_INPUT, "rescale: the numbers of a loss scale are fp32, not %s",
                          dtype_name(c->dtype));
     struct cuda_scale_step r = {.overflow = c->input[0],
-                             .numbers = c->output[0],
-                             .grows_after = c->attrs->grows_after,
-                             .step = o->step,
-                             .lr = o->lr,
-                             .beta1 = o->beta1,
-                             .beta2 = o->beta2};
+                                .numbers = c->output[0],
+                                .grows_after = c->attrs->grows_after,
+                                .step = o->step,
+                                .lr = o->lr,
+                                .beta1 = o->beta1,
+                                .beta2 = o->beta2};
     return cuda_failed(cuda_rescale(&r, x->stream), "rescale", err);
 }

@@ -181,7 +181,12 @@ edit even.yaml 's/device: host,/device: host, tensor_parallel: 2,/' cards.yaml
 refused "a run of several cards a device" 3 "is simulated, never run" "$MUSHER" run cards.yaml --data text.txt --steps 1
 refused "loading without loaders" 2 "--loaders" "$MUSHER" simulate even.yaml --load 30ms
 refused "a reserve that is no size" 2 "--reserve" "$MUSHER" memory even.yaml --reserve many
-refused "bf16 on a host" 3 "fp32 and fp64" "$MUSHER" plan j.yaml team.yaml -o p
+edit team.yaml 's/device: host/device: T4/g' turing.yaml
+refused "bf16 on a card that has none" 3 "(T4) computes in fp32, fp64 and fp16" "$MUSHER" plan j.yaml turing.yaml -o p
+edit job.yaml 's/microbatch: 1/microbatch: 1\nprecision: bf16\nloss_scale: 1024/' k.yaml
+refused "a loss scale in bf16" 3 "fp16 alone has a loss scale" "$MUSHER" plan k.yaml team.yaml -o p
+edit job.yaml 's/microbatch: 1/microbatch: 1\nprecision: fp16\nloss_scale: {initial: 0}/' k.yaml
+refused "a loss scale of nothing" 3 "must be at least" "$MUSHER" plan k.yaml team.yaml -o p
 "$MUSHER" simulate even.yaml --trace s.keep > /dev/null
 sed '1s/"source":"sim"/"source":"host"/' s.keep > r.keep
 "$MUSHER" compare s.keep r.keep --json > out.keep 2> err.keep

@@ -105,6 +105,10 @@ check stages4 gpt fp32 4 1e-4 "$steps" "$stages4"
 check stages4-bf16 gpt bf16 4 2e-2 "$steps" "$stages4"
 check uneven2 gpt fp32 2 1e-4 "$steps" "$uneven2"
 check uneven2-zero2 gpt fp32 2 1e-4 "$steps" "${uneven2//]\}]\}/], zero: 2\}]\}}"
+# fp16 with its loss scale; one that is too large at first, so that all devices must skip the same steps.
+check stages4-fp16 gpt fp16 4 2e-2 "$steps" "$stages4"
+check uneven2-fp16 gpt fp16 2 2e-2 "$steps" "$uneven2"
+check uneven2-zero2-fp16 gpt fp16 2 2e-2 "$steps" "${uneven2//]\}]\}/], zero: 2\}]\}}"
 # Two heads and two sequences over three devices: somebody has nothing of some operators.
 check shares3 gpt fp32 3 1e-4 "$steps" "  - microbatches: $all
     stages:
