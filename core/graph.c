@@ -370,6 +370,7 @@ static struct graph *fuse_pairs(const struct graph *g, const enum op_kind *list,
         if (fusion[i].partner >= 0) {
             const struct graph_op *first = &g->ops[fusion[i].partner];
             op.attrs.trans_b |= first->attrs.trans_b; /* of a product; a bias after it has none */
+            if (first->factors) op.factors = first->factors; /* of the product */
             merge_inputs(first, &g->ops[i], &op);
             if (op_fused_keeps(op.kind)) op.output[op.n_outputs++] = first->output[0];
         }

@@ -273,10 +273,41 @@ enum status lower_plan_graph(struct arena *a, const struct plan *p, const struct
     return lower_plan_graphs(a, p, &s, o, out, err);
 }
 
+/* Does a stage end between logits in long rows and their loss, in a plan some of whose devices share operators? Those may
+ * have logits by parts of the vocabulary, whose rows are no longer than they are, and both ends must mean the same. */
+static bool long_rows_cross(const struct plan *p, const struct graph *g)
+{
+    bool shared = false, crosses = false;
+    int32_t loss = g->n_forward - 1, product = loss;
+    while (product >= 0 && g->ops[product].kind != OP_logits) product--;
+    for (int32_t r = 0; r < p->n_replicas && product >= 0; r++)
+        for (int32_t s = 0; s < p->replicas[r].n_stages; s++) {
+            const struct plan_stage *x = &p->replicas[r].stages[s];
+            shared |= x->sharding != NULL;
+            crosses |= x->last_layer >= g->ops[product].layer && x->last_layer < g->ops[loss].layer;
+        }
+    return shared && crosses;
+}
+
+static struct lower_options without(struct arena *a, const struct lower_options *o,
+                                    enum op_kind kind)
+{
+    struct lower_options out = *o;
+    enum op_kind *list = ARENA_ARRAY(a, enum op_kind, (size_t)o->n_fused);
+    out.n_fused = 0;
+    for (int32_t i = 0; i < o->n_fused; i++)
+        if (o->fused[i] != kind) list[out.n_fused++] = o->fused[i];
+    out.fused = list;
+    return out;
+}
+
 enum status lower_plan(struct arena *a, const struct plan *p, const struct lower_options *o,
                        struct program *out, struct error *err)
 {
     struct graph *g = NULL;
     TRY(lower_training_graph(a, &p->job, p->microbatch, o, &g, err));
-    return lower_plan_graph(a, p, g, o, out, err);
+    if (!long_rows_cross(p, g)) return lower_plan_graph(a, p, g, o, out, err);
+    struct lower_options plain = without(a, o, OP_logits);
+    TRY(lower_training_graph(a, &p->job, p->microbatch, &plain, &g, err));
+    return lower_plan_graph(a, p, g, &plain, out, err);
 }

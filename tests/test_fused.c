@@ -1,6 +1,7 @@
 /* Fused kinds of CUDA devices in training graphs: which operators become one, which must not, and that gradients stay the same. */
 #include "core/model.h"
 
+#include "tests/plans.h"
 #include "tests/sharded_graphs.h"
 
 static const enum op_kind cuda_list[] = {OP_linear, OP_linear_gelu, OP_matmul_gelu_grad,
@@ -149,6 +150,30 @@ START_TEST(logits_of_a_vocabulary_of_whole_packs_are_a_product_like_any_other)
 }
 END_TEST
 
+/* The loss's devices may have parts of a vocabulary, whose rows are no longer than they are: both ends of a message mean the same. */
+START_TEST(logits_that_cross_to_devices_that_share_the_loss_are_as_long_as_the_vocabulary)
+{
+    struct lower_options o = {.n_fused = N_CUDA, .fused = cuda_list};
+    for (int shared = 0; shared < 2; shared++) {
+        struct plan p = plans_new(arena, "gpt2", 1, 3);
+        p.job.model.vocabulary = V;
+        int32_t end = plans_layers(arena, &p) - 1, devices[] = {1, 2};
+        struct plan_replica *x = plans_replica(arena, &p, 2, 2, (const int32_t[]){end - 1, end});
+        if (shared) {
+            x->stages[1].n_shards = 2, x->stages[1].devices = devices;
+            x->stages[1].sharding = sharding_of_batch(arena, (const double[]){1, 1}, 2);
+        }
+        struct program out;
+        ck_assert_msg(lower_plan(arena, &p, &o, &out, &err) == OK, "%s", err.text);
+        bool longer = false;
+        for (int32_t i = 0; i < out.stages[0].n_ops; i++)
+            longer = longer || out.stages[0].ops[i].kind == OP_logits;
+        ck_assert(longer == !shared);
+        ck_assert(!out.uneven);
+    }
+}
+END_TEST
+
 Suite *fused_suite(void)
 {
     Suite *s = suite_create("fused");
@@ -160,6 +185,7 @@ Suite *fused_suite(void)
     tcase_add_test(t, gelu_by_erf_stays_apart);
     tcase_add_test(t, rows_of_logits_are_whole_packs_and_the_loss_knows_the_vocabulary);
     tcase_add_test(t, logits_of_a_vocabulary_of_whole_packs_are_a_product_like_any_other);
+    tcase_add_test(t, logits_that_cross_to_devices_that_share_the_loss_are_as_long_as_the_vocabulary);
     suite_add_tcase(s, t);
     return s;
 }
