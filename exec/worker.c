@@ -77,13 +77,13 @@ static enum status prepare_device(struct worker *w, struct error *err)
 static enum status open_mine(struct worker *w, struct error *err)
 {
     TRY(open_data(w, err));
+    TRY(prepare_device(w, err));
     for (int32_t i = 0; i < w->n_chunks; i++) {
         struct chunk *k = &w->chunks[i];
         TRY(lane_memory_open(&k->memory, w->run, w->p, k->index, &w->backend,
                              needs_staging(w, k->index), err));
         if (!w->o->resume) TRY(lane_memory_init(&k->memory, w->p->seed, err));
     }
-    TRY(prepare_device(w, err));
     return worker_open_apart(w, err);
 }
 
