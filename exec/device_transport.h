@@ -47,9 +47,6 @@ struct device_transport_options {
     int64_t limit_ns; /* a silent peer is gone after that */
 };
 
-/* What a device needs beside its lanes' memory, given which groups go by devices: packed operands, zeros. */
-int64_t device_transport_bytes(const struct program *p, int32_t device, const unsigned char *group);
-
 /* All ranks together, those without a part as well; cliques are joined and have exchanged a first word when it returns. */
 MUST_CHECK enum status device_transport_open(struct arena *a,
                                              const struct device_transport_options *o,

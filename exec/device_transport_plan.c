@@ -244,17 +244,3 @@ bool device_segments_join(const struct program *p, const struct group *g, int32_
     }
     return true;
 }
-
-int64_t device_transport_bytes(const struct program *p, int32_t device, const unsigned char *group)
-{
-    int64_t scratch = 0, zeros = 0;
-    for (int32_t g = 0; g < p->n_groups; g++)
-        for (int32_t i = 0; i < p->groups[g].n_members; i++) {
-            if (group[g] != TRANSPORT_DEVICE || device_of(p, &p->groups[g], i) != device) continue;
-            int64_t s = device_group_scratch(p, &p->groups[g], i),
-                    z = device_group_zeros(p, &p->groups[g], i);
-            if (s > scratch) scratch = s;
-            if (z > zeros) zeros = z;
-        }
-    return device_align(scratch) + device_align(zeros);
-}

@@ -104,7 +104,7 @@ static enum status learn(struct backend *b, int32_t device, struct error *err)
 static enum status take_part(struct backend *b, struct error *err)
 {
     struct cuda_device *d = b->state;
-    TRY(cuda_green_make(d->index, b->multiprocessors, &d->green, err));
+    TRY(cuda_green_make(d->arena, d->index, b->multiprocessors, &d->green, err));
     if (!d->green) return OK;
     size_t at = strlen(d->name) - 1; /* in front of the bracket */
     snprintf(d->name + at, sizeof d->name - at, ", %" PRId32 " of %" PRId32 " multiprocessors)",

@@ -1,11 +1,11 @@
 #include "exec/cuda/green.h"
 
+#include "core/arena.h"
 #include "exec/cuda/context.h"
 
 #include <cuda.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define DRIVER_LEAST 12050 /* the first whose green contexts have streams */
@@ -48,8 +48,10 @@ static enum status find_call(const char *name, void *out, struct error *err)
         return OK;
     }
     (void)cudaGetLastError();
-    return error_set(err, ERR_NO_DEVICE, "the driver has no %s: parts of a card need one for "
-                                         "CUDA 12.5 or newer" OTHERWISE, name);
+    return error_set(err, ERR_NO_DEVICE,
+                     "the driver has no %s: parts of a card need one for "
+                     "CUDA 12.5 or newer" OTHERWISE,
+                     name);
 }
 
 static enum status find_driver(struct driver *d, struct error *err)
@@ -122,8 +124,8 @@ static enum status make_green(struct cuda_green *g, CUdevice device, const CUdev
         "cuGreenCtxCreate", err);
 }
 
-enum status cuda_green_make(int32_t device, int32_t multiprocessors, struct cuda_green **out,
-                            struct error *err)
+enum status cuda_green_make(struct arena *a, int32_t device, int32_t multiprocessors,
+                            struct cuda_green **out, struct error *err)
 {
     struct driver driver = {0};
     CUdevResource all;
@@ -134,23 +136,16 @@ enum status cuda_green_make(int32_t device, int32_t multiprocessors, struct cuda
     TRY(all_of(&driver, device, &handle, &all, err));
     if ((uint32_t)multiprocessors == all.sm.smCount) return OK;
     TRY(check_part(&all.sm, multiprocessors, err));
-    struct cuda_green *g = calloc(1, sizeof *g);
-    if (!g) return error_set(err, ERR_RESOURCE, "out of memory");
+    struct cuda_green *g = ARENA_ARRAY(a, struct cuda_green, 1);
     g->driver = driver;
-    enum status st = make_green(g, handle, &all, multiprocessors, err);
-    if (st != OK) {
-        free(g);
-        return st;
-    }
+    TRY(make_green(g, handle, &all, multiprocessors, err));
     *out = g;
     return OK;
 }
 
 void cuda_green_close(struct cuda_green *g)
 {
-    if (!g) return;
-    (void)g->driver.cuGreenCtxDestroy(g->context);
-    free(g);
+    if (g) (void)g->driver.cuGreenCtxDestroy(g->context);
 }
 
 enum status cuda_green_stream(struct cuda_green *g, int priority, cudaStream_t *out,
@@ -170,7 +165,8 @@ void cuda_green_offer(int32_t device, char *out, int32_t bytes)
     enum status st = find_driver(&driver, &why);
     if (st == OK) st = all_of(&driver, device, &handle, &all, &why);
     if (st == OK)
-        snprintf(out, (size_t)bytes, "%u multiprocessors, in parts that are multiples of %u, from %u on",
+        snprintf(out, (size_t)bytes,
+                 "%u multiprocessors, in parts that are multiples of %u, from %u on",
                  all.sm.smCount, all.sm.smCoscheduledAlignment, all.sm.minSmPartitionSize);
     else
         snprintf(out, (size_t)bytes, "%s", why.text);
@@ -178,14 +174,15 @@ void cuda_green_offer(int32_t device, char *out, int32_t bytes)
 
 #else /* an older toolkit does not know of them */
 
-enum status cuda_green_make(int32_t device, int32_t multiprocessors, struct cuda_green **out,
-                            struct error *err)
+enum status cuda_green_make(struct arena *a, int32_t device, int32_t multiprocessors,
+                            struct cuda_green **out, struct error *err)
 {
-    (void)device;
+    (void)a, (void)device;
     *out = NULL;
     if (!multiprocessors) return OK;
-    return error_set(err, ERR_NO_DEVICE, "this plugin was built by a toolkit before CUDA 12.5, "
-                                         "which has no parts of a card" OTHERWISE);
+    return error_set(err, ERR_NO_DEVICE,
+                     "this plugin was built by a toolkit before CUDA 12.5, "
+                     "which has no parts of a card" OTHERWISE);
 }
 
 void cuda_green_close(struct cuda_green *g) { (void)g; }

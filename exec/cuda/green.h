@@ -15,11 +15,12 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
+struct arena;
 struct cuda_green; /* NULL: all of the card */
 
 /* multiprocessors of the device, which is the current one and has its primary context. 0, or all there are: *out is NULL. ERR_INPUT,
  * with the numbers next to it, where the card does not part so; ERR_NO_DEVICE where the driver or the toolkit has none. */
-MUST_CHECK enum status cuda_green_make(int32_t device, int32_t multiprocessors,
+MUST_CHECK enum status cuda_green_make(struct arena *a, int32_t device, int32_t multiprocessors,
                                        struct cuda_green **out, struct error *err);
 /* After its streams. NULL is fine. */
 void cuda_green_close(struct cuda_green *g);

@@ -31,6 +31,12 @@ says "one JSON object" 0 '"index": 1, "name": "stand-in sm_75", "capability": 75
 python3 -c 'import json,sys; d=json.load(open(sys.argv[1]))["cuda"]; assert len(d["devices"]) == 3 and d["nccl_version"] == 0' "$scratch/out" &&
     ok "it is JSON" || not_ok "it is JSON" "$(head -c 300 "$scratch/out")"
 
+STANDIN_MULTIPROCESSORS=132 says "an opened card tells what it has free" 0 "141 GiB free beside this program's context; plans keep 512 MiB for one" \
+    "$MUSHER" check --cuda
+has "and in which parts it can be had" out "132 multiprocessors, in parts that are multiples of 8, from 8 on"
+STANDIN_DRIVER_VERSION=12020 says "an older driver has none" 0 "parts of a card need one for CUDA 12.5 or newer" "$MUSHER" check --cuda
+says "and it all is JSON" 0 '"free_bytes": 151397597184' "$MUSHER" check --cuda --json
+
 # ---- installed
 make -n install CUDA_PLUGIN="$standin" > "$scratch/out" 2>&1
 has "make install takes the plugin along" out "install -D -m 755 $standin"
@@ -69,5 +75,23 @@ measured=$(sed -n 's/^profile 1: \([0-9]*\) unique operators.*/\1/p' "$scratch/o
 asked=$(grep -o 'measuring [0-9]*' "$scratch/err" | awk '{ n += $2 } END { print n }')
 [[ -n $measured && $measured == "$asked" ]] && ok "every operator of it" || not_ok "every operator of it" "$measured of $asked"
 says "and what was measured prices a plan" 0 "" "$MUSHER" plan "$scratch/job.yaml" "$scratch/cards.yaml" --db "$scratch/card.db" -o "$scratch/card.yaml"
+says "its memory is told part by part" 0 "workspace of products" "$MUSHER" memory "$scratch/card.yaml"
+has "libraries' part as well" out "libraries: the context and what it loads"
 says "which trains there" 0 "" "$MUSHER" run "$scratch/card.yaml" --data LICENSE --steps 3 --json
+
+# ---- parts of a card
+export STANDIN_MULTIPROCESSORS=132 STANDIN_MEMORY=151397597184
+cat > "$scratch/parts.yaml" <<'END'
+version: 1
+name: parts
+device_types:
+  - {name: half, device: H100-SXM5, slowdown: 4, multiprocessors: 64, memory: 2 GiB}
+nodes: [{name: a, host: localhost, devices: [{type: half}]}]
+END
+says "a plan for a part of a card" 0 "" "$MUSHER" plan "$scratch/job.yaml" "$scratch/parts.yaml" -o "$scratch/part.yaml"
+says "trains on it, and is called emulated" 0 "emulated devices" "$MUSHER" run "$scratch/part.yaml" --data LICENSE --steps 2
+STANDIN_DRIVER_VERSION=12020 says "but not by an older driver" 8 "a slowdown emulates on the virtual clock alone" \
+    "$MUSHER" run "$scratch/part.yaml" --data LICENSE --steps 2
+sed -i 's/: 64,/: 66,/' "$scratch/parts.yaml" "$scratch/part.yaml"
+says "nor in any size" 3 "the nearest are 64 and 72" "$MUSHER" run "$scratch/part.yaml" --data LICENSE --steps 2
 exit $bad

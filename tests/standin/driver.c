@@ -49,7 +49,9 @@ static CUdevResource resource(int device, bool part, int n)
     CUdevResource r = {.type = CU_DEV_RESOURCE_TYPE_SM};
     memcpy(r.padding, &o, sizeof o);
     r.sm = (CUdevSmResource){.smCount = (unsigned)n,
-                             .minSmPartitionSize = hopper ? 8 : ampere ? 4 : 2,
+                             .minSmPartitionSize = hopper   ? 8
+                                                   : ampere ? 4
+                                                            : 2,
                              .smCoscheduledAlignment = hopper ? 8 : 2};
     return r;
 }
