@@ -107,6 +107,9 @@ static void add_graph_op(struct writer *w, int32_t index, bool again)
             x.attrs.accumulate =
                 !l->plan->deterministic && lower_zero_of(l, l->v->unit_of[op->output[k]]) < 2;
     }
+    /* This kind adds whatever it is told: where the gradient is of this call alone, there is nothing yet. */
+    if (op->kind == OP_accumulate && !x.attrs.accumulate)
+        writer_zero(w, op->phase, op->layer, arena_printf(l->a, "%s.zero", x.name), x.output[0]);
     writer_op(w, x);
 }
 
