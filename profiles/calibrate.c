@@ -9,8 +9,8 @@
  */
 #include "profiles/calibrate.h"
 
-#include "core/arena.h"
 #include "core/units.h"
+#include "profiles/calibrate_internal.h"
 #include "profiles/fit.h"
 #include "profiles/op_fits.h"
 #include "profiles/skew.h"
@@ -21,35 +21,7 @@
 #include <string.h>
 
 enum { SAMPLES_LEAST = 3, SECANTS = 2, LINK_SAMPLES_LEAST = 8 };
-static const double factor_least = 0.1, factor_most = 10;
 static const double pace_least = 0.5, pace_most = 2, pace_exact = 1e-6;
-
-struct sample {   /* one span */
-    int32_t type; /* of the cluster */
-    uint64_t key;
-    enum op_kind kind;
-    double seconds; /* at slowdown 1 */
-    int64_t bytes;
-};
-struct ratio { /* of one (type, key): run ÷ the base's row */
-    int32_t type;
-    enum op_kind kind;
-    double value;
-};
-struct state {
-    struct arena *a, *scratch;
-    const struct profile *parent;
-    const struct cluster *cluster;
-    struct trace *const *runs;
-    const size_t *index; /* of each run among the caller's; NULL: as they stand */
-    size_t n_runs;
-    const char *provenance;
-    struct calibration *out;
-    struct error *err;
-    size_t n_samples, sample_capacity, n_ratios, ratio_capacity, row_capacity, factor_capacity;
-    struct sample *samples;
-    struct ratio *ratios;
-};
 
 /* --- spans ----------------------------------------------------------------------------------- */
 
@@ -60,7 +32,7 @@ static int32_t type_index(const struct cluster *c, const char *name)
     return -1;
 }
 
-static enum status collect_run(struct state *s, const struct trace *t)
+static enum status collect_run(struct calibrating *s, const struct trace *t)
 {
     int32_t from = trace_first_counted_step(t);
     int32_t *types = ARENA_ARRAY(s->scratch, int32_t, (size_t)t->n_devices);
@@ -100,7 +72,7 @@ static int by_type_and_key(const void *a, const void *b)
 /* --- (1) rows -------------------------------------------------------------------------------- */
 
 /* What the parent knows of the operator behind a key, from whichever base. */
-static const struct op_row *relative(const struct state *s, const struct device_type *type,
+static const struct op_row *relative(const struct calibrating *s, const struct device_type *type,
                                      uint64_t key)
 {
     const struct op_row *row = profile_row(s->parent, type->catalogue, key);
@@ -112,7 +84,7 @@ static const struct op_row *relative(const struct state *s, const struct device_
 /* How long an operator on experts takes depends on how its layer's router deals the rows out, so on what part of the model
  * a type happened to have: what differs from layer to layer is no trait of the type. Its row is the mean over all calls on
  * all types of the same base, which no choice of layers for a type makes look cheap. */
-static double mean_over_types(const struct state *s, const struct sample *x)
+static double mean_over_types(const struct calibrating *s, const struct sample *x)
 {
     const char *catalogue = s->cluster->types[x->type].catalogue;
     double sum = 0;
@@ -138,12 +110,13 @@ static double mean_over_types(const struct state *s, const struct sample *x)
 }
 
 /* One (type, key) with n samples, sorted. */
-static void add_row(struct state *s, const struct sample *x, size_t n)
+static void add_row(struct calibrating *s, const struct sample *x, size_t n)
 {
     const struct device_type *type = &s->cluster->types[x->type];
     struct profile *next = &s->out->next;
     double *seconds = ARENA_ARRAY(s->scratch, double, n);
-    for (size_t i = 0; i < n; i++) seconds[i] = x[i].seconds;
+    double total = 0;
+    for (size_t i = 0; i < n; i++) total += seconds[i] = x[i].seconds;
     const struct op_row *like = relative(s, type, x->key),
                         *base = profile_row(s->parent, type->catalogue, x->key);
     struct op_row row = {.base = arena_printf(s->a, "type:%s", type->name),
@@ -165,10 +138,11 @@ static void add_row(struct state *s, const struct sample *x, size_t n)
     if (!base || !(base->seconds > 0) || !op_row_has_work(base)) return;
     s->ratios =
         arena_grow(s->scratch, s->ratios, s->n_ratios, &s->ratio_capacity, sizeof *s->ratios);
-    s->ratios[s->n_ratios++] = (struct ratio){x->type, x->kind, row.seconds / base->seconds};
+    s->ratios[s->n_ratios++] = (struct ratio){
+        .type = x->type, .kind = x->kind, .value = row.seconds / base->seconds, .seconds = total};
 }
 
-static void keep_parent_rows(struct state *s)
+static void keep_parent_rows(struct calibrating *s)
 {
     struct profile *next = &s->out->next, made = *next;
     profile_sort(&made);
@@ -182,7 +156,7 @@ static void keep_parent_rows(struct state *s)
     profile_sort(next);
 }
 
-static void make_rows(struct state *s)
+static void make_rows(struct calibrating *s)
 {
     if (s->n_samples) qsort(s->samples, s->n_samples, sizeof *s->samples, by_type_and_key);
     for (size_t first = 0, end = 0; first < s->n_samples; first = end) {
@@ -194,61 +168,10 @@ static void make_rows(struct state *s)
     keep_parent_rows(s);
 }
 
-/* --- (2) factors ----------------------------------------------------------------------------- */
-
-static void put_factor(struct state *s, struct factor_row f)
-{
-    struct profile *next = &s->out->next;
-    for (size_t i = 0; i < next->n_factors; i++) {
-        if (next->factors[i].kind != f.kind || strcmp(next->factors[i].type, f.type) != 0) continue;
-        next->factors[i] = f;
-        return;
-    }
-    next->factors = arena_grow(s->a, next->factors, next->n_factors, &s->factor_capacity,
-                               sizeof *next->factors);
-    next->factors[next->n_factors++] = f;
-}
-
-/* The factor of a type (-1: any) and a kind (-1: any); none where no key of it ran. */
-static enum status make_factor(struct state *s, int32_t type, int32_t kind, bool force)
-{
-    double *values = ARENA_ARRAY(s->scratch, double, s->n_ratios);
-    size_t n = 0;
-    for (size_t i = 0; i < s->n_ratios; i++)
-        if ((type < 0 || s->ratios[i].type == type) &&
-            (kind < 0 || (int32_t)s->ratios[i].kind == kind))
-            values[n++] = s->ratios[i].value;
-    if (!n) return OK;
-    struct factor_row f = {.type = type < 0 ? "*" : s->cluster->types[type].name,
-                           .kind = kind,
-                           .factor = median_double(values, n),
-                           .samples = (int32_t)n,
-                           .provenance = s->provenance};
-    if (!force && !(f.factor >= factor_least && f.factor <= factor_most))
-        return error_set(s->err, ERR_INPUT,
-                         "%s on type %s took %.3g times what profile %lld says: outside %g ... %g; "
-                         "wrong run or wrong profile?",
-                         kind < 0 ? "every kind" : op_kind_name((enum op_kind)kind), f.type,
-                         f.factor, (long long)s->parent->id, factor_least, factor_most);
-    put_factor(s, f);
-    return OK;
-}
-
-static enum status make_factors(struct state *s, bool force)
-{
-    for (size_t i = 0; i < s->parent->n_factors; i++) put_factor(s, s->parent->factors[i]);
-    /* the narrow ones first, so that a complaint names the type and the kind */
-    for (int32_t t = 0; t <= s->cluster->n_types; t++)
-        for (int32_t k = 0; k <= OP_KIND_COUNT; k++)
-            TRY(make_factor(s, t < s->cluster->n_types ? t : -1, k < OP_KIND_COUNT ? k : -1,
-                            force));
-    return OK;
-}
-
 /* --- (3) links ------------------------------------------------------------------------------- */
 
 /* A link whose messages do not make a line (one size only, say) keeps what the parent has of it. */
-static void fit_one_link(struct state *s, const char *name)
+static void fit_one_link(struct calibrating *s, const char *name)
 {
     size_t n = 0, total = 0;
     for (size_t r = 0; r < s->n_runs; r++) total += s->runs[r]->n_spans;
@@ -274,7 +197,7 @@ static void fit_one_link(struct state *s, const char *name)
         s->out->spans_used += (int64_t)n;
 }
 
-static void fit_links(struct state *s)
+static void fit_links(struct calibrating *s)
 {
     struct profile *next = &s->out->next;
     next->links = ARENA_ARRAY(s->a, struct link_row,
@@ -287,7 +210,7 @@ static void fit_links(struct state *s)
 
 /* --- (4) experts ------------------------------------------------------------------------------ */
 
-static void learn_routing(struct state *s)
+static void learn_routing(struct calibrating *s)
 {
     struct profile *next = &s->out->next;
     double sum = 0;
@@ -309,8 +232,8 @@ static void learn_routing(struct state *s)
 /* --- (6) pace -------------------------------------------------------------------------------- */
 
 /* measured ÷ predicted of each run. */
-static enum status predict_all(struct state *s, const struct profile *p, calibrate_predict *predict,
-                               void *user, double *ratio)
+static enum status predict_all(struct calibrating *s, const struct profile *p,
+                               calibrate_predict *predict, void *user, double *ratio)
 {
     for (size_t i = 0; i < s->n_runs; i++) {
         int64_t predicted = 0, measured = s->runs[i]->iteration_ns;
@@ -326,7 +249,7 @@ static enum status predict_all(struct state *s, const struct profile *p, calibra
     return OK;
 }
 
-static double median_error(const struct state *s, const double *ratio)
+static double median_error(const struct calibrating *s, const double *ratio)
 {
     double *errors = ARENA_ARRAY(s->scratch, double, s->n_runs);
     for (size_t i = 0; i < s->n_runs; i++)
@@ -334,7 +257,7 @@ static double median_error(const struct state *s, const double *ratio)
     return median_double(errors, s->n_runs);
 }
 
-static double *copied(const struct state *s, const double *values)
+static double *copied(const struct calibrating *s, const double *values)
 {
     double *copy = ARENA_ARRAY(s->scratch, double, s->n_runs);
     memcpy(copy, values, s->n_runs * sizeof *copy);
@@ -344,7 +267,7 @@ static double *copied(const struct state *s, const double *values)
 static double within(double pace) { return fmin(fmax(pace, pace_least), pace_most); }
 
 /* Messages do not scale with the pace, so it is sought: first as if they did, then by the secant through the first two. */
-static enum status find_pace(struct state *s, calibrate_predict *predict, void *user)
+static enum status find_pace(struct calibrating *s, calibrate_predict *predict, void *user)
 {
     double *ratio = ARENA_ARRAY(s->scratch, double, s->n_runs), *pace = &s->out->next.pace;
     double tried = *pace = 1, left, left_before;
@@ -381,7 +304,7 @@ static const char *names_of_runs(struct arena *a, struct trace *const *runs, siz
 }
 
 /* Whether a row or a factor of the parent, or of what it was made from, has been learned from the run. */
-static bool seen_before(struct state *s, const struct trace *t)
+static bool seen_before(struct calibrating *s, const struct trace *t)
 {
     const struct profile *p = s->parent;
     const char *name = calibrate_run_name(s->scratch, t);
@@ -394,7 +317,7 @@ static bool seen_before(struct state *s, const struct trace *t)
 }
 
 /* Everything but the errors, from the runs of the state. */
-static enum status learn(struct state *s, bool force, calibrate_predict *predict, void *user)
+static enum status learn(struct calibrating *s, bool force, calibrate_predict *predict, void *user)
 {
     struct profile *next = &s->out->next;
     *next = *s->parent;
@@ -408,7 +331,7 @@ static enum status learn(struct state *s, bool force, calibrate_predict *predict
     s->provenance = arena_printf(s->a, "run:%s", next->calibrated_on);
     for (size_t i = 0; i < s->n_runs; i++) TRY(collect_run(s, s->runs[i]));
     make_rows(s);
-    TRY(make_factors(s, force));
+    TRY(calibrate_factors(s, force));
     fit_links(s);
     learn_routing(s);
     skew_learn(s->a, s->runs, s->n_runs, s->provenance, next);
@@ -422,16 +345,16 @@ static bool same_plan(const struct trace *x, const struct trace *y)
 }
 
 /* How far off the runs of one plan are when those of all others teach. */
-static enum status hold_out(const struct state *all, const struct trace *plan,
+static enum status hold_out(const struct calibrating *all, const struct trace *plan,
                             calibrate_predict *predict, void *user, double *errors, size_t *n)
 {
     struct calibration c = {0};
-    struct state s = {.a = all->scratch,
-                      .scratch = all->scratch,
-                      .parent = all->parent,
-                      .cluster = all->cluster,
-                      .out = &c,
-                      .err = all->err};
+    struct calibrating s = {.a = all->scratch,
+                            .scratch = all->scratch,
+                            .parent = all->parent,
+                            .cluster = all->cluster,
+                            .out = &c,
+                            .err = all->err};
     struct trace **runs = ARENA_ARRAY(s.scratch, struct trace *, all->n_runs);
     size_t *index = ARENA_ARRAY(s.scratch, size_t, all->n_runs);
     for (size_t i = 0; i < all->n_runs; i++)
@@ -451,7 +374,7 @@ static enum status hold_out(const struct state *all, const struct trace *plan,
     return OK;
 }
 
-static enum status hold_out_each(struct state *s, calibrate_predict *predict, void *user)
+static enum status hold_out_each(struct calibrating *s, calibrate_predict *predict, void *user)
 {
     double *errors = ARENA_ARRAY(s->scratch, double, s->n_runs);
     size_t n = 0;
@@ -468,7 +391,7 @@ static enum status hold_out_each(struct state *s, calibrate_predict *predict, vo
     return s->out->error_after_held_out = n ? median_double(errors, n) : NAN, OK;
 }
 
-static enum status calibrate_all(struct state *s, bool force, calibrate_predict *predict,
+static enum status calibrate_all(struct calibrating *s, bool force, calibrate_predict *predict,
                                  void *user)
 {
     double *ratio = ARENA_ARRAY(s->scratch, double, s->n_runs);
@@ -486,14 +409,14 @@ enum status calibrate(struct arena *a, const struct profile *parent, const struc
 {
     if (!n_runs) return error_set(err, ERR_INPUT, "nothing to calibrate on: no runs");
     *out = (struct calibration){0};
-    struct state s = {.a = a,
-                      .scratch = arena_new(),
-                      .parent = parent,
-                      .cluster = c,
-                      .runs = runs,
-                      .n_runs = n_runs,
-                      .out = out,
-                      .err = err};
+    struct calibrating s = {.a = a,
+                            .scratch = arena_new(),
+                            .parent = parent,
+                            .cluster = c,
+                            .runs = runs,
+                            .n_runs = n_runs,
+                            .out = out,
+                            .err = err};
     enum status st = calibrate_all(&s, force, predict, user);
     arena_free(s.scratch);
     return st;

@@ -6,7 +6,8 @@
  * measured (not emulated) traffic are fitted again from send spans; (4) where experts are chosen: how uneven their rows are, the
  * root of the mean over calls; (5) where devices share operators: how late the last one comes to a meeting (skew.h); (6) pace: the factor of all operators at which the
  * median of measured ÷ predicted iteration is 1, what (1)-(5) leave unexplained. Poisoned input: non-finite or non-positive spans are
- * dropped and counted; a factor outside 0.1 … 10 is an ERR_INPUT unless forced.
+ * dropped and counted; a factor outside 0.1 … 10 is an ERR_INPUT unless forced, but that of a kind with less than 1 % of its type's
+ * time is not learned, and counted.
  */
 #ifndef PROFILES_CALIBRATE_H
 #define PROFILES_CALIBRATE_H
@@ -27,6 +28,7 @@ struct calibration {
      * from; error_after_held_out of each run predicted by what the runs of the other plans teach, NaN with one plan. */
     double error_before, error_after, error_after_held_out;
     int64_t spans_used, spans_dropped;
+    int32_t n_kinds_left_out; /* kinds of a type whose factor nobody would believe, and that hardly take time */
     size_t n_seen_before; /* runs that the parent was calibrated on already */
 };
 MUST_CHECK enum status calibrate(struct arena *a, const struct profile *parent,

@@ -311,6 +311,34 @@ START_TEST(a_factor_beyond_belief_must_be_forced)
 }
 END_TEST
 
+/* 4 × 200 us of an addition that was profiled at 10 us, beside 4 × n × 120 us of products. */
+static struct trace *a_run_with_an_odd_addition(int n)
+{
+    struct trace *t = a_run("odd", true, 1000);
+    for (int32_t step = 0; step < 5; step++) {
+        add(t, 0, "add", 3, step, 200000);
+        for (int i = 0; i < n; i++) add(t, 0, "matmul", 1, step, 120000);
+    }
+    return t;
+}
+
+START_TEST(a_kind_that_hardly_takes_time_teaches_no_factor_beyond_belief)
+{
+    struct prediction x = {1000, 1000, 0};
+    struct calibration c = calibrated(a_run_with_an_odd_addition(200), &x, false); /* 0.83 % */
+    ck_assert_int_eq(c.n_kinds_left_out, 1);
+    ck_assert_ptr_null(factor(&c.next, "fast", OP_add));
+    ck_assert_ptr_null(factor(&c.next, "*", OP_add));
+    ck_assert_double_eq_tol(profile_row(&c.next, "type:fast", 3)->seconds, 200e-6, 1e-15);
+    assert_factor(&c.next, "fast", OP_matmul, 1.2, 1);
+    struct trace *t = a_run_with_an_odd_addition(150); /* 1.1 % */
+    ck_assert_int_eq(calibrate(a, &parent, &cluster, &t, 1, false, predict, &x, &c, &err),
+                     ERR_INPUT);
+    c = calibrated(t, &x, true);
+    assert_factor(&c.next, "fast", OP_add, 20, 1);
+}
+END_TEST
+
 START_TEST(one_step_alone_counts_and_of_two_the_second)
 {
     struct prediction x = {1000, 1000, 0};
@@ -460,6 +488,7 @@ Suite *calibrate_suite(void)
     tcase_add_test(c, an_operator_on_experts_costs_a_type_no_less_for_the_layers_that_it_had);
     tcase_add_test(c, unevenness_of_experts_is_the_root_of_the_mean_over_counted_calls);
     tcase_add_test(c, a_factor_beyond_belief_must_be_forced);
+    tcase_add_test(c, a_kind_that_hardly_takes_time_teaches_no_factor_beyond_belief);
     tcase_add_test(c, one_step_alone_counts_and_of_two_the_second);
     tcase_add_test(c, an_operator_that_nobody_profiled_gets_a_row_too);
     tcase_add_test(c, links_are_fitted_from_real_traffic_only);

@@ -80,6 +80,10 @@ static void report(const struct calibration *c, size_t n_runs, bool as_json)
                    c->n_seen_before, n_runs);
         printf("  %lld spans used, %lld dropped, pace %.4f\n", (long long)c->spans_used,
                (long long)c->spans_dropped, c->next.pace);
+        if (c->n_kinds_left_out)
+            printf("  %d kinds of a type took less than a tenth of what was profiled, or more than "
+                   "ten times it: with less than 1 %% of the time they teach no factor\n",
+                   (int)c->n_kinds_left_out);
         if (c->next.n_routings)
             printf("  rows of the experts differ: standard deviation %.2f times their mean, over "
                    "%d calls\n",
@@ -106,6 +110,7 @@ static void report(const struct calibration *c, size_t n_runs, bool as_json)
     json_put_int(&j, "runs_seen_before", (int64_t)c->n_seen_before);
     json_put_int(&j, "spans_used", c->spans_used);
     json_put_int(&j, "spans_dropped", c->spans_dropped);
+    json_put_int(&j, "kinds_left_out", c->n_kinds_left_out);
     json_put_double(&j, "pace", c->next.pace);
     if (c->next.n_routings) json_put_double(&j, "experts_spread", c->next.routings[0].spread);
     if (c->next.n_skews) json_put_double(&j, "meetings_spread", c->next.skews[0].spread);

@@ -1,0 +1,79 @@
+/* Factors: by how much a type runs unlike its base, for each kind and for all. */
+#include "profiles/calibrate_internal.h"
+
+#include "traces/quantile.h"
+
+#include <string.h>
+
+static const double factor_least = 0.1, factor_most = 10;
+/* What takes less than this of a type's time is no evidence of a wrong run: a copy of 20 us that finds its operands cold. */
+static const double share_told = 0.01;
+
+static void put_factor(struct calibrating *s, struct factor_row f)
+{
+    struct profile *next = &s->out->next;
+    for (size_t i = 0; i < next->n_factors; i++) {
+        if (next->factors[i].kind != f.kind || strcmp(next->factors[i].type, f.type) != 0) continue;
+        next->factors[i] = f;
+        return;
+    }
+    next->factors = arena_grow(s->a, next->factors, next->n_factors, &s->factor_capacity,
+                               sizeof *next->factors);
+    next->factors[next->n_factors++] = f;
+}
+
+static void leave_out(struct calibrating *s, int32_t type, int32_t kind)
+{
+    for (size_t i = 0; i < s->n_ratios; i++) {
+        struct ratio *r = &s->ratios[i];
+        if ((type < 0 || r->type == type) && (kind < 0 || (int32_t)r->kind == kind))
+            r->left_out = true;
+    }
+    s->out->n_kinds_left_out += type >= 0;
+}
+
+/* The factor of a type (-1: any) and a kind (-1: any); none where no key of it ran. */
+static enum status make_factor(struct calibrating *s, int32_t type, int32_t kind, bool force)
+{
+    double *values = ARENA_ARRAY(s->scratch, double, s->n_ratios);
+    double seconds = 0, all = 0;
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_ratios; i++) {
+        const struct ratio *r = &s->ratios[i];
+        if (r->left_out || (type >= 0 && r->type != type)) continue;
+        all += r->seconds;
+        if (kind >= 0 && (int32_t)r->kind != kind) continue;
+        values[n++] = r->value;
+        seconds += r->seconds;
+    }
+    if (!n) return OK;
+    struct factor_row f = {.type = type < 0 ? "*" : s->cluster->types[type].name,
+                           .kind = kind,
+                           .factor = median_double(values, n),
+                           .samples = (int32_t)n,
+                           .provenance = s->provenance};
+    bool credible = f.factor >= factor_least && f.factor <= factor_most;
+    if (!force && !credible && seconds < share_told * all) {
+        leave_out(s, type, kind);
+        return OK;
+    }
+    if (!force && !credible)
+        return error_set(s->err, ERR_INPUT,
+                         "%s on type %s took %.3g times what profile %lld says: outside %g ... %g; "
+                         "wrong run or wrong profile?",
+                         kind < 0 ? "every kind" : op_kind_name((enum op_kind)kind), f.type,
+                         f.factor, (long long)s->parent->id, factor_least, factor_most);
+    put_factor(s, f);
+    return OK;
+}
+
+enum status calibrate_factors(struct calibrating *s, bool force)
+{
+    for (size_t i = 0; i < s->parent->n_factors; i++) put_factor(s, s->parent->factors[i]);
+    /* the narrow ones first, so that a complaint names the type and the kind */
+    for (int32_t t = 0; t <= s->cluster->n_types; t++)
+        for (int32_t k = 0; k <= OP_KIND_COUNT; k++)
+            TRY(make_factor(s, t < s->cluster->n_types ? t : -1, k < OP_KIND_COUNT ? k : -1,
+                            force));
+    return OK;
+}

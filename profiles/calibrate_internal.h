@@ -1,0 +1,40 @@
+/* profiles/calibrate_internal.h - what the parts of calibration share. */
+#ifndef PROFILES_CALIBRATE_INTERNAL_H
+#define PROFILES_CALIBRATE_INTERNAL_H
+
+#include "core/arena.h"
+#include "profiles/calibrate.h"
+
+struct sample {   /* one span */
+    int32_t type; /* of the cluster */
+    uint64_t key;
+    enum op_kind kind;
+    double seconds; /* at slowdown 1 */
+    int64_t bytes;
+};
+struct ratio { /* of one (type, key): run ÷ the base's row */
+    int32_t type;
+    enum op_kind kind;
+    double value, seconds; /* that of all its spans, at slowdown 1 */
+    bool left_out;         /* beyond belief, and of no weight */
+};
+struct calibrating {
+    struct arena *a, *scratch;
+    const struct profile *parent;
+    const struct cluster *cluster;
+    struct trace *const *runs;
+    const size_t *index; /* of each run among the caller's; NULL: as they stand */
+    size_t n_runs;
+    const char *provenance;
+    struct calibration *out;
+    struct error *err;
+    size_t n_samples, sample_capacity, n_ratios, ratio_capacity, row_capacity, factor_capacity;
+    struct sample *samples;
+    struct ratio *ratios;
+};
+
+/* From the ratios: a factor for each type and kind, those of the parent where no key of it ran. ERR_INPUT for one that nobody would
+ * believe, unless forced; one of a kind that hardly takes time is left out instead, in the medians over kinds too. */
+MUST_CHECK enum status calibrate_factors(struct calibrating *s, bool force);
+
+#endif
