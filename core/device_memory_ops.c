@@ -105,6 +105,9 @@ static int64_t scratch(enum op_kind kind, const struct op_attrs *a, const struct
     case OP_rms_norm_weight_grad:
         n = shape_elements(&out[0]);
         return n ? column_sums(t, shape_elements(&in[0]) / n, n) : 0;
+    case OP_matmul_gelu_grad: /* where the slope is no epilogue of the product */
+        n = shape_elements(&out[1]);
+        return n ? column_sums(t, shape_elements(&out[0]) / n, n) : 0;
     case OP_group_norm_weight_grad:
         return channel_sums(t, in[0].dim[0], in[0].dim[1]);
     case OP_embedding_grad:
@@ -148,6 +151,19 @@ int64_t device_op_scratch(enum op_kind kind, const struct op_attrs *a, const str
 
 bool device_op_multiplies(enum op_kind kind)
 {
-    return kind == OP_matmul || kind == OP_linear || kind == OP_conv2d || kind == OP_conv2d_grad ||
-           kind == OP_conv2d_weight_grad;
+    switch (kind) {
+    case OP_matmul:
+    case OP_linear:
+    case OP_linear_gelu:
+    case OP_matmul_gelu_grad:
+    case OP_logits:
+    case OP_logits_grad:
+    case OP_logits_weight_grad:
+    case OP_conv2d:
+    case OP_conv2d_grad:
+    case OP_conv2d_weight_grad:
+        return true;
+    default:
+        return false;
+    }
 }

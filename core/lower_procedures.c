@@ -109,6 +109,9 @@ static void add_graph_op(struct writer *w, int32_t index, bool again)
     }
     if (op->kind == OP_cross_entropy_grad || (op->kind == OP_gating_grad && op->attrs.scale != 0))
         x.attrs.scaled = lower_scales(l);
+    /* This kind adds whatever it is told: where the gradient is of this call alone, there is nothing yet. */
+    if (op->kind == OP_accumulate && !x.attrs.accumulate)
+        writer_zero(w, op->phase, op->layer, arena_printf(l->a, "%s.zero", x.name), x.output[0]);
     writer_op(w, x);
 }
 

@@ -93,6 +93,10 @@ static enum status read_devices(struct reader *r, const struct node *stage, stru
 {
     const struct node *devices, *sequences = NULL, *sharding = given(stage, "sharding");
     TRY(need_list(stage, "devices", &devices, r->err));
+    if (!sharding && !given(stage, "sequences"))
+        return node_error(
+            stage, r->err,
+            "several devices share a stage by `sequences` or by `sharding`; neither is there");
     if (!sharding) TRY(need_list(stage, "sequences", &sequences, r->err));
     if (sharding && given(stage, "sequences"))
         return node_error(

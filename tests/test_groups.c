@@ -88,7 +88,7 @@ static const struct {
     {ONE("{layers: [0, 7], devices: [a.0, a.1], sequences: [6, 0]}"),
      "sequences[1]: must be a whole number from 1"},
     {ONE("{layers: [0, 7], devices: [a.0, a.1], sequences: [6]}"), "has 1 numbers for 2 devices"},
-    {ONE("{layers: [0, 7], devices: [a.0, a.1]}"), "'sequences' is missing"},
+    {ONE("{layers: [0, 7], devices: [a.0, a.1]}"), "neither is there"},
     {ONE("{layers: [0, 7], devices: [], sequences: []}"), "must not be empty"},
     {ONE("{layers: [0, 7], devices: [a.0, c.1], sequences: [3, 3]}"), "unknown device 'c.1'"},
     {ONE("{layers: [0, 7], device: a.0, devices: [a.1, a.2], sequences: [3, 3]}"),

@@ -176,6 +176,29 @@ START_TEST(what_several_operators_read_is_never_gathered_for_one_of_them)
 }
 END_TEST
 
+/* Operators with sufficient factors in the best program of those that divide the batch alone. */
+static int32_t factors_by_batch(const struct spmd_tables *t)
+{
+    struct spmd_problem p = t->problem;
+    struct spmd_op *ops = arena_copy(arena, p.ops, (size_t)p.n_ops * sizeof *ops);
+    struct spmd_found found;
+    int32_t n = 0;
+    for (int32_t k = 0; k < p.n_ops; k++) {
+        struct spmd_rule *r = ARENA_ARRAY(arena, struct spmd_rule, (size_t)ops[k].n_rules);
+        int32_t kept = 0;
+        for (int32_t i = 0; i < ops[k].n_rules; i++)
+            if (t->meanings[ops[k].rules[i].tag].choice.index[0] == INDEX_batch)
+                r[kept++] = ops[k].rules[i];
+        if (kept) ops[k].rules = r, ops[k].n_rules = kept;
+    }
+    p.ops = ops;
+    case_must(spmd_search(arena, &p, NULL, &found, &err), &err);
+    ck_assert_int_lt(found.ns, INT64_MAX);
+    for (int32_t k = 0; k < p.n_ops; k++)
+        n += t->meanings[ops[k].rules[found.rule[k]].tag].sufficient;
+    return n;
+}
+
 /* Gathering x and dy in place of summing dW pays while T·(I + O) < 2·I·O by traffic, T the rows of all: 4 do, 16,384 do not. */
 START_TEST(sufficient_factors_pay_for_few_rows)
 {
@@ -202,6 +225,7 @@ START_TEST(sufficient_factors_pay_for_few_rows)
         }
         ck_assert(ns[0] > 0 && ns[1] > 0);
         ck_assert(many ? ns[1] > ns[0] : ns[1] < ns[0]);
+        ck_assert((factors_by_batch(t) > 0) == !many);
         for (int32_t i = 0; i < c->forward->n_forward && many; i++) ck_assert(!with.sufficient[i]);
     }
 }

@@ -90,11 +90,22 @@ for from in a s d m; do
         [[ $got && $got == "$wanted" ]] && ok "a checkpoint ($from) goes on $to" || not_ok "a checkpoint ($from) goes on $to" "$got, not $wanted: $(cat "$scratch/err")"
     done
 done
-# All parameters in parts, gathered for the forward and the backward, where blocks are run again.
+# All parameters in parts: gathered for the forward and the backward where blocks are run again; and with gradients that two
+# replicas divide, which every call makes anew.
+gathered() { # DEVICES GATHER HOW
+    printf '      - {layers: [0, 7], devices: [%s], %s, sharding: {parameters: [{match: "*", gather: %s}]}}\n' "$1" "$3" "$2"
+}
 for gather in true again; do
-    sed "/^        sharding:/,/split: batch/c\\        recompute: blocks\\n        sharding: {parameters: [{match: \"*\", gather: $gather}]}" "$scratch/shared.yaml" > "$scratch/gathered.yaml"
-    got=$(last gathered --steps 6)
-    [[ $got && $got == "$wanted" ]] && ok "gathered parameters ($gather) and blocks run again" || not_ok "gathered parameters ($gather) and blocks run again" "$got, not $wanted: $(cat "$scratch/err")"
+    { begin gathered && gathered "n.0, n.1" $gather "recompute: blocks" && job; } > "$scratch/gathered.yaml"
+    {
+        begin parts && gathered "n.0, n.1" $gather "zero: 2"
+        printf '  - microbatches: 2\n    stages:\n' && gathered "n.2, n.3" $gather "zero: 2"
+        job | sed 's/devices: \[{type: cpu}, /&{type: cpu}, {type: cpu}, /'
+    } | sed 's/^microbatch: 4/microbatch: 2/' > "$scratch/parts.yaml"
+    for name in gathered parts; do
+        got=$(last $name --steps 6)
+        [[ $got && $got == "$wanted" ]] && ok "$name (gather: $gather)" || not_ok "$name (gather: $gather)" "$got, not $wanted: $(cat "$scratch/err")"
+    done
 done
 # A stage ends where several activations are alive, of which the next one reads some in parts: inside an attention of fine layers.
 inside() {
