@@ -3,7 +3,9 @@
  * samples; medians go to the store as a new profile.
  * With plans: the next profile has what their operators take as well, each measured unless its key is there already. What
  * the parent has - links, what runs taught, rows - stays; fits are made again, of old rows and new. A search that prices by
- * fits chooses what they flatter, so plan and profile by turns until a plan has nothing unknown. */
+ * fits chooses what they flatter, so plan and profile by turns until a plan has nothing unknown. A machine does not keep its
+ * pace (neighbours, heat): beside what is new some of what is known is measured again, and the new rows are stated in the
+ * profile's pace, so that old and new may be compared. */
 #include "core/arena.h"
 #include "core/log.h"
 #include "core/units.h"
@@ -49,6 +51,8 @@ struct bench {
     bool again;        /* what the profile has is measured again */
     size_t n_measured; /* rows made */
     size_t n_collectives; /* and those of collectives */
+    double
+        pace; /* of the machine: what is known takes so many times as long now; 0 where nobody asked */
     double *
         fit_off; /* (n_fit_off) (fitted - measured) ÷ measured of rows made that the parent had fits of */
     size_t n_fit_off, fit_off_capacity;
@@ -66,7 +70,34 @@ static void compare_fit(struct bench *b, const struct profile *p, const struct p
     b->fit_off[b->n_fit_off++] = seconds / row->seconds - 1;
 }
 
-/* Medians of the bench's COMPUTE spans by key; the first rounds of samples are warm-up. */
+/* Seconds of the bench's COMPUTE spans of a key; the first rounds are warm-up. */
+static size_t samples_of(const struct trace *t, uint64_t key, int32_t warm, double *values)
+{
+    size_t n = 0;
+    for (size_t k = 0; k < t->n_spans; k++) {
+        const struct span *s = &t->spans[k];
+        if (s->kind != SPAN_COMPUTE || s->key != key || (s->microbatch < warm && s->step == 0))
+            continue;
+        values[n++] = s_from_ns(s->end_ns - s->begin_ns);
+    }
+    return n;
+}
+
+static double pace_of(struct bench *b, const struct trace *t, const char *base,
+                      const struct program_op *known, size_t n_known, int32_t warm,
+                      const struct profile *p)
+{
+    double *values = ARENA_ARRAY(b->arena, double, t->n_spans + 1), seconds[PROFILE_ANCHORS];
+    uint64_t keys[PROFILE_ANCHORS];
+    for (size_t i = 0; i < n_known; i++) {
+        size_t n = samples_of(t, known[i].key, warm, values);
+        keys[i] = known[i].key;
+        seconds[i] = n ? median_double(values, n) : 0;
+    }
+    return profile_pace_now(p, base, keys, seconds, n_known);
+}
+
+/* Rows of what was measured, medians. */
 static void rows_of(struct bench *b, const struct trace *t, const char *base,
                     const struct program_op *ops, size_t n_ops, int32_t warm, struct profile *p)
 {
@@ -77,14 +108,7 @@ static void rows_of(struct bench *b, const struct trace *t, const char *base,
     if (p->n_ops) memcpy(rows, p->ops, p->n_ops * sizeof *rows);
     for (size_t i = 0; i < n_ops; i++) {
         const struct program_op *op = &ops[i];
-        size_t n = 0;
-        for (size_t k = 0; k < t->n_spans; k++) {
-            const struct span *s = &t->spans[k];
-            if (s->kind != SPAN_COMPUTE || s->key != op->key ||
-                (s->microbatch < warm && s->step == 0))
-                continue;
-            values[n++] = s_from_ns(s->end_ns - s->begin_ns);
-        }
+        size_t n = samples_of(t, op->key, warm, values);
         if (!n) continue;
         memcpy(copy, values, n * sizeof *copy);
         b->n_measured++;
@@ -97,7 +121,7 @@ static void rows_of(struct bench *b, const struct trace *t, const char *base,
             .flops = op_flops(op->kind, &op->attrs, &op->shapes),
             .bytes = (double)(op_bytes_read(op->kind, &op->attrs, &op->shapes, op->dtype) +
                               op_bytes_written(op->kind, &op->attrs, &op->shapes, op->dtype)),
-            .seconds = median_double(values, n),
+            .seconds = median_double(values, n) / (b->pace > 0 ? b->pace : 1),
             .spread = fit_spread(copy, n),
             .samples = (int32_t)n,
             .provenance = b->provenance};
@@ -108,8 +132,10 @@ static void rows_of(struct bench *b, const struct trace *t, const char *base,
     p->ops_sorted = false;
 }
 
+/* n operators to be measured, and after them n_known that p has rows of. */
 static enum status measure_some(struct bench *b, const char *base, const struct program_op *ops,
-                                size_t n, int64_t repeats, struct profile *p, struct error *err)
+                                size_t n, size_t n_known, int64_t repeats, struct profile *p,
+                                struct error *err)
 {
     struct program program;
     struct run_result r;
@@ -121,16 +147,18 @@ static enum status measure_some(struct bench *b, const char *base, const struct 
                                     .memory_bytes = INT64_MAX / 2};
     struct run_options o = {.steps = 1, .keep_trace = true};
     int32_t warm = 1, card = profile_card_of(&b->cards, base);
+    size_t all = n + n_known;
     if (!n) return OK;
     if (card >= 0) {
         device = lower_device(b->cluster, card);
-        warm = profile_warm_rounds(&b->cards, base, ops, n);
+        warm = profile_warm_rounds(&b->cards, base, ops, all);
     }
-    TRY(bench_ops(b->arena, ops, (int32_t)n, &device, (int32_t)repeats + warm,
+    TRY(bench_ops(b->arena, ops, (int32_t)all, &device, (int32_t)repeats + warm,
                   b->job->model.vocabulary, &program, err));
     log_info("measuring %zu unique operators of %d on %s, %lld times each", n, (int)b->list.seen,
              base, (long long)repeats);
     TRY(worker_run(b->arena, &program, &o, &r, err));
+    b->pace = pace_of(b, r.trace, base, ops + n, n_known, warm, p);
     rows_of(b, r.trace, base, ops, n, warm, p);
     return OK;
 }
@@ -161,15 +189,31 @@ static size_t unknown(struct bench *b, const char *base, size_t first, size_t en
     return n;
 }
 
+/* Some of the list, spread over it, that p has rows of. */
+static size_t some_known(const struct bench *b, const char *base, const struct profile *p,
+                         struct program_op *out)
+{
+    size_t known = 0, n = 0, seen = 0;
+    for (size_t i = 0; i < b->list.n; i++)
+        known += profile_row(p, base, b->list.ops[i].key) != NULL;
+    for (size_t i = 0; i < b->list.n && !b->again; i++) {
+        if (!profile_row(p, base, b->list.ops[i].key)) continue;
+        if (seen++ * PROFILE_ANCHORS >= n * known && n < PROFILE_ANCHORS) out[n++] = b->list.ops[i];
+    }
+    return n;
+}
+
 static enum status measure_base(struct bench *b, const char *base, int64_t repeats,
                                 struct profile *p, struct error *err)
 {
     const struct profile_ops *list = &b->list;
-    struct program_op *ops = ARENA_ARRAY(b->arena, struct program_op, list->n + 1);
+    struct program_op *ops =
+                          ARENA_ARRAY(b->arena, struct program_op, list->n + PROFILE_ANCHORS + 1),
+                      *few = ARENA_ARRAY(b->arena, struct program_op, list->n + 1);
     size_t n = unknown(b, base, 0, list->n_fully, p, ops),
-           few = unknown(b, base, list->n_fully, list->n, p, ops + n);
-    TRY(measure_some(b, base, ops, n, repeats, p, err));
-    return measure_some(b, base, ops + n, few, repeats < FEW_REPEATS ? repeats : FEW_REPEATS, p,
+           n_few = unknown(b, base, list->n_fully, list->n, p, few);
+    TRY(measure_some(b, base, ops, n, some_known(b, base, p, ops + n), repeats, p, err));
+    return measure_some(b, base, few, n_few, 0, repeats < FEW_REPEATS ? repeats : FEW_REPEATS, p,
                         err);
 }
 
@@ -212,6 +256,7 @@ static void report_json(const struct profile *p, const struct bench *b,
     json_put_int(&j, "operators", (int64_t)p->n_ops);
     json_put_int(&j, "operators_seen", b->list.seen);
     json_put_int(&j, "operators_measured", (int64_t)b->n_measured);
+    if (b->pace > 0) json_put_double(&j, "machine_pace", b->pace);
     if (b->n_fit_off) {
         json_put_double(&j, "fits_were_off", fits_were_off(b, false));
         json_put_double(&j, "fits_were_off_bias", fits_were_off(b, true));
@@ -277,6 +322,11 @@ static void report(const struct profile *p, const struct bench *b, size_t n_plan
         printf("profile %lld: %zu unique operators of %d measured, %zu fits\n  layers     %s\n",
                (long long)p->id, p->n_ops, (int)b->list.seen, p->n_fits + p->n_oriented,
                b->list.layers);
+    if (n_plans && b->pace > 0)
+        printf(
+            "  the machine takes %.2f times as long as when the profile was made: rows are in the "
+            "profile's pace\n",
+            b->pace);
     if (n_plans && b->n_fit_off)
         printf("  fits had said %.1f %% else of them, %+.1f %% in the middle\n",
                100 * fits_were_off(b, false), 100 * fits_were_off(b, true));
