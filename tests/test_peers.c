@@ -31,7 +31,7 @@ struct victim {
     const struct program *p;
     const char *folder; /* of checkpoints */
     const char *log;
-    int rank, signal;   /* signal 0: none */
+    int rank, signal; /* signal 0: none */
     int64_t call;
     bool resumes;
     struct seen *seen;
@@ -63,7 +63,8 @@ static const struct program *replicas(struct arena *a, int32_t n, int zero)
 {
     struct plan p = cards(a, n);
     int32_t last = plans_layers(a, &p) - 1;
-    for (int32_t i = 0; i < n; i++) plans_replica(a, &p, zero ? 2 : 1 + i % 2, 1, &last)->stages[0].zero = zero;
+    for (int32_t i = 0; i < n; i++)
+        plans_replica(a, &p, zero ? 2 : 1 + i % 2, 1, &last)->stages[0].zero = zero;
     return plans_lower(a, &p, true);
 }
 
@@ -152,7 +153,8 @@ static void strike(struct arena *a, struct victim *v)
     const char *how = v->signal == SIGKILL ? "kill" : "stop";
     ck_assert_msg(status == ERR_RANK, "%s rank %d at call %lld: status %d: %s", how, v->rank,
                   (long long)v->call, (int)status, err.text);
-    ck_assert_msg(strstr(err.text, "did not end") == NULL && strstr(err.text, "had not ended") == NULL,
+    ck_assert_msg(strstr(err.text, "did not end") == NULL &&
+                      strstr(err.text, "had not ended") == NULL,
                   "%s rank %d at call %lld: %s", how, v->rank, (long long)v->call, err.text);
     ck_assert_int_le(v->seen->ended, others);
     const char *name = v->p->devices[v->rank].name;
@@ -186,7 +188,8 @@ static void strike_in_turn(struct arena *a, const struct program *p, uint64_t se
         v.rank = (int)rng_below(3, seed, (uint64_t)i, (uint64_t)p->n_devices);
         v.signal = i % 2 ? SIGSTOP : SIGKILL;
         /* evenly from the first call to the last, somewhere in each part */
-        v.call = 1 + (calls[v.rank] * 9 / 10 * i + (int64_t)rng_below(4, seed, (uint64_t)i, 40)) / points;
+        v.call = 1 + (calls[v.rank] * 9 / 10 * i + (int64_t)rng_below(4, seed, (uint64_t)i, 40)) /
+                         points;
         strike(a, &v);
     }
     unlink(v.log);

@@ -48,8 +48,8 @@ struct bench {
     struct profile_links links;
     struct profile_cards cards;
     const char *provenance;
-    bool again;        /* what the profile has is measured again */
-    size_t n_measured; /* rows made */
+    bool again;           /* what the profile has is measured again */
+    size_t n_measured;    /* rows made */
     size_t n_collectives; /* and those of collectives */
     double
         pace; /* of the machine: what is known takes so many times as long now; 0 where nobody asked */
@@ -413,9 +413,7 @@ static enum status profile(struct arena *a, const struct request *q, bool as_jso
                       .list = {.arena = a, .job = &j, .cluster = &c},
                       .provenance = q->plans.count ? "profile of plans" : "profile",
                       .again = q->again,
-                      .links = {.arena = a,
-                                .cluster = &c,
-                                .largest_bytes = q->largest_kib << 10}};
+                      .links = {.arena = a, .cluster = &c, .largest_bytes = q->largest_kib << 10}};
     struct profile p = {.cluster = c.name,
                         .machine = common_machine(a),
                         .note = j.model.name,

@@ -82,8 +82,8 @@ static const char *why_not(struct arena *a, const struct cluster *c, const struc
     for (int32_t i = 0; i < t->n; i++)
         for (int32_t k = 0; k < t->n; k++)
             if (i != k && cluster_link(c, t->device[i], t->device[k], &direction) < 0)
-                return arena_printf(a, "no one link joins %s and %s",
-                                    c->devices[t->device[i]].name, c->devices[t->device[k]].name);
+                return arena_printf(a, "no one link joins %s and %s", c->devices[t->device[i]].name,
+                                    c->devices[t->device[k]].name);
     return NULL;
 }
 
@@ -181,17 +181,17 @@ static size_t rows_of(struct arena *a, const struct program *program, const stru
         size_t samples = samples_of(a, t, k, repeats, &seconds);
         if (!samples) continue;
         memcpy(copy, seconds, samples * sizeof *copy);
-        rows[made++] = (struct collective_row){
-            .kind = f->kind,
-            .n_ranks = team->n,
-            .n_nodes = team->n_nodes,
-            .algorithm = f->algorithm,
-            .protocol = f->shares,
-            .bytes = program->groups[k].elements * dtype_bytes(DTYPE_fp32),
-            .seconds = median_double(seconds, samples),
-            .spread = fit_spread(copy, samples),
-            .samples = (int32_t)samples,
-            .provenance = provenance};
+        rows[made++] =
+            (struct collective_row){.kind = f->kind,
+                                    .n_ranks = team->n,
+                                    .n_nodes = team->n_nodes,
+                                    .algorithm = f->algorithm,
+                                    .protocol = f->shares,
+                                    .bytes = program->groups[k].elements * dtype_bytes(DTYPE_fp32),
+                                    .seconds = median_double(seconds, samples),
+                                    .spread = fit_spread(copy, samples),
+                                    .samples = (int32_t)samples,
+                                    .provenance = provenance};
     }
     return made;
 }
@@ -228,10 +228,9 @@ static enum status measure_team(struct profile_links *b, const struct team *t, c
 /* 1 … 8, 16, 32 … */
 static int32_t next_number(int32_t n) { return n < 8 ? n + 1 : 2 * n; }
 
-static enum status measure_all(struct profile_links *b, const struct team *all,
-                               const char *library, int64_t repeats, bool again,
-                               const char *folder, struct profile *p, size_t *measured,
-                               struct error *err)
+static enum status measure_all(struct profile_links *b, const struct team *all, const char *library,
+                               int64_t repeats, bool again, const char *folder, struct profile *p,
+                               size_t *measured, struct error *err)
 {
     struct team t;
     for (int32_t k = 1; k <= all->n; k = next_number(k))
@@ -287,8 +286,8 @@ void profile_collectives_print(const struct profile *p)
                "(spread %.1f %%)\n",
                collective_kind_name(r->kind), r->n_ranks, r->n_nodes, r->n_nodes > 1 ? "s" : "",
                *r->algorithm ? ", " : "", r->algorithm, *r->protocol ? " " : "", r->protocol, t.n,
-               units_print_bytes(size, (double)r->bytes), units_print_ns(time, ns_from_s(r->seconds)),
-               100 * r->spread);
+               units_print_bytes(size, (double)r->bytes),
+               units_print_ns(time, ns_from_s(r->seconds)), 100 * r->spread);
     }
 }
 

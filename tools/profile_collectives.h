@@ -11,8 +11,8 @@
 
 /* Tables that *p has already stay as they are, unless `again`. What cannot be measured here is told in a line. *measured: rows made. */
 MUST_CHECK enum status profile_collectives_measure(struct profile_links *b, int64_t repeats,
-                                                   bool again, struct profile *p,
-                                                   size_t *measured, struct error *err);
+                                                   bool again, struct profile *p, size_t *measured,
+                                                   struct error *err);
 void profile_collectives_print(const struct profile *p);
 void profile_collectives_json(struct json *j, const struct profile *p);
 
