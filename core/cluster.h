@@ -142,7 +142,10 @@ static inline int64_t device_type_reserve(const struct device_type *t)
     return t->reserve_bytes > t->context_bytes ? t->reserve_bytes : t->context_bytes;
 }
 
-enum { LINK_CTAS_MAX = 64, LINK_NET_MAX = 64 }; /* of maxCTAs, as NCCL has channels; bytes of netName */
+enum {
+    LINK_CTAS_MAX = 64,
+    LINK_NET_MAX = 64
+}; /* of maxCTAs, as NCCL has channels; bytes of netName */
 /* What a clique over several links goes by: the least maxCTAs that any of them says, and their netName where no two differ. Both
  * begin as 0 and NULL; clash: two differ, which leaves it to the library. */
 static inline void link_nccl_join(int32_t max_ctas, const char *net_name, int32_t *out_ctas,

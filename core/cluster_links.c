@@ -170,8 +170,8 @@ static enum status read_nccl(struct cluster_reader *r, const struct node *n, str
 static enum status read_link(struct cluster_reader *r, const struct node *n, struct link *l)
 {
     static const char *const keys[] = {
-        "name",   "between", "every",   "bandwidth",        "latency",
-        "duplex", "sharing", "overlap", "compute_slowdown", "maxCTAs", "netName", NULL};
+        "name",    "between",          "every",   "bandwidth", "latency", "duplex", "sharing",
+        "overlap", "compute_slowdown", "maxCTAs", "netName",   NULL};
     static const char *const duplexes[] = {"full", "half", NULL}, *const sharings[] = {
                                                                       "fifo", "fair", "fluid",
                                                                       NULL};

@@ -90,10 +90,11 @@ struct arena;
 
 struct program_device {                    /* one lane each, same index */
     const char *name, *type, *host, *kind; /* kind: backend, "host" | "cuda" */
-    const char *card; /* what its type is in the catalogue, "H200-SXM"; NULL, "": nothing to compare with */
-    int32_t index;                         /* local device number on its host */
-    int32_t type_index;                    /* into the cluster's types, for costs */
-    double slowdown;                       /* > 0 emulated, 0 real */
+    const char *
+        card; /* what its type is in the catalogue, "H200-SXM"; NULL, "": nothing to compare with */
+    int32_t index;      /* local device number on its host */
+    int32_t type_index; /* into the cluster's types, for costs */
+    double slowdown;    /* > 0 emulated, 0 real */
     int64_t memory_bytes;
     int32_t multiprocessors; /* of a card, those that are its own (a green context); 0: all */
 };
@@ -194,7 +195,7 @@ struct procedure {
  * and padding as well. Element i of them is the parameter's element i - first, where it has that one. */
 struct program_shard {
     int32_t slot, state[2]; /* PARAMETER; STATE m, v (-1 none) */
-    int32_t master;         /* STATE, fp32, of what slot has in half precision; -1: slot is all there is */
+    int32_t master; /* STATE, fp32, of what slot has in half precision; -1: slot is all there is */
     int64_t first;
 };
 struct program_parameter {
@@ -205,7 +206,8 @@ struct program_parameter {
     bool decay;
     int32_t slot, gradient[2],
         state[2]; /* slots; gradient per use (-1 none), state m, v (-1 none) */
-    int32_t master; /* STATE, fp32: what is trained, where slot is a copy in half precision; else -1 */
+    int32_t
+        master; /* STATE, fp32: what is trained, where slot is a copy in half precision; else -1 */
     /* NULL: not divided. Else slot is -1 where only the shard is kept (zero 3), gradient from zero 2 on, state always. */
     const struct program_shard *shard;
 };

@@ -95,7 +95,8 @@ static enum status make_meeting(struct maker *m, const struct bench_collective *
         t->pair_direction = ARENA_ARRAY(m->a, int32_t, n * n);
     g->link = ARENA_ARRAY(m->a, int32_t, n), g->direction = ARENA_ARRAY(m->a, int32_t, n);
     g->members = ARENA_ARRAY(m->a, struct group_member, n);
-    for (int32_t i = 0; i < m->n; i++) g->members[i] = (struct group_member){.stage = i, .apart = -1};
+    for (int32_t i = 0; i < m->n; i++)
+        g->members[i] = (struct group_member){.stage = i, .apart = -1};
     if (g->elements * size > m->most) m->most = align(g->elements * size);
     return find_links(m, g, err);
 }

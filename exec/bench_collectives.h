@@ -13,8 +13,10 @@
 struct bench_collective {
     enum meeting_kind kind; /* not all_to_all */
     enum meeting_way way;   /* and so the form: exec/device_transport.h */
-    int64_t bytes;          /* of the whole tensor; made a little larger where shares want it: the group's elements tell */
-    int64_t first_share; /* parts are first_share : 1 : 1 …, evenly for 1; all_reduce has no parts */
+    int64_t
+        bytes; /* of the whole tensor; made a little larger where shares want it: the group's elements tell */
+    int64_t
+        first_share; /* parts are first_share : 1 : 1 …, evenly for 1; all_reduce has no parts */
 };
 
 /* Among n devices of the cluster, each joined to each by one link. ERR_INPUT: two of them are not. */

@@ -69,7 +69,6 @@ enum status comm_open(struct arena *a, int32_t wanted, struct comm **out, struct
     return status;
 }
 
-
 void comm_close(struct comm *c)
 {
     if (!c || !c->started) return;

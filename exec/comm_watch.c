@@ -121,10 +121,10 @@ static void judge_board(const struct comm *c, int64_t now_ns, int64_t waited_ns)
         if (now_ns - life_ns <= limit_ns) continue;
         if (comm_lost(c, limit_ns / 2, who, sizeof who) < 0)
             snprintf(who, sizeof who, "rank %" PRId32 " (%s) is silent", i, name_of(c, i));
-        snprintf(text, sizeof text, "%s; waited for", who);
+        snprintf(text, sizeof text, "%s; waited", who);
         end_process(c, text, waited_ns);
     }
-    if (all_wait) end_process(c, "every rank waits for another;", waited_ns);
+    if (all_wait) end_process(c, "every rank waits for another", waited_ns);
 }
 
 static void judge(const struct comm *c, int64_t now_ns)

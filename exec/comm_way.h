@@ -52,11 +52,11 @@ struct comm {
     void *state; /* the way's own */
     int32_t rank, size, n_sends;
     bool one_host, started;
-    bool met;               /* all have joined */
-    int64_t limit_ns;       /* a silent rank is gone after that */
-    const char *phase;      /* what all ranks are at, for errors */
+    bool met;                 /* all have joined */
+    int64_t limit_ns;         /* a silent rank is gone after that */
+    const char *phase;        /* what all ranks are at, for errors */
     const char *const *names; /* (size) of their devices, NULL: none */
-    struct bell own, *bells; /* (size) shared, or NULL */
+    struct bell own, *bells;  /* (size) shared, or NULL */
     void *shared;
     size_t shared_bytes;
 };

@@ -9,13 +9,13 @@
 
 /* ---- device_transport_plan.c: who talks together, by the program alone ---- */
 
-struct talk { /* what becomes a clique */
+struct talk {                 /* what becomes a clique */
     const char *name, *phase; /* phase: while it is made */
     int32_t n;
-    const int32_t *device;      /* (n) of each of its ranks */
-    int32_t max_ctas;           /* as the links say that it goes over; 0, NULL: the library's choice */
+    const int32_t *device; /* (n) of each of its ranks */
+    int32_t max_ctas;      /* as the links say that it goes over; 0, NULL: the library's choice */
     const char *net_name;
-    bool clash; /* two of them say another net_name: it is NULL */
+    bool clash;                 /* two of them say another net_name: it is NULL */
     bool pairs, gathers, roots; /* what is asked of it besides messages from 0 to 1, or sums */
 };
 
@@ -124,7 +124,7 @@ struct device_transport {
     struct error why; /* what everything was given up for; OK: no reason of the transport's own */
     /* silence: how much was asked and had ended when check looked, and when that last changed */
     int64_t changes, seen_changes, silent_since_ns, looked_ns;
-    bool under_way; /* when check looked last */
+    bool under_way;       /* when check looked last */
     int32_t *free_events; /* timed */
     size_t n_free, free_capacity;
     struct mark *marks;

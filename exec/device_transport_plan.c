@@ -154,9 +154,10 @@ static int32_t find_talk(struct arena *a, const struct program *p, struct talks 
             same = fixed ? t->talk[k].device[i] == device[i] : rank_in(&t->talk[k], device[i]) >= 0;
         if (same) return k;
     }
-    return new_talk(a, t, (struct talk){.name = arena_printf(a, "of %s", names(a, p, device, n)),
-                                     .n = n,
-                                     .device = device});
+    return new_talk(a, t,
+                    (struct talk){.name = arena_printf(a, "of %s", names(a, p, device, n)),
+                                  .n = n,
+                                  .device = device});
 }
 
 /* All ways between its members. */

@@ -22,10 +22,10 @@ const char *launch_local_file(void) { return getenv(LAUNCH_LOCAL_FILE); }
 
 struct children {
     int32_t n, running;
-    pid_t pid[RANKS_MOST]; /* 0: has ended */
+    pid_t pid[RANKS_MOST];    /* 0: has ended */
     bool stopped[RANKS_MOST]; /* by a signal: it does not end by itself */
-    int32_t failed;        /* rank, -1 */
-    int how;               /* of that one */
+    int32_t failed;           /* rank, -1 */
+    int how;                  /* of that one */
 };
 
 static void become_rank(int32_t rank, int32_t n, const char *file)
@@ -106,8 +106,7 @@ static enum status judge(const struct children *c, bool in_time, double limit_s,
                        : error_set(err, ERR_RANK,
                                    "%" PRId32 " of %" PRId32 " ranks had not ended after %.0f s",
                                    c->running, c->n, limit_s);
-    if (!in_time && !*others)
-        snprintf(others, sizeof others, "; others did not end by themselves");
+    if (!in_time && !*others) snprintf(others, sizeof others, "; others did not end by themselves");
     if (WIFSIGNALED(c->how))
         return error_set(err, ERR_RANK, "rank %" PRId32 " was killed by signal %d (%s)%s",
                          c->failed, WTERMSIG(c->how), strsignal(WTERMSIG(c->how)), others);

@@ -116,7 +116,7 @@ static enum status collect(struct worker *w, struct arena *a, struct saving *s, 
 
 /* A file for each stage. */
 static enum status write_stages(struct worker *w, struct arena *a, const char *temporary,
-                              struct saving *s, struct error *err)
+                                struct saving *s, struct error *err)
 {
     for (int32_t i = 0; i < w->n_chunks; i++) {
         char file[32];

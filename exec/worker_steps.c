@@ -299,6 +299,7 @@ static enum status take_await(struct worker *w, int32_t group, struct error *err
 static enum status take(struct worker *w, const struct instr *x, const struct taking *t,
                         struct error *err)
 {
+    comm_alive(w->comm);
     switch (x->kind) {
     case INSTR_COMPUTE:
         return take_compute(w, x->arg, t, err);
@@ -339,7 +340,6 @@ static enum status take_call(struct worker *w, const struct call *c, struct erro
     struct chunk *k = &w->chunks[c->chunk];
     const struct prepared_procedure *f = &k->procedures[c->procedure];
     struct taking t = {k, &k->stage->procedures[c->procedure], c->microbatch, -1};
-    comm_alive(w->comm);
     if (c->microbatch >= 0) t.seq = w->step * k->stage->microbatches + c->microbatch;
     TRY(wait_for_room(w, k, f, t.seq, err));
     for (int32_t i = 0; i < t.procedure->n_instrs; i++)

@@ -241,6 +241,44 @@ START_TEST(channels_that_are_sent_and_received_alike_share_a_clique)
 }
 END_TEST
 
+/* The least blocks that any link of a clique allows; a network only where no two links say another. */
+START_TEST(a_clique_goes_as_the_links_that_it_crosses_say)
+{
+    struct arena *a = arena_new();
+    struct line l = {0};
+    struct talks t;
+    unsigned char channel[16], group[GROUPS_MOST];
+    int32_t first[3] = {0, 1, 0}, none[3] = {0};
+    struct program_link links[2] = {{.name = "wide", .max_ctas = 8, .net_name = "IB"},
+                                    {.name = "slow", .max_ctas = 2}};
+    make_line(&l, a, 7, 3);
+    struct program *p = &l.m->p;
+    p->links = links, p->n_links = 2;
+    for (int32_t c = 0; c < p->n_channels; c++)
+        p->channels[c].link = p->channels[c].from_stage == 2 || p->channels[c].to_stage == 2;
+    struct group_member members[3] = {{.stage = 0}, {.stage = 1}, {.stage = 2}};
+    p->groups[p->n_groups++] = (struct group){.name = "all",
+                                              .n_members = 3,
+                                              .members = members,
+                                              .dtype = DTYPE_fp32,
+                                              .link = first,
+                                              .direction = none};
+    memset(channel, TRANSPORT_DEVICE, sizeof channel);
+    memset(group, TRANSPORT_DEVICE, sizeof group);
+    device_talks(a, p, channel, group, &t);
+    const struct talk *wide = &t.talk[t.bundle[t.bundle_of[l.out[0][0]]].talk],
+                      *slow = &t.talk[t.bundle[t.bundle_of[l.out[1][0]]].talk],
+                      *all = &t.talk[t.talk_of[0]];
+    ck_assert(wide->max_ctas == 8 && !strcmp(wide->net_name, "IB"));
+    ck_assert(slow->max_ctas == 2 && !slow->net_name);
+    ck_assert(all->max_ctas == 2 && !strcmp(all->net_name, "IB"));
+    links[1].net_name = "Socket";
+    device_talks(a, p, channel, group, &t);
+    ck_assert(t.talk[t.talk_of[0]].clash && !t.talk[t.talk_of[0]].net_name);
+    arena_free(a);
+}
+END_TEST
+
 Suite *device_transport_suite(void)
 {
     Suite *s = suite_create("device_transport");
@@ -249,6 +287,7 @@ Suite *device_transport_suite(void)
                         test_long() ? 30 : 6);
     tcase_add_test(t, ranks_that_share_a_card_pass_for_hosts_of_their_own);
     tcase_add_test(t, channels_that_are_sent_and_received_alike_share_a_clique);
+    tcase_add_test(t, a_clique_goes_as_the_links_that_it_crosses_say);
     suite_add_tcase(s, t);
     return s;
 }

@@ -59,29 +59,31 @@ static struct team cards_here(const struct profile_links *b)
     return t;
 }
 
-static struct team first_of(const struct cluster *c, const struct team *all, int32_t n)
+/* The first k nodes that have m of the cards, and m of each: what a table's key can say of a group. False: there are none. */
+static bool team_of(const struct cluster *c, const struct team *all, int32_t k, int32_t m,
+                    struct team *out)
 {
-    struct team t = *all;
-    t.n = n;
-    for (int32_t i = 0; i < n; i++) {
-        bool seen = false;
-        for (int32_t k = 0; k < i; k++)
-            seen |= c->devices[t.device[k]].node == c->devices[t.device[i]].node;
-        t.n_nodes += !seen;
+    *out = (struct team){.n_nodes = k};
+    for (int32_t node = 0; node < c->n_nodes && out->n < k * m; node++) {
+        int32_t found = 0;
+        for (int32_t i = 0; i < all->n; i++) found += c->devices[all->device[i]].node == node;
+        if (found < m) continue;
+        for (int32_t i = 0, taken = 0; i < all->n && taken < m; i++)
+            if (c->devices[all->device[i]].node == node)
+                out->device[out->n++] = all->device[i], taken++;
     }
-    return t;
+    return out->n == k * m;
 }
 
-/* A name for errors where two of them have no link, or the tables do not know so uneven a group; NULL: it can be measured. */
+/* Two of them that have no link; NULL: it can be measured. */
 static const char *why_not(struct arena *a, const struct cluster *c, const struct team *t)
 {
     int32_t direction;
-    if (t->n % t->n_nodes) return "its nodes have different numbers of them";
     for (int32_t i = 0; i < t->n; i++)
         for (int32_t k = 0; k < t->n; k++)
             if (i != k && cluster_link(c, t->device[i], t->device[k], &direction) < 0)
-                return arena_printf(a, "no one link joins %s and %s",
-                                    c->devices[t->device[i]].name, c->devices[t->device[k]].name);
+                return arena_printf(a, "no one link joins %s and %s", c->devices[t->device[i]].name,
+                                    c->devices[t->device[k]].name);
     return NULL;
 }
 
@@ -179,17 +181,17 @@ static size_t rows_of(struct arena *a, const struct program *program, const stru
         size_t samples = samples_of(a, t, k, repeats, &seconds);
         if (!samples) continue;
         memcpy(copy, seconds, samples * sizeof *copy);
-        rows[made++] = (struct collective_row){
-            .kind = f->kind,
-            .n_ranks = team->n,
-            .n_nodes = team->n_nodes,
-            .algorithm = f->algorithm,
-            .protocol = f->shares,
-            .bytes = program->groups[k].elements * dtype_bytes(DTYPE_fp32),
-            .seconds = median_double(seconds, samples),
-            .spread = fit_spread(copy, samples),
-            .samples = (int32_t)samples,
-            .provenance = provenance};
+        rows[made++] =
+            (struct collective_row){.kind = f->kind,
+                                    .n_ranks = team->n,
+                                    .n_nodes = team->n_nodes,
+                                    .algorithm = f->algorithm,
+                                    .protocol = f->shares,
+                                    .bytes = program->groups[k].elements * dtype_bytes(DTYPE_fp32),
+                                    .seconds = median_double(seconds, samples),
+                                    .spread = fit_spread(copy, samples),
+                                    .samples = (int32_t)samples,
+                                    .provenance = provenance};
     }
     return made;
 }
@@ -223,15 +225,18 @@ static enum status measure_team(struct profile_links *b, const struct team *t, c
                                  &p->collectives, &p->n_collectives, err);
 }
 
-static enum status measure_all(struct profile_links *b, const struct team *all,
-                               const char *library, int64_t repeats, bool again,
-                               const char *folder, struct profile *p, size_t *measured,
-                               struct error *err)
+/* 1 … 8, 16, 32 … */
+static int32_t next_number(int32_t n) { return n < 8 ? n + 1 : 2 * n; }
+
+static enum status measure_all(struct profile_links *b, const struct team *all, const char *library,
+                               int64_t repeats, bool again, const char *folder, struct profile *p,
+                               size_t *measured, struct error *err)
 {
-    for (int32_t n = 2; n < 2 * all->n; n *= 2) {
-        struct team t = first_of(b->cluster, all, n < all->n ? n : all->n);
-        TRY(measure_team(b, &t, library, repeats, again, folder, p, measured, err));
-    }
+    struct team t;
+    for (int32_t k = 1; k <= all->n; k = next_number(k))
+        for (int32_t m = 1; k * m <= all->n; m = next_number(m))
+            if (k * m > 1 && team_of(b->cluster, all, k, m, &t))
+                TRY(measure_team(b, &t, library, repeats, again, folder, p, measured, err));
     return OK;
 }
 
@@ -281,8 +286,8 @@ void profile_collectives_print(const struct profile *p)
                "(spread %.1f %%)\n",
                collective_kind_name(r->kind), r->n_ranks, r->n_nodes, r->n_nodes > 1 ? "s" : "",
                *r->algorithm ? ", " : "", r->algorithm, *r->protocol ? " " : "", r->protocol, t.n,
-               units_print_bytes(size, (double)r->bytes), units_print_ns(time, ns_from_s(r->seconds)),
-               100 * r->spread);
+               units_print_bytes(size, (double)r->bytes),
+               units_print_ns(time, ns_from_s(r->seconds)), 100 * r->spread);
     }
 }
 

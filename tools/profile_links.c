@@ -141,8 +141,7 @@ static void note_sizes(struct profile_links *b, const struct link *l, const int6
                 values[n] = copy[n] = s_from_ns(s->end_ns - s->begin_ns), n++;
         }
         if (!n) continue;
-        b->sizes =
-            arena_grow(b->arena, b->sizes, b->n_sizes, &b->sizes_capacity, sizeof *b->sizes);
+        b->sizes = arena_grow(b->arena, b->sizes, b->n_sizes, &b->sizes_capacity, sizeof *b->sizes);
         b->sizes[b->n_sizes++] = (struct link_size){l->name, bytes[i], median_double(values, n),
                                                     fit_spread(copy, n), (int32_t)n};
     }
@@ -166,8 +165,7 @@ static enum status measure_link(struct profile_links *b, int32_t link, int64_t r
     int32_t n = choose_sizes(b, from, to, bytes);
     log_info("measuring link %s between %s and %s", b->cluster->links[link].name,
              b->cluster->devices[from].name, b->cluster->devices[to].name);
-    TRY(bench_link(b->arena, b->cluster, from, to, bytes, n, (int32_t)repeats + 1,
-                   &program, err));
+    TRY(bench_link(b->arena, b->cluster, from, to, bytes, n, (int32_t)repeats + 1, &program, err));
     TRY(profile_run_bench(b, &program, folder, &t, err));
     if (between_cards(b->cluster, from, to)) note_sizes(b, &b->cluster->links[link], bytes, n, t);
     return fit_link(b, &b->cluster->links[link], t, p, err);
@@ -211,8 +209,8 @@ void profile_sizes_print(const struct profile_links *b)
         const struct link_size *x = &b->sizes[i];
         char size[32], time[32];
         printf("    %-8s %8s %s (spread %.1f %%, %" PRId32 " samples)\n", x->link,
-               units_print_bytes(size, (double)x->bytes), units_print_ns(time, ns_from_s(x->seconds)),
-               100 * x->spread, x->samples);
+               units_print_bytes(size, (double)x->bytes),
+               units_print_ns(time, ns_from_s(x->seconds)), 100 * x->spread, x->samples);
     }
 }
 

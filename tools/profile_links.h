@@ -36,8 +36,7 @@ MUST_CHECK enum status profile_links_measure(struct profile_links *b, int64_t re
                                              struct profile *p, struct error *err);
 /* A program as so many ranks of this very program run it, in a folder of ours; its trace. */
 MUST_CHECK enum status profile_run_bench(struct profile_links *b, const struct program *program,
-                                         const char *folder, struct trace **out,
-                                         struct error *err);
+                                         const char *folder, struct trace **out, struct error *err);
 MUST_CHECK enum status profile_bench_folder(struct profile_links *b, const char **out,
                                             struct error *err);
 void profile_bench_folder_gone(const char *folder);

@@ -25,8 +25,8 @@ static struct {
     int capability[STANDIN_DEVICES_MAX];
     int multiprocessors, driver_version;
     int64_t memory_bytes, granule;
-    int64_t calls, fail_at, signal_at;
-    int signal;
+    int64_t calls, fail_at;
+    long signal_at, signal;
     int64_t works, lose_at; /* things that streams did */
     cudaError_t fail_with, lose_with;
     const char *failed_call;
@@ -64,17 +64,14 @@ static void read_fault(const char *name, int64_t *out_at, cudaError_t *out_with)
     *out_with = colon ? (cudaError_t)strtol(colon + 1, NULL, 10) : cudaErrorLaunchFailure;
 }
 
-/* "n:signal[:rank]": of one rank of a run alone */
+/* "n:signal[:rank]" */
 static void read_signal(const char *text)
 {
-    const char *mine = getenv("MUSHER_LOCAL_RANK");
-    long long n = 0;
-    int number = 0, rank = -1;
-    if (!mine) mine = getenv("OMPI_COMM_WORLD_RANK");
-    if (!text || sscanf(text, "%lld:%d:%d", &n, &number, &rank) < 2) return;
-    if (rank >= 0 && (!mine || strtol(mine, NULL, 10) != rank)) return;
-    state.signal_at = n;
-    state.signal = number;
+    const char *local = getenv("MUSHER_LOCAL_RANK"),
+               *mine = local ? local : getenv("OMPI_COMM_WORLD_RANK");
+    int rank = -1;
+    if (!text || sscanf(text, "%ld:%ld:%d", &state.signal_at, &state.signal, &rank) < 2) return;
+    if (rank >= 0 && (!mine || strtol(mine, NULL, 10) != rank)) state.signal_at = 0;
 }
 
 static void start(void)
@@ -159,7 +156,7 @@ cudaError_t standin_enter(const char *call)
     bool fails = ++state.calls == state.fail_at, signals = state.calls == state.signal_at;
     if (fails) state.failed_call = call;
     cudaError_t with = state.fail_with;
-    int number = state.signal;
+    int number = (int)state.signal;
     books_close();
     if (signals) raise(number);
     if (e != cudaSuccess || !fails) return e;
