@@ -79,6 +79,19 @@ const struct op_row *profile_row(const struct profile *p, const char *base, uint
     return low < p->n_ops && !by_base_and_key(&p->ops[low], base, key) ? &p->ops[low] : NULL;
 }
 
+double profile_pace_now(const struct profile *p, const char *base, const uint64_t *keys,
+                        const double *seconds, size_t n)
+{
+    enum { LEAST = 4 };
+    double ratio[PROFILE_ANCHORS];
+    size_t known = 0;
+    for (size_t i = 0; i < n && known < PROFILE_ANCHORS; i++) {
+        const struct op_row *row = profile_row(p, base, keys[i]);
+        if (row && row->seconds > 0 && seconds[i] > 0) ratio[known++] = seconds[i] / row->seconds;
+    }
+    return known >= LEAST ? median_double(ratio, known) : 0;
+}
+
 /* Cards taken together as one device are measured one by one. */
 static const char *measured_as(const struct device_type *d)
 {

@@ -114,6 +114,11 @@ MUST_CHECK enum status profile_prior(struct arena *a, const struct cluster *c, s
 void profile_sort(struct profile *p);
 const struct op_row *profile_row(const struct profile *p, const char *base,
                                  uint64_t key); /* NULL where there is none */
+/* How many times as long operators that the profile knows take now: the median of seconds[i] ÷ the row's, which no operator that
+ * had a bad moment moves. 0 where fewer than 4 are known. n <= PROFILE_ANCHORS. */
+enum { PROFILE_ANCHORS = 16 };
+double profile_pace_now(const struct profile *p, const char *base, const uint64_t *keys,
+                        const double *seconds, size_t n);
 /* Whether it was measured on the base devices of the cluster, all that this build can measure and no others. */
 bool profile_serves(const struct profile *p, const struct cluster *c);
 /* Sorts the op rows and makes the scales of the catalogue's prior from them. */

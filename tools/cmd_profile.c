@@ -3,7 +3,9 @@
  * samples; medians go to the store as a new profile.
  * With plans: the next profile has what their operators take as well, each measured unless its key is there already. What
  * the parent has - links, what runs taught, rows - stays; fits are made again, of old rows and new. A search that prices by
- * fits chooses what they flatter, so plan and profile by turns until a plan has nothing unknown.
+ * fits chooses what they flatter, so plan and profile by turns until a plan has nothing unknown. A machine does not keep its
+ * pace (neighbours, heat): beside what is new some of what is known is measured again, and the new rows are stated in the
+ * profile's pace, so that old and new may be compared.
  * Operators of cards may be measured on another machine (profile_away.h): --emit writes the benches, --from reads what came
  * of them. */
 #include "core/arena.h"
@@ -19,10 +21,7 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
-#include "tools/profile_away.h"
-#include "tools/profile_cuda.h"
-#include "tools/profile_links.h"
-#include "tools/profile_ops.h"
+#include "tools/profile_report.h"
 #include "traces/quantile.h"
 
 #include <math.h>
@@ -40,25 +39,9 @@ struct request {
     struct profile_away away;
 };
 
-struct bench {
-    struct arena *arena;
-    const struct job *job;
-    const struct cluster *cluster;
-    struct profile_ops list;
-    struct profile_links links;
-    struct profile_cards cards;
-    struct profile_away away;
-    const char *provenance;
-    bool again;        /* what the profile has is measured again */
-    size_t n_measured; /* rows made */
-    double *
-        fit_off; /* (n_fit_off) (fitted - measured) ÷ measured of rows made that the parent had fits of */
-    size_t n_fit_off, fit_off_capacity;
-};
-
 /* What the parent's fits say beside what was measured. */
-static void compare_fit(struct bench *b, const struct profile *p, const struct program_op *op,
-                        const struct op_row *row)
+static void compare_fit(struct profile_bench *b, const struct profile *p,
+                        const struct program_op *op, const struct op_row *row)
 {
     const struct op_fit *f = profile_fit_of(p, row->base, op->kind, &op->attrs, op->dtype);
     if (!f || !(row->seconds > 0)) return;
@@ -68,8 +51,35 @@ static void compare_fit(struct bench *b, const struct profile *p, const struct p
     b->fit_off[b->n_fit_off++] = seconds / row->seconds - 1;
 }
 
-/* Medians of the bench's COMPUTE spans by key; the first rounds of samples are warm-up. */
-static void rows_of(struct bench *b, const struct trace *t, const char *base,
+/* Seconds of the bench's COMPUTE spans of a key; the first rounds are warm-up. */
+static size_t samples_of(const struct trace *t, uint64_t key, int32_t warm, double *values)
+{
+    size_t n = 0;
+    for (size_t k = 0; k < t->n_spans; k++) {
+        const struct span *s = &t->spans[k];
+        if (s->kind != SPAN_COMPUTE || s->key != key || (s->microbatch < warm && s->step == 0))
+            continue;
+        values[n++] = s_from_ns(s->end_ns - s->begin_ns);
+    }
+    return n;
+}
+
+static double pace_of(struct profile_bench *b, const struct trace *t, const char *base,
+                      const struct program_op *known, size_t n_known, int32_t warm,
+                      const struct profile *p)
+{
+    double *values = ARENA_ARRAY(b->arena, double, t->n_spans + 1), seconds[PROFILE_ANCHORS];
+    uint64_t keys[PROFILE_ANCHORS];
+    for (size_t i = 0; i < n_known; i++) {
+        size_t n = samples_of(t, known[i].key, warm, values);
+        keys[i] = known[i].key;
+        seconds[i] = n ? median_double(values, n) : 0;
+    }
+    return profile_pace_now(p, base, keys, seconds, n_known);
+}
+
+/* Rows of what was measured, medians. */
+static void rows_of(struct profile_bench *b, const struct trace *t, const char *base,
                     const struct program_op *ops, size_t n_ops, int32_t warm, struct profile *p)
 {
     double *values = ARENA_ARRAY(b->arena, double, t->n_spans + 1),
@@ -79,14 +89,7 @@ static void rows_of(struct bench *b, const struct trace *t, const char *base,
     if (p->n_ops) memcpy(rows, p->ops, p->n_ops * sizeof *rows);
     for (size_t i = 0; i < n_ops; i++) {
         const struct program_op *op = &ops[i];
-        size_t n = 0;
-        for (size_t k = 0; k < t->n_spans; k++) {
-            const struct span *s = &t->spans[k];
-            if (s->kind != SPAN_COMPUTE || s->key != op->key ||
-                (s->microbatch < warm && s->step == 0))
-                continue;
-            values[n++] = s_from_ns(s->end_ns - s->begin_ns);
-        }
+        size_t n = samples_of(t, op->key, warm, values);
         if (!n) continue;
         memcpy(copy, values, n * sizeof *copy);
         b->n_measured++;
@@ -99,7 +102,7 @@ static void rows_of(struct bench *b, const struct trace *t, const char *base,
             .flops = op_flops(op->kind, &op->attrs, &op->shapes),
             .bytes = (double)(op_bytes_read(op->kind, &op->attrs, &op->shapes, op->dtype) +
                               op_bytes_written(op->kind, &op->attrs, &op->shapes, op->dtype)),
-            .seconds = median_double(values, n),
+            .seconds = median_double(values, n) / (b->pace > 0 ? b->pace : 1),
             .spread = fit_spread(copy, n),
             .samples = (int32_t)n,
             .provenance = b->provenance};
@@ -111,7 +114,8 @@ static void rows_of(struct bench *b, const struct trace *t, const char *base,
 }
 
 /* Rows are of the device itself: an emulated one's slowdown is a cost's affair. */
-static struct program_device device_of(const struct bench *b, const char *base, int32_t card)
+static struct program_device device_of(const struct profile_bench *b, const char *base,
+                                       int32_t card)
 {
     struct program_device device = {.name = "bench",
                                     .type = base,
@@ -123,17 +127,20 @@ static struct program_device device_of(const struct bench *b, const char *base, 
     return device;
 }
 
-static enum status measure_some(struct bench *b, const char *base, const struct program_op *ops,
-                                size_t n, int64_t repeats, struct profile *p, struct error *err)
+/* n operators to be measured, and after them n_known that p has rows of. */
+static enum status measure_some(struct profile_bench *b, const char *base,
+                                const struct program_op *ops, size_t n, size_t n_known,
+                                int64_t repeats, struct profile *p, struct error *err)
 {
     struct program program;
     struct run_result r = {0};
     struct run_options o = {.steps = 1, .keep_trace = true};
     int32_t warm = 1, card = profile_card_of(&b->cards, base);
+    size_t all = n + n_known;
     if (!n) return OK;
     struct program_device device = device_of(b, base, card);
-    if (card >= 0) warm = profile_warm_rounds(&b->cards, base, ops, n);
-    TRY(bench_ops(b->arena, ops, (int32_t)n, &device, (int32_t)repeats + warm,
+    if (card >= 0) warm = profile_warm_rounds(&b->cards, base, ops, all);
+    TRY(bench_ops(b->arena, ops, (int32_t)all, &device, (int32_t)repeats + warm,
                   b->job->model.vocabulary, &program, err));
     log_info("%s %zu unique operators of %d on %s, %lld times each",
              b->away.emit   ? "writing the bench of"
@@ -144,7 +151,9 @@ static enum status measure_some(struct bench *b, const char *base, const struct 
         TRY(profile_away_bench(b->arena, &b->away, &program, &r.trace, err));
     else
         TRY(worker_run(b->arena, &program, &o, &r, err));
-    if (r.trace) rows_of(b, r.trace, base, ops, n, warm, p);
+    if (!r.trace) return OK; /* written */
+    b->pace = pace_of(b, r.trace, base, ops + n, n_known, warm, p);
+    rows_of(b, r.trace, base, ops, n, warm, p);
     return OK;
 }
 
@@ -159,7 +168,7 @@ static void drop_row(struct profile *p, const char *base, uint64_t key)
 }
 
 /* Of ops [first, end) of the list those that are to be measured on a base. */
-static size_t unknown(struct bench *b, const char *base, size_t first, size_t end,
+static size_t unknown(struct profile_bench *b, const char *base, size_t first, size_t end,
                       struct profile *p, struct program_op *out)
 {
     size_t n = 0;
@@ -174,19 +183,35 @@ static size_t unknown(struct bench *b, const char *base, size_t first, size_t en
     return n;
 }
 
-static enum status measure_base(struct bench *b, const char *base, int64_t repeats,
+/* Some of the list, spread over it, that p has rows of. */
+static size_t some_known(const struct profile_bench *b, const char *base, const struct profile *p,
+                         struct program_op *out)
+{
+    size_t known = 0, n = 0, seen = 0;
+    for (size_t i = 0; i < b->list.n; i++)
+        known += profile_row(p, base, b->list.ops[i].key) != NULL;
+    for (size_t i = 0; i < b->list.n && !b->again; i++) {
+        if (!profile_row(p, base, b->list.ops[i].key)) continue;
+        if (seen++ * PROFILE_ANCHORS >= n * known && n < PROFILE_ANCHORS) out[n++] = b->list.ops[i];
+    }
+    return n;
+}
+
+static enum status measure_base(struct profile_bench *b, const char *base, int64_t repeats,
                                 struct profile *p, struct error *err)
 {
     const struct profile_ops *list = &b->list;
-    struct program_op *ops = ARENA_ARRAY(b->arena, struct program_op, list->n + 1);
+    struct program_op *ops =
+                          ARENA_ARRAY(b->arena, struct program_op, list->n + PROFILE_ANCHORS + 1),
+                      *few = ARENA_ARRAY(b->arena, struct program_op, list->n + 1);
     size_t n = unknown(b, base, 0, list->n_fully, p, ops),
-           few = unknown(b, base, list->n_fully, list->n, p, ops + n);
-    TRY(measure_some(b, base, ops, n, repeats, p, err));
-    return measure_some(b, base, ops + n, few, repeats < FEW_REPEATS ? repeats : FEW_REPEATS, p,
+           n_few = unknown(b, base, list->n_fully, list->n, p, few);
+    TRY(measure_some(b, base, ops, n, some_known(b, base, p, ops + n), repeats, p, err));
+    return measure_some(b, base, few, n_few, 0, repeats < FEW_REPEATS ? repeats : FEW_REPEATS, p,
                         err);
 }
 
-static enum status measure_ops(struct bench *b, int64_t repeats, struct profile *p,
+static enum status measure_ops(struct profile_bench *b, int64_t repeats, struct profile *p,
                                struct error *err)
 {
     for (int32_t t = 0; t < b->cluster->n_types; t++) {
@@ -211,100 +236,8 @@ static enum status measure_ops(struct bench *b, int64_t repeats, struct profile 
     return OK;
 }
 
-/* Medians of how far fits were from what was then measured. */
-static double fits_were_off(const struct bench *b, bool bias)
-{
-    double *values = ARENA_ARRAY(b->arena, double, b->n_fit_off + 1);
-    for (size_t i = 0; i < b->n_fit_off; i++)
-        values[i] = bias ? b->fit_off[i] : fabs(b->fit_off[i]);
-    return median_double(values, b->n_fit_off);
-}
-
-static void report_json(const struct profile *p, const struct bench *b,
-                        const struct fit_error *errors, size_t n_errors)
-{
-    struct json j;
-    common_json_begin(&j);
-    json_put_int(&j, "profile_id", p->id);
-    json_put_int(&j, "parent_id", p->parent);
-    json_put_int(&j, "operators", (int64_t)p->n_ops);
-    json_put_int(&j, "operators_seen", b->list.seen);
-    json_put_int(&j, "operators_measured", (int64_t)b->n_measured);
-    if (b->n_fit_off) {
-        json_put_double(&j, "fits_were_off", fits_were_off(b, false));
-        json_put_double(&j, "fits_were_off_bias", fits_were_off(b, true));
-    }
-    json_put_list(&j, "shapes_left_out");
-    for (size_t i = 0; i < n_errors; i++) {
-        json_put_object_line(&j, NULL);
-        json_put_text(&j, "kind", op_kind_name(errors[i].kind));
-        json_put_int(&j, "rows", errors[i].rows);
-        json_put_double(&j, "error_by_kind", errors[i].by_kind);
-        json_put_double(&j, "error_by_orientation", errors[i].by_orientation);
-        json_close(&j);
-    }
-    json_close(&j);
-    json_put_list(&j, "links");
-    for (size_t i = 0; i < p->n_links; i++) {
-        json_put_object_line(&j, NULL);
-        json_put_text(&j, "name", p->links[i].name);
-        json_put_double(&j, "latency_s", p->links[i].model.latency_s);
-        json_put_double(&j, "bandwidth_Bps", p->links[i].model.bandwidth_Bps);
-        json_put_double(&j, "residual", p->links[i].model.residual);
-        json_put_text(&j, "source", source_name(p->links[i].model.source));
-        if (p->links[i].model.source == SOURCE_STATED)
-            json_put_double(&j, "checked_within", profile_link_off(&b->links, p->links[i].name));
-        json_close(&j);
-    }
-    json_close(&j);
-    profile_copies_json(&j, &b->cards);
-    common_json_end(&j);
-}
-
-static void report_links(const struct profile *p, const struct bench *b)
-{
-    for (size_t i = 0; i < p->n_links; i++) {
-        char latency[32], rate[32];
-        printf("  link %-10s %s + bytes / %s, ", p->links[i].name,
-               units_print_ns(latency, ns_from_s(p->links[i].model.latency_s)),
-               units_print_bytes_per_s(rate, p->links[i].model.bandwidth_Bps));
-        if (p->links[i].model.source == SOURCE_STATED)
-            printf("stated (emulated); checked: as stated within %.1f %%\n",
-                   100 * profile_link_off(&b->links, p->links[i].name));
-        else
-            printf("measured, residual %.1f %%\n", 100 * p->links[i].model.residual);
-    }
-}
-
-static void report(const struct profile *p, const struct bench *b, size_t n_plans, bool as_json)
-{
-    struct fit_error *errors = NULL;
-    size_t n_errors = profile_fit_errors(b->arena, p, &errors);
-    if (as_json) {
-        report_json(p, b, errors, n_errors);
-        return;
-    }
-    if (n_plans)
-        printf("profile %lld: %zu of %zu unique operators of %zu plans measured, %zu fits\n",
-               (long long)p->id, b->n_measured, b->list.n, n_plans, p->n_fits + p->n_oriented);
-    else
-        printf("profile %lld: %zu unique operators of %d measured, %zu fits\n  layers     %s\n",
-               (long long)p->id, p->n_ops, (int)b->list.seen, p->n_fits + p->n_oriented,
-               b->list.layers);
-    if (n_plans && b->n_fit_off)
-        printf("  fits had said %.1f %% else of them, %+.1f %% in the middle\n",
-               100 * fits_were_off(b, false), 100 * fits_were_off(b, true));
-    for (size_t i = 0; i < n_errors; i++)
-        printf("  fit %-11s error of a shape left out %.1f %% by kind alone, %.1f %% by "
-               "orientation (median of %d)\n",
-               op_kind_name(errors[i].kind), 100 * errors[i].by_kind,
-               100 * errors[i].by_orientation, (int)errors[i].rows);
-    if (b->links.off) report_links(p, b);
-    profile_copies_print(&b->cards);
-}
-
 /* The plans' operators; the cluster must be the one that is profiled. */
-static enum status collect_plans(struct bench *b, const struct request *q, uint64_t hash,
+static enum status collect_plans(struct profile_bench *b, const struct request *q, uint64_t hash,
                                  struct error *err)
 {
     for (size_t i = 0; i < q->plans.count; i++) {
@@ -320,7 +253,7 @@ static enum status collect_plans(struct bench *b, const struct request *q, uint6
 }
 
 /* The newest profile of the very cluster, if there is one: what plans add goes on from it. */
-static enum status load_parent(struct bench *b, struct store *s, struct profile *p,
+static enum status load_parent(struct profile_bench *b, struct store *s, struct profile *p,
                                struct error *err)
 {
     int64_t id = 0;
@@ -336,7 +269,7 @@ static enum status load_parent(struct bench *b, struct store *s, struct profile 
 }
 
 /* Links, and copies up to cards and down. Away nobody measured links: emulated ones are as stated, others the prior's. */
-static enum status measure_rest(struct bench *b, const struct request *q, struct profile *p,
+static enum status measure_rest(struct profile_bench *b, const struct request *q, struct profile *p,
                                 struct error *err)
 {
     struct profile_cards *k = &b->cards;
@@ -347,7 +280,7 @@ static enum status measure_rest(struct bench *b, const struct request *q, struct
 
 /* Appends a profile with what the plans' operators take; where all is known there is nothing to append. No store: benches are
  * only written. */
-static enum status measure_plans(struct bench *b, const struct request *q, struct store *s,
+static enum status measure_plans(struct profile_bench *b, const struct request *q, struct store *s,
                                  struct profile *p, struct error *err)
 {
     TRY(collect_plans(b, q, p->cluster_hash, err));
@@ -361,7 +294,7 @@ static enum status measure_plans(struct bench *b, const struct request *q, struc
     return store_append(s, p, err);
 }
 
-static enum status measure_job(struct bench *b, const struct request *q, struct store *s,
+static enum status measure_job(struct profile_bench *b, const struct request *q, struct store *s,
                                struct profile *p, struct error *err)
 {
     TRY(profile_ops_of_job(&b->list, err));
@@ -373,7 +306,7 @@ static enum status measure_job(struct bench *b, const struct request *q, struct 
 }
 
 /* Away all are there. */
-static void find_cards(struct bench *b, const struct request *q)
+static void find_cards(struct profile_bench *b, const struct request *q)
 {
     if (profile_is_away(&q->away))
         b->cards = (struct profile_cards){
@@ -391,14 +324,14 @@ static enum status profile(struct arena *a, const struct request *q, bool as_jso
     TRY(job_read(a, q->job, &j, err));
     TRY(cluster_read(a, q->cluster, &c, err));
     TRY(team_complete(&c, err));
-    struct bench b = {.arena = a,
-                      .job = &j,
-                      .cluster = &c,
-                      .list = {.arena = a, .job = &j, .cluster = &c},
-                      .provenance = q->plans.count ? "profile of plans" : "profile",
-                      .away = q->away,
-                      .again = q->again || q->away.from,
-                      .links = {.arena = a, .cluster = &c}};
+    struct profile_bench b = {.arena = a,
+                              .job = &j,
+                              .cluster = &c,
+                              .list = {.arena = a, .job = &j, .cluster = &c},
+                              .provenance = q->plans.count ? "profile of plans" : "profile",
+                              .away = q->away,
+                              .again = q->again || q->away.from,
+                              .links = {.arena = a, .cluster = &c}};
     struct profile p = {.cluster = c.name,
                         .machine = common_machine(a),
                         .note = j.model.name,
@@ -414,7 +347,7 @@ static enum status profile(struct arena *a, const struct request *q, bool as_jso
         q->plans.count ? measure_plans(&b, q, s, &p, err) : measure_job(&b, q, s, &p, err);
     if (s) store_close(s);
     if (st == OK && q->away.emit) profile_away_report(&b.away, b.list.n, as_json);
-    if (st == OK && !q->away.emit) report(&p, &b, q->plans.count, as_json);
+    if (st == OK && !q->away.emit) profile_report(&p, &b, q->plans.count, as_json);
     return st;
 }
 

@@ -2,8 +2,8 @@
 # tools/rank.sh - is the plan that was predicted fastest the fastest measured, and are plans ranked as they turn out?
 #
 # Three emulated teams × a GPT and a Mixtral, and a box of unequal devices on one fast bus × wider ones with few sequences a step,
-# where sharing operators may win. Each: profile; two runs of even-pipeline and, where its devices share operators and it is not
-# far slower, one of the preset hap to calibrate on; profile and plan by turns, until what is found has no operator that nobody
+# where sharing operators may win. Each: profile; two runs each, in turn, of even-pipeline and, where its devices share operators
+# and it is not far slower, of the preset hap to calibrate on; profile and plan by turns, until what is found has no operator that nobody
 # measured; then ten plans or more are predicted and really run, round after round in turn, so that a slow minute of the machine
 # meets all of them:
 #   found        what the planner chose
@@ -52,18 +52,22 @@ profile() { # JOB TEAM FOLDER PLANS...; tells how many operators it measured
 # What teaches: a plan whose devices each have layers of their own, and one whose devices share operators, unless the team makes
 # that so slow that nobody would.
 calibrate() { # JOB TEAM FOLDER
-    local db=$3/profiles.db i traces=("$3/calibrate.1" "$3/calibrate.2") taught=("$3/even-pipeline.yaml")
+    local db=$3/profiles.db i p steps_now traces=() taught=("$3/even-pipeline.yaml")
     "$MUSHER" plan "$1" "$2" --db "$db" -o "$3/even-pipeline.yaml" --baseline even-pipeline --json > "$3/even.json" || die "even-pipeline failed"
     if "$MUSHER" plan "$1" "$2" --db "$db" -o "$3/hap.yaml" --baseline hap --json > "$3/hap.json" 2> "$3/err" &&
         grep -q sharding "$3/hap.yaml" && (($(number "$3/hap.json" iteration_ns) < 2 * $(number "$3/even.json" iteration_ns))); then
         taught+=("$3/hap.yaml")
     fi
     profile "$1" "$2" "$3" "${taught[@]}" > /dev/null
-    for i in 1 2; do run "$3/even-pipeline.yaml" --trace "$3/calibrate.$i" > /dev/null || die "even-pipeline does not run"; done
-    if ((${#taught[@]} > 1)); then
-        steps_now=$((steps + 2)) run "$3/hap.yaml" --trace "$3/calibrate.3" > /dev/null || die "hap does not run"
-        traces+=("$3/calibrate.3")
-    fi
+    # In turn, so that a slow minute of the machine teaches nothing about one of them.
+    for i in 1 2; do
+        for p in "${taught[@]}"; do
+            p=${p##*/} p=${p%.yaml}
+            [[ $p == hap ]] && steps_now=$((steps + 2)) || steps_now=$steps
+            run "$3/$p.yaml" --trace "$3/calibrate.$p.$i" > /dev/null || die "$p does not run"
+            traces+=("$3/calibrate.$p.$i")
+        done
+    done
     "$MUSHER" calibrate --db "$db" "${traces[@]}" > "$3/calibrated" || die "calibrate failed"
     echo "   $(head -n 1 "$3/calibrated")"
 }

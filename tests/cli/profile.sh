@@ -35,6 +35,7 @@ first=$(number operators_measured) rows=$(number operators)
 ((first > 10)) && ok "those that nobody had" || not_ok "those that nobody had" "$first"
 is "as the next profile" parent_id 1
 has "the fits are judged by them" out fits_were_off
+has "and stated in the profile's pace" out machine_pace
 says "a second time there is nothing to do" 0 '"operators_measured": 0' "${measure[@]}" "$scratch/shared.yaml" --db "$db" --json
 is "and no new profile" profile_id 2
 is "all rows are there" operators "$rows"
