@@ -1,10 +1,11 @@
 #!/bin/bash
 # tests/cli/gpu.sh - the day a card is there, on an emulated one (tests/standin): files, the two calls, and what comes back is read.
-# Small, and no time that is measured means anything: what is checked is that all of it works.
+# Small, and no time that is measured means anything: what is checked is that all of it works. Kernels are loaded when they are
+# first launched, which waits for whatever runs on the card: a receive that was posted ahead must not wait for us then.
 set -u
 . tests/cli/common.inc
 export MUSHER_CUDA_PLUGIN=$(realpath "$BUILD")/libmusher_cuda_standin.so MUSHER_NCCL=$(realpath "$BUILD")/standin/libnccl.so.2
-export STANDIN_NAME="NVIDIA H200" STANDIN_MEMORY=4000000000 SMALL=1 GPU_SMALL=1 GPU_BUILT=1
+export STANDIN_NAME="NVIDIA H200" SMALL=1 GPU_SMALL=1 GPU_BUILT=1 STANDIN_LAZY=1 CUDA_MODULE_LOADING=LAZY
 there=$scratch/there
 mkdir "$there"
 for p in check bench run; do ln -s "$(realpath "$BUILD/gpu-$p")" "$there/gpu-$p"; done
