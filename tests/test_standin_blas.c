@@ -303,6 +303,37 @@ START_TEST(bias_and_gelu_are_taken_of_the_sum_and_what_they_were_taken_of_is_kep
 }
 END_TEST
 
+/* The heuristic takes 256 bytes for granted, and told less it gives what serves less. */
+START_TEST(an_algorithm_serves_operands_that_lie_as_its_heuristic_was_told)
+{
+    enum { M = 8, N = 4, K = 4, AWAY = 64 };
+    static const cublasLtMatmulPreferenceAttributes_t which[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    const float one = 1, none = 0;
+    const uint32_t told = AWAY;
+    char *p;
+    good(cudaMalloc((void **)&p, 4096));
+    good(cudaMemset(p, 0, 4096));
+    for (int moved = 0; moved < 3; moved++) { /* a, b, or c and d */
+        struct lt x = lt_make(CUDA_R_32F, M, N, K, CUBLASLT_EPILOGUE_DEFAULT, NULL, NULL, M);
+        void *a = p + (moved == 0 ? AWAY : 0), *b = p + 1024 + (moved == 1 ? AWAY : 0),
+             *c = p + 2048 + (moved == 2 ? AWAY : 0);
+        for (int i = 0; i < 2; i++) {
+            cublasLtMatmulHeuristicResult_t found;
+            for (int k = 0; i && k < 4; k++)
+                fine(cublasLtMatmulPreferenceSetAttribute(x.wish, which[k], &told, sizeof told));
+            fine(lt_find(&x, &found));
+            ck_assert_int_eq(cublasLtMatmul(x.h, x.product, &one, a, x.a, b, x.b, &none, c, x.c, c,
+                                            x.c, &found.algo, NULL, 0, NULL),
+                             i ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE);
+        }
+        lt_free(&x);
+    }
+    good(cudaFree(p));
+}
+END_TEST
+
 START_TEST(fused_products_that_cublaslt_does_not_have_are_not_found)
 {
     cublasLtMatmulHeuristicResult_t found;
@@ -335,4 +366,5 @@ END_TEST
 SUITE_OF(standin_blas, products_are_sums_in_all_types_strides_and_turns,
          without_beta_the_old_result_is_not_read, what_cublas_refuses_is_refused,
          bias_and_gelu_are_taken_of_the_sum_and_what_they_were_taken_of_is_kept,
+         an_algorithm_serves_operands_that_lie_as_its_heuristic_was_told,
          fused_products_that_cublaslt_does_not_have_are_not_found, bf16_needs_a_card_that_has_it)

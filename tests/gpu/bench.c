@@ -25,7 +25,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALL_S = 200, KERNELS_S = 60, TRAINING_S = 100, LIST_MOST = 1 << 16, ROWS_SHOWN = 24 };
+enum { ALL_S = 200, KERNELS_S = 70, TRAINING_S = 120, LIST_MOST = 1 << 16, ROWS_SHOWN = 24 };
 
 struct task {
     const char *folder;

@@ -7,11 +7,14 @@
 # GPU_BUILT=1: everything is built already. Back where musher has its libraries: tests/gpu/predict.sh table BUILD/gpu FOLDER, of
 # what lies in the first archive's gpu-out.
 set -u
-call=$1 out=$2 BUILD=${3:-build}
+call=${1:-} out=${2:-} BUILD=${3:-build}
 limit=570 # of the ten minutes
 status=0
+[[ $call == [12] && -n $out ]] || {
+    echo "usage: tests/gpu/card.sh 1|2 OUT [BUILD]" >&2
+    exit 2
+}
 mkdir -p "$out" "$BUILD/gpu-out"
-exec > >(tee "$out/card-$call.txt") 2>&1
 # part NAME SECONDS COMMAND...: so long at most, and no longer than the call has.
 part() {
     local name=$1 seconds=$2 left=$((limit - SECONDS)) code=0
@@ -30,24 +33,21 @@ part() {
 build() { make -s -j"$(nproc)" BUILD="$BUILD" CUDA_ARCHS="${CUDA_ARCHS:-90}" WERROR= gpu-ready; }
 export -f build
 export BUILD
-[[ -n ${GPU_BUILT:-} ]] || part build 200 bash -c build
-case $call in
-1)
-    part check 200 tests/gpu/check.sh "$BUILD"
-    part predict 160 tests/gpu/run.sh "$BUILD"
-    kept=(gpu-out)
-    ;;
-2)
-    part bench 400 tests/gpu/bench.sh "$BUILD"
-    [[ -n ${GPU_SMALL:-} ]] || part sanitize 100 tests/gpu/sanitize.sh "$BUILD" 45
-    kept=(gpu-bench.json gpu-torch.txt gpu-memcheck.log gpu-racecheck.log)
-    ;;
-*)
-    echo "usage: tests/gpu/card.sh 1|2 OUT [BUILD]"
-    exit 2
-    ;;
-esac
-there=()
-for f in "${kept[@]}"; do [[ -e $BUILD/$f ]] && there+=("$f"); done
-tar -czf "$out/card-$call.tar.gz" -C "$BUILD" "${there[@]}" || status=1
-exit $status
+all_parts() {
+    local kept there=() f
+    [[ -n ${GPU_BUILT:-} ]] || part build 200 bash -c build
+    if [[ $call == 1 ]]; then
+        part check 200 tests/gpu/check.sh "$BUILD"
+        part predict 160 tests/gpu/run.sh "$BUILD"
+        kept=(gpu-out)
+    else
+        part bench 400 tests/gpu/bench.sh "$BUILD"
+        [[ -n ${GPU_SMALL:-} ]] || part sanitize 100 tests/gpu/sanitize.sh "$BUILD" 45
+        kept=(gpu-bench.json gpu-torch.txt gpu-memcheck.log gpu-racecheck.log)
+    fi
+    for f in "${kept[@]}"; do [[ -e $BUILD/$f ]] && there+=("$f"); done
+    tar -czf "$out/card-$call.tar.gz" -C "$BUILD" "${there[@]}" || status=1
+    return $status
+}
+all_parts 2>&1 | tee "$out/card-$call.txt"
+exit "${PIPESTATUS[0]}"
