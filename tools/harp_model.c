@@ -76,6 +76,8 @@ enum status harp_team_read(struct arena *a, const char *job, const char *cluster
     TRY(job_read(a, job, &t->job, err));
     TRY(cluster_read(a, cluster, &t->cards, err));
     TRY(team_complete(&t->cards, err));
+    for (int32_t i = 0; i < t->cards.n_types; i++) /* theirs is not this executor */
+        t->cards.types[i].context_bytes = -1;
     TRY(team_precision(&t->cards, t->job.precision, err));
     if (t->job.n_microbatches_sizes != 1 || t->job.global_batch / t->job.microbatch_sizes[0] > 4096)
         return error_set(err, ERR_INPUT, "%s: expected one microbatch size, at most 4096 of a step",
