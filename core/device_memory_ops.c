@@ -6,6 +6,7 @@
 #include "core/device_memory.h"
 
 enum { CHUNKS = 256, BLOCKS = 1056, CHUNK_ROWS = 32, WARP = 32 }; /* exec/cuda/kernels_sums.cu */
+enum { SQUARES_BLOCKS = 1024, SQUARES_BLOCK = 256 * 4 * 8 };      /* there too */
 enum { ID_WINDOW = 32, ID_TILE = 4096 };                          /* exec/cuda/kernels_tokens.cu */
 
 static int64_t over(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -120,6 +121,9 @@ static int64_t scratch(enum op_kind kind, const struct op_attrs *a, const struct
         return 8 * shape_rows(&in[0]);
     case OP_cross_entropy_join:
         return 8 * most(shape_rows(&in[0]), shape_rows(&in[1]));
+    case OP_overflow: /* squares of blocks, and their sum */
+        return 8 *
+               (1 + most(1, least(SQUARES_BLOCKS, over(shape_elements(&in[0]), SQUARES_BLOCK))));
     case OP_gating_grad:
         return 4 * in[0].dim[0] * in[0].dim[2];
     case OP_dispatch:
