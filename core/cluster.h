@@ -50,7 +50,7 @@
  * `cards_of: NAME` says that its cards are those of another type, measured under that name: what a profile knows of NAME
  * holds for them (core/cluster_group.h makes such types).
  * `reserve: 3 GB` of a type is memory of each card that no tensor may have: the driver's context, kernels, buffers of the
- * collectives' library. It is no less than what lowering counts (core/device_memory.h) and the catalogue states of these. `parameter_copies: 2` says that the framework keeps so many more copies of every parameter, in the dtype of
+ * collectives' library. It is at least what lowering counts (core/device_memory.h) with what the catalogue states. `parameter_copies: 2` says that the framework keeps so many more copies of every parameter, in the dtype of
  * the optimizer's state; they count as state. A link with `overlap: false` has a transport that the compute stream waits for: both ends' streams are
  * busy while a message of the pipeline passes. Nothing is computed beside sums of gradients on it either: buckets or not, they
  * begin when their stage has computed all it has.

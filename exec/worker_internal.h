@@ -136,7 +136,7 @@ MUST_CHECK enum status worker_check_place(const struct worker *w, struct error *
 MUST_CHECK enum status worker_check_program(const struct worker *w, struct error *err);
 /* The backend is there, its device not opened. */
 MUST_CHECK enum status worker_check_device(struct worker *w, struct error *err);
-/* Transports are chosen. */
+/* What lanes need is there; transports are chosen. */
 MUST_CHECK enum status worker_check_memory(struct worker *w, struct error *err);
 void worker_warn_if_crowded(const struct worker *w);
 

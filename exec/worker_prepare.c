@@ -37,7 +37,9 @@ struct prepared_op worker_prepared_op(const struct worker *w, const struct chunk
                                      .shapes = &x->shapes,
                                      .optimizer = x->phase == PHASE_U ? &w->optimizer : NULL,
                                      .seed = w->p->seed,
-                                     .scale = x->attrs.scaled ? worker_scale_at(k) : NULL}};
+                                     .scale = x->attrs.scaled && w->p->loss_scale.initial > 0
+                                                  ? worker_scale_at(k)
+                                                  : NULL}};
     prepare_dtypes(k->stage, x, &o.call);
     for (int32_t i = 0; i < x->n_inputs; i++)
         o.input[i] = lane_memory_place(&k->memory, x->input[i]);

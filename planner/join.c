@@ -2,6 +2,7 @@
 #include "planner/join.h"
 
 #include "core/arena.h"
+#include "core/device_memory.h"
 #include "core/gradient.h"
 #include "core/rng.h"
 #include "planner/ratio.h"
@@ -149,6 +150,17 @@ static const char *refusal(struct join *j, const struct join_team *t)
     return NULL;
 }
 
+/* What lowering will keep of a card of a shared stage for others than tensors, as far as that can be known before there is a
+ * program: its devices talk, and multiply. */
+static int64_t reserve_of(const struct device_type *t, bool emulated)
+{
+    int64_t bytes = device_type_reserve(t), shared = 0;
+    if (t->context_bytes > 0)
+        shared =
+            t->context_bytes + (emulated ? 0 : t->clique_bytes) + DEVICE_WORKSPACE + DEVICE_COLUMNS;
+    return bytes > shared ? bytes : shared;
+}
+
 static enum status question(struct join *j, struct arena *a, const struct join_team *t,
                             struct spmd_question *q, struct error *err)
 {
@@ -161,7 +173,7 @@ static enum status question(struct join *j, struct arena *a, const struct join_t
     for (int32_t k = 0; k < t->n; k++) {
         const struct stage_cost *x = space_stage(t->s, t->device[k], t->first_layer, t->last_layer);
         type[k] = c->devices[t->device[k]].type, node[k] = c->devices[t->device[k]].node;
-        reserve[k] = device_type_reserve(&c->types[type[k]]), bus[k] = on_bus(t, k);
+        reserve[k] = reserve_of(&c->types[type[k]], c->emulated), bus[k] = on_bus(t, k);
         ratios[k] = 1e9 / (double)(x->forward_ns + x->input_ns + x->weight_ns + 1);
     }
     struct sharding s = {

@@ -1,6 +1,5 @@
 /* The operator table: shapes, FLOPs and bytes worked by hand for every kind. */
 #include "core/op.h"
-
 #include "tests/op_rows_parts.h"
 #include "tests/suites.h"
 

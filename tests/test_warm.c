@@ -108,6 +108,7 @@ START_TEST(without_a_card_the_old_plan_becomes_one_nearly_as_good_as_a_search_fi
 {
     struct made m;
     double sum = 0;
+    int64_t warm_work = 0, cold_work = 0;
     int n = 0;
     make(&m, sixteen, "64");
     struct search_result old = search(&m, &m.cluster, &(struct search_options){.top = 1});
@@ -120,9 +121,11 @@ START_TEST(without_a_card_the_old_plan_becomes_one_nearly_as_good_as_a_search_fi
         double regret = (double)warm.plans[0].iteration_ns / (double)cold.plans[0].iteration_ns - 1;
         ck_assert(!uses(&warm.plans[0].plan, name));
         ck_assert_msg(regret < 0.15, "without %s: %.3f", name, regret);
-        ck_assert_int_lt(4 * warm.evaluated, 3 * cold.evaluated + 4);
+        warm_work += warm.evaluated, cold_work += cold.evaluated;
         sum += regret, n++;
     }
+    /* All in all: one that is not trusted costs a search besides. */
+    ck_assert_int_lt(4 * warm_work, 3 * cold_work);
     ck_assert_msg(sum / n < 0.06, "mean regret %.3f", sum / n);
 }
 END_TEST

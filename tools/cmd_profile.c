@@ -188,16 +188,16 @@ static size_t unknown(struct profile_bench *b, const char *base, size_t first, s
     return n;
 }
 
-/* Some of the list, spread over it, that p has rows of. */
+/* Some of the job's operators, spread over them, that p has rows of. */
 static size_t some_known(const struct profile_bench *b, const char *base, const struct profile *p,
                          struct program_op *out)
 {
+    const struct profile_ops *job = &b->of_job;
     size_t known = 0, n = 0, seen = 0;
-    for (size_t i = 0; i < b->list.n; i++)
-        known += profile_row(p, base, b->list.ops[i].key) != NULL;
-    for (size_t i = 0; i < b->list.n && !b->again; i++) {
-        if (!profile_row(p, base, b->list.ops[i].key)) continue;
-        if (seen++ * PROFILE_ANCHORS >= n * known && n < PROFILE_ANCHORS) out[n++] = b->list.ops[i];
+    for (size_t i = 0; i < job->n; i++) known += profile_row(p, base, job->ops[i].key) != NULL;
+    for (size_t i = 0; i < job->n; i++) {
+        if (!profile_row(p, base, job->ops[i].key)) continue;
+        if (seen++ * PROFILE_ANCHORS >= n * known && n < PROFILE_ANCHORS) out[n++] = job->ops[i];
     }
     return n;
 }
@@ -297,6 +297,7 @@ static enum status measure_plans(struct profile_bench *b, const struct request *
                                  struct profile *p, struct error *err)
 {
     TRY(collect_plans(b, q, p->cluster_hash, err));
+    if (!b->again) TRY(profile_ops_of_job(&b->of_job, err));
     if (s) TRY(load_parent(b, s, p, err));
     TRY(measure_ops(b, q->repeats, p, err));
     if (!s) return OK;
@@ -344,6 +345,7 @@ static enum status profile(struct arena *a, const struct request *q, bool as_jso
         .job = &j,
         .cluster = &c,
         .list = {.arena = a, .job = &j, .cluster = &c},
+        .of_job = {.arena = a, .job = &j, .cluster = &c},
         .provenance = q->plans.count ? "profile of plans" : "profile",
         .away = q->away,
         .again = q->again || q->away.from,
@@ -357,6 +359,7 @@ static enum status profile(struct arena *a, const struct request *q, bool as_jso
     b.links.cards = &b.cards;
     find_cards(&b, q);
     TRY(team_fused(a, &c, &b.list.lower, err));
+    b.of_job.lower = b.list.lower;
     TRY(profile_away_begin(a, &b.away, err));
     if (!q->away.emit) TRY(store_open(a, q->db, true, &s, err)); /* before minutes of measuring */
     enum status st =

@@ -69,15 +69,19 @@ static enum status read_published(struct arena *a, const struct csv *c, int32_t 
     return OK;
 }
 
+/* Of what their framework fuses, as costs of stages are (harp_model.c). */
 static enum status simulate(struct arena *a, struct harp_case *x, struct error *err)
 {
+    struct lower_options lower = {.check_memory = true};
     struct plan plan;
     struct program program;
     struct sim_result r;
     struct sim_options o = {.detail = SIM_STAGE, .fold = true};
     memset(x->peak_bytes, 0, sizeof x->peak_bytes);
     harp_plan(a, &x->team, &x->published, &plan);
-    TRY(common_simulate(a, &plan, &x->team.profile, &o, &r, &program, err));
+    common_megatron_fused(&lower);
+    TRY(lower_plan(a, &plan, &lower, &program, err));
+    TRY(sim_run(a, &program, cost_new(a, &x->team.profile, &plan.cluster), &o, &r, err));
     x->iteration_ns = r.iteration_ns;
     for (int32_t i = 0; i < program.n_stages; i++) { /* a stage of the program is one card's */
         int64_t peak = r.devices[program.stages[i].device].peak_bytes;

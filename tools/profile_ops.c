@@ -164,6 +164,7 @@ static void add_program(struct profile_ops *b, const struct program *p)
                 op.attrs.ranks > 1 || !op.shapes.n_outputs || !shape_elements(&op.shapes.output[0]))
                 continue;
             program_op_wide(&p->stages[s], &op);
+            op.attrs.scaled = false; /* a bench has no loss scale */
             add_op(b, op);
         }
 }

@@ -13,6 +13,8 @@ struct profile_bench {
     const struct job *job;
     const struct cluster *cluster;
     struct profile_ops list;
+    struct profile_ops
+        of_job; /* where list is of plans: what the parent knows, to tell the machine's pace by */
     struct profile_links links;
     struct profile_cards cards;
     struct profile_away away;

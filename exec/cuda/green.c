@@ -11,7 +11,7 @@
 #define DRIVER_LEAST 12050 /* the first whose green contexts have streams */
 #define OTHERWISE "; without `multiprocessors`, a slowdown emulates on the virtual clock alone"
 
-#if CUDA_VERSION >= DRIVER_LEAST
+#if CUDA_VERSION >= 13000 /* whose resource says how multiprocessors part */
 
 typedef CUresult get_device(CUdevice *out, int device);
 typedef CUresult get_resource(CUdevice device, CUdevResource *out, CUdevResourceType type);
@@ -128,7 +128,7 @@ enum status cuda_green_make(struct arena *a, int32_t device, int32_t multiproces
                             struct cuda_green **out, struct error *err)
 {
     struct driver driver = {0};
-    CUdevResource all;
+    CUdevResource all = {0};
     CUdevice handle = 0;
     *out = NULL;
     if (!multiprocessors) return OK;
@@ -159,7 +159,7 @@ enum status cuda_green_stream(struct cuda_green *g, int priority, cudaStream_t *
 void cuda_green_offer(int32_t device, char *out, int32_t bytes)
 {
     struct driver driver = {0};
-    CUdevResource all;
+    CUdevResource all = {0};
     CUdevice handle = 0;
     struct error why = {0};
     enum status st = find_driver(&driver, &why);
@@ -181,7 +181,7 @@ enum status cuda_green_make(struct arena *a, int32_t device, int32_t multiproces
     *out = NULL;
     if (!multiprocessors) return OK;
     return error_set(err, ERR_NO_DEVICE,
-                     "this plugin was built by a toolkit before CUDA 12.5, "
+                     "this plugin was built by a toolkit before CUDA 13, "
                      "which has no parts of a card" OTHERWISE);
 }
 
@@ -197,7 +197,7 @@ enum status cuda_green_stream(struct cuda_green *g, int priority, cudaStream_t *
 void cuda_green_offer(int32_t device, char *out, int32_t bytes)
 {
     (void)device;
-    snprintf(out, (size_t)bytes, "none: built by a toolkit before CUDA 12.5");
+    snprintf(out, (size_t)bytes, "none: built by a toolkit before CUDA 13");
 }
 
 #endif

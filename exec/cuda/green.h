@@ -2,7 +2,7 @@
  *
  * A stream of a green context runs its kernels on the context's multiprocessors alone; memory, events and everything else are the
  * primary context's, so nothing but the making of streams knows of it. The driver offers that from CUDA 12.4 on, and streams of it
- * from 12.5; its functions are asked for by name at run time, so that the plugin is linked with no driver. Where they are not to be
+ * from 12.5, how multiprocessors part toolkits from 13 on; its functions are asked for by name at run time, so that the plugin is linked with no driver. Where they are not to be
  * had a part of a card is refused by name: a slowdown without `multiprocessors` emulates on the virtual clock alone.
  * Processes that share a card take turns on it unless NVIDIA's multi-process service runs, so two parts of one card need not be apart:
  * each process has the first so many of the multiprocessors.
@@ -27,7 +27,7 @@ void cuda_green_close(struct cuda_green *g);
 /* As cudaStreamCreateWithPriority, non-blocking. */
 MUST_CHECK enum status cuda_green_stream(struct cuda_green *g, int priority, cudaStream_t *out,
                                          struct error *err);
-/* "in multiples of 8, from 8 on", or why not; "" where that cannot be told. Of the device, whose context this may make. */
+/* "132 multiprocessors, in parts that are multiples of 8, from 8 on", or why not. Of the device, whose context this may make. */
 void cuda_green_offer(int32_t device, char *out, int32_t bytes);
 
 #endif

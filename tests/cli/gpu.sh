@@ -15,17 +15,17 @@ says "without files the checks say how to get them" 3 "run 'make gpu-files'" tes
 says "an unknown call is refused" 2 "usage: tests/gpu/card.sh" tests/gpu/card.sh 3 "$scratch/got" "$there"
 
 # ---- here
-says "files are written" 0 "13 checks" tests/gpu/files.sh "$there/gpu"
+says "files are written" 0 "16 checks" tests/gpu/files.sh "$there/gpu"
 [[ $(wc -l < "$there/gpu/runs") == 3 && -s $there/gpu/bench.0.program ]] && ok "benches and three plans among them" || not_ok "benches and three plans among them" "$(ls "$there/gpu")"
 
 # ---- there, the first call
 timeout 280 tests/gpu/card.sh 1 "$scratch/got" "$there" > "$scratch/out" 2> "$scratch/err"
 code=$?
 ((code == 0)) && ok "the first call" || not_ok "the first call" "exit $code: $(grep -v '^ok' "$scratch/out")"
-for check in kernels {gpt,llama,mixtral}-{fp32,bf16} stages4 stages4-bf16 uneven2 uneven2-zero2 shares3 dead; do
+for check in kernels {gpt,llama,mixtral}-{fp32,bf16} stages4{,-bf16,-fp16} uneven2{,-fp16} uneven2-zero2{,-fp16} shares3 dead; do
     grep -q "^ok $check:" "$scratch/out" && ok "gpu-check: $check" || not_ok "gpu-check: $check" "$(grep "$check" "$scratch/out")"
 done
-has "and no other" out "13 passed, 0 failed"
+has "and no other" out "16 passed, 0 failed"
 has "benches and plans ran" out "5 ran, 0 failed"
 
 # ---- there, the second one

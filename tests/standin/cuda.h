@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-#define CUDA_VERSION 12050
+#define CUDA_VERSION 13000
 
 typedef int CUdevice;
 typedef struct CUstream_st *CUstream;

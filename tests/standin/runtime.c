@@ -24,8 +24,7 @@ static struct {
     cudaError_t driver; /* cudaSuccess, or why there is none */
     int capability[STANDIN_DEVICES_MAX];
     int multiprocessors, driver_version;
-    int64_t memory_bytes, granule;
-    int64_t calls, fail_at;
+    int64_t memory_bytes, granule, calls, fail_at;
     long signal_at, signal;
     int64_t works, lose_at; /* things that streams did */
     cudaError_t fail_with, lose_with;
