@@ -1,5 +1,5 @@
-/* tests/op_rows_parts.h - rows of the operator table's suite: parts of tensors, what devices do together, and what is fused
- * on some of them. For tests/test_op.c. */
+/* tests/op_rows_parts.h - rows of the operator table's suite: parts of tensors, what devices do together or agree on, and what is
+ * fused on some of them. For tests/test_op.c. */
 #ifndef TESTS_OP_ROWS_PARTS_H
 #define TESTS_OP_ROWS_PARTS_H
 
@@ -14,6 +14,9 @@ static const struct exchange exchange = {
     .n = 2, .self = 1, .dim = 1, .parts = &parts_of_4, .to_dim = 2, .to = &parts_of_3};
 
 static const struct row part_rows[] = {
+    {OP_overflow, {0}, "2,3", "1", 12, 24, 4},
+    {OP_overflow, {.accumulate = true}, "6", "1", 12, 28, 4},
+    {OP_rescale, {.grows_after = 5}, "1", "8", 1, 4, 32},
     {OP_linear_gelu, {0}, "2,3,4 x 4,5 x 5", "2,3,5 x 2,3,5", 270 + 9 * 30, 4 * (24 + 20 + 5), 240},
     {OP_matmul_gelu_grad, {0}, "2,3,4 x 4,5 x 2,3,5", "2,3,5 x 5", 240 + 17 * 30 + 30, 4 * (24 + 20 + 30), 4 * 35},
     {OP_logits, {0}, "2,3,4 x 5,4", "2,3,64", 240, 4 * (24 + 20), 4 * 384},

@@ -116,9 +116,6 @@ static const struct row text_rows[] = {
     {OP_adamw, {0}, "2,3 x 2,3 x 2,3 x 2,3", "2,3 x 2,3 x 2,3 x 2,3", 84, 96, 96},
     {OP_adamw, {.decay = true}, "6 x 6 x 6 x 6", "6 x 6 x 6 x 6", 96, 96, 96},
     {OP_flat_adamw, {.decay = true}, "6 x 6 x 6 x 6", "6 x 6 x 6 x 6", 96, 96, 96},
-    {OP_overflow, {0}, "2,3", "1", 12, 24, 4},
-    {OP_overflow, {.accumulate = true}, "6", "1", 12, 28, 4},
-    {OP_rescale, {.grows_after = 5}, "1", "8", 1, 4, 32},
     {OP_sgd, {0}, "6 x 6", "6 x 6", 12, 48, 48},
     {OP_flat_sgd, {.decay = true}, "6 x 6", "6 x 6", 24, 48, 48},
     /* 2 sequences, 3 positions, 2 heads of 4: 36 scores, five passes more than the probabilities written once */

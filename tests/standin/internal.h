@@ -52,7 +52,8 @@ cudaError_t standin_leave(cudaError_t e);
         if (enter_ != cudaSuccess) return standin_leave(enter_);                                   \
     } while (0)
 
-int standin_device(void); /* of the calling thread */
+int standin_device(void);            /* of the calling thread */
+int standin_shared_most(int device); /* bytes of shared memory that a block may be allowed */
 int standin_device_count(void);
 int64_t standin_device_memory(int device);
 int standin_capability(int device);

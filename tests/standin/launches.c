@@ -26,6 +26,47 @@ static void run_function(struct work *w)
     standin_in_host_function(false);
 }
 
+/* --- shared memory that a kernel may have --- */
+
+static struct {
+    struct {
+        const void *function;
+        int bytes;
+    } of[512];
+    int n;
+} allowed; /* under the books */
+
+cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute, int value)
+{
+    ENTER();
+    if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
+        value > standin_shared_most(standin_device()))
+        return standin_leave(cudaErrorInvalidValue);
+    books_open();
+    int i = 0;
+    while (i < allowed.n && allowed.of[i].function != function) i++;
+    if (i == (int)(sizeof allowed.of / sizeof *allowed.of)) abort();
+    if (i == allowed.n) allowed.n++;
+    allowed.of[i].function = function;
+    allowed.of[i].bytes = value;
+    books_close();
+    return cudaSuccess;
+}
+
+size_t standin_shared_limit(const void *function)
+{
+    size_t bytes = 49152;
+    books_open();
+    for (int i = 0; i < allowed.n; i++)
+        if (allowed.of[i].function == function && (size_t)allowed.of[i].bytes > bytes)
+            bytes = (size_t)allowed.of[i].bytes;
+    books_close();
+    return bytes;
+}
+
+/* --- streams --- */
+
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *argument)
 {
     ENTER();

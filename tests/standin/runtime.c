@@ -15,9 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FUNCTIONS_MAX = 512, DRIVER_VERSION = 13000, MULTIPROCESSORS = 4 };
+enum { DRIVER_VERSION = 13000, MULTIPROCESSORS = 4 };
 
-static const int64_t MEMORY_BYTES = (int64_t)141 << 30; /* an H200's; nothing is taken before it is asked for */
+static const int64_t MEMORY_BYTES = (int64_t)141
+                                    << 30; /* an H200's; nothing is taken before it is asked for */
 
 static struct {
     int devices;
@@ -30,11 +31,6 @@ static struct {
     cudaError_t fail_with, lose_with;
     const char *failed_call;
     int64_t kept[KEPT_COUNT];
-    struct {
-        const void *function;
-        int bytes;
-    } shared[FUNCTIONS_MAX];
-    int n_shared;
 } state; /* under the books */
 
 static int lost[STANDIN_DEVICES_MAX]; /* read and written as atomics, without order */
@@ -209,9 +205,9 @@ void standin_keep(enum kept what, int by)
 
 int64_t standin_left(char *out, size_t bytes)
 {
-    static const char *const names[KEPT_COUNT] = {"device memory", "pinned memory", "stream",
-                                                  "event", "BLAS handle or descriptor",
-                                                  "green context"};
+    static const char *const names[KEPT_COUNT] = {
+        "device memory", "pinned memory", "stream", "event", "BLAS handle or descriptor",
+        "green context"};
     int64_t sum = 0;
     size_t at = 0;
     if (bytes) *out = '\0';
@@ -347,6 +343,8 @@ static int most_shared(int capability)
     }
 }
 
+int standin_shared_most(int device) { return most_shared(state.capability[device]); }
+
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
 {
     ENTER();
@@ -473,35 +471,4 @@ cudaError_t cudaDeviceSynchronize(void)
     ENTER();
     streams_wait(current);
     return standin_leave(standin_lost(current));
-}
-
-/* --- launches --- */
-
-cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute, int value)
-{
-    ENTER();
-    if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) return cudaSuccess;
-    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0 ||
-        value > most_shared(state.capability[current]))
-        return standin_leave(cudaErrorInvalidValue);
-    books_open();
-    int i = 0;
-    while (i < state.n_shared && state.shared[i].function != function) i++;
-    if (i == FUNCTIONS_MAX) abort();
-    if (i == state.n_shared) state.n_shared++;
-    state.shared[i].function = function;
-    state.shared[i].bytes = value;
-    books_close();
-    return cudaSuccess;
-}
-
-size_t standin_shared_limit(const void *function)
-{
-    size_t bytes = 49152;
-    books_open();
-    for (int i = 0; i < state.n_shared; i++)
-        if (state.shared[i].function == function && (size_t)state.shared[i].bytes > bytes)
-            bytes = (size_t)state.shared[i].bytes;
-    books_close();
-    return bytes;
 }
