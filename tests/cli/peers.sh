@@ -4,7 +4,7 @@
 set -u
 . tests/cli/common.inc
 export MUSHER_CUDA_PLUGIN=$(realpath "$BUILD")/libmusher_cuda_standin.so MUSHER_NCCL=$(realpath "$BUILD")/standin/libnccl.so.2
-export STANDIN_DEVICES=4 STANDIN_NAME="NVIDIA H100" STANDIN_MEMORY=600000000
+export STANDIN_DEVICES=4 STANDIN_NAME="NVIDIA H100" STANDIN_MEMORY=40000000000
 
 # plan NAME INDEX LINK REPLICAS: of two cards n.0 and m.INDEX, joined by a link that says LINK besides
 plan() {
@@ -12,7 +12,7 @@ plan() {
         printf 'version: 1\nname: %s\nmicrobatch: 1\nsteps: 1\nreplicas:\n%s\njob:\n' "$1" "$4"
         printf '  version: 1\n  model: {model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 2, n_positions: 32, vocab_size: 256}\n'
         printf '  sequence_length: 16\n  global_batch: 4\n'
-        printf 'cluster:\n  version: 1\n  name: two\n  device_types: [{name: h, device: H100-SXM5, memory: 256 MiB}]\n'
+        printf 'cluster:\n  version: 1\n  name: two\n  device_types: [{name: h, device: H100-SXM5, memory: 30 GiB}]\n'
         printf '  nodes:\n    - {name: n, host: localhost, devices: [{type: h}]}\n    - {name: m, host: localhost, devices: [{type: h, index: %s}]}\n' "$2"
         printf '  links: [{name: nv, between: [n, m], bandwidth: 10 GB/s, latency: 5 us%s}]\n' "$3"
     } > "$scratch/$1.yaml"
@@ -72,27 +72,27 @@ small_job > "$scratch/job.yaml"
 cat > "$scratch/cards.yaml" <<'END'
 version: 1
 name: cards
-device_types: [{name: h, device: H100-SXM5, memory: 256 MiB}]
+device_types: [{name: h, device: H100-SXM5, memory: 30 GiB}]
 nodes: [{name: a, host: localhost, devices: {type: h, count: 2}}, {name: b, host: localhost, devices: [{type: h, index: 2}, {type: h, index: 3}]}]
 links: [{name: in, between: [a]}, {name: out, between: [b]}, {name: net, between: [a, b]}]
 END
-profile() { "$MUSHER" profile "$scratch/$1.yaml" "$scratch/cards.yaml" --db "$scratch/p.db" --repeats 3 --warm 0 --largest 16 "${@:2}"; }
+profile() { "$MUSHER" profile "$scratch/$1.yaml" "$scratch/cards.yaml" --db "$scratch/p.db" --repeats 3 --warm 0 --largest 4096 "${@:2}"; }
 profile job --json > "$scratch/p.json" 2> "$scratch/err" && ok "four cards are profiled" || not_ok "four cards are profiled" "$(head -c 300 "$scratch/err")"
 cat > "$scratch/rows.py" <<'END'
 import json, sys
 d = json.load(open(sys.argv[1]))
 rows = d["collectives"]
 keys = {(r["kind"], r["ranks"], r["nodes"], r["algorithm"], r["protocol"], r["bytes"]) for r in rows}
-assert len(keys) == len(rows) == 3 * 9 * 3, len(rows)
+assert len(keys) == len(rows) == 7 * 9 * 3, len(rows)
 assert {r["samples"] for r in rows} == {3} and min(r["seconds"] for r in rows) > 0
 assert {(r["ranks"], r["nodes"]) for r in rows} == {(2, 1), (2, 2), (4, 2)}
 assert {r["algorithm"] for r in rows if r["kind"] == "all-gather"} == {"", "padded", "grouped", "pairwise"}
 assert {r["algorithm"] for r in rows if r["kind"] == "all-reduce"} == {""}
 assert {r["provenance"] for r in rows} == {"profile, a.0 a.1, nccl 2.28.9", "profile, a.0 b.2, nccl 2.28.9", "profile, a.0 a.1 b.2 b.3, nccl 2.28.9"}
 even = sorted(r["bytes"] for r in rows if r["ranks"] == 4 and r["kind"] == "all-reduce")
-assert even == [1024, 4096, 16384], even
+assert even == [1024 * 4**i for i in range(7)], even
 sizes = d["messages"]
-assert sorted({m["link"] for m in sizes}) == ["in", "net", "out"] and len(sizes) == 9
+assert sorted({m["link"] for m in sizes}) == ["in", "net", "out"] and len(sizes) == 21
 assert {m["samples"] for m in sizes} == {6} and min(m["seconds"] for m in sizes) > 0
 assert {l["source"] for l in d["links"]} == {"fitted"}, d["links"]
 END
@@ -104,12 +104,12 @@ grep -q "measuring [0-9]* collectives" "$scratch/err" && not_ok "what is known i
     ok "what is known is not measured again"
 STANDIN_DEVICES=3 profile job > "$scratch/out" 2> "$scratch/err"
 has "a link whose cards are not all here is told" err "link out: this machine has not the devices at both ends"
-has "collectives are of those that are" err "measuring 27 collectives of a.0 b.2"
+has "collectives are of those that are" err "measuring 63 collectives of a.0 b.2"
 grep -q "collectives of .*b.3" "$scratch/err" && not_ok "of no others" "$(cat "$scratch/err")" || ok "of no others"
 STANDIN_DEVICES=1 profile job > "$scratch/out" 2> "$scratch/err"
 has "one card alone has none" err "this machine has 1 of the cluster's cards, and 2 are needed"
 sed -i 's/index: 2/index: 0/; s/index: 3/index: 1/' "$scratch/cards.yaml"
 profile job > "$scratch/out" 2> "$scratch/err"
-has "cards that stand twice in a cluster meet once" err "measuring 27 collectives of a.0 a.1"
+has "cards that stand twice in a cluster meet once" err "measuring 63 collectives of a.0 a.1"
 grep -q "collectives of a.0 a.1 b" "$scratch/err" && not_ok "and no more" "$(cat "$scratch/err")" || ok "and no more"
 exit $bad
