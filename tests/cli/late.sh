@@ -23,24 +23,7 @@ done
 late "operators shared by 2 devices, late as can be" 2 shared 2000 $((2 * more)) lazy 2
 late "operators shared by 4 devices, on threads" 4 shared 4000 $((2 * more)) threads 2
 # A device that fails ends all ranks with its name and the call.
-cat > "$scratch/plan.yaml" <<'END'
-version: 1
-name: two
-microbatch: 1
-replicas:
-  - {microbatches: 2, stages: [{layers: [0, 3], device: n.0}, {layers: [4, 7], device: n.1}]}
-job:
-  version: 1
-  model: {model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 2, n_positions: 32, vocab_size: 256}
-  sequence_length: 24
-  global_batch: 2
-cluster:
-  version: 1
-  name: here
-  device_types: [{name: cpu, device: host, memory: 1 GiB}]
-  nodes: [{name: n, host: localhost, devices: [{type: cpu}, {type: cpu}]}]
-  links: [{name: bus, between: [n]}]
-END
+two_stages > "$scratch/plan.yaml"
 "$MUSHER" lower "$scratch/plan.yaml" -o "$scratch/two.program" 2> /dev/null
 for at in 600 900; do
     LATE_FAILS_AT=$at timeout 60 mpirun --oversubscribe --bind-to none -n 2 "$BUILD/tests/programs/exec_ranks" run 20 --late threads --on 01 "$scratch/two.program" > "$scratch/out" 2> "$scratch/err"

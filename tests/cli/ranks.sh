@@ -10,25 +10,7 @@ for what in collectives wires; do
         grep -qx ok "$scratch/out" && ok "$what of three forked ranks" || not_ok "$what of three forked ranks" "$(head -c 300 "$scratch/err")"
 done
 
-cat > "$scratch/plan.yaml" <<'END'
-version: 1
-name: two
-microbatch: 1
-steps: 1
-replicas:
-  - {microbatches: 2, stages: [{layers: [0, 3], device: n.0}, {layers: [4, 7], device: n.1}]}
-job:
-  version: 1
-  model: {model_type: gpt2, n_embd: 32, n_layer: 2, n_head: 2, n_positions: 32, vocab_size: 256}
-  sequence_length: 24
-  global_batch: 2
-cluster:
-  version: 1
-  name: here
-  device_types: [{name: cpu, device: host, memory: 1 GiB}]
-  nodes: [{name: n, host: localhost, devices: [{type: cpu}, {type: cpu}]}]
-  links: [{name: bus, between: [n]}]
-END
+two_stages > "$scratch/plan.yaml"
 run() { "$MUSHER" run "$scratch/plan.yaml" --steps 2 --data LICENSE "$@"; }
 run --json > "$scratch/out" 2> "$scratch/err" && grep -q '"losses"' "$scratch/out" && ok "ranks print through their launcher" ||
     not_ok "ranks print through their launcher" "$(head -c 300 "$scratch/err")"
