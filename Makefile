@@ -1,7 +1,7 @@
 # make              build/musher; and build/libmusher_cuda.so where nvcc, cuBLAS and NCCL are found (make NVCC= does without)
 # make check        install what is missing, then tests and lint    (make check-long: the heavy counts too)
 # make demo         a tour of the program in a few minutes
-# make rank         ten plans on each of eight emulated cases, predicted and really run: are they ranked as they turn out? (25 minutes)
+# make rank         ten plans on each of eight emulated cases, predicted and really run: are they ranked as they turn out? (40 minutes)
 # make hap          HAP's clusters and models by every way of dividing them: a table and a plot in build/hap (about ten minutes)
 # make gpu-files    what a machine with a CUDA card is to run, in build/gpu: bring it along there (docs/card.md)
 # make gpu-check    there: kernels, training, ranks, a dead peer
@@ -99,10 +99,13 @@ $(PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(PARTS) $(LATE)
 $(BUILD)/musher-bench: $(PARTS) $(BOBJ)
 	$(LINK) $(PARTS) $(BOBJ) -o $@ $(LIBS)
 
+# On all processors, unless make was told otherwise.
+JOBS := $(if $(findstring j,$(firstword -$(MAKEFLAGS))),,-j$(shell nproc))
+
 # Two steps, because what setup installs changes what the variables above find.
 check:
 	@tools/setup.sh
-	@$(MAKE) --no-print-directory checked
+	@$(MAKE) --no-print-directory $(JOBS) checked
 
 check-long: export MUSHER_LONG := 1
 check-long: check
@@ -114,7 +117,7 @@ checked: tests headers
 
 demo:
 	@tools/setup.sh
-	@$(MAKE) --no-print-directory all
+	@$(MAKE) --no-print-directory $(JOBS) all
 	@MUSHER=$(BUILD)/musher tools/demo.sh
 
 rank: all

@@ -221,8 +221,9 @@ static void learn_routing(struct calibrating *s)
     int32_t n = 0;
     for (size_t i = 0; i < s->n_runs; i++) {
         const struct trace *t = s->runs[i];
+        const int32_t from = trace_first_counted_step(t);
         for (const struct span *x = t->spans; x < t->spans + t->n_spans; x++) {
-            if (x->step < trace_first_counted_step(t) || !x->uneven_ppm) continue;
+            if (x->step < from || !x->uneven_ppm) continue;
             sum += 1e-6 * x->uneven_ppm;
             n++;
         }

@@ -88,10 +88,11 @@ static void collect(struct works *w, const struct trace *t, size_t run)
 {
     struct place *places = ARENA_ARRAY(w->a, struct place, t->n_spans + 1);
     size_t *device = ARENA_ARRAY(w->a, size_t, t->n_spans + 1);
+    const int32_t from = trace_first_counted_step(t);
     size_t n = 0;
     for (size_t i = 0; i < t->n_spans; i++) {
         const struct span *x = &t->spans[i];
-        if (x->step < trace_first_counted_step(t)) continue;
+        if (x->step < from) continue;
         if (x->kind == SPAN_COMPUTE || (x->kind == SPAN_REDUCE && x->meeting))
             places[n++] = (struct place){x, i};
     }

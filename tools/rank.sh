@@ -2,28 +2,28 @@
 # tools/rank.sh - is the plan that was predicted fastest the fastest measured, and are plans ranked as they turn out?
 #
 # Three emulated teams × a GPT and a Mixtral, and a box of unequal devices on one fast bus × wider ones with few sequences a step,
-# where sharing operators may win. Each: profile; two runs each, in turn, of even-pipeline and, where its devices share operators
-# and it is not far slower, of the preset hap to calibrate on; profile and plan by turns, until what is found has no operator that nobody
-# measured; then ten plans or more are predicted and really run, round after round in turn, so that a slow minute of the machine
-# meets all of them:
+# where sharing operators may win. Each: profile; run even-pipeline and, where its devices share operators and it is not far
+# slower, hap, and calibrate; plan, and by turns profile what nobody measured or run what was found beside the two presets that
+# come next and calibrate, until what is found was run before. Then ten plans or more are predicted and really run, round after
+# round in turn, so that a slow minute of the machine meets all of them:
 #   found        what the planner chose
 #   presets      every baseline that the executor runs today
 #   without-D    the best plan without a device of the chosen one
 #   top-N        of the planner's 100 best, spread evenly over their predicted times
 # The presets all, the others as far as ten plans have room; plans that are predicted alike to the nanosecond once.
 # A plan's time is the median over the rounds of what `run` tells. Rank correlation is Spearman's, ties share their rank.
-# usage: MUSHER=build/musher tools/rank.sh [FOLDER]            results in FOLDER (build/rank), about ten minutes
+# usage: MUSHER=build/musher tools/rank.sh [FOLDER]            results in FOLDER (build/rank), about forty minutes
 #   Jobs and teams are those of examples/rank; llama is another job.
-#   RANK_CASES="sled:gpt ..."  cases to do          RANK_SECONDS=45  for the runs of a case; at least two rounds are made
-#   RANK_STEPS=3               steps of a run       RANK_ROUNDS=4    at most
+#   RANK_CASES="sled:gpt ..."  cases to do          RANK_SECONDS=120 for the runs of a case; at least two rounds are made
+#   RANK_STEPS=3               steps of a run       RANK_ROUNDS=5    at most
 set -u
 here=$(cd "$(dirname "$0")/.." && pwd)
 MUSHER=${MUSHER:-$here/build/musher}
 out=${1:-build/rank}
-steps=${RANK_STEPS:-3} rounds=${RANK_ROUNDS:-4} seconds=${RANK_SECONDS:-45}
+steps=${RANK_STEPS:-3} rounds=${RANK_ROUNDS:-5} seconds=${RANK_SECONDS:-120}
 cases=${RANK_CASES:-sled:gpt sled:mixtral far:gpt far:mixtral islands:gpt islands:mixtral box:few-gpt box:few-mixtral}
 wanted=10 # plans
-turns=4   # plans made, at most, each but the last one profiled
+turns=8   # plans made, at most
 # One thread of BLAS a rank, as the tests have it: ranks are devices.
 export OPENBLAS_NUM_THREADS=${OPENBLAS_NUM_THREADS:-1}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -49,40 +49,51 @@ profile() { # JOB TEAM FOLDER PLANS...; tells how many operators it measured
     number "$3/profile.json" operators_measured
 }
 
-# What teaches: a plan whose devices each have layers of their own, and one whose devices share operators, unless the team makes
-# that so slow that nobody would.
+# Really runs plans, twice each and in turn, so that a slow minute of the machine teaches nothing about one of them; then calibrates
+# on all runs so far.
+learn() { # FOLDER PLANS...
+    local i p name steps_now folder=$1
+    shift
+    for i in 1 2; do
+        for p in "$@"; do
+            name=${p##*/} name=${name%.*}
+            [[ $name == hap ]] && steps_now=$((steps + 2)) || steps_now=$steps
+            traces+=("$folder/learn.${#traces[@]}.$name")
+            run "$p" --trace "${traces[-1]}" > /dev/null || die "$p does not run"
+            sed '/^name:/d; /^made_by:/d' "$p" | cksum >> "$folder/learned"
+        done
+    done
+    "$MUSHER" calibrate --db "$folder/profiles.db" "${traces[@]}" > "$folder/calibrated" || die "calibrate failed"
+    echo "   $(grep -o 'error of an iteration.*' "$folder/calibrated" | head -n 1), $((${#traces[@]} / 2)) plans run"
+}
+
+# What teaches first: a plan whose devices each have layers of their own, and one whose devices share operators, unless the team
+# makes that so slow that nobody would.
 calibrate() { # JOB TEAM FOLDER
-    local db=$3/profiles.db i p steps_now traces=() taught=("$3/even-pipeline.yaml")
+    local db=$3/profiles.db taught=("$3/even-pipeline.yaml")
     "$MUSHER" plan "$1" "$2" --db "$db" -o "$3/even-pipeline.yaml" --baseline even-pipeline --json > "$3/even.json" || die "even-pipeline failed"
     if "$MUSHER" plan "$1" "$2" --db "$db" -o "$3/hap.yaml" --baseline hap --json > "$3/hap.json" 2> "$3/err" &&
         grep -q sharding "$3/hap.yaml" && (($(number "$3/hap.json" iteration_ns) < 2 * $(number "$3/even.json" iteration_ns))); then
         taught+=("$3/hap.yaml")
     fi
     profile "$1" "$2" "$3" "${taught[@]}" > /dev/null
-    # In turn, so that a slow minute of the machine teaches nothing about one of them.
-    for i in 1 2; do
-        for p in "${taught[@]}"; do
-            p=${p##*/} p=${p%.yaml}
-            [[ $p == hap ]] && steps_now=$((steps + 2)) || steps_now=$steps
-            run "$3/$p.yaml" --trace "$3/calibrate.$p.$i" > /dev/null || die "$p does not run"
-            traces+=("$3/calibrate.$p.$i")
-        done
-    done
-    "$MUSHER" calibrate --db "$db" "${traces[@]}" > "$3/calibrated" || die "calibrate failed"
-    echo "   $(head -n 1 "$3/calibrated")"
+    learn "$3" "${taught[@]}"
 }
 
-# The names of the list that has the presets, but for those that do not fit.
-presets() { sed -n '/"baselines"/,/^  \]/s/.*"name": "\([^"]*\)", "iteration_ns": [0-9].*/\1/p' "$1/plan.json"; }
+# The names of the list that has the presets, but for those that do not fit; the fastest first.
+presets() {
+    sed -n '/"baselines"/,/^  \]/s/.*"name": "\([^"]*\)", "iteration_ns": \([0-9][0-9]*\).*/\2 \1/p' "$1/plan.json" | sort -n | cut -d' ' -f2
+}
 
-# Profile and plan by turns; presets are measured with what is found first, since a plan is chosen beside them.
+# Plan, and by turns profile what nobody measured yet of what was found, or run it beside the two presets that come next and learn
+# from that, until what is found was run before. Presets are profiled with what is found first, since a plan is chosen beside them.
 find_plan() { # JOB TEAM FOLDER
-    local db=$3/profiles.db i n measured
+    local db=$3/profiles.db i n measured plans
     for ((i = 1; ; i++)); do
         rm -f "$3"/top.yaml*
         "$MUSHER" plan "$1" "$2" --db "$db" -o "$3/top.yaml" --top 100 --json > "$3/plan.json" || die "plan failed"
         ((i == turns)) && break
-        local plans=("$3/top.yaml")
+        plans=("$3/top.yaml")
         for n in 2 3 4 5; do [[ -e $3/top.yaml.$n ]] && plans+=("$3/top.yaml.$n"); done
         if ((i == 1)); then
             for n in $(presets "$3"); do
@@ -91,7 +102,13 @@ find_plan() { # JOB TEAM FOLDER
         fi
         measured=$(profile "$1" "$2" "$3" "${plans[@]}")
         echo "   turn $i: found $(($(number "$3/plan.json" iteration_ns) / 1000)) us, $measured operators of ${#plans[@]} plans were not measured yet"
-        ((measured)) || break
+        ((measured)) && continue
+        grep -qx "$(sed '/^name:/d; /^made_by:/d' "$3/top.yaml" | cksum)" "$3/learned" && break
+        plans=("$3/top.yaml")
+        for n in $(presets "$3" | head -n 2); do
+            "$MUSHER" plan "$1" "$2" --db "$db" -o "$3/$n.first" --baseline "$n" > /dev/null 2>&1 && plans+=("$3/$n.first")
+        done
+        learn "$3" "${plans[@]}"
     done
     mv "$3/top.yaml" "$3/found.yaml"
     echo found > "$3/plans"
@@ -100,7 +117,7 @@ find_plan() { # JOB TEAM FOLDER
 
 # The plans' files, a name a line in "plans".
 prepare() { # JOB TEAM FOLDER
-    local i d n
+    local i d n traces=()
     profile "$1" "$2" "$3" > /dev/null
     calibrate "$1" "$2" "$3"
     find_plan "$1" "$2" "$3"
@@ -134,8 +151,9 @@ predict() { # FOLDER
     done < "$1/plans"
 }
 
-# Every plan once a round; what the executor refuses is named and left out. A plan that is predicted three times as slow as the
-# chosen one runs in the first round alone, two steps, and one that is ten times as slow a single step: no noise brings it near.
+# Every plan once a round, every other round in reverse, so that a machine that slows down favours nobody; what the executor
+# refuses is named and left out. A plan that is predicted three times as slow as the chosen one runs in the first round alone,
+# two steps, and one that is ten times as slow a single step: no noise brings it near.
 measure() { # FOLDER
     local p r began=$SECONDS longest=0 start slow steps_now
     slow=$((3 * $(number "$1/found.sim.json" iteration_ns)))
@@ -151,14 +169,14 @@ measure() { # FOLDER
                 ((3 * $(number "$1/$p.sim.json" iteration_ns) > 10 * slow)) && steps_now=1
             fi
             if run "$1/$p.yaml" > "$1/run.json" 2> "$1/err" < /dev/null; then
-                echo "$p $(number "$1/run.json" iteration_ns)" >> "$1/measured"
+                echo "$p $(number "$1/run.json" iteration_ns) $r" >> "$1/measured"
             else
                 ((r == 1)) || die "$p ran once and then failed: $(cat "$1/err")"
                 echo "   not run today: $p: $(head -c 160 "$1/err" | head -n 1)"
                 grep -vx -- "$p" "$1/plans" > "$1/plans.new"
                 mv "$1/plans.new" "$1/plans"
             fi
-        done 3< <(cat "$1/plans")
+        done 3< <(((r % 2)) && cat "$1/plans" || tac "$1/plans")
         ((SECONDS - start > longest)) && longest=$((SECONDS - start))
     done
 }
@@ -181,15 +199,17 @@ table() { # CASE FOLDER
         return r
     }
     $1 == "plan" { n++; plan[n] = $2; at[$2] = n; predicted[n] = $3 }
+    function is_preset(name) { return name !~ /^(found|without-.*|top-[0-9]*)$/ }
     $1 == "run" && $2 in at { i = at[$2]; runs[i] = runs[i] " " $3; count[i]++ }
+    $1 == "run" && $2 == "found" { chosen[$4] = $3 }
+    $1 == "run" && is_preset($2) && (!($4 in preset) || $3 < preset[$4]) { preset[$4] = $3 }
     END {
         for (i = 1; i <= n; i++) { measured[i] = median(runs[i], count[i]); noise[i] = spread }
         printf "   %-16s %12s %12s %8s %8s %6s %9s\n", "plan", "predicted", "measured", "error", "spread", "rank", "measured"
         for (i = 1; i <= n; i++) {
             p[i] = rank(predicted, i, n); m[i] = rank(measured, i, n)
             mp += p[i] / n; mm += m[i] / n
-            is_preset = plan[i] !~ /^(found|without-.*|top-[0-9]*)$/
-            if (is_preset && (!best || measured[i] < measured[best])) best = i
+            if (is_preset(plan[i]) && (!best || measured[i] < measured[best])) best = i
         }
         for (i = 1; i <= n; i++) {
             a += (p[i] - mp) * (m[i] - mm); b += (p[i] - mp) ^ 2; c += (m[i] - mm) ^ 2
@@ -197,8 +217,9 @@ table() { # CASE FOLDER
                 100 * (predicted[i] - measured[i]) / measured[i], 100 * noise[i], p[i], m[i]
         }
         rho = a / sqrt(b * c); ratio = measured[best] / measured[1]
-        printf "   Spearman %.3f over %d plans, %d rounds; found is %.2f times as fast as the fastest preset (%s), measured\n",
-            rho, n, count[1], ratio, plan[best]
+        for (r in chosen) first += chosen[r] <= preset[r]
+        printf "   Spearman %.3f over %d plans; found is %.2f times as fast as the fastest preset (%s), measured, and faster than all in %d of %d rounds\n",
+            rho, n, ratio, plan[best], first, count[1]
         printf "%s %d %.4f %.4f %s\n", name, n, rho, ratio, plan[best] >> summary
     }'
 }

@@ -100,7 +100,7 @@ size_t *trace_order(struct arena *a,
  * one where there is one. Iteration = end of the last U of step n to the end of the last U of step n+1. */
 int64_t trace_iteration(const struct trace *t);
 /* The first step that counts: the first one warms caches and connections and does not where there are others. The one
- * rule of calibration, comparison and trace_iteration; 0 of a trace without spans. */
+ * rule of calibration, comparison and trace_iteration; 0 of a trace without spans. O(spans): ask once a trace. */
 int32_t trace_first_counted_step(const struct trace *t);
 /* Whole or not at all (core/file.h); the same trace gives the same bytes. ERR_RESOURCE. */
 MUST_CHECK enum status trace_write(const struct trace *t, const char *path, struct error *err);
