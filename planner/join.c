@@ -13,7 +13,8 @@
 enum {
     SMALL_LABELS = 2000, /* to prove the best where memory binds */
     PIECES_FROM = 0,
-    MESH_FROM = 4 /* devices: fewer stand in no mesh of two axes */
+    MESH_FROM = 4, /* devices: fewer stand in no mesh of two axes */
+    NEIGHBOURS = 2 /* the stages before and behind */
 };
 
 struct known { /* an answer */
@@ -150,14 +151,12 @@ static const char *refusal(struct join *j, const struct join_team *t)
     return NULL;
 }
 
-/* What lowering will keep of a card of a shared stage for others than tensors, as far as that can be known before there is a
- * program: its devices talk, and multiply. */
-static int64_t reserve_of(const struct device_type *t, bool emulated)
+int64_t join_reserve(const struct device_type *t, bool shared_stage, bool emulated)
 {
     int64_t bytes = device_type_reserve(t), shared = 0;
     if (t->context_bytes > 0)
-        shared =
-            t->context_bytes + (emulated ? 0 : t->clique_bytes) + DEVICE_WORKSPACE + DEVICE_COLUMNS;
+        shared = t->context_bytes + (emulated ? 0 : (shared_stage + NEIGHBOURS) * t->clique_bytes) +
+                 DEVICE_WORKSPACE;
     return bytes > shared ? bytes : shared;
 }
 
@@ -173,7 +172,7 @@ static enum status question(struct join *j, struct arena *a, const struct join_t
     for (int32_t k = 0; k < t->n; k++) {
         const struct stage_cost *x = space_stage(t->s, t->device[k], t->first_layer, t->last_layer);
         type[k] = c->devices[t->device[k]].type, node[k] = c->devices[t->device[k]].node;
-        reserve[k] = reserve_of(&c->types[type[k]], c->emulated), bus[k] = on_bus(t, k);
+        reserve[k] = join_reserve(&c->types[type[k]], true, c->emulated), bus[k] = on_bus(t, k);
         ratios[k] = 1e9 / (double)(x->forward_ns + x->input_ns + x->weight_ns + 1);
     }
     struct sharding s = {
@@ -386,10 +385,12 @@ const int64_t *join_memory(struct arena *a, const struct join_team *t)
 void join_put(struct arena *a, const struct join_team *t, const struct join_answer *x,
               struct plan_stage *out)
 {
+    bool same = out->first_layer == t->first_layer && out->last_layer == t->last_layer;
     *out = (struct plan_stage){.first_layer = t->first_layer,
                                .last_layer = t->last_layer,
                                .device = t->device[0],
                                .n_shards = t->n,
+                               .warmup = same ? out->warmup : 0,
                                .receive_ahead = 2};
     out->devices = arena_copy(a, t->device, (size_t)t->n * sizeof *t->device);
     out->sharding = x->sharding;

@@ -54,6 +54,9 @@ uint64_t join_key(const struct join_team *t, bool thorough);
  * takes. Errors: none of what cannot be, which `why` says. */
 MUST_CHECK enum status join_stage(struct join *j, struct scorer *w, const struct join_team *t,
                                   bool thorough, struct join_answer *out, struct error *err);
+/* Bytes that lowering will keep of a card for others than tensors, as far as that can be known before there is a program: it
+ * multiplies, and talks with the stages before and behind, in a shared stage with the others of it too. */
+int64_t join_reserve(const struct device_type *t, bool shared_stage, bool emulated);
 /* What the team's devices have: (n). */
 const int64_t *join_memory(struct arena *a, const struct join_team *t);
 /* x on the answer's devices, sharing operators; whatever else it said of orders is forgotten. */

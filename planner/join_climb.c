@@ -130,10 +130,13 @@ static enum status step(struct climb *c, struct search_plan *at, bool *moved, st
     struct point best[THOROUGH_MOST] = {{.replica = 0}};
     int32_t n = 0;
     *moved = false;
+    int32_t longest = 0;
     for (int32_t r = 0; r < at->plan.n_replicas; r++)
-        for (int32_t i = 0; i < at->plan.replicas[r].n_stages; i++)
-            for (int32_t k = i; k < at->plan.replicas[r].n_stages; k++)
-                TRY(try_team(c, at, r, i, k, best, &n, err));
+        if (at->plan.replicas[r].n_stages > longest) longest = at->plan.replicas[r].n_stages;
+    for (int32_t more = 0; more < longest; more++) /* few devices first, which take least work */
+        for (int32_t r = 0; r < at->plan.n_replicas; r++)
+            for (int32_t i = 0; i + more < at->plan.replicas[r].n_stages; i++)
+                TRY(try_team(c, at, r, i, i + more, best, &n, err));
     for (int32_t i = 0; i < n; i++) {
         TRY(try_ratios(c, &best[i], err));
         if (!better(c, &best[i].x, at)) continue;
@@ -183,6 +186,17 @@ static const struct space *space_of(const struct space *const *spaces, int32_t n
     return NULL;
 }
 
+/* Whether a start is there of this plan's microbatch (turn 0: the best of each size comes first), or time (turn 1). */
+static bool started(const struct search_plan *starts, int32_t n, const struct search_plan *x,
+                    int turn)
+{
+    for (int32_t i = 0; i < n; i++)
+        if (turn ? starts[i].iteration_ns == x->iteration_ns
+                 : starts[i].plan.microbatch == x->plan.microbatch)
+            return true;
+    return false;
+}
+
 enum status join_kept(struct tries *t, const struct space *const *spaces, int32_t n_spaces,
                       int64_t evaluations, struct error *err)
 {
@@ -191,14 +205,18 @@ enum status join_kept(struct tries *t, const struct space *const *spaces, int32_
     int32_t n = 0;
     enum status st = OK;
     int64_t end = t->work_end;
-    t->work_end = scorer_work(t->scorer) + (int64_t)WORK_MS * 1000000;
-    for (int32_t i = 0; i < t->kept.n && n < STARTS_MOST; i++) {
-        const struct search_plan *x = &t->kept.plans[i];
-        if (!possible(&x->plan) || !space_of(spaces, n_spaces, &x->plan)) continue;
-        starts[n] = *x;
-        starts[n++].plan = score_copy_plan(c.arena, &x->plan);
-    }
+    int64_t all = scorer_work(t->scorer) + (int64_t)WORK_MS * 1000000;
+    for (int turn = 0; turn < 2; turn++)
+        for (int32_t i = 0; i < t->kept.n && n < STARTS_MOST; i++) {
+            const struct search_plan *x = &t->kept.plans[i];
+            if (!possible(&x->plan) || !space_of(spaces, n_spaces, &x->plan)) continue;
+            if (started(starts, n, x, turn)) continue;
+            starts[n] = *x;
+            starts[n++].plan = score_copy_plan(c.arena, &x->plan);
+        }
     for (int32_t i = 0; i < n && st == OK; i++) {
+        int64_t now = scorer_work(t->scorer);
+        t->work_end = now + (all - now) / (n - i);
         c.s = space_of(spaces, n_spaces, &starts[i].plan);
         if (c.s->job->model.measured || c.s->n_devices > JOIN_DEVICES_MAX) continue;
         st = climb(&c, &starts[i], err);

@@ -5,7 +5,7 @@
 #include <math.h>
 
 enum { SPLIT_STEP_NS = 6 }; /* as measured */
-#define ROOM 1.15           /* of what parameters take, for all else */
+#define ROOM 1.3            /* of what all layers take, for what cannot be divided evenly */
 
 const int32_t *groups_devices(struct groups *g, const struct lineup *l, int32_t first, int32_t last,
                               int32_t copy, int32_t *n)
@@ -29,6 +29,52 @@ struct lineup *groups_lineup(struct groups *g, int32_t n_units, int32_t copies)
 
 /* --- members --- */
 
+static const struct device_type *type_of(const struct groups *g, int32_t device)
+{
+    return &g->cluster->types[g->cluster->devices[device].type];
+}
+
+/* What tensors may take of a device in a group of n. */
+static int64_t room_of(const struct groups *g, int32_t device, int32_t n)
+{
+    const struct device_type *t = type_of(g, device);
+    return t->memory_bytes - join_reserve(t, n > 1, g->cluster->emulated);
+}
+
+/* Of a layer on device k of n. */
+static int64_t bytes_of(const struct join_layers *x, int32_t layer, int32_t n, int32_t k,
+                        int32_t in_flight)
+{
+    int64_t at = (int64_t)layer * n + k;
+    return x->fixed_bytes[at] + in_flight * x->kept_bytes[at];
+}
+
+/* How far memory reaches from each layer on. */
+static const int32_t *far_of(struct groups *g, int32_t n, const int32_t *device,
+                             const struct join_layers *x, int32_t in_flight)
+{
+    int32_t layers = g->s->n_layers;
+    int32_t *far = ARENA_ARRAY(g->arena, int32_t, (size_t)layers);
+    for (int32_t l = 0; l < layers; l++) far[l] = layers - 1;
+    for (int32_t k = 0; k < n; k++) {
+        int64_t room = room_of(g, device[k], n), had = 0;
+        int32_t last = -1;
+        for (int32_t l = 0; l < layers; l++) {
+            for (; last + 1 < layers; last++) {
+                int64_t more = bytes_of(x, last + 1, n, k, in_flight);
+                if (had + more > room) break;
+                had += more;
+            }
+            if (last < far[l]) far[l] = last;
+            if (last >= l)
+                had -= bytes_of(x, l, n, k, in_flight);
+            else
+                last = l;
+        }
+    }
+    return far;
+}
+
 /* Prefix sums of an answer's layers, and how far memory reaches. */
 static struct join_mode mode_of(struct groups *g, int32_t n, const int32_t *device,
                                 const struct join_layers *x)
@@ -36,28 +82,11 @@ static struct join_mode mode_of(struct groups *g, int32_t n, const int32_t *devi
     int32_t layers = g->s->n_layers;
     int64_t *call = ARENA_ARRAY(g->arena, int64_t, (size_t)layers + 1),
             *step = ARENA_ARRAY(g->arena, int64_t, (size_t)layers + 1);
-    int32_t *far = ARENA_ARRAY(g->arena, int32_t, (size_t)layers);
-    for (int32_t l = 0; l < layers; l++) {
+    for (int32_t l = 0; l < layers; l++)
         call[l + 1] = call[l] + x->call_ns[l], step[l + 1] = step[l] + x->step_ns[l];
-        far[l] = layers - 1;
-    }
-    for (int32_t k = 0; k < n; k++) {
-        int64_t room = g->cluster->types[g->cluster->devices[device[k]].type].memory_bytes, had = 0;
-        int32_t last = -1;
-        for (int32_t l = 0; l < layers; l++) {
-            for (; last + 1 < layers; last++) {
-                int64_t at = (int64_t)(last + 1) * n + k;
-                if (had + x->fixed_bytes[at] + x->kept_bytes[at] > room) break;
-                had += x->fixed_bytes[at] + x->kept_bytes[at];
-            }
-            if (last < far[l]) far[l] = last;
-            if (last >= l)
-                had -= x->fixed_bytes[(int64_t)l * n + k] + x->kept_bytes[(int64_t)l * n + k];
-            else
-                last = l;
-        }
-    }
-    return (struct join_mode){call, step, far, x->whole};
+    struct join_mode m = {.call_ns = call, .step_ns = step, .whole = x->whole};
+    for (int32_t i = 0; i < JOIN_LINE_MAX; i++) m.far[i] = far_of(g, n, device, x, i + 1);
+    return m;
 }
 
 /* One device computes its layers as stages of one device do. */
@@ -81,22 +110,25 @@ static struct join_mode mode_alone(struct groups *g, int32_t device)
 /* Whether its devices could hold all layers as they are shared. */
 static bool holds(const struct groups *g, const struct join_mode *m)
 {
-    return m->far[0] == g->s->n_layers - 1;
+    return m->far[0][0] == g->s->n_layers - 1;
 }
 
-/* What the devices have, times what all parameters need where that is more. */
+/* What the devices have; where all layers need more, as much more as they need beside the reserve. */
 static const int64_t *memory_of(struct groups *g, const struct join_team *t, bool *large)
 {
     int64_t *out = ARENA_ARRAY(g->arena, int64_t, (size_t)t->n), has = 0, needs = 0;
-    for (int32_t k = 0; k < t->n; k++)
-        has += out[k] = g->cluster->types[g->cluster->devices[t->device[k]].type].memory_bytes;
+    for (int32_t k = 0; k < t->n; k++) has += out[k] = room_of(g, t->device[k], t->n);
     for (int32_t l = 0; l < g->s->n_layers; l++) {
         const struct stage_cost *x = space_stage(g->s, t->device[0], l, l);
-        needs += x->parameter_bytes + x->gradient_bytes + x->state_bytes;
+        needs += x->parameter_bytes + x->gradient_bytes + x->state_bytes + x->activation_bytes;
     }
-    double times = ROOM * (double)needs / (double)has;
+    double times = has > 0 ? ROOM * (double)needs / (double)has : 1;
     *large = times > 1;
-    for (int32_t k = 0; k < t->n && *large; k++) out[k] = (int64_t)(times * (double)out[k]);
+    for (int32_t k = 0; k < t->n; k++) {
+        int64_t reserve = type_of(g, t->device[k])->memory_bytes - out[k];
+        if (*large) out[k] = (int64_t)(times * (double)out[k]);
+        out[k] += reserve;
+    }
     return out;
 }
 

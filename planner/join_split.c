@@ -4,18 +4,17 @@
 
 enum { LAYERS_MOST = 512 };
 
-int64_t join_range_ns(const struct join_member *x, int32_t first, int32_t last,
-                      int32_t microbatches, int32_t *mode)
+int64_t join_range_ns(const struct join_line *l, int32_t i, int32_t first, int32_t last)
 {
+    const struct join_member *x = l->member[i];
+    int32_t in_flight = l->n - i < l->microbatches ? l->n - i : l->microbatches;
     int64_t best = INT64_MAX;
     for (int32_t k = 0; k < x->n_modes; k++) {
         const struct join_mode *m = &x->mode[k];
-        if (last > m->far[first]) continue;
+        if (last > m->far[in_flight - 1][first]) continue;
         int64_t ns = m->call_ns[last + 1] - m->call_ns[first] +
-                     (m->step_ns[last + 1] - m->step_ns[first]) / microbatches;
-        if (ns >= best) continue;
-        best = ns;
-        if (mode) *mode = k;
+                     (m->step_ns[last + 1] - m->step_ns[first]) / l->microbatches;
+        if (ns < best) best = ns;
     }
     return best;
 }
@@ -29,8 +28,7 @@ int64_t join_line_ns(const struct join_line *l, const int32_t *last)
 {
     int64_t slowest = 0, sum = 0;
     for (int32_t i = 0; i < l->n; i++) {
-        int64_t c = join_range_ns(l->member[i], i ? last[i - 1] + 1 : 0, last[i], l->microbatches,
-                                  NULL),
+        int64_t c = join_range_ns(l, i, i ? last[i - 1] + 1 : 0, last[i]),
                 x = cross_of(l, i, last[i]);
         if (c == INT64_MAX) return INT64_MAX;
         if (c > slowest) slowest = c;
@@ -58,7 +56,7 @@ static bool least_sum(const struct join_line *l, int64_t limit, struct join_cut 
             for (int32_t f = e - 1; f >= i; f--) {
                 out->steps++;
                 if (had[f] == INT64_MAX) continue;
-                int64_t c = join_range_ns(l->member[i], f, e - 1, l->microbatches, NULL);
+                int64_t c = join_range_ns(l, i, f, e - 1);
                 if (c >= limit) break; /* longer ranges take longer, or have no room either */
                 if (had[f] + c + 2 * x >= now[e]) continue;
                 now[e] = had[f] + c + 2 * x, from[i][e] = (int16_t)f;
@@ -74,8 +72,7 @@ static int64_t slowest_of(const struct join_line *l, const int32_t *last)
 {
     int64_t slowest = 0;
     for (int32_t i = 0; i < l->n; i++) {
-        int64_t c = join_range_ns(l->member[i], i ? last[i - 1] + 1 : 0, last[i], l->microbatches,
-                                  NULL),
+        int64_t c = join_range_ns(l, i, i ? last[i - 1] + 1 : 0, last[i]),
                 x = cross_of(l, i, last[i]);
         slowest = c > slowest ? c : slowest;
         slowest = x > slowest ? x : slowest;

@@ -3,7 +3,8 @@
  * A group takes call_ns for a microbatch of a layer and step_ns once an iteration; the accounts of a line of k groups that
  * compute m microbatches are
  *     (m - 1) · max(c_i, x_i) + Σ (c_i + 2 x_i),   c_i = Σ over the group's layers of call + step / m,
- * with x_i what crosses from group i to the next. Each group has at least one layer, and no more than its memory holds.
+ * with x_i what crosses from group i to the next. Each group has at least one layer, and no more than its memory holds while
+ * as many microbatches are in flight as groups are left from it on.
  * join_split is exact in these accounts: the cheapest sum under a limit of the slowest is a DP over (group, layer), and
  * limits are taken down from what the last answer needed until nothing is left; each answer on the way is the best with
  * its slowest. O(answers · groups · layers²).
@@ -16,11 +17,11 @@
 
 enum { JOIN_LINE_MAX = 8, JOIN_MODES_MAX = 2 };
 
-/* One way in which a group computes: prefix sums, (n_layers + 1), and the last layer that memory has room for from each on
- * (n_layers), first - 1 where not even one fits. */
+/* One way in which a group computes: prefix sums, (n_layers + 1), and for 1 … JOIN_LINE_MAX microbatches in flight the last
+ * layer that memory has room for from each on (n_layers), first - 1 where not even one fits. */
 struct join_mode {
     const int64_t *call_ns, *step_ns;
-    const int32_t *far;
+    const int32_t *far[JOIN_LINE_MAX];
     const bool *
         whole; /* (n_layers) what it hands on after each is whole on every device; NULL: on the only one */
 };
@@ -39,9 +40,8 @@ struct join_cut {
     int32_t last[JOIN_LINE_MAX];    /* last layer of each */
     int64_t steps;                  /* of the DP */
 };
-/* c of a range; INT64_MAX where no mode has room. *mode may be NULL. */
-int64_t join_range_ns(const struct join_member *x, int32_t first, int32_t last,
-                      int32_t microbatches, int32_t *mode);
+/* c of a range of group i; INT64_MAX where no mode has room. */
+int64_t join_range_ns(const struct join_line *l, int32_t i, int32_t first, int32_t last);
 int64_t join_line_ns(const struct join_line *l,
                      const int32_t *last); /* the accounts of a given cut */
 void join_split(const struct join_line *l, struct join_cut *out);

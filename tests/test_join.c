@@ -277,7 +277,8 @@ static void random_line(struct draw *d, struct join_line *l)
                 far[x] = room >= l->n_layers ? l->n_layers - 1 : room;
                 if (!below(d, 8) && far[x] == x && (!x || far[x - 1] < x)) far[x] = x - 1;
             }
-            m->mode[k] = (struct join_mode){call, step, far, NULL};
+            m->mode[k] = (struct join_mode){.call_ns = call, .step_ns = step};
+            for (int32_t x = 0; x < JOIN_LINE_MAX; x++) m->mode[k].far[x] = far;
         }
         for (int32_t x = 0; x < l->n_layers; x++) cross[x] = (int64_t)below(d, 30);
         l->member[i] = m, l->cross_ns[i] = cross;
