@@ -4,8 +4,9 @@
  *   work is on the stream only once a call is through: on a communicator that does not block that takes two more looks at
  *   the asynchronous error, and asking anything else before is refused; calls of a group go together, one communicator's
  *   groups one after the other, whatever streams they are on; calls that do not match wait for ever; a peer that has ended
- *   shows as an asynchronous error and never as an end of the work; an abort ends the work with whatever it has; two ranks of
- *   one device are refused unless NCCL_HOSTID says that they are on different hosts.
+ *   shows as an asynchronous error and never as an end of the work; an abort ends the work with whatever it has, and then
+ *   frees memory, which waits until nothing runs on the device: aborts of several are one group, or wait for one another for
+ *   ever; two ranks of one device are refused unless NCCL_HOSTID says that they are on different hosts.
  * STANDIN_NCCL_TELL=file: each communicator's configuration, a line.
  * STANDIN_NCCL_FAIL_AT=n[:result] makes the n-th call of the process return that (2, a system error), once.
  * Never timed: it knows no speed.
@@ -324,6 +325,21 @@ ncclResult_t ncclCommDestroy(ncclComm_t c)
     return r;
 }
 
+/* As cudaFree does. */
+static void wait_for_device(int device)
+{
+    int before = 0;
+    if (cudaGetDevice(&before) != cudaSuccess || cudaSetDevice(device) != cudaSuccess) return;
+    cudaDeviceSynchronize();
+    cudaSetDevice(before);
+}
+
+void nccl_free_aborted(struct ncclComm *c)
+{
+    wait_for_device(c->device);
+    drop(c);
+}
+
 ncclResult_t ncclCommAbort(ncclComm_t c)
 {
     ncclResult_t r = nccl_count();
@@ -331,6 +347,6 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
     wire_leave(c->wire, false);
     wire_ring(c->wire, c->rank);
     nccl_forget(c);
-    drop(c);
+    if (!nccl_free_with_group(c)) nccl_free_aborted(c);
     return r;
 }
