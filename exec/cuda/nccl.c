@@ -126,10 +126,10 @@ static enum status say(const struct clique *x, ncclResult_t r, const char *call,
     int length = more ? (int)strcspn(more, "\n") : 0;
     /* Once all have joined, what a socket has to say is about the other end of it. */
     bool peer = r == ncclRemoteError || (r == ncclSystemError && x && x->joined);
-    return error_set(err, peer ? ERR_RANK : ERR_RESOURCE, "%s%s%s: %s%s%s (%d)%s%.*s",
-                     x ? "clique " : "", x ? x->name : "", peer ? ": a peer is gone" : "", call,
-                     " says ", lib.ncclGetErrorString(r), (int)r, length ? ": " : "",
-                     length > 160 ? 160 : length, more ? more : "");
+    return error_set(err, peer ? ERR_RANK : ERR_RESOURCE, "%s%s%s%s%s says %s (%d)%s%.*s",
+                     x ? "clique " : "", x ? x->name : "", peer ? ": a peer is gone" : "",
+                     x || peer ? ": " : "", call, lib.ncclGetErrorString(r), (int)r,
+                     length ? ": " : "", length > 160 ? 160 : length, more ? more : "");
 }
 
 static enum status of_call(const struct clique *x, ncclResult_t r, const char *call,
