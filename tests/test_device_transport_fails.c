@@ -116,8 +116,13 @@ static int owe(void *owner, int32_t rank)
     return status;
 }
 
+/* In the second round by a library whose groups cannot give up cliques. */
 START_TEST(a_peer_that_ends_or_is_silent_is_named)
 {
+    if (_i >= HOW_COUNT)
+        setenv("STANDIN_NCCL_VERSION", "21805", 1);
+    else
+        unsetenv("STANDIN_NCCL_VERSION");
     static const char *const words[HOW_COUNT][2] = {
         {"card.1 to card.0", "a peer is gone"},
         {"card.0, card.1", "a peer is gone"},
@@ -129,7 +134,7 @@ START_TEST(a_peer_that_ends_or_is_silent_is_named)
     struct error err = {.code = OK};
     struct pair x;
     make(&x, a);
-    x.how = (enum how)_i;
+    x.how = (enum how)(_i % HOW_COUNT);
     device_ranks_environment(RANKS);
     enum status status = launch_local(RANKS, owe, &x, DEVICE_RANKS_LIMIT_S, &err);
     ck_assert_int_eq(status, ERR_RANK);
@@ -138,8 +143,8 @@ START_TEST(a_peer_that_ends_or_is_silent_is_named)
                                         : "rank 0 ended with exit code 7") != NULL,
                   "%s", err.text);
     for (int i = 0; i < 2; i++)
-        ck_assert_msg(strstr(x.said[0].text, words[_i][i]) != NULL, "'%s' has no '%s'",
-                      x.said[0].text, words[_i][i]);
+        ck_assert_msg(strstr(x.said[0].text, words[x.how][i]) != NULL, "'%s' has no '%s'",
+                      x.said[0].text, words[x.how][i]);
     arena_free(a);
 }
 END_TEST
@@ -223,7 +228,7 @@ Suite *device_transport_fails_suite(void)
 {
     Suite *s = suite_create("device_transport_fails");
     TCase *t = tcase_create("device_transport_fails");
-    tcase_add_loop_test(t, a_peer_that_ends_or_is_silent_is_named, 0, HOW_COUNT);
+    tcase_add_loop_test(t, a_peer_that_ends_or_is_silent_is_named, 0, 2 * HOW_COUNT);
     tcase_add_test(t, each_call_of_the_library_may_fail_and_both_ranks_end);
     tcase_add_test(t, calls_of_the_device_may_fail_and_both_ranks_end);
     suite_add_tcase(s, t);

@@ -8,6 +8,7 @@
  *   frees memory, which waits until nothing runs on the device: aborts of several are one group, or wait for one another for
  *   ever; two ranks of one device are refused unless NCCL_HOSTID says that they are on different hosts.
  * STANDIN_NCCL_TELL=file: each communicator's configuration, a line.
+ * STANDIN_NCCL_VERSION=number: what it says that it is.
  * STANDIN_NCCL_FAIL_AT=n[:result] makes the n-th call of the process return that (2, a system error), once.
  * Never timed: it knows no speed.
  */
@@ -54,7 +55,8 @@ ncclResult_t nccl_refuse(struct ncclComm *c, ncclResult_t r, const char *why)
 ncclResult_t ncclGetVersion(int *version)
 {
     COUNT();
-    *version = NCCL_VERSION_CODE;
+    const char *other = getenv("STANDIN_NCCL_VERSION");
+    *version = other ? (int)strtol(other, NULL, 10) : NCCL_VERSION_CODE;
     return ncclSuccess;
 }
 
