@@ -1,6 +1,7 @@
 #include "core/meeting.h"
 
 #include "core/arena.h"
+#include "core/half.h"
 
 #include <string.h>
 
@@ -318,6 +319,8 @@ static void copy_run(void *owner, int64_t first, int64_t packed, int64_t n)
         for (int64_t i = 0; i < n; i++) ((float *)mine)[i] += ((float *)other)[i];
     else if (c->dtype == DTYPE_fp64)
         for (int64_t i = 0; i < n; i++) ((double *)mine)[i] += ((double *)other)[i];
+    else if (dtype_is_half(c->dtype))
+        half_add(c->dtype, mine, other, n);
     else
         BUG("a sum of %s", dtype_name(c->dtype));
 }

@@ -45,6 +45,8 @@ void comm_working(struct comm *c, bool begins);
 /* On one host: a rank that has ended, or is stopped, or else the one that was silent for longest, and for limit_ns at least.
  * -1: nobody is known to be. text: which and how, "rank 2 (b.0) is stopped"; "" for -1. */
 int32_t comm_lost(const struct comm *c, int64_t limit_ns, char *text, size_t n);
+/* On one host: a rank that has ended; -1: nobody is known to. Costs a look at /proc for each. */
+int32_t comm_ended(const struct comm *c);
 
 /* All ranks call these alike; they wait for each other. They do not return where a rank is gone: this process then says so
  * and ends with ERR_RANK. */

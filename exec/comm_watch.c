@@ -63,6 +63,24 @@ static char state_of(int32_t pid)
     return end && end[1] == ' ' ? end[2] : 0;
 }
 
+/* 'X' of one that is gone; 'R' where it has not come so far, and of this one */
+static char state_of_rank(const struct comm *c, int32_t rank)
+{
+    int32_t pid = atomic_load(&c->bells[rank].pid);
+    if (rank == c->rank || !pid) return 'R';
+    char state = state_of(pid);
+    return state ? state : 'X';
+}
+
+static bool has_ended(char state) { return strchr("ZXx", state) != NULL; }
+
+int32_t comm_ended(const struct comm *c)
+{
+    for (int32_t i = 0; c && c->bells && i < c->size; i++)
+        if (has_ended(state_of_rank(c, i))) return i;
+    return -1;
+}
+
 int32_t comm_lost(const struct comm *c, int64_t limit_ns, char *text, size_t n)
 {
     int64_t now_ns = clock_wall_ns(), longest_ns = limit_ns;
@@ -70,9 +88,8 @@ int32_t comm_lost(const struct comm *c, int64_t limit_ns, char *text, size_t n)
     if (n) text[0] = 0;
     for (int32_t i = 0; c && c->bells && i < c->size; i++) {
         int64_t life_ns = atomic_load(&c->bells[i].life_ns);
-        int32_t pid = atomic_load(&c->bells[i].pid); /* 0: it has not come so far */
-        char state = i == c->rank || !pid ? 'R' : state_of(pid);
-        bool over = !state || strchr("ZXx", state), stopped = state == 'T' || state == 't';
+        char state = state_of_rank(c, i);
+        bool over = has_ended(state), stopped = state == 'T' || state == 't';
         if (i == c->rank || (!over && !stopped && now_ns - life_ns <= longest_ns)) continue;
         found = i;
         if (over || stopped) {

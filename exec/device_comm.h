@@ -36,8 +36,9 @@ struct device_comm {
                         struct error *err);
     enum status (*joined)(struct backend *b, void *clique, bool *out, struct error *err);
     void (*close)(struct backend *b, void *clique);
-    /* At once, whatever is under way; peers learn of it by their own check. */
-    void (*give_up)(struct backend *b, void *clique);
+    /* (n) of one device at once, all that have something under way there: to give up one, a library may wait until nothing
+     * runs on the device. Peers learn of it by their own check. */
+    void (*give_up)(struct backend *b, void *const *cliques, int32_t n);
     enum status (*check)(struct backend *b, void *clique, struct error *err);
     /* What is asked between them starts as one, in no order. */
     enum status (*group_begin)(struct backend *b, struct error *err);

@@ -147,8 +147,7 @@ void device_transport_give_up(struct device_transport *t)
 {
     if (!t || t->given_up) return;
     t->given_up = true;
-    for (int32_t i = 0; i < t->talks.n; i++)
-        if (t->cliques[i].handle) t->comm->give_up(t->b, t->cliques[i].handle);
+    device_cliques_give_up(t, 0);
 }
 
 /* Counts what has ended since. A record that stands for a later message is only done when the earlier one is. */

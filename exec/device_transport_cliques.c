@@ -14,9 +14,19 @@
 #include <string.h>
 
 #define LOOK_NS 50000 /* between two looks at what others have to do as well */
+#define LOOKS 200     /* among which one is at who is still there */
 #define WORD_ELEMENTS 2
 
 static void rest(void) { clock_sleep_until(clock_wall_ns() + LOOK_NS); }
+
+/* While a clique is made the library may wait for one that has ended until the limit, and say nothing. */
+static enum status all_there(struct device_transport *t, const struct clique *c, int32_t look,
+                             struct error *err)
+{
+    comm_alive(t->o.comm);
+    if (look % LOOKS || comm_ended(t->o.comm) < 0) return OK;
+    return error_set(err, ERR_RANK, "clique %s: a peer is gone", c->talk->name);
+}
 
 /* ---- ids -------------------------------------------------------------------------------------- */
 
@@ -72,10 +82,11 @@ static enum status wait_for(struct device_transport *t, const struct clique *c, 
                             struct error *err)
 {
     int64_t until_ns = clock_wall_ns() + t->o.limit_ns;
-    for (bool done = false;;) {
+    bool done = false;
+    for (int32_t look = 1;; look++) {
         TRY(t->b->event_done(t->b, event, &done, err));
         if (done) return OK;
-        comm_alive(t->o.comm);
+        TRY(all_there(t, c, look, err));
         TRY(t->comm->check(t->b, c->handle, err));
         if (clock_wall_ns() > until_ns)
             return error_set(err, ERR_RANK, "clique %s: its first word did not come in %.0f s",
@@ -196,12 +207,13 @@ static enum status begin(struct device_transport *t, struct clique *c, const str
 static enum status join(struct device_transport *t, int32_t talk, const struct word *w,
                         struct error *err)
 {
+    const struct clique *c = &t->cliques[talk];
     bool all = false;
-    if (t->cliques[talk].rank < 0) return OK;
-    for (;;) {
-        TRY(t->comm->joined(t->b, t->cliques[talk].handle, &all, err));
+    if (c->rank < 0) return OK;
+    for (int32_t look = 1;; look++) {
+        TRY(t->comm->joined(t->b, c->handle, &all, err));
         if (all) break;
-        comm_alive(t->o.comm);
+        TRY(all_there(t, c, look, err));
         rest();
     }
     return first_word(t, talk, w, err);
@@ -253,13 +265,23 @@ enum status device_cliques_open(struct device_transport *t, struct error *err)
     return status;
 }
 
+void device_cliques_give_up(struct device_transport *t, int32_t first)
+{
+    void **all = ARENA_ARRAY(t->a, void *, (size_t)t->talks.n + 1);
+    int32_t n = 0;
+    for (int32_t i = first; i < t->talks.n; i++)
+        if (t->cliques[i].handle) all[n++] = t->cliques[i].handle;
+    if (n) t->comm->give_up(t->b, all, n);
+}
+
 /* Who does not part in time from one parts from none: the others are cut off. */
 void device_cliques_close(struct device_transport *t)
 {
     int64_t until_ns = clock_wall_ns() + t->o.limit_ns;
+    bool late = false;
     for (int32_t i = 0; i < t->talks.n; i++) {
         if (!t->cliques[i].handle) continue;
-        if (clock_wall_ns() > until_ns) t->comm->give_up(t->b, t->cliques[i].handle);
+        if (!late && clock_wall_ns() > until_ns) device_cliques_give_up(t, i), late = true;
         t->comm->close(t->b, t->cliques[i].handle);
         t->cliques[i].handle = NULL;
     }

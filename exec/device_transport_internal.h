@@ -154,6 +154,8 @@ MUST_CHECK enum status device_copy(struct device_transport *t, void *to, const v
 /* device_transport_cliques.c: made, joined, and a first word said; then closed. */
 MUST_CHECK enum status device_cliques_open(struct device_transport *t, struct error *err);
 void device_cliques_close(struct device_transport *t);
+/* Those from `first` on that are there, together. */
+void device_cliques_give_up(struct device_transport *t, int32_t first);
 
 /* device_transport_messages.c */
 MUST_CHECK enum status device_messages_open(struct device_transport *t, struct error *err);

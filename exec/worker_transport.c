@@ -8,6 +8,7 @@
 
 #include "core/arena.h"
 #include "core/log.h"
+#include "exec/plugin.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -59,6 +60,25 @@ static void tell(const struct worker *w)
               count(w->group_by, g, TRANSPORT_HOST), count(w->group_by, g, TRANSPORT_DEVICE));
 }
 
+/* Cards that could talk among themselves and do not, for want of their library: everything is slower, and nothing else tells. The first
+ * such rank says so. */
+static void warn_of_host(const struct worker *w, const double *talks)
+{
+    const struct program *p = w->p;
+    const struct plugin *plugin;
+    struct error why = {.code = OK};
+    int32_t cards = 0, first = -1;
+    for (int32_t i = 0; i < p->n_devices; i++) {
+        if (strcmp(p->devices[i].kind, "cuda") != 0) continue;
+        cards++;
+        if (first < 0 && !(talks[i] > 0)) first = i;
+    }
+    if (cards < 2 || first != w->rank || p->emulated || host_is_wanted()) return;
+    if (plugin_cuda(&plugin, &why) == OK) (void)plugin->comm(&why);
+    log_warn("%s: messages between cards go through the host: %s", p->devices[first].name,
+             why.text);
+}
+
 void worker_choose_transports(struct worker *w)
 {
     const struct program *p = w->p;
@@ -78,6 +98,7 @@ void worker_choose_transports(struct worker *w)
     for (int32_t i = 0; i < p->n_groups; i++)
         w->group_by[i] = (unsigned char)way_of_group(p, talks, &p->groups[i]);
     if (w->rank == 0) tell(w);
+    warn_of_host(w, talks);
 }
 
 bool worker_goes_by_devices(const struct worker *w)

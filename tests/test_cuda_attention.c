@@ -52,8 +52,10 @@ START_TEST(the_order_of_blocks_and_threads_changes_no_byte)
     static const struct kernel_row rows[] = {
         {OP_attention, ATTENTION(2, 1, 16, 0), "1,70,64", PACKED},
         {OP_attention, ATTENTION(2, 1, 3, 0), "1,70,12", PACKED},
+        /* the last blocks of keys are seen by no query */
+        {OP_attention, SOME(2, 1, 16, 0, 0, 20, 200), "1,200,64", PACKED},
     };
-    check_orders(&rows[_i], _i ? DTYPE_fp32 : DTYPE_bf16);
+    check_orders(&rows[_i], _i == 1 ? DTYPE_fp32 : DTYPE_bf16);
 }
 END_TEST
 
@@ -67,7 +69,7 @@ Suite *cuda_attention_suite(void)
     tcase_add_test(t, attention_of_nothing_gives_zeros);
     tcase_add_loop_test(t, attention_at_the_sizes_of_tensor_cores, 0, N_ATTENTION_ROWS);
     tcase_add_test(t, drawn_attention_is_as_the_host_computes_it);
-    tcase_add_loop_test(t, the_order_of_blocks_and_threads_changes_no_byte, 0, 2);
+    tcase_add_loop_test(t, the_order_of_blocks_and_threads_changes_no_byte, 0, 3);
     suite_add_tcase(s, t);
     return s;
 }

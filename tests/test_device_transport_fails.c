@@ -9,7 +9,15 @@ int __lsan_do_recoverable_leak_check(void) __attribute__((weak)); /* where leaks
 
 enum { ELEMENTS = 50, RANKS = 2 };
 
-enum how { DIES_OWING_A_MESSAGE, DIES_OWING_A_SUM, OWES_A_MESSAGE, OWES_A_SUM, HOW_COUNT };
+enum how {
+    DIES_OWING_A_MESSAGE,
+    DIES_OWING_A_SUM,
+    DIES_OWING_BOTH,
+    OWES_A_MESSAGE,
+    OWES_A_SUM,
+    OWES_BOTH,
+    HOW_COUNT
+};
 
 struct pair { /* two stages, a message from the second to the first, a sum of both */
     struct arena *a;
@@ -72,13 +80,12 @@ static void make(struct pair *x, struct arena *a)
 
 static enum status expect_from_peer(struct device_rank *r, enum how how)
 {
-    if (how == DIES_OWING_A_SUM || how == OWES_A_SUM) {
-        TRY(device_transport_reduce(r->t, 0, 0, 0, 0, -1, 'U', &r->err));
-        TRY(device_transport_await(r->t, 0, 0, &r->err));
-    } else {
-        TRY(device_transport_post(r->t, 0, 0, &r->err));
-        TRY(device_transport_receive(r->t, 0, 0, &r->err));
-    }
+    bool message = how != DIES_OWING_A_SUM && how != OWES_A_SUM,
+         sum = how != DIES_OWING_A_MESSAGE && how != OWES_A_MESSAGE;
+    if (message) TRY(device_transport_post(r->t, 0, 0, &r->err));
+    if (sum) TRY(device_transport_reduce(r->t, 0, 0, 0, 0, -1, 'U', &r->err));
+    if (message) TRY(device_transport_receive(r->t, 0, 0, &r->err));
+    if (sum) TRY(device_transport_await(r->t, 0, 0, &r->err));
     return device_rank_wait(r);
 }
 
@@ -88,7 +95,7 @@ static int owe(void *owner, int32_t rank)
     struct pair *x = owner;
     struct arena *a = arena_new();
     struct device_rank r;
-    bool silent = x->how == OWES_A_MESSAGE || x->how == OWES_A_SUM;
+    bool silent = x->how >= OWES_A_MESSAGE;
     NEED(device_rank_open(&r, a, &x->p, -1) == OK, "%s", r.err.text);
     struct device_transport_options o = device_rank_options(&r);
     if (silent && rank == 0) o.limit_ns = 300000000;
@@ -109,28 +116,35 @@ static int owe(void *owner, int32_t rank)
     return status;
 }
 
+/* In the second round by a library whose groups cannot give up cliques. */
 START_TEST(a_peer_that_ends_or_is_silent_is_named)
 {
+    if (_i >= HOW_COUNT)
+        setenv("STANDIN_NCCL_VERSION", "21805", 1);
+    else
+        unsetenv("STANDIN_NCCL_VERSION");
     static const char *const words[HOW_COUNT][2] = {
         {"card.1 to card.0", "a peer is gone"},
         {"card.0, card.1", "a peer is gone"},
+        {"card.1", "a peer is gone"},
         {"message 0 from card.1", "card.1 is gone"},
+        {"collective gradients of card.0, card.1", "one of them is gone"},
         {"collective gradients of card.0, card.1", "one of them is gone"}};
     struct arena *a = arena_new();
     struct error err = {.code = OK};
     struct pair x;
     make(&x, a);
-    x.how = (enum how)_i;
+    x.how = (enum how)(_i % HOW_COUNT);
     device_ranks_environment(RANKS);
     enum status status = launch_local(RANKS, owe, &x, DEVICE_RANKS_LIMIT_S, &err);
     ck_assert_int_eq(status, ERR_RANK);
-    bool dies = x.how == DIES_OWING_A_MESSAGE || x.how == DIES_OWING_A_SUM;
+    bool dies = x.how < OWES_A_MESSAGE;
     ck_assert_msg(strstr(err.text, dies ? "rank 1 was killed by signal 9"
                                         : "rank 0 ended with exit code 7") != NULL,
                   "%s", err.text);
     for (int i = 0; i < 2; i++)
-        ck_assert_msg(strstr(x.said[0].text, words[_i][i]) != NULL, "'%s' has no '%s'",
-                      x.said[0].text, words[_i][i]);
+        ck_assert_msg(strstr(x.said[0].text, words[x.how][i]) != NULL, "'%s' has no '%s'",
+                      x.said[0].text, words[x.how][i]);
     arena_free(a);
 }
 END_TEST
@@ -214,7 +228,7 @@ Suite *device_transport_fails_suite(void)
 {
     Suite *s = suite_create("device_transport_fails");
     TCase *t = tcase_create("device_transport_fails");
-    tcase_add_loop_test(t, a_peer_that_ends_or_is_silent_is_named, 0, HOW_COUNT);
+    tcase_add_loop_test(t, a_peer_that_ends_or_is_silent_is_named, 0, 2 * HOW_COUNT);
     tcase_add_test(t, each_call_of_the_library_may_fail_and_both_ranks_end);
     tcase_add_test(t, calls_of_the_device_may_fail_and_both_ranks_end);
     suite_add_tcase(s, t);

@@ -1,5 +1,6 @@
 /* Suite of core/meeting and of what the program file, the token game, the simulator and its explanation make of meetings.
  * Results and real processes are tests/programs/meeting_ranks.c's. */
+#include "core/half.h"
 #include "core/program_internal.h"
 #include "sim/explain.h"
 
@@ -378,6 +379,24 @@ START_TEST(the_critical_path_goes_through_meetings)
 }
 END_TEST
 
+START_TEST(terms_of_half_precision_are_added_and_rounded)
+{
+    /* the third sum is none of the type's numbers */
+    const struct region all = {.shape = {.rank = 1, .dim = {4}}};
+    static const enum dtype types[] = {DTYPE_bf16, DTYPE_fp16};
+    for (int t = 0; t < 2; t++) {
+        float small = t ? 0x1p-12f : 0x1p-9f;
+        const float own[] = {1.5f, -2, 1, 4}, term[] = {0.25f, 2, small, -4.5f},
+                    want[] = {1.75f, 0, 1, -0.5f};
+        uint16_t sum[4], other[4];
+        half_narrow(types[t], own, sum, 4);
+        half_narrow(types[t], term, other, 4);
+        region_copy(&all, types[t], sum, other, REGION_ADD);
+        for (int i = 0; i < 4; i++) ck_assert(half_value(types[t], sum[i]) == want[i]);
+    }
+}
+END_TEST
+
 Suite *meeting_suite(void)
 {
     Suite *s = suite_create("meeting");
@@ -385,6 +404,7 @@ Suite *meeting_suite(void)
     const TTest *tests[] = {what_one_member_sends_another_receives,
                             regions_of_all_members_cover_what_they_get,
                             packed_sections_are_taken_together,
+                            terms_of_half_precision_are_added_and_rounded,
                             a_program_of_meetings_survives_its_file,
                             mangled_meetings_are_refused_or_can_be_trusted,
                             lanes_that_meet_in_other_orders_are_refused,

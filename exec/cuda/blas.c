@@ -24,14 +24,16 @@
 
 enum {
     WORKSPACE = DEVICE_WORKSPACE,
-    AUX_BYTES = 16, /* what a matrix beside the product lies at a multiple of */
+    BESIDE_BYTES = 16, /* what a matrix, a bias or sums beside the product lie at a multiple of */
+    AUX_MULTIPLE = 8,  /* elements between rows of that matrix (cublasLt.h, EPILOGUE_AUX_LD) */
     ALIGNMENT = 256,
 };
 
 struct blas_key { /* compared byte by byte, so made from zeros */
     int64_t m, n, k, lda, ldb, ldc;
     int32_t trans_a, trans_b, type, type_c, epilogue, aux;
-    int32_t align_a, align_b, align_c; /* bytes; the heuristic would take 256 for granted */
+    int32_t align_a, align_b, align_c; /* bytes; the heuristic would take 256 for granted … */
+    int32_t align_beside, align_aux;   /* … and looks at these where they are */
 };
 
 struct blas_plan {
@@ -246,9 +248,14 @@ static int32_t alignment_of(const void *p)
     return (int32_t)((at | most) & -(at | most));
 }
 
+/* The row that stands beside a product: what is added to its rows, or what they add up to. */
+static const void *beside(const struct cuda_product *p)
+{
+    return p->epilogue == EPILOGUE_GELU_SLOPE ? p->sums : p->bias;
+}
+
 static struct blas_key key_of(const struct cuda_product *p)
 {
-    int32_t bias = alignment_of(p->bias), aux = alignment_of(p->aux);
     struct blas_key k;
     memset(&k, 0, sizeof k);
     k.m = p->m, k.n = p->n, k.k = p->k;
@@ -257,9 +264,8 @@ static struct blas_key key_of(const struct cuda_product *p)
     k.type = (int32_t)p->type, k.type_c = (int32_t)p->type_c;
     k.epilogue = (int32_t)p->epilogue, k.aux = p->aux != NULL;
     k.align_a = alignment_of(p->a), k.align_b = alignment_of(p->b);
-    k.align_c = alignment_of(p->c); /* and of what the epilogue reads and writes by c's columns */
-    if (bias < k.align_c) k.align_c = bias;
-    if (aux < k.align_c) k.align_c = aux;
+    k.align_c = alignment_of(p->c);
+    k.align_beside = alignment_of(beside(p)), k.align_aux = alignment_of(p->aux);
     return k;
 }
 
@@ -359,8 +365,8 @@ static enum status choose(struct cuda_context *x, struct blas_plan *plan, struct
 static enum status point(struct cuda_context *x, const struct cuda_product *p,
                          struct blas_plan *plan, struct error *err)
 {
-    const void *beside = p->epilogue == EPILOGUE_GELU_SLOPE ? p->sums : p->bias;
-    TRY(set(x, plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &beside, sizeof beside, err));
+    const void *row = beside(p);
+    TRY(set(x, plan, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &row, sizeof row, err));
     if (!p->aux) return OK;
     return set(x, plan, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &p->aux, sizeof p->aux, err);
 }
@@ -417,6 +423,13 @@ static enum status apart(struct cuda_context *x, const struct cuda_product *p, s
                        "bias", err);
 }
 
+/* What the library asks of that which stands beside a product, and may fault on where it is not so. */
+static bool can_stand_beside(const struct cuda_product *p)
+{
+    return !(((uintptr_t)beside(p) | (uintptr_t)p->aux) % BESIDE_BYTES) &&
+           !(p->aux && p->ldc % AUX_MULTIPLE);
+}
+
 static enum status fused(struct cuda_context *x, const struct cuda_product *p, struct error *err)
 {
     const struct scalars s = scalars_of(0);
@@ -425,7 +438,7 @@ static enum status fused(struct cuda_context *x, const struct cuda_product *p, s
         BUG("a fused product of batch %" PRId64 ", beta %g", p->batch, p->beta);
     bool gelu = p->epilogue != EPILOGUE_BIAS;
     if (p->type == DTYPE_fp64 || (gelu && !dtype_is_half(p->type)) || p->k == 0 ||
-        (uintptr_t)p->aux % AUX_BYTES)
+        !can_stand_beside(p))
         return apart(x, p, err);
     TRY(ready(x, err));
     TRY(ready_lt(x, err));

@@ -232,6 +232,7 @@ static __global__ void __launch_bounds__(grad_sizes<W>::THREADS, grad_sizes<W>::
         query = next;
     }
     copies_wait();
+    __syncthreads(); /* where no query sees these keys, other warps' copies into this warp's rows were waited for by nobody */
     write_rows<T, W>(dk, scale, scale, k_tile + warp * 16 * W, static_cast<T *>(a.dk) + at.kv,
                      a.kv_at.position, mine, a.keys, a.head_dim, lane);
     write_rows<T, W>(dv, 1, 1, v_tile + warp * 16 * W, static_cast<T *>(a.dv) + at.kv,

@@ -7,7 +7,11 @@
  * be asked of the communicator and nothing is on the stream yet: an event recorded at that moment would come before the work.
  * So each call, or the end of each group, is settled: asynchronous errors are polled until the call is through. That is soon,
  * since connections are made before (exec/device_transport.c lets each clique say a first word); if it is not soon, a peer
- * is gone, and past the clique's time limit the communicator is aborted.
+ * is gone, and past the clique's time limit the call fails.
+ *
+ * Communicators are given up together. To free one the library waits until nothing runs on the device, and what another one has
+ * there does not end before that one is given up too: one after the other would wait for ever. From 2.22 on aborts go
+ * together in a group; before, each has a thread, since each says that it is given up before it waits.
  *
  * What a group joins is noted per thread, as the library's own groups are a thread's. A weight is the library's operator
  * that multiplies before it adds, made once for each weight and type of a clique.
@@ -31,7 +35,8 @@
 #include <time.h>
 
 #define LIBRARY "libnccl.so.2"
-#define VERSION_LEAST 21400 /* the first whose communicators need not block */
+#define VERSION_LEAST 21400  /* the first whose communicators need not block */
+#define VERSION_ABORTS 22200 /* the first whose groups abort */
 #define NS_PER_S 1e9
 #define LOOKS_AT_ONCE 200 /* polls before it sleeps between them … */
 #define SLEEP_NS 20000    /* … so long */
@@ -121,10 +126,10 @@ static enum status say(const struct clique *x, ncclResult_t r, const char *call,
     int length = more ? (int)strcspn(more, "\n") : 0;
     /* Once all have joined, what a socket has to say is about the other end of it. */
     bool peer = r == ncclRemoteError || (r == ncclSystemError && x && x->joined);
-    return error_set(err, peer ? ERR_RANK : ERR_RESOURCE, "%s%s%s: %s%s%s (%d)%s%.*s",
-                     x ? "clique " : "", x ? x->name : "", peer ? ": a peer is gone" : "", call,
-                     " says ", lib.ncclGetErrorString(r), (int)r, length ? ": " : "",
-                     length > 160 ? 160 : length, more ? more : "");
+    return error_set(err, peer ? ERR_RANK : ERR_RESOURCE, "%s%s%s%s%s says %s (%d)%s%.*s",
+                     x ? "clique " : "", x ? x->name : "", peer ? ": a peer is gone" : "",
+                     x || peer ? ": " : "", call, lib.ncclGetErrorString(r), (int)r,
+                     length ? ": " : "", length > 160 ? 160 : length, more ? more : "");
 }
 
 static enum status of_call(const struct clique *x, ncclResult_t r, const char *call,
@@ -133,10 +138,32 @@ static enum status of_call(const struct clique *x, ncclResult_t r, const char *c
     return r == ncclSuccess || r == ncclInProgress ? OK : say(x, r, call, err);
 }
 
+/* Nothing of another clique may be under way. */
 static void abort_clique(struct clique *x)
 {
     if (x->comm) lib.ncclCommAbort(x->comm);
     x->comm = NULL;
+}
+
+static void *abort_here(void *comm)
+{
+    lib.ncclCommAbort(comm);
+    return NULL;
+}
+
+/* Where there can be no more threads, those that are left wait for nobody: the process is about to end. */
+static void abort_apart(void *const *cliques, int32_t n)
+{
+    struct arena *a = arena_new();
+    pthread_t *thread = ARENA_ARRAY(a, pthread_t, (size_t)n);
+    int32_t made = 0;
+    for (int32_t i = 0; i < n; i++) {
+        struct clique *x = cliques[i];
+        if (x->comm) made += pthread_create(&thread[made], NULL, abort_here, x->comm) == 0;
+        x->comm = NULL;
+    }
+    for (int32_t i = 0; i < made; i++) pthread_join(thread[i], NULL);
+    arena_free(a);
 }
 
 static enum status given_up(const struct clique *x, struct error *err)
@@ -163,7 +190,6 @@ static enum status settle(struct clique *x, const char *call, struct error *err)
         if (clock_wall_ns() > until) break;
         rest(look);
     }
-    abort_clique(x);
     return error_set(err, ERR_RANK,
                      "clique %s: %s did not get through within %.0f s: a peer is gone", x->name,
                      call, (double)x->limit_ns / NS_PER_S);
@@ -264,7 +290,6 @@ static enum status joined(struct backend *b, void *clique, bool *out, struct err
     TRY(of_call(x, now, "ncclCommInitRankConfig", err));
     *out = x->joined = now == ncclSuccess;
     if (x->joined || clock_wall_ns() - x->since_ns <= x->limit_ns) return OK;
-    abort_clique(x);
     return error_set(err, ERR_RANK, "clique %s: its %" PRId32 " ranks have not all come in %.0f s",
                      x->name, x->n, (double)x->limit_ns / NS_PER_S);
 }
@@ -288,10 +313,14 @@ static void close_clique(struct backend *b, void *clique)
     arena_free(x->a);
 }
 
-static void give_up(struct backend *b, void *clique)
+static void give_up(struct backend *b, void *const *cliques, int32_t n)
 {
-    (void)b;
-    abort_clique(clique);
+    if (b->comm->version >= VERSION_ABORTS && lib.ncclGroupStart() == ncclSuccess) {
+        for (int32_t i = 0; i < n; i++) abort_clique(cliques[i]);
+        (void)lib.ncclGroupEnd();
+        return;
+    }
+    abort_apart(cliques, n);
 }
 
 static enum status check(struct backend *b, void *clique, struct error *err)

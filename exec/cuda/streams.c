@@ -168,7 +168,10 @@ static enum status event_done(struct backend *b, int32_t event, bool *out, struc
     TRY(cuda_enter(b, err));
     cudaError_t e = cudaEventQuery(event_of(d, event)->event);
     *out = e == cudaSuccess;
-    if (e == cudaErrorNotReady) return OK;
+    if (e == cudaErrorNotReady) {
+        (void)cudaGetLastError(); /* which it is noted as all the same */
+        return OK;
+    }
     TRY(cuda_device_failed(d, e, "cudaEventQuery", err));
     return cuda_faults(d, err);
 }

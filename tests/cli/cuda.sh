@@ -11,6 +11,8 @@ says "a build without nvcc says so in a line" 0 "no CUDA plugin: not found: nvcc
 says "and tells a header that is missing" 0 "not found: nccl.h" \
     make -s NVCC=/bin/true CUDA_INC=/x CUDA_LIB=/x NCCL_INC= cuda-skipped
 
+says "checks for a card say so too" 2 "no kernels can be built for a card: not found: nvcc (switched off by NVCC=)" make -s NVCC= BUILD="$scratch/none" gpu-check
+
 # ---- no plugin, the wrong one, no driver
 export MUSHER_CUDA_PLUGIN=$scratch/none.so
 says "no plugin is a warning" 0 "warning  cuda" "$MUSHER" check

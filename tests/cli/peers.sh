@@ -34,6 +34,8 @@ rm "$scratch/told"
 says "and a link that says nothing leaves it to NCCL" 0 "" "$MUSHER" run "$scratch/pair.yaml" --data LICENSE --steps 2
 grep -q "maxCTAs 0, netName -" "$scratch/told" && ok "by its own choice" || not_ok "by its own choice" "$(cat "$scratch/told")"
 unset STANDIN_NCCL_TELL
+STANDIN_DEVICES=1 MUSHER_NCCL=/nowhere/libnccl.so.2 says "without the library cards go by the host, and say so" 0 "messages between cards go through the host" \
+    "$MUSHER" run "$scratch/shared.yaml" --data LICENSE --steps 2
 plan nonsense 1 ", netName: Telegraph" "$row"
 says "a network that NCCL has not ends all ranks" 6 "invalid usage" "$MUSHER" run "$scratch/nonsense.yaml" --data LICENSE --steps 2
 plan wrong 1 ", maxCTAs: 65" "$row"

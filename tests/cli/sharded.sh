@@ -90,6 +90,16 @@ for from in a s d m; do
         [[ $got && $got == "$wanted" ]] && ok "a checkpoint ($from) goes on $to" || not_ok "a checkpoint ($from) goes on $to" "$got, not $wanted: $(cat "$scratch/err")"
     done
 done
+# In half precision terms of a product are rounded, not another sum: near what one device finds, by every way.
+for precision in bf16 fp16; do
+    for name in shared divided mesh; do
+        sed "s/precision: fp64/precision: $precision/" "$scratch/$name.yaml" > "$scratch/half.yaml"
+        grep -q "precision: $precision" "$scratch/half.yaml" || not_ok "a plan in $precision" "$(cat "$scratch/half.yaml")"
+        got=$(last half --steps 6)
+        within "$(awk -v a="${got:-0}" -v b="$wanted" 'BEGIN { d = a / b - 1; print d < 0 ? -d : d }')" 2e-2 &&
+            ok "$name in $precision" || not_ok "$name in $precision" "$got, not about $wanted: $(head -c 300 "$scratch/err")"
+    done
+done
 # All parameters in parts: gathered for the forward and the backward where blocks are run again; and with gradients that two
 # replicas divide, which every call makes anew.
 gathered() { # DEVICES GATHER HOW

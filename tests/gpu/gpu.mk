@@ -40,7 +40,12 @@ gpu-files: all
 # Without a card in it, so that what runs on one is always built: `make check` does.
 gpu-programs: $(GPU)-check $(GPU)-bench $(GPU)-run
 
-gpu-ready: $(BUILD)/libmusher_cuda.so gpu-programs
+ifeq ($(CUDA_PLUGIN),)
+gpu-ready:
+	@echo "no kernels can be built for a card: not found: $(strip $(CUDA_LACKS))" >&2; exit 3
+else
+gpu-ready: $(CUDA_PLUGIN) gpu-programs
+endif
 
 gpu-check: gpu-ready
 	@tests/gpu/check.sh $(BUILD)

@@ -1,7 +1,7 @@
 /* tests/standin/blas_lt.c - cuBLASLt: descriptors, a heuristic that knows one algorithm, products with bias, GELU and its slope.
  *
  * What the real library is known to refuse is refused: fused epilogues in fp64, an auxiliary matrix whose columns are not
- * a multiple of 8 apart, an algorithm that was found for another product, operands that are less aligned than the heuristic
+ * a multiple of 8 apart, a bias or sums that are not at a multiple of 16 bytes (some of its kernels fault there), an algorithm that was found for another product, operands that are less aligned than the heuristic
  * was told (256 bytes where it was told nothing; an algorithm that loads 16 bytes at once would fault, or worse, there).
  */
 #include "tests/standin/cublasLt.h"
@@ -244,8 +244,9 @@ static cublasStatus_t check_epilogue(cublasLtMatmulDesc_t x, const struct produc
     }
     if (p->fp64) return CUBLAS_STATUS_NOT_SUPPORTED;
     if (has_aux(x->epilogue) && (x->aux_ld % AUX_MULTIPLE || x->aux_ld < p->m))
-        return CUBLAS_STATUS_NOT_SUPPORTED;
-    return CUBLAS_STATUS_SUCCESS;
+        return CUBLAS_STATUS_INVALID_VALUE;
+    bool lies = !((uintptr_t)x->bias % POINTER_ALIGNMENT);
+    return lies ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 /* The sizes, flags and types that an algorithm was found for. */

@@ -4,9 +4,11 @@
  *   work is on the stream only once a call is through: on a communicator that does not block that takes two more looks at
  *   the asynchronous error, and asking anything else before is refused; calls of a group go together, one communicator's
  *   groups one after the other, whatever streams they are on; calls that do not match wait for ever; a peer that has ended
- *   shows as an asynchronous error and never as an end of the work; an abort ends the work with whatever it has; two ranks of
- *   one device are refused unless NCCL_HOSTID says that they are on different hosts.
+ *   shows as an asynchronous error and never as an end of the work; an abort ends the work with whatever it has, and then
+ *   frees memory, which waits until nothing runs on the device: aborts of several are one group, or wait for one another for
+ *   ever; two ranks of one device are refused unless NCCL_HOSTID says that they are on different hosts.
  * STANDIN_NCCL_TELL=file: each communicator's configuration, a line.
+ * STANDIN_NCCL_VERSION=number: what it says that it is.
  * STANDIN_NCCL_FAIL_AT=n[:result] makes the n-th call of the process return that (2, a system error), once.
  * Never timed: it knows no speed.
  */
@@ -53,7 +55,8 @@ ncclResult_t nccl_refuse(struct ncclComm *c, ncclResult_t r, const char *why)
 ncclResult_t ncclGetVersion(int *version)
 {
     COUNT();
-    *version = NCCL_VERSION_CODE;
+    const char *other = getenv("STANDIN_NCCL_VERSION");
+    *version = other ? (int)strtol(other, NULL, 10) : NCCL_VERSION_CODE;
     return ncclSuccess;
 }
 
@@ -324,6 +327,21 @@ ncclResult_t ncclCommDestroy(ncclComm_t c)
     return r;
 }
 
+/* As cudaFree does. */
+static void wait_for_device(int device)
+{
+    int before = 0;
+    if (cudaGetDevice(&before) != cudaSuccess || cudaSetDevice(device) != cudaSuccess) return;
+    cudaDeviceSynchronize();
+    cudaSetDevice(before);
+}
+
+void nccl_free_aborted(struct ncclComm *c)
+{
+    wait_for_device(c->device);
+    drop(c);
+}
+
 ncclResult_t ncclCommAbort(ncclComm_t c)
 {
     ncclResult_t r = nccl_count();
@@ -331,6 +349,6 @@ ncclResult_t ncclCommAbort(ncclComm_t c)
     wire_leave(c->wire, false);
     wire_ring(c->wire, c->rank);
     nccl_forget(c);
-    drop(c);
+    if (!nccl_free_with_group(c)) nccl_free_aborted(c);
     return r;
 }

@@ -7,7 +7,7 @@
 static _Thread_local struct {
     int depth;
     ncclResult_t failed;
-    struct ncclComm *first;
+    struct ncclComm *first, *aborted;
 } group;
 
 ncclResult_t ncclGroupStart(void)
@@ -29,10 +29,28 @@ static ncclResult_t end_of_one(struct ncclComm *c)
     return nccl_through(c);
 }
 
+bool nccl_free_with_group(struct ncclComm *c)
+{
+    if (!group.depth) return false;
+    c->next_aborted = group.aborted;
+    group.aborted = c;
+    return true;
+}
+
+static void free_aborted(void)
+{
+    for (struct ncclComm *c = group.aborted, *next; c; c = next) {
+        next = c->next_aborted;
+        nccl_free_aborted(c);
+    }
+    group.aborted = NULL;
+}
+
 static ncclResult_t end_group(void)
 {
     ncclResult_t worst = group.failed;
     if (--group.depth) return worst;
+    free_aborted();
     for (struct ncclComm *c = group.first, *next; c; c = next) {
         next = c->next;
         ncclResult_t r = end_of_one(c);

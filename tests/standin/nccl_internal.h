@@ -24,6 +24,7 @@ struct ncclComm {
     struct work *asked, **last;
     struct ncclComm *next; /* of the thread's group */
     bool in_group;
+    struct ncclComm *next_aborted; /* of the thread's group */
     cudaEvent_t after; /* the group before */
     cudaStream_t after_stream;
     bool has_after;
@@ -41,6 +42,10 @@ ncclResult_t nccl_count(void);
     } while (0)
 ncclResult_t nccl_refuse(struct ncclComm *c, ncclResult_t r, const char *why);
 void nccl_forget(struct ncclComm *c); /* what was asked and is not on a stream */
+/* Waits for the device and takes back what an aborted one has. */
+void nccl_free_aborted(struct ncclComm *c);
+/* Leaves that to the end of the thread's group; false: it is in none. */
+bool nccl_free_with_group(struct ncclComm *c);
 /* Until it is through, where the communicator blocks. */
 ncclResult_t nccl_through(struct ncclComm *c);
 
