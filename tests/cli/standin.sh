@@ -5,7 +5,7 @@ set -u
 . tests/cli/common.inc
 program=$scratch/standin_race
 if ! ${CC:-gcc} -std=c11 -D_GNU_SOURCE -g -O1 -fsanitize=thread -pthread -I. -isystem tests/standin tests/programs/standin_race.c \
-    tests/standin/{books,runtime,memory,streams,launches,emulator,fiber,shared_memory}.c -o "$program" >"$scratch/log" 2>&1; then
+    tests/standin/{books,runtime,memory,streams,launches,emulator,fiber,shared_memory,cupti}.c -o "$program" >"$scratch/log" 2>&1; then
     if echo 'int main(void){return 0;}' | ${CC:-gcc} -fsanitize=thread -x c - -o "$scratch/none" 2>/dev/null; then
         not_ok "the stand-in's runtime builds with the thread sanitizer" "$(head -c 400 "$scratch/log")"
     else
