@@ -243,13 +243,14 @@ static void *place(size_t bytes)
     struct buffer *b = &state.now;
     if (!fits(b, bytes) && b->at) hand_over_full();
     if (!b->at) {
+        struct buffer asked = {0}; /* the thread's own: what the client writes is not hidden */
         hidden_end();
-        state.requested(&b->at, &b->bytes, &b->most);
+        state.requested(&asked.at, &asked.bytes, &asked.most);
         hidden_begin();
+        *b = asked;
         if ((uintptr_t)b->at % 8) abort();
         if (b->at && state.buffer_most && state.buffer_most < b->bytes)
             b->bytes = state.buffer_most;
-        b->used = b->n = 0;
     }
     if (!fits(b, bytes)) return NULL;
     void *at = b->at + b->used;
