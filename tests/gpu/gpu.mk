@@ -40,7 +40,9 @@ gpu-files: all
 # Without a card in it, so that what runs on one is always built: `make check` does.
 gpu-programs: $(GPU)-check $(GPU)-bench $(GPU)-run
 
+# A CUPTI that cannot be built against costs a column of the bench and nothing else.
 gpu-ready: $(BUILD)/libmusher_cuda.so gpu-programs
+	@$(if $(CUPTI_PLUGIN),$(MAKE) --no-print-directory $(CUPTI_PLUGIN) || echo "musher: no CUPTI plugin: no kernels below operators" >&2,:)
 
 gpu-check: gpu-ready
 	@tests/gpu/check.sh $(BUILD)
