@@ -94,12 +94,29 @@ START_TEST(the_time_of_operators_is_that_of_kernels_and_that_of_none)
 }
 END_TEST
 
+START_TEST(operators_of_devices_that_tell_no_kernels_count_where_nobody_does)
+{
+    struct trace *t = empty_trace(arena, TRACE_CUDA);
+    struct span a = compute(0, 'F', 0, 0, 0, 10);
+    struct kernels k;
+    trace_add(t, a);
+    trace_add(t, compute(1, 'F', 0, 0, 0, 30));
+    kernels_of_trace(arena, t, &k);
+    ck_assert(k.kinds[0].operators == 2 && k.kinds[0].ns == 40);
+    t->kernels = true;
+    trace_add(t, kernel(&a, "gemm", 1, 9));
+    kernels_of_trace(arena, t, &k);
+    ck_assert(k.kinds[0].operators == 1 && k.kinds[0].ns == 10 && k.kinds[0].busy_ns == 8);
+}
+END_TEST
+
 /* Clocks of events and of kernels differ by some us: no operator is busier than it lasts. */
 START_TEST(kernels_that_stick_out_fill_their_operator_and_no_more)
 {
     struct trace *t = empty_trace(arena, TRACE_CUDA);
     struct span a = compute(0, 'F', 0, 0, 100, 200);
     struct kernels k;
+    t->kernels = true;
     trace_add(t, a);
     trace_add(t, kernel(&a, "gemm", 95, 230));
     kernels_of_trace(arena, t, &k);
@@ -226,6 +243,7 @@ Suite *trace_kernels_suite(void)
     TCase *c = tcase_create("kernels in traces");
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_add_test(c, the_time_of_operators_is_that_of_kernels_and_that_of_none);
+    tcase_add_test(c, operators_of_devices_that_tell_no_kernels_count_where_nobody_does);
     tcase_add_test(c, kernels_that_stick_out_fill_their_operator_and_no_more);
     tcase_add_test(c, random_kernels_cover_what_counting_instants_says);
     tcase_add_test(c, a_trace_with_kernels_comes_back_as_it_was_written);

@@ -35,15 +35,27 @@ static int in_order(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* (n_devices) whose operators count. */
+static bool *devices_that_tell(struct arena *scratch, const struct trace *t)
+{
+    bool *tells = ARENA_ARRAY(scratch, bool, (size_t)t->n_devices + 1);
+    for (int32_t i = 0; i < t->n_devices; i++) tells[i] = !t->kernels;
+    for (size_t i = 0; i < t->n_spans; i++)
+        if (t->spans[i].kind == SPAN_KERNEL) tells[t->spans[i].device] = true;
+    return tells;
+}
+
 static const struct span **sorted(struct arena *scratch, const struct trace *t, size_t *n)
 {
     const struct span **s = ARENA_ARRAY(scratch, const struct span *, t->n_spans + 1);
+    const bool *tells = devices_that_tell(scratch, t);
     int32_t from = trace_first_counted_step(t);
     *n = 0;
-    for (size_t i = 0; i < t->n_spans; i++)
-        if ((t->spans[i].kind == SPAN_COMPUTE || t->spans[i].kind == SPAN_KERNEL) &&
-            t->spans[i].step >= from)
-            s[(*n)++] = &t->spans[i];
+    for (size_t i = 0; i < t->n_spans; i++) {
+        const struct span *x = &t->spans[i];
+        bool wanted = x->kind == SPAN_KERNEL || (x->kind == SPAN_COMPUTE && tells[x->device]);
+        if (wanted && x->step >= from) s[(*n)++] = x;
+    }
     if (*n) qsort(s, *n, sizeof *s, in_order);
     return s;
 }

@@ -1,7 +1,8 @@
 /* exec/cupti/plugin.c - exec/activity.h by CUPTI's activity records: the one function that this plugin shows.
  *
- * CUPTI asks for buffers on the threads that launch and gives them back full, on a thread of its own or inside a flush; both meet
- * behind one lock, never held while CUPTI is called from here, but for reading a buffer that it gave. Instants are CLOCK_MONOTONIC
+ * CUPTI asks for buffers on the threads that launch and gives them back full, on a thread of its own or inside a flush. Who knows what
+ * it holds meanwhile: so spare buffers have a lock of their own that is held for some instructions and never around a call of CUPTI's,
+ * and the records' lock is held only around the reading of a buffer that it gave. Instants are CLOCK_MONOTONIC
  * because CUPTI is told to read that clock where it fits a device's to the host's, so they and CUDA events' (exec/cuda/timeline.h)
  * are two fits of the same clocks: some us apart, which is why records find their operators by ids, never by instants.
  * Ids go in and come back as external correlation, which CUPTI writes in front of records of API calls alone; so those are asked for
@@ -38,13 +39,17 @@ struct spare_buffer { /* at the beginning of a buffer that nobody has */
 static struct {
     pthread_mutex_t lock;
     bool open;
-    struct records records; /* the session's */
-    /* Buffers outlive sessions: CUPTI may keep one that it was given. */
-    struct arena *buffers;
-    struct spare_buffer *spare;
-    int32_t n_buffers;
+    struct records records;
     struct error trouble; /* the first that a callback met, OK: none */
 } session = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* They outlive sessions: CUPTI may keep one that it was given. */
+static struct {
+    pthread_mutex_t lock;
+    struct arena *arena;
+    struct spare_buffer *spare;
+    int32_t n;
+} buffers = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* --- failures -------------------------------------------------------------------------------- */
 
@@ -78,17 +83,27 @@ static uint64_t CUPTIAPI now(void) { return (uint64_t)clock_wall_ns(); }
 static void CUPTIAPI buffer_requested(uint8_t **buffer, size_t *bytes, size_t *most_records)
 {
     *most_records = 0; /* as many as fit */
-    pthread_mutex_lock(&session.lock);
-    void *b = session.spare;
+    pthread_mutex_lock(&buffers.lock);
+    void *b = buffers.spare;
     if (b) {
-        session.spare = session.spare->next;
-    } else if (session.n_buffers < BUFFERS_MOST) {
-        b = arena_alloc(session.buffers, BUFFER_BYTES, 1);
-        session.n_buffers++;
+        buffers.spare = buffers.spare->next;
+    } else if (buffers.n < BUFFERS_MOST) {
+        if (!buffers.arena) buffers.arena = arena_new();
+        b = arena_alloc(buffers.arena, BUFFER_BYTES, 1);
+        buffers.n++;
     }
-    pthread_mutex_unlock(&session.lock);
+    pthread_mutex_unlock(&buffers.lock);
     *buffer = b;
     *bytes = b ? BUFFER_BYTES : 0;
+}
+
+static void keep_buffer(void *b)
+{
+    struct spare_buffer *spare = b;
+    pthread_mutex_lock(&buffers.lock);
+    spare->next = buffers.spare;
+    buffers.spare = spare;
+    pthread_mutex_unlock(&buffers.lock);
 }
 
 static void trouble(CUptiResult r, const char *call)
@@ -110,26 +125,20 @@ static void read_records(uint8_t *buffer, size_t bytes)
         trouble(r, "cuptiActivityGetNextRecord");
 }
 
-/* Reading a buffer asks nothing of CUPTI that could wait for this lock. */
 static void CUPTIAPI buffer_completed(CUcontext context, uint32_t stream, uint8_t *buffer,
                                       size_t bytes, size_t valid)
 {
     size_t dropped = 0;
     (void)context, (void)stream, (void)bytes;
-    pthread_mutex_lock(&session.lock);
-    if (session.open && valid) read_records(buffer, valid);
     CUptiResult r = cuptiActivityGetNumDroppedRecords(NULL, 0, &dropped);
+    pthread_mutex_lock(&session.lock);
     if (session.open) {
+        if (valid) read_records(buffer, valid);
         session.records.lost += (int64_t)dropped;
         if (r != CUPTI_SUCCESS) trouble(r, "cuptiActivityGetNumDroppedRecords");
     }
-    if (buffer) {
-        void *b = buffer;
-        struct spare_buffer *spare = b;
-        spare->next = session.spare;
-        session.spare = spare;
-    }
     pthread_mutex_unlock(&session.lock);
+    if (buffer) keep_buffer(buffer);
 }
 
 /* --- a session ------------------------------------------------------------------------------- */
@@ -138,7 +147,6 @@ static void begin(void)
 {
     pthread_mutex_lock(&session.lock);
     if (session.open) BUG("two sessions of CUPTI at once");
-    if (!session.buffers) session.buffers = arena_new();
     session.records = (struct records){.arena = arena_new()};
     session.trouble = (struct error){.code = OK};
     session.open = true;
