@@ -46,6 +46,7 @@ static struct {
 static uint64_t enabled; /* bit a kind */
 static CUpti_TimestampCallbackFunc timestamp;
 static int64_t dropped, calls, fail_at;
+static int64_t handed; /* buffers: released by who asked for one, acquired by who gives one back */
 static int fail_with;
 static const char *failed_call;
 
@@ -205,6 +206,7 @@ CUptiResult cuptiActivityPopExternalCorrelationId(CUpti_ExternalCorrelationKind 
 static void give_back(const struct buffer *b)
 {
     hidden_end();
+    (void)__atomic_load_n(&handed, __ATOMIC_ACQUIRE);
     state.completed(NULL, 0, b->at, b->bytes, b->used);
     hidden_begin();
 }
@@ -212,6 +214,7 @@ static void give_back(const struct buffer *b)
 static void *work_on_full(void *p)
 {
     struct buffer *b = p;
+    (void)__atomic_load_n(&handed, __ATOMIC_ACQUIRE);
     state.completed(NULL, 0, b->at, b->bytes, b->used);
     return NULL;
 }
@@ -246,6 +249,7 @@ static void *place(size_t bytes)
         struct buffer asked = {0}; /* the thread's own: what the client writes is not hidden */
         hidden_end();
         state.requested(&asked.at, &asked.bytes, &asked.most);
+        __atomic_add_fetch(&handed, 1, __ATOMIC_RELEASE);
         hidden_begin();
         *b = asked;
         if ((uintptr_t)b->at % 8) abort();
