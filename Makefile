@@ -1,4 +1,5 @@
-# make              build/musher; and build/libmusher_cuda.so where nvcc, cuBLAS and NCCL are found (make NVCC= does without)
+# make              build/musher; and build/libmusher_cuda.so where nvcc, cuBLAS and NCCL are found (make NVCC= does without),
+#                   build/libmusher_cupti.so where CUPTI is besides
 # make check        install what is missing, then tests and lint    (make check-long: the heavy counts too)
 # make demo         a tour of the program in a few minutes
 # make rank         ten plans on each of eight emulated cases, predicted and really run: are they ranked as they turn out? (40 minutes)
@@ -153,12 +154,13 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/doc/musher
 	install -m 755 $(BUILD)/musher $(DESTDIR)$(PREFIX)/bin/musher
 	$(if $(CUDA_PLUGIN),install -D -m 755 $(CUDA_PLUGIN) $(DESTDIR)$(PREFIX)/lib/musher/libmusher_cuda.so)
+	$(if $(CUPTI_PLUGIN),install -D -m 755 $(CUPTI_PLUGIN) $(DESTDIR)$(PREFIX)/lib/musher/libmusher_cupti.so)
 	install -m 644 LICENSE $(wildcard README.md) $(DESTDIR)$(PREFIX)/share/doc/musher
 	install -d $(DESTDIR)$(PREFIX)/share/musher/published
 	install -m 644 published/* $(DESTDIR)$(PREFIX)/share/musher/published
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/musher $(DESTDIR)$(PREFIX)/lib/musher/libmusher_cuda.so
+	rm -f $(DESTDIR)$(PREFIX)/bin/musher $(DESTDIR)$(PREFIX)/lib/musher/libmusher_cuda.so $(DESTDIR)$(PREFIX)/lib/musher/libmusher_cupti.so
 	-rmdir $(DESTDIR)$(PREFIX)/lib/musher 2>/dev/null || true
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/musher $(DESTDIR)$(PREFIX)/share/musher
 

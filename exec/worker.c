@@ -49,6 +49,7 @@ static enum status open_device(struct worker *w, struct error *err)
     nccl_env_before(w->p);
     TRY((w->o->backends ? w->o->backends : plugin_open_backend)(d->kind, &w->backend, err));
     TRY(worker_check_device(w, err));
+    TRY(worker_activity_open(w, err));
     w->backend.multiprocessors = d->multiprocessors;
     TRY(w->backend.open(&w->backend, d->index, err));
     w->backend_open = true;
@@ -282,13 +283,15 @@ static void report(struct worker *w, struct run_result *out)
     const struct program *p = w->p;
     double blas_s = w->backend.blas_seconds ? w->backend.blas_seconds(&w->backend) : -1;
     bool granted = w->real_time && (!w->mover.threaded || w->mover.real_time);
-    const struct span_list lists[] = {w->spans, w->mover.spans};
+    const struct span_list lists[] = {w->spans, w->mover.spans, w->activity.spans};
     *out = (struct run_result){.first_step = w->first_step, .steps = w->o->steps};
     out->real_time = p->emulated && !comm_max(w->comm, !granted);
     out->blas_share = w->cpu_ns > 0 && blas_s >= 0 ? blas_s * 1e9 / (double)w->cpu_ns : -1;
     comm_sum(w->comm, w->losses, w->o->steps * p->microbatches);
     worker_scale_report(w, out);
-    struct trace *t = spans_gather(w->a, w->comm, p, lists, 2, w->step_end_ns, w->o->steps);
+    struct trace *t = spans_gather(w->a, w->comm, p, lists, 3,
+                                   w->o->keep_kernels ? &w->activity.names : NULL, w->step_end_ns,
+                                   w->o->steps);
     out->losses = ARENA_ARRAY(w->a, double, (size_t)w->o->steps + 1);
     for (int64_t s = 0; s < w->o->steps; s++) {
         for (int32_t m = 0; m < p->microbatches; m++)
@@ -331,6 +334,7 @@ static enum status run(struct worker *w, struct run_result *out, struct error *e
     mover_stop(&w->mover);
     w->mover_made = false;
     comm_phase(w->comm, "at the end of the run");
+    if (status == OK) status = comm_agree(w->comm, worker_activity_collect(w, err), err);
     if (status == OK) status = worker_scale_agreed(w, err);
     if (status == OK) (void)worker_losses_finite(w);
     if (status == OK && w->o->save) status = worker_save(w, w->first_step + w->o->steps, err);
@@ -362,6 +366,7 @@ enum status worker_run(struct arena *a, const struct program *p, const struct ru
     if (w.pinned) w.backend.release_pinned(&w.backend, w.pinned);
     data_close(&w.data);
     if (w.backend_open) w.backend.close(&w.backend);
+    worker_activity_close(&w);
     arena_free(w.spans.a);
     arena_free(w.run);
     arena_free(w.moving);

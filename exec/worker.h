@@ -27,6 +27,7 @@ struct run_options {
     const char *save, *resume; /* checkpoint folders; NULL: none */
     int64_t save_every;        /* 0: at the end only */
     bool keep_trace;
+    bool keep_kernels; /* with keep_trace: what CUDA devices ran in operators, by their profiler (activity.h) */
     backend_maker *backends; /* NULL: the host's, and the plugins' */
 };
 struct run_result {

@@ -143,6 +143,7 @@ static enum status see_span(struct worker *w, struct error *err)
     }
     if (s->gates)
         s->span.uneven_ppm = worker_uneven(s->gating, x->gates + (s->gates - 1) * x->gates_bytes);
+    worker_activity_seen(w, begin_ns, end_ns);
     span_list_add(&w->spans, s->span);
     x->first_span++;
     return OK;

@@ -3,6 +3,8 @@
 #define EXEC_WORKER_INTERNAL_H
 
 #include "core/arena.h"
+#include "core/rng.h"
+#include "exec/activity.h"
 #include "exec/backend.h"
 #include "exec/clock.h"
 #include "exec/comm.h"
@@ -85,6 +87,19 @@ struct launches {
     int32_t times;
 };
 
+/* Kernels below operators (worker_activity.c). */
+struct worker_activity {
+    const struct activity *of; /* NULL: nobody asked, or this device has none */
+    uint64_t entered;          /* operators asked for so far */
+    size_t n_seen, capacity;
+    struct activity_seen {
+        size_t span; /* of the compute thread's */
+        int64_t begin_ns, end_ns; /* CLOCK_MONOTONIC, by its events */
+    } * seen; /* (n_seen) number n at n - 1 */
+    struct span_list spans;
+    struct span_names names;
+};
+
 struct worker {
     struct arena *a;      /* the caller's: results */
     struct arena *run;    /* ends with the run */
@@ -111,6 +126,7 @@ struct worker {
     struct mover mover;
     struct device_clock clock;
     struct span_list spans;
+    struct worker_activity activity;
     struct channel_end *ends;  /* (n_channels) */
     struct launches *launches; /* (n_groups) */
     struct optimizer_step optimizer;
@@ -192,6 +208,15 @@ MUST_CHECK enum status worker_see_scale(struct worker *w, struct error *err);
 void worker_scale_after(const struct worker *w, int64_t steps, float out[WORKER_SCALE]);
 MUST_CHECK enum status worker_scale_agreed(struct worker *w, struct error *err);
 void worker_scale_report(const struct worker *w, struct run_result *out);
+
+/* worker_activity.c: before the device is opened, and the end of it; around an operator; its span is about to be added; once no device
+ * has anything to do, as spans of this rank. */
+MUST_CHECK enum status worker_activity_open(struct worker *w, struct error *err);
+void worker_activity_close(struct worker *w);
+MUST_CHECK enum status worker_activity_enter(struct worker *w, struct error *err);
+MUST_CHECK enum status worker_activity_leave(struct worker *w, struct error *err);
+void worker_activity_seen(struct worker *w, int64_t begin_ns, int64_t end_ns);
+MUST_CHECK enum status worker_activity_collect(struct worker *w, struct error *err);
 
 /* worker_routing.c: of a call of gating that has ended, variance ÷ mean² of the rows of its experts, in millionths. The device's
  * clock stands still meanwhile. */

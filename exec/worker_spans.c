@@ -74,25 +74,61 @@ static void add_steps(struct trace *t, const struct program *p, const int64_t *e
     }
 }
 
+/* Kernels' names, rank by rank. NULL elsewhere than on rank 0, and where nobody asked. */
+struct all_names {
+    struct span_names *of; /* (ranks) */
+    int64_t lost;          /* of all */
+};
+
+static struct all_names *gather_names(struct arena *a, struct comm *c,
+                                      const struct span_names *names)
+{
+    int64_t total;
+    if (!names) return NULL;
+    struct span_names *of = comm_gather(c, a, names, sizeof *names, &total);
+    const char *text = comm_gather(c, a, names->text, names->bytes, &total);
+    if (!of) return NULL;
+    struct all_names *all = ARENA_ARRAY(a, struct all_names, 1);
+    all->of = of;
+    for (int32_t r = 0; r < comm_size(c); r++) {
+        of[r].text = text;
+        text += of[r].bytes;
+        all->lost += of[r].lost;
+    }
+    return all;
+}
+
+static void name_kernel(const struct all_names *all, struct span *s)
+{
+    s->name = all->of[s->device].text + s->key;
+    s->key = 0;
+}
+
 struct trace *spans_gather(struct arena *a, struct comm *c, const struct program *p,
-                           const struct span_list *lists, int n, const int64_t *step_end_ns,
-                           int64_t steps)
+                           const struct span_list *lists, int n, const struct span_names *names,
+                           const int64_t *step_end_ns, int64_t steps)
 {
     int64_t total, bytes = 0;
     int64_t *ends = comm_gather(c, a, step_end_ns, steps * (int64_t)sizeof *step_end_ns, &total);
     struct trace *t = comm_rank(c) == 0 ? trace_new(a, TRACE_HOST, p) : NULL;
+    struct all_names *all = gather_names(a, c, names);
     for (int i = 0; i < n; i++) {
         struct span *spans =
             comm_gather(c, a, lists[i].spans, (int64_t)(lists[i].n * sizeof *spans), &bytes);
         if (!t) continue;
         size_t count = (size_t)bytes / sizeof *spans;
         for (size_t k = 0; k < count; k++) {
-            spans[k].name = name_of(p, &spans[k]);
+            if (spans[k].kind == SPAN_KERNEL)
+                name_kernel(all, &spans[k]);
+            else
+                spans[k].name = name_of(p, &spans[k]);
             trace_add(t, spans[k]);
         }
     }
     if (!t) return NULL;
     if (!p->emulated) join_messages(a, p, t->spans, t->n_spans, steps);
+    t->kernels = all != NULL;
+    t->kernels_lost = all ? all->lost : 0;
     t->steps = (int32_t)steps;
     add_steps(t, p, ends, steps);
     trace_sort(t);

@@ -23,11 +23,18 @@ static inline void span_list_add(struct span_list *l, struct span s)
     l->spans[l->n++] = s;
 }
 
+/* Of kernels' spans: what they are called, each a C string of which a span's key says where it begins until rank 0 has it; how many
+ * things ran that are not among them. */
+struct span_names {
+    const char *text; /* (bytes) */
+    int64_t bytes, lost;
+};
+
 /* All ranks together. On rank 0 the trace with everybody's spans (of the n lists) and the steps'
  * ends, elsewhere NULL. step_end_ns: (steps) when this rank ended its last update of each step,
- * wall time. */
+ * wall time. names: NULL where nobody asked for kernels, alike on all ranks. */
 struct trace *spans_gather(struct arena *a, struct comm *c, const struct program *p,
-                           const struct span_list *lists, int n, const int64_t *step_end_ns,
-                           int64_t steps);
+                           const struct span_list *lists, int n, const struct span_names *names,
+                           const int64_t *step_end_ns, int64_t steps);
 
 #endif

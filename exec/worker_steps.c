@@ -199,8 +199,10 @@ static enum status take_compute(struct worker *w, int32_t op, const struct takin
         o->call.first_sequence = worker_first_sequence(w, t->chunk->stage, t->microbatch);
     int64_t begin_ns = device_clock_begin(&w->clock);
     if (w->apart) TRY(ahead_begin(w, err));
+    TRY(worker_activity_enter(w, err));
     if (w->backend.run(&w->backend, STREAM_COMPUTE, &o->call, err) != OK)
         return error_wrap(err, err ? err->code : ERR_RESOURCE, "operator %s", x->name);
+    TRY(worker_activity_leave(w, err));
     int64_t end_ns = w->apart ? 0 : device_clock_end(&w->clock);
     if (!w->spans.a && !w->ahead.timed) return OK;
     struct span s = {.kind = SPAN_COMPUTE,

@@ -5,7 +5,7 @@
 set -u
 if (($# == 0)); then
     shopt -s nullglob
-    set -- {core,traces,profiles,sim,planner,exec,exec/cuda,tools,tests,tests/programs,tests/bench,tests/fuzz,tests/plugins,tests/standin,tests/gpu,tests/gpu/plain}/*.{c,h,cu,cuh,cpp}
+    set -- {core,traces,profiles,sim,planner,exec,exec/cuda,exec/cupti,tools,tests,tests/programs,tests/bench,tests/fuzz,tests/plugins,tests/standin,tests/gpu,tests/gpu/plain}/*.{c,h,cu,cuh,cpp}
 fi
 (($#)) || exit 0
 failed=0
@@ -21,6 +21,7 @@ BEGIN {
     wall["gsl/"] = "^(profiles|sim|planner)/[a-z0-9_]*\\.c$"
     wall["igraph"] = wall["glpk.h"] = "^planner/[a-z0-9_]*\\.c$"
     wall["mpi.h"] = wall["cblas"] = wall["cuda"] = wall["cublas"] = wall["nccl"] = "^exec/"
+    wall["cupti"] = "^exec/cupti/"
     wall["jansson.h"] = wall["yaml.h"] = "^core/document\\.c$"
     wall["check.h"] = "^tests/"
     # longer than 500 lines with good reason

@@ -9,8 +9,7 @@ static bool is_mine(enum op_kind kind) { return kind == OP_attention || kind == 
 START_TEST(rows_of_the_table_are_as_the_host_computes_them)
 {
     for (int t = 0; t < N_DTYPES && is_mine(kernel_rows[_i].kind); t++)
-        if (t == _i % N_DTYPES || long_or(0, 1))
-            compare(&kernel_rows[_i], all_dtypes[t], false, 1);
+        if (t == _i % N_DTYPES || long_or(0, 1)) compare(&kernel_rows[_i], all_dtypes[t], false, 1);
 }
 END_TEST
 
@@ -19,7 +18,8 @@ START_TEST(attention_of_nothing_gives_zeros)
     for (int i = 0; i < N_EMPTY_KERNEL_ROWS; i++)
         if (is_mine(empty_kernel_rows[i].kind)) compare_dtypes(&empty_kernel_rows[i], i, 1);
     for (int i = 0; i < N_EMPTY_CALLS; i++) {
-        struct kernel_row row = {empty_calls[i].kind, empty_calls[i].attrs, empty_calls[i].inputs, {{0}}};
+        struct kernel_row row = {
+            empty_calls[i].kind, empty_calls[i].attrs, empty_calls[i].inputs, {{0}}};
         if (is_mine(row.kind)) compare_dtypes(&row, i, 1);
     }
 }

@@ -8,7 +8,8 @@ static struct made *made_from(enum op_kind kind, const struct op_attrs *attrs, c
     struct made *m = arena_alloc(memory, 1, sizeof *m);
     enum dtype t = f->c.dtype;
     m->attrs = *attrs;
-    for (const char *o = operands; *o; o++) { /* a … inputs of f; A, B its outputs' shapes, what more has */
+    for (const char *o = operands; *o;
+         o++) { /* a … inputs of f; A, B its outputs' shapes, what more has */
         int32_t i = m->shapes.n_inputs++;
         bool own = *o >= 'a';
         m->shapes.input[i] = own ? f->shapes.input[*o - 'a'] : f->shapes.output[*o - 'A'];
@@ -29,7 +30,8 @@ START_TEST(fused_kinds_of_products_equal_what_they_fuse)
 {
     enum dtype t = _i % 2 ? DTYPE_fp64 : DTYPE_fp32;
     struct op_attrs attrs = {.trans_b = _i / 2}, none = {0};
-    struct made *f = make(OP_linear_gelu, &attrs, _i / 2 ? "5,37 x 9,37 x 9" : "5,37 x 37,9 x 9", t);
+    struct made *f =
+        make(OP_linear_gelu, &attrs, _i / 2 ? "5,37 x 9,37 x 9" : "5,37 x 37,9 x 9", t);
     call(f);
     struct made *z = made_from(OP_linear, &attrs, f, "abc", NULL);
     check_same(f, 1, z);
@@ -38,8 +40,7 @@ START_TEST(fused_kinds_of_products_equal_what_they_fuse)
     f = make(OP_matmul_gelu_grad, &attrs, _i / 2 ? "5,37 x 9,37 x 5,9" : "5,37 x 37,9 x 5,9", t);
     call(f);
     struct made *dy = made_from(OP_matmul, &attrs, f, "ab", NULL);
-    struct made *dz =
-        made_from(OP_gelu_grad, &none, f, "cA", (const void *[]){dy->c.output[0]});
+    struct made *dz = made_from(OP_gelu_grad, &none, f, "cA", (const void *[]){dy->c.output[0]});
     check_same(f, 0, dz);
     check_same(f, 1, made_from(OP_bias_grad, &none, f, "A", (const void *[]){dz->c.output[0]}));
 }
@@ -65,7 +66,8 @@ START_TEST(logits_are_the_product_with_zeros_behind)
     for (int64_t r = 0; r < 6; r++)
         for (int64_t j = 0; j < 128; j++)
             ck_assert_double_eq_tol(get(DTYPE_fp64, f->c.output[0], r * 128 + j),
-                                    j < 67 ? get(DTYPE_fp64, plain->c.output[0], r * 67 + j) : 0, 1e-13);
+                                    j < 67 ? get(DTYPE_fp64, plain->c.output[0], r * 67 + j) : 0,
+                                    1e-13);
 }
 END_TEST
 
@@ -110,10 +112,12 @@ START_TEST(drawn_products_are_as_the_host_computes_them)
         int b0 = turned ? n[1] : n[2], b1 = turned ? n[2] : n[1];
         struct op_attrs attrs = {.trans_b = turned}, v = {.vocabulary = n[1]};
         const struct kernel_row rows[] = {
-            {OP_linear_gelu, attrs, arena_printf(memory, "%d,%d x %d,%d x %d", n[0], n[2], b0, b1, n[1]),
-             LINEAR_GELU},
-            {OP_matmul_gelu_grad, attrs,
-             arena_printf(memory, "%d,%d x %d,%d x %d,%d", n[0], n[2], b0, b1, n[0], n[1]), {{0}}},
+            {OP_linear_gelu, attrs,
+             arena_printf(memory, "%d,%d x %d,%d x %d", n[0], n[2], b0, b1, n[1]), LINEAR_GELU},
+            {OP_matmul_gelu_grad,
+             attrs,
+             arena_printf(memory, "%d,%d x %d,%d x %d,%d", n[0], n[2], b0, b1, n[0], n[1]),
+             {{0}}},
             {OP_logits, v, arena_printf(memory, "%d,%d x %d,%d", n[0], n[2], n[1], n[2]), LOGITS}};
         for (size_t r = 0; r < sizeof rows / sizeof *rows; r++)
             compare(&rows[r], all_dtypes[(i + r) % N_DTYPES], i % 2, i);

@@ -57,7 +57,8 @@ START_TEST(no_operator_takes_more_scratch_than_is_counted_and_little_less)
 {
     for (int i = 0; i < N_KERNEL_ROWS; i++)
         compare(&kernel_rows[i], all_dtypes[i % N_DTYPES], i / N_DTYPES % 2, 3);
-    for (int half = 0; half < 2; half++) { /* where half operands may be fp32 they are counted as such */
+    for (int half = 0; half < 2;
+         half++) { /* where half operands may be fp32 they are counted as such */
         ck_assert_int_gt(asked_in_all[half], 100000);
         ck_assert_int_le(counted_in_all[half], asked_in_all[half] * (half ? 21 : 11) / 10);
     }
@@ -195,8 +196,7 @@ static enum status run_all(const struct program *p, int64_t less, int64_t *peak)
     struct measured_run m = {p, less, shared};
     device_ranks_environment(p->n_devices);
     setenv("STANDIN_GRANULE", "2097152", 1);
-    enum status st =
-        launch_local(p->n_devices, run_within, &m, (double)DEVICE_RANKS_LIMIT_S, &err);
+    enum status st = launch_local(p->n_devices, run_within, &m, (double)DEVICE_RANKS_LIMIT_S, &err);
     memcpy(peak, shared, sizeof *peak * (size_t)p->n_devices);
     munmap(shared, 4096);
     return st;
@@ -296,7 +296,8 @@ START_TEST(cliques_are_no_fewer_than_those_that_are_made)
         for (int32_t i = 0; i < x.n_channels; i++)
             if (x.channels[i].link < 0) by[i] = TRANSPORT_LOCAL;
         for (int32_t g = 0; g < x.n_groups; g++)
-            if (x.groups[g].n_members < 2 || x.groups[g].algorithm == GROUP_LOCAL) by[x.n_channels + g] = TRANSPORT_HOST;
+            if (x.groups[g].n_members < 2 || x.groups[g].algorithm == GROUP_LOCAL)
+                by[x.n_channels + g] = TRANSPORT_HOST;
         device_talks(arena, &x, by, by + x.n_channels, &t);
         device_memory_of(arena, &x, m);
         for (int32_t i = 0; i < x.n_devices; i++) {
@@ -317,7 +318,7 @@ Suite *device_memory_suite(void)
     Suite *s = suite_create("device_memory");
     TCase *c = tcase_create("operators");
     tcase_add_checked_fixture(c, open_looking, close_device);
-    tcase_set_timeout(c, 60);
+    tcase_set_timeout(c, 600);
     tcase_add_test(c, no_operator_takes_more_scratch_than_is_counted_and_little_less);
     tcase_add_test(c, operators_of_nothing_are_counted_too);
     suite_add_tcase(s, c);

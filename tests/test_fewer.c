@@ -153,7 +153,7 @@ Suite *fewer_suite(void)
     Suite *s = suite_create("fewer");
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, test_long() ? 300 : 60);
+    tcase_set_timeout(t, 600);
     tcase_add_test(t, a_device_less_never_makes_a_small_team_faster);
     tcase_add_test(t, an_old_plan_never_passes_for_the_optimum_of_the_class);
     tcase_add_test(t, every_microbatch_more_is_work_for_lowering);

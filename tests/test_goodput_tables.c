@@ -160,7 +160,7 @@ Suite *goodput_tables_suite(void)
     Suite *s = suite_create("goodput_tables");
     TCase *c = tcase_create("goodput_tables");
     tcase_add_checked_fixture(c, begin, end);
-    tcase_set_timeout(c, 120);
+    tcase_set_timeout(c, 600);
     tcase_add_test(c, llama_3_s_table_scales_with_the_devices);
     tcase_add_test(c, the_file_of_llama_3_s_table_says_what_the_typed_one_says);
     tcase_add_test(c, llama_3_s_run_is_told_as_it_went);

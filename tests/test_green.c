@@ -226,11 +226,10 @@ Suite *green_suite(void)
 {
     Suite *s = suite_create("green");
     TCase *c = tcase_create("parts of a card");
-    tcase_set_timeout(c, 60);
+    tcase_set_timeout(c, 600);
     tcase_add_test(c, streams_and_grids_are_of_the_part);
     tcase_add_test(c, all_of_a_card_is_no_part);
-    tcase_add_loop_test(c, a_card_parts_as_its_generation_does, 0,
-                        sizeof parts / sizeof *parts);
+    tcase_add_loop_test(c, a_card_parts_as_its_generation_does, 0, sizeof parts / sizeof *parts);
     tcase_add_test(c, an_older_driver_is_told_with_what_is_left);
     tcase_add_test(c, what_is_offered_is_told);
     tcase_add_test(c, whichever_call_fails_nothing_is_left);

@@ -390,7 +390,7 @@ Suite *groups_suite(void)
     Suite *suite = suite_create("groups");
     TCase *t = tcase_create("groups");
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 60);
+    tcase_set_timeout(t, 600);
     tcase_add_test(t, a_plan_is_written_as_it_is_read);
     tcase_add_loop_test(t, plans_that_do_not_add_up_are_refused_by_name, 0,
                         sizeof bad / sizeof *bad);

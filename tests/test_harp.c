@@ -141,7 +141,7 @@ Suite *harp_suite(void)
     Suite *s = suite_create("harp");
     TCase *t = tcase_create("harp");
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 60);
+    tcase_set_timeout(t, 600);
     tcase_add_test(t, every_time_of_the_sweep_is_reproduced_to_its_last_digit);
     tcase_add_test(t,
                    with_one_constant_from_the_first_case_splits_and_times_of_all_are_found_again);

@@ -174,7 +174,7 @@ Suite *import_nccl_tests_suite(void)
     Suite *s = suite_create("import_nccl_tests");
     TCase *c = tcase_create("import_nccl_tests");
     tcase_add_checked_fixture(c, set_up, tear_down);
-    tcase_set_timeout(c, 120);
+    tcase_set_timeout(c, 600);
     tcase_add_test(c, text_of_today_is_read);
     tcase_add_loop_test(c, text_of_old_is_read, 0, 2);
     tcase_add_test(c, prefixes_logs_per_iteration_columns_and_timestamps_are_taken_off);

@@ -411,7 +411,7 @@ Suite *jitter_suite(void)
     Suite *s = suite_create("jitter");
     TCase *c = tcase_create("jitter");
     tcase_add_checked_fixture(c, begin, end);
-    tcase_set_timeout(c, 120);
+    tcase_set_timeout(c, 600);
     tcase_add_test(c, every_cv_keeps_the_mean_and_is_the_cv);
     tcase_add_test(c, no_operator_is_faster_than_the_floor);
     tcase_add_test(c, the_tail_is_nearer_to_published_ones_than_a_normal_law_s);

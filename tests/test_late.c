@@ -196,7 +196,7 @@ Suite *late_suite(void)
     Suite *s = suite_create("late");
     TCase *t = tcase_create("late");
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 120);
+    tcase_set_timeout(t, 600);
     tcase_add_test(t, a_late_device_trains_to_the_bits_of_the_host);
     tcase_add_test(t, several_stages_of_one_device_pass_messages_and_sums_on_it);
     tcase_add_test(t, whichever_call_of_a_device_fails_the_run_ends_and_says_so);

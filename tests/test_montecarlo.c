@@ -217,7 +217,7 @@ Suite *montecarlo_suite(void)
     Suite *s = suite_create("montecarlo");
     TCase *c = tcase_create("montecarlo");
     tcase_add_checked_fixture(c, begin, end);
-    tcase_set_timeout(c, 120);
+    tcase_set_timeout(c, 600);
     tcase_add_test(c, every_index_is_taken_once_by_any_number_of_threads);
     tcase_add_test(c, ends_and_their_confidence_are_order_statistics);
     tcase_add_test(c, few_samples_say_that_they_bound_nothing);

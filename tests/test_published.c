@@ -343,7 +343,7 @@ Suite *published_suite(void)
 {
     Suite *s = suite_create("published");
     TCase *t = tcase_create("published");
-    tcase_set_timeout(t, test_long() ? 300 : 60);
+    tcase_set_timeout(t, 600);
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, fields_may_stand_in_quotes);
     tcase_add_test(t, broken_tables_are_refused_with_their_line);

@@ -72,8 +72,8 @@ START_TEST(the_linear_program_is_no_worse_than_any_grid_point)
         for (int k = 0; k < 2; k++)
             bytes[k] = 10, cap[k] = 30 + 40 * uniform(seed, 40 + (uint64_t)k);
         for (int k = 0; k < 4; k++) grow[k] = 40 * uniform(seed, 50 + (uint64_t)k);
-        struct ratio_problem p = {2,     2,        3, 2,     weight, fixed,
-                                  slope, meetings, 7, bytes, grow,   cap, 0};
+        struct ratio_problem p = {2,        2, 3,     2,    weight, fixed, slope,
+                                  meetings, 7, bytes, grow, cap,    0};
         case_must(ratio_solve(arena, &p, ratios, &ns, &err), &err);
         double free_ns;
         struct ratio_problem unbound = p;

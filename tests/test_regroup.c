@@ -371,7 +371,7 @@ Suite *regroup_suite(void)
     Suite *suite = suite_create("regroup");
     TCase *t = tcase_create("regroup");
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 60);
+    tcase_set_timeout(t, 600);
     tcase_add_test(t, sequences_go_where_they_end_first);
     tcase_add_test(t, no_bound_is_above_a_plan_with_shared_stages);
     tcase_add_test(t, shared_stages_are_found_as_good_as_by_brute_force);

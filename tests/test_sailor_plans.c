@@ -259,7 +259,7 @@ Suite *sailor_plans_suite(void)
     tcase_add_loop_test(c, our_plans_beat_the_best_known_by_the_referee_and_by_the_simulator, 0,
                         N_KNOWN);
     tcase_add_test(c, the_referee_gives_the_best_known_plans_their_published_times);
-    tcase_set_timeout(c, 60);
+    tcase_set_timeout(c, 600);
     suite_add_tcase(s, c);
     return s;
 }

@@ -372,7 +372,7 @@ Suite *schedule_cases_suite(void)
     Suite *s = suite_create("tools/schedule_cases");
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 120);
+    tcase_set_timeout(t, 600);
     tcase_add_test(t, every_stated_makespan_is_met_and_no_bound_is_beaten);
     tcase_add_test(t, published_bubble_rates_come_out_to_four_digits);
     tcase_add_test(t, zero_bubble_orders_keep_to_memory_and_never_lose_to_what_reckoning_keeps);

@@ -183,7 +183,7 @@ Suite *search_edges_suite(void)
     Suite *s = suite_create("search_edges");
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 60);
+    tcase_set_timeout(t, 600);
     tcase_add_test(t, a_team_with_a_link_missing_is_planned_on_devices_that_have_one);
     tcase_add_test(t, ten_cards_whose_nodes_are_not_of_one_kind_are_planned);
     tcase_add_test(t, a_square_without_diagonals_is_planned);

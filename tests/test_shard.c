@@ -240,7 +240,7 @@ Suite *shard_suite(void)
     Suite *suite = suite_create("shard");
     TCase *c = tcase_create("shard");
     tcase_add_checked_fixture(c, begin, end);
-    tcase_set_timeout(c, 120);
+    tcase_set_timeout(c, 600);
     tcase_add_loop_test(c, whole_models_by_random_shardings_train_as_on_one_device, 0, N_MODELS);
     tcase_add_loop_test(c, a_stage_takes_and_gives_whole_or_by_batch, 0, N_MODELS);
     tcase_add_loop_test(c, known_strategies_convert_what_their_papers_say, 0, N_STRATEGIES);

@@ -371,7 +371,7 @@ Suite *shard_rules_suite(void)
     Suite *suite = suite_create("shard_rules");
     TCase *c = tcase_create("shard_rules");
     tcase_add_checked_fixture(c, begin, end);
-    tcase_set_timeout(c, 120);
+    tcase_set_timeout(c, 600);
     tcase_add_loop_test(c, each_rule_alone_is_the_operator, 0, N_CASES);
     tcase_add_loop_test(c, every_rule_of_hap_is_one_of_ours, 0, N_HAP_RULES);
     tcase_add_test(c, every_kind_that_can_be_split_has_a_case);

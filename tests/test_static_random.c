@@ -216,7 +216,7 @@ Suite *static_random_suite(void)
     Suite *s = suite_create("sim/static, random");
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, 120);
+    tcase_set_timeout(t, 600);
     tcase_add_test(t, the_static_pass_and_the_event_loop_agree_to_the_nanosecond);
     tcase_add_test(t, every_operation_starts_where_the_naive_sweep_says);
     tcase_add_test(t, twice_the_prices_take_twice_the_time_and_more_is_never_faster);

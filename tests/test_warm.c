@@ -388,7 +388,7 @@ Suite *warm_suite(void)
     Suite *s = suite_create("warm");
     TCase *t = tcase_create("warm");
     tcase_add_checked_fixture(t, setup, teardown);
-    tcase_set_timeout(t, test_long() ? 300 : 30);
+    tcase_set_timeout(t, 600);
     for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) tcase_add_test(t, tests[i]);
     suite_add_tcase(s, t);
     return s;

@@ -342,9 +342,9 @@ START_TEST(exactly_what_the_program_plans_is_allocated)
                 struct error err = {0};
                 backend_host(&b);
                 ck_assert_int_eq(b.open(&b, 0, &err), OK);
-                ck_assert_int_eq(lane_memory_open(&m, a, &poor, (int32_t)(s - before), &b, true,
-                                                  &err),
-                                 ERR_INPUT);
+                ck_assert_int_eq(
+                    lane_memory_open(&m, a, &poor, (int32_t)(s - before), &b, true, &err),
+                    ERR_INPUT);
                 ck_assert_ptr_nonnull(strstr(err.text, "staging needs"));
                 lane_memory_close(&m);
                 b.close(&b);

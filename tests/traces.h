@@ -79,6 +79,7 @@ static inline void add_message(struct trace *t, int32_t microbatch, int64_t begi
     trace_add(t, s);
 }
 
+/* Of schema 1: without kernels. */
 static inline struct trace *random_trace(struct arena *a, uint64_t seed, size_t n)
 {
     static const char *const names[] = {"matmul",    "lan",       "a \"quoted\\\" link",
@@ -86,8 +87,8 @@ static inline struct trace *random_trace(struct arena *a, uint64_t seed, size_t 
     struct trace *t = empty_trace(a, TRACE_HOST);
     for (size_t i = 0; i < n; i++) {
         uint64_t at = i * 16;
-        struct span s = {.kind = (enum span_kind)rng_below(seed, 0, at, SPAN_KIND_COUNT),
-                         .stream = (enum stream)rng_below(seed, 0, at + 1, STREAM_COUNT),
+        struct span s = {.kind = (enum span_kind)rng_below(seed, 0, at, SPAN_KERNEL),
+                         .stream = (enum stream)rng_below(seed, 0, at + 1, STREAM_kernel),
                          .device = (int32_t)rng_below(seed, 0, at + 2, 2),
                          .peer = (int32_t)rng_below(seed, 0, at + 3, 3) - 1,
                          .stage = (int32_t)rng_below(seed, 0, at + 4, 2),

@@ -3,6 +3,7 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
+#include "tools/print_kernels.h"
 #include "traces/compare.h"
 #include "traces/stats.h"
 
@@ -60,7 +61,7 @@ static void print_devices(const struct sides *x)
     if (n > DEVICES_SHOWN) printf("  and %d devices more\n", (int)(n - DEVICES_SHOWN));
 }
 
-static void print_json(const struct comparison *c, const struct sides *x)
+static void print_json(struct arena *a, const struct comparison *c, const struct sides *x)
 {
     struct json j;
     common_json_begin(&j);
@@ -86,10 +87,11 @@ static void print_json(const struct comparison *c, const struct sides *x)
     }
     json_close(&j);
     put_devices(&j, x);
+    if (x->trace[1]->kernels) print_kernels(a, x->trace[1], &j);
     common_json_end(&j);
 }
 
-static void print_text(const struct comparison *c, const struct sides *x)
+static void print_text(struct arena *a, const struct comparison *c, const struct sides *x)
 {
     const struct trace *real = x->trace[1];
     char sim[32], run[32];
@@ -110,6 +112,7 @@ static void print_text(const struct comparison *c, const struct sides *x)
     if (c->only_sim || c->only_run)
         printf("  without a partner: %lld predicted, %lld measured spans\n", (long long)c->only_sim,
                (long long)c->only_run);
+    if (real->kernels) print_kernels(a, real, NULL);
 }
 
 static enum status compare(struct arena *a, const char *sim_path, const char *run_path,
@@ -126,9 +129,9 @@ static enum status compare(struct arena *a, const char *sim_path, const char *ru
     struct sides sides = {.trace = {sim, run}};
     for (int i = 0; i < 2; i++) stats_of_trace(a, sides.trace[i], &sides.stats[i]);
     if (as_json)
-        print_json(&c, &sides);
+        print_json(a, &c, &sides);
     else
-        print_text(&c, &sides);
+        print_text(a, &c, &sides);
     if (within > 0 && c.iteration_error > within / 100)
         return error_set(err, ERR_TOLERANCE, "iteration error %.1f %% is outside %g %%",
                          100 * c.iteration_error, within);

@@ -130,6 +130,8 @@ static enum status run(struct arena *a, struct request *q, int argc, char **argv
     struct run_result r;
     bool is_plan = false;
     TRY(common_not_stdout(as_json, "--trace", q->trace, err));
+    if (q->run.keep_kernels && !q->trace)
+        return error_set(err, ERR_USAGE, "--kernels are written into the trace: --trace FILE");
     if (q->trace && q->run.resume && file_within(q->trace, q->run.resume))
         return error_set(err, ERR_USAGE,
                          "--trace %.200s would be written into the checkpoints of --resume %.200s",
@@ -187,6 +189,10 @@ enum status cmd_run(int argc, char **argv, struct error *err)
          .unit = "T",
          .writes = true,
          .help = "file to write the trace to"},
+        {.name = "kernels",
+         .type = OPTION_FLAG,
+         .value = &q.run.keep_kernels,
+         .help = "in the trace, what CUDA devices ran in each operator, by CUPTI; musher show tells it"},
         {.name = "save",
          .type = OPTION_TEXT,
          .value = &q.run.save,

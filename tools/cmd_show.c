@@ -6,6 +6,7 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
+#include "tools/print_kernels.h"
 #include "tools/print_layers.h"
 #include "tools/print_sharing.h"
 
@@ -193,13 +194,39 @@ static void show_plan(struct arena *a, const struct plan *p, bool as_json)
     print_sharing(a, p, NULL);
 }
 
+static enum status show_trace(struct arena *a, const char *path, bool as_json, struct error *err)
+{
+    struct trace *t = NULL;
+    char text[32];
+    TRY(trace_read(a, path, &t, err));
+    if (as_json) {
+        struct json out;
+        common_json_begin(&out);
+        json_put_text(&out, "kind", "trace");
+        json_put_text(&out, "plan", t->plan);
+        json_put_text(&out, "clock", t->clock);
+        json_put_int(&out, "iteration_ns", t->iteration_ns);
+        json_put_int(&out, "steps", t->steps);
+        print_kernels(a, t, &out);
+        common_json_end(&out);
+        return OK;
+    }
+    printf("trace: %s, %s, %d devices, %d steps, %s an iteration%s\n", t->plan,
+           t->source == TRACE_SIM ? "predicted" : "measured", (int)t->n_devices, (int)t->steps,
+           units_print_ns(text, t->iteration_ns), t->emulated ? " (emulated devices)" : "");
+    print_kernels(a, t, NULL);
+    return OK;
+}
+
 static enum status show(struct arena *a, const char *path, bool layers, bool as_json,
                         struct error *err)
 {
     struct node *root = NULL;
     if (common_is_program(path))
         return error_set(err, ERR_INPUT,
-                         "%s: a program; run takes it, show takes jobs, clusters and plans", path);
+                         "%s: a program; run takes it, show takes jobs, clusters, plans and traces",
+                         path);
+    if (common_is_trace(path)) return show_trace(a, path, as_json, err);
     TRY(document_read(a, path, &root, err));
     TRY(node_is(root, NODE_MAP, err));
     if (node_get(root, "replicas")) {
@@ -231,7 +258,7 @@ enum status cmd_show(int argc, char **argv, struct error *err)
     const char *path = NULL;
     bool layers = false;
     const struct option options[] = {
-        {.name = "JOB|CLUSTER|PLAN",
+        {.name = "JOB|CLUSTER|PLAN|TRACE",
          .type = OPTION_ARGUMENT,
          .value = &path,
          .help = "a file musher reads"},
@@ -241,10 +268,10 @@ enum status cmd_show(int argc, char **argv, struct error *err)
          .help = "of a job: each unique layer, its work and what crosses the cut behind it"},
         {0}};
     const struct command command = {"show",
-                                    "what a job, a cluster or a plan says",
+                                    "what a job, a cluster, a plan or a trace says",
                                     options,
                                     {"musher show job.yaml", "musher show job.yaml --layers",
-                                     "musher show cluster.yaml --json"}};
+                                     "musher show run.trace --json"}};
     struct arena *a = arena_new();
     enum status st = options_parse(a, &command, &common, argc, argv, err);
     if (st == OK && !common.help) st = show(a, path, layers, common.json, err);

@@ -98,6 +98,16 @@ bool common_is_program(const char *path)
     return yes;
 }
 
+bool common_is_trace(const char *path)
+{
+    char head[128] = {0};
+    FILE *f = fopen(path, "r");
+    bool yes = f && fread(head, 1, sizeof head - 1, f) > 0 && head[0] == '{' &&
+               strstr(head, "\"musher-trace\"") != NULL;
+    if (f) fclose(f);
+    return yes;
+}
+
 enum status common_lower(struct arena *a, const struct plan *p, bool check_memory,
                          struct program *out, struct error *err)
 {

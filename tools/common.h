@@ -28,6 +28,8 @@ MUST_CHECK enum status common_plan(struct arena *a, const char *path, struct pla
                                    struct error *err);
 /* Does the file start with the magic word of a program? What else may be wrong with it is said by its reader. */
 bool common_is_program(const char *path);
+/* Does it start as a trace does, with a header on one line? */
+bool common_is_trace(const char *path);
 MUST_CHECK enum status common_lower(struct arena *a, const struct plan *p, bool check_memory,
                                     struct program *out, struct error *err);
 MUST_CHECK enum status common_simulate(struct arena *a, const struct plan *p,

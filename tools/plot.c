@@ -121,7 +121,7 @@ static void collect(struct boxes *b, const struct trace *t, int32_t first_row, i
         const struct span *s = &t->spans[i];
         if (!i || s[-1].device != s->device) find_stages(b->arena, &stages, s, t->n_spans - i);
         if (s->end_ns <= from_ns || s->begin_ns >= to_ns || s->kind == SPAN_STEP ||
-            s->kind == SPAN_RECEIVE)
+            s->kind == SPAN_RECEIVE || s->kind == SPAN_KERNEL)
             continue;
         int64_t begin = (s->begin_ns > from_ns ? s->begin_ns : from_ns) - from_ns;
         int64_t end = (s->end_ns < to_ns ? s->end_ns : to_ns) - from_ns;

@@ -68,12 +68,18 @@ static struct joint *joint_of(struct join *j, const struct span *s)
     return &j->joints[j->n - 1];
 }
 
+/* A step has no partner worth telling, kernels have none in a prediction. */
+static bool has_partner(const struct span *s)
+{
+    return s->kind != SPAN_STEP && s->kind != SPAN_KERNEL;
+}
+
 static void collect(struct join *j, const struct trace *t, enum side side)
 {
     int32_t from = trace_first_counted_step(t);
     size_t total = 0;
     for (size_t i = 0; i < t->n_spans; i++)
-        if (t->spans[i].kind != SPAN_STEP && t->spans[i].step >= from)
+        if (has_partner(&t->spans[i]) && t->spans[i].step >= from)
             joint_of(j, &t->spans[i])->count[side]++;
     for (size_t g = 0; g < j->n; g++) {
         j->joints[g].first[side] = total;
@@ -83,7 +89,7 @@ static void collect(struct join *j, const struct trace *t, enum side side)
     j->durations[side] = ARENA_ARRAY(j->scratch, int64_t, total);
     for (size_t i = 0; i < t->n_spans; i++) {
         const struct span *s = &t->spans[i];
-        if (s->kind == SPAN_STEP || s->step < from) continue;
+        if (!has_partner(s) || s->step < from) continue;
         struct joint *g = joint_of(j, s);
         j->durations[side][g->first[side] + g->count[side]++] = s->end_ns - s->begin_ns;
     }

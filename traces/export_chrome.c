@@ -142,6 +142,7 @@ static void arrow(struct chrome *c, const struct span *s, int64_t tid)
 
 static const char *category(const struct span *s)
 {
+    if (s->kind == SPAN_KERNEL) return span_kind_name(s->kind);
     if (s->kind != SPAN_COMPUTE) return span_title(s);
     switch (s->letter) {
     case 'F':
@@ -171,7 +172,7 @@ static void duration(struct chrome *c, const struct span *s)
             ",\"args\":{\"call\":\"%c\",\"step\":%" PRId32 ",\"microbatch\":%" PRId32
             ",\"stage\":%" PRId32 ",\"op\":%" PRId32 ",\"part\":%" PRId32 ",\"bytes\":%" PRId64,
             s->letter, s->step, s->microbatch, s->stage, s->op, s->part, s->bytes);
-    if (s->kind != SPAN_COMPUTE) {
+    if (s->kind != SPAN_COMPUTE && s->kind != SPAN_KERNEL) {
         fprintf(c->out, ",\"%s\":", s->meeting ? "meeting" : "link");
         text(c, s->name);
     }

@@ -16,14 +16,14 @@
 const char *span_kind_name(enum span_kind kind)
 {
     static const char *const names[SPAN_KIND_COUNT] = {"compute", "send", "receive", "reduce",
-                                                       "step"};
+                                                       "step",    "kernel"};
     if ((int)kind < 0 || kind >= SPAN_KIND_COUNT) BUG("span kind %d", (int)kind);
     return names[kind];
 }
 
 const char *span_title(const struct span *s)
 {
-    if (s->kind == SPAN_COMPUTE) return s->name;
+    if (s->kind == SPAN_COMPUTE || s->kind == SPAN_KERNEL) return s->name;
     if (s->meeting) return meeting_kind_name((enum meeting_kind)(s->meeting - 1));
     return span_kind_name(s->kind);
 }

@@ -6,6 +6,10 @@
  * hexadecimal digits. A span leaves out peer -1, part 0, uneven_ppm 0, bytes 0 and key 0. `spans` counts the lines to come, so that
  * a file cut at the end of a line is noticed too.
  * meeting: the kind's name ("all_to_all"), left out where there is none.
+ * Schema 1; a run whose devices' own profiler told what they ran (run --kernels) writes schema 2, which has one field more in the
+ * header, kernels_lost, and spans of kind KERNEL on stream "kernel": one thing that a device did, below the operator of the same
+ * device, step, stage, letter, microbatch and op, or, with stage and op -1, between operators. They say nothing that others do not
+ * sum up already, so who adds up time leaves them out. Their instants are the profiler's: true to some us.
  * clock: "simulated", "virtual" (emulated devices' own clock) or "wall". Spans of kind STEP say when a step's
  * last update ended (stream "step"); for a run they are wall time whatever `clock` says, and iteration_ns is
  * the median of their differences after the first.
@@ -22,7 +26,7 @@
 
 struct arena;
 
-#define SPAN_KINDS(X) X(COMPUTE) X(SEND) X(RECEIVE) X(REDUCE) X(STEP)
+#define SPAN_KINDS(X) X(COMPUTE) X(SEND) X(RECEIVE) X(REDUCE) X(STEP) X(KERNEL)
 enum span_kind {
 #define X(name) SPAN_##name,
     SPAN_KINDS(X)
@@ -35,7 +39,7 @@ struct span;
 /* What it is to people: "matmul", "all_gather", "send", "reduce" of a sum. */
 const char *span_title(const struct span *s);
 
-#define STREAMS(X) X(compute) X(send) X(receive) X(collective) X(step)
+#define STREAMS(X) X(compute) X(send) X(receive) X(collective) X(step) X(kernel)
 enum stream {
 #define X(name) STREAM_##name,
     STREAMS(X)
@@ -50,16 +54,16 @@ struct span {
     int32_t device;           /* into devices of the trace */
     int32_t peer;             /* SEND, RECEIVE: the other device; else -1 */
     int32_t stage;            /* into the program's stages; -1 STEP */
-    char letter;              /* F B I W U of the call; 'S' for steps */
+    char letter;              /* F B I W U of the call; 'S' for steps, and kernels between operators */
     int32_t step, microbatch; /* microbatch within the replica; -1 for U */
-    int32_t op;   /* COMPUTE: op of the stage; SEND, RECEIVE: channel; REDUCE: group; STEP: -1 */
+    int32_t op;   /* COMPUTE, KERNEL: op of the stage; SEND, RECEIVE: channel; REDUCE: group; STEP: -1 */
     int32_t part; /* REDUCE: ring step of this span; else 0 */
     /* COMPUTE of gating, run: variance ÷ mean² of the rows that its experts get, in millionths */
     int32_t uneven_ppm;
     int64_t begin_ns, end_ns;
     int64_t bytes;
     uint64_t key; /* COMPUTE: op_key, joins with profiles */
-    /* operator's kind for COMPUTE ("matmul"), the group of a meeting, else channel's or group's link name */
+    /* operator's kind for COMPUTE ("matmul"), of a KERNEL its own ("copy to host" and the like of what is none), the group of a meeting, else channel's or group's link name */
     const char *name;
     /* REDUCE: 1 + enum meeting_kind where devices that share operators meet (core/meeting.h); 0: a sum over those that hold
      * the same, and all else */
@@ -83,6 +87,8 @@ struct trace {
     int64_t profile_id;
     bool emulated, real_time; /* real_time: the emulated run had real-time priority */
     const char *clock;
+    bool kernels;         /* spans of them were asked for */
+    int64_t kernels_lost; /* things that ran and are not among them */
     int64_t iteration_ns;
     int32_t steps, n_devices, n_stages;
     struct trace_device *devices;

@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SCHEMA 1
+enum { SCHEMA = 1, SCHEMA_KERNELS };
 #define KIND "musher-trace"
 #define BUFFER_BYTES ((size_t)256 * 1024)
 #define HEADER_MAX_BYTES ((size_t)64 * 1024 * 1024) /* what core/document accepts */
@@ -30,7 +30,8 @@ static const char *const clocks[] = {"simulated", "virtual", "wall", NULL};
 static const char *const header_keys[] = {"schema",    "kind",         "source",    "plan",
                                           "plan_hash", "profile_id",   "emulated",  "real_time",
                                           "clock",     "iteration_ns", "steps",     "stages",
-                                          "spans",     "devices",      "plan_text", NULL};
+                                          "spans",     "devices",      "plan_text", "kernels_lost",
+                                          NULL};
 static const char *const device_keys[] = {"id", "type", "slowdown", "peak_bytes", NULL};
 
 /* --- out ------------------------------------------------------------------------------------- */
@@ -42,7 +43,7 @@ static void write_header(FILE *out, const struct trace *t)
     snprintf(hash, sizeof hash, "%016" PRIx64, t->plan_hash);
     json_begin(&j, out, JSON_LINE);
     json_put_object(&j, NULL);
-    json_put_int(&j, "schema", SCHEMA);
+    json_put_int(&j, "schema", t->kernels ? SCHEMA_KERNELS : SCHEMA);
     json_put_text(&j, "kind", KIND);
     json_put_text(&j, "source", sources[t->source]);
     json_put_text(&j, "plan", t->plan ? t->plan : "");
@@ -55,6 +56,7 @@ static void write_header(FILE *out, const struct trace *t)
     json_put_int(&j, "steps", t->steps);
     json_put_int(&j, "stages", t->n_stages);
     json_put_int(&j, "spans", (int64_t)t->n_spans);
+    if (t->kernels) json_put_int(&j, "kernels_lost", t->kernels_lost);
     json_put_list(&j, "devices");
     for (int32_t i = 0; i < t->n_devices; i++) {
         json_put_object(&j, NULL);
@@ -236,7 +238,7 @@ static enum status need_choice(const struct node *map, const char *key, const ch
     return node_choice(value, names, out, err);
 }
 
-static enum status check_schema(const struct node *root, struct error *err)
+static enum status check_schema(const struct node *root, bool *out_kernels, struct error *err)
 {
     int64_t schema = 0;
     const char *kind = NULL;
@@ -244,10 +246,15 @@ static enum status check_schema(const struct node *root, struct error *err)
     if (!kind || strcmp(kind, KIND) != 0)
         return node_error(root, err, "not a trace of musher (no kind \"" KIND "\")");
     TRY(need_int(root, "schema", INT64_MAX, &schema, err));
-    if (schema != SCHEMA)
-        return node_error(root, err,
-                          "schema %" PRId64 " of traces is unknown to this version, which reads %d",
-                          schema, SCHEMA);
+    if (schema != SCHEMA && schema != SCHEMA_KERNELS)
+        return node_error(
+            root, err,
+            "schema %" PRId64 " of traces is unknown to this version, which reads %d and %d",
+            schema, SCHEMA, SCHEMA_KERNELS);
+    *out_kernels = schema == SCHEMA_KERNELS;
+    if (!*out_kernels && node_get(root, "kernels_lost"))
+        return node_error(node_get(root, "kernels_lost"), err,
+                          "only schema %d has kernels", SCHEMA_KERNELS);
     return node_keys(root, header_keys, err);
 }
 
@@ -258,7 +265,8 @@ static enum status read_fields(struct arena *a, const struct node *root, struct 
     const char *hash = NULL;
     int source = 0, the_clock = 0;
     int64_t steps = 0, stages = 0;
-    TRY(check_schema(root, err));
+    TRY(check_schema(root, &t->kernels, err));
+    if (t->kernels) TRY(need_int(root, "kernels_lost", INT64_MAX, &t->kernels_lost, err));
     TRY(need_choice(root, "source", sources, &source, err));
     TRY(need_choice(root, "clock", clocks, &the_clock, err));
     t->source = (enum trace_source)source;

@@ -318,7 +318,8 @@ static enum status take_number(struct trace_scan *s, struct cursor_in *c, enum f
     return OK;
 }
 
-static enum status check_whole(struct cursor_in *c, uint32_t seen, const struct span *s)
+static enum status check_whole(struct cursor_in *c, uint32_t seen, const struct span *s,
+                               bool kernels)
 {
     for (int f = 0; f < FIELD_COUNT; f++)
         if (fields[f].needed && !(seen >> f & 1))
@@ -329,6 +330,13 @@ static enum status check_whole(struct cursor_in *c, uint32_t seen, const struct 
                          s->end_ns, s->begin_ns);
     if (s->kind == SPAN_COMPUTE && s->stage < 0)
         return error_set(c->err, ERR_INPUT, "a compute span has no stage");
+    if (s->kind == SPAN_KERNEL && !kernels)
+        return error_set(c->err, ERR_INPUT, "a kernel span, in a trace of schema 1");
+    if (s->kind == SPAN_KERNEL && (s->stage < 0) != (s->op < 0))
+        return error_set(c->err, ERR_INPUT, "a kernel span has a stage and no operator, or no stage");
+    if ((s->kind == SPAN_KERNEL) != (s->stream == STREAM_kernel))
+        return error_set(c->err, ERR_INPUT, "a %s span on stream %s", span_kind_name(s->kind),
+                         stream_name(s->stream));
     if (s->kind != SPAN_REDUCE && s->meeting)
         return error_set(c->err, ERR_INPUT, "a %s span is no meeting", span_kind_name(s->kind));
     return OK;
@@ -355,5 +363,5 @@ enum status trace_scan_span(struct trace_scan *s, const char *text, size_t n, st
     if (!take(&c, '}')) return expected(&c, "a comma or the closing brace");
     skip_space(&c);
     if (c.at != c.end) return expected(&c, "the end of the line");
-    return check_whole(&c, seen, out);
+    return check_whole(&c, seen, out, s->trace->kernels);
 }

@@ -84,4 +84,5 @@ $(BUILD)/tests/plugins/%.so: tests/plugins/%.c exec/plugin.h | libraries
 .PHONY: cuda-skipped
 
 -include $(CUDA_OBJ:.o=.d)
+include exec/cupti/cupti.mk
 -include tests/standin/standin.mk

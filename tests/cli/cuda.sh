@@ -42,6 +42,9 @@ says "and it all is JSON" 0 '"free_bytes": 151397597184' "$MUSHER" check --cuda 
 # ---- installed
 make -n install CUDA_PLUGIN="$standin" > "$scratch/out" 2>&1
 has "make install takes the plugin along" out "install -D -m 755 $standin"
+make -n install CUDA_PLUGIN="$standin" CUPTI_PLUGIN="$standin" > "$scratch/out" 2>&1
+has "and CUPTI's" out "$standin /usr/local/lib/musher/libmusher_cupti.so"
+says "a toolkit without CUPTI is told" 0 "no CUPTI plugin: not found: cupti.h" make -s CUDA_PLUGIN=x CUPTI_INC= cupti-skipped
 mkdir -p "$scratch/usr/bin" "$scratch/usr/lib/musher"
 cp "$MUSHER" "$scratch/usr/bin/musher"
 cp "$standin" "$scratch/usr/lib/musher/libmusher_cuda.so"
@@ -80,6 +83,29 @@ says "and what was measured prices a plan" 0 "" "$MUSHER" plan "$scratch/job.yam
 says "its memory is told part by part" 0 "workspace of products" "$MUSHER" memory "$scratch/card.yaml"
 has "libraries' part as well" out "libraries: the context and what it loads"
 says "which trains there" 0 "" "$MUSHER" run "$scratch/card.yaml" --data LICENSE --steps 3 --json
+losses=$(grep '"losses"' "$scratch/out")
+
+# ---- what ran in operators
+kernels=("$MUSHER" run "$scratch/card.yaml" --data LICENSE --steps 3 --json --kernels)
+export MUSHER_CUPTI_PLUGIN=$(realpath "$BUILD")/libmusher_cupti_standin.so
+says "--kernels needs a trace" 2 "--kernels are written into the trace" "${kernels[@]}"
+says "a run tells its kernels" 0 "losses" "${kernels[@]}" --trace "$scratch/kernels.trace"
+[[ -n $losses && $(grep '"losses"' "$scratch/out") == "$losses" ]] && ok "and has the same losses" || not_ok "and has the same losses" "$losses: $(cat "$scratch/out")"
+head -n 1 "$scratch/kernels.trace" | grep -q '"schema":2.*"kernels_lost":0' && ok "its trace is of schema 2" || not_ok "its trace is of schema 2" "$(head -c 300 "$scratch/kernels.trace")"
+says "show tells them by operator" 0 "% " "$MUSHER" show "$scratch/kernels.trace"
+grep -q '^  attention  *[0-9].* %.*plain_forward<T> [0-9]* x ' "$scratch/out" && ok "with their names" || not_ok "with their names" "$(cat "$scratch/out")"
+has "and what ran between" out "between operators"
+says "so does JSON" 0 '"kernels_lost": 0' "$MUSHER" show "$scratch/kernels.trace" --json
+"$MUSHER" simulate -q "$scratch/card.yaml" --db "$scratch/card.db" --trace "$scratch/sim.trace" > /dev/null
+says "compare tells them too" 0 "between operators" "$MUSHER" compare "$scratch/sim.trace" "$scratch/kernels.trace"
+says "calibrate is not led astray" 0 "" "$MUSHER" calibrate --db "$scratch/card.db" "$scratch/kernels.trace"
+"$MUSHER" plot "$scratch/kernels.trace" -o "$scratch/kernels.json" > /dev/null
+grep -q '"cat":"kernel","name":"plain_forward<T>"' "$scratch/kernels.json" && ok "Perfetto gets a track of them" || not_ok "Perfetto gets a track of them" "$(head -c 300 "$scratch/kernels.json")"
+STANDIN_CUPTI_DROP=7 says "what is lost is told" 0 "" "${kernels[@]}" --trace "$scratch/lost.trace"
+says "by show as well" 0 "were lost by the profiler" "$MUSHER" show "$scratch/lost.trace"
+STANDIN_CUPTI_FAIL_AT=3:35 says "a driver that forbids it is told" 6 "the driver lets only administrators profile" "${kernels[@]}" --trace "$scratch/x.trace"
+MUSHER_CUPTI_PLUGIN=/nowhere.so says "so is a plugin that is not there" 8 "no CUPTI plugin" "${kernels[@]}" --trace "$scratch/x.trace"
+[[ ! -e $scratch/x.trace ]] && ok "and no trace is written then" || not_ok "and no trace is written then" "there is one"
 
 # ---- parts of a card
 export STANDIN_MULTIPROCESSORS=132 STANDIN_MEMORY=151397597184

@@ -5,6 +5,7 @@
 set -u
 . tests/cli/common.inc
 export MUSHER_CUDA_PLUGIN=$(realpath "$BUILD")/libmusher_cuda_standin.so MUSHER_NCCL=$(realpath "$BUILD")/standin/libnccl.so.2
+export MUSHER_CUPTI_PLUGIN=$(realpath "$BUILD")/libmusher_cupti_standin.so
 export STANDIN_NAME="NVIDIA H200" SMALL=1 GPU_SMALL=1 GPU_BUILT=1 STANDIN_LAZY=1 CUDA_MODULE_LOADING=LAZY
 there=$scratch/there
 mkdir "$there"
@@ -33,6 +34,9 @@ printf 'torch eager tiny 1000 3.5 2.0 1000000\ntorch compile tiny 2000 3.5 2.0 2
 GPU_TORCH=$scratch/torch says "the second call" 0 "PyTorch compile 2000" tests/gpu/card.sh 2 "$scratch/got" "$there"
 has "tells kernels beside floors" out "bound by"
 has "what a trace costs" out "trace "
+has "and one with kernels" out "with kernels "
+tar -xzf "$scratch/got/card-2.tar.gz" -C "$scratch" gpu-bench.json.gpt2-tiny.trace
+says "what ran in operators comes back" 0 "standin_product" "$MUSHER" show "$scratch/gpu-bench.json.gpt2-tiny.trace"
 tar -xzf "$scratch/got/card-2.tar.gz" -C "$scratch" gpu-bench.json &&
     python3 - "$scratch/gpu-bench.json" <<'END' && ok "and all of it in JSON" || not_ok "and all of it in JSON" "$(head -c 300 "$scratch/gpu-bench.json")"
 import json, sys

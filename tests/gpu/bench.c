@@ -5,7 +5,9 @@
  * kernels that are measured. TORCH has the lines of tests/gpu/torch_gpt2.py; JSON is written: all that is printed, and every
  * operator.
  * Training: steps without a trace and steps with one, in turn, ROUNDS times; medians of both, and what tracing costs. Figures,
- * not verdicts: ends with 0 whatever they are, with 1 where something could not be measured.
+ * not verdicts: ends with 0 whatever they are, with 1 where something could not be measured. Last of all, in ranks of their own, as
+ * many steps with kernels in the trace (CUPTI, where it is; nothing fails where it is not): what that costs, and JSON.NAME.trace,
+ * of which `musher show` tells what runs in operators.
  * Each part is a forked rank of its own (a context of CUDA does not survive a fork) with a time limit; all have GPU_SECONDS.
  */
 #include "tests/gpu/bench.h"
@@ -25,12 +27,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALL_S = 200, KERNELS_S = 70, TRAINING_S = 120, LIST_MOST = 1 << 16, ROWS_SHOWN = 24 };
+enum { ALL_S = 200, KERNELS_S = 70, TRAINING_S = 120, BELOW_S = 25, LIST_MOST = 1 << 16, ROWS_SHOWN = 24 };
 
 struct task {
     const char *folder;
     struct bench_results *results;
     struct bench_trained *trained; /* this one; NULL: kernels */
+    const char *below;             /* once more, with kernels in a trace of this name; NULL: rounds */
 };
 
 static const char *const modes[] = {"eager", "compile"};
@@ -49,6 +52,20 @@ static enum status train(struct arena *a, const struct program *p, int32_t steps
     struct run_options o = {.steps = steps, .keep_trace = trace};
     TRY(worker_run(a, p, &o, &r, err));
     *rate = r.tokens_per_s, out->loss = r.losses[steps - 1];
+    return OK;
+}
+
+/* Its own context is the first that CUPTI sees of this process. */
+static enum status measure_below(struct arena *a, const struct task *j, struct error *err)
+{
+    struct program p;
+    struct run_result r;
+    struct run_options o = {
+        .steps = j->results->size.steps, .keep_trace = true, .keep_kernels = true};
+    TRY(program_read(a, arena_printf(a, "%s/%s.program", j->folder, j->trained->name), &p, err));
+    TRY(worker_run(a, &p, &o, &r, err));
+    TRY(trace_write(r.trace, j->below, err));
+    j->trained->kernels = r.tokens_per_s;
     return OK;
 }
 
@@ -79,12 +96,15 @@ static int measuring_rank(void *owner, int32_t rank)
     const struct task *j = owner;
     struct bench_results *r = j->results;
     (void)rank;
-    enum status st = j->trained
-                         ? measure_training(a, j, &err)
-                         : bench_measure_kernels(
+    enum status st = j->below     ? measure_below(a, j, &err)
+                     : j->trained ? measure_training(a, j, &err)
+                                  : bench_measure_kernels(
                                a, arena_printf(a, "%s/%s.program", j->folder, r->trained[0].name),
                                &r->size, &r->kernels, &err);
-    if (st != OK) printf("gpu-bench: %s\n", err.text);
+    if (st != OK && j->below)
+        snprintf(j->trained->why_not, sizeof j->trained->why_not, "%.150s", err.text);
+    else if (st != OK)
+        printf("gpu-bench: %s\n", err.text);
     fflush(stdout);
     arena_free(a);
     return (int)st;
@@ -99,6 +119,21 @@ static bool measure(struct task j, const struct budget *budget, double seconds)
                                : error_set(&err, ERR_RESOURCE, "no time is left");
     if (st != OK) printf("gpu-bench: %s: %s\n", what, err.text);
     return st == OK;
+}
+
+/* Where it has the time, and never at the cost of what is measured else. */
+static void look_below(struct arena *a, const char *folder, struct bench_results *r,
+                       const struct budget *budget, const char *json)
+{
+    for (int32_t i = 0; i < r->n_trained; i++) {
+        struct bench_trained *x = &r->trained[i];
+        struct task j = {folder, r, x, arena_printf(a, "%s.%s.trace", json, x->name)};
+        double limit = x->done ? budget_part(budget, BELOW_S) : 0;
+        struct error err = {0};
+        if (!(limit > 0)) continue;
+        if (launch_local(1, measuring_rank, &j, limit, &err) != OK && !x->why_not[0])
+            snprintf(x->why_not, sizeof x->why_not, "%.150s", err.text);
+    }
 }
 
 /* --- what was found --- */
@@ -147,8 +182,9 @@ static void print_kernels(const struct bench_kernels *k)
 static void print_trained(struct arena *a, const struct bench_trained *x, const char *torch)
 {
     double rate = median_of(x->plain, x->done);
-    printf("%-11s %9.0f tokens/s  trace %+5.2f %%  %6.2f GB  loss %.4f", x->name, rate,
-           100 * overhead_of(x), (double)x->memory_bytes * 1e-9, x->loss);
+    printf("%-11s %9.0f tokens/s  trace %+5.2f %%", x->name, rate, 100 * overhead_of(x));
+    if (x->kernels > 0) printf("  with kernels %+5.2f %%", 100 * (rate / x->kernels - 1));
+    printf("  %6.2f GB  loss %.4f", (double)x->memory_bytes * 1e-9, x->loss);
     for (int i = 0; i < MODES; i++) {
         struct torch t = torch_of(a, torch, modes[i], x->name);
         if (t.rate > 0)
@@ -170,6 +206,9 @@ static void print_all(struct arena *a, const struct bench_results *r, const char
     }
     for (int32_t i = 0; i < r->n_trained; i++)
         if (r->trained[i].done) print_trained(a, &r->trained[i], torch);
+    for (int32_t i = 0; i < r->n_trained; i++)
+        if (r->trained[i].why_not[0])
+            printf("%s without kernels: %s\n", r->trained[i].name, r->trained[i].why_not);
 }
 
 static void put_kernels(struct json *j, const struct bench_kernels *k)
@@ -208,6 +247,8 @@ static void put_trained(struct json *j, struct arena *a, const struct bench_trai
     json_put_text(j, "model", x->name);
     json_put_double(j, "tokens_per_s", median_of(x->plain, x->done));
     json_put_double(j, "trace_overhead", overhead_of(x));
+    if (x->kernels > 0)
+        json_put_double(j, "kernels_overhead", median_of(x->plain, x->done) / x->kernels - 1);
     put_rates(j, "plain", x->plain, x->done);
     put_rates(j, "traced", x->traced, x->done);
     json_put_int(j, "memory_bytes", x->memory_bytes);
@@ -285,9 +326,10 @@ static enum status bench(struct arena *a, char **argv, struct bench_results *r, 
     r->size = size_asked();
     TRY(read_tasks(a, argv[1], r, err));
     TRY(file_read(a, argv[2], LIST_MOST, &torch, &n, err));
-    *whole = measure((struct task){argv[1], r, NULL}, &budget, KERNELS_S);
+    *whole = measure((struct task){argv[1], r, NULL, NULL}, &budget, KERNELS_S);
     for (int32_t i = 0; i < r->n_trained; i++)
-        *whole &= measure((struct task){argv[1], r, &r->trained[i]}, &budget, TRAINING_S);
+        *whole &= measure((struct task){argv[1], r, &r->trained[i], NULL}, &budget, TRAINING_S);
+    look_below(a, argv[1], r, &budget, argv[3]);
     TRY(write_json(a, r, torch, argv[3], err));
     print_all(a, r, torch);
     return OK;

@@ -39,6 +39,8 @@ struct bench_trained { /* rounds without a trace and with one, in turn */
     int32_t rounds, done;
     double plain[BENCH_ROUNDS_MOST], traced[BENCH_ROUNDS_MOST]; /* tokens/s, of the median step */
     double loss;                                                /* after the last step */
+    double kernels; /* tokens/s of as many steps more, whose trace has kernels; 0: they could not be had */
+    char why_not[160];
     int64_t memory_bytes; /* that the program has on the card */
 };
 

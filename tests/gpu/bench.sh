@@ -6,6 +6,7 @@ BUILD=$1
 . tests/gpu/common.inc
 needs gpu-bench trained
 lines=$BUILD/gpu-torch.txt
+rm -f "$BUILD"/gpu-bench.json.*.trace
 if [[ -n ${GPU_TORCH:-} ]]; then
     cp "$GPU_TORCH" "$lines"
 elif python3 -c 'import torch' 2>/dev/null; then

@@ -43,7 +43,7 @@ all_parts() {
     else
         part bench 400 tests/gpu/bench.sh "$BUILD"
         [[ -n ${GPU_SMALL:-} ]] || part sanitize 100 tests/gpu/sanitize.sh "$BUILD" 45
-        kept=(gpu-bench.json gpu-torch.txt gpu-memcheck.log gpu-racecheck.log)
+        kept=(gpu-bench.json gpu-torch.txt gpu-memcheck.log gpu-racecheck.log $(cd "$BUILD" && ls gpu-bench.json.*.trace 2>/dev/null))
     fi
     for f in "${kept[@]}"; do [[ -e $BUILD/$f ]] && there+=("$f"); done
     tar -czf "$out/card-$call.tar.gz" -C "$BUILD" "${there[@]}" || status=1

@@ -44,7 +44,9 @@ ifeq ($(CUDA_PLUGIN),)
 gpu-ready:
 	@echo "no kernels can be built for a card: not found: $(strip $(CUDA_LACKS))" >&2; exit 3
 else
+# A CUPTI that cannot be built against costs a column of the bench and nothing else.
 gpu-ready: $(CUDA_PLUGIN) gpu-programs
+	@$(if $(CUPTI_PLUGIN),$(MAKE) --no-print-directory $(CUPTI_PLUGIN) || echo "musher: no CUPTI plugin: no kernels below operators" >&2,:)
 endif
 
 gpu-check: gpu-ready

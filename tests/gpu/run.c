@@ -1,6 +1,6 @@
 /* tests/gpu/run.c - runs programs where there is a card and little else, and brings their traces back.
  *
- * usage: gpu-run FOLDER OUT
+ * usage: gpu-run FOLDER OUT [--kernels]     --kernels: in traces of plans, what ran in operators too (exec/activity.h)
  * FOLDER may hold
  *   benches   names, a line each, written by `musher profile --emit`: NAME.program, one rank. OUT/NAME.trace; then OUT/copies, what
  *             copies between pinned memory and the first card took (tools/profile_away.h)
@@ -30,7 +30,7 @@ enum { COPY_SIZES = 8, COPY_REPEATS = 15 };
 struct running {
     const char *folder, *out, *name;
     int64_t steps;
-    bool is_plan;
+    bool is_plan, kernels;
 };
 
 static const char *path_of(struct arena *a, const char *folder, const char *name,
@@ -59,6 +59,7 @@ static enum status run_program(struct arena *a, const struct running *j, int32_t
     struct program p;
     struct run_result r;
     struct run_options o = {.steps = j->steps, .keep_trace = true};
+    o.keep_kernels = j->kernels;
     if (j->is_plan) o.data = path_of(a, j->folder, "text", ".txt");
     TRY(program_read(a, path_of(a, j->folder, j->name, ".program"), &p, err));
     TRY(worker_run(a, &p, &o, &r, err));
@@ -168,10 +169,10 @@ static void run_benches(struct tally *t, const char *folder, const char *out, ch
 }
 
 static void run_plans(struct arena *a, struct tally *t, const char *folder, const char *out,
-                      char *list)
+                      char *list, bool kernels)
 {
     for (char *line; (line = strsep(&list, "\n"));) {
-        struct running j = {.folder = folder, .out = out, .is_plan = true};
+        struct running j = {.folder = folder, .out = out, .is_plan = true, .kernels = kernels};
         j.name = strsep(&line, " ");
         j.steps = line ? strtoll(line, NULL, 10) : 1;
         if (*j.name) run_one(t, program_rank, &j, ranks_of(a, &j));
@@ -179,7 +180,7 @@ static void run_plans(struct arena *a, struct tally *t, const char *folder, cons
 }
 
 static enum status run_lists(struct arena *a, struct tally *t, const char *folder, const char *out,
-                             struct error *err)
+                             bool kernels, struct error *err)
 {
     char *benches, *runs;
     TRY(read_list(a, folder, "benches", &benches, err));
@@ -187,7 +188,7 @@ static enum status run_lists(struct arena *a, struct tally *t, const char *folde
     if (!benches && !runs)
         return error_set(err, ERR_INPUT, "%s holds neither benches nor runs", folder);
     if (benches) run_benches(t, folder, out, benches);
-    if (runs) run_plans(a, t, folder, out, runs);
+    if (runs) run_plans(a, t, folder, out, runs, kernels);
     return OK;
 }
 
@@ -196,12 +197,13 @@ int main(int argc, char **argv)
     struct tally t = {.budget = budget_start(ALL_S)};
     struct arena *a = arena_new();
     struct error err = {0};
-    if (argc != 3) {
-        fprintf(stderr, "usage: gpu-run FOLDER OUT\n");
+    bool kernels = argc == 4 && !strcmp(argv[3], "--kernels");
+    if (argc != 3 + kernels) {
+        fprintf(stderr, "usage: gpu-run FOLDER OUT [--kernels]\n");
         return ERR_USAGE;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    enum status st = run_lists(a, &t, argv[1], argv[2], &err);
+    enum status st = run_lists(a, &t, argv[1], argv[2], kernels, &err);
     if (st != OK) fprintf(stderr, "gpu-run: %s\n", err.text);
     printf("%d ran, %d failed\n", t.passed, t.failed);
     arena_free(a);

@@ -79,6 +79,7 @@ struct work {                     /* what a stream does; from malloc, freed by t
     struct work *next;
     struct ticket *ticket; /* finished after run, and dropped; may be NULL */
     bool always;           /* even on a lost device */
+    struct asked_activity *noted; /* for CUPTI's twin (activity.h); may be NULL */
     int handed;            /* the producer's release, the stream's acquire */
 };
 /* Zeroed, of a struct that begins with a struct work. */
@@ -112,6 +113,7 @@ enum kept {
     KEPT_EVENT,
     KEPT_BLAS,
     KEPT_GREEN,
+    KEPT_ACTIVITY, /* kinds of CUPTI's that are on */
     KEPT_COUNT
 };
 void standin_keep(enum kept what, int by); /* +1, -1 */

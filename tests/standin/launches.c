@@ -6,6 +6,7 @@
  */
 #include "tests/standin/standin_launch.h"
 
+#include "tests/standin/activity.h"
 #include "tests/standin/internal.h"
 #include "tests/standin/shared_memory.h"
 
@@ -152,6 +153,7 @@ cudaError_t standin_launch_kernel(const struct standin_kernel *k, void (*drop)(v
     w->k = *k;
     w->device = stream_device(s);
     w->drop = drop;
+    w->w.noted = activity_asked(ACTIVITY_ASKED_KERNEL, k->name, 0, 0, w->device);
     stream_push(s, &w->w);
     return cudaSuccess;
 }

@@ -8,6 +8,7 @@
  */
 #include "tests/standin/standin.h"
 
+#include "tests/standin/activity.h"
 #include "tests/standin/internal.h"
 
 #include <stdlib.h>
@@ -310,6 +311,13 @@ static bool allowed(enum cudaMemcpyKind kind, enum place to, enum place from)
     return false;
 }
 
+/* As CUPTI numbers it. */
+static int way_of(enum place to, enum place from)
+{
+    if (to == PLACE_DEVICE) return from == PLACE_DEVICE ? 8 : 1;
+    return from == PLACE_DEVICE ? 2 : 9;
+}
+
 /* Checks c and gives it to the stream; waits where memory is pageable, or `now`. */
 static cudaError_t copy(const struct copy_work *c, enum cudaMemcpyKind kind, cudaStream_t stream,
                         bool now)
@@ -333,6 +341,10 @@ static cudaError_t copy(const struct copy_work *c, enum cudaMemcpyKind kind, cud
     struct work head = w->w;
     *w = *c;
     w->w = head;
+    w->w.noted = c->from ? activity_asked(ACTIVITY_ASKED_COPY, NULL, c->width * c->height,
+                                          way_of(to, from), stream_device(s))
+                         : activity_asked(ACTIVITY_ASKED_FILL, NULL, c->width * c->height, 0,
+                                          stream_device(s));
     stream_push(s, &w->w);
     if (now || to == PLACE_PAGEABLE || from == PLACE_PAGEABLE) {
         stream_wait(s);

@@ -207,7 +207,7 @@ int64_t standin_left(char *out, size_t bytes)
 {
     static const char *const names[KEPT_COUNT] = {
         "device memory", "pinned memory", "stream", "event", "BLAS handle or descriptor",
-        "green context"};
+        "green context", "kind of activity"};
     int64_t sum = 0;
     size_t at = 0;
     if (bytes) *out = '\0';

@@ -21,10 +21,13 @@ STANDIN_SO   := $(BUILD)/standin/libstandin.so
 STANDIN_OBJ  := $(patsubst %,$(BUILD)/standin/%.o,$(wildcard exec/cuda/*.c exec/cuda/*.cu))
 STANDIN_KOBJ := $(patsubst %,$(BUILD)/standin/%.o,$(wildcard tests/standin/*.cu))
 STANDIN_PLUGIN := $(BUILD)/libmusher_cuda_standin.so
+# The CUPTI plugin in the same way; nothing is linked with it.
+STANDIN_CUPTI_OBJ := $(patsubst %,$(BUILD)/standin/%.o,$(wildcard exec/cupti/*.c))
+STANDIN_CUPTI     := $(BUILD)/libmusher_cupti_standin.so
 # What programs that call the plugin's parts are linked with.
 STANDIN_LINK  = $(STANDIN_OBJ) $(STANDIN_KOBJ) -L$(BUILD)/standin -lstandin -Wl,-rpath,'$$ORIGIN/../standin:$$ORIGIN/../../standin'
 
-tests: $(if $(STANDIN_OBJ),$(STANDIN_PLUGIN))
+tests: $(if $(STANDIN_OBJ),$(STANDIN_PLUGIN) $(STANDIN_CUPTI))
 
 $(STANDIN_SO): $(STANDIN_TOBJ)
 	@echo "  LD $@"; $(CC) -shared $(SANFLAGS) $(LDFLAGS) -pthread $^ -o $@ -lm
@@ -48,8 +51,12 @@ $(STANDIN_PLUGIN): $(STANDIN_OBJ) $(CUDA_CORE:%.c=$(BUILD)/pic/%.o) $(STANDIN_SO
 	@echo "  LD $@"; $(CC) -shared $(SANFLAGS) $(LDFLAGS) -pthread -Wl,--exclude-libs,ALL $(filter %.o,$^) -o $@ \
 	  -L$(BUILD)/standin -lstandin -Wl,-rpath,'$$ORIGIN/standin' -ldl -lm
 
-$(TOBJ) $(POBJ): ALL_CFLAGS += -isystem tests/standin
-$(BUILD)/tests/run $(PROGRAMS): $(STANDIN_OBJ) $(STANDIN_KOBJ) $(STANDIN_SO)
+$(STANDIN_CUPTI): $(STANDIN_CUPTI_OBJ) $(CUPTI_CORE:%.c=$(BUILD)/pic/%.o) $(STANDIN_SO)
+	@echo "  LD $@"; $(CC) -shared $(SANFLAGS) $(LDFLAGS) -pthread -Wl,--exclude-libs,ALL $(filter %.o,$^) -o $@ \
+	  -L$(BUILD)/standin -lstandin -Wl,-rpath,'$$ORIGIN/standin' -lm
 
--include $(STANDIN_TOBJ:.o=.d) $(STANDIN_OBJ:.o=.d) $(STANDIN_KOBJ:.o=.d)
+$(TOBJ) $(POBJ): ALL_CFLAGS += -isystem tests/standin
+$(BUILD)/tests/run $(PROGRAMS): $(STANDIN_OBJ) $(STANDIN_KOBJ) $(STANDIN_SO) | $(STANDIN_CUPTI)
+
+-include $(STANDIN_TOBJ:.o=.d) $(STANDIN_OBJ:.o=.d) $(STANDIN_KOBJ:.o=.d) $(STANDIN_CUPTI_OBJ:.o=.d)
 -include tests/standin/nccl.mk

@@ -6,6 +6,7 @@
  * A lost device does nothing any more, but its waits and records pass, so nothing hangs.
  * The default stream is CUDA's legacy one: it waits for the streams that were not made non-blocking, and they for it.
  */
+#include "tests/standin/activity.h"
 #include "tests/standin/internal.h"
 
 #include <pthread.h>
@@ -67,7 +68,10 @@ static void *stream_main(void *p)
     for (bool ends = false; !ends;) {
         struct work *w = take(s);
         ends = w->run == end;
-        if (w->run && !ends && (w->always || standin_may_work(s->device))) w->run(w);
+        bool runs = w->run && !ends && (w->always || standin_may_work(s->device));
+        uint64_t begin = w->noted ? activity_now() : 0;
+        if (runs) w->run(w);
+        if (w->noted) activity_ended(w->noted, begin, runs);
         if (w->drop) w->drop(w);
         struct ticket *t = w->ticket;
         free(w);
