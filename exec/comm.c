@@ -63,7 +63,7 @@ enum status comm_open(struct arena *a, int32_t wanted, struct comm **out, struct
     TRY(choose(c, err));
     comm_watch_begin(c, "meeting the others");
     enum status status = c->way->join(c, err);
-    c->met = status == OK;
+    if (status == OK) comm_watch_met(c);
     if (status == OK && c->one_host) map_bells(c);
     comm_watch_end(c);
     return status;
