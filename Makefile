@@ -110,7 +110,7 @@ check-long: check
 tests: $(BUILD)/musher $(BUILD)/tests/run $(PROGRAMS)
 
 checked: tests headers
-	@BUILD=$(BUILD) CC="$(CC)" SLOWDOWN=$(if $(TSAN),8,$(if $(SAN),4,1)) tests/check.sh
+	@BUILD=$(BUILD) CC="$(CC)" SLOWDOWN=$(if $(TSAN),20,$(if $(SAN),6,1)) tests/check.sh
 
 demo:
 	@tools/setup.sh

@@ -86,11 +86,12 @@ void comm_close(struct comm *c)
 void comm_parting(struct comm *c, bool begins)
 {
     if (!c || c->size < 2) return;
-    c->limit_ns = PARTING_LIMITS * comm_limit_ns();
-    if (begins)
-        comm_watch_begin(c, "taking back what devices had");
-    else
+    if (!begins) {
         comm_watch_end(c);
+        return;
+    }
+    c->limit_ns = PARTING_LIMITS * comm_limit_ns();
+    comm_watch_begin(c, "taking back what devices had");
 }
 
 int32_t comm_rank(const struct comm *c) { return c->rank; }
