@@ -114,7 +114,7 @@ check-long: check
 tests: $(BUILD)/musher $(BUILD)/tests/run $(PROGRAMS)
 
 checked: tests headers
-	@BUILD=$(BUILD) CC="$(CC)" tests/check.sh
+	@BUILD=$(BUILD) CC="$(CC)" SLOWDOWN=$(if $(TSAN),20,$(if $(SAN),6,1)) tests/check.sh
 
 demo:
 	@tools/setup.sh

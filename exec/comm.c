@@ -63,7 +63,7 @@ enum status comm_open(struct arena *a, int32_t wanted, struct comm **out, struct
     TRY(choose(c, err));
     comm_watch_begin(c, "meeting the others");
     enum status status = c->way->join(c, err);
-    c->met = status == OK;
+    if (status == OK) comm_watch_met(c);
     if (status == OK && c->one_host) map_bells(c);
     comm_watch_end(c);
     return status;
@@ -86,11 +86,12 @@ void comm_close(struct comm *c)
 void comm_parting(struct comm *c, bool begins)
 {
     if (!c || c->size < 2) return;
-    c->limit_ns = PARTING_LIMITS * comm_limit_ns();
-    if (begins)
-        comm_watch_begin(c, "taking back what devices had");
-    else
+    if (!begins) {
         comm_watch_end(c);
+        return;
+    }
+    c->limit_ns = PARTING_LIMITS * comm_limit_ns();
+    comm_watch_begin(c, "taking back what devices had");
 }
 
 int32_t comm_rank(const struct comm *c) { return c->rank; }

@@ -14,6 +14,7 @@
 
 #include "core/log.h"
 #include "exec/clock.h"
+#include "exec/launch.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -119,7 +120,8 @@ static struct {
 __attribute__((noreturn)) static void end_process(const struct comm *c, const char *who,
                                                   int64_t waited_ns)
 {
-    log_error("rank %" PRId32 " (%s): %s: %s for %.1f s in %s", c->rank, name_of(c, c->rank),
+    int32_t rank = c->met ? c->rank : launch_rank(); /* before, that is being found out */
+    log_error("rank %" PRId32 " (%s): %s: %s for %.1f s in %s", rank, name_of(c, rank),
               *c->phase ? c->phase : "all ranks together", who, (double)waited_ns / NS_PER_S,
               watch.what);
     _exit(ERR_RANK);
@@ -233,6 +235,13 @@ void comm_phase(struct comm *c, const char *phase)
 {
     pthread_mutex_lock(&watch.mutex);
     c->phase = phase;
+    pthread_mutex_unlock(&watch.mutex);
+}
+
+void comm_watch_met(struct comm *c)
+{
+    pthread_mutex_lock(&watch.mutex);
+    c->met = true;
     pthread_mutex_unlock(&watch.mutex);
 }
 

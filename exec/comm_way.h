@@ -28,9 +28,11 @@ struct comm_way {
                         struct error *err);
 };
 
-/* comm_watch.c: around each call that waits for other ranks, one inside another being one; the board, NULL: taken away. */
+/* comm_watch.c: around each call that waits for other ranks, one inside another being one; all have joined; the board, NULL: taken
+ * away. What its thread reads of a comm is written there, or while nobody waits. */
 void comm_watch_begin(struct comm *c, const char *what);
 void comm_watch_end(struct comm *c);
+void comm_watch_met(struct comm *c);
 void comm_watch_board(struct comm *c, struct bell *bells);
 
 extern const struct comm_way comm_by_local;

@@ -71,6 +71,7 @@ void mover_init(struct mover *m, struct arena *a, const struct program *p, struc
                         .rank = comm_rank(c),
                         .threaded = comm_size(c) > 1,
                         .emulated = p->emulated,
+                        .awaited_peer = -1,
                         .timeout_ns = comm_limit_ns()};
     m->sent_by = ARENA_ARRAY(a, char, (size_t)p->n_channels + 1);
     m->received_by = ARENA_ARRAY(a, char, (size_t)p->n_channels + 1);
@@ -283,6 +284,7 @@ static bool obey(struct mover *m)
         if (m->emulated) clock_real_time(true, PRIORITY);
     }
     bool stop = m->want_stop && (idle || m->given_up);
+    m->awaited_peer = collective_waits_for(&m->collectives, &m->awaited_group);
     pthread_mutex_unlock(&m->mutex);
     return stop;
 }

@@ -67,6 +67,8 @@ struct mover {
     size_t n_free, free_capacity;
     enum status failed; /* with one rank: why the thread ended */
     struct error failure;
+    /* whose message the collective at hand waited for when the thread last had nothing to do, and its group; peer -1: none */
+    int32_t awaited_peer, awaited_group;
     bool want_pause, parked, want_stop, given_up, real_time, stopped;
     int abort_code;
     int64_t timeout_ns;

@@ -33,11 +33,21 @@ static bool wait_ended(struct mover *m, struct mover_ended *e, int64_t number, i
     return ended;
 }
 
+/* Why the thread ended, if it did. */
+static enum status failure(struct mover *m, struct error *err)
+{
+    pthread_mutex_lock(&m->mutex);
+    enum status status = m->failed;
+    if (status != OK) error_set(err, status, "%s", m->failure.text);
+    pthread_mutex_unlock(&m->mutex);
+    return status;
+}
+
 /* Whom it waited for may wait itself. */
 static enum status silent(struct mover *m, int32_t peer, const char *what, struct error *err)
 {
     char who[160];
-    if (m->failed != OK) return error_set(err, m->failed, "%s", m->failure.text);
+    TRY(failure(m, err));
     int32_t lost = comm_lost(m->comm, m->timeout_ns / 2, who, sizeof who);
     return error_set(
         err, ERR_RANK, "rank %" PRId32 " (%s) was silent for %.0f s: %s does not come on%s%s", peer,
@@ -57,7 +67,9 @@ enum status mover_wait_group(struct mover *m, int32_t group, int64_t number, int
                              struct error *err)
 {
     if (wait_ended(m, &m->groups[group], number, at_ns)) return OK;
-    int32_t running = group, peer = collective_waits_for(&m->collectives, &running);
+    pthread_mutex_lock(&m->mutex);
+    int32_t peer = m->awaited_peer, running = peer < 0 ? group : m->awaited_group;
+    pthread_mutex_unlock(&m->mutex);
     char what[160];
     snprintf(what, sizeof what, "group %s", m->p->groups[running].name);
     return silent(m, peer < 0 ? m->rank : peer, what, err);
@@ -85,7 +97,7 @@ enum status mover_pause(struct mover *m, struct error *err)
     bool parked = m->parked;
     pthread_mutex_unlock(&m->mutex);
     if (parked) return OK;
-    if (m->failed != OK) return error_set(err, m->failed, "%s", m->failure.text);
+    TRY(failure(m, err));
     return error_set(err, ERR_RANK, "rank %" PRId32 ": its messages do not leave for %.0f s",
                      m->rank, (double)m->timeout_ns / 1e9);
 }

@@ -1,10 +1,10 @@
 #!/bin/bash
 # tests/check.sh - the suites, the command-line tests and the lint, and one line that counts them all.
-# usage: BUILD=build tests/check.sh          after `make` has built the tests
+# usage: BUILD=build [SLOWDOWN=4] tests/check.sh          after `make` has built the tests; limits of time are so many times as long
 set -u
 BUILD=${BUILD:-build}
 MUSHER=$PWD/$BUILD/musher
-export BUILD MUSHER
+export BUILD MUSHER SLOWDOWN=${SLOWDOWN:-1}
 export UBSAN_OPTIONS=${UBSAN_OPTIONS:-print_stacktrace=1}
 export LSAN_OPTIONS=${LSAN_OPTIONS:-suppressions=$PWD/tests/lsan.supp:print_suppressions=0}
 # One thread of BLAS a process: the tests start many processes on few cores.
@@ -22,7 +22,7 @@ suites=$!
 
 shopt -s nullglob
 for script in tests/cli/*.sh; do
-    timeout "${CLI_TIMEOUT:-300}" bash "$script" >"$scratch/cli" 2>&1
+    timeout $((${CLI_TIMEOUT:-300} * SLOWDOWN)) bash "$script" >"$scratch/cli" 2>&1
     code=$?
     good=$(grep -c '^ok ' "$scratch/cli") bad=$(grep -c '^not ok ' "$scratch/cli")
     # A script that dies before it can complain has failed once.

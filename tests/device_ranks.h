@@ -32,7 +32,7 @@
         _exit(1);                                                                                  \
     } while (0)
 
-enum { DEVICE_RANKS_LIMIT_S = 100 }; /* nobody comes near it, unless all is lost */
+enum { DEVICE_RANKS_LIMIT_S = 100 * TEST_SLOWDOWN }; /* nobody comes near it, unless all is lost */
 
 struct device_rank {
     struct arena *a;

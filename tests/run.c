@@ -7,17 +7,6 @@
 
 #include <stdio.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SLOWDOWN 4
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SLOWDOWN 4
-#endif
-#endif
-#ifndef SLOWDOWN
-#define SLOWDOWN 1
-#endif
-
 #define TIMEOUT_S 120
 
 #define X(name) Suite *name##_suite(void);
@@ -61,7 +50,7 @@ int main(int argc, char **argv)
             return EXIT_FAILURE;
         }
     char limit[16];
-    snprintf(limit, sizeof limit, "%d", TIMEOUT_S * SLOWDOWN);
+    snprintf(limit, sizeof limit, "%d", TIMEOUT_S * TEST_SLOWDOWN);
     setenv("CK_DEFAULT_TIMEOUT", limit, 0);
     SRunner *runner = srunner_create(NULL);
     for (size_t i = 0; i < N_SUITES; i++)

@@ -328,7 +328,7 @@ Suite *device_memory_suite(void)
     suite_add_tcase(s, c);
     c = tcase_create("programs");
     tcase_add_checked_fixture(c, setup, teardown);
-    tcase_set_timeout(c, DEVICE_RANKS_LIMIT_S + 20);
+    tcase_set_timeout(c, DEVICE_RANKS_LIMIT_S / TEST_SLOWDOWN + 20);
     tcase_add_loop_test(c, a_run_stays_within_the_plan_and_comes_near_it, 0, N_CASES);
     tcase_add_test(c, a_card_that_is_a_byte_too_small_is_refused_before_anything_runs);
     tcase_add_test(c, the_reserve_is_what_is_counted_and_stated_and_never_less_than_the_types);

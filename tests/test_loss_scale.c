@@ -236,7 +236,7 @@ static struct outcome train(const struct program *p, struct run_options o, int32
     ck_assert(shared != MAP_FAILED);
     struct training t = {p, o, rank, step_number, shared};
     struct error err = {.code = OK};
-    ck_assert_msg(launch_local(p->n_devices, train_rank, &t, LIMIT_S, &err) == OK, "%s", err.text);
+    ck_assert_msg(launch_local(p->n_devices, train_rank, &t, LIMIT_S * TEST_SLOWDOWN, &err) == OK, "%s", err.text);
     struct outcome out = *shared;
     munmap(shared, sizeof *shared);
     return out;

@@ -20,7 +20,7 @@ says "files are written" 0 "16 checks" tests/gpu/files.sh "$there/gpu"
 [[ $(wc -l < "$there/gpu/runs") == 3 && -s $there/gpu/bench.0.program ]] && ok "benches and three plans among them" || not_ok "benches and three plans among them" "$(ls "$there/gpu")"
 
 # ---- there, the first call
-timeout 280 tests/gpu/card.sh 1 "$scratch/got" "$there" > "$scratch/out" 2> "$scratch/err"
+timeout $((280 * ${SLOWDOWN:-1})) tests/gpu/card.sh 1 "$scratch/got" "$there" > "$scratch/out" 2> "$scratch/err"
 code=$?
 ((code == 0)) && ok "the first call" || not_ok "the first call" "exit $code: $(grep -v '^ok' "$scratch/out")"
 for check in kernels {gpt,llama,mixtral}-{fp32,bf16} stages4{,-bf16,-fp16} uneven2{,-fp16} uneven2-zero2{,-fp16} shares3 dead; do

@@ -16,7 +16,7 @@ GPU_SRC    := $(filter-out core/document.c,$(wildcard core/*.c)) traces/trace.c 
   $(filter-out exec/comm_mpi.c,$(wildcard exec/*.c)) $(wildcard $(GPU_PLAIN)/*.c)
 GPU_COMPARE := tests/compare_kernels.c tests/kernel_problem.c
 GPU_LIB    := $(GPU_OBJ)/parts.a
-GPU_CFLAGS := -std=c11 -D_GNU_SOURCE -I. -isystem $(GPU_PLAIN) $(WARN) -ffp-contract=off -pthread -MMD -MP $(CFLAGS)
+GPU_CFLAGS := -std=c11 -D_GNU_SOURCE -I. -isystem $(GPU_PLAIN) $(WARN) -ffp-contract=off -pthread -MMD -MP $(CFLAGS) $(SANFLAGS)
 
 $(GPU_OBJ)/%.o: %.c
 	@mkdir -p $(@D)
@@ -26,13 +26,13 @@ $(GPU_LIB): $(GPU_SRC:%.c=$(GPU_OBJ)/%.o)
 	@rm -f $@; $(AR) rcs $@ $^
 
 $(GPU)-check: $(GPU_OBJ)/tests/gpu/check.o $(GPU_COMPARE:%.c=$(GPU_OBJ)/%.o) $(GPU_LIB)
-	@echo "  LD $@"; $(CC) -pthread $^ -o $@ -ldl -lpthread -lm
+	@echo "  LD $@"; $(CC) $(SANFLAGS) -pthread $^ -o $@ -ldl -lpthread -lm
 
 $(GPU)-bench: $(GPU_OBJ)/tests/gpu/bench.o $(GPU_OBJ)/tests/gpu/bench_kernels.o $(GPU_LIB)
-	@echo "  LD $@"; $(CC) -pthread $^ -o $@ -ldl -lpthread -lm
+	@echo "  LD $@"; $(CC) $(SANFLAGS) -pthread $^ -o $@ -ldl -lpthread -lm
 
 $(GPU)-run: $(GPU_OBJ)/tests/gpu/run.o $(GPU_LIB)
-	@echo "  LD $@"; $(CC) -pthread $^ -o $@ -ldl -lpthread -lm
+	@echo "  LD $@"; $(CC) $(SANFLAGS) -pthread $^ -o $@ -ldl -lpthread -lm
 
 gpu-files: all
 	@MUSHER=$(BUILD)/musher tests/gpu/files.sh $(GPU)
