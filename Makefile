@@ -101,7 +101,7 @@ $(BUILD)/musher-bench: $(PARTS) $(BOBJ)
 	$(LINK) $(PARTS) $(BOBJ) -o $@ $(LIBS)
 
 # On all processors, unless make was told otherwise.
-JOBS := $(if $(findstring j,$(firstword -$(MAKEFLAGS))),,-j$(shell nproc))
+JOBS = $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
 
 # Two steps, because what setup installs changes what the variables above find.
 check:
@@ -148,7 +148,7 @@ $(BUILD)/%.h.alone: %.h | libraries
 	@$(CC) $(filter-out -MMD -MP,$(ALL_CFLAGS)) -Wno-pedantic -Wno-unused-function -fsyntax-only -x c $< && touch $@
 
 format:
-	clang-format -i $(SRC) $(HDR) $(TEST) $(PROGRAM) $(BENCH) $(wildcard exec/cuda/*.[ch] exec/cuda/*.cu exec/cuda/*.cuh)
+	clang-format -i $(SRC) $(HDR) $(TEST) $(PROGRAM) $(BENCH) $(wildcard exec/cuda/*.[ch] exec/cuda/*.cu exec/cuda/*.cuh exec/cupti/*.[ch])
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/doc/musher

@@ -75,8 +75,8 @@ static void warn_of_host(const struct worker *w, const double *talks)
     }
     if (cards < 2 || first != w->rank || p->emulated || host_is_wanted()) return;
     if (plugin_cuda(&plugin, &why) == OK) (void)plugin->comm(&why);
-    log_warn("%s: messages between cards go through the host: %s", p->devices[first].name,
-             why.text);
+    log_warn("%s: messages between cards go through the host%s%s", p->devices[first].name,
+             *why.text ? ": " : "", why.text);
 }
 
 void worker_choose_transports(struct worker *w)

@@ -59,7 +59,7 @@ MUST_CHECK enum status join_stage(struct join *j, struct scorer *w, const struct
 int64_t join_reserve(const struct device_type *t, bool shared_stage, bool emulated);
 /* What the team's devices have: (n). */
 const int64_t *join_memory(struct arena *a, const struct join_team *t);
-/* x on the answer's devices, sharing operators; whatever else it said of orders is forgotten. */
+/* x on the answer's devices, sharing operators; of what *out said its warm-up stays, where it was of the same layers. */
 void join_put(struct arena *a, const struct join_team *t, const struct join_answer *x,
               struct plan_stage *out);
 

@@ -38,7 +38,8 @@ static const struct device_type *type_of(const struct groups *g, int32_t device)
 static int64_t room_of(const struct groups *g, int32_t device, int32_t n)
 {
     const struct device_type *t = type_of(g, device);
-    return t->memory_bytes - join_reserve(t, n > 1, g->cluster->emulated);
+    int64_t room = t->memory_bytes - join_reserve(t, n > 1, g->cluster->emulated);
+    return room > 0 ? room : 0;
 }
 
 /* Of a layer on device k of n. */

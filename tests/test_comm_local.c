@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { LIMIT_S = 100, MESSAGES = 60, MOST = 400000 };
+enum { LIMIT_S = 100 * TEST_SLOWDOWN, MESSAGES = 60, MOST = 400000 };
 
 #define NEED(condition, ...)                                                                       \
     do {                                                                                           \

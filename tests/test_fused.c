@@ -4,12 +4,12 @@
 #include "tests/plans.h"
 #include "tests/sharded_graphs.h"
 
-static const enum op_kind cuda_list[] = {OP_linear, OP_linear_gelu, OP_matmul_gelu_grad, OP_logits,
-                                         OP_layer_norm_grad_add};
+static const enum op_kind cuda_list[] = {OP_linear, OP_linear_gelu, OP_matmul_gelu_grad,
+                                         OP_logits, OP_layer_norm_grad_add};
 enum { N_CUDA = sizeof cuda_list / sizeof *cuda_list, LAYERS = 2 };
 
 #define GPT2                                                                                       \
-    "model_type: gpt2\nn_layer: 2\nn_embd: 12\nn_head: 3\nn_inner: 10\nvocab_size: 11\n"           \
+    "model_type: gpt2\nn_layer: 2\nn_embd: 12\nn_head: 3\nn_inner: 10\nvocab_size: 11\n"             \
     "n_positions: 8\n"
 
 static struct graph *model_of(const char *text)
@@ -52,24 +52,17 @@ START_TEST(a_block_of_gpt2_has_no_gelu_bias_or_sum_of_its_own)
     static const struct {
         enum op_kind kind;
         int32_t n;
-    } expected[] = {{OP_linear_gelu, LAYERS},
-                    {OP_matmul_gelu_grad, LAYERS},
-                    {OP_gelu, 0},
-                    {OP_gelu_grad, 0},
-                    /* qkv, projection, second product of the block */
-                    {OP_linear, 3 * LAYERS},
-                    {OP_bias, 0},
-                    {OP_bias_grad, 3 * LAYERS},
-                    /* the bias before gelu: what the product's gradient added up */
-                    {OP_accumulate, LAYERS},
-                    /* two residuals a block; the last norm has nothing beside it */
-                    {OP_layer_norm_grad_add, 2 * LAYERS},
-                    {OP_layer_norm_grad, 1},
-                    /* embeddings and residuals, forward alone */
-                    {OP_add, 1 + 2 * LAYERS},
-                    {OP_logits, 1},
-                    {OP_logits_grad, 1},
-                    {OP_logits_weight_grad, 1}};
+    } expected[] = {
+        {OP_linear_gelu, LAYERS}, {OP_matmul_gelu_grad, LAYERS}, {OP_gelu, 0}, {OP_gelu_grad, 0},
+        /* qkv, projection, second product of the block */
+        {OP_linear, 3 * LAYERS}, {OP_bias, 0}, {OP_bias_grad, 3 * LAYERS},
+        /* the bias before gelu: what the product's gradient added up */
+        {OP_accumulate, LAYERS},
+        /* two residuals a block; the last norm has nothing beside it */
+        {OP_layer_norm_grad_add, 2 * LAYERS}, {OP_layer_norm_grad, 1},
+        /* embeddings and residuals, forward alone */
+        {OP_add, 1 + 2 * LAYERS},
+        {OP_logits, 1}, {OP_logits_grad, 1}, {OP_logits_weight_grad, 1}};
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
         ck_assert_msg(count(g, expected[i].kind) == expected[i].n, "%d of %s",
                       (int)count(g, expected[i].kind), op_kind_name(expected[i].kind));
@@ -192,8 +185,7 @@ Suite *fused_suite(void)
     tcase_add_test(t, gelu_by_erf_stays_apart);
     tcase_add_test(t, rows_of_logits_are_whole_packs_and_the_loss_knows_the_vocabulary);
     tcase_add_test(t, logits_of_a_vocabulary_of_whole_packs_are_a_product_like_any_other);
-    tcase_add_test(t,
-                   logits_that_cross_to_devices_that_share_the_loss_are_as_long_as_the_vocabulary);
+    tcase_add_test(t, logits_that_cross_to_devices_that_share_the_loss_are_as_long_as_the_vocabulary);
     suite_add_tcase(s, t);
     return s;
 }

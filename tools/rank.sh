@@ -59,7 +59,12 @@ learn() { # FOLDER PLANS...
             name=${p##*/} name=${name%.*}
             [[ $name == hap ]] && steps_now=$((steps + 2)) || steps_now=$steps
             traces+=("$folder/learn.${#traces[@]}.$name")
-            run "$p" --trace "${traces[-1]}" > /dev/null || die "$p does not run"
+            if ! run "$p" --trace "${traces[-1]}" > /dev/null 2> "$folder/err"; then
+                [[ $name == top || $name == even-pipeline ]] && die "$p does not run: $(cat "$folder/err")"
+                echo "   teaches nothing, since it does not run today: $name"
+                unset 'traces[-1]'
+                continue
+            fi
             sed '/^name:/d; /^made_by:/d' "$p" | cksum >> "$folder/learned"
         done
     done
@@ -217,7 +222,7 @@ table() { # CASE FOLDER
                 100 * (predicted[i] - measured[i]) / measured[i], 100 * noise[i], p[i], m[i]
         }
         rho = a / sqrt(b * c); ratio = measured[best] / measured[1]
-        for (r in chosen) first += chosen[r] <= preset[r]
+        for (r in chosen) first += !(r in preset) || chosen[r] < preset[r]
         printf "   Spearman %.3f over %d plans; found is %.2f times as fast as the fastest preset (%s), measured, and faster than all in %d of %d rounds\n",
             rho, n, ratio, plan[best], first, count[1]
         printf "%s %d %.4f %.4f %s\n", name, n, rho, ratio, plan[best] >> summary

@@ -52,7 +52,7 @@ victim() {
 
 victim "a killed rank" KILL 1 7 "rank 1"
 victim "a crashed rank" SEGV 0 7 "rank 0"
-MUSHER_TIMEOUT=3 victim "a hung rank" STOP 1 7 "n.1"
+MUSHER_TIMEOUT=$((3 * ${SLOWDOWN:-1})) victim "a hung rank" STOP 1 7 "n.1"
 kill -CONT $(runs) 2> /dev/null
 victim "an interrupted run" INT launcher 130 "interrupted"
 

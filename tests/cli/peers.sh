@@ -42,7 +42,7 @@ plan wrong 1 ", maxCTAs: 65" "$row"
 says "a number of blocks that it has not is refused at its line" 3 "wrong.yaml:19:83: cluster.links[0].maxCTAs" "$MUSHER" run "$scratch/wrong.yaml" --data LICENSE --steps 2
 
 # ---- a peer that dies or stops
-export MUSHER_TIMEOUT=2
+export MUSHER_TIMEOUT=$((2 * ${SLOWDOWN:-1}))
 "$MUSHER" run "$scratch/row.yaml" --data LICENSE --steps 3 --save "$scratch/all" --save-every 1 > /dev/null 2> "$scratch/err" &&
     ok "in time nobody is missed" || not_ok "in time nobody is missed" "$(head -c 300 "$scratch/err")"
 # strike NAME PLAN RANK CALL SIGNAL TEXT

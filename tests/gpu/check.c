@@ -115,7 +115,7 @@ static int kernels(void *owner, int32_t rank)
 
 /* --- training --- */
 
-/* Ranks that would go by the host for want of NCCL show nothing of it. */
+/* Ranks that went by the host for want of NCCL show nothing of it. */
 static enum status talks(const struct check *c, struct error *err)
 {
     const struct plugin *plugin;
@@ -173,8 +173,8 @@ static int train(void *owner, int32_t rank)
     struct error err = {0};
     if (c->dies && rank == c->ranks - 1)
         alarm(is_small() ? KILL_AFTER_SMALL_S : KILL_AFTER_S); /* SIGALRM ends it */
-    enum status st = talks(c, &err);
-    if (st == OK) st = train_and_compare(a, c, rank, &err);
+    enum status st = train_and_compare(a, c, rank, &err);
+    if (st == OK) st = talks(c, &err);
     if (st != OK && c->dies) fprintf(stderr, "rank %" PRId32 ": %s\n", rank, err.text);
     if (st != OK && !c->dies) (void)failed(c, st, &err);
     arena_free(a);
@@ -235,11 +235,12 @@ int main(int argc, char **argv)
     }
     struct budget budget = budget_start(ALL_S);
     *(run_check(&c, kernels, budget_part(&budget, KERNELS_S)) ? &passed : &wrong) += 1;
-    while (c.ended != ERR_NO_DEVICE && !kernels_alone && next_case(&text, &c)) {
+    bool none = c.ended == ERR_NO_DEVICE;
+    while (!none && !kernels_alone && next_case(&text, &c)) {
         if (!c.name || !*c.name) continue;
         *(run_check(&c, train, budget_part(&budget, LIMIT_S)) ? &passed : &wrong) += 1;
     }
     printf("%d passed, %d failed\n", passed, wrong);
     arena_free(a);
-    return c.ended == ERR_NO_DEVICE ? ERR_NO_DEVICE : wrong > 0;
+    return none ? ERR_NO_DEVICE : wrong > 0;
 }

@@ -42,7 +42,7 @@ gpu-programs: $(GPU)-check $(GPU)-bench $(GPU)-run
 
 ifeq ($(CUDA_PLUGIN),)
 gpu-ready:
-	@echo "no kernels can be built for a card: not found: $(strip $(CUDA_LACKS))" >&2; exit 3
+	@echo "no kernels can be built for a card: $(if $(SAN)$(TSAN),sanitizers know none,not found: $(strip $(CUDA_LACKS)))" >&2; exit 3
 else
 # A CUPTI that cannot be built against costs a column of the bench and nothing else.
 gpu-ready: $(CUDA_PLUGIN) gpu-programs
