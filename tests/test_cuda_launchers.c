@@ -2,6 +2,7 @@
  * out. On the stand-in, whose kernels work on any memory. */
 #include "core/half.h"
 #include "core/rng.h"
+#include "exec/cuda/kernels_cross_entropy.h"
 #include "exec/cuda/kernels_elementwise.h"
 #include "exec/cuda/kernels_sums.h"
 #include "exec/cuda/kernels_update.h"
@@ -129,6 +130,51 @@ START_TEST(one_element_that_is_no_number_shows_in_the_sum_of_squares)
 }
 END_TEST
 
+/* --- rows of logits --- */
+
+enum { LOGITS = 70, ROWS = 2, PACK_MOST = 8 };
+
+/* log Σ exp of row r of logits that are all 1 but for n of the first row, from the given one on, which are v. */
+static double log_sum(int number, int from, int n, double v, int r)
+{
+    enum dtype t = dtype_of[number];
+    static const int32_t targets[ROWS] = {LOGITS - 1, LOGITS - 1};
+    static double row_loss[ROWS];
+    struct cross_entropy_call c = {.number = (enum cuda_number)number,
+                                   .rows = ROWS,
+                                   .n = LOGITS,
+                                   .row = LOGITS,
+                                   .logits = room(0),
+                                   .targets = targets,
+                                   .lse = room(1),
+                                   .wide_lse = true,
+                                   .row_loss = row_loss};
+    for (int i = 0; i < ROWS * LOGITS; i++)
+        narrow_set(t, room(0), i, i >= from && i < from + n ? v : 1);
+    done(cross_entropy_rows(&c, false, NULL));
+    return narrow_get(t == DTYPE_fp64 ? t : DTYPE_fp32, room(1), r);
+}
+
+/* Also where all that a thread has of a row is none. */
+START_TEST(a_logit_that_is_no_number_shows_in_its_row_alone)
+{
+    for (int n = 1; n <= PACK_MOST; n += PACK_MOST - 1)
+        for (int from = 0; from + n <= LOGITS; from++) {
+            ck_assert_msg(isnan(log_sum(_i, from, n, NAN, 0)), "%d from %d on", n, from);
+            ck_assert_double_eq_tol(log_sum(_i, from, n, NAN, 1), 1 + log(LOGITS), 1e-5);
+        }
+}
+END_TEST
+
+START_TEST(logits_of_minus_infinity_are_as_if_they_were_not_there)
+{
+    for (int n = 1; n < LOGITS; n++)
+        ck_assert_double_eq_tol(log_sum(_i, 0, n, -INFINITY, 0), 1 + log(LOGITS - n), 1e-5);
+    double none = log_sum(_i, 0, LOGITS, -INFINITY, 0);
+    ck_assert(isinf(none) && none < 0);
+}
+END_TEST
+
 /* --- updates --- */
 
 enum { COUNT = 37 };
@@ -224,6 +270,9 @@ Suite *cuda_launchers_suite(void)
     tcase_add_test(c, halves_are_those_of_the_host);
     tcase_add_loop_test(c, squares_of_all_elements_are_summed_and_added, 0, CUDA_NUMBER_COUNT);
     tcase_add_loop_test(c, one_element_that_is_no_number_shows_in_the_sum_of_squares, 0,
+                        CUDA_NUMBER_COUNT);
+    tcase_add_loop_test(c, a_logit_that_is_no_number_shows_in_its_row_alone, 0, CUDA_NUMBER_COUNT);
+    tcase_add_loop_test(c, logits_of_minus_infinity_are_as_if_they_were_not_there, 0,
                         CUDA_NUMBER_COUNT);
     tcase_add_loop_test(c, a_factor_of_the_gradient_is_as_if_the_gradient_had_it, 0, 2);
     tcase_add_loop_test(c, a_factor_that_is_no_number_leaves_all_but_the_gradient, 0, 2);

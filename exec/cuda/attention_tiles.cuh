@@ -7,21 +7,10 @@
 #define EXEC_CUDA_ATTENTION_TILES_CUH
 
 #include "exec/cuda/attention.cuh"
+#include "exec/cuda/functions.cuh"
 #include "exec/cuda/tensor_core.cuh"
 
-static constexpr float LOG2_E = 1.44269504088896341f, LN_2 = 0.69314718055994531f;
-
-/* 2^x in one instruction: what is below 2^-126 becomes 0, and the error is 2 units of the last place (PTX ISA, ex2). */
-static __device__ __forceinline__ float power_of_2(float x)
-{
-#ifdef STANDIN
-    return exp2f(x);
-#else
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#endif
-}
+static constexpr float LN_2 = 0.69314718055994531f;
 
 /* Begins the copy of positions [first, first + ROWS) of which those below `end` are there. base: position 0 of the head. */
 template <class T, int W, int ROWS, int THREADS>

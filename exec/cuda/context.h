@@ -56,7 +56,7 @@ MUST_CHECK enum status cuda_scratch(struct cuda_context *x, size_t bytes, void *
 /* OK for cudaSuccess; else ERR_RESOURCE: "what: the reason (number)". */
 enum status cuda_failed(cudaError_t e, const char *what, struct error *err);
 /* Finds the first of n ids outside 0 … vocabulary-1 (minus_one: -1 is fine as well) and notes it as the stream's fault.
- * ids: (n) int32 on the device. One block, about 1 us for 4,096 ids. */
+ * ids: (n) int32 on the device. One block, whose threads read eight ids at a time. */
 MUST_CHECK enum status cuda_check_ids(struct cuda_context *x, enum op_kind kind, const int32_t *ids,
                                       int64_t n, int64_t vocabulary, bool minus_one,
                                       struct error *err);

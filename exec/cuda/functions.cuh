@@ -1,22 +1,55 @@
 /* exec/cuda/functions.cuh - elementary functions, by the number that their result is rounded to.
  *
- * An element of bf16 costs 4 bytes of traffic: at 4.8 TB/s a multiprocessor has some 27 instructions for it. Narrow numbers so get
- * the short forms - the hardware's 2^x and division, erfc by a polynomial with 1.5e-7 (Abramowitz and Stegun 1964, 7.1.26) - whose
- * errors are a thousandth of what rounding the result costs. fp32 and fp64 get the library's, of 1 or 2 in the last place.
+ * An element of bf16 costs 4 bytes of traffic: at 4.8 TB/s a multiprocessor has some 27 instructions for it, half as many where it is
+ * only read. Narrow numbers so get the short forms - the hardware's 2^x and 1/x, erfc by a polynomial with 1.5e-7 (Abramowitz and
+ * Stegun 1964, 7.1.26) - whose errors are a thousandth of what rounding the result costs. They flush what is below 2^-126 to 0:
+ * __expf and __fdividef would spend half of their instructions on keeping it. fp32 and fp64 get the library's, of 1 or 2 in the last place.
  */
 #ifndef EXEC_CUDA_FUNCTIONS_CUH
 #define EXEC_CUDA_FUNCTIONS_CUH
 
 #include "exec/cuda/numbers.cuh"
 
+static constexpr float LOG2_E = 1.44269504088896341f;
+
+/* 2^x in one instruction: what is below 2^-126 becomes 0, and the error is 2 units of the last place (PTX ISA, ex2). */
+static __device__ __forceinline__ float power_of_2(float x)
+{
+#ifdef STANDIN
+    return exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
+/* 1/x in one instruction, within 1 unit of the last place (PTX ISA, rcp); 0 of what is beyond 2^126, infinity included. */
+static __device__ __forceinline__ float inverse(float x)
+{
+#ifdef STANDIN
+    return 1.0f / x;
+#else
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
+/* e^(x - m) of many x and one m is exp_beside(x, beside(m)): of narrow numbers a multiply-add and a power. */
 template <class T> struct functions { /* bf16, fp16 */
-    static __device__ __forceinline__ float exp(float x) { return __expf(x); }
-    static __device__ __forceinline__ float over(float a, float b) { return __fdividef(a, b); }
+    static __device__ __forceinline__ float exp(float x) { return power_of_2(x * LOG2_E); }
+    static __device__ __forceinline__ float beside(float m) { return m * LOG2_E; }
+    static __device__ __forceinline__ float exp_beside(float x, float m)
+    {
+        return power_of_2(fmaf(x, LOG2_E, -m));
+    }
+    static __device__ __forceinline__ float over(float a, float b) { return a * inverse(b); }
     /* Φ(x), and e^(-x²/2) with it */
     static __device__ __forceinline__ float normal(float x, float *density)
     {
-        float a = fabsf(x) * 0.70710678f, t = __fdividef(1.0f, 1.0f + 0.3275911f * a);
-        float e = __expf(-a * a);
+        float a = fabsf(x) * 0.70710678f, t = inverse(1.0f + 0.3275911f * a);
+        float e = exp(-a * a);
         float p = 1.061405429f;
         p = p * t - 1.453152027f;
         p = p * t + 1.421413741f;
@@ -30,6 +63,8 @@ template <class T> struct functions { /* bf16, fp16 */
 
 template <> struct functions<float> {
     static __device__ __forceinline__ float exp(float x) { return expf(x); }
+    static __device__ __forceinline__ float beside(float m) { return m; }
+    static __device__ __forceinline__ float exp_beside(float x, float m) { return expf(x - m); }
     static __device__ __forceinline__ float over(float a, float b) { return a / b; }
     static __device__ __forceinline__ float normal(float x, float *density)
     {
@@ -40,6 +75,8 @@ template <> struct functions<float> {
 
 template <> struct functions<double> {
     static __device__ __forceinline__ double exp(double x) { return ::exp(x); }
+    static __device__ __forceinline__ double beside(double m) { return m; }
+    static __device__ __forceinline__ double exp_beside(double x, double m) { return ::exp(x - m); }
     static __device__ __forceinline__ double over(double a, double b) { return a / b; }
     static __device__ __forceinline__ double normal(double x, double *density)
     {
@@ -51,9 +88,7 @@ template <> struct functions<double> {
 template <class T, class W = typename number<T>::wide>
 static __device__ __forceinline__ W sigmoid(W x)
 {
-    /* e^(-x) of a very negative x is ∞, of which __fdividef makes nothing */
-    W e = functions<T>::exp(-x);
-    return e > W(1e37) ? W(0) : functions<T>::over(W(1), W(1) + e);
+    return functions<T>::over(W(1), W(1) + functions<T>::exp(-x)); /* of a very negative x 1/∞ */
 }
 
 /* gelu(x) = x Φ(x); with tanh x(1 + tanh u)/2, u = √(2/π)(x + 0.044715x³) (Hendrycks and Gimpel 2016), and

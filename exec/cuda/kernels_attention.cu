@@ -9,7 +9,8 @@
  * about 1.6 cycles of an H200's SM. With ROW_TILES = 2 it serves two products, so that tensor cores are what is waited for; heads of 128
  * have no registers for that (64 of results a row tile) and use 8 warps, which read at 80 % of the cores' rate. Keys and values come by
  * cp.async while the tile before is worked on: one barrier a tile. Exponentials are of base 2, the scale multiplied in by one
- * multiply-add. Blocks of a causal head begin with the last rows, which have most to do. Only tiles on an edge are masked.
+ * multiply-add. Blocks of a causal head begin with the last rows, which have most to do. Only tiles on an edge are masked; a warp
+ * leaves out those that none of its rows sees, of the last 128 keys of a causal block a quarter.
  */
 #include "exec/cuda/attention_tiles.cuh"
 
@@ -99,6 +100,9 @@ static __global__ void __launch_bounds__(forward_sizes<W>::THREADS)
                                            a.head_dim);
         }
         copies_done();
+        int mine_last = mine + ROW_TILES * 16 - 1;
+        bool none = mine >= a.queries || key >= end_key(a, mine_last) || key + KEYS <= first_key(a, mine);
+        if (none) continue;
         const T *keys = k_tile + stage * KEYS * W, *values = v_tile + stage * KEYS * W;
 
         float s[ROW_TILES][KEYS / 8][4] = {};
@@ -121,7 +125,7 @@ static __global__ void __launch_bounds__(forward_sizes<W>::THREADS)
         }
         /* the first row sees up to its end, the last one from its beginning */
         bool whole = key + KEYS <= end_key(a, mine) && key + KEYS <= a.keys &&
-                     key >= first_key(a, mine + ROW_TILES * 16 - 1);
+                     key >= first_key(a, mine_last);
 #pragma unroll
         for (int i = 0; i < ROW_TILES; i++) {
             if (!whole)

@@ -47,7 +47,7 @@ bool attention_is_fast(const struct attention_call *a, int capability);
 
 cudaError_t attention_forward_fast(const struct attention_call *a, cudaStream_t stream);
 cudaError_t attention_forward_plain(const struct attention_call *a, cudaStream_t stream);
-/* delta = Σ o·do of each row and head; both gradients read it. */
+/* delta = Σ o·do of each row and head; both gradients read it. queries · heads < 2^31, b at most 65535. */
 cudaError_t attention_delta(const struct attention_call *a, cudaStream_t stream);
 /* dq, then dk and dv; the keys that no query sees get zeros. */
 cudaError_t attention_grad_fast(const struct attention_call *a, cudaStream_t stream);

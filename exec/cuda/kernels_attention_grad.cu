@@ -9,9 +9,12 @@
  * summed, which at T = 1024 costs what the two products more do.
  *
  * The kernel of keys works on transposed scores, k·qᵀ: pᵀ and dsᵀ then come out with keys as rows, which is how they
- * are the next product's left operand, in registers. Scores are made and used up 16 or 32 columns at a time; results (dk and dv:
- * 64 registers for heads of 64, 128 for 128) are what fills registers. Right operands serve one product each, so shared memory
- * gives 80 % of the cores' rate at most; 2 or more blocks of 4 warps an SM hide the barriers.
+ * are the next product's left operand, in registers. Scores are made and used up 32 columns at a time, but for those that no row of
+ * the warp sees; results (dk and dv: 64 registers for heads of 64, 128 for 128) are what fills registers. A warp's own rows are left
+ * operands from beginning to end: of heads of 64 they stay in registers (32), of wider ones they are read again for each 32 columns. Right
+ * operands serve one product each, so shared memory gives 80 % of the cores' rate at most, and 60 % where left ones are
+ * read as well; 2 or more blocks of 4 warps an SM hide the barriers. What a tile of queries brings beside its rows is asked for before
+ * the products and put into shared memory behind them, so nobody waits for it.
  */
 #include "exec/cuda/attention_tiles.cuh"
 
@@ -22,9 +25,37 @@ template <int W> struct grad_sizes {
     enum { QUERIES_BYTES = TILES_BYTES, KEYS_BYTES = TILES_BYTES + 4 * OTHERS * 4 };
 };
 
-/* One product of 16 rows of `left` (of a tile; or, HELD, of registers) with COLUMNS rows of `right`. */
+/* A warp's 16 rows of a tile as left operands of all that it multiplies. */
+template <class T, int W> struct left_rows {
+    enum { HELD = W == 64, N = HELD ? W / 16 : 1 };
+    const T *tile;
+    int row;
+    uint32_t held[N][4];
+
+    /* Once the tile is there. */
+    __device__ __forceinline__ void open(const T *tile_, int row_, int lane)
+    {
+        tile = tile_, row = row_;
+        if constexpr (HELD) {
+#pragma unroll
+            for (int d = 0; d < N; d++) load_a<T, W>(held[d], tile, row, 2 * d, lane);
+        }
+    }
+    /* Columns 16 d … 16 d + 15. */
+    __device__ __forceinline__ void get(uint32_t (&l)[4], int d, int lane) const
+    {
+        if constexpr (HELD) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) l[i] = held[d][i];
+        } else {
+            load_a<T, W>(l, tile, row, 2 * d, lane);
+        }
+    }
+};
+
+/* s (16, COLUMNS) = the products of a warp's rows with COLUMNS rows of `right`. */
 template <class T, int W, int COLUMNS>
-static __device__ __forceinline__ void scores(float s[COLUMNS / 8][4], const T *left, int row,
+static __device__ __forceinline__ void scores(float s[COLUMNS / 8][4], const left_rows<T, W> &left,
                                               const T *right, int column, int lane)
 {
 #pragma unroll
@@ -32,7 +63,7 @@ static __device__ __forceinline__ void scores(float s[COLUMNS / 8][4], const T *
 #pragma unroll
     for (int d = 0; d < W / 16; d++) {
         uint32_t l[4];
-        load_a<T, W>(l, left, row, 2 * d, lane);
+        left.get(l, d, lane);
 #pragma unroll
         for (int n = 0; n < COLUMNS / 16; n++) {
             uint32_t r[4];
@@ -108,6 +139,10 @@ static __global__ void __launch_bounds__(grad_sizes<W>::THREADS, grad_sizes<W>::
         lse[h] = there ? read_lse<T>(a, at.row + row) * LOG2_E : INFINITY;
         delta[h] = there ? static_cast<const float *>(a.delta)[at.row + row] : 0;
     }
+    left_rows<T, W> q, dout;
+    copies_wait();
+    __syncthreads();
+    q.open(q_tile, warp * 16, lane), dout.open(do_tile, warp * 16, lane);
     for (int key = begin, stage = 0; key < end; key += KEYS, stage ^= 1) {
         copies_wait();
         __syncthreads();
@@ -123,8 +158,11 @@ static __global__ void __launch_bounds__(grad_sizes<W>::THREADS, grad_sizes<W>::
 #pragma unroll 1
         for (int c = 0; c < KEYS; c += AT_ONCE) {
             float s[AT_ONCE / 8][4], ds[AT_ONCE / 8][4];
-            scores<T, W, AT_ONCE>(s, q_tile, warp * 16, keys, c, lane);
-            scores<T, W, AT_ONCE>(ds, do_tile, warp * 16, values, c, lane);
+            bool none = key + c >= min(end_key(a, mine + 15), a.keys) ||
+                        key + c + AT_ONCE <= first_key(a, mine);
+            if (none) continue;
+            scores<T, W, AT_ONCE>(s, q, keys, c, lane);
+            scores<T, W, AT_ONCE>(ds, dout, values, c, lane);
             bool whole = key + c + AT_ONCE <= end_key(a, mine) && key + c + AT_ONCE <= a.keys &&
                          key + c >= first_key(a, mine + 15);
 #pragma unroll
@@ -144,26 +182,32 @@ static __global__ void __launch_bounds__(grad_sizes<W>::THREADS, grad_sizes<W>::
                      a.q_at.position, mine, a.queries, a.head_dim, lane);
 }
 
-/* The rows of queries that a block of keys goes over, in tiles, for one head after the other. */
-struct query_tiles {
-    int begin, end, per_head, count;
-};
-
-/* A query tile of one head: q, do by cp.async; lse (log2) and delta by ordinary stores. */
+/* Begins the copy of a tile of queries of one head. */
 template <class T, int W, int QUERIES, int THREADS>
 static __device__ __forceinline__ void copy_queries(const attention_call &a, head_at at, int first,
-                                                    int end, T *q_tile, T *do_tile, float *lse,
-                                                    float *delta)
+                                                    int end, T *q_tile, T *do_tile)
 {
     copy_tile<T, W, QUERIES, THREADS>(q_tile, static_cast<const T *>(a.q) + at.q, a.q_at.position,
                                       first, end, a.head_dim);
     copy_tile<T, W, QUERIES, THREADS>(do_tile, static_cast<const T *>(a.dout) + at.o,
                                       (int64_t)a.heads * a.head_dim, first, end, a.head_dim);
-    for (int i = threadIdx.x; i < QUERIES; i += THREADS) {
-        bool there = first + i < end;
-        lse[i] = there ? read_lse<T>(a, at.row + first + i) * LOG2_E : INFINITY;
-        delta[i] = there ? static_cast<const float *>(a.delta)[at.row + first + i] : 0;
+}
+
+/* What a query brings beside its rows; of none the probabilities are 0. */
+struct beside_query {
+    float lse, delta;
+};
+
+template <class T>
+static __device__ __forceinline__ beside_query read_beside(const attention_call &a, head_at at,
+                                                           int query, int end)
+{
+    beside_query b = {INFINITY, 0};
+    if (query < end) {
+        b.lse = read_lse<T>(a, at.row + query);
+        b.delta = static_cast<const float *>(a.delta)[at.row + query];
     }
+    return b;
 }
 
 template <class T, int W>
@@ -188,29 +232,42 @@ static __global__ void __launch_bounds__(grad_sizes<W>::THREADS, grad_sizes<W>::
                                    first, a.keys, a.head_dim);
     copy_tile<T, W, ROWS, THREADS>(v_tile, static_cast<const T *>(a.v) + at.kv, a.kv_at.position,
                                    first, a.keys, a.head_dim);
-    if (per_head)
-        copy_queries<T, W, QUERIES, THREADS>(a, at, begin, end, q_tile, do_tile, lse, delta);
+    if (per_head) copy_queries<T, W, QUERIES, THREADS>(a, at, begin, end, q_tile, do_tile);
     copies_done();
+    static_assert(QUERIES <= THREADS, "a thread has a query's numbers");
+    int own = threadIdx.x;
+    if (per_head && own < QUERIES) {
+        beside_query b = read_beside<T>(a, at, begin + own, end);
+        lse[own] = b.lse * LOG2_E, delta[own] = b.delta;
+    }
 
+    left_rows<T, W> k, v;
+    copies_wait();
+    __syncthreads();
+    k.open(k_tile, warp * 16, lane), v.open(v_tile, warp * 16, lane);
     float dk[W / 8][4] = {}, dv[W / 8][4] = {}, scale = rsqrtf((float)a.head_dim);
     for (int i = 0, query = begin, stage = 0; i < per_head * group; i++, stage ^= 1) {
         copies_wait();
         __syncthreads();
-        int next = query + QUERIES < end ? query + QUERIES : begin;
-        if (i + 1 < per_head * group) {
-            int other = stage ^ 1;
+        int next = query + QUERIES < end ? query + QUERIES : begin, other = stage ^ 1;
+        bool more = i + 1 < per_head * group;
+        beside_query beside = {INFINITY, 0};
+        if (more) {
             head_at then = next == begin ? head_of(a, sequence, ++head) : head_of(a, sequence, head);
             copy_queries<T, W, QUERIES, THREADS>(a, then, next, end, q_tile + other * QUERIES * W,
-                                                 do_tile + other * QUERIES * W,
-                                                 lse + other * QUERIES, delta + other * QUERIES);
+                                                 do_tile + other * QUERIES * W);
+            if (own < QUERIES) beside = read_beside<T>(a, then, next + own, end);
         }
         copies_done();
         const T *queries = q_tile + stage * QUERIES * W, *douts = do_tile + stage * QUERIES * W;
 #pragma unroll 1
         for (int c = 0; c < QUERIES; c += AT_ONCE) {
             float p[AT_ONCE / 8][4], ds[AT_ONCE / 8][4];
-            scores<T, W, AT_ONCE>(p, k_tile, warp * 16, queries, c, lane);
-            scores<T, W, AT_ONCE>(ds, v_tile, warp * 16, douts, c, lane);
+            bool none = query + c >= end || mine >= end_key(a, query + c + AT_ONCE - 1) ||
+                        mine + 16 <= first_key(a, query + c);
+            if (none) continue;
+            scores<T, W, AT_ONCE>(p, k, queries, c, lane);
+            scores<T, W, AT_ONCE>(ds, v, douts, c, lane);
             bool whole = mine + 16 <= end_key(a, query + c) &&
                          mine >= first_key(a, query + c + AT_ONCE - 1);
 #pragma unroll
@@ -229,10 +286,12 @@ static __global__ void __launch_bounds__(grad_sizes<W>::THREADS, grad_sizes<W>::
             add_product<T, W, AT_ONCE>(dv, p, douts, c, lane);
             add_product<T, W, AT_ONCE>(dk, ds, queries, c, lane);
         }
+        if (more && own < QUERIES) {
+            lse[other * QUERIES + own] = beside.lse * LOG2_E;
+            delta[other * QUERIES + own] = beside.delta;
+        }
         query = next;
     }
-    copies_wait();
-    __syncthreads(); /* where no query sees these keys, other warps' copies into this warp's rows were waited for by nobody */
     write_rows<T, W>(dk, scale, scale, k_tile + warp * 16 * W, static_cast<T *>(a.dk) + at.kv,
                      a.kv_at.position, mine, a.keys, a.head_dim, lane);
     write_rows<T, W>(dv, 1, 1, v_tile + warp * 16 * W, static_cast<T *>(a.dv) + at.kv,
@@ -265,61 +324,4 @@ extern "C" cudaError_t attention_grad_fast(const struct attention_call *a, cudaS
         return narrow_head ? launch_grad<__nv_bfloat16, 64>(a, stream)
                            : launch_grad<__nv_bfloat16, 128>(a, stream);
     return narrow_head ? launch_grad<__half, 64>(a, stream) : launch_grad<__half, 128>(a, stream);
-}
-
-/* --- delta: of both ways --- */
-
-/* LANES threads have one row of one head; o and do lie alike, (b, queries, heads, head_dim). Bounded by their bytes. */
-enum { DELTA_LANES = 8, DELTA_THREADS = 256 };
-
-template <class T>
-static __global__ void __launch_bounds__(DELTA_THREADS) row_deltas(attention_call a, bool vectors)
-{
-    using wide = typename number<T>::wide;
-    enum { VECTOR = 16 / sizeof(T) };
-    int64_t rows = a.b * a.queries * a.heads, per_block = DELTA_THREADS / DELTA_LANES;
-    int lane = threadIdx.x % DELTA_LANES;
-    for (int64_t first = blockIdx.x * per_block; first < rows; first += gridDim.x * per_block) {
-        int64_t row = first + threadIdx.x / DELTA_LANES;
-        wide sum = 0;
-        if (row < rows) {
-            const T *o = static_cast<const T *>(a.o) + row * a.head_dim;
-            const T *dout = static_cast<const T *>(a.dout) + row * a.head_dim;
-            if (vectors)
-                for (int i = lane * VECTOR; i < a.head_dim; i += DELTA_LANES * VECTOR) {
-                    union {
-                        uint4 bits;
-                        T v[VECTOR];
-                    } x, y;
-                    x.bits = *reinterpret_cast<const uint4 *>(o + i);
-                    y.bits = *reinterpret_cast<const uint4 *>(dout + i);
-#pragma unroll
-                    for (int j = 0; j < VECTOR; j++)
-                        sum += number<T>::get(x.v[j]) * number<T>::get(y.v[j]);
-                }
-            else
-                for (int i = lane; i < a.head_dim; i += DELTA_LANES)
-                    sum += number<T>::get(o[i]) * number<T>::get(dout[i]);
-        }
-#pragma unroll
-        for (int step = DELTA_LANES / 2; step; step /= 2)
-            sum += __shfl_xor_sync(0xffffffffu, sum, step);
-        if (lane || row >= rows) continue;
-        int64_t head = row % a.heads, position = row / a.heads % a.queries,
-                sequence = row / a.heads / a.queries;
-        static_cast<wide *>(a.delta)[(sequence * a.heads + head) * a.queries + position] = sum;
-    }
-}
-
-extern "C" cudaError_t attention_delta(const struct attention_call *a, cudaStream_t stream)
-{
-    int64_t rows = a->b * a->queries * a->heads, blocks = (rows * DELTA_LANES + DELTA_THREADS - 1) / DELTA_THREADS;
-    cudaError_t e = cudaSuccess;
-    if (!rows) return e;
-    if (blocks > 1 << 16) blocks = 1 << 16;
-    CUDA_WITH_NUMBER(a->number, T,
-                     bool vectors = a->head_dim * sizeof(T) % 16 == 0 && (uintptr_t)a->o % 16 == 0 &&
-                                    (uintptr_t)a->dout % 16 == 0;
-                     e = LAUNCH((row_deltas<T>), dim3(blocks), dim3(DELTA_THREADS), 0, stream, *a, vectors));
-    return e;
 }

@@ -1,15 +1,16 @@
 /* exec/cuda/kernels_check.cu - data that is wrong is found where it lies.
  *
  * One block looks at all ids: there are a few thousand of them, 4 bytes each, and one block needs no second launch to find
- * the first of what its threads found. Each thread goes up through its ids, so the first that it finds is its least; the
- * least of all threads is the one that the host would name. Nothing is written where all is well, so the fault, which lies
- * in the host's memory, costs no traffic.
+ * the first of what its threads found. Each thread goes up through its ids, eight asked for at once, since whether to go on
+ * hangs on what they are; so the first that it finds is its least, and the least of all threads is the one that the host
+ * would name. Nothing is written where all is well, so the fault, which lies in the host's memory, costs no traffic.
  */
 #include "exec/cuda/kernels_check.h"
 
 #include "exec/cuda/launch.h"
 
 #define THREADS 1024u
+#define AT_ONCE 8
 
 static __device__ __forceinline__ bool is_row(int32_t id, int64_t vocabulary, int32_t minus_one)
 {
@@ -21,9 +22,16 @@ static __global__ void __launch_bounds__(THREADS)
               int32_t kind, struct cuda_fault *fault)
 {
     __shared__ int64_t least[THREADS];
-    int64_t i = threadIdx.x;
-    while (i < n && is_row(ids[i], vocabulary, minus_one)) i += THREADS;
-    least[threadIdx.x] = i < n ? i : n;
+    int64_t found = n;
+    for (int64_t i = threadIdx.x; i < n && found == n; i += AT_ONCE * THREADS) {
+        int32_t id[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) id[k] = i + k * THREADS < n ? ids[i + k * THREADS] : 0;
+#pragma unroll
+        for (int k = AT_ONCE - 1; k >= 0; k--)
+            if (i + k * THREADS < n && !is_row(id[k], vocabulary, minus_one)) found = i + k * THREADS;
+    }
+    least[threadIdx.x] = found;
     __syncthreads();
     for (unsigned half = THREADS / 2; half > 0; half /= 2) {
         if (threadIdx.x < half && least[threadIdx.x + half] < least[threadIdx.x])

@@ -24,9 +24,13 @@ static __global__ void __launch_bounds__(BLOCK) copy_kernel(struct cuda_runs c, 
          o += (int64_t)gridDim.y * blockDim.y) {
         wide_of<X> v[N];
         wide_of<Y> w[N];
-        read<X, N>(from + o * c.from_step, i, c.run, packed, v);
+        elements<X, N> in;
+        elements<Y, N> there;
+        in.ask(from + o * c.from_step, i, c.run, packed);
+        if (c.add) there.ask(to + o * c.to_step, i, c.run, packed);
+        in.get(v);
         if (c.add) {
-            read<Y, N>(to + o * c.to_step, i, c.run, packed, w);
+            there.get(w);
 #pragma unroll
             for (int j = 0; j < N; j++) w[j] += (wide_of<Y>)v[j];
         } else {

@@ -1,9 +1,10 @@
 /* exec/cuda/kernels_cross_entropy.cu - softmax cross-entropy over long rows.
  *
  * Bounded by memory: the forward pass reads the logits once, carrying maximum and sum along; the gradient reads and
- * writes them once. A row is worked on by 256 threads, or by a warp where it is short; each thread has two packs of 16 bytes under
- * way, 4 or 5 blocks an SM (by registers): 32 to 40 KiB, where an H200 needs 25 to hide its memory. An element costs one conversion, one
- * multiply-add, one 2^x and two additions: at 2 bytes a logit a quarter of what the SMs can do meanwhile.
+ * writes them once. A row is worked on by 256 threads, or by a warp where it is short; a thread that only reads halves has four packs
+ * of 16 bytes under way, else two, so that the 4 or 5 blocks an SM (by registers) have more than the 25 KB an H200 needs to hide its
+ * memory. A logit that is only read must cost fewer than 13 instructions: it is one conversion, one maximum, one multiply-add, one
+ * 2^x and one addition (functions.cuh).
  * Vocabularies are often odd (50,257), so a row begins anywhere in a pack. What stands before the first whole pack, counted from
  * the first row on, and behind the last one, is read by single elements. Which thread has which element thus follows from
  * shapes; rows that lie further apart than they are long, by whole packs, have none before. Where the logits do not lie at a multiple of 16 bytes the same thread reads them one by one.
@@ -20,7 +21,7 @@
 enum { SHORT_ROW = 1024 };
 /* Packs that a thread asks for before it uses the first. */
 template <class T> struct under_way {
-    enum { N = sizeof(T) == 8 ? 1 : 2 };
+    enum { N = sizeof(T) == 8 ? 1 : 2, READ_ONLY = sizeof(T) == 2 ? 4 : N };
 };
 
 /* Σ exp of what was seen, the largest taken out. */
@@ -33,14 +34,15 @@ static __device__ __forceinline__ void add(running<wide_of<T>> &r, const wide_of
 {
     wide_of<T> m = r.largest;
 #pragma unroll
-    for (int j = 0; j < N; j++) m = v[j] > m ? v[j] : m;
-    if (m == -INFINITY) return;
+    for (int j = 0; j < N; j++) m = max(v[j], m); /* of which one that is no number is none */
     if (m > r.largest) {
         r.sum *= functions<T>::exp(r.largest - m);
         r.largest = m;
     }
+    /* nothing but -∞ so far, or nothing that is a number, which has to show in the sum */
+    wide_of<T> out = functions<T>::beside(m == -INFINITY ? 0 : m);
 #pragma unroll
-    for (int j = 0; j < N; j++) r.sum += functions<T>::exp(v[j] - m);
+    for (int j = 0; j < N; j++) r.sum += functions<T>::exp_beside(v[j], out);
 }
 
 template <class T>
@@ -88,7 +90,7 @@ static __global__ void __launch_bounds__(BLOCK)
     row_sums(cross_entropy_call c, int width, bool parts, bool packed)
 {
     using W = wide_of<T>;
-    constexpr int N = pack<T>::N, AT_ONCE = under_way<T>::N;
+    constexpr int N = pack<T>::N, AT_ONCE = under_way<T>::READ_ONLY;
     __shared__ running<W> room[WARP];
     int64_t row = blockIdx.x * (int64_t)(BLOCK / width) + threadIdx.x / width;
     int thread = threadIdx.x % width;
@@ -104,12 +106,16 @@ static __global__ void __launch_bounds__(BLOCK)
         int i = thread;
         const T *whole = logits + s.first;
         for (; i + (AT_ONCE - 1) * width < s.n_packs; i += AT_ONCE * width) {
-            W v[AT_ONCE][N];
+            elements<T, N> in[AT_ONCE];
 #pragma unroll
             for (int j = 0; j < AT_ONCE; j++)
-                read<T, N>(whole, (i + j * width) * N, s.n_packs * N, packed, v[j]);
+                in[j].ask(whole, (i + j * width) * N, s.n_packs * N, packed);
 #pragma unroll
-            for (int j = 0; j < AT_ONCE; j++) add<T, N>(r, v[j]);
+            for (int j = 0; j < AT_ONCE; j++) {
+                W v[N];
+                in[j].get(v);
+                add<T, N>(r, v);
+            }
         }
         for (; i < s.n_packs; i += width) {
             W v[N];
@@ -169,14 +175,14 @@ static __global__ void __launch_bounds__(MEAN_BLOCK)
         put_either<T>(loss, wide, 0, (wide_of<T>)(counted > 0 ? sum / counted : 0), false);
 }
 
-/* scale · exp(v - lse), less scale where `at`, counted from v[0], is one of them */
+/* scale · exp(v - lse), less scale where `at`, counted from v[0], is one of them; lse as functions have it beside many v */
 template <class T, int N>
 static __device__ __forceinline__ void soften(wide_of<T> (&v)[N], wide_of<T> lse, wide_of<T> part,
                                               wide_of<T> scale, int at)
 {
 #pragma unroll
     for (int j = 0; j < N; j++) {
-        v[j] = part * functions<T>::exp(v[j] - lse);
+        v[j] = part * functions<T>::exp_beside(v[j], lse);
         if (j == at) v[j] -= scale;
     }
 }
@@ -195,7 +201,8 @@ static __global__ void __launch_bounds__(BLOCK, sizeof(T) == 8 ? 2 : 4)
     const T *from = static_cast<const T *>(c.logits) + row * c.row;
     OUT *to = dlogits + row * c.row;
     either lse_at = {c.lse, c.wide_lse};
-    W lse = read_either<T>(lse_at, row), scale = (W)(by ? scale_64 * (double)*by : scale_64);
+    W lse = functions<T>::beside(read_either<T>(lse_at, row));
+    W scale = (W)(by ? scale_64 * (double)*by : scale_64);
     int64_t entry = c.targets[row] - c.start;
     int target = entry >= 0 && entry < c.n ? (int)entry : -1;
     /* rows that do not count take as long: what a call costs is not told by its data */
@@ -210,15 +217,17 @@ static __global__ void __launch_bounds__(BLOCK, sizeof(T) == 8 ? 2 : 4)
     }
     int i = thread;
     for (; i + (AT_ONCE - 1) * width < s.n_packs; i += AT_ONCE * width) {
-        W v[AT_ONCE][N];
+        elements<T, N> in[AT_ONCE];
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++)
-            read<T, N>(from + s.first, (i + j * width) * N, s.n_packs * N, packed, v[j]);
+            in[j].ask(from + s.first, (i + j * width) * N, s.n_packs * N, packed);
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++) {
             int at = (i + j * width) * N;
-            soften<T, N>(v[j], lse, part, scale, target - s.first - at);
-            write<OUT, N>(to + s.first, at, s.n_packs * N, packed, v[j]);
+            W v[N];
+            in[j].get(v);
+            soften<T, N>(v, lse, part, scale, target - s.first - at);
+            write<OUT, N>(to + s.first, at, s.n_packs * N, packed, v);
         }
     }
     for (; i < s.n_packs; i += width) {

@@ -57,8 +57,10 @@ static __global__ void __launch_bounds__(BLOCK)
         int64_t s = r / d.per_sequence, at = d.begin + (r - s * d.per_sequence) * d.step + i;
         int odd = (int)(at & 3);
         W v[N], scale = (W)d.scale;
-        read<T, N>(x + r * d.n, i, d.n, packed, v);
+        elements<T, N> in; /* comes while bits are made */
+        in.ask(x + r * d.n, i, d.n, packed);
         philox_words bits = philox((uint64_t)at >> 2, (uint64_t)(d.first + s), d.key);
+        in.get(v);
         if (odd == 0) {
 #pragma unroll
             for (int j = 0; j < N; j++) {

@@ -1,6 +1,6 @@
 /* exec/cuda/kernels_elementwise.cu - kinds that look at one element at a time.
  *
- * A thread reads PACKS packs of each operand before it computes the first, so that a multiprocessor has 2,048 · 2 · 16 bytes of
+ * A thread asks for PACKS packs of each operand before it looks at the first, so that a multiprocessor has 2,048 · 2 · 16 bytes of
  * one operand under way. Blocks are as many as there is work, and go round where a grid is not enough. A row's bias is read
  * once for ROWS rows. Nothing is declared __restrict__: an output may be an input.
  */
@@ -55,22 +55,24 @@ static __global__ void __launch_bounds__(BLOCK)
     using W = wide_of<T>;
     int64_t stride = (int64_t)gridDim.x * BLOCK * PACKS * N;
     for (int64_t tile = (int64_t)blockIdx.x * BLOCK * PACKS * N; tile < n; tile += stride) {
-        W a[PACKS][N], b[PACKS][N], c[PACKS][N];
+        elements<T, N> in_a[PACKS], in_b[PACKS], in_c[PACKS];
 #pragma unroll
         for (int k = 0; k < PACKS; k++) {
             int64_t i = tile + (int64_t)(k * BLOCK + threadIdx.x) * N;
-            read<T, N>(o.a, i, n, packed, a[k]);
-            if (F::INPUTS > 1) read<T, N>(o.b, i, n, packed, b[k]);
-            if (F::INPUTS > 2) read<T, N>(o.c, i, n, packed, c[k]);
+            in_a[k].ask(o.a, i, n, packed);
+            if (F::INPUTS > 1) in_b[k].ask(o.b, i, n, packed);
+            if (F::INPUTS > 2) in_c[k].ask(o.c, i, n, packed);
         }
 #pragma unroll
         for (int k = 0; k < PACKS; k++) {
             int64_t i = tile + (int64_t)(k * BLOCK + threadIdx.x) * N;
-            W y[N], z[N];
+            W a[N], b[N], c[N], y[N], z[N];
+            in_a[k].get(a);
+            if (F::INPUTS > 1) in_b[k].get(b);
+            if (F::INPUTS > 2) in_c[k].get(c);
 #pragma unroll
             for (int j = 0; j < N; j++)
-                F::one(a[k][j], F::INPUTS > 1 ? b[k][j] : W(0), F::INPUTS > 2 ? c[k][j] : W(0),
-                       y[j], z[j]);
+                F::one(a[j], F::INPUTS > 1 ? b[j] : W(0), F::INPUTS > 2 ? c[j] : W(0), y[j], z[j]);
             write<T, N>(o.y, i, n, packed, y);
             if (F::OUTPUTS > 1) write<T, N>(o.z, i, n, packed, z);
         }
@@ -132,22 +134,24 @@ static __global__ void __launch_bounds__(BLOCK)
     W b[N];
     read_either<T, N>(o.b, i, n, packed, b);
     for (int64_t r = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; r < rows; r += ROWS * step) {
-        W x[ROWS][N], dy[ROWS][N];
+        elements<T, N> in_x[ROWS], in_dy[ROWS];
 #pragma unroll
         for (int k = 0; k < ROWS; k++) {
             int64_t row = r + k * step;
             if (row >= rows) break;
-            read<T, N>(o.x + row * n, i, n, packed, x[k]);
-            if (F::INPUTS > 1) read<T, N>(o.dy + row * n, i, n, packed, dy[k]);
+            in_x[k].ask(o.x + row * n, i, n, packed);
+            if (F::INPUTS > 1) in_dy[k].ask(o.dy + row * n, i, n, packed);
         }
 #pragma unroll
         for (int k = 0; k < ROWS; k++) {
             int64_t row = r + k * step;
             if (row >= rows) break;
-            W y[N], z;
+            W x[N], dy[N], y[N], z;
+            in_x[k].get(x);
+            if (F::INPUTS > 1) in_dy[k].get(dy);
 #pragma unroll
             for (int j = 0; j < N; j++)
-                F::one(x[k][j] + b[j], F::INPUTS > 1 ? dy[k][j] : W(0), W(0), y[j], z);
+                F::one(x[j] + b[j], F::INPUTS > 1 ? dy[j] : W(0), W(0), y[j], z);
             write<T, N>(o.y + row * n, i, n, packed, y);
         }
     }
@@ -239,9 +243,13 @@ static __global__ void __launch_bounds__(BLOCK)
     for (int64_t i = ((int64_t)blockIdx.x * BLOCK + threadIdx.x) * N; i < n; i += stride) {
         wide_of<X> from[N];
         wide_of<Y> to[N];
-        read<X, N>(x, i, n, packed, from);
+        elements<X, N> in;
+        elements<Y, N> there;
+        in.ask(x, i, n, packed);
+        if (add) there.ask(y, i, n, packed);
+        in.get(from);
         if (add) {
-            read<Y, N>(y, i, n, packed, to);
+            there.get(to);
 #pragma unroll
             for (int j = 0; j < N; j++) to[j] += (wide_of<Y>)from[j];
         } else {

@@ -86,6 +86,27 @@ static __device__ __forceinline__ void add_tiles(warp_sum &sum, const T *left, c
     }
 }
 
+/* Two results beside one another, in one access: at is even, and so are rows of the result, which lies packed. */
+template <class T>
+static __device__ __forceinline__ void put_two(const expert_product &p, int64_t at, float low,
+                                               float high)
+{
+    if (p.wide_out) {
+        float2 *out = reinterpret_cast<float2 *>(static_cast<float *>(p.out) + at);
+        float2 old = p.accumulate ? *out : make_float2(0, 0);
+        *out = make_float2(old.x + low, old.y + high);
+        return;
+    }
+    uint32_t *out = reinterpret_cast<uint32_t *>(static_cast<T *>(p.out) + at);
+    if (p.accumulate) {
+        uint32_t bits = *out;
+        T old[2];
+        memcpy(old, &bits, sizeof old);
+        low += number<T>::get(old[0]), high += number<T>::get(old[1]);
+    }
+    *out = pack<T>(low, high);
+}
+
 /* first: element of the result where row 0, column 0 stands; rows from n_rows on are nobody's. */
 template <class T>
 static __device__ __forceinline__ void put_sum(const expert_product &p, const warp_sum &sum,
@@ -95,12 +116,13 @@ static __device__ __forceinline__ void put_sum(const expert_product &p, const wa
 #pragma unroll
     for (int i = 0; i < 4; i++)
 #pragma unroll
-        for (int j = 0; j < 4; j++)
+        for (int h = 0; h < 2; h++)
 #pragma unroll
-            for (int r = 0; r < 4; r++) {
-                int y = row + i * 16 + lane / 4 + r / 2 * 8, x = column + j * 8 + lane % 4 * 2 + r % 2;
+            for (int j = 0; j < 4; j++) {
+                int y = row + i * 16 + lane / 4 + h * 8, x = column + j * 8 + lane % 4 * 2;
                 if (y < n_rows && x < p.n_right)
-                    put_result<T>(p, first + (int64_t)y * p.n_right + x, sum.c[i][j][r]);
+                    put_two<T>(p, first + (int64_t)y * p.n_right + x, sum.c[i][j][2 * h],
+                               sum.c[i][j][2 * h + 1]);
             }
 }
 
@@ -259,7 +281,7 @@ extern "C" bool expert_product_is_fast(const struct expert_product *p, int capab
 {
     bool narrow = p->number == CUDA_bf16 || p->number == CUDA_fp16;
     return narrow && capability >= 80 && p->n_left % 8 == 0 && p->n_right % 8 == 0 &&
-           (((uintptr_t)p->left | (uintptr_t)p->right) & 15) == 0;
+           (((uintptr_t)p->left | (uintptr_t)p->right | (uintptr_t)p->out) & 15) == 0;
 }
 
 static dim3 grid_of(const expert_product *p, int rows, int64_t z, int tile)

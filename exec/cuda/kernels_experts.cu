@@ -243,8 +243,11 @@ static __global__ void __launch_bounds__(BLOCK)
             const T *from = in + ((sequence * r.experts + e) * r.capacity + slot) * d;
             for (int64_t i = lane * N; i < d; i += WARP * N) {
                 W a[N], b[N];
-                read<T, N>(from, i, d, packed, a);
-                read<T, N>(gradient, i, d, packed, b);
+                elements<T, N> in_a, in_b;
+                in_a.ask(from, i, d, packed);
+                in_b.ask(gradient, i, d, packed);
+                in_a.get(a);
+                in_b.get(b);
 #pragma unroll
                 for (int j = 0; j < N; j++) sum += a[j] * b[j];
             }

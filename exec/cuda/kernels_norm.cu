@@ -2,9 +2,9 @@
  *
  * Runs up to 1,024 elements belong to a part of a warp, just wide enough (a head of 64 in bf16: 8 lanes, four runs a warp), runs up
  * to 8,192 to a block of 256 threads; longer ones are read again, from the caches, where a run is a few pages. A thread keeps 32
- * elements of each operand (4 packs of bf16), asked for before the first is added. First the mean, then the squares about it, so
- * that a large mean costs no digits. Registers: 32 a kept operand and some 40 more; with the gradient's two operands 512 threads
- * of a multiprocessor still have 64 KB under way.
+ * elements of each operand (4 packs of bf16), asked for before the first is added and kept as they lie: 16 registers of bf16, and
+ * widening them once more for each pass costs less than what half the threads would. First the mean, then the squares about it, so
+ * that a large mean costs no digits.
  */
 #include "exec/cuda/kernels_norm.h"
 
@@ -21,20 +21,29 @@ template <class T, int OPERANDS, bool KEEP> struct run_of {
     int64_t n;
     int lane, width;
     bool packed;
-    W kept[OPERANDS][KEEP ? PACKS : 1][N];
+    elements<T, N> kept[OPERANDS][KEEP ? PACKS : 1];
 
-    __device__ __forceinline__ void get(int k, int at)
+    __device__ __forceinline__ void ask(int k, int at)
     {
         int64_t i = ((int64_t)k * width + lane) * N;
 #pragma unroll
-        for (int o = 0; o < OPERANDS; o++) read<T, N>(p[o], i, n, packed, kept[o][at]);
+        for (int o = 0; o < OPERANDS; o++) kept[o][at].ask(p[o], i, n, packed);
     }
     __device__ __forceinline__ void open()
     {
         if constexpr (KEEP) {
 #pragma unroll
-            for (int k = 0; k < PACKS; k++) get(k, k);
+            for (int k = 0; k < PACKS; k++) ask(k, k);
         }
+    }
+    template <class F> __device__ __forceinline__ void give(int k, int at, int64_t i, F f)
+    {
+        W first[N], last[N];
+#pragma unroll
+        for (int o = 0; o < OPERANDS; o++) kept[o][at].forget();
+        kept[0][at].get(first);
+        kept[OPERANDS - 1][at].get(last);
+        f(k, i, (int)min(n - i, (int64_t)N), first, last);
     }
     /* f(k, i, count, pack of the first operand, pack of the last) for each pack that has elements, the k-th of the thread */
     template <class F> __device__ __forceinline__ void each(F f)
@@ -43,18 +52,26 @@ template <class T, int OPERANDS, bool KEEP> struct run_of {
 #pragma unroll
             for (int k = 0; k < PACKS; k++) {
                 int64_t i = ((int64_t)k * width + lane) * N;
-                if (i < n) f(k, i, (int)min(n - i, (int64_t)N), kept[0][k], kept[OPERANDS - 1][k]);
+                if (i < n) give(k, k, i, f);
             }
         } else {
             for (int k = 0;; k++) {
                 int64_t i = ((int64_t)k * width + lane) * N;
                 if (i >= n) break;
-                get(k, 0);
-                f(k, i, (int)min(n - i, (int64_t)N), kept[0][0], kept[OPERANDS - 1][0]);
+                ask(k, 0);
+                give(k, 0, i, f);
             }
         }
     }
 };
+
+/* Weights, which stand in the nearest cache, are read again behind this, not kept in the registers of a quarter of the threads. */
+static __device__ __forceinline__ void weights_again()
+{
+#ifndef STANDIN
+    asm volatile("" ::: "memory");
+#endif
+}
 
 struct norm_operands {
     const void *x, *dy;
@@ -107,8 +124,7 @@ static __global__ void __launch_bounds__(BLOCK)
     put_either<T>(o.stats, o.stats_wide, o.centres ? 2 * run + 1 : run, scale, false);
 }
 
-/* What is added at the end, asked for at the beginning: kept as it lies, in half the registers that it would be computed in.
- * Only of halves; others read it where they need it, as whoever keeps nothing does. */
+/* What is added at the end, asked for at the beginning and kept as it lies. Only of halves; others read it where they need it, as whoever keeps nothing does. */
 template <class T, bool KEEP> struct added {
     enum { N = pack<T>::N, PACKS = KEPT / N, AHEAD = KEEP && sizeof(T) == 2 };
     const T *p; /* NULL: nothing is */
@@ -179,6 +195,7 @@ static __global__ void __launch_bounds__(BLOCK)
     if (o.centres) sum_g = sum_row<BLOCKWIDE>(sum_g, width, room);
     W mean_g = sum_g / (W)n, mean_gx = sum_row<BLOCKWIDE>(sum_gx, width, room) / (W)n;
     T *dx = static_cast<T *>(o.y) + run * n;
+    if (KEEP) weights_again();
     x.each([&](int k, int64_t i, int, W(&v)[N], W(&dy)[N]) {
         W gamma[N], out[N];
         read_either<T, N>(o.gamma, i, n, packed, gamma);

@@ -74,23 +74,26 @@ static __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
         for (int j = 0; j < N; j++) sum[s][j] = 0;
     for (int64_t r = begin + threadIdx.y; r < end && i < n; r += ROWS * step) {
-        W x[ROWS][N], dy[ROWS][N], mean[ROWS], scale[ROWS];
+        elements<T, N> in_x[ROWS], in_dy[ROWS];
+        W mean[ROWS], scale[ROWS];
 #pragma unroll
         for (int k = 0; k < ROWS; k++) {
             int64_t row = r + k * step;
             if (row >= end) break;
-            read<T, N>(o.dy + row * n, i, n, packed, dy[k]);
-            if (KIND != CUDA_SUM_plain) read<T, N>(o.x + row * n, i, n, packed, x[k]);
+            in_dy[k].ask(o.dy + row * n, i, n, packed);
+            if (KIND != CUDA_SUM_plain) in_x[k].ask(o.x + row * n, i, n, packed);
             row_stats<T, KIND>(o.stats, row, mean[k], scale[k]);
         }
 #pragma unroll
         for (int k = 0; k < ROWS; k++) {
             if (r + k * step >= end) break;
+            W x[N], dy[N];
+            in_dy[k].get(dy);
+            if (KIND != CUDA_SUM_plain) in_x[k].get(x);
 #pragma unroll
             for (int j = 0; j < N; j++) {
-                sum[0][j] +=
-                    KIND == CUDA_SUM_plain ? dy[k][j] : dy[k][j] * ((x[k][j] - mean[k]) * scale[k]);
-                if (SUMS > 1) sum[SUMS - 1][j] += dy[k][j];
+                sum[0][j] += KIND == CUDA_SUM_plain ? dy[j] : dy[j] * ((x[j] - mean[k]) * scale[k]);
+                if (SUMS > 1) sum[SUMS - 1][j] += dy[j];
             }
         }
     }
@@ -226,8 +229,11 @@ static __global__ void __launch_bounds__(BLOCK)
 #pragma unroll 2
         for (int64_t i = (int64_t)lane * N; i < inner; i += (int64_t)across * N) {
             W x[N], dy[N];
-            read<T, N>(o.dy + plane * inner, i, inner, packed, dy);
-            if (KIND != CUDA_SUM_plain) read<T, N>(o.x + plane * inner, i, inner, packed, x);
+            elements<T, N> in_x, in_dy;
+            in_dy.ask(o.dy + plane * inner, i, inner, packed);
+            if (KIND != CUDA_SUM_plain) in_x.ask(o.x + plane * inner, i, inner, packed);
+            in_dy.get(dy);
+            if (KIND != CUDA_SUM_plain) in_x.get(x);
 #pragma unroll
             for (int j = 0; j < N; j++) { /* behind the end dy is 0 */
                 sum[0] += KIND == CUDA_SUM_plain ? dy[j] : dy[j] * ((x[j] - mean) * scale);
@@ -298,14 +304,15 @@ static __global__ void __launch_bounds__(BLOCK)
     int64_t stride = (int64_t)gridDim.x * BLOCK * N;
     for (int64_t i = ((int64_t)blockIdx.x * BLOCK + threadIdx.x) * N; i < n;
          i += SQUARES_PACKS * stride) {
-        W v[SQUARES_PACKS][N];
+        elements<T, N> in[SQUARES_PACKS];
 #pragma unroll
-        for (int k = 0; k < SQUARES_PACKS; k++) read<T, N>(x, i + k * stride, n, packed, v[k]);
+        for (int k = 0; k < SQUARES_PACKS; k++) in[k].ask(x, i + k * stride, n, packed);
 #pragma unroll
         for (int k = 0; k < SQUARES_PACKS; k++) {
-            W s = 0;
+            W v[N], s = 0;
+            in[k].get(v);
 #pragma unroll
-            for (int j = 0; j < N; j++) s += v[k][j] * v[k][j];
+            for (int j = 0; j < N; j++) s += v[j] * v[j];
             sum += (double)s;
         }
     }

@@ -190,18 +190,20 @@ static __global__ void __launch_bounds__(BLOCK)
     W sum[N];
     int begun = 0; /* entry at which the present run began */
     for (int k = 0; k < n; k += AT_ONCE) {
-        W v[AT_ONCE][N];
+        elements<T, N> in[AT_ONCE];
 #pragma unroll
         for (int u = 0; u < AT_ONCE; u++)
-            if (k + u < n) read<T, N>(dy + (int64_t)position[k + u] * d, i, d, packed, v[u]);
+            if (k + u < n) in[u].ask(dy + (int64_t)position[k + u] * d, i, d, packed);
 #pragma unroll
         for (int u = 0; u < AT_ONCE; u++) {
             int e = k + u;
             if (e >= n) break;
+            W v[N];
+            in[u].get(v);
             bool begins = e == 0 || row[e] != row[e + 1], ends = row[e + 1] != row[e + 2];
             if (begins) begun = e;
 #pragma unroll
-            for (int j = 0; j < N; j++) sum[j] = begins ? v[u][j] : sum[j] + v[u][j];
+            for (int j = 0; j < N; j++) sum[j] = begins ? v[j] : sum[j] + v[j];
             if (!ends && e + 1 < n) continue;
             bool from_before = begun == 0 && row[0] == row[1];
             if (from_before || !ends)
@@ -334,10 +336,13 @@ static __global__ void __launch_bounds__(BLOCK)
          r += (int64_t)gridDim.y * blockDim.y) {
         int64_t at = (r * heads + head) * 2 * side, turn = r % positions * side;
         W a[N], b[N], cosine[N], sine[N], u[N], v[N];
-        read<T, N>(x + at, i, side, packed, a);
-        read<T, N>(x + at + side, i, side, packed, b);
+        elements<T, N> in_a, in_b;
+        in_a.ask(x + at, i, side, packed);
+        in_b.ask(x + at + side, i, side, packed);
         read<W, N>(table + turn, i, side, packed, cosine);
         read<W, N>(table + positions * side + turn, i, side, packed, sine);
+        in_a.get(a);
+        in_b.get(b);
 #pragma unroll
         for (int j = 0; j < N; j++) {
             W s = inverse ? -sine[j] : sine[j];

@@ -1,8 +1,10 @@
 /* exec/cuda/kernels_update.cu - optimizers over one run of parameters.
  *
  * 32 bytes of an fp32 parameter go by for some 45 instructions, a third of what a multiprocessor has time for, so all that counts is
- * that packs stream. A thread takes 8 elements of the four operands, 2 packs each, before it computes the first. The flat kinds
- * are the same code over a longer run.
+ * that packs stream. A thread takes 8 elements of the four operands, 2 packs each, before it computes the first. Its packs lie a
+ * block's apart, so that a warp reads and writes 512 bytes in one line; the copy then goes out by halves of a pack, 256 bytes in
+ * a line: of two packs beside one another each access would touch every sector and use half of it. The flat kinds are the same
+ * code over a longer run.
  */
 #include "exec/cuda/kernels_update.h"
 
@@ -17,49 +19,81 @@ template <class W> struct update_of {
     W beta1, rest1, beta2, rest2, keep, rate, root, eps;
 };
 
-/* Loshchilov and Hutter 2019, Algorithm 2, as exec/kernels_host_update.inc has it. C: number of the copy, or of p for none. */
+/* Elements i … i+N-1 of n of the narrow copy, which lie packed as their wide ones do: at a multiple of half a pack. */
+template <class C, class W, int N>
+static __device__ __forceinline__ void write_copy(C *copy, int64_t i, int64_t n, bool packed,
+                                                  const W (&p)[N])
+{
+    static_assert(N * sizeof(C) == sizeof(uint2), "half a pack");
+    C narrow[N];
+#pragma unroll
+    for (int j = 0; j < N; j++) narrow[j] = number<C>::put((float)p[j]);
+    if (packed && i + N <= n) {
+        uint2 raw;
+        memcpy(&raw, narrow, sizeof raw);
+        *reinterpret_cast<uint2 *>(copy + i) = raw;
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < N; j++)
+        if (i + j < n) copy[i + j] = narrow[j];
+}
+
+/* Loshchilov and Hutter 2019, Algorithm 2, as exec/kernels_host_update.inc has it. */
+template <class W, bool ADAM, int N>
+static __device__ __forceinline__ void step(const update_of<W> &u, W factor, bool skip, W (&p)[N],
+                                            W (&m)[N], W (&v)[N], W (&g)[N])
+{
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        W d = g[j] * factor;
+        g[j] = 0;
+        if (skip) continue;
+        if (ADAM) {
+            m[j] = u.beta1 * m[j] + u.rest1 * d;
+            v[j] = u.beta2 * v[j] + u.rest2 * (d * d);
+            p[j] = u.keep * p[j] - u.rate * m[j] / (sqrt(v[j]) / u.root + u.eps);
+        } else {
+            p[j] = u.keep * p[j] - u.rate * d;
+        }
+    }
+}
+
+/* C: number of the copy, or of p for none. */
 template <class W, class C, bool ADAM>
 static __global__ void __launch_bounds__(BLOCK)
     update_kernel(update_of<W> u, C *copy, int64_t n, bool packed)
 {
+    enum { N = pack<W>::N, PACKS = AT_ONCE / N };
     float factor = u.factor ? *u.factor : 1.0f;
     bool skip = !(fabsf(factor) <= 3.4e38f);
     if (u.corrected && ADAM) u.rate = (W)u.corrected[0], u.root = (W)u.corrected[1];
     int64_t stride = (int64_t)gridDim.x * BLOCK * AT_ONCE;
-    for (int64_t i = ((int64_t)blockIdx.x * BLOCK + threadIdx.x) * AT_ONCE; i < n; i += stride) {
-        W p[AT_ONCE], m[AT_ONCE], v[AT_ONCE], g[AT_ONCE];
-        read<W, AT_ONCE>(u.p, i, n, packed, p);
-        read<W, AT_ONCE>(u.g, i, n, packed, g);
-        if (ADAM) {
-            read<W, AT_ONCE>(u.m, i, n, packed, m);
-            read<W, AT_ONCE>(u.v, i, n, packed, v);
-        }
+    for (int64_t tile = (int64_t)blockIdx.x * BLOCK * AT_ONCE; tile < n; tile += stride) {
+        W p[PACKS][N], m[PACKS][N], v[PACKS][N], g[PACKS][N];
 #pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) {
-            W d = g[j] * (W)factor;
-            g[j] = 0;
-            if (skip) continue;
+        for (int k = 0; k < PACKS; k++) {
+            int64_t i = tile + (int64_t)(k * BLOCK + threadIdx.x) * N;
+            read<W, N>(u.p, i, n, packed, p[k]);
+            read<W, N>(u.g, i, n, packed, g[k]);
             if (ADAM) {
-                m[j] = u.beta1 * m[j] + u.rest1 * d;
-                v[j] = u.beta2 * v[j] + u.rest2 * (d * d);
-                p[j] = u.keep * p[j] - u.rate * m[j] / (sqrt(v[j]) / u.root + u.eps);
-            } else {
-                p[j] = u.keep * p[j] - u.rate * d;
+                read<W, N>(u.m, i, n, packed, m[k]);
+                read<W, N>(u.v, i, n, packed, v[k]);
             }
         }
-        write<W, AT_ONCE>(u.g, i, n, packed, g);
-        if (!skip) {
-            write<W, AT_ONCE>(u.p, i, n, packed, p);
-            if (ADAM) {
-                write<W, AT_ONCE>(u.m, i, n, packed, m);
-                write<W, AT_ONCE>(u.v, i, n, packed, v);
-            }
-        }
-        if (sizeof(C) == 2) {
-            wide_of<C> c[AT_ONCE];
 #pragma unroll
-            for (int j = 0; j < AT_ONCE; j++) c[j] = (wide_of<C>)p[j];
-            write<C, AT_ONCE>(copy, i, n, packed, c);
+        for (int k = 0; k < PACKS; k++) {
+            int64_t i = tile + (int64_t)(k * BLOCK + threadIdx.x) * N;
+            step<W, ADAM, N>(u, (W)factor, skip, p[k], m[k], v[k], g[k]);
+            write<W, N>(u.g, i, n, packed, g[k]);
+            if (!skip) {
+                write<W, N>(u.p, i, n, packed, p[k]);
+                if (ADAM) {
+                    write<W, N>(u.m, i, n, packed, m[k]);
+                    write<W, N>(u.v, i, n, packed, v[k]);
+                }
+            }
+            if constexpr (sizeof(C) == 2) write_copy<C, W, N>(copy, i, n, packed, p[k]);
         }
     }
 }

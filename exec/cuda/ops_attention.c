@@ -31,7 +31,7 @@ static void place(const struct op_call *c, int32_t n_in, const void *const base[
     *q = base[0], *k = base[1], *v = base[2];
 }
 
-/* Positions and sequences of a launch are counted in 31 bits, heads and sequences in 16. */
+/* Positions and a sequence's rows of heads are counted in 31 bits, heads and sequences in 16. */
 static enum status sizes(const struct op_call *c, int32_t n_in, struct attention_call *a,
                          struct error *err)
 {
@@ -39,7 +39,7 @@ static enum status sizes(const struct op_call *c, int32_t n_in, struct attention
     const struct shape *s = c->shapes->input;
     int64_t queries = t->lines.of ? t->lines.n : s[0].dim[1], keys = s[n_in > 1].dim[1];
     int64_t sequences = s[0].dim[0] * (t->head_dim / 32 + 1);
-    if (keys > 1 << 30 || t->heads > 65535 || sequences > 65535)
+    if (keys > 1 << 30 || t->heads > 65535 || sequences > 65535 || queries * t->heads > INT32_MAX)
         return error_set(err, ERR_INPUT,
                          "%s: %" PRId64 " sequences of %" PRId64
                          " positions and %" PRId32 " heads are more than a launch takes",

@@ -5,7 +5,9 @@
  * no whole number of packs, the same thread reads the same elements one by one: slower, and the same bytes come out.
  * Sums go from thread to warp to block in fixed trees.
  * How much must be under way: an H200 moves 4.8 TB/s with some 700 ns between asking and getting, 25 KB on each of its 132
- * multiprocessors. 2,048 threads with one pack each have 32 KB; kernels that need more registers take two packs at once.
+ * multiprocessors. 2,048 threads with one pack each have 32 KB; kernels that need more registers take two packs at once. A thread
+ * goes on behind a load as far as the first instruction that uses what it brings, and widening is one: so what is asked for
+ * together is kept as it lies (struct elements) and widened where it is worked on.
  */
 #ifndef EXEC_CUDA_PACK_CUH
 #define EXEC_CUDA_PACK_CUH
@@ -64,17 +66,60 @@ static __device__ __forceinline__ void write_packed(T *p, const wide_of<T> (&v)[
     }
 }
 
-/* Elements i … i+N-1 of n; those behind the end are 0. p itself may be NULL where packed is false and n 0. */
+/* N elements of T, whole packs, as they lie in memory: half the registers of what bf16 and fp16 are computed in. */
+template <class T, int N> struct elements {
+    enum { EACH = 16 / sizeof(T), PACKS = N / EACH };
+    static_assert(N % EACH == 0, "whole packs");
+    uint4 raw[PACKS];
+
+    /* Asks for p[i … i+N-1] of n; those behind the end are 0. p itself may be NULL where n is 0. */
+    __device__ __forceinline__ void ask(const T *p, int64_t i, int64_t n, bool packed)
+    {
+#pragma unroll
+        for (int k = 0; k < PACKS; k++) raw[k] = make_uint4(0, 0, 0, 0);
+        if (packed && i + N <= n) {
+#pragma unroll
+            for (int k = 0; k < PACKS; k++) raw[k] = *reinterpret_cast<const uint4 *>(p + i + k * EACH);
+        } else if (i < n) {
+#pragma unroll
+            for (int k = 0; k < PACKS; k++) {
+                T e[EACH];
+#pragma unroll
+                for (int j = 0; j < EACH; j++)
+                    e[j] = i + k * EACH + j < n ? p[i + k * EACH + j] : number<T>::put(0);
+                memcpy(&raw[k], e, sizeof e);
+            }
+        }
+    }
+    /* What get gives from here on is widened anew: a compiler would else keep what it gave before, in twice the registers. */
+    __device__ __forceinline__ void forget()
+    {
+#ifndef STANDIN
+#pragma unroll
+        for (int k = 0; k < PACKS && sizeof(T) == 2; k++)
+            asm volatile("" : "+r"(raw[k].x), "+r"(raw[k].y), "+r"(raw[k].z), "+r"(raw[k].w));
+#endif
+    }
+    __device__ __forceinline__ void get(wide_of<T> (&v)[N]) const
+    {
+#pragma unroll
+        for (int k = 0; k < PACKS; k++) {
+            T e[EACH];
+            memcpy(e, &raw[k], sizeof e);
+#pragma unroll
+            for (int j = 0; j < EACH; j++) v[k * EACH + j] = number<T>::get(e[j]);
+        }
+    }
+};
+
+/* v = those elements, at once. */
 template <class T, int N>
 static __device__ __forceinline__ void read(const T *p, int64_t i, int64_t n, bool packed,
                                             wide_of<T> (&v)[N])
 {
-    if (packed && i + N <= n) {
-        read_packed<T, N>(p + i, v);
-        return;
-    }
-#pragma unroll
-    for (int j = 0; j < N; j++) v[j] = i + j < n ? number<T>::get(p[i + j]) : wide_of<T>(0);
+    elements<T, N> e;
+    e.ask(p, i, n, packed);
+    e.get(v);
 }
 
 template <class T, int N>

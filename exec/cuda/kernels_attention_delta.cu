@@ -1,0 +1,57 @@
+/* exec/cuda/kernels_attention_delta.cu - delta = Σ o·do of each row and head, which both ways of attention's gradient read.
+ *
+ * DELTA_LANES threads have one row of one head; o and do lie alike, (b, queries, heads, head_dim), and are read once: memory bounds
+ * it, as long as finding out which row it is costs little beside 256 bytes (bf16, heads of 64). So a sequence's rows are counted in 32
+ * bits and divided by a multiplication; blockIdx.y is the sequence. (Four divisions of 64 bits are more instructions than a row's bytes leave time for.)
+ */
+#include "exec/cuda/kernels_attention.h"
+#include "exec/cuda/launch.h"
+#include "exec/cuda/pack.cuh"
+
+enum { DELTA_LANES = 8, DELTA_THREADS = 256, DELTA_ROWS = DELTA_THREADS / DELTA_LANES };
+
+template <class T>
+static __global__ void __launch_bounds__(DELTA_THREADS)
+    row_deltas(attention_call a, divider by_heads, bool vectors)
+{
+    using wide = typename number<T>::wide;
+    enum { VECTOR = 16 / sizeof(T) };
+    uint32_t rows = (uint32_t)a.queries * (uint32_t)a.heads;
+    uint32_t row = blockIdx.x * DELTA_ROWS + threadIdx.x / DELTA_LANES;
+    int lane = threadIdx.x % DELTA_LANES;
+    wide sum = 0;
+    if (row < rows) {
+        int64_t at = ((int64_t)blockIdx.y * rows + row) * a.head_dim;
+        const T *o = static_cast<const T *>(a.o) + at, *dout = static_cast<const T *>(a.dout) + at;
+        if (vectors)
+            for (int i = lane * VECTOR; i < a.head_dim; i += DELTA_LANES * VECTOR) {
+                wide x[VECTOR], y[VECTOR];
+                read_packed<T, VECTOR>(o + i, x);
+                read_packed<T, VECTOR>(dout + i, y);
+#pragma unroll
+                for (int j = 0; j < VECTOR; j++) sum += x[j] * y[j];
+            }
+        else
+            for (int i = lane; i < a.head_dim; i += DELTA_LANES)
+                sum += number<T>::get(o[i]) * number<T>::get(dout[i]);
+    }
+    sum = sum_lanes(sum, DELTA_LANES);
+    if (lane || row >= rows) return;
+    uint32_t position = row / by_heads, head = row - position * (uint32_t)a.heads;
+    static_cast<wide *>(a.delta)[((int64_t)blockIdx.y * a.heads + head) * a.queries + position] = sum;
+}
+
+extern "C" cudaError_t attention_delta(const struct attention_call *a, cudaStream_t stream)
+{
+    int64_t rows = (int64_t)a->queries * a->heads;
+    cudaError_t e = cudaSuccess;
+    if (!rows || !a->b) return e;
+    if (rows > INT32_MAX) return cudaErrorInvalidValue;
+    dim3 grid((unsigned)over(rows, DELTA_ROWS), (unsigned)a->b);
+    divider by_heads = divider_of(a->heads);
+    CUDA_WITH_NUMBER(a->number, T,
+                     bool vectors = a->head_dim * sizeof(T) % 16 == 0 && lies_packed(a->o, a->dout);
+                     e = LAUNCH((row_deltas<T>), grid, dim3(DELTA_THREADS), 0, stream, *a, by_heads,
+                                vectors));
+    return e;
+}
