@@ -74,6 +74,21 @@ static __device__ __forceinline__ void scores(float s[COLUMNS / 8][4], const lef
     }
 }
 
+/* Probabilities of what is not seen become 0. query, key: of a lane's first element; KEYS_DOWN: rows are keys. */
+template <int COLUMNS, bool KEYS_DOWN>
+static __device__ __forceinline__ void mask(const attention_call &a, float p[COLUMNS / 8][4], int query,
+                                            int key)
+{
+#pragma unroll
+    for (int n = 0; n < COLUMNS / 8; n++)
+#pragma unroll
+        for (int r = 0; r < 4; r++) {
+            int down = r / 2 * 8, across = n * 8 + r % 2;
+            if (!sees(a, query + (KEYS_DOWN ? across : down), key + (KEYS_DOWN ? down : across)))
+                p[n][r] = 0;
+        }
+}
+
 /* out (16, W) += s (16, COLUMNS), rounded, times COLUMNS rows of a tile. */
 template <class T, int W, int COLUMNS>
 static __device__ __forceinline__ void add_product(float out[W / 8][4], const float s[COLUMNS / 8][4],
@@ -168,13 +183,14 @@ static __global__ void __launch_bounds__(grad_sizes<W>::THREADS, grad_sizes<W>::
 #pragma unroll
             for (int n = 0; n < AT_ONCE / 8; n++)
 #pragma unroll
-                for (int r = 0; r < 4; r++) {
-                    float p = power_of_2(s[n][r] * (scale * LOG2_E) - lse[r / 2]);
-                    if (!whole && !sees(a, mine + lane / 4 + r / 2 * 8,
-                                        key + c + n * 8 + lane % 4 * 2 + r % 2))
-                        p = 0;
-                    ds[n][r] = p * (ds[n][r] - delta[r / 2]);
-                }
+                for (int r = 0; r < 4; r++)
+                    s[n][r] = power_of_2(s[n][r] * (scale * LOG2_E) - lse[r / 2]);
+            if (!whole)
+                mask<AT_ONCE, false>(a, s, mine + lane / 4, key + c + lane % 4 * 2);
+#pragma unroll
+            for (int n = 0; n < AT_ONCE / 8; n++)
+#pragma unroll
+                for (int r = 0; r < 4; r++) ds[n][r] = s[n][r] * (ds[n][r] - delta[r / 2]);
             add_product<T, W, AT_ONCE>(dq, ds, keys, c, lane);
         }
     }
@@ -274,14 +290,18 @@ static __global__ void __launch_bounds__(grad_sizes<W>::THREADS, grad_sizes<W>::
             for (int n = 0; n < AT_ONCE / 8; n++) {
                 int column = c + n * 8 + lane % 4 * 2;
                 float2 l = *reinterpret_cast<const float2 *>(lse + stage * QUERIES + column);
+#pragma unroll
+                for (int r = 0; r < 4; r++)
+                    p[n][r] = power_of_2(p[n][r] * (scale * LOG2_E) - (r % 2 ? l.y : l.x));
+            }
+            if (!whole)
+                mask<AT_ONCE, true>(a, p, query + c + lane % 4 * 2, mine + lane / 4);
+#pragma unroll
+            for (int n = 0; n < AT_ONCE / 8; n++) {
+                int column = c + n * 8 + lane % 4 * 2;
                 float2 d = *reinterpret_cast<const float2 *>(delta + stage * QUERIES + column);
 #pragma unroll
-                for (int r = 0; r < 4; r++) {
-                    p[n][r] = power_of_2(p[n][r] * (scale * LOG2_E) - (r % 2 ? l.y : l.x));
-                    if (!whole && !sees(a, query + column + r % 2, mine + lane / 4 + r / 2 * 8))
-                        p[n][r] = 0;
-                    ds[n][r] = p[n][r] * (ds[n][r] - (r % 2 ? d.y : d.x));
-                }
+                for (int r = 0; r < 4; r++) ds[n][r] = p[n][r] * (ds[n][r] - (r % 2 ? d.y : d.x));
             }
             add_product<T, W, AT_ONCE>(dv, p, douts, c, lane);
             add_product<T, W, AT_ONCE>(dk, ds, queries, c, lane);

@@ -85,12 +85,38 @@ template <int N> static __device__ __forceinline__ span span_of(int64_t at, int 
     return span{first, (n - first) / N};
 }
 
+/* Adds the packs of a row that are this thread's. WHOLE: they lie packed. */
+template <class T, bool WHOLE>
+static __device__ __forceinline__ void add_packs(running<wide_of<T>> &r, const T *packs, int n_packs,
+                                                 int thread, int width)
+{
+    constexpr int N = pack<T>::N, AT_ONCE = under_way<T>::READ_ONLY;
+    int i = thread;
+    for (; i + (AT_ONCE - 1) * width < n_packs; i += AT_ONCE * width) {
+        elements<T, N> in[AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++)
+            in[j].template ask<WHOLE>(packs, (i + j * width) * N, n_packs * N, false);
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            wide_of<T> v[N];
+            in[j].get(v);
+            add<T, N>(r, v);
+        }
+    }
+    for (; i < n_packs; i += width) {
+        wide_of<T> v[N];
+        read<T, N, WHOLE>(packs, i * N, n_packs * N, false, v);
+        add<T, N>(r, v);
+    }
+}
+
 template <class T>
 static __global__ void __launch_bounds__(BLOCK)
     row_sums(cross_entropy_call c, int width, bool parts, bool packed)
 {
     using W = wide_of<T>;
-    constexpr int N = pack<T>::N, AT_ONCE = under_way<T>::READ_ONLY;
+    constexpr int N = pack<T>::N;
     __shared__ running<W> room[WARP];
     int64_t row = blockIdx.x * (int64_t)(BLOCK / width) + threadIdx.x / width;
     int thread = threadIdx.x % width;
@@ -103,26 +129,11 @@ static __global__ void __launch_bounds__(BLOCK)
             W v[1] = {number<T>::get(logits[thread])};
             add<T, 1>(r, v);
         }
-        int i = thread;
-        const T *whole = logits + s.first;
-        for (; i + (AT_ONCE - 1) * width < s.n_packs; i += AT_ONCE * width) {
-            elements<T, N> in[AT_ONCE];
-#pragma unroll
-            for (int j = 0; j < AT_ONCE; j++)
-                in[j].ask(whole, (i + j * width) * N, s.n_packs * N, packed);
-#pragma unroll
-            for (int j = 0; j < AT_ONCE; j++) {
-                W v[N];
-                in[j].get(v);
-                add<T, N>(r, v);
-            }
-        }
-        for (; i < s.n_packs; i += width) {
-            W v[N];
-            read<T, N>(whole, i * N, s.n_packs * N, packed, v);
-            add<T, N>(r, v);
-        }
-        i = s.first + s.n_packs * N + thread;
+        if (packed)
+            add_packs<T, true>(r, logits + s.first, s.n_packs, thread, width);
+        else
+            add_packs<T, false>(r, logits + s.first, s.n_packs, thread, width);
+        int i = s.first + s.n_packs * N + thread;
         if (i < n) {
             W v[1] = {number<T>::get(logits[i])};
             add<T, 1>(r, v);
@@ -187,59 +198,75 @@ static __device__ __forceinline__ void soften(wide_of<T> (&v)[N], wide_of<T> lse
     }
 }
 
+/* What is the same for a row's elements. */
+template <class W> struct softmax_row {
+    W lse, part, scale;
+    int target; /* -1: none here */
+};
+
+/* The packs of a row that are this thread's. WHOLE: they lie packed. */
+template <class T, class OUT, int N, bool WHOLE>
+static __device__ __forceinline__ void soften_packs(const softmax_row<wide_of<T>> &r, const T *from,
+                                                    OUT *to, span s, int thread, int width)
+{
+    constexpr int AT_ONCE = under_way<T>::N;
+    int i = thread, n = s.n_packs * N;
+    for (; i + (AT_ONCE - 1) * width < s.n_packs; i += AT_ONCE * width) {
+        elements<T, N> in[AT_ONCE];
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++)
+            in[j].template ask<WHOLE>(from + s.first, (i + j * width) * N, n, false);
+#pragma unroll
+        for (int j = 0; j < AT_ONCE; j++) {
+            int at = (i + j * width) * N;
+            wide_of<T> v[N];
+            in[j].get(v);
+            soften<T, N>(v, r.lse, r.part, r.scale, r.target - s.first - at);
+            write<OUT, N, WHOLE>(to + s.first, at, n, false, v);
+        }
+    }
+    for (; i < s.n_packs; i += width) {
+        wide_of<T> v[N];
+        read<T, N, WHOLE>(from + s.first, i * N, n, false, v);
+        soften<T, N>(v, r.lse, r.part, r.scale, r.target - s.first - i * N);
+        write<OUT, N, WHOLE>(to + s.first, i * N, n, false, v);
+    }
+}
+
 template <class T, class OUT>
 static __global__ void __launch_bounds__(BLOCK, sizeof(T) == 8 ? 2 : 4)
     gradients(cross_entropy_call c, int width, double scale_64, const float *by, OUT *dlogits,
               bool packed)
 {
     using W = wide_of<T>;
-    constexpr int N = 16 / (sizeof(T) < sizeof(OUT) ? sizeof(T) : sizeof(OUT)),
-                  AT_ONCE = under_way<T>::N;
+    constexpr int N = 16 / (sizeof(T) < sizeof(OUT) ? sizeof(T) : sizeof(OUT));
     int64_t row = blockIdx.x * (int64_t)(BLOCK / width) + threadIdx.x / width;
     int thread = threadIdx.x % width;
     if (row >= c.rows) return;
     const T *from = static_cast<const T *>(c.logits) + row * c.row;
     OUT *to = dlogits + row * c.row;
     either lse_at = {c.lse, c.wide_lse};
-    W lse = functions<T>::beside(read_either<T>(lse_at, row));
     W scale = (W)(by ? scale_64 * (double)*by : scale_64);
     int64_t entry = c.targets[row] - c.start;
-    int target = entry >= 0 && entry < c.n ? (int)entry : -1;
+    bool counts = c.targets[row] >= 0;
     /* rows that do not count take as long: what a call costs is not told by its data */
-    W part = c.targets[row] < 0 ? W(0) : scale;
-    if (c.targets[row] < 0) target = -1;
+    softmax_row<W> r = {functions<T>::beside(read_either<T>(lse_at, row)), counts ? scale : W(0), scale,
+                        counts && entry >= 0 && entry < c.n ? (int)entry : -1};
     int n = (int)c.n;
     span s = span_of<N>(row * c.row, n);
     if (thread < s.first) {
         W v[1] = {number<T>::get(from[thread])};
-        soften<T, 1>(v, lse, part, scale, target - thread);
+        soften<T, 1>(v, r.lse, r.part, scale, r.target - thread);
         to[thread] = number<OUT>::put(v[0]);
     }
-    int i = thread;
-    for (; i + (AT_ONCE - 1) * width < s.n_packs; i += AT_ONCE * width) {
-        elements<T, N> in[AT_ONCE];
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; j++)
-            in[j].ask(from + s.first, (i + j * width) * N, s.n_packs * N, packed);
-#pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) {
-            int at = (i + j * width) * N;
-            W v[N];
-            in[j].get(v);
-            soften<T, N>(v, lse, part, scale, target - s.first - at);
-            write<OUT, N>(to + s.first, at, s.n_packs * N, packed, v);
-        }
-    }
-    for (; i < s.n_packs; i += width) {
-        W v[N];
-        read<T, N>(from + s.first, i * N, s.n_packs * N, packed, v);
-        soften<T, N>(v, lse, part, scale, target - s.first - i * N);
-        write<OUT, N>(to + s.first, i * N, s.n_packs * N, packed, v);
-    }
-    i = s.first + s.n_packs * N + thread;
+    if (packed)
+        soften_packs<T, OUT, N, true>(r, from, to, s, thread, width);
+    else
+        soften_packs<T, OUT, N, false>(r, from, to, s, thread, width);
+    int i = s.first + s.n_packs * N + thread;
     if (i < n) {
         W v[1] = {number<T>::get(from[i])};
-        soften<T, 1>(v, lse, part, scale, target - i);
+        soften<T, 1>(v, r.lse, r.part, scale, r.target - i);
         to[i] = number<OUT>::put(v[0]);
     }
     for (i = n + thread; i < (int)c.row; i += width) to[i] = number<OUT>::put(0);

@@ -47,35 +47,45 @@ template <class T> struct flat_operands {
     T *y, *z;
 };
 
+template <class T, class F, bool WHOLE>
+static __device__ __forceinline__ void flat_tile(const flat_operands<T> &o, int64_t tile, int64_t n,
+                                                 bool packed)
+{
+    enum { N = pack<T>::N };
+    using W = wide_of<T>;
+    elements<T, N> in_a[PACKS], in_b[PACKS], in_c[PACKS];
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) {
+        int64_t i = tile + (int64_t)(k * BLOCK + threadIdx.x) * N;
+        in_a[k].template ask<WHOLE>(o.a, i, n, packed);
+        if (F::INPUTS > 1) in_b[k].template ask<WHOLE>(o.b, i, n, packed);
+        if (F::INPUTS > 2) in_c[k].template ask<WHOLE>(o.c, i, n, packed);
+    }
+#pragma unroll
+    for (int k = 0; k < PACKS; k++) {
+        int64_t i = tile + (int64_t)(k * BLOCK + threadIdx.x) * N;
+        W a[N], b[N], c[N], y[N], z[N];
+        in_a[k].get(a);
+        if (F::INPUTS > 1) in_b[k].get(b);
+        if (F::INPUTS > 2) in_c[k].get(c);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            F::one(a[j], F::INPUTS > 1 ? b[j] : W(0), F::INPUTS > 2 ? c[j] : W(0), y[j], z[j]);
+        write<T, N, WHOLE>(o.y, i, n, packed, y);
+        if (F::OUTPUTS > 1) write<T, N, WHOLE>(o.z, i, n, packed, z);
+    }
+}
+
 template <class T, class F>
 static __global__ void __launch_bounds__(BLOCK)
     flat_kernel(flat_operands<T> o, int64_t n, bool packed)
 {
-    enum { N = pack<T>::N };
-    using W = wide_of<T>;
-    int64_t stride = (int64_t)gridDim.x * BLOCK * PACKS * N;
-    for (int64_t tile = (int64_t)blockIdx.x * BLOCK * PACKS * N; tile < n; tile += stride) {
-        elements<T, N> in_a[PACKS], in_b[PACKS], in_c[PACKS];
-#pragma unroll
-        for (int k = 0; k < PACKS; k++) {
-            int64_t i = tile + (int64_t)(k * BLOCK + threadIdx.x) * N;
-            in_a[k].ask(o.a, i, n, packed);
-            if (F::INPUTS > 1) in_b[k].ask(o.b, i, n, packed);
-            if (F::INPUTS > 2) in_c[k].ask(o.c, i, n, packed);
-        }
-#pragma unroll
-        for (int k = 0; k < PACKS; k++) {
-            int64_t i = tile + (int64_t)(k * BLOCK + threadIdx.x) * N;
-            W a[N], b[N], c[N], y[N], z[N];
-            in_a[k].get(a);
-            if (F::INPUTS > 1) in_b[k].get(b);
-            if (F::INPUTS > 2) in_c[k].get(c);
-#pragma unroll
-            for (int j = 0; j < N; j++)
-                F::one(a[j], F::INPUTS > 1 ? b[j] : W(0), F::INPUTS > 2 ? c[j] : W(0), y[j], z[j]);
-            write<T, N>(o.y, i, n, packed, y);
-            if (F::OUTPUTS > 1) write<T, N>(o.z, i, n, packed, z);
-        }
+    constexpr int64_t TILE = BLOCK * PACKS * pack<T>::N;
+    for (int64_t tile = blockIdx.x * TILE; tile < n; tile += gridDim.x * TILE) {
+        if (packed && tile + TILE <= n)
+            flat_tile<T, F, true>(o, tile, tile + TILE, true);
+        else
+            flat_tile<T, F, false>(o, tile, n, packed);
     }
 }
 
@@ -122,25 +132,23 @@ template <class T> struct row_operands {
     T *y;
 };
 
-template <class T, class F>
-static __global__ void __launch_bounds__(BLOCK)
-    row_kernel(row_operands<T> o, int64_t rows, int64_t n, bool packed)
+template <class T, class F, bool WHOLE>
+static __device__ __forceinline__ void some_rows(const row_operands<T> &o, int64_t i, int64_t rows,
+                                                 int64_t n, bool packed)
 {
     enum { N = pack<T>::N };
     using W = wide_of<T>;
-    int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
     int64_t step = (int64_t)gridDim.y * blockDim.y;
-    if (i >= n) return;
     W b[N];
-    read_either<T, N>(o.b, i, n, packed, b);
+    read_either<T, N, WHOLE>(o.b, i, n, packed, b);
     for (int64_t r = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; r < rows; r += ROWS * step) {
         elements<T, N> in_x[ROWS], in_dy[ROWS];
 #pragma unroll
         for (int k = 0; k < ROWS; k++) {
             int64_t row = r + k * step;
             if (row >= rows) break;
-            in_x[k].ask(o.x + row * n, i, n, packed);
-            if (F::INPUTS > 1) in_dy[k].ask(o.dy + row * n, i, n, packed);
+            in_x[k].template ask<WHOLE>(o.x + row * n, i, n, packed);
+            if (F::INPUTS > 1) in_dy[k].template ask<WHOLE>(o.dy + row * n, i, n, packed);
         }
 #pragma unroll
         for (int k = 0; k < ROWS; k++) {
@@ -152,9 +160,21 @@ static __global__ void __launch_bounds__(BLOCK)
 #pragma unroll
             for (int j = 0; j < N; j++)
                 F::one(x[j] + b[j], F::INPUTS > 1 ? dy[j] : W(0), W(0), y[j], z);
-            write<T, N>(o.y + row * n, i, n, packed, y);
+            write<T, N, WHOLE>(o.y + row * n, i, n, packed, y);
         }
     }
+}
+
+template <class T, class F>
+static __global__ void __launch_bounds__(BLOCK)
+    row_kernel(row_operands<T> o, int64_t rows, int64_t n, bool packed)
+{
+    int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * pack<T>::N;
+    if (i >= n) return;
+    if (packed)
+        some_rows<T, F, true>(o, i, rows, n, true);
+    else
+        some_rows<T, F, false>(o, i, rows, n, false);
 }
 
 template <class T>

@@ -13,8 +13,8 @@
 
 enum { KEPT = 32 }; /* elements of an operand in a thread */
 
-/* A run, as one of its threads sees it: the packs at (k · width + lane), k = 0, 1 …. */
-template <class T, int OPERANDS, bool KEEP> struct run_of {
+/* A run, as one of its threads sees it: the packs at (k · width + lane), k = 0, 1 …; WHOLE: all lie packed. */
+template <class T, int OPERANDS, bool KEEP, bool WHOLE> struct run_of {
     enum { N = pack<T>::N, PACKS = KEPT / N };
     using W = wide_of<T>;
     const T *p[OPERANDS];
@@ -27,7 +27,10 @@ template <class T, int OPERANDS, bool KEEP> struct run_of {
     {
         int64_t i = ((int64_t)k * width + lane) * N;
 #pragma unroll
-        for (int o = 0; o < OPERANDS; o++) kept[o][at].ask(p[o], i, n, packed);
+        for (int o = 0; o < OPERANDS; o++) {
+            kept[o][at].clear();
+            if (!WHOLE || i < n) kept[o][at].template ask<WHOLE>(p[o], i, n, packed);
+        }
     }
     __device__ __forceinline__ void open()
     {
@@ -82,16 +85,15 @@ struct norm_operands {
     double eps;
 };
 
-template <class T, bool BLOCKWIDE, bool KEEP>
-static __global__ void __launch_bounds__(BLOCK)
-    norm_kernel(norm_operands o, int64_t runs, int64_t n, int width, bool packed)
+template <class T, bool BLOCKWIDE, bool KEEP, bool WHOLE>
+static __device__ __forceinline__ void norm_runs(const norm_operands &o, int64_t runs, int64_t n,
+                                                 int width, bool packed, wide_of<T> *room)
 {
     enum { N = pack<T>::N };
     using W = wide_of<T>;
-    __shared__ W room[WARP];
     int64_t run = (int64_t)blockIdx.x * (BLOCK / width) + threadIdx.x / width;
     bool mine = run < runs; /* lanes behind the last run go along: the warp adds together */
-    run_of<T, 1, KEEP> x;
+    run_of<T, 1, KEEP, WHOLE> x;
     x.p[0] = static_cast<const T *>(o.x) + (mine ? run * n : 0);
     x.n = mine ? n : 0, x.lane = (int)threadIdx.x % width, x.width = width, x.packed = packed;
     x.open();
@@ -112,85 +114,91 @@ static __global__ void __launch_bounds__(BLOCK)
     T *y = static_cast<T *>(o.y) + run * n;
     x.each([&](int, int64_t i, int, W(&v)[N], W(&)[N]) {
         W gamma[N], beta[N], out[N];
-        read_either<T, N>(o.gamma, i, n, packed, gamma);
-        if (o.centres) read_either<T, N>(o.beta, i, n, packed, beta);
+        read_either<T, N, WHOLE>(o.gamma, i, n, packed, gamma);
+        if (o.centres) read_either<T, N, WHOLE>(o.beta, i, n, packed, beta);
 #pragma unroll
         for (int j = 0; j < N; j++)
             out[j] = (v[j] - mean) * scale * gamma[j] + (o.centres ? beta[j] : W(0));
-        write<T, N>(y, i, n, packed, out);
+        write<T, N, WHOLE>(y, i, n, packed, out);
     });
     if (x.lane || !mine) return;
     if (o.centres) put_either<T>(o.stats, o.stats_wide, 2 * run, mean, false);
     put_either<T>(o.stats, o.stats_wide, o.centres ? 2 * run + 1 : run, scale, false);
 }
 
-/* What is added at the end, asked for at the beginning and kept as it lies. Only of halves; others read it where they need it, as whoever keeps nothing does. */
-template <class T, bool KEEP> struct added {
-    enum { N = pack<T>::N, PACKS = KEPT / N, AHEAD = KEEP && sizeof(T) == 2 };
+template <class T, bool BLOCKWIDE, bool KEEP>
+static __global__ void __launch_bounds__(BLOCK, sizeof(T) == 2 ? 4 : 1)
+    norm_kernel(norm_operands o, int64_t runs, int64_t n, int width, bool packed)
+{
+    __shared__ wide_of<T> room[WARP];
+    if (packed)
+        norm_runs<T, BLOCKWIDE, KEEP, true>(o, runs, n, width, true, room);
+    else
+        norm_runs<T, BLOCKWIDE, KEEP, false>(o, runs, n, width, false, room);
+}
+
+/* What is added at the end, asked for at the beginning and kept as it lies. Only of halves; others read it where they need it, as
+ * whoever keeps nothing does. */
+template <class T, bool KEEP, bool WHOLE> struct added {
+    enum { N = pack<T>::N, PACKS = KEPT / N, AHEAD = KEEP && WHOLE && sizeof(T) == 2 };
     const T *p; /* NULL: nothing is */
     int64_t n;
-    bool packed;
-    uint4 raw[AHEAD ? PACKS : 1];
+    elements<T, N> held[AHEAD ? PACKS : 1];
     __device__ __forceinline__ void open(int lane, int width)
     {
         if constexpr (AHEAD) {
 #pragma unroll
             for (int k = 0; k < PACKS; k++) {
                 int64_t i = ((int64_t)k * width + lane) * N;
-                if (p && packed && i < n) raw[k] = *reinterpret_cast<const uint4 *>(p + i);
+                held[k].clear();
+                if (p && i < n) held[k].template ask<true>(p, i, n, true);
             }
         }
     }
-    __device__ __forceinline__ void add(int k, int64_t i, wide_of<T> (&to)[N]) const
+    __device__ __forceinline__ void add(int k, int64_t i, wide_of<T> (&to)[N])
     {
         wide_of<T> v[N];
-        T e[N];
         if (!p) return;
-        if (AHEAD && packed) {
-            memcpy(e, &raw[AHEAD ? k : 0], sizeof e);
-#pragma unroll
-            for (int j = 0; j < N; j++) to[j] += number<T>::get(e[j]);
-            return;
-        }
-        read<T, N>(p, i, n, packed, v);
+        if constexpr (AHEAD)
+            held[k].get(v);
+        else
+            read<T, N, WHOLE>(p, i, n, false, v);
 #pragma unroll
         for (int j = 0; j < N; j++) to[j] += v[j];
     }
 };
 
 /* g = dy·gamma, dx = scale (g - mean g - x̂ mean(g x̂)); without the mean of g where the norm does not centre. */
-template <class T, bool BLOCKWIDE, bool KEEP>
-static __global__ void __launch_bounds__(BLOCK)
-    norm_grad_kernel(norm_operands o, int64_t runs, int64_t n, int width, bool packed)
+template <class T, bool BLOCKWIDE, bool KEEP, bool WHOLE>
+static __device__ __forceinline__ void norm_grad_runs(const norm_operands &o, int64_t runs, int64_t n,
+                                                      int width, bool packed, wide_of<T> *room)
 {
     enum { N = pack<T>::N };
     using W = wide_of<T>;
-    __shared__ W room[WARP];
     int64_t run = (int64_t)blockIdx.x * (BLOCK / width) + threadIdx.x / width;
     bool mine = run < runs;
-    run_of<T, 2, KEEP> x;
+    run_of<T, 2, KEEP, WHOLE> x;
     x.p[0] = static_cast<const T *>(o.x) + (mine ? run * n : 0);
     x.p[1] = static_cast<const T *>(o.dy) + (mine ? run * n : 0);
     x.n = mine ? n : 0, x.lane = (int)threadIdx.x % width, x.width = width, x.packed = packed;
     x.open();
-    added<T, KEEP> more;
+    added<T, KEEP, WHOLE> more;
     more.p = o.more && mine ? static_cast<const T *>(o.more) + run * n : nullptr;
-    more.n = x.n, more.packed = packed;
+    more.n = x.n;
     more.open(x.lane, width);
     either stats = {o.stats, o.stats_wide};
     W mean = o.centres && mine ? read_either<T>(stats, 2 * run) : W(0);
     W scale = mine ? read_either<T>(stats, o.centres ? 2 * run + 1 : run) : W(0);
     W sum_g = 0, sum_gx = 0;
     x.each([&](int, int64_t i, int, W(&v)[N], W(&dy)[N]) { /* behind the end dy is 0 */
-                                                      W gamma[N];
-                                                      read_either<T, N>(o.gamma, i, n, packed,
-                                                                        gamma);
+        W gamma[N];
+        read_either<T, N, WHOLE>(o.gamma, i, n, packed, gamma);
 #pragma unroll
-                                                      for (int j = 0; j < N; j++) {
-                                                          W g = dy[j] * gamma[j];
-                                                          if (o.centres) sum_g += g;
-                                                          sum_gx += g * ((v[j] - mean) * scale);
-                                                      }
+        for (int j = 0; j < N; j++) {
+            W g = dy[j] * gamma[j];
+            if (o.centres) sum_g += g;
+            sum_gx += g * ((v[j] - mean) * scale);
+        }
     });
     if (o.centres) sum_g = sum_row<BLOCKWIDE>(sum_g, width, room);
     W mean_g = sum_g / (W)n, mean_gx = sum_row<BLOCKWIDE>(sum_gx, width, room) / (W)n;
@@ -198,13 +206,24 @@ static __global__ void __launch_bounds__(BLOCK)
     if (KEEP) weights_again();
     x.each([&](int k, int64_t i, int, W(&v)[N], W(&dy)[N]) {
         W gamma[N], out[N];
-        read_either<T, N>(o.gamma, i, n, packed, gamma);
+        read_either<T, N, WHOLE>(o.gamma, i, n, packed, gamma);
 #pragma unroll
         for (int j = 0; j < N; j++)
             out[j] = scale * (dy[j] * gamma[j] - mean_g - (v[j] - mean) * scale * mean_gx);
         more.add(k, i, out);
-        write<T, N>(dx, i, n, packed, out);
+        write<T, N, WHOLE>(dx, i, n, packed, out);
     });
+}
+
+template <class T, bool BLOCKWIDE, bool KEEP>
+static __global__ void __launch_bounds__(BLOCK, sizeof(T) == 2 ? 2 : 1)
+    norm_grad_kernel(norm_operands o, int64_t runs, int64_t n, int width, bool packed)
+{
+    __shared__ wide_of<T> room[WARP];
+    if (packed)
+        norm_grad_runs<T, BLOCKWIDE, KEEP, true>(o, runs, n, width, true, room);
+    else
+        norm_grad_runs<T, BLOCKWIDE, KEEP, false>(o, runs, n, width, false, room);
 }
 
 /* fp64 keeps nothing: it is there to be compared with, and 64 registers an operand would be half of them idle. */

@@ -52,27 +52,19 @@ static __device__ __forceinline__ void row_stats(either stats, int64_t r, wide_o
     }
 }
 
-/* part (chunks, sums, n) */
-template <class T, int KIND>
-static __global__ void __launch_bounds__(BLOCK)
-    column_kernel(sum_operands<T> o, int64_t rows, int64_t n, int64_t rows_each, bool packed,
-                  wide_of<T> *part)
+template <int KIND> struct sums_of {
+    enum { SUMS = KIND == CUDA_SUM_centred ? 2 : 1, ROWS = KIND == CUDA_SUM_plain ? 4 : 2 };
+};
+
+/* What a thread adds up: columns i … of its rows of the block's stretch. WHOLE: all lie packed. */
+template <class T, int KIND, bool WHOLE, int SUMS, int N>
+static __device__ __forceinline__ void add_rows(const sum_operands<T> &o, int64_t i, int64_t begin,
+                                                int64_t end, int64_t n, bool packed,
+                                                wide_of<T> (&sum)[SUMS][N])
 {
-    enum {
-        N = pack<T>::N,
-        SUMS = KIND == CUDA_SUM_centred ? 2 : 1,
-        ROWS = KIND == CUDA_SUM_plain ? 4 : 2
-    };
+    enum { ROWS = sums_of<KIND>::ROWS };
     using W = wide_of<T>;
-    __shared__ W room[BLOCK * N];
-    int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
-    int64_t begin = (int64_t)blockIdx.y * rows_each, end = min(rows, begin + rows_each);
     int64_t step = blockDim.y;
-    W sum[SUMS][N];
-#pragma unroll
-    for (int s = 0; s < SUMS; s++)
-#pragma unroll
-        for (int j = 0; j < N; j++) sum[s][j] = 0;
     for (int64_t r = begin + threadIdx.y; r < end && i < n; r += ROWS * step) {
         elements<T, N> in_x[ROWS], in_dy[ROWS];
         W mean[ROWS], scale[ROWS];
@@ -80,8 +72,8 @@ static __global__ void __launch_bounds__(BLOCK)
         for (int k = 0; k < ROWS; k++) {
             int64_t row = r + k * step;
             if (row >= end) break;
-            in_dy[k].ask(o.dy + row * n, i, n, packed);
-            if (KIND != CUDA_SUM_plain) in_x[k].ask(o.x + row * n, i, n, packed);
+            in_dy[k].template ask<WHOLE>(o.dy + row * n, i, n, packed);
+            if (KIND != CUDA_SUM_plain) in_x[k].template ask<WHOLE>(o.x + row * n, i, n, packed);
             row_stats<T, KIND>(o.stats, row, mean[k], scale[k]);
         }
 #pragma unroll
@@ -97,6 +89,28 @@ static __global__ void __launch_bounds__(BLOCK)
             }
         }
     }
+}
+
+/* part (chunks, sums, n) */
+template <class T, int KIND>
+static __global__ void __launch_bounds__(BLOCK, sizeof(T) == 2 ? 4 : 1)
+    column_kernel(sum_operands<T> o, int64_t rows, int64_t n, int64_t rows_each, bool packed,
+                  wide_of<T> *part)
+{
+    enum { N = pack<T>::N, SUMS = sums_of<KIND>::SUMS };
+    using W = wide_of<T>;
+    __shared__ W room[BLOCK * N];
+    int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
+    int64_t begin = (int64_t)blockIdx.y * rows_each, end = min(rows, begin + rows_each);
+    W sum[SUMS][N];
+#pragma unroll
+    for (int s = 0; s < SUMS; s++)
+#pragma unroll
+        for (int j = 0; j < N; j++) sum[s][j] = 0;
+    if (packed)
+        add_rows<T, KIND, true>(o, i, begin, end, n, true, sum);
+    else
+        add_rows<T, KIND, false>(o, i, begin, end, n, false, sum);
     int at = (int)(threadIdx.y * blockDim.x + threadIdx.x), across = (int)(blockDim.x * N);
 #pragma unroll
     for (int s = 0; s < SUMS; s++) {

@@ -7,7 +7,8 @@
  * How much must be under way: an H200 moves 4.8 TB/s with some 700 ns between asking and getting, 25 KB on each of its 132
  * multiprocessors. 2,048 threads with one pack each have 32 KB; kernels that need more registers take two packs at once. A thread
  * goes on behind a load as far as the first instruction that uses what it brings, and widening is one: so what is asked for
- * together is kept as it lies (struct elements) and widened where it is worked on.
+ * together is kept as it lies (struct elements) and widened where it is worked on. Kernels are compiled for whole packs (WHOLE) beside
+ * the general case, in one function: what reads elements one by one would stand between the loads, ten instructions to each of theirs.
  */
 #ifndef EXEC_CUDA_PACK_CUH
 #define EXEC_CUDA_PACK_CUH
@@ -72,32 +73,44 @@ template <class T, int N> struct elements {
     static_assert(N % EACH == 0, "whole packs");
     uint4 raw[PACKS];
 
-    /* Asks for p[i … i+N-1] of n; those behind the end are 0. p itself may be NULL where n is 0. */
-    __device__ __forceinline__ void ask(const T *p, int64_t i, int64_t n, bool packed)
+    __device__ __forceinline__ void clear()
     {
 #pragma unroll
         for (int k = 0; k < PACKS; k++) raw[k] = make_uint4(0, 0, 0, 0);
-        if (packed && i + N <= n) {
+    }
+    /* Asks for p[i … i+N-1] of n; those behind the end are 0. p itself may be NULL where n is 0. WHOLE: all lie packed and
+     * are there. */
+    template <bool WHOLE = false>
+    __device__ __forceinline__ void ask(const T *p, int64_t i, int64_t n, bool packed)
+    {
+        if (WHOLE || (packed && i + N <= n)) {
 #pragma unroll
             for (int k = 0; k < PACKS; k++) raw[k] = *reinterpret_cast<const uint4 *>(p + i + k * EACH);
-        } else if (i < n) {
+        } else {
+            clear();
+            if (i < n) ask_each(p, i, n);
+        }
+    }
+    __device__ __forceinline__ void ask_each(const T *p, int64_t i, int64_t n)
+    {
 #pragma unroll
-            for (int k = 0; k < PACKS; k++) {
-                T e[EACH];
+        for (int k = 0; k < PACKS; k++) {
+            T e[EACH];
 #pragma unroll
-                for (int j = 0; j < EACH; j++)
-                    e[j] = i + k * EACH + j < n ? p[i + k * EACH + j] : number<T>::put(0);
-                memcpy(&raw[k], e, sizeof e);
-            }
+            for (int j = 0; j < EACH; j++)
+                e[j] = i + k * EACH + j < n ? p[i + k * EACH + j] : number<T>::put(0);
+            memcpy(&raw[k], e, sizeof e);
         }
     }
     /* What get gives from here on is widened anew: a compiler would else keep what it gave before, in twice the registers. */
     __device__ __forceinline__ void forget()
     {
 #ifndef STANDIN
+        if constexpr (sizeof(T) == 2) {
 #pragma unroll
-        for (int k = 0; k < PACKS && sizeof(T) == 2; k++)
-            asm volatile("" : "+r"(raw[k].x), "+r"(raw[k].y), "+r"(raw[k].z), "+r"(raw[k].w));
+            for (int k = 0; k < PACKS; k++)
+                asm volatile("" : "+r"(raw[k].x), "+r"(raw[k].y), "+r"(raw[k].z), "+r"(raw[k].w));
+        }
 #endif
     }
     __device__ __forceinline__ void get(wide_of<T> (&v)[N]) const
@@ -113,20 +126,21 @@ template <class T, int N> struct elements {
 };
 
 /* v = those elements, at once. */
-template <class T, int N>
+template <class T, int N, bool WHOLE = false>
 static __device__ __forceinline__ void read(const T *p, int64_t i, int64_t n, bool packed,
                                             wide_of<T> (&v)[N])
 {
     elements<T, N> e;
-    e.ask(p, i, n, packed);
+    e.template ask<WHOLE>(p, i, n, packed);
     e.get(v);
 }
 
-template <class T, int N>
+/* p[i … i+N-1] = v as far as n; WHOLE: all lie packed and are there. */
+template <class T, int N, bool WHOLE = false>
 static __device__ __forceinline__ void write(T *p, int64_t i, int64_t n, bool packed,
                                              const wide_of<T> (&v)[N])
 {
-    if (packed && i + N <= n) {
+    if (WHOLE || (packed && i + N <= n)) {
         write_packed<T, N>(p + i, v);
         return;
     }
@@ -147,14 +161,14 @@ template <class T> static __device__ __forceinline__ wide_of<T> read_either(eith
                   : number<T>::get(static_cast<const T *>(p.p)[i]);
 }
 
-template <class T, int N>
+template <class T, int N, bool WHOLE = false>
 static __device__ __forceinline__ void read_either(either p, int64_t i, int64_t n, bool packed,
                                                    wide_of<T> (&v)[N])
 {
     if (p.wide)
-        read<wide_of<T>, N>(static_cast<const wide_of<T> *>(p.p), i, n, packed, v);
+        read<wide_of<T>, N, WHOLE>(static_cast<const wide_of<T> *>(p.p), i, n, packed, v);
     else
-        read<T, N>(static_cast<const T *>(p.p), i, n, packed, v);
+        read<T, N, WHOLE>(static_cast<const T *>(p.p), i, n, packed, v);
 }
 
 /* p[i] = or += v, p of T or wide. */
