@@ -16,14 +16,20 @@ static int64_t rounded(int64_t bytes) { return over(bytes, 256) * 256; }
 /* Of what sums are kept in. */
 static int64_t wide(enum dtype t) { return t == DTYPE_fp64 ? 8 : 4; }
 
+static int64_t stretches(int64_t tiles)
+{
+    int64_t n = BLOCKS / tiles;
+    return n <= CHUNKS ? n : least(CHUNKS, BLOCKS / 2 / tiles);
+}
+
 /* Two rows of partial sums for each stretch of rows. */
 static int64_t column_sums(enum dtype t, int64_t rows, int64_t n)
 {
     if (n <= 0) return 0;
     int64_t packs = over(n, 16 / dtype_bytes(t)), x = 1;
     while (x < packs && x < WARP) x *= 2;
-    int64_t chunks = least(least(CHUNKS, over(rows, CHUNK_ROWS)), over(BLOCKS, over(packs, x)));
-    return 2 * most(1, chunks) * n * wide(t);
+    int64_t chunks = most(1, least(over(rows, CHUNK_ROWS), stretches(over(packs, x))));
+    return 2 * chunks * n * wide(t);
 }
 
 static int64_t channel_sums(enum dtype t, int64_t outer, int64_t channels)

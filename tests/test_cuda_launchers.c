@@ -130,6 +130,31 @@ START_TEST(one_element_that_is_no_number_shows_in_the_sum_of_squares)
 }
 END_TEST
 
+/* --- long runs: what goes by whole tiles, and what is left of one --- */
+
+START_TEST(whole_tiles_and_what_is_left_are_alike)
+{
+    enum dtype t = dtype_of[_i];
+    int64_t size = dtype_bytes(t), tile = 8192 / size;
+    static const int64_t beside[] = {-1, 0, 1, 9};
+    for (int64_t shift = 0; shift < 2; shift++)
+        for (int k = 0; k < 4; k++) {
+            int64_t n = tile + beside[k];
+            unsigned char *x[3];
+            for (int o = 0; o < 3; o++) x[o] = (unsigned char *)room(o) + shift * size;
+            for (int64_t i = 0; i <= n; i++) {
+                narrow_set(t, x[0], i, (double)(i % 13));
+                narrow_set(t, x[1], i, (double)(i % 7) - 3);
+                narrow_set(t, x[2], i, NAN);
+            }
+            done(cuda_flat(CUDA_FLAT_add, (enum cuda_number)_i, x[0], x[1], NULL, x[2], NULL, n, NULL));
+            for (int64_t i = 0; i < n; i++)
+                ck_assert_double_eq(narrow_get(t, x[2], i), (double)(i % 13 + i % 7 - 3));
+            ck_assert(isnan(narrow_get(t, x[2], n)));
+        }
+}
+END_TEST
+
 /* --- rows of logits --- */
 
 enum { LOGITS = 70, ROWS = 2, PACK_MOST = 8 };
@@ -249,6 +274,53 @@ START_TEST(a_factor_that_is_no_number_leaves_all_but_the_gradient)
 }
 END_TEST
 
+enum { RUN = 4099, PIECE = 1031 }; /* two tiles and a bit; pieces that begin anywhere */
+
+struct long_run {
+    _Alignas(16) float p[RUN], m[RUN], v[RUN], g[RUN];
+    _Alignas(16) uint16_t copy[RUN];
+};
+
+static void a_long_run(struct long_run *r)
+{
+    for (int i = 0; i < RUN; i++) {
+        r->p[i] = (float)rng_normal(6, 1, (uint64_t)i), r->m[i] = (float)rng_normal(6, 2, (uint64_t)i);
+        r->v[i] = fabsf((float)rng_normal(6, 3, (uint64_t)i)), r->g[i] = (float)rng_normal(6, 4, (uint64_t)i);
+    }
+    memset(r->copy, 0xff, sizeof r->copy);
+}
+
+static void update_run(struct long_run *r, int from, int n, bool adam)
+{
+    struct cuda_optimizer u = {.number = CUDA_fp32,
+                               .p = r->p + from,
+                               .m = adam ? r->m + from : NULL,
+                               .v = adam ? r->v + from : NULL,
+                               .g = r->g + from,
+                               .copy = r->copy + from,
+                               .copy_number = CUDA_fp16,
+                               .beta1 = 0.9,
+                               .beta2 = 0.99,
+                               .keep = 0.999,
+                               .rate = 0.01,
+                               .root = 0.5,
+                               .eps = 1e-8};
+    done(cuda_update(&u, n, NULL));
+}
+
+START_TEST(a_long_runs_update_is_that_of_its_pieces)
+{
+    static struct long_run whole, pieces;
+    a_long_run(&whole);
+    a_long_run(&pieces);
+    update_run(&whole, 0, RUN, _i);
+    for (int from = 0; from < RUN; from += PIECE)
+        update_run(&pieces, from, from + PIECE < RUN ? PIECE : RUN - from, _i);
+    ck_assert_mem_eq(&whole, &pieces, sizeof whole);
+    for (int i = 0; i < RUN; i++) ck_assert_uint_eq(whole.copy[i], half_of(DTYPE_fp16, whole.p[i]));
+}
+END_TEST
+
 START_TEST(numbers_that_no_update_works_on_are_refused)
 {
     struct cuda_optimizer narrow = {.number = CUDA_bf16, .p = room(0), .g = room(1)};
@@ -271,11 +343,13 @@ Suite *cuda_launchers_suite(void)
     tcase_add_loop_test(c, squares_of_all_elements_are_summed_and_added, 0, CUDA_NUMBER_COUNT);
     tcase_add_loop_test(c, one_element_that_is_no_number_shows_in_the_sum_of_squares, 0,
                         CUDA_NUMBER_COUNT);
+    tcase_add_loop_test(c, whole_tiles_and_what_is_left_are_alike, 0, CUDA_NUMBER_COUNT);
     tcase_add_loop_test(c, a_logit_that_is_no_number_shows_in_its_row_alone, 0, CUDA_NUMBER_COUNT);
     tcase_add_loop_test(c, logits_of_minus_infinity_are_as_if_they_were_not_there, 0,
                         CUDA_NUMBER_COUNT);
     tcase_add_loop_test(c, a_factor_of_the_gradient_is_as_if_the_gradient_had_it, 0, 2);
     tcase_add_loop_test(c, a_factor_that_is_no_number_leaves_all_but_the_gradient, 0, 2);
+    tcase_add_loop_test(c, a_long_runs_update_is_that_of_its_pieces, 0, 2);
     tcase_add_test(c, numbers_that_no_update_works_on_are_refused);
     suite_add_tcase(suite, c);
     return suite;

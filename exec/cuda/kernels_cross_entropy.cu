@@ -2,7 +2,7 @@
  *
  * Bounded by memory: the forward pass reads the logits once, carrying maximum and sum along; the gradient reads and
  * writes them once. A row is worked on by 256 threads, or by a warp where it is short; a thread that only reads halves has four packs
- * of 16 bytes under way, else two, so that the 4 or 5 blocks an SM (by registers) have more than the 25 KB an H200 needs to hide its
+ * of 16 bytes under way, else two, so that the 4 to 6 blocks an SM (by registers) have more than the 25 KB an H200 needs to hide its
  * memory. A logit that is only read must cost fewer than 13 instructions: it is one conversion, one maximum, one multiply-add, one
  * 2^x and one addition (functions.cuh).
  * Vocabularies are often odd (50,257), so a row begins anywhere in a pack. What stands before the first whole pack, counted from

@@ -68,7 +68,7 @@ template <class T, int OPERANDS, bool KEEP, bool WHOLE> struct run_of {
     }
 };
 
-/* Weights, which stand in the nearest cache, are read again behind this, not kept in the registers of a quarter of the threads. */
+/* Behind this weights are read again, from the nearest cache, and not kept in registers from one pass to the next. */
 static __device__ __forceinline__ void weights_again()
 {
 #ifndef STANDIN

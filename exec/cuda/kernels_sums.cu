@@ -2,8 +2,9 @@
  *
  * Columns: a block has up to 32 packs of columns beside one another and 8 rows or more below one another, so a warp reads 512 bytes
  * of one row; it goes down a stretch of rows, two or four of them asked for at once, and its rows are then added in a tree through shared
- * memory. Stretches are as many as fill the card (BLOCKS in all), at most CHUNKS; each leaves one row of sums in scratch, which a
- * second kernel adds up. What scratch costs beside the operand: 2 · CHUNKS rows of fp32 against thousands of rows.
+ * memory. Stretches are as many as fill the card, at most CHUNKS: 4 blocks are on each of an H200's 132 multiprocessors at a time
+ * (by registers), so twice that in all (BLOCKS) or once, and never a few more, for which all others would be waited for. Each stretch
+ * leaves one row of sums in scratch, which a second kernel adds up. What scratch costs beside the operand: 2 · CHUNKS rows of fp32 against thousands of rows.
  * Channels of pictures: a block a channel and a stretch of pictures; then the same second kernel.
  */
 #include "exec/cuda/kernels_sums.h"
@@ -20,6 +21,13 @@ struct column_plan {
     dim3 block;
 };
 
+/* Of columns in so many tiles. */
+static int64_t stretches(int64_t tiles)
+{
+    int64_t n = BLOCKS / tiles;
+    return n <= CHUNKS ? n : least(CHUNKS, BLOCKS / 2 / tiles);
+}
+
 static column_plan plan_columns(int64_t pack_size, int64_t rows, int64_t n)
 {
     column_plan p;
@@ -28,8 +36,7 @@ static column_plan plan_columns(int64_t pack_size, int64_t rows, int64_t n)
     while (x < packs && x < WARP) x *= 2;
     p.block = dim3(x, BLOCK / x);
     p.tiles = over(packs, x);
-    p.chunks = least(least(CHUNKS, over(rows, CHUNK_ROWS)), over(BLOCKS, p.tiles));
-    p.chunks = most(1, p.chunks);
+    p.chunks = most(1, least(over(rows, CHUNK_ROWS), stretches(p.tiles)));
     p.rows_each = over(rows, p.chunks);
     return p;
 }

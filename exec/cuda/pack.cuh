@@ -142,11 +142,11 @@ static __device__ __forceinline__ void write(T *p, int64_t i, int64_t n, bool pa
 {
     if (WHOLE || (packed && i + N <= n)) {
         write_packed<T, N>(p + i, v);
-        return;
-    }
+    } else if constexpr (!WHOLE) {
 #pragma unroll
-    for (int j = 0; j < N; j++)
-        if (i + j < n) p[i + j] = number<T>::put(v[j]);
+        for (int j = 0; j < N; j++)
+            if (i + j < n) p[i + j] = number<T>::put(v[j]);
+    }
 }
 
 /* An operand that beside narrow ones may be wide itself: weights, statistics. */
