@@ -20,31 +20,46 @@
 #include "exec/cuda/launch.h"
 #include "exec/cuda/pack.cuh"
 
-enum { WINDOW = 32, TILE = 4096, SCAN_BLOCK = 1024, AT_ONCE = 4 };
+enum { WINDOW = 32, TILE = 4096, SCAN_BLOCK = 1024, AT_ONCE = 4, ROWS = 2 };
+
+/* Elements i … of the rows that are this thread's, ROWS of them at once: an id has to be there before its row is asked for. */
+template <class T, class TABLE>
+static __device__ __forceinline__ void copy_rows(const int32_t *ids, int64_t n, int64_t start,
+                                                 int64_t entries, const TABLE *table, int64_t d,
+                                                 int64_t i, bool packed, T *y)
+{
+    enum { N = pack<T>::N };
+    int64_t step = (int64_t)gridDim.y * blockDim.y;
+    for (int64_t r = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; r < n; r += ROWS * step) {
+        elements<TABLE, N> in[ROWS];
+        int64_t row[ROWS];
+#pragma unroll
+        for (int k = 0; k < ROWS; k++) row[k] = r + k * step < n ? ids[r + k * step] - start : -1;
+#pragma unroll
+        for (int k = 0; k < ROWS; k++) { /* of no row: nothing is read, zeros come back */
+            bool here = row[k] >= 0 && row[k] < entries;
+            in[k].ask(table + (here ? row[k] * d : 0), i, here ? d : 0, packed);
+        }
+#pragma unroll
+        for (int k = 0; k < ROWS; k++) {
+            wide_of<T> v[N];
+            in[k].get(v);
+            if (r + k * step < n) write<T, N>(y + (r + k * step) * d, i, d, packed, v);
+        }
+    }
+}
 
 template <class T>
 static __global__ void __launch_bounds__(BLOCK)
     embedding_kernel(const int32_t *ids, int64_t n, int64_t start, int64_t entries, either table,
                      int64_t d, bool packed, T *y)
 {
-    enum { N = pack<T>::N };
-    int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * N;
+    int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * pack<T>::N;
     if (i >= d) return;
-#pragma unroll 2
-    for (int64_t r = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; r < n;
-         r += (int64_t)gridDim.y * blockDim.y) {
-        int64_t row = ids[r] - start;
-        wide_of<T> v[N];
-        bool here = row >= 0 && row < entries;
-        /* of no row: nothing is read, zeros come back */
-        either at = {
-            table.wide
-                ? (const void *)(static_cast<const wide_of<T> *>(table.p) + (here ? row * d : 0))
-                : (const void *)(static_cast<const T *>(table.p) + (here ? row * d : 0)),
-            table.wide};
-        read_either<T, N>(at, i, here ? d : 0, packed, v);
-        write<T, N>(y + r * d, i, d, packed, v);
-    }
+    if (table.wide)
+        copy_rows<T>(ids, n, start, entries, static_cast<const wide_of<T> *>(table.p), d, i, packed, y);
+    else
+        copy_rows<T>(ids, n, start, entries, static_cast<const T *>(table.p), d, i, packed, y);
 }
 
 extern "C" cudaError_t cuda_embedding(enum cuda_number number, const int32_t *ids, int64_t n,
@@ -59,7 +74,7 @@ extern "C" cudaError_t cuda_embedding(enum cuda_number number, const int32_t *id
         bool packed = lies_packed(table, y) && d % pack<T>::N == 0;
         dim3 block = block_for_row(packs);
         dim3 grid((unsigned)over(packs, block.x),
-                  (unsigned)least(over(n, 2 * (int64_t)block.y), GRID_YZ_MAX));
+                  (unsigned)least(over(n, ROWS * (int64_t)block.y), GRID_YZ_MAX));
         e = LAUNCH((embedding_kernel<T>), grid, block, 0, stream, ids, n, start, entries, rows, d,
                    packed, (T *)y);
     });
