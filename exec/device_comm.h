@@ -37,7 +37,8 @@ struct device_comm {
     enum status (*joined)(struct backend *b, void *clique, bool *out, struct error *err);
     void (*close)(struct backend *b, void *clique);
     /* (n) of one device at once, all that have something under way there: to give up one, a library may wait until nothing
-     * runs on the device. Peers learn of it by their own check. */
+     * runs on the device. Peers learn of it by their own check. Takes some seconds at most: a library that has not ended by then is
+     * left to itself, and close of the backend takes nothing back. */
     void (*give_up)(struct backend *b, void *const *cliques, int32_t n);
     enum status (*check)(struct backend *b, void *clique, struct error *err);
     /* What is asked between them starts as one, in no order. */

@@ -8,6 +8,8 @@
  * when it has looked for as long as the limit and nothing was asked or ended meanwhile although something is under way, the
  * oldest of that names the clique, and the ranks' board (exec/comm_watch.c) names who of them is gone. Looking is what is
  * counted, a pause between two looks is not: a device that computes for long, or a checkpoint between two steps, accuses nobody. Discarded: a deadline for every message, which a slow peer's honest work would break.
+ * A rank whose process has ended is seen on that board long before: no rank ends while another one still checks. The library, which
+ * knows the clique, has the time from one look at the board to the next to say so first.
  */
 #include "exec/device_transport_internal.h"
 
@@ -19,6 +21,7 @@
 
 #define LOOK_NS 50000 /* between two looks of drain */
 #define PAUSE_PART 16 /* of the limit: a longer time between two looks is no look */
+#define RANKS_NS INT64_C(100000000) /* between two looks at ranks */
 
 /* ---- what sums are made of -------------------------------------------------------------------- */
 
@@ -239,6 +242,16 @@ static bool silent_too_long(struct device_transport *t)
     return now_ns - t->silent_since_ns > t->o.limit_ns;
 }
 
+static bool rank_has_ended(struct device_transport *t)
+{
+    int64_t now_ns = clock_wall_ns();
+    if (now_ns - t->ranks_looked_ns < RANKS_NS) return false;
+    t->ranks_looked_ns = now_ns;
+    bool before = t->rank_ended;
+    t->rank_ended = comm_ended(t->o.comm) >= 0;
+    return before && t->rank_ended;
+}
+
 enum status device_transport_check(struct device_transport *t, struct error *err)
 {
     struct error why = {.code = OK};
@@ -247,6 +260,8 @@ enum status device_transport_check(struct device_transport *t, struct error *err
     for (int32_t i = 0; i < t->talks.n && why.code == OK; i++)
         if (t->cliques[i].handle) (void)t->comm->check(t->b, t->cliques[i].handle, &why);
     if (why.code == OK) (void)look(t, &why);
+    if (why.code == OK && rank_has_ended(t))
+        error_set(&why, ERR_RANK, "%s: a peer is gone", t->p->devices[t->o.rank].name);
     if (why.code == OK && silent_too_long(t)) name_silent(t, &why);
     return why.code == OK ? OK : give_up_for(t, &why, err);
 }

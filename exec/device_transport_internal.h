@@ -125,6 +125,8 @@ struct device_transport {
     /* silence: how much was asked and had ended when check looked, and when that last changed */
     int64_t changes, seen_changes, silent_since_ns, looked_ns;
     bool under_way;       /* when check looked last */
+    int64_t ranks_looked_ns; /* at whether ranks have ended */
+    bool rank_ended;         /* one had, then */
     int32_t *free_events; /* timed */
     size_t n_free, free_capacity;
     struct mark *marks;

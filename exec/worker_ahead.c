@@ -94,6 +94,9 @@ enum status ahead_open(struct worker *w, char *pinned, struct error *err)
         TRY(w->backend.event_make(&w->backend, false, &s->ended, err));
     }
     if (w->o->keep_trace) x->gates = pinned + losses_bytes(&l) + 2 * scale_bytes(w), x->gates_bytes = l.gates_bytes;
+    x->paced = worker_goes_by_devices(w);
+    for (int i = 0; x->paced && i < AHEAD_PACES; i++)
+        TRY(w->backend.event_make(&w->backend, false, &x->pace[i], err));
     return make_events(w, l.ops, err);
 }
 
@@ -183,9 +186,21 @@ static void end_turn(struct ahead *x)
     x->our_turn = false;
 }
 
+/* The event of a pace is that of the one AHEAD_PACES before, which is waited for. */
+static enum status keep_pace(struct worker *w, struct error *err)
+{
+    struct ahead *x = &w->ahead;
+    if (!x->paced || ++x->asked % AHEAD_PACE) return OK;
+    int64_t n = x->asked / AHEAD_PACE;
+    int32_t event = x->pace[n % AHEAD_PACES];
+    if (n > AHEAD_PACES) TRY(ahead_see(w, event, err));
+    return w->backend.event_record(&w->backend, event, STREAM_COMPUTE, err);
+}
+
 enum status ahead_begin(struct worker *w, struct error *err)
 {
     struct ahead *x = &w->ahead;
+    TRY(keep_pace(w, err));
     if (!x->timed) return OK;
     take_turn(x);
     return x->last_event >= 0 ? OK : record(w, &x->last_event, err);

@@ -4,6 +4,9 @@
  * from timed events, a step's losses and how unevenly rows were routed from pinned memory. A step is settled when the next
  * one has been asked for whole, so the device never waits for the host between two steps; memory for what is under way is
  * bounded, and where it is full the thread waits for the oldest. Without a trace no event is timed.
+ * A stream takes about a thousand launches; who asks for one more stands in the driver until it has room. Where the stream waits for a
+ * peer that is gone, that would be for ever, and nobody would look for the peer. So lanes whose devices talk among themselves ask for
+ * no more than AHEAD_PACES · AHEAD_PACE operators of which none has been seen to end, and look at their peers while they wait.
  * On an emulated device (the card is real, its speed is not) the thread settles where a host lane would have ended an
  * operator anyway: before a message is handed over, before it waits, at the end of a call. An operator then takes slowdown
  * times what the events say; ranks on one card take turns, stretch by stretch, so that nobody's time is in another's.
@@ -25,7 +28,9 @@ struct slot;
 
 enum {
     AHEAD_EVENTS_MOST = 16384, /* timed events under way; two operators take three at most */
-    AHEAD_GATES = 4            /* calls of gating whose gates are on their way */
+    AHEAD_GATES = 4,           /* calls of gating whose gates are on their way */
+    AHEAD_PACE = 16,           /* operators to a pace, … */
+    AHEAD_PACES = 4            /* … and paces under way where devices talk among themselves */
 };
 
 struct ahead_span {
@@ -67,6 +72,9 @@ struct ahead {
     struct link_clock
         *card; /* emulated: whose turn it is on the card; NULL: nobody else is there */
     bool our_turn;
+    bool paced;
+    int32_t pace[AHEAD_PACES]; /* events; pace n: n mod AHEAD_PACES */
+    int64_t asked;             /* operators, where paced */
 };
 
 /* Bytes of pinned memory that a device's lane needs for it. */

@@ -217,7 +217,7 @@ START_TEST(an_event_that_was_never_recorded_is_done_and_holds_nobody_up)
 }
 END_TEST
 
-START_TEST(rows_are_copied_between_strides)
+static void copy_rows_between_strides(void)
 {
     unsigned char from[7 * 20], to[7 * 13];
     void *d = NULL, *e = NULL;
@@ -232,6 +232,18 @@ START_TEST(rows_are_copied_between_strides)
         for (int c = 0; c < 13; c++) ck_assert_int_eq(to[13 * r + c], c < 11 ? 20 * r + c : 0);
     device.release(&device, d);
     device.release(&device, e);
+}
+
+START_TEST(rows_are_copied_between_strides) { copy_rows_between_strides(); }
+END_TEST
+
+/* Beyond 2 GiB on a card; of 15 bytes here. */
+START_TEST(rows_are_copied_where_they_are_longer_than_copies_of_rows_may_be)
+{
+    setenv("STANDIN_PITCH", "15", 1);
+    begin();
+    copy_rows_between_strides();
+    end();
 }
 END_TEST
 
@@ -308,6 +320,7 @@ Suite *cuda_device_suite(void)
                         sizeof absences / sizeof *absences);
     tcase_add_test(closed, a_card_older_than_the_kernels_is_refused_by_name);
     tcase_add_test(closed, bf16_on_an_older_card_is_refused_by_name);
+    tcase_add_test(closed, rows_are_copied_where_they_are_longer_than_copies_of_rows_may_be);
     suite_add_tcase(s, closed);
     TCase *open = tcase_create("open");
     tcase_add_checked_fixture(open, begin, end);

@@ -6,6 +6,7 @@
 #include "exec/cuda/blas.h"
 #include "exec/plugin.h"
 
+#include "tests/standin/standin.h"
 #include "tests/suites.h"
 
 #include <math.h>
@@ -189,6 +190,61 @@ START_TEST(a_bias_and_gelu_are_fused)
 }
 END_TEST
 
+/* Of slots, which stand at multiples of 64 bytes: what a plan is made of is asked for once. */
+START_TEST(a_product_has_one_plan_wherever_its_operands_stand)
+{
+    enum { SIDE = 16, STEP = 64, BYTES = SIDE * SIDE * 2 + STEP };
+    struct cuda_product p = {.m = SIDE, .n = SIDE, .k = SIDE, .lda = SIDE, .ldb = SIDE, .ldc = SIDE, .batch = 1};
+    int64_t calls[3];
+    void *at[4];
+    p.type = p.type_c = DTYPE_bf16, p.epilogue = EPILOGUE_BIAS;
+    for (int i = 0; i < 4; i++) need(device.allocate(&device, BYTES, &at[i], &err));
+    for (int i = 0; i < 3; i++) {
+        size_t step = i == 2 ? STEP : 0;
+        int64_t before = standin_calls();
+        p.a = (char *)at[0] + step, p.b = (char *)at[1] + step, p.c = (char *)at[2] + step;
+        p.bias = (char *)at[3] + step;
+        need(cuda_product(cuda_context_of(&device, STREAM_COMPUTE), &p, &err));
+        calls[i] = standin_calls() - before;
+    }
+    ck_assert_int_lt(calls[1], calls[0]);
+    ck_assert_int_eq(calls[2], calls[1]);
+    for (int i = 0; i < 4; i++) device.release(&device, at[i]);
+}
+END_TEST
+
+/* 515 is 516 in bf16, but 256 + 258 where the first 257 terms are rounded apart. */
+START_TEST(half_precision_is_added_up_in_fp32_behind_a_bias_too)
+{
+    enum { K = 515, N = 16 };
+    struct cuda_product p = {.m = N, .n = N, .k = K, .lda = K, .ldb = N, .ldc = N, .batch = 1};
+    uint16_t ones[K * N], zeros[N] = {0}, sums[N * N];
+    void *at[4];
+    for (int i = 0; i < K * N; i++) ones[i] = half_of(DTYPE_bf16, 1);
+    p.type = p.type_c = DTYPE_bf16, p.epilogue = EPILOGUE_BIAS;
+    for (int i = 0; i < 4; i++) need(device.allocate(&device, sizeof ones, &at[i], &err));
+    for (int i = 0; i < 2; i++) need(device.upload(&device, at[i], ones, sizeof ones, &err));
+    need(device.upload(&device, at[3], zeros, sizeof zeros, &err));
+    p.a = at[0], p.b = at[1], p.c = at[2], p.bias = at[3];
+    need(cuda_product(cuda_context_of(&device, STREAM_COMPUTE), &p, &err));
+    need(device.download(&device, sums, at[2], sizeof sums, &err));
+    for (int i = 0; i < N * N; i++) ck_assert_double_eq(get(DTYPE_bf16, sums, i), 516);
+    for (int i = 0; i < 4; i++) device.release(&device, at[i]);
+}
+END_TEST
+
+START_TEST(what_cublaslt_does_not_find_or_is_not_sure_of_is_done_apart)
+{
+    setenv("STANDIN_LT", _i ? "unsure" : "none", 1);
+    for (uint64_t i = 0; i < 24; i++) {
+        struct cuda_product p = drawn(i);
+        p.epilogue = EPILOGUE_BIAS;
+        check(&p, "a product and its bias");
+    }
+    unsetenv("STANDIN_LT");
+}
+END_TEST
+
 START_TEST(what_cublas_has_no_product_for_is_refused)
 {
     struct cuda_product p = drawn(0);
@@ -211,6 +267,9 @@ Suite *cuda_products_suite(void)
     tcase_add_test(c, products_are_plain_sums);
     tcase_add_test(c, a_batch_is_as_many_products);
     tcase_add_test(c, a_bias_and_gelu_are_fused);
+    tcase_add_test(c, a_product_has_one_plan_wherever_its_operands_stand);
+    tcase_add_test(c, half_precision_is_added_up_in_fp32_behind_a_bias_too);
+    tcase_add_loop_test(c, what_cublaslt_does_not_find_or_is_not_sure_of_is_done_apart, 0, 2);
     tcase_add_test(c, what_cublas_has_no_product_for_is_refused);
     suite_add_tcase(s, c);
     return s;

@@ -363,7 +363,34 @@ START_TEST(bf16_needs_a_card_that_has_it)
 }
 END_TEST
 
-SUITE_OF(standin_blas, products_are_sums_in_all_types_strides_and_turns,
+START_TEST(a_handle_that_is_given_a_stream_loses_its_workspace)
+{
+    enum { WORKSPACE = 1024 };
+    cublasHandle_t h;
+    cudaStream_t s;
+    float host[4], one = 1;
+    void *a = numbers(CUDA_R_32F, 4, 1, host), *workspace;
+    good(cudaMalloc(&workspace, WORKSPACE));
+    good(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+    fine(cublasCreate(&h));
+    fine(cublasSetWorkspace(h, workspace, WORKSPACE));
+    for (int again = 0; again < 2; again++) {
+        fine(cublasSetStream(h, s));
+        ck_assert_int_eq(cublasGemmEx(h, CUBLAS_OP_N, CUBLAS_OP_N, 2, 2, 2, &one, a, CUDA_R_32F, 2, a,
+                                      CUDA_R_32F, 2, &one, a, CUDA_R_32F, 2, CUBLAS_COMPUTE_32F,
+                                      CUBLAS_GEMM_DEFAULT),
+                         CUBLAS_STATUS_ALLOC_FAILED);
+        fine(cublasSetWorkspace(h, workspace, WORKSPACE));
+        fine(cublasGemmEx(h, CUBLAS_OP_N, CUBLAS_OP_N, 2, 2, 2, &one, a, CUDA_R_32F, 2, a, CUDA_R_32F, 2,
+                          &one, a, CUDA_R_32F, 2, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+    }
+    good(cudaStreamSynchronize(s));
+    fine(cublasDestroy(h));
+}
+END_TEST
+
+SUITE_OF(standin_blas, a_handle_that_is_given_a_stream_loses_its_workspace,
+         products_are_sums_in_all_types_strides_and_turns,
          without_beta_the_old_result_is_not_read, what_cublas_refuses_is_refused,
          bias_and_gelu_are_taken_of_the_sum_and_what_they_were_taken_of_is_kept,
          an_algorithm_serves_operands_that_lie_as_its_heuristic_was_told,

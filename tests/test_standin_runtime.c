@@ -4,6 +4,8 @@
 #include "tests/suites.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -351,6 +353,92 @@ START_TEST(memory_given_back_on_a_stream_serves_what_was_asked_before)
 }
 END_TEST
 
+START_TEST(what_a_stream_gets_back_is_of_a_pool)
+{
+    void *p;
+    good(cudaMalloc(&p, 4));
+    ck_assert_int_eq(cudaFreeAsync(p, stream_new()), cudaErrorInvalidValue);
+    good(cudaFree(p));
+    good(cudaMallocAsync(&p, 4, stream_new()));
+    good(cudaFree(p));
+}
+END_TEST
+
+START_TEST(rows_that_lie_too_far_apart_are_refused)
+{
+    void *p;
+    good(cudaMalloc(&p, 64));
+    size_t far = (size_t)1 << 31;
+    ck_assert_int_eq(cudaMemcpy2DAsync(p, far, p, 16, 4, 2, cudaMemcpyDeviceToDevice, NULL), cudaErrorInvalidPitchValue);
+    ck_assert_int_eq(cudaMemcpy2DAsync(p, 16, p, far, 4, 2, cudaMemcpyDeviceToDevice, NULL), cudaErrorInvalidPitchValue);
+    ck_assert_int_eq(cudaMemset2DAsync(p, far, 0, 4, 2, NULL), cudaErrorInvalidPitchValue);
+    good(cudaMemset2DAsync(p, 32, 0, 4, 2, NULL));
+}
+END_TEST
+
+static void set_flag(void *p) { *(_Atomic int *)p = 1; }
+
+static void *open_later(void *p)
+{
+    gate_open(p);
+    return NULL;
+}
+
+START_TEST(memory_is_given_when_nothing_runs)
+{
+    for (int pinned = 0; pinned < 2; pinned++) {
+        static _Atomic int ran;
+        struct gate g;
+        gate_make(&g);
+        cudaStream_t s = stream_new();
+        pthread_t opener;
+        void *p;
+        ran = 0;
+        good(cudaLaunchHostFunc(s, hold, &g));
+        good(cudaLaunchHostFunc(s, set_flag, &ran));
+        ck_assert_int_eq(pthread_create(&opener, NULL, open_later, &g), 0);
+        good(pinned ? cudaHostAlloc(&p, 4, cudaHostAllocDefault) : cudaMalloc(&p, 4));
+        ck_assert_int_eq(ran, 1);
+        pthread_join(opener, NULL);
+    }
+}
+END_TEST
+
+struct asking {
+    cudaStream_t stream;
+    _Atomic int asked, opened, was_opened;
+};
+
+static void *ask_for_much(void *p)
+{
+    struct asking *x = p;
+    static _Atomic int ran;
+    for (int i = 0; i < 10; i++) {
+        if (cudaLaunchHostFunc(x->stream, set_flag, &ran) != cudaSuccess) abort();
+        x->asked++;
+    }
+    x->was_opened = x->opened;
+    return NULL;
+}
+
+START_TEST(who_asks_a_stream_for_more_than_it_takes_waits)
+{
+    setenv("STANDIN_QUEUE", "4", 1);
+    struct asking x = {.stream = stream_new()};
+    struct gate g;
+    pthread_t asker;
+    gate_make(&g);
+    good(cudaLaunchHostFunc(x.stream, hold, &g));
+    ck_assert_int_eq(pthread_create(&asker, NULL, ask_for_much, &x), 0);
+    while (x.asked < 4) sched_yield();
+    x.opened = 1;
+    gate_open(&g);
+    pthread_join(asker, NULL);
+    ck_assert_int_eq(x.was_opened, 1);
+    good(cudaStreamSynchronize(x.stream));
+}
+END_TEST
+
 SUITE_OF(standin_runtime, a_stream_does_what_it_was_asked_in_order_and_later,
          a_stream_waits_for_an_event_of_another_and_no_further,
          an_event_never_recorded_is_done_and_waits_for_nothing,
@@ -360,4 +448,6 @@ SUITE_OF(standin_runtime, a_stream_does_what_it_was_asked_in_order_and_later,
          streams_and_events_belong_to_their_device,
          copies_that_leave_an_allocation_or_miss_its_kind_are_refused,
          rows_are_copied_and_set_by_their_strides, a_device_has_no_more_memory_than_it_says,
-         memory_given_back_on_a_stream_serves_what_was_asked_before)
+         memory_given_back_on_a_stream_serves_what_was_asked_before,
+         what_a_stream_gets_back_is_of_a_pool, rows_that_lie_too_far_apart_are_refused,
+         memory_is_given_when_nothing_runs, who_asks_a_stream_for_more_than_it_takes_waits)

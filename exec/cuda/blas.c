@@ -26,7 +26,7 @@ enum {
     WORKSPACE = DEVICE_WORKSPACE,
     BESIDE_BYTES = 16, /* what a matrix, a bias or sums beside the product lie at a multiple of */
     AUX_MULTIPLE = 8,  /* elements between rows of that matrix (cublasLt.h, EPILOGUE_AUX_LD) */
-    ALIGNMENT = 256,
+    ALIGNMENT = 64,   /* bytes; what slots have (core/program_valid.h) */
 };
 
 struct blas_key { /* compared byte by byte, so made from zeros */
@@ -241,7 +241,9 @@ static enum status without_terms(struct cuda_context *x, const struct cuda_produ
 /* ---- fused ------------------------------------------------------------------------------------
  */
 
-/* The largest power of two that divides the address, at most what CUDA's own allocations have. */
+/* The largest power of two that divides the address, at most what every slot has: so a product has one plan, and the same bits, in
+ * whichever buffer of a ring its operands stand, and none is made, which may load a kernel, after the first. No load or store of
+ * a kernel asks for more. */
 static int32_t alignment_of(const void *p)
 {
     uintptr_t at = (uintptr_t)p, most = ALIGNMENT;
@@ -326,8 +328,10 @@ static enum status prefer(struct cuda_context *x, cublasLtMatmulPreference_t wis
                           const struct blas_key *k, struct error *err)
 {
     const size_t workspace = WORKSPACE;
+    /* In place is in the output's type as well. */
     const uint32_t sums =
-        CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+        CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
+        (dtype_is_half((enum dtype)k->type_c) ? 0u : (uint32_t)CUBLASLT_REDUCTION_SCHEME_INPLACE);
     const uint32_t a = (uint32_t)k->align_b, b = (uint32_t)k->align_a, c = (uint32_t)k->align_c;
     TRY(prefer_one(x, wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace,
                    err));
@@ -356,8 +360,8 @@ static enum status choose(struct cuda_context *x, struct blas_plan *plan, struct
     }
     (void)cublasLtMatmulPreferenceDestroy(wish);
     if (st != OK) return st;
-    plan->none = n == 0;
-    if (n) plan->algo = found.algo;
+    plan->none = n == 0 || found.state != CUBLAS_STATUS_SUCCESS;
+    if (!plan->none) plan->algo = found.algo;
     return OK;
 }
 

@@ -65,5 +65,7 @@ MUST_CHECK enum status cuda_check_ids(struct cuda_context *x, enum op_kind kind,
 struct cuda_context *cuda_context_of(struct backend *b, int32_t stream);
 /* The calling thread talks to this backend's device from now on. Cheap where it did already. */
 MUST_CHECK enum status cuda_enter(struct backend *b, struct error *err);
+/* Something runs on the device that will not end: from now on nothing of it is waited for or taken back. */
+void cuda_abandon(struct backend *b);
 
 #endif

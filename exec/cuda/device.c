@@ -71,6 +71,14 @@ enum status cuda_enter(struct backend *b, struct error *err)
     return OK;
 }
 
+void cuda_abandon(struct backend *b) { device_of(b)->abandoned = true; }
+
+/* Whether what is there can be taken back. */
+static bool may_take_back(struct backend *b)
+{
+    return !device_of(b)->abandoned && cuda_enter(b, NULL) == OK;
+}
+
 /* ---- open and close ---------------------------------------------------------------------------
  */
 
@@ -97,6 +105,9 @@ static enum status learn(struct backend *b, int32_t device, struct error *err)
     TRY(cuda_device_failed(d, cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device),
                            "cudaDeviceGetAttribute", err));
     d->multiprocessors = n;
+    TRY(cuda_device_failed(d, cudaDeviceGetAttribute(&n, cudaDevAttrMaxPitch, device),
+                           "cudaDeviceGetAttribute", err));
+    d->pitch_most = n;
     return OK;
 }
 
@@ -146,12 +157,12 @@ static void take_back(struct cuda_device *d)
     cuda_green_close(d->green);
 }
 
-/* From a device that is lost nothing can be taken back. */
+/* From a device that is lost, or abandoned, nothing can be taken back. */
 static void device_close(struct backend *b)
 {
     struct cuda_device *d = b->state;
     if (!d) return;
-    if (cuda_enter(b, NULL) == OK) take_back(d);
+    if (may_take_back(b)) take_back(d);
     arena_free(d->arena);
     b->state = NULL;
 }
@@ -205,7 +216,7 @@ static enum status device_allocate(struct backend *b, int64_t bytes, void **out,
 
 static void device_release(struct backend *b, void *memory)
 {
-    if (memory && cuda_enter(b, NULL) == OK) (void)cudaFree(memory);
+    if (memory && may_take_back(b)) (void)cudaFree(memory);
 }
 
 static enum status device_allocate_pinned(struct backend *b, int64_t bytes, void **out,
@@ -223,7 +234,7 @@ static enum status device_allocate_pinned(struct backend *b, int64_t bytes, void
 
 static void device_release_pinned(struct backend *b, void *memory)
 {
-    if (memory && cuda_enter(b, NULL) == OK) (void)cudaFreeHost(memory);
+    if (memory && may_take_back(b)) (void)cudaFreeHost(memory);
 }
 
 static enum status device_free_bytes(struct backend *b, int64_t *out, struct error *err)
@@ -305,13 +316,25 @@ static enum status device_copy(struct backend *b, int32_t stream, void *to, cons
         "cudaMemcpyAsync", err);
 }
 
+/* Rows of 2 GiB and more: of logits of long texts, say. */
+static enum status copy_each_row(struct backend *b, int32_t stream, char *to, int64_t to_stride,
+                                 const char *from, int64_t from_stride, int64_t row_bytes,
+                                 int64_t rows, struct error *err)
+{
+    for (int64_t i = 0; i < rows; i++)
+        TRY(device_copy(b, stream, to + i * to_stride, from + i * from_stride, row_bytes, err));
+    return OK;
+}
+
 static enum status device_copy_rows(struct backend *b, int32_t stream, void *to, int64_t to_stride,
                                     const void *from, int64_t from_stride, int64_t row_bytes,
                                     int64_t rows, struct error *err)
 {
     struct cuda_context *x = cuda_context_of(b, stream);
-    TRY(cuda_enter(b, err));
     if (row_bytes <= 0 || rows <= 0) return OK;
+    if (to_stride > x->device->pitch_most || from_stride > x->device->pitch_most)
+        return copy_each_row(b, stream, to, to_stride, from, from_stride, row_bytes, rows, err);
+    TRY(cuda_enter(b, err));
     return cuda_device_failed(x->device,
                               cudaMemcpy2DAsync(to, (size_t)to_stride, from, (size_t)from_stride,
                                                 (size_t)row_bytes, (size_t)rows,
@@ -336,6 +359,8 @@ static enum status device_cast(struct backend *b, int32_t stream, void *to, enum
 static enum status device_finish(struct backend *b, struct error *err)
 {
     struct cuda_device *d = device_of(b);
+    if (d->abandoned)
+        return error_set(err, ERR_RESOURCE, "%s: what runs there does not end", d->name);
     TRY(cuda_enter(b, err));
     for (int32_t i = 0; i < d->n_contexts; i++)
         TRY(cuda_device_failed(d, cudaStreamSynchronize(d->contexts[i]->stream),

@@ -11,7 +11,9 @@
  *
  * Communicators are given up together. To free one the library waits until nothing runs on the device, and what another one has
  * there does not end before that one is given up too: one after the other would wait for ever. From 2.22 on aborts go
- * together in a group; before, each has a thread, since each says that it is given up before it waits.
+ * together in a group; before, each has a thread, since each says that it is given up before it waits. And an abort may wait
+ * for a peer that is gone, within a machine above all: so nobody waits for it longer than GIVE_UP_NS. Then what runs on the device
+ * runs on until the process ends, which is soon, and the device is abandoned: nothing of it is waited for or taken back.
  *
  * What a group joins is noted per thread, as the library's own groups are a thread's. A weight is the library's operator
  * that multiplies before it adds, made once for each weight and type of a clique.
@@ -24,6 +26,7 @@
 #include "exec/backend.h"
 #include "exec/clock.h"
 #include "exec/cuda/context.h"
+#include "exec/cuda/patience.h"
 
 #include <dlfcn.h>
 #include <inttypes.h>
@@ -40,6 +43,7 @@
 #define NS_PER_S 1e9
 #define LOOKS_AT_ONCE 200 /* polls before it sleeps between them … */
 #define SLEEP_NS 20000    /* … so long */
+#define GIVE_UP_NS INT64_C(2000000000) /* less than whoever started the ranks waits for them (LOCAL_PATIENCE_S) */
 
 /* ---- the library ------------------------------------------------------------------------------ */
 
@@ -138,12 +142,14 @@ static enum status of_call(const struct clique *x, ncclResult_t r, const char *c
     return r == ncclSuccess || r == ncclInProgress ? OK : say(x, r, call, err);
 }
 
-/* Nothing of another clique may be under way. */
-static void abort_clique(struct clique *x)
-{
-    if (x->comm) lib.ncclCommAbort(x->comm);
-    x->comm = NULL;
-}
+/* ---- giving up -------------------------------------------------------------------------------- */
+
+struct parting { /* communicators that are given up together */
+    struct arena *a;
+    bool in_a_group; /* else a thread each */
+    int32_t n;
+    ncclComm_t *comm; /* (n) */
+};
 
 static void *abort_here(void *comm)
 {
@@ -152,18 +158,42 @@ static void *abort_here(void *comm)
 }
 
 /* Where there can be no more threads, those that are left wait for nobody: the process is about to end. */
-static void abort_apart(void *const *cliques, int32_t n)
+static void abort_apart(const struct parting *p)
+{
+    pthread_t *thread = ARENA_ARRAY(p->a, pthread_t, (size_t)p->n);
+    int32_t made = 0;
+    for (int32_t i = 0; i < p->n; i++)
+        made += pthread_create(&thread[made], NULL, abort_here, p->comm[i]) == 0;
+    for (int32_t i = 0; i < made; i++) pthread_join(thread[i], NULL);
+}
+
+static void part(void *owner)
+{
+    const struct parting *p = owner;
+    if (!p->in_a_group || lib.ncclGroupStart() != ncclSuccess) {
+        abort_apart(p);
+        return;
+    }
+    for (int32_t i = 0; i < p->n; i++) lib.ncclCommAbort(p->comm[i]);
+    (void)lib.ncclGroupEnd();
+}
+
+static void give_up(struct backend *b, void *const *cliques, int32_t n)
 {
     struct arena *a = arena_new();
-    pthread_t *thread = ARENA_ARRAY(a, pthread_t, (size_t)n);
-    int32_t made = 0;
+    struct parting *p = ARENA_ARRAY(a, struct parting, 1);
+    *p = (struct parting){.a = a,
+                          .in_a_group = b->comm->version >= VERSION_ABORTS,
+                          .comm = ARENA_ARRAY(a, ncclComm_t, (size_t)n + 1)};
     for (int32_t i = 0; i < n; i++) {
         struct clique *x = cliques[i];
-        if (x->comm) made += pthread_create(&thread[made], NULL, abort_here, x->comm) == 0;
+        if (x->comm) p->comm[p->n++] = x->comm;
         x->comm = NULL;
     }
-    for (int32_t i = 0; i < made; i++) pthread_join(thread[i], NULL);
-    arena_free(a);
+    if (!p->n || patience_run(part, p, GIVE_UP_NS))
+        arena_free(a);
+    else
+        cuda_abandon(b); /* and what was asked of the thread stays with it */
 }
 
 static enum status given_up(const struct clique *x, struct error *err)
@@ -269,12 +299,12 @@ static enum status open_clique(struct backend *b, const struct clique_options *o
                          .since_ns = clock_wall_ns()};
     ncclResult_t r = lib.ncclCommInitRankConfig(&x->comm, o->n, id, o->rank, &config);
     enum status status = of_call(x, r, "ncclCommInitRankConfig", err);
-    if (status == OK)
+    if (status == OK) {
         *out = x;
-    else {
-        abort_clique(x);
-        arena_free(a);
+        return OK;
     }
+    give_up(b, (void *[]){x}, 1);
+    arena_free(a);
     return status;
 }
 
@@ -299,7 +329,6 @@ static void close_clique(struct backend *b, void *clique)
 {
     struct clique *x = clique;
     struct error own;
-    (void)b;
     if (!x) return;
     for (size_t i = 0; x->comm && i < x->n_weights; i++)
         lib.ncclRedOpDestroy(x->weights[i].op, x->comm);
@@ -309,18 +338,8 @@ static void close_clique(struct backend *b, void *clique)
         lib.ncclCommDestroy(x->comm);
         x->comm = NULL;
     }
-    abort_clique(x);
+    give_up(b, &clique, 1);
     arena_free(x->a);
-}
-
-static void give_up(struct backend *b, void *const *cliques, int32_t n)
-{
-    if (b->comm->version >= VERSION_ABORTS && lib.ncclGroupStart() == ncclSuccess) {
-        for (int32_t i = 0; i < n; i++) abort_clique(cliques[i]);
-        (void)lib.ncclGroupEnd();
-        return;
-    }
-    abort_apart(cliques, n);
 }
 
 static enum status check(struct backend *b, void *clique, struct error *err)

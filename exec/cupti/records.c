@@ -7,22 +7,22 @@
 #include <string.h>
 
 /* A record's struct grows with CUPTI: a newer one has its new fields at the end, so what is read here lies where it lay in CUDA 9.
- * CUPTI 13 gave the newest structs new names once more, and has the older ones beside them: there the compiler is asked whether it
- * is still so. Before 13 the names of the newest differ from release to release; the first of the row is in all of them. */
+ * CUPTI 13 gave the newest structs new names once more, and has the oldest that are read beside them: there the compiler is asked
+ * whether it is still so. Before 13 the names of the newest differ from release to release; the first of the row is in all of them. */
 #if CUPTI_API_VERSION >= 130000
 #define KERNEL_RECORD CUpti_ActivityKernel10
 #define COPY_RECORD CUpti_ActivityMemcpy6
 #define FILL_RECORD CUpti_ActivityMemset4
 #define LIES_ALIKE(newer, older, field)                                                            \
     _Static_assert(offsetof(newer, field) == offsetof(older, field), #field " has moved")
-LIES_ALIKE(CUpti_ActivityKernel10, CUpti_ActivityKernel9, end);
-LIES_ALIKE(CUpti_ActivityKernel10, CUpti_ActivityKernel9, correlationId);
-LIES_ALIKE(CUpti_ActivityKernel10, CUpti_ActivityKernel9, name);
-LIES_ALIKE(CUpti_ActivityMemcpy6, CUpti_ActivityMemcpy5, copyKind);
-LIES_ALIKE(CUpti_ActivityMemcpy6, CUpti_ActivityMemcpy5, end);
-LIES_ALIKE(CUpti_ActivityMemcpy6, CUpti_ActivityMemcpy5, correlationId);
-LIES_ALIKE(CUpti_ActivityMemset4, CUpti_ActivityMemset3, end);
-LIES_ALIKE(CUpti_ActivityMemset4, CUpti_ActivityMemset3, correlationId);
+LIES_ALIKE(CUpti_ActivityKernel10, CUpti_ActivityKernel4, end);
+LIES_ALIKE(CUpti_ActivityKernel10, CUpti_ActivityKernel4, correlationId);
+LIES_ALIKE(CUpti_ActivityKernel10, CUpti_ActivityKernel4, name);
+LIES_ALIKE(CUpti_ActivityMemcpy6, CUpti_ActivityMemcpy, copyKind);
+LIES_ALIKE(CUpti_ActivityMemcpy6, CUpti_ActivityMemcpy, end);
+LIES_ALIKE(CUpti_ActivityMemcpy6, CUpti_ActivityMemcpy, correlationId);
+LIES_ALIKE(CUpti_ActivityMemset4, CUpti_ActivityMemset, end);
+LIES_ALIKE(CUpti_ActivityMemset4, CUpti_ActivityMemset, correlationId);
 #else
 #define KERNEL_RECORD CUpti_ActivityKernel4
 #define COPY_RECORD CUpti_ActivityMemcpy

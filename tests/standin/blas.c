@@ -1,4 +1,8 @@
-/* tests/standin/blas.c - cuBLAS: handles, and products as they are asked of it. */
+/* tests/standin/blas.c - cuBLAS: handles, and products as they are asked of it.
+ *
+ * As in the real library a handle loses its workspace when it is given a stream. There it then has one of the library's own, which
+ * is in nobody's plan; here a product on a stream without a workspace is refused.
+ */
 #include "tests/standin/cublas_v2.h"
 
 #include "tests/standin/internal.h"
@@ -11,6 +15,7 @@ enum { VERSION_MAJOR = 12, VERSION_MINOR = 0, VERSION_PATCH = 0, WORKSPACE_ALIGN
 struct cublasContext {
     int device;
     cudaStream_t stream;
+    bool has_workspace;
 };
 
 #define BLAS_ENTER()                                                                               \
@@ -84,6 +89,7 @@ cublasStatus_t cublasSetStream(cublasHandle_t h, cudaStream_t stream)
     if (stream_find(stream, false, &s) != cudaSuccess || stream_device(s) != h->device)
         return CUBLAS_STATUS_INVALID_VALUE;
     h->stream = stream;
+    h->has_workspace = false;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -96,6 +102,7 @@ cublasStatus_t cublasSetWorkspace(cublasHandle_t h, void *workspace, size_t byte
     if ((uintptr_t)workspace % WORKSPACE_ALIGNMENT ||
         memory_find(workspace, bytes, &place, &device) != cudaSuccess || place != PLACE_DEVICE)
         return CUBLAS_STATUS_INVALID_VALUE;
+    h->has_workspace = true;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -128,6 +135,7 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t h, cublasOperation_t of
     BLAS_ENTER();
     if (!h) return CUBLAS_STATUS_NOT_INITIALIZED;
     if (!alpha || !beta) return CUBLAS_STATUS_INVALID_VALUE;
+    if (h->stream && !h->has_workspace) return CUBLAS_STATUS_ALLOC_FAILED;
     bool fp64 = compute == CUBLAS_COMPUTE_64F || compute == CUBLAS_COMPUTE_64F_PEDANTIC;
     struct product p = {.m = m,
                         .n = n,

@@ -20,6 +20,7 @@
     X(cudaErrorInitializationError, 3, "initialization error")                                     \
     X(cudaErrorCudartUnloading, 4, "driver shutting down")                                         \
     X(cudaErrorInvalidConfiguration, 9, "invalid configuration argument")                          \
+    X(cudaErrorInvalidPitchValue, 12, "invalid pitch argument")                                    \
     X(cudaErrorInvalidMemcpyDirection, 21, "invalid copy direction for memcpy")                    \
     X(cudaErrorStubLibrary, 34, "CUDA driver is a stub library")                                   \
     X(cudaErrorInsufficientDriver, 35,                                                             \
@@ -92,6 +93,7 @@ enum cudaDeviceAttr {
     cudaDevAttrMaxThreadsPerBlock = 1,
     cudaDevAttrMaxSharedMemoryPerBlock = 8,
     cudaDevAttrWarpSize = 10,
+    cudaDevAttrMaxPitch = 11,
     cudaDevAttrClockRate = 13,
     cudaDevAttrMultiProcessorCount = 16,
     cudaDevAttrIntegrated = 18,

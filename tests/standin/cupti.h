@@ -82,16 +82,16 @@ typedef struct STANDIN_RECORD {
     uint32_t localMemoryPerThread, localMemoryTotal, correlationId;
     int64_t gridId;
     const char *name;
-} CUpti_ActivityKernel9;
-typedef CUpti_ActivityKernel9 CUpti_ActivityKernel10;
+} CUpti_ActivityKernel4;
+typedef CUpti_ActivityKernel4 CUpti_ActivityKernel10;
 
 typedef struct STANDIN_RECORD {
     CUpti_ActivityKind kind;
     uint8_t copyKind, srcKind, dstKind, flags;
     uint64_t bytes, start, end;
     uint32_t deviceId, contextId, streamId, correlationId, runtimeCorrelationId, pad;
-} CUpti_ActivityMemcpy5;
-typedef CUpti_ActivityMemcpy5 CUpti_ActivityMemcpy6;
+} CUpti_ActivityMemcpy;
+typedef CUpti_ActivityMemcpy CUpti_ActivityMemcpy6;
 
 typedef struct STANDIN_RECORD {
     CUpti_ActivityKind kind;
@@ -99,8 +99,8 @@ typedef struct STANDIN_RECORD {
     uint64_t bytes, start, end;
     uint32_t deviceId, contextId, streamId, correlationId;
     uint16_t flags, memoryKind;
-} CUpti_ActivityMemset3;
-typedef CUpti_ActivityMemset3 CUpti_ActivityMemset4;
+} CUpti_ActivityMemset;
+typedef CUpti_ActivityMemset CUpti_ActivityMemset4;
 
 typedef struct STANDIN_RECORD {
     CUpti_ActivityKind kind;

@@ -59,7 +59,9 @@ int64_t standin_device_memory(int device);
 int standin_capability(int device);
 int standin_multiprocessors(void);
 int standin_driver_version(void);
-int64_t standin_granule(void); /* major·10 + minor */
+int64_t standin_granule(void);
+int64_t standin_pitch(void); /* the most bytes between two rows */
+int64_t standin_queue(void); /* the most that a stream has before whoever asks for more waits */
 /* Nothing of the device works from now on. */
 void standin_lose(int device, cudaError_t e);
 cudaError_t standin_lost(int device);
@@ -88,7 +90,8 @@ void *work_new(size_t bytes, void (*run)(struct work *w));
 /* The stream behind a handle; NULL is the current device's default one. cudaErrorInvalidResourceHandle where there is
  * none, or (here) where it is another device's. */
 cudaError_t stream_find(cudaStream_t handle, bool here, cudaStream_t *out);
-/* Takes w. Orders it with the default stream as CUDA does where the stream is not a non-blocking one. */
+/* Takes w. Orders it with the default stream as CUDA does where the stream is not a non-blocking one. Waits while the stream has as
+ * much to do as it takes. */
 void stream_push(cudaStream_t stream, struct work *w);
 /* Waits for everything that was pushed so far. */
 void stream_wait(cudaStream_t stream);

@@ -4,7 +4,8 @@
  * leaves it; device memory begins as NaNs. Every copy is checked against the table of allocations: a pointer that is not
  * where the kind of copy says, or that leaves its allocation, is cudaErrorInvalidValue, where a card would go on or fail
  * much later.
- * As on the card: copies from or to pageable memory have happened when the call returns; cudaFree waits for the device.
+ * As on the card: copies from or to pageable memory have happened when the call returns; cudaFree waits for the device. So do
+ * cudaMalloc and cudaHostAlloc here, which may there; what a pool gave may go back on a stream, and nothing else.
  */
 #include "tests/standin/standin.h"
 
@@ -23,6 +24,7 @@ struct allocation {
     enum place place;
     int device;
     bool registered; /* the caller's own memory */
+    bool pooled;     /* of cudaMallocAsync */
 };
 
 static struct allocation *table; /* by address; under the books */
@@ -58,13 +60,14 @@ static void insert(struct allocation a)
     n_table++;
 }
 
-/* Takes out the allocation that begins at p and is of that place. */
-static bool take_out(void *p, enum place place, bool registered, struct allocation *out)
+/* Takes out the allocation that begins at p and is of that place, and, if wanted, of a pool. */
+static bool take_out(void *p, enum place place, bool registered, bool pooled,
+                     struct allocation *out)
 {
     books_open();
     size_t at = past(p);
     bool found = at && table[at - 1].at == p && table[at - 1].place == place &&
-                 table[at - 1].registered == registered;
+                 table[at - 1].registered == registered && (!pooled || table[at - 1].pooled);
     if (found) {
         *out = table[--at];
         n_table--;
@@ -96,7 +99,7 @@ cudaError_t memory_find(const void *p, size_t bytes, enum place *out, int *out_d
 
 /* --- allocating --- */
 
-static cudaError_t allocate(void **out, size_t bytes, enum place place)
+static cudaError_t allocate(void **out, size_t bytes, enum place place, bool pooled)
 {
     int device = standin_device();
     void *p = NULL;
@@ -104,6 +107,7 @@ static cudaError_t allocate(void **out, size_t bytes, enum place place)
             taken = place == PLACE_DEVICE ? ((int64_t)bytes + granule - 1) / granule * granule : 0;
     *out = NULL;
     if (!bytes) return cudaSuccess;
+    if (!pooled) streams_wait(device);
     books_open();
     bool fits = taken <= standin_device_memory(device) - used[device];
     if (fits) used[device] += taken;
@@ -113,7 +117,7 @@ static cudaError_t allocate(void **out, size_t bytes, enum place place)
     if (posix_memalign(&p, ALIGNMENT, bytes)) abort();
     memset(p, 0xff, bytes);
     books_open();
-    insert((struct allocation){p, bytes, taken, place, device, false});
+    insert((struct allocation){p, bytes, taken, place, device, false, pooled});
     books_close();
     standin_keep(place == PLACE_DEVICE ? KEPT_DEVICE_MEMORY : KEPT_PINNED_MEMORY, 1);
     *out = p;
@@ -131,7 +135,7 @@ int64_t standin_peak(int device)
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     ENTER();
-    return standin_leave(allocate(out, bytes, PLACE_DEVICE));
+    return standin_leave(allocate(out, bytes, PLACE_DEVICE, false));
 }
 
 cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
@@ -139,14 +143,14 @@ cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t stream)
     ENTER();
     cudaStream_t s;
     cudaError_t e = stream_find(stream, true, &s);
-    return standin_leave(e != cudaSuccess ? e : allocate(out, bytes, PLACE_DEVICE));
+    return standin_leave(e != cudaSuccess ? e : allocate(out, bytes, PLACE_DEVICE, true));
 }
 
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 {
     ENTER();
     if (flags > 7) return standin_leave(cudaErrorInvalidValue);
-    return standin_leave(allocate(out, bytes, PLACE_PINNED));
+    return standin_leave(allocate(out, bytes, PLACE_PINNED, false));
 }
 
 cudaError_t cudaMallocHost(void **out, size_t bytes)
@@ -160,7 +164,7 @@ static cudaError_t give_back(void *p, enum place place, const char *call)
     cudaError_t e = standin_enter(call);
     struct allocation a;
     if (!p) return standin_leave(e);
-    if (!take_out(p, place, false, &a)) return standin_leave(e ? e : cudaErrorInvalidValue);
+    if (!take_out(p, place, false, false, &a)) return standin_leave(e ? e : cudaErrorInvalidValue);
     streams_wait(a.device);
     free(a.at);
     standin_keep(place == PLACE_DEVICE ? KEPT_DEVICE_MEMORY : KEPT_PINNED_MEMORY, -1);
@@ -185,7 +189,7 @@ cudaError_t cudaFreeAsync(void *p, cudaStream_t stream)
     if (!p) return standin_leave(e);
     cudaError_t found = stream_find(stream, false, &s);
     if (found != cudaSuccess) return standin_leave(e ? e : found);
-    if (!take_out(p, PLACE_DEVICE, false, &a)) return standin_leave(e ? e : cudaErrorInvalidValue);
+    if (!take_out(p, PLACE_DEVICE, false, true, &a)) return standin_leave(e ? e : cudaErrorInvalidValue);
     struct free_work *w = work_new(sizeof *w, NULL);
     w->w.drop = drop_free;
     w->p = a.at;
@@ -203,7 +207,7 @@ cudaError_t cudaHostRegister(void *p, size_t bytes, unsigned flags)
     if (memory_find(p, bytes, &place, &device) != cudaSuccess || place != PLACE_PAGEABLE)
         return standin_leave(cudaErrorHostMemoryAlreadyRegistered);
     books_open();
-    insert((struct allocation){p, bytes, 0, PLACE_PINNED, standin_device(), true});
+    insert((struct allocation){p, bytes, 0, PLACE_PINNED, standin_device(), true, false});
     books_close();
     standin_keep(KEPT_PINNED_MEMORY, 1);
     return cudaSuccess;
@@ -213,7 +217,7 @@ cudaError_t cudaHostUnregister(void *p)
 {
     cudaError_t e = standin_enter(__func__);
     struct allocation a;
-    if (!take_out(p, PLACE_PINNED, true, &a))
+    if (!take_out(p, PLACE_PINNED, true, false, &a))
         return standin_leave(e ? e : cudaErrorHostMemoryNotRegistered);
     standin_keep(KEPT_PINNED_MEMORY, -1);
     return standin_leave(e);
@@ -353,6 +357,8 @@ static cudaError_t copy(const struct copy_work *c, enum cudaMemcpyKind kind, cud
     return cudaSuccess;
 }
 
+static bool too_far(size_t pitch) { return pitch > (size_t)standin_pitch(); }
+
 static struct copy_work line(void *to, const void *from, size_t bytes)
 {
     return (struct copy_work){.to = to,
@@ -406,6 +412,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
                           .width = width,
                           .height = height};
     if (width && height && !from) return standin_leave(cudaErrorInvalidValue);
+    if (too_far(to_pitch) || too_far(from_pitch)) return standin_leave(cudaErrorInvalidPitchValue);
     return standin_leave(copy(&c, kind, stream, false));
 }
 
@@ -415,6 +422,7 @@ cudaError_t cudaMemset2DAsync(void *to, size_t pitch, int value, size_t width, s
     ENTER();
     struct copy_work c = {
         .to = to, .to_pitch = pitch, .value = value, .width = width, .height = height};
+    if (too_far(pitch)) return standin_leave(cudaErrorInvalidPitchValue);
     return standin_leave(copy(&c, cudaMemcpyDefault, stream, false));
 }
 

@@ -9,6 +9,8 @@
  *   ever; two ranks of one device are refused unless NCCL_HOSTID says that they are on different hosts.
  * STANDIN_NCCL_TELL=file: each communicator's configuration, a line.
  * STANDIN_NCCL_VERSION=number: what it says that it is.
+ * STANDIN_NCCL_DEAF=1: a peer that has ended is never told of, as between cards of one machine, which read each other's memory.
+ * STANDIN_NCCL_STUCK=1: an abort does not return where a peer has ended, as the real one may not within a machine.
  * STANDIN_NCCL_FAIL_AT=n[:result] makes the n-th call of the process return that (2, a system error), once.
  * Never timed: it knows no speed.
  */
@@ -259,6 +261,17 @@ static ncclResult_t launch(struct ncclComm *c)
 
 /* ---- states ----------------------------------------------------------------------------------- */
 
+static bool is_set(const char *name)
+{
+    const char *text = getenv(name);
+    return text && !strcmp(text, "1");
+}
+
+static bool hears_of_an_end(const struct ncclComm *c)
+{
+    return !is_set("STANDIN_NCCL_DEAF") && wire_dead(c->wire) >= 0;
+}
+
 static ncclResult_t look_joining(struct ncclComm *c)
 {
     if (!wire_joined(c->wire))
@@ -280,7 +293,7 @@ static ncclResult_t look_asked(struct ncclComm *c)
 
 static ncclResult_t look_ending(struct ncclComm *c)
 {
-    if (c->running) return wire_dead(c->wire) >= 0 ? ncclRemoteError : ncclInProgress;
+    if (c->running) return hears_of_an_end(c) ? ncclRemoteError : ncclInProgress;
     wire_leave(c->wire, true);
     c->phase = ENDED;
     return ncclSuccess;
@@ -296,7 +309,7 @@ static ncclResult_t look(struct ncclComm *c)
         r = look_asked(c);
     else if (c->phase == ENDING)
         r = look_ending(c);
-    else if (c->running && wire_dead(c->wire) >= 0)
+    else if (c->running && hears_of_an_end(c))
         r = nccl_refuse(c, ncclRemoteError, "a rank has ended");
     if (r != ncclInProgress) atomic_store(&c->bad, r);
     return r;
@@ -338,6 +351,7 @@ static void wait_for_device(int device)
 
 void nccl_free_aborted(struct ncclComm *c)
 {
+    while (is_set("STANDIN_NCCL_STUCK") && wire_dead(c->wire) >= 0) nap();
     wait_for_device(c->device);
     drop(c);
 }

@@ -74,6 +74,13 @@ static void put(cudaDataType_t t, void *p, int64_t i, double v)
     abort();
 }
 
+static double rounded(cudaDataType_t t, double v)
+{
+    double room;
+    put(t, &room, 0, v);
+    return element(t, &room, 0);
+}
+
 static double gelu(double x, bool fp64)
 {
     double inner = sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x);
@@ -128,6 +135,8 @@ static void finish(const struct product *p, int64_t g, int64_t i, int64_t j, dou
         for (int64_t j = 0; j < p->n; j++) {                                                       \
             for (int64_t i = 0; i < p->m; i++) sum[i] = 0;                                         \
             for (int64_t q = 0; q < p->k; q++) {                                                   \
+                if (p->rounds_between && q == p->k / 2)                                            \
+                    for (int64_t i = 0; i < p->m; i++) sum[i] = (REAL)rounded(p->d.type, (double)sum[i]); \
                 const REAL *column = a + q * p->m, factor = b[j * p->k + q];                       \
                 for (int64_t i = 0; i < p->m; i++) sum[i] += column[i] * factor;                   \
             }                                                                                      \

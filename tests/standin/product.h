@@ -19,6 +19,7 @@ struct product {
     bool turn_a, turn_b;
     struct product_matrix a, b, c, d;
     bool fp64; /* computed in; else fp32 */
+    bool rounds_between; /* cut along k in two, the first of which is rounded to d's type */
     double alpha, beta;
     const void *bias; /* (m) of d's type; NULL: none */
     bool gelu;        /* by tanh */

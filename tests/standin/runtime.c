@@ -15,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DRIVER_VERSION = 13000, MULTIPROCESSORS = 4 };
+/* Of a card, as its driver tells; what a stream takes before a launch waits is some 1,000 there. */
+enum { DRIVER_VERSION = 13000, MULTIPROCESSORS = 4, PITCH_MOST = 2147483647, QUEUE_MOST = 1024 };
 
 static const int64_t MEMORY_BYTES = (int64_t)141
                                     << 30; /* an H200's; nothing is taken before it is asked for */
@@ -25,7 +26,7 @@ static struct {
     cudaError_t driver; /* cudaSuccess, or why there is none */
     int capability[STANDIN_DEVICES_MAX];
     int multiprocessors, driver_version;
-    int64_t memory_bytes, granule, calls, fail_at;
+    int64_t memory_bytes, granule, pitch, queue, calls, fail_at;
     long signal_at, signal;
     int64_t works, lose_at; /* things that streams did */
     cudaError_t fail_with, lose_with;
@@ -79,6 +80,8 @@ static void start(void)
     state.multiprocessors = (int)variable("STANDIN_MULTIPROCESSORS", MULTIPROCESSORS);
     state.driver_version = (int)variable("STANDIN_DRIVER_VERSION", DRIVER_VERSION);
     state.granule = variable("STANDIN_GRANULE", 1);
+    state.pitch = variable("STANDIN_PITCH", PITCH_MOST);
+    state.queue = variable("STANDIN_QUEUE", QUEUE_MOST);
     const char *text = getenv("STANDIN_CAPABILITY");
     int capability = 90;
     for (int i = 0; i < STANDIN_DEVICES_MAX; i++) {
@@ -274,6 +277,8 @@ int64_t standin_device_memory(int device)
 int standin_multiprocessors(void) { return state.multiprocessors; }
 int standin_driver_version(void) { return state.driver_version; }
 int64_t standin_granule(void) { return state.granule; }
+int64_t standin_pitch(void) { return state.pitch; }
+int64_t standin_queue(void) { return state.queue; }
 int standin_capability(int device) { return state.capability[device]; }
 
 cudaError_t cudaDriverGetVersion(int *out)
@@ -390,6 +395,8 @@ static int attribute_of(enum cudaDeviceAttr a, int device, bool *known)
         return STANDIN_BLOCK_MAX;
     case cudaDevAttrMaxSharedMemoryPerBlock:
         return 49152;
+    case cudaDevAttrMaxPitch:
+        return (int)state.pitch;
     case cudaDevAttrWarpSize:
         return STANDIN_WARP;
     case cudaDevAttrMultiProcessorCount:

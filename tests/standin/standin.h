@@ -6,6 +6,9 @@
  *   STANDIN_CAPABILITY=90,75 major·10 + minor of each device, the last for the rest (90)
  *   STANDIN_MEMORY=bytes     of each device (141 GiB)
  *   STANDIN_GRANULE=bytes    every allocation takes a multiple of it, as a card gives (1)
+ *   STANDIN_QUEUE=n          a stream takes so many kernels, copies and records (1024); who asks for one more waits, as on a card
+ *   STANDIN_PITCH=bytes      from one row of a copy to the next at most (2147483647)
+ *   STANDIN_LT=none|unsure   cuBLASLt's heuristic finds nothing, or something that its own state calls not supported
  *   STANDIN_MULTIPROCESSORS=n  of each device (4)
  *   STANDIN_DRIVER_VERSION=n   of the driver (13000); before 12050 it has no green contexts with streams
  *   STANDIN_NAME=text        what each calls itself, before " sm_90" ("stand-in")

@@ -4,6 +4,7 @@
  * thread releases it, the stream acquires it; the way back goes by tickets (an event's record, a wait for a stream).
  * Everything else, the queue's lock too, is hidden from the thread sanitizer (books.c).
  * A lost device does nothing any more, but its waits and records pass, so nothing hangs.
+ * A stream takes no more than STANDIN_QUEUE at once; who asks for more waits inside the call, and looks at nothing meanwhile.
  * The default stream is CUDA's legacy one: it waits for the streams that were not made non-blocking, and they for it.
  */
 #include "tests/standin/activity.h"
@@ -18,9 +19,9 @@ struct CUstream_st {
     bool named; /* made by a call, not a default stream */
     int *of;    /* a green context's streams, under the books; NULL */
     pthread_mutex_t lock;
-    pthread_cond_t more;
+    pthread_cond_t more, room;
     struct work *first, *last;
-    int64_t pushed;
+    int64_t pushed, queued; /* all so far; those that the thread has not taken */
     int64_t finished; /* released by the thread, acquired by queries */
     struct CUstream_st *next;
 };
@@ -54,6 +55,8 @@ static struct work *take(struct CUstream_st *s)
     struct work *w = s->first;
     s->first = w->next;
     if (!s->first) s->last = NULL;
+    s->queued--;
+    pthread_cond_signal(&s->room);
     pthread_mutex_unlock(&s->lock);
     hidden_end();
     (void)__atomic_load_n(&w->handed, __ATOMIC_ACQUIRE);
@@ -81,6 +84,7 @@ static void *stream_main(void *p)
     }
     hidden_begin();
     pthread_cond_destroy(&s->more);
+    pthread_cond_destroy(&s->room);
     pthread_mutex_destroy(&s->lock);
     hidden_end();
     free(s);
@@ -94,6 +98,7 @@ static struct CUstream_st *stream_make(int device, unsigned flags, bool named)
     *s = (struct CUstream_st){.device = device, .flags = flags, .named = named};
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->more, NULL);
+    pthread_cond_init(&s->room, NULL);
     pthread_t thread;
     if (pthread_create(&thread, NULL, stream_main, s)) abort();
     pthread_detach(thread);
@@ -113,7 +118,17 @@ static void append(struct CUstream_st *s, struct work *w)
         s->first = w;
     s->last = w;
     s->pushed++;
+    s->queued++;
     pthread_cond_signal(&s->more);
+    pthread_mutex_unlock(&s->lock);
+    hidden_end();
+}
+
+static void wait_for_room(struct CUstream_st *s)
+{
+    hidden_begin();
+    pthread_mutex_lock(&s->lock);
+    while (s->queued >= standin_queue()) pthread_cond_wait(&s->room, &s->lock);
     pthread_mutex_unlock(&s->lock);
     hidden_end();
 }
@@ -171,6 +186,7 @@ static struct CUstream_st *default_if_any(int device)
 
 void stream_push(cudaStream_t s, struct work *w)
 {
+    wait_for_room(s);
     if (!s->named) {
         struct CUstream_st *others[STREAMS_MAX];
         int n = streams_of(s->device, true, others, STREAMS_MAX);
