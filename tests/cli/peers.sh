@@ -22,8 +22,9 @@ pair='  - {microbatches: 3, stages: [{layers: [0, 7], device: n.0}]}
   - {microbatches: 1, stages: [{layers: [0, 7], device: m.1}]}'
 plan row 1 "" "$row"
 plan pair 1 "" "$pair"
-plan long 1 "" "${row/microbatches: 4/microbatches: 24}"
-sed -i 's/global_batch: 4/global_batch: 24/' "$scratch/long.yaml"
+# A microbatch of many operators: two of them, which is how far inputs let a rank go ahead, are more than a stream takes below.
+plan deep 1 "" "$row"
+sed -i -e 's/n_layer: 2/n_layer: 12/' -e 's/layers: .0, 3./layers: [0, 13]/; s/layers: .4, 7./layers: [14, 27]/' "$scratch/deep.yaml"
 plan shared 0 ", maxCTAs: 4, netName: Socket" "${row//m.1/m.0}"
 
 # ---- several ranks on one card, each a host of its own to NCCL, sockets on the loopback
@@ -69,8 +70,8 @@ strike "killed while cliques are made" pair 0 150 9 "rank 0"
 strike "stopped in a step" row 0 1500 19 "n.0"
 strike "stopped in a later one" pair 1 2500 19 "m.1"
 strike "killed in a step" pair 1 2000 9 "rank 1"
-# Of two steps the card's stream takes less than half: whoever asked for all of them would stand in a launch for ever.
-STANDIN_QUEUE=512 strike "stopped while the other one is far ahead" long 1 9000 19 "m.1"
+# Whoever asks a card's stream for more than it takes stands in a launch, and would for ever where that waits for the peer.
+STANDIN_QUEUE=512 strike "stopped while the other one is far ahead" deep 1 6000 19 "m.1"
 unset MUSHER_TIMEOUT
 
 # ---- links and collectives between the cards that are here; what is checked is that they come, not what they take
