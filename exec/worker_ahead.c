@@ -187,20 +187,22 @@ static void end_turn(struct ahead *x)
 }
 
 /* The event of a pace is that of the one AHEAD_PACES before, which is waited for. */
-static enum status keep_pace(struct worker *w, struct error *err)
+enum status ahead_keep_pace(struct worker *w, int32_t operators, struct error *err)
 {
     struct ahead *x = &w->ahead;
-    if (!x->paced || ++x->asked % AHEAD_PACE) return OK;
-    int64_t n = x->asked / AHEAD_PACE;
-    int32_t event = x->pace[n % AHEAD_PACES];
-    if (n > AHEAD_PACES) TRY(ahead_see(w, event, err));
+    x->in_pace += operators;
+    if (!x->paced || x->in_pace < AHEAD_PACE) return OK;
+    int32_t event = x->pace[x->next_pace % AHEAD_PACES];
+    if (x->next_pace >= AHEAD_PACES) TRY(ahead_see(w, event, err));
+    x->in_pace = 0;
+    x->next_pace++;
     return w->backend.event_record(&w->backend, event, STREAM_COMPUTE, err);
 }
 
 enum status ahead_begin(struct worker *w, struct error *err)
 {
     struct ahead *x = &w->ahead;
-    TRY(keep_pace(w, err));
+    TRY(ahead_keep_pace(w, 1, err));
     if (!x->timed) return OK;
     take_turn(x);
     return x->last_event >= 0 ? OK : record(w, &x->last_event, err);

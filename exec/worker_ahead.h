@@ -6,7 +6,8 @@
  * bounded, and where it is full the thread waits for the oldest. Without a trace no event is timed.
  * A stream takes about a thousand launches; who asks for one more stands in the driver until it has room. Where the stream waits for a
  * peer that is gone, that would be for ever, and nobody would look for the peer. So lanes whose devices talk among themselves ask for
- * no more than AHEAD_PACES · AHEAD_PACE operators of which none has been seen to end, and look at their peers while they wait.
+ * no more than AHEAD_PACES · AHEAD_PACE operators of which none has been seen to end, and look at their peers while they wait. A
+ * meeting, which packs and unpacks for each of its members, counts as many.
  * On an emulated device (the card is real, its speed is not) the thread settles where a host lane would have ended an
  * operator anyway: before a message is handed over, before it waits, at the end of a call. An operator then takes slowdown
  * times what the events say; ranks on one card take turns, stretch by stretch, so that nobody's time is in another's.
@@ -73,8 +74,8 @@ struct ahead {
         *card; /* emulated: whose turn it is on the card; NULL: nobody else is there */
     bool our_turn;
     bool paced;
-    int32_t pace[AHEAD_PACES]; /* events; pace n: n mod AHEAD_PACES */
-    int64_t asked;             /* operators, where paced */
+    int32_t pace[AHEAD_PACES];  /* events; pace n: n mod AHEAD_PACES */
+    int64_t in_pace, next_pace; /* operators asked for in the one at hand, which this is */
 };
 
 /* Bytes of pinned memory that a device's lane needs for it. */
@@ -85,6 +86,8 @@ MUST_CHECK enum status ahead_open(struct worker *w, char *pinned, struct error *
 MUST_CHECK enum status ahead_begin(struct worker *w, struct error *err);
 MUST_CHECK enum status ahead_end(struct worker *w, const struct span *span,
                                  const struct op_call *call, struct error *err);
+/* So many more operators, or what takes as long to ask for, are about to be asked of the device. */
+MUST_CHECK enum status ahead_keep_pace(struct worker *w, int32_t operators, struct error *err);
 /* The compute stream waits for something, or copies. */
 void ahead_break(struct worker *w);
 MUST_CHECK enum status ahead_wait(struct worker *w, int32_t event, struct error *err);

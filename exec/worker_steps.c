@@ -264,9 +264,11 @@ static enum status take_reduce(struct worker *w, int32_t group, char letter, int
     n->step = w->step;
     int64_t number = n->number++;
     if (w->apart && w->group_by[group] == TRANSPORT_LOCAL) return worker_local_sum(w, group, err);
-    if (w->group_by[group] == TRANSPORT_DEVICE)
+    if (w->group_by[group] == TRANSPORT_DEVICE) {
+        TRY(ahead_keep_pace(w, w->p->groups[group].n_members, err));
         return device_transport_reduce(w->transport, group, number, w->step, n->times, seq, letter,
                                        err);
+    }
     TRY(mark(w, true, &after, err));
     mover_order(&w->mover, (struct mover_order){.kind = ORDER_REDUCE,
                                                 .index = group,
