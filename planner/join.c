@@ -13,8 +13,7 @@
 enum {
     SMALL_LABELS = 2000, /* to prove the best where memory binds */
     PIECES_FROM = 0,
-    MESH_FROM = 4, /* devices: fewer stand in no mesh of two axes */
-    NEIGHBOURS = 2 /* the stages before and behind */
+    MESH_FROM = 4 /* devices: fewer stand in no mesh of two axes */
 };
 
 struct known { /* an answer */
@@ -79,14 +78,27 @@ static bool on_bus(const struct join_team *t, int32_t k)
     return false;
 }
 
+static bool on_one_node(const struct join_team *t)
+{
+    for (int32_t k = 1; k < t->n; k++)
+        if (first_of_node(t, k)) return false;
+    return true;
+}
+
 uint64_t join_key(const struct join_team *t, bool thorough)
 {
     const struct cluster *c = t->s->cluster;
-    int64_t head[10] = {t->s->microbatch, t->first_layer,
-                        t->last_layer,    t->microbatches,
-                        t->in_flight,     t->n,
-                        thorough,         t->memory != NULL,
-                        t->rough,         t->together > 1 ? t->together : 1};
+    int64_t head[11] = {t->s->microbatch,
+                        t->first_layer,
+                        t->last_layer,
+                        t->microbatches,
+                        t->in_flight,
+                        t->n,
+                        thorough,
+                        t->memory != NULL,
+                        t->rough,
+                        t->together > 1 && !on_one_node(t) ? t->together : 1,
+                        t->memory ? t->beside : 0};
     uint64_t key = hash_bytes(1, head, sizeof head);
     if (t->memory) key = hash_bytes(key, t->memory, (size_t)t->n * sizeof *t->memory);
     for (int32_t k = 0; k < t->n; k++) {
@@ -151,14 +163,15 @@ static const char *refusal(struct join *j, const struct join_team *t)
     return NULL;
 }
 
-int64_t join_reserve(const struct device_type *t, bool shared_stage, bool emulated)
+int64_t join_reserve(const struct device_type *t, int32_t cliques, bool emulated)
 {
     int64_t bytes = device_type_reserve(t), shared = 0;
     if (t->context_bytes > 0)
-        shared = t->context_bytes + (emulated ? 0 : (shared_stage + NEIGHBOURS) * t->clique_bytes) +
-                 DEVICE_WORKSPACE;
+        shared = t->context_bytes + (emulated ? 0 : cliques * t->clique_bytes) + DEVICE_WORKSPACE;
     return bytes > shared ? bytes : shared;
 }
+
+int32_t join_beside(int32_t n, int32_t m) { return m ? 1 + m / n : 0; }
 
 static enum status question(struct join *j, struct arena *a, const struct join_team *t,
                             struct spmd_question *q, struct error *err)
@@ -172,7 +185,8 @@ static enum status question(struct join *j, struct arena *a, const struct join_t
     for (int32_t k = 0; k < t->n; k++) {
         const struct stage_cost *x = space_stage(t->s, t->device[k], t->first_layer, t->last_layer);
         type[k] = c->devices[t->device[k]].type, node[k] = c->devices[t->device[k]].node;
-        reserve[k] = join_reserve(&c->types[type[k]], true, c->emulated), bus[k] = on_bus(t, k);
+        reserve[k] = join_reserve(&c->types[type[k]], 1 + t->beside, c->emulated);
+        bus[k] = on_bus(t, k);
         ratios[k] = 1e9 / (double)(x->forward_ns + x->input_ns + x->weight_ns + 1);
     }
     struct sharding s = {

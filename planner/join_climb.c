@@ -25,6 +25,12 @@ struct point {
 
 static bool over(struct climb *c) { return c->left <= 0 || tries_over(c->t); }
 
+/* Devices of a replica's stage; 0: there is no such stage. */
+static int32_t size_of(const struct plan_replica *r, int32_t stage)
+{
+    return stage < 0 || stage >= r->n_stages ? 0 : plan_stage_devices(&r->stages[stage]);
+}
+
 /* The stages first … last of a replica on their devices, each once; false: a device stands in several, or one is left. */
 static bool team_of(struct climb *c, const struct plan_replica *r, int32_t first, int32_t last,
                     struct join_team *out)
@@ -44,13 +50,25 @@ static bool team_of(struct climb *c, const struct plan_replica *r, int32_t first
                               .last_layer = r->stages[last].last_layer,
                               .n = n,
                               .microbatches = r->microbatches,
-                              .in_flight = behind < r->microbatches ? behind : r->microbatches};
+                              .in_flight = behind < r->microbatches ? behind : r->microbatches,
+                              .beside = join_beside(n, size_of(r, first - 1)) +
+                                        join_beside(n, size_of(r, last + 1))};
     out->device = arena_copy(c->arena, device, (size_t)n * sizeof *device);
     out->memory = join_memory(c->arena, out);
     return n > 1;
 }
 
-/* A copy of p in which these stages are one, everything else of the replica's orders by default. */
+/* By default: its orders, and what only made it fit where it stood, which whoever fits the new plan finds again. */
+static void plain(struct plan_replica *r)
+{
+    for (int32_t i = 0; i < r->n_stages; i++) {
+        struct plan_stage *x = &r->stages[i];
+        x->warmup = 0, x->order = NULL, x->receive_ahead = 2;
+        if (x->recompute == RECOMPUTE_STAGE) x->recompute = RECOMPUTE_NONE;
+    }
+}
+
+/* A copy of p in which these stages are one, everything else of the replica by default. */
 static struct plan merged(struct climb *c, const struct plan *p, int32_t replica, int32_t first,
                           int32_t last, const struct join_team *t, const struct join_answer *x)
 {
@@ -60,7 +78,7 @@ static struct plan merged(struct climb *c, const struct plan *p, int32_t replica
     memmove(&r->stages[first + 1], &r->stages[last + 1],
             (size_t)(r->n_stages - last - 1) * sizeof *r->stages);
     r->n_stages -= last - first;
-    for (int32_t i = 0; i < r->n_stages; i++) r->stages[i].warmup = 0, r->stages[i].order = NULL;
+    plain(r);
     return out;
 }
 

@@ -66,6 +66,8 @@ static enum status fill_stage(struct groups *g, const struct part *p, int32_t co
     stage->device = t->device[0];
     if (t->n == 1) return OK;
     t->memory = join_memory(g->arena, t);
+    t->beside = join_beside(t->n, groups_size(p->lineup, pipe, k - 1)) +
+                join_beside(t->n, groups_size(p->lineup, pipe, k + 1));
     TRY(join_stage(g->t->join, g->t->scorer, t, false, &spot.answer, err));
     *possible = spot.answer.ns < INT64_MAX;
     if (!*possible) return OK;
@@ -243,11 +245,12 @@ static enum status try_layouts(struct groups *g, int64_t end, struct error *err)
 
 /* --- microbatch sizes --- */
 
-static void begin_size(struct groups *g, const struct space *s)
+void groups_begin(struct groups *g, const struct space *s)
 {
     int32_t layers = s->n_layers;
     g->s = s, g->known = NULL, g->all = 0;
     g->lineup = ARENA_ARRAY(g->arena, struct lineup, LINEUPS_MOST);
+    g->way = ARENA_ARRAY(g->arena, struct way, LINEUPS_MOST);
     g->power = ARENA_ARRAY(g->arena, double, (size_t)s->n_devices);
     g->parameter_bytes = ARENA_ARRAY(g->arena, int64_t, (size_t)layers + 1);
     for (int32_t d = 0; d < s->n_devices; d++) {
@@ -312,7 +315,7 @@ static enum status search(struct groups *g, const struct space *const *spaces, i
         g->begin = scorer_work(g->t->scorer);
         g->mine = (start + work_ns / 2 - g->begin) / (sizes - i);
         g->t->work_end = g->begin + g->mine;
-        begin_size(g, size[i]);
+        groups_begin(g, size[i]);
         TRY(groups_layouts(g, err));
     }
     return try_layouts(g, start + work_ns, err);

@@ -2,6 +2,7 @@
 #include "core/arena.h"
 #include "planner/join_groups_internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { DEAL_TURNS = 50, LAYOUT_NS = 3000 /* an estimate, as measured */ };
@@ -145,26 +146,33 @@ static enum status cut_all(struct groups *g, struct lineup *l, struct error *err
 
 /* --- lineups --- */
 
-/* Units and a number of copies from the devices of nodes: each node's, in equal parts; false where some node has no such parts. */
-static bool sliced(struct groups *g, const struct node_spec *const *nodes, int32_t n,
-                   int32_t slices, struct lineup **out)
+static void add_way(struct groups *g, struct lineup *const *lineup, int32_t n, bool cells)
+{
+    if (!n || g->n_ways == LINEUPS_MOST) return;
+    struct way *w = &g->way[g->n_ways++];
+    w->cells = cells, w->n = n;
+    memcpy(w->lineup, lineup, (size_t)n * sizeof *lineup);
+}
+
+/* Units and a number of copies from the devices of nodes: each node's, in equal parts; none where some node has no such parts. */
+static void sliced(struct groups *g, const struct node_spec *const *nodes, int32_t n,
+                   int32_t slices)
 {
     for (int32_t u = 0; u < n; u++)
-        if (nodes[u]->n_devices % slices) return false;
+        if (nodes[u]->n_devices % slices) return;
     struct lineup *l = groups_lineup(g, n, slices);
-    if (!l) return false;
+    if (!l) return;
     for (int32_t u = 0; u < n; u++) {
         int32_t *device = ARENA_ARRAY(g->arena, int32_t, (size_t)nodes[u]->n_devices);
         for (int32_t k = 0; k < nodes[u]->n_devices; k++) device[k] = nodes[u]->first_device + k;
         l->n[u] = nodes[u]->n_devices / slices, l->device[u] = device;
     }
     l->together = slices;
-    *out = l;
-    return true;
+    add_way(g, &l, 1, false);
 }
 
 /* All devices one by one, of few. */
-static struct lineup *single(struct groups *g, bool back)
+static void single(struct groups *g, bool back)
 {
     int32_t n = g->cluster->n_devices;
     struct lineup *l = groups_lineup(g, n, 1);
@@ -172,29 +180,25 @@ static struct lineup *single(struct groups *g, bool back)
         int32_t d = back ? n - 1 - u : u;
         l->n[u] = 1, l->device[u] = arena_copy(g->arena, &d, sizeof d);
     }
-    return l;
+    if (l) add_way(g, &l, 1, false);
 }
 
 /* The nodes as units, with as many slices as they have devices, halving; backward too. */
-static enum status cut_nodes(struct groups *g, struct error *err)
+static void list_nodes(struct groups *g)
 {
     const struct cluster *c = g->cluster;
     const struct node_spec *nodes[2][JOIN_LINE_MAX];
     int32_t n = 0, most = 1;
     for (int32_t i = 0; i < c->n_nodes; i++) {
         if (!c->nodes[i].n_devices) continue;
-        if (n == JOIN_LINE_MAX) return OK;
+        if (n == JOIN_LINE_MAX) return;
         nodes[0][n++] = &c->nodes[i];
         if (c->nodes[i].n_devices > most) most = c->nodes[i].n_devices;
     }
     for (int32_t i = 0; i < n; i++) nodes[1][i] = nodes[0][n - 1 - i];
     for (int32_t slices = most; slices >= 1; slices /= 2)
-        for (int back = 0; back < (n > 2 ? 2 : 1); back++) {
-            struct lineup *l;
-            if (n < 2 || !sliced(g, nodes[back], n, slices, &l)) continue;
-            TRY(cut_all(g, l, err));
-        }
-    return OK;
+        for (int back = 0; back < (n > 2 ? 2 : 1); back++)
+            if (n > 1) sliced(g, nodes[back], n, slices);
 }
 
 /* --- cells --- */
@@ -287,7 +291,7 @@ static int32_t kinds_of(struct groups *g, struct kind_nodes *kind)
 }
 
 /* Cells of one node in parts, then of ever more nodes. */
-static enum status cut_kinds(struct groups *g, struct error *err)
+static void list_kinds(struct groups *g)
 {
     struct kind_nodes kind[PARTS_MOST / 2 + 1];
     int32_t kinds = kinds_of(g, kind);
@@ -302,29 +306,77 @@ static enum status cut_kinds(struct groups *g, struct error *err)
             while (size % mine) mine /= 2;
             cells_of(g, kind[k].node, kind[k].n, 1, mine, cell, &n);
         }
-        TRY(cut_cells(g, cell, n, err));
+        add_way(g, cell, n, true);
     }
     for (int32_t each = 2; each <= JOIN_LINE_MAX; each *= 2) {
         struct lineup *cell[PARTS_MOST];
         int32_t n = 0;
         for (int32_t k = 0; k < kinds; k++) cells_of(g, kind[k].node, kind[k].n, each, 1, cell, &n);
-        TRY(cut_cells(g, cell, n, err));
+        add_way(g, cell, n, true);
+    }
+}
+
+/* --- all of them --- */
+
+struct turn { /* a group that is to be asked for */
+    int32_t nodes, devices, place;
+    struct lineup *lineup;
+    int32_t first, last;
+};
+
+static struct turn turn_of(const struct groups *g, struct lineup *l, int32_t first, int32_t last)
+{
+    struct turn x = {.lineup = l, .first = first, .last = last};
+    for (int32_t u = first, node = -1; u <= last; u++)
+        for (int32_t k = 0; k < l->n[u]; k++, x.devices++) {
+            int32_t at = g->cluster->devices[l->device[u][k]].node;
+            x.nodes += at != node, node = at;
+        }
+    return x;
+}
+
+/* Fewest nodes first, then fewest devices, then as they were listed. */
+static int by_turn(const void *a, const void *b)
+{
+    const struct turn *x = a, *y = b;
+    if (x->nodes != y->nodes) return x->nodes < y->nodes ? -1 : 1;
+    if (x->devices != y->devices) return x->devices < y->devices ? -1 : 1;
+    return x->place < y->place ? -1 : x->place > y->place;
+}
+
+static enum status ask_groups(struct groups *g, struct error *err)
+{
+    enum { RANGES = JOIN_LINE_MAX * (JOIN_LINE_MAX + 1) / 2 };
+    struct turn *turn = ARENA_ARRAY(g->arena, struct turn, (size_t)(g->n_lineups * RANGES + 1));
+    int32_t n = 0;
+    for (int32_t i = 0; i < g->n_lineups; i++)
+        for (int32_t first = 0; first < g->lineup[i].n_units; first++)
+            for (int32_t last = first; last < g->lineup[i].n_units; last++) {
+                turn[n] = turn_of(g, &g->lineup[i], first, last);
+                turn[n].place = n, n++;
+            }
+    qsort(turn, (size_t)n, sizeof *turn, by_turn);
+    for (int32_t i = 0; i < n && !tries_over(g->t); i++) {
+        struct crowd *x;
+        TRY(groups_ask(g, turn[i].lineup, turn[i].first, turn[i].last, &x, err));
     }
     return OK;
 }
 
+/* Groups are asked for as long as tables may take, of all ways those on fewest nodes first, then the smallest: most good plans are
+ * made of them, and what shares operators over slow links is found last and seldom worth it. */
 enum status groups_layouts(struct groups *g, struct error *err)
 {
-    g->n_lineups = 0; /* groups are asked for as long as each way's part of the work lasts */
-    g->tables_end = g->begin + g->mine / 10 * 3;
-    TRY(cut_kinds(g, err));
-    g->tables_end = g->begin + g->mine / 10 * (g->cluster->n_devices > JOIN_LINE_MAX ? 9 : 6);
-    TRY(cut_nodes(g, err));
-    if (g->cluster->n_devices > JOIN_LINE_MAX) return OK;
-    g->tables_end = g->begin + g->mine / 10 * 8;
-    for (int back = 0; back < 2; back++) {
-        struct lineup *l = single(g, back);
-        if (l) TRY(cut_all(g, l, err));
+    int64_t tenths = g->cluster->n_devices > JOIN_LINE_MAX ? 7 : 8;
+    g->n_lineups = g->n_ways = 0;
+    g->tables_end = g->begin + g->mine / 10 * tenths;
+    list_kinds(g);
+    list_nodes(g);
+    for (int back = 0; back < 2 && g->cluster->n_devices <= JOIN_LINE_MAX; back++) single(g, back);
+    TRY(ask_groups(g, err));
+    for (int32_t i = 0; i < g->n_ways; i++) {
+        const struct way *w = &g->way[i];
+        TRY(w->cells ? cut_cells(g, w->lineup, w->n, err) : cut_all(g, w->lineup[0], err));
     }
     return OK;
 }

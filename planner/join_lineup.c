@@ -34,64 +34,43 @@ static const struct device_type *type_of(const struct groups *g, int32_t device)
     return &g->cluster->types[g->cluster->devices[device].type];
 }
 
-/* What tensors may take of a device in a group of n. */
-static int64_t room_of(const struct groups *g, int32_t device, int32_t n)
+/* What tensors may take of a device that is in so many cliques. */
+static int64_t room_of(const struct groups *g, int32_t device, int32_t cliques)
 {
     const struct device_type *t = type_of(g, device);
-    int64_t room = t->memory_bytes - join_reserve(t, n > 1, g->cluster->emulated);
+    int64_t room = t->memory_bytes - join_reserve(t, cliques, g->cluster->emulated);
     return room > 0 ? room : 0;
 }
 
-/* Of a layer on device k of n. */
-static int64_t bytes_of(const struct join_layers *x, int32_t layer, int32_t n, int32_t k,
-                        int32_t in_flight)
+/* How far the memory of a group reaches in one of its modes. */
+static const int32_t *reach_of(struct groups *g, struct crowd *x, int32_t mode, int32_t in_flight,
+                               int32_t cliques)
 {
-    int64_t at = (int64_t)layer * n + k;
-    return x->fixed_bytes[at] + in_flight * x->kept_bytes[at];
-}
-
-/* How far memory reaches from each layer on. */
-static const int32_t *far_of(struct groups *g, int32_t n, const int32_t *device,
-                             const struct join_layers *x, int32_t in_flight)
-{
-    int32_t layers = g->s->n_layers;
-    int32_t *far = ARENA_ARRAY(g->arena, int32_t, (size_t)layers);
-    for (int32_t l = 0; l < layers; l++) far[l] = layers - 1;
-    for (int32_t k = 0; k < n; k++) {
-        int64_t room = room_of(g, device[k], n), had = 0;
-        int32_t last = -1;
-        for (int32_t l = 0; l < layers; l++) {
-            for (; last + 1 < layers; last++) {
-                int64_t more = bytes_of(x, last + 1, n, k, in_flight);
-                if (had + more > room) break;
-                had += more;
-            }
-            if (last < far[l]) far[l] = last;
-            if (last >= l)
-                had -= bytes_of(x, l, n, k, in_flight);
-            else
-                last = l;
-        }
-    }
+    for (const struct reach *r = x->reach[mode]; r; r = r->next)
+        if (r->in_flight == in_flight && r->cliques == cliques) return r->far;
+    int64_t *room = ARENA_ARRAY(g->arena, int64_t, (size_t)x->n);
+    for (int32_t k = 0; k < x->n; k++) room[k] = room_of(g, x->device[k], cliques);
+    const int32_t *far = join_far(g->arena, x->layers[mode], g->s->n_layers, x->n, room, in_flight);
+    struct reach r = {in_flight, cliques, far, x->reach[mode]};
+    x->reach[mode] = arena_copy(g->arena, &r, sizeof r);
     return far;
 }
 
-/* Prefix sums of an answer's layers, and how far memory reaches. */
-static struct join_mode mode_of(struct groups *g, int32_t n, const int32_t *device,
-                                const struct join_layers *x)
+/* Prefix sums of an answer's layers. */
+static void add_mode(struct groups *g, const struct join_layers *layers, struct crowd *out)
 {
-    int32_t layers = g->s->n_layers;
-    int64_t *call = ARENA_ARRAY(g->arena, int64_t, (size_t)layers + 1),
-            *step = ARENA_ARRAY(g->arena, int64_t, (size_t)layers + 1);
-    for (int32_t l = 0; l < layers; l++)
-        call[l + 1] = call[l] + x->call_ns[l], step[l + 1] = step[l] + x->step_ns[l];
-    struct join_mode m = {.call_ns = call, .step_ns = step, .whole = x->whole};
-    for (int32_t i = 0; i < JOIN_LINE_MAX; i++) m.far[i] = far_of(g, n, device, x, i + 1);
-    return m;
+    int32_t n = g->s->n_layers;
+    int64_t *call = ARENA_ARRAY(g->arena, int64_t, (size_t)n + 1),
+            *step = ARENA_ARRAY(g->arena, int64_t, (size_t)n + 1);
+    for (int32_t l = 0; l < n; l++)
+        call[l + 1] = call[l] + layers->call_ns[l], step[l + 1] = step[l] + layers->step_ns[l];
+    out->layers[out->member.n_modes] = layers;
+    out->member.mode[out->member.n_modes++] =
+        (struct join_mode){.call_ns = call, .step_ns = step, .whole = layers->whole};
 }
 
 /* One device computes its layers as stages of one device do. */
-static struct join_mode mode_alone(struct groups *g, int32_t device)
+static void add_alone(struct groups *g, struct crowd *out)
 {
     size_t layers = (size_t)g->s->n_layers;
     int64_t *call = ARENA_ARRAY(g->arena, int64_t, layers),
@@ -99,29 +78,36 @@ static struct join_mode mode_alone(struct groups *g, int32_t device)
             *fixed = ARENA_ARRAY(g->arena, int64_t, layers),
             *kept = ARENA_ARRAY(g->arena, int64_t, layers);
     for (int32_t l = 0; l < g->s->n_layers; l++) {
-        const struct stage_cost *x = space_stage(g->s, device, l, l);
+        const struct stage_cost *x = space_stage(g->s, out->device[0], l, l);
         call[l] = x->forward_ns + x->input_ns + x->weight_ns, step[l] = x->update_ns;
         fixed[l] = x->parameter_bytes + x->gradient_bytes + x->state_bytes;
         kept[l] = x->activation_bytes;
     }
     struct join_layers all = {call, step, fixed, kept, NULL};
-    return mode_of(g, 1, &device, &all);
+    add_mode(g, arena_copy(g->arena, &all, sizeof all), out);
 }
 
-/* Whether its devices could hold all layers as they are shared. */
-static bool holds(const struct groups *g, const struct join_mode *m)
+/* The fewest microbatches in flight with which its first mode has no room for all that a line may give it, every layer but one for
+ * each group behind; 0: it has room at every place. */
+static int32_t full_at(struct groups *g, struct crowd *x, int32_t microbatches)
 {
-    return m->far[0][0] == g->s->n_layers - 1;
+    for (int32_t f = 1; f <= JOIN_LINE_MAX && f <= microbatches; f++) {
+        int32_t last = g->s->n_layers - f, cliques = 1 + (f > 1 ? join_beside(x->n, 1) : 0);
+        if (last < 0) break;
+        if (reach_of(g, x, 0, f, cliques)[0] < last) return f;
+    }
+    return 0;
 }
 
 /* What the devices have; where all layers need more, as much more as they need beside the reserve. */
 static const int64_t *memory_of(struct groups *g, const struct join_team *t, bool *large)
 {
     int64_t *out = ARENA_ARRAY(g->arena, int64_t, (size_t)t->n), has = 0, needs = 0;
-    for (int32_t k = 0; k < t->n; k++) has += out[k] = room_of(g, t->device[k], t->n);
+    for (int32_t k = 0; k < t->n; k++) has += out[k] = room_of(g, t->device[k], 1 + t->beside);
     for (int32_t l = 0; l < g->s->n_layers; l++) {
         const struct stage_cost *x = space_stage(g->s, t->device[0], l, l);
-        needs += x->parameter_bytes + x->gradient_bytes + x->state_bytes + x->activation_bytes;
+        needs += x->parameter_bytes + x->gradient_bytes + x->state_bytes +
+                 t->in_flight * x->activation_bytes;
     }
     double times = has > 0 ? ROOM * (double)needs / (double)has : 1;
     *large = times > 1;
@@ -133,27 +119,29 @@ static const int64_t *memory_of(struct groups *g, const struct join_team *t, boo
     return out;
 }
 
-static enum status ask_mode(struct groups *g, const struct join_team *t, struct join_member *out,
+static enum status ask_mode(struct groups *g, const struct join_team *t, struct crowd *out,
                             struct error *err)
 {
     struct join_answer x;
     TRY(join_stage(g->t->join, g->t->scorer, t, false, &x, err));
-    if (x.ns < INT64_MAX) out->mode[out->n_modes++] = mode_of(g, t->n, t->device, x.layers);
+    if (x.ns < INT64_MAX) add_mode(g, x.layers, out);
     return OK;
 }
 
-/* As memory does not count, and where it then does not hold all layers as it does. */
-static enum status ask_member(struct groups *g, struct join_team *t, struct join_member *out,
-                              struct error *err)
+/* As memory does not count, and where it then has no room somewhere as it does. */
+static enum status ask_crowd(struct groups *g, struct join_team *t, struct crowd *out,
+                             struct error *err)
 {
-    if (t->n == 1) {
-        out->mode[out->n_modes++] = mode_alone(g, t->device[0]);
-        return OK;
-    }
+    if (t->n == 1) return add_alone(g, out), OK;
     bool large; /* what all parameters need alone is more than they have */
+    t->beside = join_beside(t->n, 1);
     const int64_t *memory = memory_of(g, t, &large);
     if (!large) TRY(ask_mode(g, t, out, err));
-    if (!large && (!out->n_modes || holds(g, &out->mode[0]))) return OK;
+    if (!large && out->member.n_modes) {
+        t->in_flight = full_at(g, out, t->microbatches);
+        if (!t->in_flight) return OK;
+        memory = memory_of(g, t, &large);
+    }
     t->memory = memory;
     return ask_mode(g, t, out, err);
 }
@@ -167,10 +155,10 @@ static int32_t microbatches_of(const struct groups *g, const int32_t *device, in
     return m < 1 ? 1 : m;
 }
 
-static enum status member_of(struct groups *g, struct lineup *l, int32_t first, int32_t last,
-                             const struct join_member **out, struct error *err)
+enum status groups_ask(struct groups *g, struct lineup *l, int32_t first, int32_t last,
+                       struct crowd **out, struct error *err)
 {
-    *out = l->member[first][last];
+    *out = l->crowd[first][last];
     if (l->asked[first][last]) return OK;
     struct join_team t = {.s = g->s,
                           .last_layer = g->s->n_layers - 1,
@@ -180,19 +168,19 @@ static enum status member_of(struct groups *g, struct lineup *l, int32_t first, 
     t.device = groups_devices(g, l, first, last, 0, &t.n);
     t.microbatches = microbatches_of(g, t.device, t.n);
     uint64_t key = join_key(&t, false);
-    struct member_known *k = g->known;
+    struct crowd_known *k = g->known;
     while (k && k->key != key) k = k->next;
     if (!k) {
         if (scorer_work(g->t->scorer) >= g->tables_end && t.n > 1)
             return OK; /* asked, another time */
-        struct join_member *x = ARENA_ARRAY(g->arena, struct join_member, 1);
-        TRY(ask_member(g, &t, x, err));
-        k = ARENA_ARRAY(g->arena, struct member_known, 1);
-        *k = (struct member_known){key, x->n_modes ? x : NULL, g->known};
-        g->known = k;
+        struct crowd x = {.n = t.n, .device = t.device};
+        TRY(ask_crowd(g, &t, &x, err));
+        struct crowd_known known = {key, NULL, g->known};
+        if (x.member.n_modes) known.crowd = arena_copy(g->arena, &x, sizeof x);
+        g->known = k = arena_copy(g->arena, &known, sizeof known);
     }
     l->asked[first][last] = true;
-    *out = l->member[first][last] = k->member;
+    *out = l->crowd[first][last] = k->crowd;
     return OK;
 }
 
@@ -219,6 +207,33 @@ static const int64_t *cross_of(struct groups *g, const struct lineup *l, int32_t
     return ns;
 }
 
+int32_t groups_size(const struct lineup *l, const struct pipe *p, int32_t group)
+{
+    int32_t n = 0;
+    if (group < 0 || group >= p->n) return 0;
+    for (int32_t u = p->first[group]; u <= p->last[group]; u++) n += l->n[u];
+    return n;
+}
+
+/* What memory has room for at each place of a line, and what crosses between them. */
+static void place_groups(struct groups *g, const struct lineup *l, struct pipe *p,
+                         struct crowd *const *crowd, struct join_line *line)
+{
+    for (int32_t k = 0; k < p->n; k++) {
+        int32_t n = crowd[k]->n, behind = p->n - k;
+        int32_t in_flight = behind < p->microbatches ? behind : p->microbatches;
+        int32_t cliques = (n > 1) + join_beside(n, groups_size(l, p, k - 1)) +
+                          join_beside(n, groups_size(l, p, k + 1));
+        line->member[k] = &crowd[k]->member;
+        for (int32_t mode = 0; mode < crowd[k]->member.n_modes; mode++)
+            line->far[k][mode] = reach_of(g, crowd[k], mode, in_flight, cliques);
+        if (k + 1 < p->n)
+            line->cross_ns[k] = p->cross_ns[k] =
+                cross_of(g, l, p->last[k], groups_size(l, p, k + 1), &crowd[k]->member,
+                         &crowd[k + 1]->member);
+    }
+}
+
 enum status groups_pipe(struct groups *g, struct lineup *l, int32_t first, int32_t last,
                         int32_t mask, const struct pipe **out, struct error *err)
 {
@@ -226,25 +241,21 @@ enum status groups_pipe(struct groups *g, struct lineup *l, int32_t first, int32
     *out = *at && (*at)->cut.ns < INT64_MAX ? *at : NULL;
     if (*at) return OK;
     struct pipe *p = *at = ARENA_ARRAY(g->arena, struct pipe, 1);
-    struct join_line line = {.n_layers = g->s->n_layers};
+    struct crowd *crowd[JOIN_LINE_MAX];
     int32_t n;
     const int32_t *device = groups_devices(g, l, first, last, 0, &n);
-    p->microbatches = line.microbatches = microbatches_of(g, device, n);
+    p->microbatches = microbatches_of(g, device, n);
     p->cut.ns = INT64_MAX;
     for (int32_t u = first, begin = first; u <= last; u++) {
         if (u < last && !(mask >> (u - first) & 1)) continue;
-        TRY(member_of(g, l, begin, u, &line.member[p->n], err));
-        if (!line.member[p->n]) return OK;
+        TRY(groups_ask(g, l, begin, u, &crowd[p->n], err));
+        if (!crowd[p->n]) return OK;
         p->first[p->n] = (int8_t)begin, p->last[p->n++] = (int8_t)u;
         begin = u + 1;
     }
-    for (int32_t k = 0; k + 1 < p->n; k++) {
-        int32_t n_next = 0;
-        for (int32_t u = p->first[k + 1]; u <= p->last[k + 1]; u++) n_next += l->n[u];
-        line.cross_ns[k] = p->cross_ns[k] =
-            cross_of(g, l, p->last[k], n_next, line.member[k], line.member[k + 1]);
-    }
-    line.n = p->n;
+    struct join_line line = {
+        .n = p->n, .n_layers = g->s->n_layers, .microbatches = p->microbatches};
+    place_groups(g, l, p, crowd, &line);
     join_split(&line, &p->cut);
     scorer_charge(g->t->scorer, SPLIT_STEP_NS * p->cut.steps);
     if (p->cut.ns < INT64_MAX) *out = p;

@@ -1,17 +1,48 @@
 #include "planner/join_split.h"
 
-#include <stddef.h>
+#include "core/arena.h"
 
 enum { LAYERS_MOST = 512 };
+
+/* Of a layer on device k of n. */
+static int64_t bytes_of(const struct join_layers *x, int32_t layer, int32_t n, int32_t k,
+                        int32_t in_flight)
+{
+    int64_t at = (int64_t)layer * n + k;
+    return x->fixed_bytes[at] + in_flight * x->kept_bytes[at];
+}
+
+const int32_t *join_far(struct arena *a, const struct join_layers *x, int32_t n_layers, int32_t n,
+                        const int64_t *room, int32_t in_flight)
+{
+    int32_t *far = ARENA_ARRAY(a, int32_t, (size_t)n_layers);
+    for (int32_t l = 0; l < n_layers; l++) far[l] = n_layers - 1;
+    for (int32_t k = 0; k < n; k++) {
+        int64_t had = 0;
+        int32_t last = -1;
+        for (int32_t l = 0; l < n_layers; l++) {
+            for (; last + 1 < n_layers; last++) {
+                int64_t more = bytes_of(x, last + 1, n, k, in_flight);
+                if (had + more > room[k]) break;
+                had += more;
+            }
+            if (last < far[l]) far[l] = last;
+            if (last >= l)
+                had -= bytes_of(x, l, n, k, in_flight);
+            else
+                last = l;
+        }
+    }
+    return far;
+}
 
 int64_t join_range_ns(const struct join_line *l, int32_t i, int32_t first, int32_t last)
 {
     const struct join_member *x = l->member[i];
-    int32_t in_flight = l->n - i < l->microbatches ? l->n - i : l->microbatches;
     int64_t best = INT64_MAX;
     for (int32_t k = 0; k < x->n_modes; k++) {
         const struct join_mode *m = &x->mode[k];
-        if (last > m->far[in_flight - 1][first]) continue;
+        if (last > l->far[i][k][first]) continue;
         int64_t ns = m->call_ns[last + 1] - m->call_ns[first] +
                      (m->step_ns[last + 1] - m->step_ns[first]) / l->microbatches;
         if (ns < best) best = ns;
@@ -80,22 +111,46 @@ static int64_t slowest_of(const struct join_line *l, const int32_t *last)
     return slowest;
 }
 
+/* An answer under the limit, kept where it is the best so far; false: there is none. */
+static bool answer(const struct join_line *l, int64_t limit, struct join_cut *now,
+                   struct join_cut *best)
+{
+    if (!least_sum(l, limit, now)) return false;
+    now->ns = join_line_ns(l, now->last);
+    now->slowest_ns = slowest_of(l, now->last);
+    now->sum_ns = now->ns - (l->microbatches - 1) * now->slowest_ns;
+    if (now->ns < best->ns) *best = *now;
+    return true;
+}
+
+/* What a better answer than this one must have as its slowest is less than that, whatever its sum. */
+static int64_t limit_of(const struct join_line *l, const struct join_cut *best, int64_t least)
+{
+    return (best->ns - 1 - least) / (l->microbatches - 1) + 1;
+}
+
 void join_split(const struct join_line *l, struct join_cut *out)
 {
     struct join_cut now = {.steps = 0};
-    int64_t limit = INT64_MAX;
     *out = (struct join_cut){.ns = INT64_MAX};
     if (l->n_layers > LAYERS_MOST || l->n > l->n_layers) return;
-    while (least_sum(l, limit, &now)) {
-        now.ns = join_line_ns(l, now.last);
-        limit = now.slowest_ns = slowest_of(l, now.last);
-        now.sum_ns = now.ns - (l->microbatches - 1) * now.slowest_ns;
-        if (now.ns < out->ns) {
-            int64_t steps = out->steps;
-            *out = now, out->steps = steps;
+    bool any = answer(l, INT64_MAX, &now, out);
+    int64_t least = now.sum_ns, low = 0, high = now.slowest_ns;
+    if (any && l->microbatches > 1) {
+        /* nothing is as fast as low; halved until all between low and high is worth less than a hundredth */
+        while (high - low > 1 && (high - low) * 128 > high) {
+            int64_t limit = low + (high - low) / 2;
+            if (answer(l, limit, &now, out))
+                high = now.slowest_ns;
+            else
+                low = limit;
         }
-        /* the slowest takes less from here on, the sum no less than this one's */
-        if (now.sum_ns >= out->ns) break;
+        int64_t limit = limit_of(l, out, least);
+        while (limit > low && answer(l, limit, &now, out)) {
+            if (now.sum_ns + (l->microbatches - 1) * low >= out->ns) break;
+            limit =
+                limit_of(l, out, least) < now.slowest_ns ? limit_of(l, out, least) : now.slowest_ns;
+        }
     }
     out->steps = now.steps;
 }
