@@ -2,11 +2,9 @@
 #include "planner/bound_cluster.h"
 #include "planner/join.h"
 #include "planner/join_groups.h"
-#include "planner/join_split.h"
 #include "planner/search.h"
-#include "profiles/team.h"
 
-#include "tests/random_teams.h"
+#include "tests/join_cases.h"
 #include "tests/suites.h"
 
 #include <math.h>
@@ -14,59 +12,6 @@
 static struct arena *arena;
 static void setup(void) { arena = arena_new(); }
 static void teardown(void) { arena_free(arena); }
-
-struct small {
-    struct job job;
-    struct cluster cluster;
-    struct profile profile;
-    struct lower_options lower;
-    struct cost *cost;
-    struct space space[2]; /* microbatches of 1 and of 2 sequences */
-};
-
-/* Three devices on fast links and a batch of two sequences: too few to deal out. */
-static void near_case(struct draw *d, struct small *x)
-{
-    struct text c = {.n = 0}, j = {.n = 0};
-    struct error err = {0};
-    int n = 3, blocks = 1 + (int)below(d, 2), gigabytes = 20 + 30 * (int)below(d, 2);
-    say(&c, "version: 1\nname: c\ndevice_types:\n");
-    for (int i = 0; i < n; i++)
-        say(&c, "  - {name: t%d, device: host, slowdown: %d, memory: 1 GiB}\n", i,
-            1 + (int)below(d, 3));
-    say(&c, "nodes: [{name: n, host: localhost, devices: [");
-    for (int i = 0; i < n; i++) say(&c, "%s{type: t%d}", i ? ", " : "", i);
-    say(&c, "]}]\nlinks: [{name: bus, between: [n], bandwidth: %d GB/s, latency: 1 us}]\n",
-        gigabytes);
-    say(&j,
-        "version: 1\nmodel: {model_type: gpt2, n_embd: 128, n_layer: %d, n_head: 4, n_positions: "
-        "64, vocab_size: 512}\nsequence_length: 64\nglobal_batch: 2\nmicrobatch: [1, 2]\n",
-        blocks);
-    ck_assert_msg(cluster_parse(arena, parsed(arena, &c), &x->cluster, &err) == OK, "%s\n%s",
-                  err.text, c.at);
-    ck_assert_msg(job_parse(arena, parsed(arena, &j), ".", &x->job, &err) == OK, "%s", err.text);
-}
-
-/* Of an odd seed near devices, of an even one any team. */
-static struct small *small_new(uint64_t seed)
-{
-    struct small *x = ARENA_ARRAY(arena, struct small, 1);
-    struct draw d = {seed, 0};
-    struct error err = {0};
-    if (seed % 2)
-        near_case(&d, x);
-    else
-        random_case(arena, &d, &x->job, &x->cluster);
-    x->lower.check_memory = true;
-    ck_assert_msg(profile_prior(arena, &x->cluster, &x->profile, &err) == OK, "%s", err.text);
-    ck_assert_int_eq(team_fused(arena, &x->cluster, &x->lower, &err), OK);
-    x->cost = cost_new(arena, &x->profile, &x->cluster);
-    for (int i = 0; i < 2; i++)
-        ck_assert_msg(space_make(arena, &x->job, &x->cluster, x->cost, i + 1, &x->lower,
-                                 &x->space[i], &err) == OK,
-                      "%s", err.text);
-    return x;
-}
 
 static enum status search(struct small *x, bool unshared, struct search_result *r)
 {
@@ -90,7 +35,7 @@ START_TEST(sharing_operators_never_makes_the_search_slower)
     uint64_t cases = test_long() ? 200 : 8;
     int32_t faster = 0, haps = 0, shared = 0;
     for (uint64_t seed = 300; seed < 300 + cases; seed++, arena_reset(arena)) {
-        struct small *x = small_new(seed);
+        struct small *x = small_new(arena, seed);
         struct search_result with, without;
         enum status st = search(x, true, &without);
         enum status joined = search(x, false, &with);
@@ -121,7 +66,7 @@ START_TEST(a_joined_plan_can_be_written_and_read)
 {
     int32_t written = 0;
     for (uint64_t seed = 301; seed < 340 && !written; seed++, arena_reset(arena)) {
-        struct small *x = small_new(seed);
+        struct small *x = small_new(arena, seed);
         struct search_result r;
         struct plan again;
         struct error err = {0};
@@ -155,7 +100,7 @@ START_TEST(hap_is_one_stage_on_all_devices)
 {
     int32_t seen = 0;
     for (uint64_t seed = 300; seed < 308; seed++, arena_reset(arena)) {
-        struct small *x = small_new(seed);
+        struct small *x = small_new(arena, seed);
         struct search_result r;
         struct error err = {0};
         struct search_options o = {.top = 1, .baseline = "hap"};
@@ -180,7 +125,7 @@ START_TEST(an_answer_is_remembered_for_devices_that_are_alike)
 {
     struct error err = {0};
     for (uint64_t seed = 300;; seed++, arena_reset(arena)) {
-        struct small *x = small_new(seed);
+        struct small *x = small_new(arena, seed);
         int32_t all[SPACE_TABLES_MAX];
         bool linked = x->cluster.n_devices > 1;
         for (int32_t d = 0; d < x->cluster.n_devices; d++) all[d] = d;
@@ -220,7 +165,7 @@ START_TEST(answers_are_told_apart_by_who_stands_with_whom)
     static const int32_t all[] = {0, 1, 2, 3};
     uint64_t key[2];
     for (int i = 0; i < 2; i++) {
-        struct small *x = small_new(1);
+        struct small *x = small_new(arena, 1);
         struct error err = {0};
         struct text c = {.n = 0};
         say(&c,
@@ -251,82 +196,12 @@ START_TEST(answers_are_told_apart_by_who_stands_with_whom)
 }
 END_TEST
 
-/* --- groups --- */
-
-enum { SPLIT_LAYERS = 7, SPLIT_GROUPS = 4 };
-
-/* A line of random groups of one or two modes, some of which have little room. */
-static void random_line(struct draw *d, struct join_line *l)
-{
-    *l = (struct join_line){.n = 1 + (int32_t)below(d, SPLIT_GROUPS),
-                            .n_layers = 3 + (int32_t)below(d, SPLIT_LAYERS - 2),
-                            .microbatches = 1 + (int32_t)below(d, 6)};
-    for (int32_t i = 0; i < l->n; i++) {
-        struct join_member *m = ARENA_ARRAY(arena, struct join_member, 1);
-        int64_t *cross = ARENA_ARRAY(arena, int64_t, SPLIT_LAYERS);
-        m->n_modes = 1 + (int32_t)below(d, 2);
-        for (int32_t k = 0; k < m->n_modes; k++) {
-            int64_t *call = ARENA_ARRAY(arena, int64_t, SPLIT_LAYERS + 1),
-                    *step = ARENA_ARRAY(arena, int64_t, SPLIT_LAYERS + 1);
-            int32_t *far = ARENA_ARRAY(arena, int32_t, SPLIT_LAYERS), room = 0;
-            for (int32_t x = 0; x < l->n_layers; x++) {
-                call[x + 1] = call[x] + (int64_t)below(d, 40);
-                step[x + 1] = step[x] + (int64_t)below(d, 20);
-                int32_t more = x + (int32_t)below(d, 5);
-                room = more > room ? more : room;
-                far[x] = room >= l->n_layers ? l->n_layers - 1 : room;
-                if (!below(d, 8) && far[x] == x && (!x || far[x - 1] < x)) far[x] = x - 1;
-            }
-            m->mode[k] = (struct join_mode){.call_ns = call, .step_ns = step};
-            for (int32_t x = 0; x < JOIN_LINE_MAX; x++) m->mode[k].far[x] = far;
-        }
-        for (int32_t x = 0; x < l->n_layers; x++) cross[x] = (int64_t)below(d, 30);
-        l->member[i] = m, l->cross_ns[i] = cross;
-    }
-}
-
-static int64_t brute_split(const struct join_line *l, int32_t *last, int32_t i)
-{
-    int64_t best = INT64_MAX;
-    if (i + 1 == l->n) {
-        last[i] = l->n_layers - 1;
-        return join_line_ns(l, last);
-    }
-    for (int32_t e = i ? last[i - 1] + 1 : 0; e < l->n_layers - 1; e++) {
-        last[i] = e;
-        int64_t ns = brute_split(l, last, i + 1);
-        if (ns < best) best = ns;
-    }
-    return best;
-}
-
-START_TEST(a_split_over_groups_is_the_best_of_all_in_its_accounts)
-{
-    int32_t possible = 0, cases = test_long() ? 20000 : 2000;
-    for (uint64_t seed = 1; seed <= (uint64_t)cases; seed++, arena_reset(arena)) {
-        struct draw d = {seed, 7000};
-        struct join_line l;
-        struct join_cut cut;
-        int32_t last[JOIN_LINE_MAX];
-        random_line(&d, &l);
-        join_split(&l, &cut);
-        int64_t best = l.n <= l.n_layers ? brute_split(&l, last, 0) : INT64_MAX;
-        ck_assert_msg(cut.ns == best, "seed %d: %lld, best %lld", (int)seed, (long long)cut.ns,
-                      (long long)best);
-        if (best == INT64_MAX) continue;
-        ck_assert_int_eq(join_line_ns(&l, cut.last), best);
-        possible++;
-    }
-    ck_assert_int_gt(possible, cases / 4);
-}
-END_TEST
-
 /* From one plan, with more and less work: what is found is kept, what it costs is counted. */
 START_TEST(groups_stop_when_their_work_is_done)
 {
     int32_t found = 0;
     for (uint64_t seed = 301; seed < 313; seed += 2, arena_reset(arena)) {
-        struct small *x = small_new(seed);
+        struct small *x = small_new(arena, seed);
         struct search_options o = {.top = 4};
         const struct space *spaces[] = {&x->space[0], &x->space[1]};
         int64_t work[2], best[2];
@@ -443,7 +318,7 @@ START_TEST(no_bound_is_above_a_plan_that_shares_operators)
     int32_t plans = 0;
     double least = INFINITY;
     for (uint64_t seed = 900; seed < 900 + cases; seed++, arena_reset(arena)) {
-        struct small *x = small_new(seed);
+        struct small *x = small_new(arena, seed);
         struct bound_certificate b;
         struct error err = {0};
         const struct space *both[] = {&x->space[0], &x->space[1]};
@@ -480,7 +355,6 @@ Suite *join_suite(void)
     tcase_add_test(t, hap_is_one_stage_on_all_devices);
     tcase_add_test(t, an_answer_is_remembered_for_devices_that_are_alike);
     tcase_add_test(t, answers_are_told_apart_by_who_stands_with_whom);
-    tcase_add_test(t, a_split_over_groups_is_the_best_of_all_in_its_accounts);
     tcase_add_test(t, groups_stop_when_their_work_is_done);
     tcase_add_test(t, hap_fits_where_a_whole_replica_does_not);
     tcase_add_test(t, no_bound_is_above_a_plan_that_shares_operators);
