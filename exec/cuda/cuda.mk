@@ -1,7 +1,8 @@
 # exec/cuda/cuda.mk - the CUDA plugin: build/libmusher_cuda.so, opened at run time and linked with nothing of ours.
 #
-# Built by plain `make` where nvcc and the headers and libraries of cuBLAS and NCCL are found; else one line says what is
-# missing. `make NVCC=` builds without it. C files go through $(CC), only kernels (.cu) through nvcc.
+# Built by plain `make` where nvcc and the headers and libraries of cuBLAS and NCCL are found and a file of nothing but them
+# compiles; else one line says what is missing or wrong. Who asks for the plugin by its name, or for what needs it, gets an error
+# instead. `make NVCC=` builds without it. C files go through $(CC), only kernels (.cu) through nvcc.
 # What the plugin needs of core it carries itself, so that it asks nothing of the program but its own one function.
 #   CUDA_HOME=folder       of the toolkit (default: where nvcc is)        NCCL_HOME=folder   of NCCL (default: the toolkit, /usr)
 #   CUDA_ARCHS="75 90"     architectures; a toolkit before 13 may add 60 and 70; the last one also as PTX for newer cards
@@ -24,8 +25,18 @@ NCCL_INC := $(or $(call cuda_find,nccl.h,$(NCCL_INC_DIRS)),$(if $(NVCC),$(call c
   'import nvidia; print(*[p + "/nccl/include" for p in nvidia.__path__])' 2>/dev/null))))
 CUDA_LACKS := $(if $(NVCC),$(if $(wildcard $(NVCC)),,$(NVCC)) $(if $(CUDA_INC),,cublasLt.h) $(if $(CUDA_LIB),,libcublasLt.so) \
   $(if $(NCCL_INC),,nccl.h),$(if $(filter undefined file,$(origin NVCC)),nvcc,nvcc (switched off by NVCC=)))
+CUDA_LACKS := $(strip $(CUDA_LACKS))
+
+# Goals that have a use for the plugin: the others shall not wait for a compiler to be tried.
+CUDA_ASKED := $(filter all install demo rank hap tests checked cuda-skipped cupti-skipped gpu-ready,$(or $(MAKECMDGOALS),all))
+CUDA_TRY = $(CC) -fsyntax-only -isystem $(CUDA_INC) -isystem $(NCCL_INC) -include cublasLt.h -include cublas_v2.h \
+  -include cuda_runtime_api.h -include nccl.h -x c /dev/null && $(NVCC) -std=c++17 -x cu -c /dev/null -o $(BUILD)/cuda.tried.o && \
+  $(CC) -shared $(BUILD)/cuda.tried.o -o $(BUILD)/cuda.tried.so -L$(CUDA_LIB) -lcublasLt -lcublas -lcudart -lstdc++
+CUDA_WRONG := $(if $(CUDA_LACKS)$(SAN)$(TSAN),,$(if $(CUDA_ASKED),$(shell exec/cuda/works.sh $(BUILD)/cuda.tried \
+  '$(NVCC) $(CUDA_INC)/cublasLt.h $(NCCL_INC)/nccl.h $(CUDA_LIB:%=%/libcublas.so) $(CUDA_LIB:%=%/libcudart.so) $(firstword $(CC))' '$(CUDA_TRY)')))
+CUDA_WHY := $(if $(CUDA_LACKS),not found: $(CUDA_LACKS),CUDA is here and does not work: $(CUDA_WRONG))
 # Sanitized builds have the stand-in alone: kernels cannot be instrumented.
-CUDA_PLUGIN := $(if $(strip $(CUDA_LACKS)$(SAN)$(TSAN)),,$(BUILD)/libmusher_cuda.so)
+CUDA_PLUGIN := $(if $(CUDA_LACKS)$(CUDA_WRONG)$(SAN)$(TSAN),,$(BUILD)/libmusher_cuda.so)
 
 CUDA_VERSION := $(if $(CUDA_INC),$(shell sed -n 's/^.define CUDA_VERSION \([0-9]*\).*/\1/p' $(CUDA_INC)/cuda.h 2>/dev/null))
 CUDA_ARCHS ?= 75 80 86 89 90
@@ -45,31 +56,38 @@ CUDA_OBJ  := $(CUDA_C:%.c=$(BUILD)/%.o) $(CUDA_CU:%.cu=$(BUILD)/%.cu.o) $(CUDA_C
 all: $(if $(CUDA_PLUGIN),$(CUDA_PLUGIN),cuda-skipped)
 
 cuda-skipped:
-	@$(if $(SAN)$(TSAN),:,echo "musher: no CUDA plugin: not found: $(strip $(CUDA_LACKS)); the host executor is complete without it")
+	@$(if $(SAN)$(TSAN),:,echo "musher: no CUDA plugin: $(CUDA_WHY); the host executor is complete without it")
+
+# The architectures of what lies in $(BUILD): others, and kernels are compiled again.
+$(BUILD)/cuda.archs: always
+	@mkdir -p $(@D)
+	@echo "$(strip $(CUDA_ARCHS))" >$@.new; cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 
 # None of these asks for a library of the other rooms: they build on a machine that has a card and little else.
 $(BUILD)/pic/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  CC $< (plugin)"; $(CC) $(ALL_CFLAGS) -fPIC -fvisibility=hidden -c $< -o $@
 
-$(BUILD)/exec/cuda/%.o: exec/cuda/%.c
+$(BUILD)/exec/cuda/%.o: exec/cuda/%.c $(BUILD)/cuda.archs
 	@mkdir -p $(@D)
 	@echo "  CC $<"; $(CC) $(ALL_CFLAGS) -fPIC -fvisibility=hidden -DCUDA_OLDEST=$(firstword $(CUDA_ARCHS)) \
 	  -isystem $(CUDA_INC) -isystem $(NCCL_INC) -c $< -o $@
 
-$(BUILD)/exec/cuda/%.cu.o: exec/cuda/%.cu
+$(BUILD)/exec/cuda/%.cu.o: exec/cuda/%.cu $(BUILD)/cuda.archs
 	@mkdir -p $(@D)
 	@echo "  NVCC $<"; $(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 
-$(BUILD)/libmusher_cuda.so: $(CUDA_OBJ)
+cuda-missing:
+	@echo "musher: no CUDA plugin can be built: not found: $(CUDA_LACKS)" >&2; exit 3
+
+$(BUILD)/libmusher_cuda.so: $(if $(CUDA_LACKS),cuda-missing,$(CUDA_OBJ))
 	@echo "  LD $@"; $(CC) -shared $(LDFLAGS) -pthread -Wl,-z,defs -Wl,--exclude-libs,ALL -Wl,-rpath,$(CUDA_LIB) $(CUDA_OBJ) -o $@ \
 	  -L$(CUDA_LIB) -lcublasLt -lcublas -lcudart -lstdc++ -ldl -lpthread -lm
 
-CUDA_HDR := $(wildcard exec/cuda/*.h)
-ifneq ($(CUDA_PLUGIN),)
-headers: $(filter-out %/launch.h.alone,$(CUDA_HDR:%=$(BUILD)/%.alone))
-$(CUDA_HDR:%=$(BUILD)/%.alone): ALL_CFLAGS += -isystem $(CUDA_INC) -isystem $(NCCL_INC)
-endif
+# Against the stand-in's headers, which are always here.
+CUDA_HDR := $(filter-out %/launch.h,$(wildcard exec/cuda/*.h exec/cupti/*.h))
+headers: $(CUDA_HDR:%=$(BUILD)/%.alone)
+$(CUDA_HDR:%=$(BUILD)/%.alone): ALL_CFLAGS += -isystem tests/standin
 
 # Plugins that are wrong in one thing each, for the tests of what is refused.
 PLUGIN_WRONG := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/plugins/*.c))
@@ -81,7 +99,7 @@ $(BUILD)/tests/plugins/%.so: tests/plugins/%.c exec/plugin.h exec/activity.h | l
 	@mkdir -p $(@D)
 	@echo "  LD $@"; $(CC) $(filter-out -MMD -MP,$(ALL_CFLAGS)) -fPIC -shared $< -o $@
 
-.PHONY: cuda-skipped
+.PHONY: cuda-skipped cuda-missing
 
 -include $(CUDA_OBJ:.o=.d)
 include exec/cupti/cupti.mk

@@ -4,6 +4,7 @@
 set -u
 BUILD=$1
 . tests/gpu/common.inc
+all=$(seconds 385)
 needs gpu-bench trained
 lines=$BUILD/gpu-torch.txt
 rm -f "$BUILD"/gpu-bench.json.*.trace
@@ -17,5 +18,5 @@ else
     : >"$lines"
     echo "gpu-bench: python3 has no torch: nothing to stand beside" >&2
 fi
-export GPU_SECONDS=$((${GPU_SECONDS:-385} - SECONDS))
+export GPU_SECONDS=$((all - SECONDS > 60 ? all - SECONDS : 60))
 timeout $((GPU_SECONDS + 15)) "$BUILD/gpu-bench" "$BUILD/gpu" "$lines" "$BUILD/gpu-bench.json"

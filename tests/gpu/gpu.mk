@@ -7,7 +7,8 @@
 #   make gpu-sanitize  there: the kernels under compute-sanitizer
 #   make gpu-predict   back where there are all libraries: predictions beside the runs that lie in build/gpu-out
 # Those in the middle need gcc or clang, nvcc, cuBLAS and NCCL, and what gpu-files wrote; no MPI, OpenBLAS, zlib, document parser
-# or Check. tests/gpu/card.sh asks for all of them in two calls.
+# or Check. tests/gpu/card.sh asks for all of them in two calls. They end by themselves within nine minutes, the build among them: so it
+# has all processors, and kernels for the cards that are there alone (CUDA_ARCHS= names others).
 
 GPU        := $(BUILD)/gpu
 GPU_OBJ    := $(BUILD)/gpu-obj
@@ -15,6 +16,10 @@ GPU_PLAIN  := tests/gpu/plain
 GPU_SRC    := $(filter-out core/document.c,$(wildcard core/*.c)) traces/trace.c traces/trace_io.c traces/trace_scan.c traces/quantile.c \
   $(filter-out exec/comm_mpi.c,$(wildcard exec/*.c)) $(wildcard $(GPU_PLAIN)/*.c)
 GPU_COMPARE := tests/compare_kernels.c tests/kernel_problem.c
+# What meets the headers of $(GPU_PLAIN) in place of a library's is compiled once more; the rest is the program's own, and asks for no library.
+GPU_TWICE  := $(addprefix exec/,backend_host.c checkpoint.c checkpoint_manifest.c data.c) $(GPU_PLAIN)/%
+GPU_ONCE   := $(patsubst %.c,$(BUILD)/%.o,$(filter-out $(GPU_TWICE),$(GPU_SRC)))
+GPU_PARTS  := $(GPU_ONCE) $(patsubst %.c,$(GPU_OBJ)/%.o,$(filter $(GPU_TWICE),$(GPU_SRC)))
 GPU_LIB    := $(GPU_OBJ)/parts.a
 GPU_CFLAGS := -std=c11 -D_GNU_SOURCE -I. -isystem $(GPU_PLAIN) $(WARN) -ffp-contract=off -pthread -MMD -MP $(CFLAGS) $(SANFLAGS)
 
@@ -22,7 +27,12 @@ $(GPU_OBJ)/%.o: %.c
 	@mkdir -p $(@D)
 	@echo "  CC $< (gpu)"; $(CC) $(GPU_CFLAGS) -c $< -o $@
 
-$(GPU_LIB): $(GPU_SRC:%.c=$(GPU_OBJ)/%.o)
+$(GPU_ONCE): $(BUILD)/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "  CC $<"; $(CC) $(ALL_CFLAGS) -c $< -o $@
+
+$(GPU_LIB): $(GPU_PARTS)
+	@mkdir -p $(@D)
 	@rm -f $@; $(AR) rcs $@ $^
 
 $(GPU)-check: $(GPU_OBJ)/tests/gpu/check.o $(GPU_COMPARE:%.c=$(GPU_OBJ)/%.o) $(GPU_LIB)
@@ -34,34 +44,43 @@ $(GPU)-bench: $(GPU_OBJ)/tests/gpu/bench.o $(GPU_OBJ)/tests/gpu/bench_kernels.o 
 $(GPU)-run: $(GPU_OBJ)/tests/gpu/run.o $(GPU_LIB)
 	@echo "  LD $@"; $(CC) $(SANFLAGS) -pthread $^ -o $@ -ldl -lpthread -lm
 
-gpu-files: all
+gpu-files: $(BUILD)/musher
 	@MUSHER=$(BUILD)/musher tests/gpu/files.sh $(GPU)
 
 # Without a card in it, so that what runs on one is always built: `make check` does.
 gpu-programs: $(GPU)-check $(GPU)-bench $(GPU)-run
 
-ifeq ($(CUDA_PLUGIN),)
-gpu-ready:
-	@echo "no kernels can be built for a card: $(if $(SAN)$(TSAN),sanitizers know none,not found: $(strip $(CUDA_LACKS)))" >&2; exit 3
+# A plugin that was built for more than the cards need stays as it is. Plain `make` builds for all again (cuda.archs in cuda.mk).
+ifneq ($(filter gpu-ready,$(MAKECMDGOALS)),)
+ifeq ($(if $(CUDA_PLUGIN),$(origin CUDA_ARCHS)),file)
+GPU_CARDS := $(shell tests/gpu/archs.sh "$(NVCC)")
+GPU_HAS := $(if $(wildcard $(CUDA_PLUGIN)),$(shell cat $(BUILD)/cuda.archs 2>/dev/null))
+ifeq ($(GPU_CARDS),)
+$(info musher: kernels for all of sm $(CUDA_ARCHS), which takes long: CUDA_ARCHS= names fewer)
 else
-# A CUPTI that cannot be built against costs a column of the bench and nothing else.
-gpu-ready: $(CUDA_PLUGIN) gpu-programs
-	@$(if $(CUPTI_PLUGIN),$(MAKE) --no-print-directory $(CUPTI_PLUGIN) || echo "musher: no CUPTI plugin: no kernels below operators" >&2,:)
+CUDA_ARCHS := $(if $(filter-out $(GPU_HAS),$(GPU_CARDS)),$(GPU_CARDS),$(GPU_HAS))
+$(info musher: kernels for sm $(CUDA_ARCHS): here are cards of sm $(GPU_CARDS) (CUDA_ARCHS= names others))
+endif
+endif
 endif
 
-gpu-check: gpu-ready
-	@tests/gpu/check.sh $(BUILD)
+ifeq ($(CUDA_PLUGIN),)
+gpu-ready:
+	@echo "no kernels can be built for a card: $(if $(SAN)$(TSAN),sanitizers know none,$(CUDA_WHY))" >&2; exit 3
+else
+gpu-ready: $(CUDA_PLUGIN) $(CUPTI_PLUGIN) gpu-programs
+endif
 
-gpu-run: gpu-ready
-	@tests/gpu/run.sh $(BUILD)
+# All lines of a recipe are expanded before the first one runs, so GPU_BEGAN is when the build began (seconds of the epoch).
+gpu-check gpu-run gpu-bench:
+	@$(MAKE) --no-print-directory $(JOBS) gpu-ready
+	@GPU_BEGAN=$(shell date +%s) tests/gpu/$(@:gpu-%=%).sh $(BUILD)
 
-gpu-bench: gpu-ready
-	@tests/gpu/bench.sh $(BUILD)
-
-gpu-sanitize: gpu-ready
+gpu-sanitize:
+	@$(MAKE) --no-print-directory $(JOBS) gpu-ready
 	@tests/gpu/sanitize.sh $(BUILD) 100
 
-gpu-predict: all
+gpu-predict: $(BUILD)/musher
 	@MUSHER=$(BUILD)/musher tests/gpu/predict.sh table $(GPU) $(GPU)-out
 
 # `make check` runs them on an emulated card (tests/cli/gpu.sh).

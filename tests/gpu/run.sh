@@ -5,5 +5,5 @@ BUILD=$1
 . tests/gpu/common.inc
 needs gpu-run runs
 mkdir -p "$BUILD/gpu-out"
-export GPU_SECONDS=${GPU_SECONDS:-160}
+export GPU_SECONDS=$(seconds 160)
 timeout $((GPU_SECONDS + 15)) "$BUILD/gpu-run" "$BUILD/gpu" "$BUILD/gpu-out"
