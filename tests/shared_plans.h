@@ -155,6 +155,50 @@ static inline enum op_index sharded_index(struct sharded *s, uint32_t set, enum 
     return all[sharded_draw(s, 0, n - 1)];
 }
 
+/* Names of the parameters that these layers read, as often as they do; how many. */
+static inline int32_t sharded_parameters(const struct graph *g, int32_t first, int32_t last,
+                                         const char **out)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < g->n_forward; i++) {
+        const struct graph_op *op = &g->ops[i];
+        for (int32_t k = 0; k < op->n_inputs && op->layer >= first && op->layer <= last; k++)
+            if (g->tensors[op->input[k]].role == TENSOR_PARAMETER)
+                out[n++] = g->tensors[op->input[k]].name;
+    }
+    return n;
+}
+
+/* Which parameters the stage keeps in parts and gathers when they are used: one of its matrices or none; and besides, drawn apart so that the
+ * rest of a seed's plan does not hang on it, up to two of any kind that it reads (tables, gains, biases, experts), or all that are left. */
+static inline void sharded_gathers(struct sharded *s, const struct graph *g, struct sharding *x,
+                                   int32_t first, int32_t last)
+{
+    struct sharding_rule *rules = ARENA_ARRAY(s->a, struct sharding_rule, 4);
+    struct sharding_rule matrix = {.gather = true};
+    bool any = !sharded_draw(s, 0, 2);
+    for (int32_t i = 0; any && i < g->n_forward; i++) {
+        const struct graph_op *op = &g->ops[i];
+        if (op->kind != OP_matmul || op->layer < first || op->layer > last) continue;
+        if (matrix.match && sharded_draw(s, 0, 2)) continue;
+        matrix.match = g->tensors[op->input[1]].name;
+    }
+    matrix.again = any && sharded_draw(s, 0, 1);
+    if (matrix.match) rules[x->n_parameters++] = matrix;
+    uint64_t draws = s->draws;
+    s->draws += 1 << 21;
+    const char **read = ARENA_ARRAY(s->a, const char *, (size_t)(g->n_tensors + g->n_forward));
+    int32_t n = sharded_parameters(g, first, last, read), some = (int32_t)sharded_draw(s, 0, 3);
+    for (int32_t k = some < 3 ? 0 : 2; k < some && n; k++) {
+        const char *name = some < 3 ? read[sharded_draw(s, 0, n - 1)] : "*";
+        bool gather = sharded_draw(s, 0, 3), again = sharded_draw(s, 0, 1);
+        rules[x->n_parameters++] =
+            (struct sharding_rule){.match = name, .gather = gather, .again = gather && again};
+    }
+    s->draws = draws;
+    x->parameters = rules;
+}
+
 /* A rule for each operator of the stage; how much they have in common differs. */
 static inline void sharded_rules(struct sharded *s, const struct graph *g, struct sharding *x,
                                  int32_t first, int32_t last)
@@ -179,16 +223,7 @@ static inline void sharded_rules(struct sharded *s, const struct graph *g, struc
             sharding_factor_axes(x, g, op, grains, &r->choice) && sharded_draw(s, 0, 1);
     }
     x->operators = rules;
-    if (sharded_draw(s, 0, 2)) return;
-    struct sharding_rule *gather = ARENA_ARRAY(s->a, struct sharding_rule, 1);
-    for (int32_t i = 0; i < g->n_forward; i++) { /* one of the stage's matrices, any of them */
-        const struct graph_op *op = &g->ops[i];
-        if (op->kind != OP_matmul || op->layer < first || op->layer > last) continue;
-        if (gather->match && sharded_draw(s, 0, 2)) continue;
-        *gather = (struct sharding_rule){.match = g->tensors[op->input[1]].name, .gather = true};
-    }
-    gather->again = sharded_draw(s, 0, 1);
-    if (gather->match) x->parameters = gather, x->n_parameters = 1;
+    sharded_gathers(s, g, x, first, last);
 }
 
 static inline void sharded_stage(struct sharded *s, const struct graph *g, struct plan_stage *x,

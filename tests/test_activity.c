@@ -100,7 +100,8 @@ START_TEST(a_cupti_plugin_that_is_not_there_or_is_another_is_refused_with_why)
 }
 END_TEST
 
-/* The one that ships, where this build has it: on a machine without a driver CUPTI says why it has nothing to tell. */
+/* The one that ships, where this build has it: on a machine without a driver CUPTI says why it has nothing to tell. `make tests` builds it
+ * where it can be built, so one of other sources is not of this build. */
 START_TEST(the_real_plugin_opens_a_session_or_says_why_there_is_none)
 {
     const char *b = getenv("BUILD");
@@ -108,11 +109,14 @@ START_TEST(the_real_plugin_opens_a_session_or_says_why_there_is_none)
     const struct activity *a = NULL;
     struct activity_log log;
     snprintf(path, sizeof path, "%s/libmusher_cupti.so", b && *b ? b : "build");
-    if (access(path, R_OK)) return; /* built without nvcc or CUPTI, or for a sanitizer */
+    if (access(path, R_OK)) {
+        printf("not tried: the real CUPTI plugin: this build has none (no nvcc, no CUPTI, or a sanitizer)\n");
+        return;
+    }
     choose("MUSHER_CUPTI_PLUGIN", "libmusher_cupti.so");
     enum status st = activity_plugin(&a, &err);
-    if (st != OK && strstr(err.text, "build both from the same sources")) return;
-    need(st);
+    ck_assert_msg(st == OK, "%s is not what these sources make; make it again, or remove it where it cannot be made: %s", path,
+                  err.text);
     st = a->open(&err);
     if (st != OK) {
         ck_assert_int_eq(st, ERR_RESOURCE);

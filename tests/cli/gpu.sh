@@ -15,18 +15,30 @@ for p in check bench run; do ln -s "$(realpath "$BUILD/gpu-$p")" "$there/gpu-$p"
 says "without files the checks say how to get them" 3 "run 'make gpu-files'" tests/gpu/check.sh "$there"
 says "an unknown call is refused" 2 "usage: tests/gpu/card.sh" tests/gpu/card.sh 3 "$scratch/got" "$there"
 
+mkdir "$scratch/bad"
+for line in "x 1 -3 1e-4 x:steps: '-3', expected a number from 1 to 1000000" "x 65 3 1e-4 x:ranks: '65', expected a number from 1 to 64" \
+    "x 1 3 none x:limit: 'none', expected a number above 0" "x 1 3 1e-4:no file of losses is named" "x 1 3 1e-4 x 4:skipped steps: '4', expected a number from 0 to 3" \
+    "dead x:ranks: '', expected a number from 1 to 64"; do
+    printf '\n%s\n' "${line%%:*}" > "$scratch/bad/cases"
+    says "a case that is none is refused with what it may be: ${line%%:*}" 3 "cases:2: ${line#*:}" "$BUILD/gpu-check" "$scratch/bad"
+done
+printf 'x -1\n' > "$scratch/bad/runs"
+says "so is a plan's number of steps" 1 "runs:1: steps: '-1', expected a number from 1" "$BUILD/gpu-run" "$scratch/bad" "$scratch"
+
 # ---- here
-says "files are written" 0 "16 checks" tests/gpu/files.sh "$there/gpu"
+says "files are written" 0 "18 checks" tests/gpu/files.sh "$there/gpu"
 [[ $(wc -l < "$there/gpu/runs") == 3 && -s $there/gpu/bench.0.program ]] && ok "benches and three plans among them" || not_ok "benches and three plans among them" "$(ls "$there/gpu")"
 
 # ---- there, the first call
 timeout $((280 * ${SLOWDOWN:-1})) tests/gpu/card.sh 1 "$scratch/got" "$there" > "$scratch/out" 2> "$scratch/err"
 code=$?
 ((code == 0)) && ok "the first call" || not_ok "the first call" "exit $code: $(grep -v '^ok' "$scratch/out")"
-for check in kernels {gpt,llama,mixtral}-{fp32,bf16} stages4{,-bf16,-fp16} uneven2{,-fp16} uneven2-zero2{,-fp16} shares3 dead; do
+for check in kernels {gpt,llama,mixtral}-{fp32,bf16} stages4{,-bf16,-fp16} uneven2{,-fp16} uneven2-zero1 zero2{,-fp16} overflow shares3 dead; do
     grep -q "^ok $check:" "$scratch/out" && ok "gpu-check: $check" || not_ok "gpu-check: $check" "$(grep "$check" "$scratch/out")"
 done
-has "and no other" out "16 passed, 0 failed"
+grep -q "^ok overflow: .*, [1-5] steps skipped" "$scratch/out" && ok "steps that overflow are skipped there as here" ||
+    not_ok "steps that overflow are skipped there as here" "$(grep overflow "$scratch/out")"
+has "and no other" out "18 passed, 0 failed"
 has "benches and plans ran" out "5 ran, 0 failed"
 
 # ---- there, the second one

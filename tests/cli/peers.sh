@@ -44,6 +44,20 @@ says "a network that NCCL has not ends all ranks" 6 "invalid usage" "$MUSHER" ru
 plan wrong 1 ", maxCTAs: 65" "$row"
 says "a number of blocks that it has not is refused at its line" 3 "wrong.yaml:19:83: cluster.links[0].maxCTAs" "$MUSHER" run "$scratch/wrong.yaml" --data LICENSE --steps 2
 
+# ---- fp16 with gradients divided, whose first scale overflows: between cards and by the host the same steps are skipped, and losses agree
+sed 's/^  sequence_length: 16/&\n  precision: fp16\n  loss_scale: {initial: 16777216}/; s/microbatches: [13]/microbatches: 2/; s/\(device: [nm]\..\)}/\1, zero: 2}/' "$scratch/pair.yaml" > "$scratch/half.yaml"
+for by in cards host; do
+    MUSHER_TRANSPORT=$by "$MUSHER" run "$scratch/half.yaml" --data LICENSE --steps 8 --json --verbose > "$scratch/$by.json" 2> "$scratch/$by.err"
+    grep -o '"skipped": .*' "$scratch/$by.json" > "$scratch/$by.skipped"
+    sed -n 's/.*"losses": *\[\(.*\)\].*/\1/p' "$scratch/$by.json" | tr ',' '\n' | tr -d ' ' > "$scratch/$by.losses"
+done
+grep -q "groups: 0, 0, [1-9]" "$scratch/cards.err" && grep -q "groups: 0, [1-9][0-9]*, 0" "$scratch/host.err" && ok "sums go by cards or by the host" ||
+    not_ok "sums go by cards or by the host" "$(grep -h groups: "$scratch/cards.err" "$scratch/host.err")"
+[[ $(cat "$scratch/cards.skipped") == '"skipped": ['[0-9]* ]] && cmp -s "$scratch/cards.skipped" "$scratch/host.skipped" && ok "the same steps overflow" ||
+    not_ok "the same steps overflow" "$(cat "$scratch/cards.skipped" "$scratch/host.skipped" "$scratch/cards.err")"
+[[ $(wc -l < "$scratch/cards.losses") == 8 ]] && within "$(distance "$scratch/cards.losses" "$scratch/host.losses")" 1e-3 && ok "losses are alike" ||
+    not_ok "losses are alike" "$(paste "$scratch/cards.losses" "$scratch/host.losses")"
+
 # ---- a peer that dies or stops
 export MUSHER_TIMEOUT=$((2 * ${SLOWDOWN:-1}))
 "$MUSHER" run "$scratch/row.yaml" --data LICENSE --steps 3 --save "$scratch/all" --save-every 1 > /dev/null 2> "$scratch/err" &&

@@ -6,7 +6,8 @@
  * Every check is a group of forked ranks of its own (a CUDA context does not survive a fork) with a time limit: nothing here
  * can hang, and all of them together have GPU_SECONDS. Prints a line a check and a count at the end; exit 1 where one failed, 8 where there is no device.
  *   kernels   each kind and its gradient operators, fp32 fp64 bf16 fp16, beside the host in fp64 (tests/compare_kernels.h)
- *   train     a line of `cases`: NAME RANKS STEPS LIMIT REFERENCE: NAME.program's losses against REFERENCE.losses
+ *   train     a line of `cases`: NAME RANKS STEPS LIMIT REFERENCE [SKIPPED]: NAME.program's losses against REFERENCE.losses; of the steps
+ *             so many are skipped, since fp16's gradients overflow
  *   dead      a line `dead NAME RANKS`: its last rank is killed; the others must end with 7, in time and by themselves
  */
 #include "core/arena.h"
@@ -17,6 +18,7 @@
 #include "exec/worker.h"
 #include "tests/compare_kernels.h"
 #include "tests/gpu/budget.h"
+#include "tests/gpu/words.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -27,13 +29,14 @@
 #include <unistd.h>
 
 enum { ALL_S = 420, KERNELS_S = 150, LIMIT_S = 90, CASES_MAX = 1 << 16 };
+enum { RANKS_MOST = 64, STEPS_MOST = 1000000, UNTOLD = -1 };
 /* A rank is killed when it trains: a card's context and its cliques take some seconds to make. */
 enum { KILL_AFTER_S = 15, KILL_AFTER_SMALL_S = 3 };
 
 struct check {
     const char *folder, *name, *reference;
     int32_t ranks;
-    int64_t steps;
+    int64_t steps, skipped; /* skipped: UNTOLD: any */
     double limit;
     bool dies;
     enum status ended; /* as run_check found it */
@@ -159,9 +162,15 @@ static enum status train_and_compare(struct arena *a, const struct check *c, int
         return error_set(err, ERR_TOLERANCE,
                          "%" PRId64 " losses are up to %.2e off the host's; at most %.0e", c->steps,
                          worst, c->limit);
+    if (c->skipped != UNTOLD && r.n_skipped != c->skipped)
+        return error_set(err, ERR_TOLERANCE,
+                         "%" PRId64 " of %" PRId64 " steps were skipped, %" PRId64 " on the host",
+                         r.n_skipped, c->steps, c->skipped);
     printf("ok %s: %" PRId32 " rank%s, %" PRId64
-           " losses within %.2e of the host's (at most %.0e)\n",
+           " losses within %.2e of the host's (at most %.0e)",
            c->name, c->ranks, c->ranks > 1 ? "s" : "", c->steps, worst, c->limit);
+    if (r.n_skipped) printf(", %" PRId64 " steps skipped", r.n_skipped);
+    putchar('\n');
     fflush(stdout);
     return OK;
 }
@@ -200,19 +209,48 @@ static bool run_check(struct check *c, local_rank *body, double seconds)
     return st == OK;
 }
 
-static bool next_case(char **at, struct check *c)
+/* A line of `cases`, which is cut up. */
+static enum status read_case(struct words at, char *line, struct check *c, struct error *err)
 {
-    char *line = strsep(at, "\n"), *word[5] = {0};
-    if (!line) return false;
-    for (int i = 0; i < 5; i++) word[i] = strsep(&line, " ");
-    c->dies = word[0] && !strcmp(word[0], "dead");
-    c->name = c->dies ? word[1] : word[0];
-    const char *ranks = c->dies ? word[2] : word[1];
-    c->ranks = ranks ? (int32_t)strtol(ranks, NULL, 10) : 0;
-    c->steps = c->dies ? 1000000 : word[2] ? strtoll(word[2], NULL, 10) : 0;
-    c->limit = !c->dies && word[3] ? strtod(word[3], NULL) : 0;
+    char *word[6] = {0};
+    int64_t ranks;
+    for (int i = 0; i < 6; i++) word[i] = strsep(&line, " ");
+    c->dies = !strcmp(word[0], "dead");
+    c->name = word[c->dies], c->steps = STEPS_MOST, c->skipped = UNTOLD;
+    TRY(words_number(at, "ranks", word[1 + c->dies], 1, RANKS_MOST, &ranks, err));
+    c->ranks = (int32_t)ranks;
+    if (c->dies) return OK;
+    TRY(words_number(at, "steps", word[2], 1, STEPS_MOST, &c->steps, err));
+    c->limit = word[3] ? strtod(word[3], NULL) : 0;
+    if (!(c->limit > 0))
+        return error_set(err, ERR_INPUT, "%s:%d: limit: '%s', expected a number above 0", at.list,
+                         at.line, word[3] ? word[3] : "");
     c->reference = word[4];
-    return true;
+    if (!c->reference || !*c->reference)
+        return error_set(err, ERR_INPUT, "%s:%d: no file of losses is named", at.list, at.line);
+    return word[5] ? words_number(at, "skipped steps", word[5], 0, c->steps, &c->skipped, err) : OK;
+}
+
+/* All of them, before the first one runs: (*n). */
+static enum status read_cases(struct arena *a, const char *folder, struct check **out, int *n,
+                              struct error *err)
+{
+    struct words at = {.list = arena_printf(a, "%s/cases", folder)};
+    char *text, *line;
+    size_t size, most = 1;
+    TRY(file_read(a, at.list, CASES_MAX, &text, &size, err));
+    for (const char *c = text; *c; c++) most += *c == '\n';
+    *out = ARENA_ARRAY(a, struct check, most);
+    *n = 0;
+    while ((line = strsep(&text, "\n"))) {
+        struct check *c = &(*out)[*n];
+        at.line++;
+        if (!*line) continue;
+        c->folder = folder;
+        TRY(read_case(at, line, c, err));
+        ++*n;
+    }
+    return OK;
 }
 
 int main(int argc, char **argv)
@@ -221,25 +259,22 @@ int main(int argc, char **argv)
     struct check c = {.folder = argc > 1 ? argv[argc - 1] : NULL, .name = "kernels", .ranks = 1};
     struct arena *a = arena_new();
     struct error err = {0};
-    char *text;
-    size_t n;
-    int passed = 0, wrong = 0;
+    struct check *cases;
+    int passed = 0, wrong = 0, n;
     if (argc != 2 + kernels_alone) {
         fprintf(stderr, "usage: gpu-check [--kernels] FOLDER\n");
         return ERR_USAGE;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (file_read(a, path_of(a, &c, "cases", ""), CASES_MAX, &text, &n, &err) != OK) {
+    if (read_cases(a, c.folder, &cases, &n, &err) != OK) {
         fprintf(stderr, "gpu-check: %s\n", err.text);
         return ERR_INPUT;
     }
     struct budget budget = budget_start(ALL_S);
     *(run_check(&c, kernels, budget_part(&budget, KERNELS_S)) ? &passed : &wrong) += 1;
     bool none = c.ended == ERR_NO_DEVICE;
-    while (!none && !kernels_alone && next_case(&text, &c)) {
-        if (!c.name || !*c.name) continue;
-        *(run_check(&c, train, budget_part(&budget, LIMIT_S)) ? &passed : &wrong) += 1;
-    }
+    for (int i = 0; i < n && !none && !kernels_alone; i++)
+        *(run_check(&cases[i], train, budget_part(&budget, LIMIT_S)) ? &passed : &wrong) += 1;
     printf("%d passed, %d failed\n", passed, wrong);
     arena_free(a);
     return none ? ERR_NO_DEVICE : wrong > 0;

@@ -30,9 +30,11 @@ cat >"$work/mixtral.json" <<J
  "rms_norm_eps": 1e-5, "tie_word_embeddings": false, "vocab_size": 512}
 J
 
-# job MODEL PRECISION: the job's lines, as a file has them
+# job MODEL PRECISION: the job's lines, as a file has them; with $scale, where it is set, as the first scale of fp16's loss
+scale=
 job() {
     printf 'version: 1\nmodel: %s\nsequence_length: 64\nglobal_batch: %s\nprecision: %s\nseed: 1\n' "$work/$1.json" $batch "$2"
+    [[ -z $scale || $2 != fp16 ]] || printf 'loss_scale: {initial: %s}\n' "$scale"
     printf 'optimizer: {kind: adamw, lr: 1e-3, weight_decay: 0.01}\n'
 }
 
@@ -51,33 +53,42 @@ cluster() {
     done
 }
 
+# trained NAME STEPS: NAME.losses, of the plan host.yaml; $skipped: how many steps were
+trained() {
+    "$MUSHER" run -q "$work/host.yaml" --data "$folder/text.txt" --steps "$2" --json >"$work/run.json"
+    sed -n 's/.*"losses": *\[\([^]]*\)\].*/\1/p' "$work/run.json" | tr ',' '\n' | tr -d ' ' >"$folder/$1.losses"
+    skipped=$(sed -n 's/.*"skipped": *\[\([^]]*\)\].*/\1/p' "$work/run.json" | tr ',' '\n' | grep -c '[0-9]') || true
+    (($(wc -l <"$folder/$1.losses") >= $2)) || { echo "files.sh: no losses of $1" >&2; exit 1; }
+}
+
 # reference NAME MODEL STEPS: NAME.losses, of one host device in fp32
 reference() {
     job "$2" fp32 >"$work/job.yaml"
     cluster host 1 >"$work/cluster.yaml"
     "$MUSHER" plan -q "$work/job.yaml" "$work/cluster.yaml" -o "$work/host.yaml" >/dev/null
-    "$MUSHER" run -q "$work/host.yaml" --data "$folder/text.txt" --steps "$3" --json |
-        sed -n 's/.*"losses": *\[\([^]]*\)\].*/\1/p' | tr ',' '\n' | tr -d ' ' >"$folder/$1.losses"
-    (($(wc -l <"$folder/$1.losses") >= $3)) || { echo "files.sh: no losses of $1" >&2; exit 1; }
+    trained "$1" "$3"
 }
 
-# program NAME MODEL PRECISION RANKS REPLICAS: a plan with these replicas, lowered
+# plan DEVICE NAME MODEL PRECISION RANKS REPLICAS: the text of a plan with these replicas
+plan() {
+    job "$3" "$4" >"$work/job.yaml"
+    cluster "$1" "$5" >"$work/cluster.yaml"
+    printf 'version: 1\nname: %s\nmicrobatch: 2\nreplicas:\n%s\njob:\n' "$2" "$6"
+    sed 's/^/  /' "$work/job.yaml"
+    printf 'cluster:\n'
+    sed 's/^/  /' "$work/cluster.yaml"
+}
+
+# program NAME MODEL PRECISION RANKS REPLICAS: such a plan, lowered
 program() {
-    job "$2" "$3" >"$work/job.yaml"
-    cluster "$CARD" "$4" >"$work/cluster.yaml"
-    {
-        printf 'version: 1\nname: %s\nmicrobatch: 2\nreplicas:\n%s\njob:\n' "$1" "$5"
-        sed 's/^/  /' "$work/job.yaml"
-        printf 'cluster:\n'
-        sed 's/^/  /' "$work/cluster.yaml"
-    } >"$work/$1.yaml"
+    plan "$CARD" "$@" >"$work/$1.yaml"
     "$MUSHER" lower -q "$work/$1.yaml" -o "$folder/$1.program" >/dev/null
 }
 
-# check NAME MODEL PRECISION RANKS LIMIT STEPS REPLICAS: a line of cases as well
+# check NAME MODEL PRECISION RANKS LIMIT STEPS REPLICAS [REFERENCE SKIPPED]: a line of cases as well
 check() {
     program "$1" "$2" "$3" "$4" "$7"
-    echo "$1 $4 $6 $5 $2" >>"$folder/cases"
+    echo "$1 $4 $6 $5 ${8:-$2}${9:+ $9}" >>"$folder/cases"
 }
 
 one() { printf '  - {microbatches: %s, stages: [{layers: [0, %s], device: a.0}]}' $all "$1"; }
@@ -100,17 +111,30 @@ end=$(last gpt)
 stages4="  - {microbatches: $all, stages: [{layers: [0, 1], device: a.0}, {layers: [2, 2], device: b.0}, {layers: [3, $((end - 2))], device: c.0}, {layers: [$((end - 1)), $end], device: d.0}]}"
 uneven2="  - {microbatches: $more, stages: [{layers: [0, $end], device: a.0}]}
   - {microbatches: $less, stages: [{layers: [0, $end], device: b.0}]}"
+# One part of gradients, or of the optimizer's state alone, each. Who divides gradients must meet in every microbatch.
+zero1=${uneven2//, device:/, zero: 1, device:}
+zero2=
+for name in a b c; do zero2+="  - {microbatches: $((all / 3)), stages: [{layers: [0, $end], device: $name.0, zero: 2}]}"$'\n'; done
 pipe2="  - {microbatches: $all, stages: [{layers: [0, 3], device: a.0}, {layers: [4, $end], device: b.0}]}"
 check stages4 gpt fp32 4 1e-4 "$steps" "$stages4"
 check stages4-bf16 gpt bf16 4 2e-2 "$steps" "$stages4"
 check uneven2 gpt fp32 2 1e-4 "$steps" "$uneven2"
-check uneven2-zero2 gpt fp32 2 1e-4 "$steps" "${uneven2//]\}]\}/], zero: 2\}]\}}"
+check uneven2-zero1 gpt fp32 2 1e-4 "$steps" "$zero1"
+check zero2 gpt fp32 3 1e-4 "$steps" "$zero2"
 program dead gpt fp32 2 "$pipe2"
 echo "dead dead 2" >>"$folder/cases"
 # fp16 with its loss scale.
 check stages4-fp16 gpt fp16 4 2e-2 "$steps" "$stages4"
 check uneven2-fp16 gpt fp16 2 2e-2 "$steps" "$uneven2"
-check uneven2-zero2-fp16 gpt fp16 2 2e-2 "$steps" "${uneven2//]\}]\}/], zero: 2\}]\}}"
+check zero2-fp16 gpt fp16 3 2e-2 "$steps" "$zero2"
+# A scale that is too large at first. The wire is fp16, so what overflows hangs on the plan: the reference is the same plan on hosts, and
+# everybody skips the steps that they skip. The scale is so that halved twice or three times it is as far from what overflows as it can be.
+scale=600000 more_steps=$((steps > 6 ? steps : 6))
+plan host overflow gpt fp16 3 "$zero2" >"$work/host.yaml"
+trained overflow $more_steps
+((skipped > 0 && skipped < more_steps)) || { echo "files.sh: $skipped of $more_steps steps are skipped with a scale of $scale: another should be chosen" >&2; exit 1; }
+check overflow gpt fp16 3 2e-2 $more_steps "$zero2" overflow $skipped
+scale=
 # Two heads and two sequences over three devices: somebody has nothing of some operators. Some 40 meetings a microbatch, each
 # milliseconds where ranks take turns on a card: few steps.
 check shares3 gpt fp32 3 1e-4 $((steps < 5 ? steps : 5)) "  - microbatches: $all

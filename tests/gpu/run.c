@@ -17,6 +17,7 @@
 #include "exec/plugin.h"
 #include "exec/worker.h"
 #include "tests/gpu/budget.h"
+#include "tests/gpu/words.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,6 +25,7 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { STEPS_MOST = 1000000 };
 enum { ALL_S = 240, LIMIT_S = 90, LIST_MOST = 1 << 16, PLAN_MOST = 1 << 22 };
 enum { COPY_SIZES = 8, COPY_REPEATS = 15 };
 
@@ -171,11 +173,17 @@ static void run_benches(struct tally *t, const char *folder, const char *out, ch
 static void run_plans(struct arena *a, struct tally *t, const char *folder, const char *out,
                       char *list, bool kernels)
 {
+    struct words at = {.list = arena_printf(a, "%s/runs", folder)};
     for (char *line; (line = strsep(&list, "\n"));) {
         struct running j = {.folder = folder, .out = out, .is_plan = true, .kernels = kernels};
+        struct error err = {0};
+        at.line++;
         j.name = strsep(&line, " ");
-        j.steps = line ? strtoll(line, NULL, 10) : 1;
-        if (*j.name) run_one(t, program_rank, &j, ranks_of(a, &j));
+        if (!*j.name) continue;
+        if (words_number(at, "steps", line, 1, STEPS_MOST, &j.steps, &err) == OK)
+            run_one(t, program_rank, &j, ranks_of(a, &j));
+        else
+            printf("not ok %s: %s\n", j.name, err.text), t->failed++;
     }
 }
 
