@@ -14,29 +14,52 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 passed=0 failed=0
 scratch=$(mktemp -d) || exit 6
 suites=
-trap 'kill $suites 2>/dev/null; rm -rf "$scratch"' EXIT
+trap 'kill $suites $(jobs -p) 2>/dev/null; rm -rf "$scratch"' EXIT
+shopt -s nullglob
 
-# The suites have one processor, the scripts another.
+# Those that take longest first, so that nobody is alone at the end.
+scripts=(tests/cli/{training,sharded,gpu,late,loop,peers}.sh)
+for script in tests/cli/*.sh; do [[ " ${scripts[*]} " == *" $script "* ]] || scripts+=("$script"); done
+
+# worker: runs what nobody has begun until nothing is left, and says a line of each. What it said is in $scratch/SCRIPT/cli.
+worker() {
+    local script at code good bad
+    for script in "${scripts[@]}"; do
+        at=$scratch/$(basename "$script")
+        mkdir "$at" 2>/dev/null || continue
+        timeout $((${CLI_TIMEOUT:-300} * SLOWDOWN)) bash "$script" >"$at/cli" 2>&1
+        code=$?
+        good=$(grep -c '^ok ' "$at/cli") bad=$(grep -c '^not ok ' "$at/cli")
+        # A script that dies before it can complain has failed once.
+        if ((code && !bad)); then
+            echo "not ok $script: ended with $code" >>"$at/cli"
+            bad=1
+        fi
+        echo "$script: $good ok, $bad not ok"
+        echo "$good $bad" >"$at/counts"
+    done
+}
+
+# The suites have one processor until they are through. Of scripts half as many at once as there are processors: each has ranks of its own.
 "$BUILD/tests/run" >"$scratch/suites" 2>&1 &
 suites=$!
+workers=()
+for ((i = 0; i < ($(nproc) + 1) / 2; i++)); do
+    worker &
+    workers+=($!)
+done
+wait "$suites"
+suites=
+worker
+wait "${workers[@]}"
 
-shopt -s nullglob
-for script in tests/cli/*.sh; do
-    timeout $((${CLI_TIMEOUT:-300} * SLOWDOWN)) bash "$script" >"$scratch/cli" 2>&1
-    code=$?
-    good=$(grep -c '^ok ' "$scratch/cli") bad=$(grep -c '^not ok ' "$scratch/cli")
-    # A script that dies before it can complain has failed once.
-    if ((code && !bad)); then
-        echo "not ok $script: ended with $code" >>"$scratch/cli"
-        bad=1
-    fi
-    echo "$script: $good ok, $bad not ok"
-    if ((bad)); then cat "$scratch/cli"; fi
+for script in "${scripts[@]}"; do
+    at=$scratch/$(basename "$script")
+    read -r good bad <"$at/counts" || good=0 bad=1
+    if ((bad)); then cat "$at/cli"; fi
     ((passed += good, failed += bad))
 done
 
-wait "$suites"
-suites=
 sed '$d' "$scratch/suites"
 if [[ $(tail -n 1 "$scratch/suites") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed$ ]]; then
     ((passed += BASH_REMATCH[1], failed += BASH_REMATCH[2]))

@@ -142,7 +142,6 @@ struct memory_case {
 };
 static const struct memory_case cases[] = {
     {"one device", "tiny-gpt2", DTYPE_fp32, 1, 1, 0},
-    {"one device, bf16", "tiny-gpt2", DTYPE_bf16, 1, 1, 0},
     {"four stages", "tiny-llama", DTYPE_fp32, 1, 4, 0},
     {"two replicas of two stages, bf16", "tiny-gpt2", DTYPE_bf16, 2, 2, 0},
     {"zero 2", "tiny-gpt2", DTYPE_fp32, 2, 1, 2},
@@ -150,6 +149,7 @@ static const struct memory_case cases[] = {
     {"experts", "tiny-mixtral", DTYPE_fp32, 2, 1, 0},
     {"convolutions", "tiny-vgg", DTYPE_fp32, 1, 2, 0},
     {"convolutions in fp16", "tiny-vgg", DTYPE_fp16, 1, 1, 0},
+    {"one device, bf16", "tiny-gpt2", DTYPE_bf16, 1, 1, 0}, /* of less than the third: under MUSHER_LONG */
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
@@ -222,7 +222,7 @@ END_TEST
 START_TEST(a_card_that_is_a_byte_too_small_is_refused_before_anything_runs)
 {
     int64_t peak[8];
-    ck_assert_int_eq(run_all(program_of(&cases[2]), 1, peak), ERR_RESOURCE);
+    ck_assert_int_eq(run_all(program_of(&cases[1]), 1, peak), ERR_RESOURCE);
     for (int i = 0; i < 4; i++) ck_assert_int_eq(peak[i], 0);
 }
 END_TEST
@@ -329,7 +329,8 @@ Suite *device_memory_suite(void)
     c = tcase_create("programs");
     tcase_add_checked_fixture(c, setup, teardown);
     tcase_set_timeout(c, DEVICE_RANKS_LIMIT_S / TEST_SLOWDOWN + 20);
-    tcase_add_loop_test(c, a_run_stays_within_the_plan_and_comes_near_it, 0, N_CASES);
+    tcase_add_loop_test(c, a_run_stays_within_the_plan_and_comes_near_it, 0,
+                        N_CASES - (getenv("MUSHER_LONG") ? 0 : 1));
     tcase_add_test(c, a_card_that_is_a_byte_too_small_is_refused_before_anything_runs);
     tcase_add_test(c, the_reserve_is_what_is_counted_and_stated_and_never_less_than_the_types);
     tcase_add_test(c, the_footprint_tells_the_parts);

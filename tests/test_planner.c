@@ -313,12 +313,12 @@ Suite *planner_suite(void)
     Suite *s = suite_create("planner");
     TCase *t = tcase_create("all");
     tcase_add_checked_fixture(t, setup, teardown);
-    int cases = test_long() ? 200 : 8;
+    int cases = test_long() ? 200 : 5;
     tcase_add_loop_test(t, the_search_finds_what_brute_force_finds_and_no_bound_is_above_a_plan, 0,
                         cases);
     tcase_add_test(
         t, the_found_plan_is_at_least_as_good_as_each_baseline_and_a_second_search_is_the_same);
-    tcase_add_loop_test(t, pruning_loses_no_optimum, 0, test_long() ? 1000 : 8);
+    tcase_add_loop_test(t, pruning_loses_no_optimum, 0, test_long() ? 1000 : 5);
     tcase_add_loop_test(t, more_memory_never_gives_a_slower_plan, 0, test_long() ? 40 : 1);
     tcase_add_test(t, the_example_fits_20_mebibytes_a_device);
     tcase_add_test(t, the_nearest_miss_comes_nearer_with_memory);

@@ -266,11 +266,11 @@ END_TEST
 START_TEST(any_number_of_threads_finds_the_same_plan)
 {
     struct made m;
-    struct search_result r[3];
+    struct search_result r[2];
     make(&m, sixteen, "64");
-    for (int32_t t = 0; t < 3; t++)
-        r[t] = search(&m, &m.cluster, &(struct search_options){.top = 3, .threads = t + 1});
-    for (int32_t t = 1; t < 3; t++) {
+    for (int32_t t = 0; t < 2; t++)
+        r[t] = search(&m, &m.cluster, &(struct search_options){.top = 3, .threads = 1 + 2 * t});
+    for (int32_t t = 1; t < 2; t++) {
         ck_assert_int_eq(r[t].n_plans, r[0].n_plans);
         ck_assert_int_eq(r[t].evaluated, r[0].evaluated);
         ck_assert_int_eq(r[t].candidates, r[0].candidates);

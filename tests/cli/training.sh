@@ -253,7 +253,7 @@ shared_losses gpt2 fp32 1e-5
 shared_losses gpt2 fp64 1e-9
 divided_losses gpt2 fp32 1e-5
 divided_losses gpt2 fp64 1e-9
-divided_resume fp32 1e-5
+[[ -z ${MUSHER_LONG:-} ]] || divided_resume fp32 1e-5 # 1e-9 says more, and resumes is in fp32
 divided_resume fp64 1e-9
 same_bits gpt2
 resumes
