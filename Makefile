@@ -147,7 +147,7 @@ headers: $(HDR:%=$(BUILD)/%.alone)
 
 $(BUILD)/%.h.alone: %.h | libraries
 	@mkdir -p $(@D)
-	@$(CC) $(filter-out -MMD -MP,$(ALL_CFLAGS)) -Wno-pedantic -Wno-unused-function -fsyntax-only -x c $< && touch $@
+	@$(CC) $(filter-out -MMD -MP,$(ALL_CFLAGS)) -Wno-pedantic -Wno-unused -fsyntax-only -x c $< && touch $@
 
 format:
 	clang-format -i $(SRC) $(HDR) $(TEST) $(PROGRAM) $(BENCH) $(wildcard exec/cuda/*.[ch] exec/cuda/*.cu exec/cuda/*.cuh exec/cupti/*.[ch])
