@@ -221,9 +221,22 @@ static enum status make_bucket(struct lowering *l, int32_t first, int32_t last, 
     return OK;
 }
 
+/* Does a stage whose devices share operators keep this or another unit otherwise than another replica? Its devices are not members of
+ * the same sums then: one that waits for a sum of lower number would launch this one behind a meeting that the other comes to after it. */
+static bool members_differ(const struct lowering *l, int32_t unit)
+{
+    for (int32_t r = 0; r < l->plan->n_replicas; r++) {
+        const struct stage_build *own = lower_unit_owner(l, r, unit);
+        for (int32_t u = 0; own->plan->sharding && u < l->n_units; u++)
+            if (l->mixed[u] && lower_unit_owner(l, r, u) == own) return true;
+    }
+    return false;
+}
+
 static enum status make_interval(struct lowering *l, int32_t first, int32_t last, struct error *err)
 {
     int64_t bucket = interval_bucket(l, first), bytes = 0;
+    bool early = bucket > 0 && !members_differ(l, first);
     int32_t number = 0, end = last;
     bool layers = lower_zero_of(l, first) > 1; /* whole ones, by default each by itself */
     for (int32_t u = last; u >= first; u--) {
@@ -234,7 +247,7 @@ static enum status make_interval(struct lowering *l, int32_t first, int32_t last
         if (u > first && !full) continue;
         const char *name =
             arena_printf(l->a, "grad[%" PRId32 "..%" PRId32 "]#%" PRId32, first, last, number++);
-        TRY(make_bucket(l, u, end, name, bucket > 0, err));
+        TRY(make_bucket(l, u, end, name, early, err));
         end = u - 1, bytes = 0;
     }
     return OK;

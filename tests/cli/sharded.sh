@@ -17,6 +17,7 @@ each=3
 for n in 2 3 4 5 6; do all "$each plans that share operators on $n ranks" $((100 * n)) $each $n; done
 all "a parameter outside of all blocks is gathered again where blocks are run again" 222 1 2
 all "the same in pipelines" 655 1 6
+all "sums of replicas that gather other parameters, beside meetings" 6012 1 6
 
 job() {
     cat <<'END'
