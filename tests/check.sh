@@ -18,7 +18,7 @@ trap 'kill $suites $(jobs -p) 2>/dev/null; rm -rf "$scratch"' EXIT
 shopt -s nullglob
 
 # Those that take longest first, so that nobody is alone at the end.
-scripts=(tests/cli/{training,sharded,gpu,late,loop,peers}.sh)
+scripts=(tests/cli/{training,readme,gpu,sharded,peers,harp,sailor}.sh)
 for script in tests/cli/*.sh; do [[ " ${scripts[*]} " == *" $script "* ]] || scripts+=("$script"); done
 
 # worker: runs what nobody has begun until nothing is left, and says a line of each. What it said is in $scratch/SCRIPT/cli.
