@@ -11,6 +11,7 @@
  * A rank whose process has ended is seen on that board long before: no rank ends while another one still checks. The library, which
  * knows the clique, has the time from one look at the board to the next to say so first.
  */
+#include "exec/device_region.h"
 #include "exec/device_transport_internal.h"
 
 #include "exec/clock.h"
@@ -53,7 +54,9 @@ enum status device_add(struct device_transport *t, void *y, const void *x, int64
                               .shapes = flat_shapes(t, n),
                               .input = {x},
                               .output = {y}};
-    return n ? t->b->run(t->b, t->collective, &c, err) : OK;
+    if (!n) return OK;
+    TRY(device_pace(t, err));
+    return t->b->run(t->b, t->collective, &c, err);
 }
 
 enum status device_zero(struct device_transport *t, void *y, int64_t n, enum dtype dtype,
@@ -64,7 +67,9 @@ enum status device_zero(struct device_transport *t, void *y, int64_t n, enum dty
                               .attrs = &no_attrs,
                               .shapes = flat_shapes(t, n),
                               .output = {y}};
-    return n ? t->b->run(t->b, t->collective, &c, err) : OK;
+    if (!n) return OK;
+    TRY(device_pace(t, err));
+    return t->b->run(t->b, t->collective, &c, err);
 }
 
 enum status device_convert(struct device_transport *t, void *to, enum dtype to_dtype,
@@ -75,13 +80,23 @@ enum status device_convert(struct device_transport *t, void *to, enum dtype to_d
     if (!t->b->cast)
         return error_set(err, ERR_INPUT, "backend %s does not convert %s to %s", t->b->name,
                          dtype_name(from_dtype), dtype_name(to_dtype));
+    TRY(device_pace(t, err));
     return t->b->cast(t->b, t->collective, to, to_dtype, from, from_dtype, n, err);
 }
 
 enum status device_copy(struct device_transport *t, void *to, const void *from, int64_t bytes,
                         struct error *err)
 {
-    return bytes && to != from ? t->b->copy(t->b, t->collective, to, from, bytes, err) : OK;
+    if (!bytes || to == from) return OK;
+    TRY(device_pace(t, err));
+    return t->b->copy(t->b, t->collective, to, from, bytes, err);
+}
+
+enum status device_region(struct device_transport *t, const struct region *r, enum dtype dtype, char *whole, char *packed,
+                          enum region_copy how, struct error *err)
+{
+    TRY(device_pace(t, err));
+    return device_region_copy(t->b, t->collective, r, dtype, whole, packed, how, err);
 }
 
 /* ---- spans ------------------------------------------------------------------------------------ */
@@ -169,7 +184,7 @@ static enum status count_ended(struct device_transport *t, int64_t asked, int64_
 
 static enum status look(struct device_transport *t, struct error *err)
 {
-    t->under_way = false;
+    t->under_way = t->at_hand >= 0;
     for (int32_t i = 0; i < t->p->n_channels; i++) {
         struct channel_end_device *c = &t->channels[i];
         if (!c->mine) continue;
@@ -191,7 +206,7 @@ static void name_silent(const struct device_transport *t, struct error *why)
     double limit_s = (double)t->o.limit_ns / 1e9;
     for (int32_t i = 0; i < t->p->n_groups; i++) {
         const struct group_end *g = &t->groups[i];
-        if (g->member < 0 || g->done == g->asked || g->clique < 0) continue;
+        if (g->member < 0 || (g->done == g->asked && i != t->at_hand) || g->clique < 0) continue;
         error_set(why, ERR_RANK,
                   "%s: collective %s %s has not ended for %.0f s: one of them is gone",
                   t->p->devices[t->o.rank].name, t->p->groups[i].name,
@@ -275,6 +290,24 @@ enum status device_transport_drain(struct device_transport *t, struct error *err
     }
 }
 
+/* ---- pace ------------------------------------------------------------------------------------- */
+
+enum status device_pace(struct device_transport *t, struct error *err)
+{
+    if (++t->in_pace < PACE) return OK;
+    int32_t event = t->pace[t->next_pace % PACES];
+    for (bool done = t->next_pace < PACES;;) {
+        if (!done) TRY(t->b->event_done(t->b, event, &done, err));
+        if (done) break;
+        TRY(device_transport_check(t, err));
+        clock_sleep_until(clock_wall_ns() + LOOK_NS);
+    }
+    t->in_pace = 0;
+    t->next_pace++;
+    t->changes++;
+    return t->b->event_record(t->b, event, t->collective, err);
+}
+
 /* ---- open and close --------------------------------------------------------------------------- */
 
 static bool takes_part(const struct device_transport *t)
@@ -297,6 +330,7 @@ static enum status open_mine(struct device_transport *t, struct error *err)
     t->comm = t->b->comm;
     TRY(t->b->stream_make(t->b, &t->collective, err));
     TRY(t->b->event_make(t->b, false, &t->ready, err));
+    for (int i = 0; i < PACES; i++) TRY(t->b->event_make(t->b, false, &t->pace[i], err));
     TRY(device_messages_open(t, err));
     return device_sums_open(t, err);
 }
@@ -306,7 +340,7 @@ enum status device_transport_open(struct arena *a, const struct device_transport
 {
     struct device_transport *t = ARENA_ARRAY(a, struct device_transport, 1);
     *t = (struct device_transport){
-        .a = a, .o = *o, .b = o->backend, .p = o->p, .collective = -1, .ready = -1};
+        .a = a, .o = *o, .b = o->backend, .p = o->p, .collective = -1, .ready = -1, .at_hand = -1};
     device_talks(a, o->p, o->channel, o->group, &t->talks);
     t->cliques = ARENA_ARRAY(a, struct clique, (size_t)t->talks.n + 1);
     t->bundles = ARENA_ARRAY(a, struct bundle_end, (size_t)t->talks.n_bundles + 1);

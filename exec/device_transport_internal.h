@@ -106,6 +106,11 @@ struct group_end {
     struct meeting_places *meeting; /* NULL: a sum */
 };
 
+enum {
+    PACE = 32, /* kernels and copies of the collective stream to a pace, … */
+    PACES = 4  /* … and paces under way */
+};
+
 struct device_transport {
     struct arena *a;
     struct device_transport_options o;
@@ -119,6 +124,9 @@ struct device_transport {
     struct group_end *groups;            /* (n_groups) */
     int32_t collective;                  /* stream; -1 */
     int32_t ready; /* event: the compute stream, as far as it was asked when a group was launched */
+    int32_t pace[PACES];        /* events of the collective stream; pace n: n mod PACES */
+    int32_t at_hand;            /* the group whose launch is being asked for; -1 */
+    int64_t in_pace, next_pace; /* what was asked of it in the one at hand, which this is */
     char *scratch, *zeros;
     bool given_up;
     struct error why; /* what everything was given up for; OK: no reason of the transport's own */
@@ -152,6 +160,12 @@ MUST_CHECK enum status device_convert(struct device_transport *t, void *to, enum
                                       struct error *err);
 MUST_CHECK enum status device_copy(struct device_transport *t, void *to, const void *from,
                                    int64_t bytes, struct error *err);
+MUST_CHECK enum status device_region(struct device_transport *t, const struct region *r, enum dtype dtype, char *whole, char *packed,
+                                     enum region_copy how, struct error *err);
+/* Before a kernel or a copy is asked of the collective stream, outside the library's groups: who asks for more than (PACES + 1) · PACE
+ * of which none has been seen to end waits here, and looks at peers. Compute does not stand behind a sum, so its own pace
+ * (exec/worker_ahead.h) knows nothing of it. */
+MUST_CHECK enum status device_pace(struct device_transport *t, struct error *err);
 
 /* device_transport_cliques.c: made, joined, and a first word said; then closed. */
 MUST_CHECK enum status device_cliques_open(struct device_transport *t, struct error *err);

@@ -96,13 +96,13 @@ struct at_hand {
 
 static enum status pack(const struct at_hand *h, int32_t k, char *packed, struct error *err)
 {
-    return device_region_copy(h->t->b, h->t->collective, &h->o->from[k], h->dtype, h->in, packed,
+    return device_region(h->t, &h->o->from[k], h->dtype, h->in, packed,
                               REGION_PACK, err);
 }
 
 static enum status unpack(const struct at_hand *h, int32_t k, char *packed, struct error *err)
 {
-    return device_region_copy(h->t->b, h->t->collective, &h->o->into[k], h->dtype, h->out, packed,
+    return device_region(h->t, &h->o->into[k], h->dtype, h->out, packed,
                               REGION_UNPACK, err);
 }
 

@@ -139,7 +139,7 @@ static enum status pass_segment(struct device_transport *t, int32_t group, int32
                               pack ? own : type, n, err);
     if (casts) packed = t->scratch + t->groups[group].packed;
     if (casts && !pack) TRY(device_convert(t, packed, own, wire, type, n, err));
-    TRY(device_region_copy(t->b, t->collective, &m->within[k], own, at, packed, how, err));
+    TRY(device_region(t, &m->within[k], own, at, packed, how, err));
     return casts && pack ? device_convert(t, wire, type, packed, own, n, err) : OK;
 }
 
@@ -387,7 +387,9 @@ enum status device_transport_reduce(struct device_transport *t, int32_t group, i
     TRY(t->b->event_record(t->b, t->ready, STREAM_COMPUTE, err));
     TRY(t->b->event_wait(t->b, t->collective, t->ready, err));
     TRY(device_mark(t, t->collective, &begin, err));
+    t->at_hand = group;
     TRY(g->meeting ? device_meet(t, group, seq, err) : device_sum(t, group, step, err));
+    t->at_hand = -1;
     TRY(device_mark(t, t->collective, &end, err));
     TRY(t->b->event_record(t->b, e->ended[number % 2], t->collective, err));
     e->asked = number + 1;

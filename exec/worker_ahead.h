@@ -5,9 +5,10 @@
  * one has been asked for whole, so the device never waits for the host between two steps; memory for what is under way is
  * bounded, and where it is full the thread waits for the oldest. Without a trace no event is timed.
  * A stream takes about a thousand launches; who asks for one more stands in the driver until it has room. Where the stream waits for a
- * peer that is gone, that would be for ever, and nobody would look for the peer. So lanes whose devices talk among themselves ask for
- * no more than AHEAD_PACES · AHEAD_PACE operators of which none has been seen to end, and look at their peers while they wait. A
- * meeting, which packs and unpacks for each of its members, counts as many.
+ * peer that is gone, that would be for ever, and nobody would look for the peer. So lanes whose devices talk among themselves ask
+ * their compute stream for no more than (AHEAD_PACES + 1) · AHEAD_PACE operators of which none has been seen to end, and look at their
+ * peers while they wait. A meeting, behind which compute stands, counts as many as it has members. Sums, behind which it does not,
+ * have a pace of their own (device_pace).
  * On an emulated device (the card is real, its speed is not) the thread settles where a host lane would have ended an
  * operator anyway: before a message is handed over, before it waits, at the end of a call. An operator then takes slowdown
  * times what the events say; ranks on one card take turns, stretch by stretch, so that nobody's time is in another's.

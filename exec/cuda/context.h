@@ -67,5 +67,6 @@ struct cuda_context *cuda_context_of(struct backend *b, int32_t stream);
 MUST_CHECK enum status cuda_enter(struct backend *b, struct error *err);
 /* Something runs on the device that will not end: from now on nothing of it is waited for or taken back. */
 void cuda_abandon(struct backend *b);
+bool cuda_is_abandoned(struct backend *b);
 
 #endif

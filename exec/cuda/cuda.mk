@@ -33,7 +33,7 @@ CUDA_TRY = $(CC) -fsyntax-only -isystem $(CUDA_INC) -isystem $(NCCL_INC) -includ
   -include cuda_runtime_api.h -include nccl.h -x c /dev/null && $(NVCC) -std=c++17 -x cu -c /dev/null -o $(BUILD)/cuda.tried.o && \
   $(CC) -shared $(BUILD)/cuda.tried.o -o $(BUILD)/cuda.tried.so -L$(CUDA_LIB) -lcublasLt -lcublas -lcudart -lstdc++
 CUDA_WRONG := $(if $(CUDA_LACKS)$(SAN)$(TSAN),,$(if $(CUDA_ASKED),$(shell exec/cuda/works.sh $(BUILD)/cuda.tried \
-  '$(NVCC) $(CUDA_INC)/cublasLt.h $(NCCL_INC)/nccl.h $(CUDA_LIB:%=%/libcublas.so) $(CUDA_LIB:%=%/libcudart.so) $(firstword $(CC))' '$(CUDA_TRY)')))
+  '$(NVCC) g++ $(CUDA_INC)/cublasLt.h $(NCCL_INC)/nccl.h $(CUDA_LIB:%=%/libcublas.so) $(CUDA_LIB:%=%/libcudart.so) $(firstword $(CC))' '$(CUDA_TRY)')))
 CUDA_WHY := $(if $(CUDA_LACKS),not found: $(CUDA_LACKS),CUDA is here and does not work: $(CUDA_WRONG))
 # Sanitized builds have the stand-in alone: kernels cannot be instrumented.
 CUDA_PLUGIN := $(if $(CUDA_LACKS)$(CUDA_WRONG)$(SAN)$(TSAN),,$(BUILD)/libmusher_cuda.so)

@@ -73,6 +73,8 @@ enum status cuda_enter(struct backend *b, struct error *err)
 
 void cuda_abandon(struct backend *b) { device_of(b)->abandoned = true; }
 
+bool cuda_is_abandoned(struct backend *b) { return device_of(b)->abandoned; }
+
 /* Whether what is there can be taken back. */
 static bool may_take_back(struct backend *b)
 {

@@ -149,6 +149,7 @@ struct parting { /* communicators that are given up together */
     bool in_a_group; /* else a thread each */
     int32_t n;
     ncclComm_t *comm; /* (n) */
+    bool is_through;  /* the library is done with all of them, and does not go on behind our back */
 };
 
 static void *abort_here(void *comm)
@@ -169,13 +170,15 @@ static void abort_apart(const struct parting *p)
 
 static void part(void *owner)
 {
-    const struct parting *p = owner;
+    struct parting *p = owner;
     if (!p->in_a_group || lib.ncclGroupStart() != ncclSuccess) {
         abort_apart(p);
+        p->is_through = true;
         return;
     }
     for (int32_t i = 0; i < p->n; i++) lib.ncclCommAbort(p->comm[i]);
-    (void)lib.ncclGroupEnd();
+    /* Of communicators that do not block it may go on in a thread of its own, and then nothing can be asked of them. */
+    p->is_through = lib.ncclGroupEnd() != ncclInProgress;
 }
 
 static void give_up(struct backend *b, void *const *cliques, int32_t n)
@@ -190,10 +193,10 @@ static void give_up(struct backend *b, void *const *cliques, int32_t n)
         if (x->comm) p->comm[p->n++] = x->comm;
         x->comm = NULL;
     }
-    if (!p->n || patience_run(part, p, GIVE_UP_NS))
-        arena_free(a);
-    else
-        cuda_abandon(b); /* and what was asked of the thread stays with it */
+    /* Patience is had once for a device. */
+    bool ended = !p->n || (!cuda_is_abandoned(b) && patience_run(part, p, GIVE_UP_NS));
+    if (!ended || (p->n && !p->is_through)) cuda_abandon(b);
+    if (ended) arena_free(a); /* else what was asked of the thread stays with it */
 }
 
 static enum status given_up(const struct clique *x, struct error *err)

@@ -10,7 +10,7 @@ key="$command $(for f in $what; do stat -L -c '%n %Y %s' "$(command -v "$f" || e
 said=$(sh -c "$command" 2>&1)
 code=$?
 rm -f "$file".*
-[ $code = 0 ] && printf '%s\n' "$key" >"$file" && exit 0
+[ $code = 0 ] && { printf '%s\n' "$key" >"$file"; exit 0; }
 rm -f "$file"
 first=$(printf '%s\n' "$said" | grep -i -m 1 -e error -e unsupported -e 'not found' -e cannot || printf '%s\n' "$said" | head -n 1)
 printf '%s\n' "${first:-exit $code of $command}" | tr -d '"`$\\'"'" | cut -c 1-200

@@ -10,7 +10,7 @@ CUPTI_LACKS := $(strip $(if $(CUPTI_INC),,cupti.h) $(if $(CUPTI_LIB),,libcupti.s
 
 CUPTI_C    := $(wildcard exec/cupti/*.c)
 # Releases differ in what their records hold, so the plugin's own sources are what is tried.
-CUPTI_TRY   = $(CC) -std=c11 -D_GNU_SOURCE -I. -w -shared -fPIC -isystem $(CUDA_INC) -isystem $(CUPTI_INC) $(CUPTI_C) \
+CUPTI_TRY   = $(CC) $(filter-out -MMD -MP,$(ALL_CFLAGS)) -shared -fPIC -isystem $(CUDA_INC) -isystem $(CUPTI_INC) $(CUPTI_C) \
   -o $(BUILD)/cupti.tried.so -L$(CUPTI_LIB) -lcupti
 CUPTI_WRONG := $(if $(CUDA_PLUGIN),$(if $(CUPTI_LACKS),,$(if $(CUDA_ASKED),$(shell exec/cuda/works.sh $(BUILD)/cupti.tried \
   '$(CUPTI_INC)/cupti.h $(CUPTI_LIB)/libcupti.so $(CUPTI_C) $(wildcard exec/cupti/*.h) $(firstword $(CC))' '$(CUPTI_TRY)'))))

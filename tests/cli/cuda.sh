@@ -7,6 +7,7 @@ export STANDIN_DEVICES=3 STANDIN_CAPABILITY=90,75 MUSHER_NCCL=/nowhere/libnccl.s
 standin=$(realpath "$BUILD")/libmusher_cuda_standin.so
 
 # ---- the build says what it leaves out
+unset MAKEFLAGS MFLAGS MAKEOVERRIDES SAN TSAN CC CFLAGS WERROR # what the make around this was told
 says "a build without nvcc says so in a line" 0 "no CUDA plugin: not found: nvcc (switched off by NVCC=)" make -s NVCC= cuda-skipped
 says "and tells a header that is missing" 0 "not found: nccl.h" \
     make -s NVCC=/bin/true CUDA_INC=/x CUDA_LIB=/x NCCL_INC= cuda-skipped

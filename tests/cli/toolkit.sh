@@ -3,7 +3,7 @@
 # The toolkit is the stand-in's headers and library under the real names, and a compiler that makes empty objects.
 set -u
 . tests/cli/common.inc
-unset MAKEFLAGS MFLAGS CUDA_ARCHS CUDA_HOME NCCL_HOME # what the make around this was told
+unset MAKEFLAGS MFLAGS MAKEOVERRIDES SAN TSAN CC CFLAGS WERROR CUDA_ARCHS CUDA_HOME NCCL_HOME NVCC_THREADS # what the make around this was told
 kit=${scratch:?}/kit none=$scratch/none
 mkdir -p "$kit"/{bin,include,lib} "$scratch/smi"
 ln -s "$PWD"/tests/standin/*.h "$kit/include/"

@@ -212,7 +212,7 @@ static bool run_check(struct check *c, local_rank *body, double seconds)
 /* A line of `cases`, which is cut up. */
 static enum status read_case(struct words at, char *line, struct check *c, struct error *err)
 {
-    char *word[6] = {0};
+    char *word[6] = {0}, *end = NULL;
     int64_t ranks;
     for (int i = 0; i < 6; i++) word[i] = strsep(&line, " ");
     c->dies = !strcmp(word[0], "dead");
@@ -221,8 +221,8 @@ static enum status read_case(struct words at, char *line, struct check *c, struc
     c->ranks = (int32_t)ranks;
     if (c->dies) return OK;
     TRY(words_number(at, "steps", word[2], 1, STEPS_MOST, &c->steps, err));
-    c->limit = word[3] ? strtod(word[3], NULL) : 0;
-    if (!(c->limit > 0))
+    c->limit = word[3] ? strtod(word[3], &end) : 0;
+    if (!(c->limit > 0) || !isfinite(c->limit) || (end && *end))
         return error_set(err, ERR_INPUT, "%s:%d: limit: '%s', expected a number above 0", at.list,
                          at.line, word[3] ? word[3] : "");
     c->reference = word[4];
