@@ -220,6 +220,8 @@ static void a_state(struct state *s, float gradient)
     memset(s->copy, 0xff, sizeof s->copy);
 }
 
+#define NUMBERS_OF_ADAMW .beta1 = 0.9, .beta2 = 0.99, .keep = 0.999, .rate = 0.01, .root = 0.5, .eps = 1e-8
+
 static void update(struct state *s, const float *factor, bool adam)
 {
     struct cuda_optimizer u = {.number = CUDA_fp32,
@@ -230,12 +232,7 @@ static void update(struct state *s, const float *factor, bool adam)
                                .copy = s->copy,
                                .copy_number = CUDA_bf16,
                                .factor = factor,
-                               .beta1 = 0.9,
-                               .beta2 = 0.99,
-                               .keep = 0.999,
-                               .rate = 0.01,
-                               .root = 0.5,
-                               .eps = 1e-8};
+                               NUMBERS_OF_ADAMW};
     done(cuda_update(&u, COUNT, NULL));
 }
 
@@ -299,12 +296,7 @@ static void update_run(struct long_run *r, int from, int n, bool adam)
                                .g = r->g + from,
                                .copy = r->copy + from,
                                .copy_number = CUDA_fp16,
-                               .beta1 = 0.9,
-                               .beta2 = 0.99,
-                               .keep = 0.999,
-                               .rate = 0.01,
-                               .root = 0.5,
-                               .eps = 1e-8};
+                               NUMBERS_OF_ADAMW};
     done(cuda_update(&u, n, NULL));
 }
 

@@ -284,6 +284,16 @@ static struct small *cards_on(struct space *s, int32_t nodes, int32_t n)
     return x;
 }
 
+static struct tries tries_of(struct small *x, const struct search_options *o)
+{
+    return (struct tries){.arena = arena,
+                          .o = o,
+                          .lower = &x->lower,
+                          .scorer = scorer_new(&x->lower),
+                          .evaluations_left = 1000,
+                          .join = join_new()};
+}
+
 /* Stages of one to three cards, each of which has a way of its own to share its operators. */
 static int32_t random_stages(struct draw *d, const struct space *s, struct plan *out,
                              int32_t n[STAGES])
@@ -388,12 +398,7 @@ START_TEST(groups_hold_their_layers_at_every_place_of_a_line)
         struct error err = {0};
         struct small *x = cards_on(&s, 1, LINE);
         struct device_type *type = &x->cluster.types[0];
-        struct tries t = {.arena = arena,
-                          .o = &o,
-                          .lower = &x->lower,
-                          .scorer = scorer_new(&x->lower),
-                          .evaluations_left = 1000,
-                          .join = join_new()};
+        struct tries t = tries_of(x, &o);
         struct groups g = {
             .t = &t, .arena = arena, .cluster = &x->cluster, .tables_end = INT64_MAX};
         type->memory_bytes =
@@ -443,12 +448,7 @@ START_TEST(groups_near_one_another_are_asked_for_first_then_small_ones)
         struct space s;
         struct error err = {0};
         struct small *x = cards_on(&s, 3, 2);
-        struct tries t = {.arena = arena,
-                          .o = &o,
-                          .lower = &x->lower,
-                          .scorer = scorer_new(&x->lower),
-                          .evaluations_left = 1000,
-                          .join = join_new()};
+        struct tries t = tries_of(x, &o);
         struct groups g = {.t = &t, .arena = arena, .cluster = &x->cluster};
         int32_t least[2] = {INT32_MAX, 0}, most[2] = {0, 0}, size[2];
         g.mine = step * INT64_C(20000000);
