@@ -257,7 +257,6 @@ int main(int argc, char **argv)
 {
     bool kernels_alone = argc == 3 && !strcmp(argv[1], "--kernels");
     struct check c = {.folder = argc > 1 ? argv[argc - 1] : NULL, .name = "kernels", .ranks = 1};
-    struct arena *a = arena_new();
     struct error err = {0};
     struct check *cases;
     int passed = 0, wrong = 0, n;
@@ -266,8 +265,10 @@ int main(int argc, char **argv)
         return ERR_USAGE;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
+    struct arena *a = arena_new();
     if (read_cases(a, c.folder, &cases, &n, &err) != OK) {
         fprintf(stderr, "gpu-check: %s\n", err.text);
+        arena_free(a);
         return ERR_INPUT;
     }
     struct budget budget = budget_start(ALL_S);
