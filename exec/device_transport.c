@@ -11,10 +11,10 @@
  * A rank whose process has ended is seen on that board long before: no rank ends while another one still checks. The library, which
  * knows the clique, has the time from one look at the board to the next to say so first.
  */
-#include "exec/device_region.h"
 #include "exec/device_transport_internal.h"
 
 #include "exec/clock.h"
+#include "exec/device_region.h"
 
 #include <inttypes.h>
 #include <stdio.h>

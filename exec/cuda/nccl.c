@@ -194,8 +194,9 @@ static void give_up(struct backend *b, void *const *cliques, int32_t n)
         x->comm = NULL;
     }
     /* Patience is had once for a device. */
-    bool ended = !p->n || (!cuda_is_abandoned(b) && patience_run(part, p, GIVE_UP_NS));
-    if (!ended || (p->n && !p->is_through)) cuda_abandon(b);
+    bool asks = p->n && !cuda_is_abandoned(b);
+    bool ended = !asks || patience_run(part, p, GIVE_UP_NS);
+    if (!ended || (asks && !p->is_through)) cuda_abandon(b);
     if (ended) arena_free(a); /* else what was asked of the thread stays with it */
 }
 
