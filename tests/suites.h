@@ -3,6 +3,8 @@
 #ifndef TESTS_SUITES_H
 #define TESTS_SUITES_H
 
+#include "tests/slowdown.h"
+
 #include <check.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -10,21 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sanitizers take so many times as long, kernels of the stand-in most of all; limits of time are for what hangs. */
-#if defined(__SANITIZE_THREAD__)
-#define TEST_SLOWDOWN 20
-#elif defined(__SANITIZE_ADDRESS__)
-#define TEST_SLOWDOWN 6
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define TEST_SLOWDOWN 20
-#elif __has_feature(address_sanitizer)
-#define TEST_SLOWDOWN 6
-#endif
-#endif
-#ifndef TEST_SLOWDOWN
-#define TEST_SLOWDOWN 1
-#endif
 #define tcase_set_timeout(test_case, seconds)                                                      \
     (tcase_set_timeout)(test_case, (double)TEST_SLOWDOWN * (seconds))
 

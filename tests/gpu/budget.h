@@ -1,8 +1,10 @@
-/* tests/gpu/budget.h - programs for a card end by themselves: all that one does has GPU_SECONDS together (environment). */
+/* tests/gpu/budget.h - programs for a card end by themselves: all that one does has GPU_SECONDS together (environment). Limits are
+ * so many times as long under sanitizers. */
 #ifndef TESTS_GPU_BUDGET_H
 #define TESTS_GPU_BUDGET_H
 
 #include "exec/clock.h"
+#include "tests/slowdown.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,13 +19,14 @@ static inline struct budget budget_start(double seconds)
 {
     const char *said = getenv("GPU_SECONDS");
     double s = said ? strtod(said, NULL) : 0;
-    return (struct budget){budget_now() + (s > 0 ? s : seconds)};
+    return (struct budget){budget_now() + (s > 0 ? s : seconds * TEST_SLOWDOWN)};
 }
 
 /* What a part that wants so many seconds may have; 0: nothing is left. */
 static inline double budget_part(const struct budget *b, double seconds)
 {
     double left = b->until_s - budget_now();
+    seconds *= TEST_SLOWDOWN;
     return left < 1 ? 0 : left < seconds ? left : seconds;
 }
 

@@ -4,11 +4,11 @@
 #   1   builds what it needs; the checks; benches and plans of the prediction (gpu-run)
 #   2   builds where the machine is another one; PyTorch and the bench; kernels under compute-sanitizer
 # OUT/card-CALL.tar.gz is all that it leaves; OUT/card-CALL.txt what it said. Exit 1: something failed.
-# GPU_BUILT=1: everything is built already. Back where musher has its libraries: tests/gpu/predict.sh table BUILD/gpu FOLDER, of
+# GPU_BUILT=1: everything is built already. SLOWDOWN=4: limits are so many times as long (tests under sanitizers). Back where musher has its libraries: tests/gpu/predict.sh table BUILD/gpu FOLDER, of
 # what lies in the first archive's gpu-out.
 set -u
 call=${1:-} out=${2:-} BUILD=${3:-build}
-limit=570 # of the ten minutes
+slow=${SLOWDOWN:-1} limit=$((570 * ${SLOWDOWN:-1})) # of the ten minutes
 status=0
 [[ $call == [12] && -n $out ]] || {
     echo "usage: tests/gpu/card.sh 1|2 OUT [BUILD]" >&2
@@ -17,7 +17,7 @@ status=0
 mkdir -p "$out" "$BUILD/gpu-out"
 # part NAME SECONDS COMMAND...: so long at most, and no longer than the call has.
 part() {
-    local name=$1 seconds=$2 left=$((limit - SECONDS)) code=0
+    local name=$1 seconds=$(($2 * slow)) left=$((limit - SECONDS)) code=0
     shift 2
     ((seconds > left)) && seconds=$left
     echo "--- $name (at most $seconds s)"
@@ -37,7 +37,7 @@ all_parts() {
     local kept there=() f
     [[ -n ${GPU_BUILT:-} ]] || part build 200 bash -c build
     if [[ $call == 1 ]]; then
-        part check $((limit - SECONDS - 165)) tests/gpu/check.sh "$BUILD"
+        part check $(((limit - SECONDS) / slow - 165)) tests/gpu/check.sh "$BUILD"
         part predict 160 tests/gpu/run.sh "$BUILD"
         kept=(gpu-out)
     else

@@ -22,6 +22,7 @@
 #include "exec/worker.h"
 #include "exec/worker_mover.h"
 #include "tests/deferred.h"
+#include "tests/slowdown.h"
 
 #include <inttypes.h>
 #include <signal.h>
@@ -294,7 +295,7 @@ static void wires(int32_t sharing)
 static void fair_share(void)
 {
     enum { BYTES = 32768, FLOWS = 2 };
-    const double slow_Bps = 1e7;
+    const double slow_Bps = 1e7 / TEST_SLOWDOWN; /* both are asked for while the first is under way */
     struct arena *a = arena_new();
     struct error e;
     int32_t n = launch_size();
