@@ -48,8 +48,8 @@ struct device_comm {
                         enum dtype t, int32_t peer, struct error *err);
     enum status (*receive)(struct backend *b, void *clique, int32_t stream, void *p, int64_t n,
                            enum dtype t, int32_t peer, struct error *err);
-    /* n elements of each rank. weight: each rank's own, of its summand; 1: none (ncclRedOpCreatePreMulSum else). in == out
-     * is in place. */
+    /* n elements of each rank. weight: each rank's own, of its summand (ncclRedOpCreatePreMulSum); 0 on all of them: a plain
+     * sum, which is another operator than weights of 1. in == out is in place. */
     enum status (*all_reduce)(struct backend *b, void *clique, int32_t stream, const void *in,
                               void *out, int64_t n, enum dtype t, double weight, struct error *err);
     enum status (*broadcast)(struct backend *b, void *clique, int32_t stream, const void *in,

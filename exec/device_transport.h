@@ -40,7 +40,8 @@ struct device_transport_options {
         *group; /* (n_channels), (n_groups) enum transport, alike on all ranks */
     /* (n_stages) this rank's memory of a stage, NULL another's; staging is the device's */
     const struct lane_memory *const *memory;
-    /* (n_groups) what this rank's summands of a sum are multiplied by (not of a chain, nor of a meeting); NULL: 1 */
+    /* (n_groups) what this rank's summands of a sum are multiplied by (not of a chain, nor of a meeting); 0 on all ranks, or NULL:
+     * a plain sum */
     const double *weight;
     int64_t steps;    /* of this run */
     bool timed;       /* spans are kept */

@@ -126,13 +126,13 @@ static enum status say_together(struct device_transport *t, const struct clique 
     float *room = w->heard + WORD_ELEMENTS * (n + 1);
     if (c->talk->gathers) {
         TRY(t->comm->all_gather(t->b, x, s, w->said, room, WORD_ELEMENTS, DTYPE_fp32, err));
-        TRY(t->comm->reduce_scatter(t->b, x, s, room, w->heard, WORD_ELEMENTS, DTYPE_fp32, 1, err));
+        TRY(t->comm->reduce_scatter(t->b, x, s, room, w->heard, WORD_ELEMENTS, DTYPE_fp32, 0, err));
     }
     for (int32_t k = 0; c->talk->roots && k < n; k++) {
         TRY(t->comm->broadcast(t->b, x, s, w->said, room, WORD_ELEMENTS, DTYPE_fp32, k, err));
-        TRY(t->comm->reduce(t->b, x, s, w->said, room, WORD_ELEMENTS, DTYPE_fp32, 1, k, err));
+        TRY(t->comm->reduce(t->b, x, s, w->said, room, WORD_ELEMENTS, DTYPE_fp32, 0, k, err));
     }
-    return t->comm->all_reduce(t->b, x, s, w->said, w->heard, WORD_ELEMENTS, DTYPE_fp32, 1, err);
+    return t->comm->all_reduce(t->b, x, s, w->said, w->heard, WORD_ELEMENTS, DTYPE_fp32, 0, err);
 }
 
 static enum status compare(const struct clique *c, const float *heard, float wanted, int32_t from,

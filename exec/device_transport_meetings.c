@@ -200,7 +200,7 @@ static enum status scatter_padded(const struct at_hand *h, struct error *err)
          *own = h->o->direct ? h->out : chunk(h, h->i);
     for (int32_t k = 0; !h->o->direct && k < h->m->n; k++) TRY(pack(h, k, chunk(h, k), err));
     TRY(t->comm->reduce_scatter(t->b, h->clique, t->collective, chunks, own, h->m->most, h->dtype,
-                                1, err));
+                                0, err));
     return h->o->direct ? OK : copy(h, h->out, own, own_elements(h), err);
 }
 
@@ -209,7 +209,7 @@ static enum status meet_padded(const struct at_hand *h, struct error *err)
     struct device_transport *t = h->t;
     if (h->m->kind == MEETING_all_reduce)
         return t->comm->all_reduce(t->b, h->clique, t->collective, h->in, h->out,
-                                   shape_elements(&h->m->whole), h->dtype, 1, err);
+                                   shape_elements(&h->m->whole), h->dtype, 0, err);
     if (!h->m->most) return OK;
     return h->m->kind == MEETING_all_gather ? gather_padded(h, err) : scatter_padded(h, err);
 }
@@ -230,7 +230,7 @@ static enum status root_calls(const struct at_hand *h, struct error *err)
                                 comes_to(h, k), n, h->dtype, h->rank[k], err));
         else
             TRY(comm->reduce(t->b, h->clique, t->collective, part, k == h->i ? h->out : part, n,
-                             h->dtype, 1, h->rank[k], err));
+                             h->dtype, 0, h->rank[k], err));
     }
     return OK;
 }

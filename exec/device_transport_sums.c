@@ -84,14 +84,14 @@ static enum status open_group(struct device_transport *t, int32_t group, int32_t
     *e = (struct group_end){.member = member,
                             .clique = t->talks.talk_of[group],
                             .rank = t->talks.rank_of[group] ? t->talks.rank_of[group][member] : 0,
-                            .weight = t->o.weight ? t->o.weight[group] : 1,
+                            .weight = t->o.weight ? t->o.weight[group] : 0,
                             .memory = t->o.memory[g->members[member].stage]};
     for (int i = 0; i < 2; i++) TRY(t->b->event_make(t->b, false, &e->ended[i], err));
     if (g->meeting) {
         device_meeting_open(t, group);
         return OK;
     }
-    if (e->weight != 1 && g->algorithm == GROUP_CHAIN)
+    if (e->weight != 0 && g->algorithm == GROUP_CHAIN)
         return error_set(err, ERR_INPUT, "group %s: a chain does not weigh its terms", g->name);
     TRY(check_types(t, group, err));
     plan_calls(t, group);

@@ -92,7 +92,7 @@ static void make_sum(struct made *m)
         for (int32_t k = 0; k < segments; k++) add_segment(m, x, t, elements[k], cuts);
         if (chain && apart && i) keep_apart(m, x, elements, segments);
         if (group_divides(g) && own) own_slots(m, x, t, elements, segments, n);
-        m->weight[x->stage][m->p.n_groups] = ring && t == g->dtype ? (double)draw(m, 1, 4) / 4 : 1;
+        m->weight[x->stage][m->p.n_groups] = ring && t == g->dtype ? (double)draw(m, 1, 4) / 4 : 0;
         int64_t staging = group_staging_bytes(g, x, &m->p.stages[x->stage]);
         if (staging > m->p.stages[x->stage].buffer_bytes)
             m->p.stages[x->stage].buffer_bytes = staging;
@@ -192,7 +192,7 @@ static double after(const struct made *m, int32_t g, int32_t k, int32_t i, int64
     }
     for (int32_t j = 0; j < n; j++) {
         const struct group_member *y = &x->members[j];
-        double w = m->weight[y->stage][g];
+        double w = m->weight[y->stage][g] != 0 ? m->weight[y->stage][g] : 1;
         if (y->silent) continue;
         if (y->apart < 0) sum += w * before(m, g, k, j, e);
         for (int64_t b = 0; y->apart >= 0 && b < 3; b++)

@@ -400,7 +400,7 @@ static enum status ready(struct backend *b, struct clique *x, double weight, enu
     if (!x->comm) return given_up(x, err);
     *op = ncclSum;
     TRY(cuda_enter(b, err));
-    return weight == 1 ? OK : make_weight(x, weight, t, op, err);
+    return weight == 0 ? OK : make_weight(x, weight, t, op, err);
 }
 
 #define CALL(name, weight_, ...)                                                                   \
@@ -418,13 +418,13 @@ static enum status ready(struct backend *b, struct clique *x, double weight, enu
 static enum status send(struct backend *b, void *clique, int32_t stream, const void *p, int64_t n,
                         enum dtype t, int32_t peer, struct error *err)
 {
-    CALL(ncclSend, 1, p, (size_t)n, type_of(t), peer);
+    CALL(ncclSend, 0, p, (size_t)n, type_of(t), peer);
 }
 
 static enum status receive(struct backend *b, void *clique, int32_t stream, void *p, int64_t n,
                            enum dtype t, int32_t peer, struct error *err)
 {
-    CALL(ncclRecv, 1, p, (size_t)n, type_of(t), peer);
+    CALL(ncclRecv, 0, p, (size_t)n, type_of(t), peer);
 }
 
 static enum status all_reduce(struct backend *b, void *clique, int32_t stream, const void *in,
@@ -436,7 +436,7 @@ static enum status all_reduce(struct backend *b, void *clique, int32_t stream, c
 static enum status broadcast(struct backend *b, void *clique, int32_t stream, const void *in,
                              void *out, int64_t n, enum dtype t, int32_t root, struct error *err)
 {
-    CALL(ncclBroadcast, 1, in, out, (size_t)n, type_of(t), root);
+    CALL(ncclBroadcast, 0, in, out, (size_t)n, type_of(t), root);
 }
 
 static enum status reduce(struct backend *b, void *clique, int32_t stream, const void *in,
@@ -449,7 +449,7 @@ static enum status reduce(struct backend *b, void *clique, int32_t stream, const
 static enum status all_gather(struct backend *b, void *clique, int32_t stream, const void *in,
                               void *out, int64_t n, enum dtype t, struct error *err)
 {
-    CALL(ncclAllGather, 1, in, out, (size_t)n, type_of(t));
+    CALL(ncclAllGather, 0, in, out, (size_t)n, type_of(t));
 }
 
 static enum status reduce_scatter(struct backend *b, void *clique, int32_t stream, const void *in,

@@ -8,6 +8,7 @@
  *   kernels   each kind and its gradient operators, fp32 fp64 bf16 fp16, beside the host in fp64 (tests/compare_kernels.h)
  *   train     a line of `cases`: NAME RANKS STEPS LIMIT REFERENCE [SKIPPED]: NAME.program's losses against REFERENCE.losses; of the steps
  *             so many are skipped, since fp16's gradients overflow
+ *   collectives  a line `collectives NAME RANKS`: between the ranks of NAME.program, every call exact (tests/gpu/collectives.h)
  *   dead      a line `dead NAME RANKS`: its last rank is killed; the others must end with 7, in time and by themselves
  */
 #include "core/arena.h"
@@ -18,6 +19,7 @@
 #include "exec/worker.h"
 #include "tests/compare_kernels.h"
 #include "tests/gpu/budget.h"
+#include "tests/gpu/collectives.h"
 #include "tests/gpu/words.h"
 
 #include <inttypes.h>
@@ -38,7 +40,7 @@ struct check {
     int32_t ranks;
     int64_t steps, skipped; /* skipped: UNTOLD: any */
     double limit;
-    bool dies;
+    bool dies, collects;
     enum status ended; /* as run_check found it */
 };
 
@@ -190,6 +192,26 @@ static int train(void *owner, int32_t rank)
     return (int)st;
 }
 
+/* --- collectives --- */
+
+static int collect(void *owner, int32_t rank)
+{
+    const struct check *c = owner;
+    struct arena *a = arena_new();
+    struct program p;
+    struct error err = {0};
+    int64_t calls = 0;
+    enum status st = program_read(a, path_of(a, c, c->reference, ".program"), &p, &err);
+    if (st == OK) st = collectives_check(&p, &calls, &err);
+    if (st != OK)
+        (void)failed(c, st, &err);
+    else if (!rank)
+        printf("ok %s: %" PRId32 " ranks, %" PRId64 " calls exact to the bit\n", c->name, c->ranks, calls);
+    fflush(stdout);
+    arena_free(a);
+    return (int)st;
+}
+
 /* --- all of them --- */
 
 /* A dead rank's check succeeds by the others' exit 7; launch_local tells the first end, which is the killed one's. */
@@ -215,11 +237,12 @@ static enum status read_case(struct words at, char *line, struct check *c, struc
     char *word[6] = {0}, *end = NULL;
     int64_t ranks;
     for (int i = 0; i < 6; i++) word[i] = strsep(&line, " ");
-    c->dies = !strcmp(word[0], "dead");
-    c->name = word[c->dies], c->steps = STEPS_MOST, c->skipped = UNTOLD;
-    TRY(words_number(at, "ranks", word[1 + c->dies], 1, RANKS_MOST, &ranks, err));
+    c->dies = !strcmp(word[0], "dead"), c->collects = !strcmp(word[0], "collectives");
+    bool plain = !c->dies && !c->collects;
+    c->name = word[c->dies], c->reference = word[1], c->steps = STEPS_MOST, c->skipped = UNTOLD;
+    TRY(words_number(at, "ranks", word[plain ? 1 : 2], c->collects ? 2 : 1, RANKS_MOST, &ranks, err));
     c->ranks = (int32_t)ranks;
-    if (c->dies) return OK;
+    if (!plain) return OK;
     TRY(words_number(at, "steps", word[2], 1, STEPS_MOST, &c->steps, err));
     c->limit = word[3] ? strtod(word[3], &end) : 0;
     if (!(c->limit > 0) || !isfinite(c->limit) || (end && *end))
@@ -275,7 +298,7 @@ int main(int argc, char **argv)
     *(run_check(&c, kernels, budget_part(&budget, KERNELS_S)) ? &passed : &wrong) += 1;
     bool none = c.ended == ERR_NO_DEVICE;
     for (int i = 0; i < n && !none && !kernels_alone; i++)
-        *(run_check(&cases[i], train, budget_part(&budget, LIMIT_S)) ? &passed : &wrong) += 1;
+        *(run_check(&cases[i], cases[i].collects ? collect : train, budget_part(&budget, LIMIT_S)) ? &passed : &wrong) += 1;
     printf("%d passed, %d failed\n", passed, wrong);
     arena_free(a);
     return none ? ERR_NO_DEVICE : wrong > 0;

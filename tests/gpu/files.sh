@@ -123,6 +123,7 @@ check stages4-bf16 gpt bf16 4 2e-2 "$steps" "$stages4"
 check uneven2 gpt fp32 2 1e-4 "$steps" "$uneven2"
 check uneven2-zero1 gpt fp32 2 1e-4 "$steps" "$zero1"
 check zero2 gpt fp32 3 1e-4 "$steps" "$zero2"
+echo "collectives zero2 3" >>"$folder/cases"
 program dead gpt fp32 2 "$pipe2"
 echo "dead dead 2" >>"$folder/cases"
 # fp16 with its loss scale.

@@ -35,7 +35,7 @@ $(GPU_LIB): $(GPU_PARTS)
 	@mkdir -p $(@D)
 	@rm -f $@; $(AR) rcs $@ $^
 
-$(GPU)-check: $(GPU_OBJ)/tests/gpu/check.o $(GPU_COMPARE:%.c=$(GPU_OBJ)/%.o) $(GPU_LIB)
+$(GPU)-check: $(GPU_OBJ)/tests/gpu/check.o $(GPU_OBJ)/tests/gpu/collectives.o $(GPU_COMPARE:%.c=$(GPU_OBJ)/%.o) $(GPU_LIB)
 	@echo "  LD $@"; $(CC) $(SANFLAGS) -pthread $^ -o $@ -ldl -lpthread -lm
 
 $(GPU)-bench: $(GPU_OBJ)/tests/gpu/bench.o $(GPU_OBJ)/tests/gpu/bench_kernels.o $(GPU_LIB)

@@ -167,6 +167,7 @@ ncclResult_t ncclAllReduce(const void *in, void *out, size_t n, ncclDataType_t t
                                 .n = n,
                                 .type = t,
                                 .weight = weight_of(c, op),
+                                .weighs = op != ncclSum,
                                 .stream = s});
 }
 
@@ -194,6 +195,7 @@ ncclResult_t ncclReduce(const void *in, void *out, size_t n, ncclDataType_t t, n
                                 .type = t,
                                 .root = root,
                                 .weight = weight_of(c, op),
+                                .weighs = op != ncclSum,
                                 .stream = s});
 }
 
@@ -219,6 +221,7 @@ ncclResult_t ncclReduceScatter(const void *in, void *out, size_t n, ncclDataType
                                 .n = n,
                                 .type = t,
                                 .weight = weight_of(c, op),
+                                .weighs = op != ncclSum,
                                 .stream = s});
 }
 

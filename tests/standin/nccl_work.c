@@ -13,7 +13,7 @@
 #include <string.h>
 
 struct header {
-    uint32_t kind, type, root, magic;
+    uint32_t kind, type, root, weighs;
     uint64_t bytes;
 };
 
@@ -117,7 +117,7 @@ static void add(struct queue *q, const struct work *x, unsigned char *p, size_t 
     t->header = (struct header){.kind = between_two ? WORK_SEND : x->kind,
                                 .type = x->type,
                                 .root = between_two ? 0 : (uint32_t)x->root,
-                                .magic = 0x6e63636c,
+                                .weighs = 0x6e636300U | x->weighs,
                                 .bytes = bytes};
     t->p = p;
     if (!q->first) q->last = &q->first;

@@ -6,6 +6,7 @@
 #include "tests/standin/nccl_wire.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 enum work_kind {
     WORK_SEND,
@@ -25,6 +26,7 @@ struct work { /* one call */
     ncclDataType_t type;
     int root; /* peer of SEND and RECV; 0 where a kind has none */
     double weight;
+    bool weighs; /* its operator is one that multiplies first, which all ranks' must be then: other kernels add */
     cudaStream_t stream;
     struct work *next;
 

@@ -1,0 +1,18 @@
+/* tests/gpu/collectives.h - every collective of exec/device_comm.h between the ranks of one card, beside exact sums.
+ *
+ * Numbers are small integers and weights are quarters, so that every dtype's sums are exact whatever their order: each element must
+ * be that number, to the bit. Parts are uneven, and one rank has none. Outputs are NaN before, and so is what lies behind them.
+ */
+#ifndef TESTS_GPU_COLLECTIVES_H
+#define TESTS_GPU_COLLECTIVES_H
+
+#include "core/error.h"
+#include "core/program.h"
+
+#include <stdint.h>
+
+/* As one rank of p's devices, by themselves one clique. *calls: collectives that were looked at.
+ * ERR_TOLERANCE: which call, dtype, size and element is wrong; what opening devices and cliques says else. */
+MUST_CHECK enum status collectives_check(const struct program *p, int64_t *calls, struct error *err);
+
+#endif
