@@ -83,9 +83,9 @@ static struct wide_row wide_row_of(enum op_kind kind, const struct op_attrs *att
         return adamw ? (struct wide_row){kind, 15, 15, 0} : (struct wide_row){kind, 3, 3, 0};
     if (kind == OP_attention_grad) return (struct wide_row){kind, 1u << (n_inputs - 2), 0, 0};
     /* gradients that are added up: from narrow ones or from wide ones, or nothing is wide */
-    if (kind == OP_accumulate)
+    if (kind == OP_accumulate || kind == OP_add_part)
         return (struct wide_row){kind, choice >> 1 & choice & 1, choice & 1, 0};
-    if (kind == OP_zero || kind == OP_take_part || kind == OP_add_part || kind == OP_slice)
+    if (kind == OP_zero || kind == OP_take_part || kind == OP_slice)
         return (struct wide_row){kind, choice & 1, choice & 1, 0};
     for (size_t i = 0; i < sizeof wide_rows / sizeof *wide_rows; i++)
         if (wide_rows[i].kind == kind) return wide_rows[i];

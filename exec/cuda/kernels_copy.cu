@@ -62,11 +62,13 @@ extern "C" cudaError_t cuda_copy_runs(const struct cuda_runs *c, cudaStream_t st
     if (c->outer <= 0 || c->run <= 0) return cudaSuccess;
     bool one = c->outer == 1 || (c->from_step == c->run && c->to_step == c->run);
     CUDA_WITH_NUMBER(c->number, T, {
-        if (one && !c->add && !c->from_wide)
+        if (one && !c->add && !c->from_wide && !c->to_wide)
             e = cudaMemcpyAsync(c->to, c->from, (size_t)(c->outer * c->run) * sizeof(T),
                                 cudaMemcpyDeviceToDevice, stream);
         else
-            e = c->from_wide ? launch_copy<wide_of<T>, T>(c, stream) : launch_copy<T, T>(c, stream);
+            e = c->from_wide ? launch_copy<wide_of<T>, T>(c, stream)
+                : c->to_wide ? launch_copy<T, wide_of<T>>(c, stream)
+                             : launch_copy<T, T>(c, stream);
     });
     return e;
 }

@@ -13,10 +13,10 @@ extern "C" {
 #endif
 
 /* to[o · to_step + i] = or += from[o · from_step + i] for o < outer, i < run; steps in elements, from_step 0: the same run
- * again and again. from_wide: it is fp32 beside a narrow `to`. Runs of `to` do not overlap. */
+ * again and again. from_wide, to_wide: that side is fp32, the other one narrow. Runs of `to` do not overlap. */
 struct cuda_runs {
     enum cuda_number number;
-    bool from_wide, add;
+    bool from_wide, to_wide, add;
     const void *from;
     void *to;
     int64_t outer, run, from_step, to_step;

@@ -49,7 +49,8 @@ enum status cuda_op_paste(struct cuda_context *x, const struct op_call *c, struc
     return copy_part(x, c, &c->shapes->output[0], &c->shapes->input[0], true, err);
 }
 
-/* Between a whole operand and one device's part of a dimension: its runs, one behind the other. */
+/* Between a whole operand and one device's part of a dimension: its runs, one behind the other. A narrow part may be added to a
+ * whole that is fp32: that of a parameter's gradient. */
 static enum status move_part(struct cuda_context *x, const struct op_call *c,
                              const struct shape *whole, bool take, struct error *err)
 {
@@ -58,13 +59,14 @@ static enum status move_part(struct cuda_context *x, const struct op_call *c,
     struct cuda_dims d = cuda_dims_of(whole, m->dim, 1);
     int64_t part_step = division_extent(m->parts, m->self) * d.inner, behind = 0;
     struct cuda_runs r = {.outer = d.outer, .add = !take};
-    TRY(cuda_major_number(c, ~0u, ~0u, &r.number, err));
-    enum dtype t = cuda_input_dtype(c, 0);
+    TRY(cuda_major_number(c, ~0u, cuda_input_is_wide(c, 0) || take ? ~0u : 0, &r.number, err));
+    r.to_wide = r.number != CUDA_fp32 && cuda_output_is_wide(c, 0);
+    enum dtype from = cuda_input_dtype(c, 0), to = cuda_output_dtype(c, 0);
     for (int32_t k = 0; k < m->parts->n_runs; k++, behind += r.run) {
         int64_t first = run[k].first * d.inner;
         r.run = run[k].n * d.inner;
-        r.from = at(c->input[0], take ? first : behind, t);
-        r.to = (void *)(uintptr_t)at(c->output[0], take ? behind : first, t);
+        r.from = at(c->input[0], take ? first : behind, from);
+        r.to = (void *)(uintptr_t)at(c->output[0], take ? behind : first, to);
         r.from_step = take ? d.middle * d.inner : part_step;
         r.to_step = take ? part_step : d.middle * d.inner;
         TRY(cuda_failed(cuda_copy_runs(&r, x->stream), op_kind_name(c->kind), err));

@@ -58,6 +58,18 @@ grep -q "groups: 0, 0, [1-9]" "$scratch/cards.err" && grep -q "groups: 0, [1-9][
 [[ $(wc -l < "$scratch/cards.losses") == 8 ]] && within "$(distance "$scratch/cards.losses" "$scratch/host.losses")" 1e-3 && ok "losses are alike" ||
     not_ok "losses are alike" "$(paste "$scratch/cards.losses" "$scratch/host.losses")"
 
+# ---- a tied embedding that one use has whole and the other in parts: in half precision parts of its gradient are narrow, the sum is not
+split='  - {microbatches: 4, stages: [{layers: [0, 7], devices: [n.0, m.1], sharding: {ratios: [[3, 1]], operators: [{match: lm_head, split: vocabulary}, {match: "*", split: positions}]}}]}'
+plan whole 1 "" "${pair%%$'\n'*}"
+plan parts 1 "" "$split"
+for name in whole parts; do
+    sed -i 's/^  sequence_length: 16/&\n  precision: bf16/; s/microbatches: 3/microbatches: 4/' "$scratch/$name.yaml"
+    "$MUSHER" run "$scratch/$name.yaml" --data LICENSE --steps 4 --json > "$scratch/$name.json" 2> "$scratch/$name.err"
+    sed -n 's/.*"losses": *\[\(.*\)\].*/\1/p' "$scratch/$name.json" | tr ',' '\n' | tr -d ' ' > "$scratch/$name.losses"
+done
+[[ $(wc -l < "$scratch/parts.losses") == 4 ]] && within "$(distance "$scratch/whole.losses" "$scratch/parts.losses")" 1e-3 && ok "a tied embedding in parts, in bf16" ||
+    not_ok "a tied embedding in parts, in bf16" "$(paste "$scratch/whole.losses" "$scratch/parts.losses"; cat "$scratch/parts.err")"
+
 # ---- a peer that dies or stops
 export MUSHER_TIMEOUT=$((2 * ${SLOWDOWN:-1}))
 "$MUSHER" run "$scratch/row.yaml" --data LICENSE --steps 3 --save "$scratch/all" --save-every 1 > /dev/null 2> "$scratch/err" &&
