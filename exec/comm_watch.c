@@ -50,26 +50,12 @@ static const char *name_of(const struct comm *c, int32_t rank)
     return c->names ? c->names[rank] : "";
 }
 
-/* The letter of /proc/PID/stat: 'T' stopped, 'Z' ended and not yet waited for, 'X' gone; 'R' too where that cannot be read. */
-static char state_of(int32_t pid)
-{
-    char path[64], line[512];
-    snprintf(path, sizeof path, "/proc/%" PRId32 "/stat", pid);
-    FILE *f = fopen(path, "re");
-    if (!f) return errno == ENOENT || errno == ESRCH ? 'X' : 'R';
-    size_t n = fread(line, 1, sizeof line - 1, f);
-    fclose(f);
-    line[n] = 0;
-    const char *end = strrchr(line, ')'); /* its name may have any character */
-    return end && end[1] == ' ' ? end[2] : n ? 'R' : 'X';
-}
-
 /* 'X' of one that is gone; 'R' where it has not come so far, and of this one */
 static char state_of_rank(const struct comm *c, int32_t rank)
 {
     int32_t pid = atomic_load(&c->bells[rank].pid);
     if (rank == c->rank || !pid) return 'R';
-    return state_of(pid);
+    return launch_process_state(pid);
 }
 
 static bool has_ended(char state) { return strchr("ZXx", state) != NULL; }

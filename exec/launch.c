@@ -11,6 +11,7 @@
 #include "core/arena.h"
 #include "core/log.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -26,7 +27,10 @@
 
 #define CANNOT_EXEC 127
 #define RANKS_MOST 4096
-#define PATIENCE_MS 5000 /* for mpirun to end its ranks after SIGTERM, before SIGKILL */
+/* For mpirun to end its ranks after SIGTERM, before SIGKILL; and itself, when it has none left. */
+#define PATIENCE_MS 5000
+#define START_MS 60000 /* for mpirun to have ranks */
+#define LOOK_MS 500
 
 /* ---- who we are -------------------------------------------------------------------------------
  */
@@ -92,6 +96,7 @@ struct talk {
     size_t n;
     bool inside; /* between two dashed lines */
     bool noted;  /* how a rank ended is known */
+    bool alone;  /* it has no ranks any more, and did not end */
     int32_t rank;
     int code, signal; /* exit code or signal of that rank, 0 */
     char last[200];   /* last line of a block, for what is not understood */
@@ -279,18 +284,67 @@ static bool pass_on(struct output *o, int fd)
     return n > 0;
 }
 
-/* Until mpirun has closed its ends, or a signal came and it did not end in time. */
+/* ---- ranks ------------------------------------------------------------------------------------
+ */
+
+char launch_process_state(int32_t pid)
+{
+    char path[64], line[512];
+    snprintf(path, sizeof path, "/proc/%" PRId32 "/stat", pid);
+    FILE *f = fopen(path, "re");
+    if (!f) return errno == ENOENT || errno == ESRCH ? 'X' : 'R';
+    size_t n = fread(line, 1, sizeof line - 1, f);
+    fclose(f);
+    line[n] = 0;
+    const char *end = strrchr(line, ')'); /* its name may have any character */
+    return end && end[1] == ' ' ? end[2] : n ? 'R' : 'X';
+}
+
+/* Adds to children of one of mpirun's threads and to those that live; false where the system does not tell. */
+static bool count_of_thread(const char *task, const char *thread, int *children, int *alive)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s/children", task, thread);
+    FILE *f = fopen(path, "re");
+    if (!f) return false;
+    for (int pid; fscanf(f, "%d", &pid) == 1; ++*children)
+        *alive += !strchr("ZX", launch_process_state(pid));
+    fclose(f);
+    return true;
+}
+
+/* mpirun that lost a rank while that one introduced itself may wait for itself for ever (PMIx 4.2): looks is how many looks it has had no
+ * rank that lives, *began whether it had any. Nothing is found where the system does not tell. */
+static int look_for_ranks(pid_t mpirun, int looks, bool *began)
+{
+    char task[64];
+    int children = 0, alive = 0;
+    bool told = true;
+    snprintf(task, sizeof task, "/proc/%ld/task", (long)mpirun);
+    DIR *d = opendir(task);
+    if (!d) return 0;
+    for (struct dirent *e; told && (e = readdir(d));)
+        if (e->d_name[0] != '.') told = count_of_thread(task, e->d_name, &children, &alive);
+    closedir(d);
+    *began |= children > 0;
+    return alive || !told ? 0 : looks + 1;
+}
+
+/* Until mpirun has closed its ends, or a signal came and it did not end in time, or it has no ranks and goes on. */
 static void follow(struct talk *t, struct output *o, pid_t child, const int fd[2])
 {
-    bool told = false;
+    bool told = false, began = false;
+    int looks = 0;
     struct pollfd p[2] = {{.fd = fd[0], .events = POLLIN}, {.fd = fd[1], .events = POLLIN}};
     while (p[0].fd >= 0 || p[1].fd >= 0) {
         if (caught && !told) {
             kill(child, SIGTERM);
             told = true;
         }
-        int n = poll(p, 2, told ? PATIENCE_MS : -1);
-        if (n == 0) {
+        int n = poll(p, 2, told ? PATIENCE_MS : LOOK_MS);
+        if (n == 0 && !told) looks = look_for_ranks(child, looks, &began);
+        t->alone = n == 0 && !told && looks * LOOK_MS >= (began ? PATIENCE_MS : START_MS);
+        if (n == 0 && (told || t->alone)) {
             kill(-child, SIGKILL); /* mpirun; its ranks end when they lose it */
             return;
         }
@@ -303,6 +357,9 @@ static void follow(struct talk *t, struct output *o, pid_t child, const int fd[2
 static enum status judge(const struct talk *t, const struct output *o, int how, struct error *err)
 {
     if (caught) return error_set(err, ERR_INTERRUPTED, "interrupted");
+    if (t->alone && WIFSIGNALED(how))
+        return error_set(err, ERR_RANK,
+                         "no rank is left, and mpirun did not end: one was lost while it began");
     if (WIFEXITED(how) && WEXITSTATUS(how) == 0)
         return o->why ? error_set(err, ERR_RESOURCE, "cannot write to stdout: %s", strerror(o->why))
                       : OK;
@@ -320,6 +377,9 @@ static enum status judge(const struct talk *t, const struct output *o, int how, 
     if (t->noted && ((code >= ERR_USAGE && code <= ERR_RESOURCE) || code == ERR_NO_DEVICE))
         return error_set(err, (enum status)code, "rank %" PRId32 " ended with exit code %d",
                          t->rank, code);
+    if (t->noted && (t->code ? t->code : code) == ERR_RANK)
+        return error_set(err, ERR_RANK, "rank %" PRId32 " ended because it missed another one",
+                         t->rank);
     if (t->noted)
         return error_set(err, ERR_RANK, "rank %" PRId32 " failed with exit code %d", t->rank,
                          t->code ? t->code : code);

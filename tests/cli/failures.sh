@@ -53,8 +53,15 @@ victim() {
 victim "a killed rank" KILL 1 7 "rank 1"
 victim "a crashed rank" SEGV 0 7 "rank 0"
 MUSHER_TIMEOUT=$((3 * ${SLOWDOWN:-1})) victim "a hung rank" STOP 1 7 "n.1"
+has "and who found it out is not blamed" err "rank 0 ended because it missed another one"
 kill -CONT $(runs) 2> /dev/null
 victim "an interrupted run" INT launcher 130 "interrupted"
+
+# Nor does an mpirun that has lost its ranks and waits for itself keep anybody.
+mkdir "$scratch/bin"
+printf '#!/bin/bash\nsleep 1 &\nwait\nexec sleep 1000\n' > "$scratch/bin/mpirun"
+chmod +x "$scratch/bin/mpirun"
+PATH=$scratch/bin:$PATH says "an mpirun without ranks that does not end" 7 "no rank is left, and mpirun did not end" "$MUSHER" run "$mark" --data LICENSE
 
 # A run that is killed while it saves leaves a checkpoint that loads.
 "$MUSHER" run "$mark" --steps 1000000 --data LICENSE --save "$scratch/save" --save-every 2 > /dev/null 2>&1 &
