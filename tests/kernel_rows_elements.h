@@ -65,6 +65,8 @@ static const struct kernel_row element_rows[] = {
     {OP_take_part, {.exchange = &empty_part}, "2,3,24", NONE},
     {OP_add_part, {.exchange = &second_part}, "3,5,7", NONE},
     {OP_add_part, {.exchange = &second_part, .accumulate = true}, "3,5,8", NONE},
+    {OP_add_part, {.exchange = &second_part, .accumulate = true}, "3,5,24", NONE},
+    {OP_add_part, {.exchange = &second_part}, "2,5,40", NONE},
     {OP_add_part, {.exchange = &empty_part}, "2,3,0", NONE},
     {OP_accumulate, {0}, "2051", NONE},
     {OP_zero, {0}, "33", NONE},
