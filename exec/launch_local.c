@@ -26,6 +26,7 @@ struct children {
     bool stopped[RANKS_MOST]; /* by a signal: it does not end by itself */
     int32_t failed;           /* rank, -1 */
     int how;                  /* of that one */
+    int32_t other; /* one that neither ended well, nor for want of a peer, nor like it; -1 */
 };
 
 static void become_rank(int32_t rank, int32_t n, const char *file)
@@ -59,6 +60,8 @@ static void reap(struct children *c)
         c->pid[i] = 0;
         c->running--;
         if (WIFEXITED(how) && WEXITSTATUS(how) == 0) continue;
+        if (c->failed >= 0 && !lost_a_peer(c->how) && !lost_a_peer(how) && how != c->how)
+            c->other = i;
         if (c->failed >= 0 && (!lost_a_peer(c->how) || lost_a_peer(how))) continue;
         c->failed = i;
         c->how = how;
@@ -107,6 +110,8 @@ static enum status judge(const struct children *c, bool in_time, double limit_s,
                                    "%" PRId32 " of %" PRId32 " ranks had not ended after %.0f s",
                                    c->running, c->n, limit_s);
     if (!in_time && !*others) snprintf(others, sizeof others, "; others did not end by themselves");
+    if (c->other >= 0 && !*others)
+        snprintf(others, sizeof others, "; rank %" PRId32 " failed otherwise", c->other);
     if (WIFSIGNALED(c->how))
         return error_set(err, ERR_RANK, "rank %" PRId32 " was killed by signal %d (%s)%s",
                          c->failed, WTERMSIG(c->how), strsignal(WTERMSIG(c->how)), others);
@@ -120,7 +125,7 @@ enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_
                          struct error *err)
 {
     char file[64];
-    struct children c = {.n = n, .failed = -1};
+    struct children c = {.n = n, .failed = -1, .other = -1};
     if (n < 1 || n > RANKS_MOST)
         return error_set(err, ERR_INPUT, "%" PRId32 " ranks: 1 to %d can be forked", n, RANKS_MOST);
     int fd = memfd_create("musher-ranks", MFD_CLOEXEC);

@@ -25,7 +25,8 @@ static enum status find(const struct plugin_file *f, char *path, struct error *e
     const char *named = getenv(f->variable);
     char folder[PATH_MAX];
     if (named && *named) {
-        snprintf(path, PLUGIN_PATH_MOST, "%s", named);
+        /* a name without a slash would be looked for where libraries are */
+        snprintf(path, PLUGIN_PATH_MOST, "%s%s", strchr(named, '/') ? "" : "./", named);
         if (access(path, R_OK) == 0) return OK;
         return error_set(err, ERR_NO_DEVICE, "no %s: %s names %s, which is not there", f->what,
                          f->variable, named);

@@ -247,6 +247,33 @@ START_TEST(how_a_rank_ends_is_how_the_launch_ends)
 }
 END_TEST
 
+/* The first one to end is killed; another one then ends as the owner says. */
+static int end_after(void *owner, int32_t rank)
+{
+    const int *code = owner;
+    struct comm *c = join(arena_new());
+    if (rank == 0) raise(SIGKILL);
+    while (comm_ended(c) < 0) comm_sleep(c, comm_rung(c), clock_wall_ns() + 1000000);
+    _exit(*code);
+}
+
+START_TEST(one_that_fails_otherwise_than_for_want_of_a_killed_one_is_told)
+{
+    static const int codes[] = {0, ERR_RANK, 1};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        struct error err;
+        int code = codes[i];
+        ck_assert_int_eq(launch_local(2, end_after, &code, LIMIT_S, &err), ERR_RANK);
+        /* which of both is seen to end first is chance */
+        ck_assert_msg((strstr(err.text, "failed otherwise") != NULL) == (code == 1), "%s",
+                      err.text);
+        if (code != 1)
+            ck_assert_msg(strstr(err.text, "rank 0 was killed by signal 9") != NULL, "%s",
+                          err.text);
+    }
+}
+END_TEST
+
 static int never_end(void *owner, int32_t rank)
 {
     (void)owner;
@@ -286,6 +313,7 @@ Suite *comm_local_suite(void)
     tcase_add_loop_test(t, what_ranks_do_together_is_what_mpi_would, 0, 3);
     tcase_add_test(t, a_rank_that_is_killed_is_named_and_takes_the_others_with_it);
     tcase_add_test(t, how_a_rank_ends_is_how_the_launch_ends);
+    tcase_add_test(t, one_that_fails_otherwise_than_for_want_of_a_killed_one_is_told);
     tcase_add_test(t, ranks_that_do_not_end_are_ended);
     tcase_add_test(t, a_program_of_other_ranks_is_refused);
     suite_add_tcase(s, t);

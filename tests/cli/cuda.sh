@@ -20,6 +20,9 @@ says "no plugin is a warning" 0 "warning  cuda" "$MUSHER" check
 says "unless a device is asked for" 8 "missing  cuda" "$MUSHER" check --cuda
 export MUSHER_CUDA_PLUGIN=$BUILD/tests/plugins/other_abi.so
 says "a plugin of another ABI is refused" 8 "has ABI 99, this program 1" "$MUSHER" check --cuda
+musher=$(realpath "$MUSHER")
+(cd "$(dirname "$standin")" && MUSHER_CUDA_PLUGIN=$(basename "$standin") "$musher" check --cuda) > "$scratch/out" 2>&1
+has "a plugin that is named without its folder is the one that lies here" out "ok       cuda plugin"
 export MUSHER_CUDA_PLUGIN=$standin
 STANDIN_DRIVER=35 says "no driver is told" 8 "no CUDA device: no NVIDIA driver is loaded (35)" "$MUSHER" check --cuda
 STANDIN_DRIVER=35 says "in JSON as well" 0 '"reason": "no CUDA device: no NVIDIA driver is loaded (35)"' "$MUSHER" check --json
