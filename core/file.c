@@ -223,12 +223,22 @@ static void sync_folder(const char *target)
     close(fd);
 }
 
+/* Why an earlier write failed, which nobody kept: one more fails for the same reason. What is written is thrown away. */
+static int why_of(FILE *stream)
+{
+    static const char zeros[65536];
+    clearerr(stream);
+    errno = 0;
+    bool bad = fwrite(zeros, 1, sizeof zeros, stream) != sizeof zeros || fflush(stream);
+    return bad && errno ? errno : EIO;
+}
+
 enum status file_commit(struct file *f, struct error *err)
 {
     if (!f->stream) BUG("file_commit: not open");
     errno = 0;
     bool bad = ferror(f->stream) | fflush(f->stream);
-    int why = errno ? errno : EIO;
+    int why = errno ? errno : bad && f->temporary[0] ? why_of(f->stream) : EIO;
     if (f->temporary[0] && !bad && fsync(fileno(f->stream))) {
         bad = true;
         why = errno;

@@ -8,6 +8,7 @@
 
 #include "core/arena.h"
 #include "core/half.h"
+#include "core/settings.h"
 #include "exec/clock.h"
 #include "exec/kernels_host.h"
 
@@ -45,8 +46,7 @@ static enum status host_open(struct backend *b, int32_t device, struct error *er
     struct host *h = arena_alloc(a, 1, sizeof *h);
     h->arena = a;
     host_context_init(&h->context);
-    const char *clock = getenv("MUSHER_BLAS_CLOCK");
-    h->context.blas_clock = clock && !strcmp(clock, "1");
+    h->context.blas_clock = settings_on("MUSHER_BLAS_CLOCK");
     b->state = h;
     return OK;
 }

@@ -13,6 +13,7 @@
 #include "exec/comm_way.h"
 
 #include "core/log.h"
+#include "core/settings.h"
 #include "exec/clock.h"
 #include "exec/launch.h"
 
@@ -24,17 +25,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LIMIT_S 120 /* MUSHER_TIMEOUT overrides */
 #define REMOTE_TIMES 10
 #define LOOK_NS INT64_C(20000000)
 #define NS_PER_S 1e9
 
 int64_t comm_limit_ns(void)
 {
-    const char *text = getenv("MUSHER_TIMEOUT");
-    char *end;
-    double s = text ? strtod(text, &end) : 0;
-    return (int64_t)((text && end != text && s > 0 && s < 1e9 ? s : LIMIT_S) * NS_PER_S);
+    return (int64_t)(settings_timeout_s() * NS_PER_S);
 }
 
 /* ---- who is there ----------------------------------------------------------------------------- */

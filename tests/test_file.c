@@ -3,6 +3,7 @@
 #include "tests/suites.h"
 
 #include <dirent.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -219,6 +220,24 @@ START_TEST(a_full_disk_is_reported)
 }
 END_TEST
 
+START_TEST(a_write_that_failed_long_before_the_commit_says_why)
+{
+    struct file f;
+    struct rlimit before, small = {1 << 16, RLIM_INFINITY};
+    char block[1 << 12] = {0};
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small.rlim_max = before.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+    ck_assert_int_eq(file_open(&f, path, &err), OK);
+    for (int i = 0; i < 64; i++)
+        if (!fwrite(block, sizeof block, 1, f.stream)) continue;
+    ck_assert_int_eq(file_commit(&f, &err), ERR_RESOURCE);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+    ck_assert_ptr_nonnull(strstr(err.text, "File too large"));
+}
+END_TEST
+
 START_TEST(a_symbolic_link_and_the_mode_stay)
 {
     char link[160];
@@ -252,6 +271,7 @@ Suite *file_suite(void)
     tcase_add_test(c, a_kernel_file_without_a_size_is_read);
     tcase_add_test(c, a_place_that_cannot_be_written_is_named);
     tcase_add_test(c, a_full_disk_is_reported);
+    tcase_add_test(c, a_write_that_failed_long_before_the_commit_says_why);
     tcase_add_test(c, a_symbolic_link_and_the_mode_stay);
     suite_add_tcase(s, c);
     return s;

@@ -130,7 +130,7 @@ START_TEST(a_device_is_compared_with_what_the_program_says_it_is)
     static const struct {
         const char *card, *why;
     } cards[] = {
-        {"A100-SXM4-40", "to be a A100-SXM4-40"}, {"H20", "to be a H20"}, {"H200-SXM", NULL}};
+        {"A100-SXM4-40", "to be A100-SXM4-40"}, {"H20", "to be H20"}, {"H200-SXM", NULL}};
     for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
         p->devices[0].card = cards[i].card;
         if (cards[i].why)
@@ -157,7 +157,7 @@ START_TEST(a_dtype_that_a_device_lacks_is_refused_by_its_name)
     struct program *p = on(small("gpt2", 1, 0), "cuda");
     p->dtype = DTYPE_bf16;
     refused(p, ERR_INPUT,
-            "is a Late H200-141 GB, which does not compute in bf16, but in fp32, fp64");
+            "is Late H200-141 GB, which does not compute in bf16, but in fp32, fp64");
 }
 END_TEST
 

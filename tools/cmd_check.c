@@ -1,6 +1,7 @@
 #include "core/arena.h"
 #include "core/units.h"
 #include "exec/backend.h"
+#include "exec/card.h"
 #include "profiles/catalogue.h"
 #include "tools/check_cuda.h"
 #include "tools/cmd.h"
@@ -112,11 +113,18 @@ static void check_devices(struct findings *f, bool wanted)
     }
 }
 
-/* A plan's device of this machine: is there a card of its number? */
-static void check_card(struct findings *f, const struct program_device *d)
+/* A plan's device of this machine: is there a card of its number, and is it the one that is meant? */
+static void check_card(struct findings *f, const struct program *p, const struct program_device *d)
 {
+    struct error why = {0};
     if (strcmp(d->kind, "cuda") != 0 || !profile_host_is_here(d->host)) return;
-    if (f->cuda.status == OK && d->index < f->cuda.n) return;
+    if (f->cuda.status == OK && d->index < f->cuda.n) {
+        enum status st = card_is_as_said(p, d, &f->cuda.cards[d->index].about, &why);
+        if (st == OK) return;
+        if (f->worst == OK) f->worst = st;
+        add(f, d->name, "missing", arena_printf(f->arena, "%s", why.text));
+        return;
+    }
     add(f, d->name, "missing",
         f->cuda.status == OK
             ? arena_printf(f->arena, "no CUDA device %d: there are %d, counted from 0",
@@ -142,7 +150,7 @@ static enum status check_plan(struct findings *f, const char *path, struct error
                          units_print_bytes(need, (double)program_lane_bytes(&program, i)),
                          units_print_bytes(of, (double)d->memory_bytes)));
         if (d->slowdown > 0) cores += 1 / d->slowdown;
-        check_card(f, d);
+        check_card(f, &program, d);
         if (f->n > FINDINGS_MOST - 8) break;
     }
     if (cores > 0.8 * (double)have)

@@ -7,6 +7,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "core/log.h"
+#include "core/settings.h"
 #include "core/version.h"
 #include "exec/launch.h"
 #include "tools/cmd.h"
@@ -30,6 +31,13 @@ static const struct verb {
 
 #define N_VERBS (sizeof verbs / sizeof *verbs)
 
+static void print_settings(FILE *out)
+{
+    fputs("\nEnvironment (what holds without it):\n", out);
+    for (const struct setting *s = settings; s->name; s++)
+        fprintf(out, "  %s=%s\n      %s\n", s->name, s->values, s->help);
+}
+
 static void print_usage(FILE *out)
 {
     fputs(
@@ -41,6 +49,23 @@ static void print_usage(FILE *out)
           "4 no plan fits, 5 tolerance exceeded, 6 resources, 7 a rank failed, 8 no such device,\n"
           "130 interrupted.\n",
           out);
+    print_settings(out);
+}
+
+/* A variable that is nearly one of ours is a slip. */
+static void warn_of_slips(void)
+{
+    const char *names[32] = {0};
+    for (size_t i = 0; settings[i].name && i < 31; i++) names[i] = settings[i].name;
+    for (char **e = environ; *e; e++) {
+        char name[64] = "";
+        size_t n = strcspn(*e, "=");
+        if (strncmp(*e, "MUSHER_", 7) || n >= sizeof name) continue;
+        memcpy(name, *e, n);
+        const char *near = options_nearest(name, names);
+        if (near && strcmp(near, name))
+            log_warn("environment variable %s is none of ours; is %s meant?", name, near);
+    }
 }
 
 static enum status find_verb(const char *name, const struct verb **out, struct error *err)
@@ -139,6 +164,8 @@ int main(int argc, char **argv)
         if (status == OK) status = verb->run(2, help_of, &err);
     } else {
         status = find_verb(first, &verb, &err);
+        if (!silent && !launch_rank()) warn_of_slips();
+        if (status == OK) status = settings_check(&err);
         if (status == OK) status = verb->run(argc - 1, argv + 1, &err);
     }
     status = flush_data(status, &err);

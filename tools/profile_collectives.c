@@ -101,7 +101,7 @@ static const char *library_of(struct arena *a, const struct profile_links *b, in
 {
     struct backend x;
     const char *host = getenv("MUSHER_TRANSPORT"), *text = NULL;
-    if (host && !strcmp(host, "host")) {
+    if (host && *host) {
         error_set(why, ERR_RESOURCE, "MUSHER_TRANSPORT=host leaves all to the host");
         return NULL;
     }

@@ -50,7 +50,7 @@ CUDA_C    := $(wildcard exec/cuda/*.c)
 CUDA_CU   := $(wildcard exec/cuda/*.cu)
 # What a plugin carries of the other rooms: errors, memory, the operator table and what that refers to.
 CUDA_CORE := $(addprefix core/,$(addsuffix .c,arena error exchange gradient gradient_rules gradient_rules_fused gradient_rules_group graph log op op_kind half \
-  op_dtype op_experts op_shapes op_shapes_fused op_shapes_group op_shapes_pictures op_work rng utf8)) exec/clock.c exec/op_values.c
+  op_dtype op_experts op_shapes op_shapes_fused op_shapes_group op_shapes_pictures op_work rng settings utf8)) exec/clock.c exec/op_values.c
 CUDA_OBJ  := $(CUDA_C:%.c=$(BUILD)/%.o) $(CUDA_CU:%.cu=$(BUILD)/%.cu.o) $(CUDA_CORE:%.c=$(BUILD)/pic/%.o)
 
 all: $(if $(CUDA_PLUGIN),$(CUDA_PLUGIN),cuda-skipped)

@@ -9,6 +9,7 @@
 #include "exec/cuda/device.h"
 
 #include "core/arena.h"
+#include "core/settings.h"
 #include "exec/cuda/kernels_elementwise.h"
 #include "exec/cuda/nccl.h"
 #include "exec/cuda/operands.h"
@@ -173,9 +174,8 @@ static enum status device_open(struct backend *b, int32_t device, struct error *
 {
     struct arena *a = arena_new();
     struct cuda_device *d = arena_alloc(a, 1, sizeof *d);
-    const char *wait = getenv("MUSHER_CUDA_WAIT");
     d->arena = a;
-    d->wait_each = wait && !strcmp(wait, "1");
+    d->wait_each = settings_on("MUSHER_CUDA_WAIT");
     b->state = d;
     enum status st = set_up(b, device, err);
     if (st != OK) device_close(b);

@@ -20,6 +20,10 @@ says "no plugin is a warning" 0 "warning  cuda" "$MUSHER" check
 says "unless a device is asked for" 8 "missing  cuda" "$MUSHER" check --cuda
 export MUSHER_CUDA_PLUGIN=$BUILD/tests/plugins/other_abi.so
 says "a plugin of another ABI is refused" 8 "has ABI 99, this program 1" "$MUSHER" check --cuda
+head -c 20000 "$standin" > "$scratch/cut.so"
+MUSHER_CUDA_PLUGIN=$scratch/cut.so says "one that was cut off is refused" 8 "cut.so is cut off" "$MUSHER" check --cuda
+MUSHER_TIMEOUT=soon says "a wrong variable of the environment is refused" 2 "environment variable MUSHER_TIMEOUT: 'soon', expected seconds above 0" "$MUSHER" check
+MUSHER_TIMEUOT=3 says "one that is nearly ours is told" 0 "MUSHER_TIMEUOT is none of ours; is MUSHER_TIMEOUT meant?" "$MUSHER" check
 musher=$(realpath "$MUSHER")
 (cd "$(dirname "$standin")" && MUSHER_CUDA_PLUGIN=$(basename "$standin") "$musher" check --cuda) > "$scratch/out" 2>&1
 has "a plugin that is named without its folder is the one that lies here" out "ok       cuda plugin"
@@ -70,6 +74,8 @@ nodes: [{name: a, host: localhost, devices: [{type: h}, {type: h}]}]
 links: [{name: nv, between: [a], bandwidth: 100 GB/s, latency: 5 us}]
 END
 says "a plan for cards" 0 "" "$MUSHER" plan "$scratch/job.yaml" "$scratch/cards.yaml" -o "$scratch/cards.plan.yaml"
+STANDIN_NAME="NVIDIA T4" says "one that is another card is told as run would" 3 "of this host is NVIDIA T4" "$MUSHER" check "$scratch/cards.plan.yaml"
+MUSHER_ANY_CARD=1 STANDIN_NAME="NVIDIA T4" says "unless any will do" 0 "plan " "$MUSHER" check "$scratch/cards.plan.yaml"
 STANDIN_DEVICES=1 says "a plan's card that is not here is missing" 8 "no CUDA device 1: there are 1" "$MUSHER" check "$scratch/cards.plan.yaml"
 STANDIN_DRIVER=35 says "so are all where there is no driver" 8 "no NVIDIA driver is loaded" "$MUSHER" check "$scratch/cards.plan.yaml"
 STANDIN_DRIVER=35 says "a profile without cards leaves them to the prior" 0 "its costs stay the catalogue's prior: no CUDA device" \

@@ -1,12 +1,15 @@
-/* tests/gpu/budget.h - programs for a card end by themselves: all that one does has GPU_SECONDS together (environment). Limits are
+/* tests/gpu/budget.h - programs for a card end by themselves: all that one does has GPU_SECONDS together (environment; looked at, with
+ * the rest of it, when a program begins). Limits are
  * so many times as long under sanitizers. */
 #ifndef TESTS_GPU_BUDGET_H
 #define TESTS_GPU_BUDGET_H
 
+#include "core/settings.h"
 #include "exec/clock.h"
 #include "tests/slowdown.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 struct budget {
@@ -18,7 +21,15 @@ static inline double budget_now(void) { return (double)clock_wall_ns() * 1e-9; }
 static inline struct budget budget_start(double seconds)
 {
     const char *said = getenv("GPU_SECONDS");
-    double s = said ? strtod(said, NULL) : 0;
+    char *end = NULL;
+    struct error err = {0};
+    double s = said ? strtod(said, &end) : 0;
+    if (settings_check(&err) == OK && said && (!(s > 0) || s > 1e6 || *end))
+        (void)error_set(&err, ERR_USAGE, "environment variable GPU_SECONDS: '%s', expected seconds above 0", said);
+    if (err.code != OK) {
+        fprintf(stderr, "%s\n", err.text);
+        exit(ERR_USAGE);
+    }
     return (struct budget){budget_now() + (s > 0 ? s : seconds * TEST_SLOWDOWN)};
 }
 

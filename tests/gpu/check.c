@@ -154,6 +154,7 @@ static enum status train_and_compare(struct arena *a, const struct check *c, int
     struct run_options o = {.steps = c->steps, .data = path_of(a, c, "text", ".txt")};
     TRY(program_read(a, path_of(a, c, c->name, ".program"), &p, err));
     TRY(worker_run(a, &p, &o, &r, err));
+    TRY(talks(c, err));
     if (rank) return OK;
     TRY(read_losses(a, path_of(a, c, c->reference, ".losses"), c->steps, want, err));
     for (int64_t i = 0; i < c->steps; i++) {
@@ -185,7 +186,6 @@ static int train(void *owner, int32_t rank)
     if (c->dies && rank == c->ranks - 1)
         alarm(is_small() ? KILL_AFTER_SMALL_S : KILL_AFTER_S); /* SIGALRM ends it */
     enum status st = train_and_compare(a, c, rank, &err);
-    if (st == OK) st = talks(c, &err);
     if (st != OK && c->dies) fprintf(stderr, "rank %" PRId32 ": %s\n", rank, err.text);
     if (st != OK && !c->dies) (void)failed(c, st, &err);
     arena_free(a);
@@ -273,6 +273,7 @@ static enum status read_cases(struct arena *a, const char *folder, struct check 
         TRY(read_case(at, line, c, err));
         ++*n;
     }
+    if (!*n) return error_set(err, ERR_INPUT, "%s holds no check: make gpu-files writes it", at.list);
     return OK;
 }
 

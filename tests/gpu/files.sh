@@ -140,7 +140,7 @@ check overflow gpt fp16 3 2e-2 $more_steps "$zero2" overflow $skipped
 scale=
 # Two heads and two sequences over three devices: somebody has nothing of some operators. Some 40 meetings a microbatch:
 # fewer steps yet.
-check shares3 gpt fp32 3 1e-4 $((steps < 5 ? steps : 5)) "  - microbatches: $all
+shares3="  - microbatches: $all
     stages:
       - layers: [0, $end]
         devices: [a.0, b.0, c.0]
@@ -150,6 +150,9 @@ check shares3 gpt fp32 3 1e-4 $((steps < 5 ? steps : 5)) "  - microbatches: $all
             - {match: \"h.*.attn.*\", split: heads}
             - {match: \"h.*.mlp.*\", split: features}
             - {match: \"*\", split: batch}"
+check shares3 gpt fp32 3 1e-4 $((steps < 5 ? steps : 5)) "$shares3"
+# Gradients of parts in half precision, summed in single.
+check shares3-bf16 gpt bf16 3 2e-2 $((steps < 3 ? steps : 3)) "$shares3"
 
 # What the bench trains, and how often: beside PyTorch's models of these names, or a tiny one.
 : >"$folder/trained"
