@@ -70,7 +70,7 @@ for seconds in 1 2 4 8 16; do
     grep -q "as it is" "$scratch/cut" && break
 done
 [[ $code == 130 ]] && grep -q "as it is" "$scratch/cut" && grep -q "interrupted" "$scratch/why" && ok "an interrupted table has what was found" || not_ok "an interrupted table has what was found" "$(cat "$scratch/cut" "$scratch/why")"
-says "a search of 64 devices cut off has a plan" 0 "stopped: time" "$MUSHER" plan tests/data/jobs/gpt-2.6b.yaml tests/data/clusters/fleet64.yaml -o "$new" --evaluations 1000000 --time-limit 2
+says "a search of 64 devices cut off has a plan" 0 "stopped: time" "$MUSHER" plan tests/data/jobs/gpt-2.6b.yaml tests/data/clusters/fleet64.yaml -o "$new" --evaluations 1000000 --time-limit $((2 * ${SLOWDOWN:-1}))
 "$MUSHER" whatif "$fleet" --without h0.3 --json > "$scratch/one.json" 2> "$scratch/why" || cat "$scratch/why"
 "$MUSHER" whatif "$fleet" --without h0.3 --json --threads 4 > "$scratch/two.json"
 grep -q '"name": "without h0.3"' "$scratch/one.json" && diff <(grep -v search_s "$scratch/one.json") <(grep -v search_s "$scratch/two.json") > /dev/null && ok "many devices by four threads the same" || not_ok "many devices by four threads the same" "differ"
