@@ -36,6 +36,12 @@ struct victim {
     struct seen *seen;
 };
 
+struct points { /* at which a rank is struck: evenly over a part of its calls */
+    int n;
+    double from, to;  /* of its calls, 0 … 1 */
+    int rank, signal; /* -1, 0: drawn, and killed and stopped by turns */
+};
+
 /* ---- programs --------------------------------------------------------------------------------- */
 
 static struct plan cards(struct arena *a, int32_t n)
@@ -163,7 +169,7 @@ static void strike(struct arena *a, struct victim *v)
     remove_folder(v->folder);
 }
 
-static void strike_in_turn(struct arena *a, const struct program *p, uint64_t seed)
+static void strike_at(struct arena *a, const struct program *p, struct points x, uint64_t seed)
 {
     char folder[] = "/tmp/musher-peers-XXXXXX";
     struct error err = {.code = OK};
@@ -174,24 +180,29 @@ static void strike_in_turn(struct arena *a, const struct program *p, uint64_t se
     v.folder = folder;
     v.log = arena_printf(a, "%s.log", folder);
     device_ranks_environment(p->n_devices);
-    setenv("MUSHER_TIMEOUT", arena_printf(a, "%g", SILENCE_S * TEST_SLOWDOWN), 1);
     setenv("STANDIN_NAME", "NVIDIA H100", 1);
+    unsetenv("MUSHER_TIMEOUT"); /* a machine that is busy is no silence */
     ck_assert_msg(run_once(&v, &err) == OK, "%s: %s", err.text, heard);
+    setenv("MUSHER_TIMEOUT", arena_printf(a, "%g", SILENCE_S * TEST_SLOWDOWN), 1);
     check_saved(a, folder);
     remove_folder(folder);
     int64_t calls[RANKS];
     for (int i = 0; i < p->n_devices; i++) calls[i] = v.seen->calls[i];
-    int points = test_long() ? 24 : 3;
-    for (int i = 0; i < points; i++) {
-        v.rank = (int)rng_below(3, seed, (uint64_t)i, (uint64_t)p->n_devices);
-        v.signal = i % 2 ? SIGSTOP : SIGKILL;
-        /* evenly from the first call to the last, somewhere in each part */
-        v.call = 1 + (calls[v.rank] * 9 / 10 * i + (int64_t)rng_below(4, seed, (uint64_t)i, 40)) /
-                         points;
+    for (int i = 0; i < x.n; i++) {
+        v.rank = x.rank < 0 ? (int)rng_below(3, seed, (uint64_t)i, (uint64_t)p->n_devices) : x.rank;
+        v.signal = x.signal ? x.signal : i % 2 ? SIGSTOP : SIGKILL;
+        double at = x.from + (x.to - x.from) * i / x.n;
+        /* somewhere in each part */
+        v.call = 1 + (int64_t)((double)calls[v.rank] * at) + (int64_t)rng_below(4, seed, (uint64_t)i, 40) / x.n;
         strike(a, &v);
     }
     unlink(v.log);
     munmap(v.seen, sizeof *v.seen);
+}
+
+static void strike_in_turn(struct arena *a, const struct program *p, uint64_t seed)
+{
+    strike_at(a, p, (struct points){test_long() ? 24 : 3, 0, 0.9, -1, 0}, seed);
 }
 
 START_TEST(a_peer_that_dies_or_stops_in_a_row_of_stages_ends_the_run)
@@ -210,6 +221,22 @@ START_TEST(one_that_dies_or_stops_among_replicas_ends_the_run)
 }
 END_TEST
 
+/* A chain adds microbatch by microbatch: behind what comes from the peer stand more kernels than a stream takes. Nobody but the thread
+ * that asks for them would see that the peer is stopped. */
+START_TEST(one_that_stops_while_a_sum_is_more_than_a_stream_takes_ends_the_run)
+{
+    struct arena *a = arena_new();
+    struct plan p = cards(a, 2);
+    int32_t last = plans_layers(a, &p) - 1;
+    p.deterministic = true;
+    for (int32_t i = 0; i < 2; i++) plans_replica(a, &p, 9, 1, &last);
+    setenv("STANDIN_QUEUE", "224", 1);
+    strike_at(a, plans_lower(a, &p, true), (struct points){test_long() ? 8 : 1, 0.3, 0.9, 0, SIGSTOP}, 300);
+    unsetenv("STANDIN_QUEUE");
+    arena_free(a);
+}
+END_TEST
+
 Suite *peers_suite(void)
 {
     Suite *s = suite_create("peers");
@@ -217,6 +244,7 @@ Suite *peers_suite(void)
     tcase_set_timeout(t, 300);
     tcase_add_loop_test(t, a_peer_that_dies_or_stops_in_a_row_of_stages_ends_the_run, 0, 2);
     tcase_add_loop_test(t, one_that_dies_or_stops_among_replicas_ends_the_run, 0, 2);
+    tcase_add_test(t, one_that_stops_while_a_sum_is_more_than_a_stream_takes_ends_the_run);
     suite_add_tcase(s, t);
     return s;
 }
