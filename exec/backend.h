@@ -19,7 +19,7 @@
 
 struct device_comm; /* exec/device_comm.h */
 
-enum { BACKEND_ABI = 3, STREAM_COMPUTE = 0 };
+enum { BACKEND_ABI = 4, STREAM_COMPUTE = 0 };
 
 struct optimizer_step { /* what adamw and sgd need besides their operands */
     double lr, beta1, beta2, eps, weight_decay;
@@ -114,6 +114,9 @@ struct backend {
      * (core/device_memory.h). From then on nothing grows: who wants more is refused. NULL: nothing to prepare. */
     enum status (*prepare)(struct backend *b, int64_t scratch_bytes, int64_t workspace_bytes,
                            struct error *err);
+    /* Something of the open device is on a thread of its own and may never end: whoever ends the process must not wait for it, as exit()
+     * may (comm_end). NULL: nothing ever is. */
+    bool (*unfinished)(struct backend *b);
     void *state; /* the backend's own */
 };
 

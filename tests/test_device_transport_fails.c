@@ -25,18 +25,21 @@ struct pair { /* two stages, a message from the second to the first, a sum of bo
     enum how how;
     int fail_at;
     bool of_cuda;       /* the call that fails */
+    void (*closes)(struct device_rank *r); /* what rank 0 does when it has given up; NULL: nothing */
     struct error *said; /* (RANKS) shared with the ranks */
     _Atomic int *left;  /* (1) ranks that left something behind */
+    _Atomic int *closed; /* (1) ranks that closed what they had given up */
 };
 
 static void make(struct pair *x, struct arena *a)
 {
     struct program *p = &x->p;
     *x = (struct pair){.a = a};
-    size_t room = sizeof *x->said * RANKS + sizeof *x->left;
+    size_t room = sizeof *x->said * RANKS + sizeof *x->left + sizeof *x->closed;
     x->said = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert(x->said != MAP_FAILED);
     x->left = (_Atomic int *)(x->said + RANKS);
+    x->closed = x->left + 1;
     p->n_devices = p->n_stages = RANKS;
     p->n_channels = p->n_groups = 1;
     p->devices = ARENA_ARRAY(a, struct program_device, RANKS);
@@ -89,6 +92,26 @@ static enum status expect_from_peer(struct device_rank *r, enum how how)
     return device_rank_wait(r);
 }
 
+/* Nothing of the device is waited for or taken back while the library is in an abort of what still runs there. */
+static void close_abandoned(struct device_rank *r)
+{
+    NEED(r->backend.unfinished(&r->backend), "who ends the process would wait");
+    NEED(r->backend.finish(&r->backend, &r->err) == ERR_RESOURCE, "it waited");
+    r->backend.close(&r->backend);
+    NEED(standin_left(NULL, 0) > 0, "it waited");
+}
+
+/* All is taken back, ours at once and the library's by itself. */
+static void close_at_rest(struct device_rank *r)
+{
+    NEED(r->backend.unfinished(&r->backend), "who ends the process would wait");
+    NEED(r->backend.finish(&r->backend, &r->err) == OK, "%s", r->err.text);
+    device_transport_close(r->t);
+    lane_memory_close(&r->memory[r->rank]);
+    r->backend.close(&r->backend);
+    while (standin_left(NULL, 0)) clock_sleep_until(clock_wall_ns() + 1000000);
+}
+
 /* Rank 1 owes; rank 0 finds out. The silent one looks on until it sees that rank 0 has given up. */
 static int owe(void *owner, int32_t rank)
 {
@@ -112,11 +135,7 @@ static int owe(void *owner, int32_t rank)
     if (silent && rank == 1) x->said[1].code = comm_max(r.comm, 0) == 0 ? OK : ERR_INTERNAL;
     if (silent && rank == 0) (void)comm_max(r.comm, 0);
     if (silent) device_rank_close(&r);
-    if (getenv("STANDIN_NCCL_STUCK")) { /* from a device that the library has still nothing is taken back */
-        NEED(r.backend.finish(&r.backend, &r.err) == ERR_RESOURCE, "it waited");
-        r.backend.close(&r.backend);
-        NEED(standin_left(NULL, 0) > 0, "it waited");
-    }
+    if (x->closes) x->closes(&r), ++*x->closed;
     arena_free(a);
     return status;
 }
@@ -162,12 +181,34 @@ START_TEST(a_peer_that_ends_unheard_of_is_named_and_nobody_waits_for_the_library
     struct pair x;
     make(&x, a);
     x.how = DIES_OWING_BOTH;
+    x.closes = close_abandoned;
     device_ranks_environment(RANKS);
     setenv("STANDIN_NCCL_DEAF", "1", 1);
     setenv("STANDIN_NCCL_STUCK", "1", 1);
     ck_assert_int_eq(launch_local(RANKS, owe, &x, DEVICE_RANKS_LIMIT_S, &err), ERR_RANK);
     ck_assert_str_eq(err.text, "rank 1 was killed by signal 9 (Killed)");
+    ck_assert_int_eq(*x.closed, 1);
     ck_assert_msg(strstr(x.said[0].text, "card.0: a peer is gone; rank 1") != NULL, "%s", x.said[0].text);
+    arena_free(a);
+}
+END_TEST
+
+/* A group of aborts may say that it is in progress, and then there is nobody to ask: what runs on the device ends when the library comes
+ * to it, or, in the second round, never does. In either the stand-in ends whoever uses a communicator once more. */
+START_TEST(a_library_that_gives_up_behind_our_back_is_waited_for_by_the_device)
+{
+    struct arena *a = arena_new();
+    struct error err = {.code = OK};
+    struct pair x;
+    make(&x, a);
+    x.how = DIES_OWING_BOTH;
+    x.closes = _i ? close_abandoned : close_at_rest;
+    device_ranks_environment(RANKS);
+    setenv("STANDIN_NCCL_ASIDE", _i ? "never" : "1", 1);
+    ck_assert_int_eq(launch_local(RANKS, owe, &x, DEVICE_RANKS_LIMIT_S, &err), ERR_RANK);
+    ck_assert_str_eq(err.text, "rank 1 was killed by signal 9 (Killed)");
+    ck_assert_int_eq(*x.closed, 1);
+    ck_assert_msg(strstr(x.said[0].text, "a peer is gone") != NULL, "%s", x.said[0].text);
     arena_free(a);
 }
 END_TEST
@@ -253,6 +294,7 @@ Suite *device_transport_fails_suite(void)
     TCase *t = tcase_create("device_transport_fails");
     tcase_add_loop_test(t, a_peer_that_ends_or_is_silent_is_named, 0, 2 * HOW_COUNT);
     tcase_add_test(t, a_peer_that_ends_unheard_of_is_named_and_nobody_waits_for_the_library);
+    tcase_add_loop_test(t, a_library_that_gives_up_behind_our_back_is_waited_for_by_the_device, 0, 2);
     tcase_add_test(t, each_call_of_the_library_may_fail_and_both_ranks_end);
     tcase_add_test(t, calls_of_the_device_may_fail_and_both_ranks_end);
     suite_add_tcase(s, t);

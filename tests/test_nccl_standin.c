@@ -3,6 +3,7 @@
 #include <nccl.h>
 
 #include "tests/device_ranks.h"
+#include "tests/standin/dies.h"
 
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -197,6 +198,44 @@ START_TEST(calls_that_do_not_match_wait_until_they_are_aborted)
 }
 END_TEST
 
+/* Nothing tells when that is; the device does. */
+START_TEST(a_group_of_aborts_may_go_on_in_a_thread_of_its_own)
+{
+    setenv("STANDIN_NCCL_ASIDE", "1", 1);
+    find_twin();
+    cards();
+    join_both();
+    for (int i = 0; i < N; i++) {
+        ck_assert_int_eq(sum(i, ELEMENTS - (size_t)i, ncclSum), ncclInProgress);
+        ck_assert_int_eq(settled(comm[i]), ncclSuccess);
+    }
+    ck_assert_int_eq(lib.ncclGroupStart(), ncclSuccess);
+    for (int i = 0; i < N; i++) ck_assert_int_eq(lib.ncclCommAbort(comm[i]), ncclSuccess);
+    for (int i = 0; i < N; i++) ck_assert_int_eq(cudaStreamQuery(stream[i]), cudaErrorNotReady);
+    ck_assert_int_eq(lib.ncclGroupEnd(), ncclInProgress);
+    for (int i = 0; i < N; i++) ck_assert_int_eq(cudaStreamSynchronize(stream[i]), cudaSuccess);
+}
+END_TEST
+
+static void ask_once_more(int rank)
+{
+    ncclResult_t r;
+    lib.ncclCommGetAsyncError(comm[rank], &r);
+}
+
+START_TEST(whoever_asks_of_what_was_given_up_is_ended)
+{
+    char said[200];
+    find_twin();
+    cards();
+    join_both();
+    ck_assert(!aborts_saying(ask_once_more, 0, said, sizeof said));
+    for (int i = 0; i < N; i++) ck_assert_int_eq(lib.ncclCommAbort(comm[i]), ncclSuccess);
+    ck_assert(aborts_saying(ask_once_more, 1, said, sizeof said));
+    ck_assert_str_eq(said, "ncclCommGetAsyncError of a communicator that was given up\n");
+}
+END_TEST
+
 START_TEST(two_ranks_of_one_card_are_refused_unless_they_say_that_their_hosts_differ)
 {
     ncclUniqueId id;
@@ -248,5 +287,7 @@ END_TEST
 SUITE_OF(nccl_standin, work_is_on_the_stream_only_when_the_call_is_through,
          each_rank_weighs_its_own_summand, calls_of_a_group_go_together,
          calls_that_do_not_match_wait_until_they_are_aborted,
+         a_group_of_aborts_may_go_on_in_a_thread_of_its_own,
+         whoever_asks_of_what_was_given_up_is_ended,
          two_ranks_of_one_card_are_refused_unless_they_say_that_their_hosts_differ,
          a_rank_that_ended_shows_as_an_error_and_its_work_never_ends)

@@ -95,7 +95,7 @@ PLUGIN_WRONG := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/plugins/*.c))
 tests: $(PLUGIN_WRONG)
 $(BUILD)/tests/run: | $(PLUGIN_WRONG)
 
-$(BUILD)/tests/plugins/%.so: tests/plugins/%.c exec/plugin.h exec/activity.h | libraries
+$(BUILD)/tests/plugins/%.so: tests/plugins/%.c exec/plugin.h exec/backend.h exec/activity.h | libraries
 	@mkdir -p $(@D)
 	@echo "  LD $@"; $(CC) $(filter-out -MMD -MP,$(ALL_CFLAGS)) -fPIC -shared $< -o $@
 

@@ -10,6 +10,7 @@
 
 #include "core/arena.h"
 #include "core/settings.h"
+#include "exec/clock.h"
 #include "exec/cuda/kernels_elementwise.h"
 #include "exec/cuda/nccl.h"
 #include "exec/cuda/operands.h"
@@ -20,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define REST_LOOK_NS 200000 /* between two looks at whether anything still runs */
 #ifndef CUDA_OLDEST
 #define CUDA_OLDEST 75
 #endif
@@ -72,9 +74,33 @@ enum status cuda_enter(struct backend *b, struct error *err)
     return OK;
 }
 
-void cuda_abandon(struct backend *b) { device_of(b)->abandoned = true; }
+void cuda_abandon(struct backend *b)
+{
+    device_of(b)->abandoned = device_of(b)->unfinished = true;
+}
 
 bool cuda_is_abandoned(struct backend *b) { return device_of(b)->abandoned; }
+
+static bool device_unfinished(struct backend *b) { return device_of(b)->unfinished; }
+
+static bool is_at_rest(const struct cuda_device *d)
+{
+    for (int32_t i = 0; i < d->n_contexts; i++)
+        if (cudaStreamQuery(d->contexts[i]->stream) != cudaSuccess) {
+            (void)cudaGetLastError(); /* which "not ready" is noted as */
+            return false;
+        }
+    return true;
+}
+
+void cuda_await_rest(struct backend *b, int64_t until_ns)
+{
+    device_of(b)->unfinished = true;
+    bool rests = false, knows = cuda_enter(b, NULL) == OK;
+    while (knows && !(rests = is_at_rest(device_of(b))) && clock_wall_ns() < until_ns)
+        clock_sleep_until(clock_wall_ns() + REST_LOOK_NS);
+    if (!rests) cuda_abandon(b);
+}
 
 /* Whether what is there can be taken back. */
 static bool may_take_back(struct backend *b)
@@ -386,4 +412,5 @@ void cuda_device_table(struct backend *out)
     out->cast = device_cast;
     out->finish = device_finish;
     out->free_bytes = device_free_bytes;
+    out->unfinished = device_unfinished;
 }

@@ -13,7 +13,8 @@
  * there does not end before that one is given up too: one after the other would wait for ever. From 2.22 on aborts go
  * together in a group; before, each has a thread, since each says that it is given up before it waits. And an abort may wait
  * for a peer that is gone, within a machine above all: so nobody waits for it longer than GIVE_UP_NS. Then what runs on the device
- * runs on until the process ends, which is soon, and the device is abandoned: nothing of it is waited for or taken back.
+ * runs on until the process ends, which is soon, and the device is abandoned: nothing of it is waited for or taken back. A group may
+ * also say that it goes on behind our back, and of what it frees nothing can be asked: then the device is looked at until it rests.
  *
  * What a group joins is noted per thread, as the library's own groups are a thread's. A weight is the library's operator
  * that multiplies before it adds, made once for each weight and type of a clique.
@@ -195,8 +196,12 @@ static void give_up(struct backend *b, void *const *cliques, int32_t n)
     }
     /* Patience is had once for a device. */
     bool asks = p->n && !cuda_is_abandoned(b);
+    int64_t until_ns = clock_wall_ns() + GIVE_UP_NS;
     bool ended = !asks || patience_run(part, p, GIVE_UP_NS);
-    if (!ended || (asks && !p->is_through)) cuda_abandon(b);
+    if (!ended)
+        cuda_abandon(b);
+    else if (asks && !p->is_through)
+        cuda_await_rest(b, until_ns);
     if (ended) arena_free(a); /* else what was asked of the thread stays with it */
 }
 

@@ -10,7 +10,11 @@
  * STANDIN_NCCL_TELL=file: each communicator's configuration, a line.
  * STANDIN_NCCL_VERSION=number: what it says that it is.
  * STANDIN_NCCL_DEAF=1: a peer that has ended is never told of, as between cards of one machine, which read each other's memory.
- * STANDIN_NCCL_STUCK=1: an abort does not return where a peer has ended, as the real one may not within a machine.
+ * STANDIN_NCCL_STUCK=1: an abort does not return where a peer has ended, as the real one may not within a machine; always: none does.
+ * STANDIN_NCCL_ASIDE=1: a group of aborts says that it is in progress and goes on in a thread of its own, a while later, as groups of
+ * communicators that do not block may; never: that thread does not come to it.
+ * STANDIN_NCCL_LINGER=1: the end of the process waits for aborts that have not returned, as a card's driver may.
+ * Whoever uses a communicator that was given up is ended by SIGABRT.
  * STANDIN_NCCL_FAIL_AT=n[:result] makes the n-th call of the process return that (2, a system error), once.
  * Never timed: it knows no speed.
  */
@@ -82,7 +86,11 @@ const char *ncclGetErrorString(ncclResult_t r)
     return (unsigned)r < sizeof words / sizeof *words ? words[r] : "unknown result";
 }
 
-const char *ncclGetLastError(ncclComm_t c) { return c ? c->said : ""; }
+const char *ncclGetLastError(ncclComm_t c)
+{
+    HERE(c);
+    return c ? c->said : "";
+}
 
 static uint64_t host_hash(void)
 {
@@ -117,6 +125,12 @@ static void nap(void)
 {
     const struct timespec t = {.tv_nsec = 200000};
     nanosleep(&t, NULL);
+}
+
+bool nccl_switch(const char *name, const char *value)
+{
+    const char *text = getenv(name);
+    return text && !strcmp(text, value);
 }
 
 static ncclResult_t look(struct ncclComm *c);
@@ -175,6 +189,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id, int
         free(c);
         return ncclSystemError;
     }
+    nccl_made(c);
     *out = c;
     return nccl_through(c);
 }
@@ -261,15 +276,9 @@ static ncclResult_t launch(struct ncclComm *c)
 
 /* ---- states ----------------------------------------------------------------------------------- */
 
-static bool is_set(const char *name)
-{
-    const char *text = getenv(name);
-    return text && !strcmp(text, "1");
-}
-
 static bool hears_of_an_end(const struct ncclComm *c)
 {
-    return !is_set("STANDIN_NCCL_DEAF") && wire_dead(c->wire) >= 0;
+    return !nccl_switch("STANDIN_NCCL_DEAF", "1") && wire_dead(c->wire) >= 0;
 }
 
 static ncclResult_t look_joining(struct ncclComm *c)
@@ -318,12 +327,14 @@ static ncclResult_t look(struct ncclComm *c)
 /* Not counted: how often it is asked depends on time. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *out)
 {
+    HERE(c);
     *out = look(c);
     return ncclSuccess;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t c)
 {
+    HERE(c);
     COUNT();
     if (c->phase != IDLE) return nccl_refuse(c, ncclInvalidArgument, "not idle");
     c->phase = ENDING;
@@ -332,10 +343,12 @@ ncclResult_t ncclCommFinalize(ncclComm_t c)
 
 ncclResult_t ncclCommDestroy(ncclComm_t c)
 {
+    HERE(c);
     ncclResult_t r = nccl_count(); /* what is to be freed is freed all the same */
     while (c->running && !c->stopped) nap();
     wire_leave(c->wire, true);
     nccl_forget(c);
+    nccl_gone(c);
     drop(c);
     return r;
 }
@@ -349,20 +362,44 @@ static void wait_for_device(int device)
     cudaSetDevice(before);
 }
 
-void nccl_free_aborted(struct ncclComm *c)
+/* Under way: what the end of the process may wait for. */
+static _Atomic int aborts;
+
+__attribute__((destructor)) static void linger(void)
 {
-    while (is_set("STANDIN_NCCL_STUCK") && wire_dead(c->wire) >= 0) nap();
-    wait_for_device(c->device);
-    drop(c);
+    while (nccl_switch("STANDIN_NCCL_LINGER", "1") && atomic_load(&aborts)) nap();
 }
 
-ncclResult_t ncclCommAbort(ncclComm_t c)
+static bool is_stuck(const struct ncclComm *c)
 {
-    ncclResult_t r = nccl_count();
+    return nccl_switch("STANDIN_NCCL_STUCK", "always") ||
+           (nccl_switch("STANDIN_NCCL_STUCK", "1") && wire_dead(c->wire) >= 0);
+}
+
+void nccl_stop(struct ncclComm *c)
+{
     atomic_store(&c->stopped, 1);
     wire_leave(c->wire, false);
     wire_ring(c->wire, c->rank);
     nccl_forget(c);
-    if (!nccl_free_with_group(c)) nccl_free_aborted(c);
+}
+
+void nccl_free_aborted(struct ncclComm *c)
+{
+    while (is_stuck(c)) nap();
+    wait_for_device(c->device);
+    drop(c);
+    atomic_fetch_sub(&aborts, 1);
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t c)
+{
+    HERE(c);
+    ncclResult_t r = nccl_count();
+    nccl_gone(c);
+    atomic_fetch_add(&aborts, 1);
+    if (nccl_free_with_group(c)) return r;
+    nccl_stop(c);
+    nccl_free_aborted(c);
     return r;
 }

@@ -1,8 +1,10 @@
 /* tests/standin/nccl_calls.c - calls of NCCL's twin, in groups: what is asked for is noted, and goes when the group ends. */
 #include "tests/standin/nccl_internal.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static _Thread_local struct {
     int depth;
@@ -29,28 +31,58 @@ static ncclResult_t end_of_one(struct ncclComm *c)
     return nccl_through(c);
 }
 
+static bool goes_aside(void)
+{
+    return nccl_switch("STANDIN_NCCL_ASIDE", "1") || nccl_switch("STANDIN_NCCL_ASIDE", "never");
+}
+
 bool nccl_free_with_group(struct ncclComm *c)
 {
     if (!group.depth) return false;
+    if (!goes_aside()) nccl_stop(c);
     c->next_aborted = group.aborted;
     group.aborted = c;
     return true;
 }
 
-static void free_aborted(void)
+static void free_all(struct ncclComm *first)
 {
-    for (struct ncclComm *c = group.aborted, *next; c; c = next) {
+    for (struct ncclComm *c = first, *next; c; c = next) {
         next = c->next_aborted;
         nccl_free_aborted(c);
     }
+}
+
+static void *free_aside(void *first)
+{
+    const struct timespec later = {.tv_nsec = 50000000};
+    do nanosleep(&later, NULL);
+    while (nccl_switch("STANDIN_NCCL_ASIDE", "never"));
+    for (struct ncclComm *c = first; c; c = c->next_aborted) nccl_stop(c);
+    free_all(first);
+    return NULL;
+}
+
+static ncclResult_t free_aborted(void)
+{
+    struct ncclComm *first = group.aborted;
+    pthread_t thread;
     group.aborted = NULL;
+    if (!first || !goes_aside()) {
+        free_all(first);
+        return ncclSuccess;
+    }
+    if (pthread_create(&thread, NULL, free_aside, first)) abort();
+    pthread_detach(thread);
+    return ncclInProgress;
 }
 
 static ncclResult_t end_group(void)
 {
     ncclResult_t worst = group.failed;
     if (--group.depth) return worst;
-    free_aborted();
+    ncclResult_t aside = free_aborted();
+    if (worst == ncclSuccess) worst = aside;
     for (struct ncclComm *c = group.first, *next; c; c = next) {
         next = c->next;
         ncclResult_t r = end_of_one(c);
@@ -81,6 +113,7 @@ static const char *wrong_with(const struct ncclComm *c, const struct work *x)
 static ncclResult_t note(struct ncclComm *c, struct work x)
 {
     if (!c) return ncclInvalidArgument;
+    HERE(c);
     if (c->phase != IDLE)
         return nccl_refuse(c, ncclInvalidArgument, "used before the call before was through");
     if (atomic_load(&c->bad) != ncclSuccess)
@@ -127,6 +160,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *out, void *scalar, ncclDataTy
                                       ncclScalarResidence_t residence, ncclComm_t c)
 {
     float single;
+    HERE(c);
     COUNT();
     if (residence != ncclScalarHostImmediate || (t != ncclFloat32 && t != ncclFloat64))
         return ncclInvalidArgument;
@@ -146,6 +180,7 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *out, void *scalar, ncclDataTy
 
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t c)
 {
+    HERE(c);
     COUNT();
     if (!knows(c, op) || op == ncclSum) return ncclInvalidArgument;
     c->weight_used[(int)op - ncclNumOps] = false;
@@ -154,6 +189,7 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t c)
 
 #define NEED_OP()                                                                                  \
     do {                                                                                           \
+        HERE(c);                                                                                   \
         if (!knows(c, op)) return ncclInvalidArgument;                                             \
     } while (0)
 

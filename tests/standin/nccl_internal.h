@@ -42,10 +42,18 @@ ncclResult_t nccl_count(void);
     } while (0)
 ncclResult_t nccl_refuse(struct ncclComm *c, ncclResult_t r, const char *why);
 void nccl_forget(struct ncclComm *c); /* what was asked and is not on a stream */
+bool nccl_switch(const char *name, const char *value); /* of the environment */
+/* What an aborted one has on streams ends, and its peers hear of it. */
+void nccl_stop(struct ncclComm *c);
 /* Waits for the device and takes back what an aborted one has. */
 void nccl_free_aborted(struct ncclComm *c);
-/* Leaves that to the end of the thread's group; false: it is in none. */
+/* Leaves the latter, or both, to the end of the thread's group; false: it is in none. */
 bool nccl_free_with_group(struct ncclComm *c);
+/* nccl_given_up.c: which communicators may be used; SIGABRT where one may not any more. */
+void nccl_made(struct ncclComm *c);
+void nccl_gone(struct ncclComm *c);
+void nccl_need(struct ncclComm *c, const char *call);
+#define HERE(c) nccl_need(c, __func__)
 /* Until it is through, where the communicator blocks. */
 ncclResult_t nccl_through(struct ncclComm *c);
 
