@@ -105,6 +105,18 @@ void comm_abort(struct comm *c, int code)
     _exit(code);
 }
 
+static atomic_bool unfinished;
+
+void comm_note_unfinished(void) { atomic_store(&unfinished, true); }
+
+int comm_end(int code)
+{
+    if (!atomic_load(&unfinished)) return code;
+    fflush(NULL);
+    if (&comm_by_mpi) comm_by_mpi.end();
+    _exit(code);
+}
+
 /* ---- all together ----------------------------------------------------------------------------- */
 
 #define WATCHED(c, what, call)                                                                     \

@@ -65,6 +65,11 @@ MUST_CHECK enum status comm_agree(struct comm *c, enum status mine, struct error
 int64_t comm_clock_offset(struct comm *c);
 /* Zeroed memory that all ranks see; one host only. ERR_RESOURCE. Unmapped by comm_close. */
 MUST_CHECK enum status comm_share(struct comm *c, int64_t bytes, void **out, struct error *err);
+/* Something that this process began may never end (a backend is unfinished), and exit() would wait for it: what libraries do there. */
+void comm_note_unfinished(void);
+/* The last thing that a program does which may have run ranks, all that it wrote being whole. Returns code for main to return; after
+ * comm_note_unfinished it flushes, ends the message library and leaves at once. */
+MUST_CHECK int comm_end(int code);
 /* Ends every rank of the run. */
 __attribute__((noreturn)) void comm_abort(struct comm *c, int code);
 

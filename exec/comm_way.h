@@ -14,6 +14,7 @@ struct comm_way {
     enum status (*join)(struct comm *c, struct error *err);
     void (*leave)(struct comm *c); /* what is still under way is dropped */
     void (*end_all)(struct comm *c, int code);
+    void (*end)(void); /* of the process: what is left of the library; NULL: nothing is */
     void (*barrier)(struct comm *c);
     void (*broadcast)(struct comm *c, void *p, int64_t bytes, int32_t root);
     int64_t (*max)(struct comm *c, int64_t value);

@@ -141,7 +141,7 @@ enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_
             become_rank(i, n, file);
             int code = body(owner, i);
             fflush(NULL);
-            _exit(code);
+            _exit(code); /* exit() might wait for what is unfinished (comm_end) */
         }
         if (c.pid[i] < 0) why = errno, c.pid[i] = 0;
         c.running += c.pid[i] > 0;

@@ -365,6 +365,7 @@ enum status worker_run(struct arena *a, const struct program *p, const struct ru
     for (int32_t i = 0; i < w.n_chunks; i++) lane_memory_close(&w.chunks[i].memory);
     if (w.pinned) w.backend.release_pinned(&w.backend, w.pinned);
     data_close(&w.data);
+    if (w.backend_open && w.backend.unfinished && w.backend.unfinished(&w.backend)) comm_note_unfinished();
     if (w.backend_open) w.backend.close(&w.backend);
     worker_activity_close(&w);
     arena_free(w.spans.a);

@@ -185,6 +185,7 @@ START_TEST(a_peer_that_ends_unheard_of_is_named_and_nobody_waits_for_the_library
     device_ranks_environment(RANKS);
     setenv("STANDIN_NCCL_DEAF", "1", 1);
     setenv("STANDIN_NCCL_STUCK", "1", 1);
+    setenv("STANDIN_NCCL_LINGER", "1", 1);
     ck_assert_int_eq(launch_local(RANKS, owe, &x, DEVICE_RANKS_LIMIT_S, &err), ERR_RANK);
     ck_assert_str_eq(err.text, "rank 1 was killed by signal 9 (Killed)");
     ck_assert_int_eq(*x.closed, 1);
@@ -205,6 +206,7 @@ START_TEST(a_library_that_gives_up_behind_our_back_is_waited_for_by_the_device)
     x.closes = _i ? close_abandoned : close_at_rest;
     device_ranks_environment(RANKS);
     setenv("STANDIN_NCCL_ASIDE", _i ? "never" : "1", 1);
+    setenv("STANDIN_NCCL_LINGER", "1", 1);
     ck_assert_int_eq(launch_local(RANKS, owe, &x, DEVICE_RANKS_LIMIT_S, &err), ERR_RANK);
     ck_assert_str_eq(err.text, "rank 1 was killed by signal 9 (Killed)");
     ck_assert_int_eq(*x.closed, 1);

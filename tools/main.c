@@ -9,6 +9,7 @@
 #include "core/log.h"
 #include "core/settings.h"
 #include "core/version.h"
+#include "exec/comm.h"
 #include "exec/launch.h"
 #include "tools/cmd.h"
 #include "tools/common.h"
@@ -140,7 +141,7 @@ static enum status flush_data(enum status status, struct error *err)
                      errno ? strerror(errno) : "an earlier write failed");
 }
 
-int main(int argc, char **argv)
+static int run_verb(int argc, char **argv)
 {
     struct error err = {0};
     const struct verb *verb = NULL;
@@ -176,3 +177,5 @@ int main(int argc, char **argv)
     log_error("%s", err.text);
     return status;
 }
+
+int main(int argc, char **argv) { return comm_end(run_verb(argc, argv)); }

@@ -103,6 +103,14 @@ sed -e 's/n_layer: 2/n_layer: 12/' -e 's/layers: .0, 7./layers: [0, 27]/; s/^ste
 STANDIN_QUEUE=256 strike "stopped while sums are more than a stream takes" chain 0 11500 19 "one of them is gone; rank 0 (n.0)"
 unset MUSHER_TIMEOUT
 
+# ---- a library that does not come back from its aborts: nobody waits for it, nor does the end of a process, where a card's driver would
+export STANDIN_NCCL_STUCK=always STANDIN_NCCL_LINGER=1
+STANDIN_NCCL_FAIL_AT=4 says "ranks whose first word fails end though the library hangs" 7 "ncclAllReduce says unhandled system error" \
+    "$MUSHER" run "$scratch/pair.yaml" --data LICENSE --steps 2
+STANDIN_NCCL_FAIL_AT=5 says "and so does one that fails alone" 7 "ncclAllReduce says unhandled system error" \
+    "$MUSHER" run "$scratch/pair.yaml" --data LICENSE --steps 2
+unset STANDIN_NCCL_STUCK STANDIN_NCCL_LINGER
+
 # ---- links and collectives between the cards that are here; what is checked is that they come, not what they take
 small_job > "$scratch/job.yaml"
 cat > "$scratch/cards.yaml" <<'END'
