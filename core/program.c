@@ -9,6 +9,7 @@
 
 #include "core/arena.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { BODY_MAX = 64 }; /* calls; schedules of today repeat after 2 to 12 */
@@ -203,6 +204,27 @@ int64_t program_stage_bytes(const struct program_stage *s)
     int64_t bytes = s->reserve_bytes;
     for (int32_t i = 0; i <= SLOT_CLASS_COUNT; i++) bytes += program_card_bytes(s, i);
     return bytes;
+}
+
+static const char *host_of(const struct program *p, int32_t device)
+{
+    return p->devices[device].host ? p->devices[device].host : "";
+}
+
+bool program_same_host(const struct program *p, int32_t device, int32_t other)
+{
+    return !strcmp(host_of(p, device), host_of(p, other));
+}
+
+struct device_told program_device_told(const struct program *p, int32_t device)
+{
+    struct device_told out;
+    bool apart = false;
+    for (int32_t i = 1; i < p->n_devices; i++) apart |= !program_same_host(p, i, 0);
+    apart &= *host_of(p, device) != 0;
+    snprintf(out.text, sizeof out.text, "%s%s%s", p->devices[device].name, apart ? " on " : "",
+             apart ? host_of(p, device) : "");
+    return out;
 }
 
 int64_t program_lane_bytes(const struct program *p, int32_t lane)

@@ -209,7 +209,7 @@ static void name_silent(const struct device_transport *t, struct error *why)
         if (g->member < 0 || (g->done == g->asked && i != t->at_hand) || g->clique < 0) continue;
         error_set(why, ERR_RANK,
                   "%s: collective %s %s has not ended for %.0f s: one of them is gone",
-                  t->p->devices[t->o.rank].name, t->p->groups[i].name,
+                  program_device_told(t->p, t->o.rank).text, t->p->groups[i].name,
                   t->talks.talk[g->clique].name, limit_s);
         return;
     }
@@ -220,8 +220,8 @@ static void name_silent(const struct device_transport *t, struct error *why)
             error_set(why, ERR_RANK,
                       "%s: message %" PRId64 " %s %s (channel %" PRId32
                       ") has not ended for %.0f s: %s is gone",
-                      t->p->devices[t->o.rank].name, c->done, sends ? "to" : "from",
-                      t->p->devices[c->peer].name, i, limit_s, t->p->devices[c->peer].name);
+                      program_device_told(t->p, t->o.rank).text, c->done, sends ? "to" : "from",
+                      t->p->devices[c->peer].name, i, limit_s, program_device_told(t->p, c->peer).text);
             return;
         }
 }
@@ -276,7 +276,7 @@ enum status device_transport_check(struct device_transport *t, struct error *err
         if (t->cliques[i].handle) (void)t->comm->check(t->b, t->cliques[i].handle, &why);
     if (why.code == OK) (void)look(t, &why);
     if (why.code == OK && rank_has_ended(t))
-        error_set(&why, ERR_RANK, "%s: a peer is gone", t->p->devices[t->o.rank].name);
+        error_set(&why, ERR_RANK, "%s: a peer is gone", program_device_told(t->p, t->o.rank).text);
     if (why.code == OK && silent_too_long(t)) name_silent(t, &why);
     return why.code == OK ? OK : give_up_for(t, &why, err);
 }

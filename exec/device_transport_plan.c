@@ -18,6 +18,7 @@
 
 /* NCCL 2.28 starts grouped broadcasts as one where none is more than so many times the first. */
 #define DEVICE_FORM_SPREAD 4
+#define NAMES_MOST 8 /* of a clique, for errors */
 
 /* ---- bundles ---------------------------------------------------------------------------------- */
 
@@ -56,11 +57,6 @@ static bool alike(const struct kind *x, const struct kind *y)
            x->received == y->received;
 }
 
-static const char *device_name(const struct program *p, int32_t device)
-{
-    return p->devices[device].name;
-}
-
 static int32_t new_talk(struct arena *a, struct talks *t, struct talk talk)
 {
     talk.phase = arena_printf(a, "joining clique %s", talk.name);
@@ -82,7 +78,8 @@ static int32_t new_bundle(struct arena *a, const struct program *p, struct talks
     int32_t *device = ARENA_ARRAY(a, int32_t, 2);
     device[0] = p->stages[k->from].device, device[1] = p->stages[k->to].device;
     struct talk talk = {.name = arena_printf(a, "%s to %s (%c, stage %" PRId32 " to %" PRId32 ")",
-                                             device_name(p, device[0]), device_name(p, device[1]),
+                                             program_device_told(p, device[0]).text,
+                                             program_device_told(p, device[1]).text,
                                              k->sent ? k->sent : '-', k->from, k->to),
                         .n = 2,
                         .device = device};
@@ -133,12 +130,16 @@ static int32_t rank_in(const struct talk *t, int32_t device)
     return -1;
 }
 
+/* "n.0, n.1 on a, m.0 on b": the host once, behind those that are there side by side. */
 static const char *names(struct arena *a, const struct program *p, const int32_t *device, int32_t n)
 {
-    const char *text = device_name(p, device[0]);
-    for (int32_t i = 1; i < n && i < 8; i++)
-        text = arena_printf(a, "%s, %s", text, device_name(p, device[i]));
-    return n <= 8 ? text : arena_printf(a, "%s and %" PRId32 " more", text, n - 8);
+    const char *text = "";
+    for (int32_t i = 0; i < n && i < NAMES_MOST; i++) {
+        bool more = i + 1 < n && i + 1 < NAMES_MOST && program_same_host(p, device[i], device[i + 1]);
+        text = arena_printf(a, "%s%s%s", text, i ? ", " : "",
+                            more ? p->devices[device[i]].name : program_device_told(p, device[i]).text);
+    }
+    return n <= NAMES_MOST ? text : arena_printf(a, "%s and %" PRId32 " more", text, n - NAMES_MOST);
 }
 
 /* Devices by rank: member i of ZeRO's groups has part i + 1. */

@@ -173,7 +173,8 @@ static void find_chunks(struct worker *w)
 static void call_ranks(struct worker *w)
 {
     const char **names = ARENA_ARRAY(w->run, const char *, (size_t)w->p->n_devices);
-    for (int32_t i = 0; i < w->p->n_devices; i++) names[i] = w->p->devices[i].name;
+    for (int32_t i = 0; i < w->p->n_devices; i++)
+        names[i] = arena_strdup(w->run, program_device_told(w->p, i).text);
     comm_call_ranks(w->comm, names);
 }
 
@@ -321,7 +322,7 @@ static enum status fail_alone(struct worker *w, enum status status, struct error
         mover_give_up(&w->mover);
         return status;
     }
-    log_error("rank %" PRId32 " (%s): %s", w->rank, w->p->devices[w->rank].name, err->text);
+    log_error("rank %" PRId32 " (%s): %s", w->rank, program_device_told(w->p, w->rank).text, err->text);
     mover_abort(&w->mover, (int)status);
 }
 

@@ -324,7 +324,7 @@ static enum status move_on(struct mover *m, bool *progress, struct error *err)
 static void fail(struct mover *m, const struct error *e)
 {
     if (comm_size(m->comm) > 1) {
-        log_error("rank %" PRId32 " (%s): %s", m->rank, m->p->devices[m->rank].name, e->text);
+        log_error("rank %" PRId32 " (%s): %s", m->rank, program_device_told(m->p, m->rank).text, e->text);
         comm_abort(m->comm, e->code);
     }
     pthread_mutex_lock(&m->mutex);
@@ -383,7 +383,7 @@ static void end_in_time(struct mover *m)
     if (comm_lost(m->comm, m->timeout_ns / 2, who, sizeof who) < 0)
         snprintf(who, sizeof who, "a peer is gone");
     log_error("rank %" PRId32 " (%s): its last messages do not leave for %.1f s: %s", m->rank,
-              m->p->devices[m->rank].name, (double)m->timeout_ns / 1e9, who);
+              program_device_told(m->p, m->rank).text, (double)m->timeout_ns / 1e9, who);
     mover_abort(m, ERR_RANK);
 }
 

@@ -173,6 +173,26 @@ START_TEST(a_peer_that_ends_or_is_silent_is_named)
 }
 END_TEST
 
+START_TEST(a_peer_on_another_host_is_named_with_it)
+{
+    static const char *const words[HOW_COUNT][2] = {
+        [OWES_A_MESSAGE] = {"card.0 on h: message 0 from card.1", "card.1 on k is gone"},
+        [OWES_A_SUM] = {"card.0 on h: collective gradients of card.0 on h, card.1 on k", "one of them is gone"}};
+    struct arena *a = arena_new();
+    struct error err = {.code = OK};
+    struct pair x;
+    make(&x, a);
+    x.p.devices[1].host = "k";
+    x.how = _i ? OWES_A_SUM : OWES_A_MESSAGE;
+    device_ranks_environment(RANKS);
+    ck_assert_int_eq(launch_local(RANKS, owe, &x, DEVICE_RANKS_LIMIT_S, &err), ERR_RANK);
+    for (int i = 0; i < 2; i++)
+        ck_assert_msg(strstr(x.said[0].text, words[x.how][i]) != NULL, "'%s' has no '%s'",
+                      x.said[0].text, words[x.how][i]);
+    arena_free(a);
+}
+END_TEST
+
 /* Between cards of one machine the library may neither see that a peer has ended nor come back from an abort then. */
 START_TEST(a_peer_that_ends_unheard_of_is_named_and_nobody_waits_for_the_library)
 {
@@ -295,6 +315,7 @@ Suite *device_transport_fails_suite(void)
     Suite *s = suite_create("device_transport_fails");
     TCase *t = tcase_create("device_transport_fails");
     tcase_add_loop_test(t, a_peer_that_ends_or_is_silent_is_named, 0, 2 * HOW_COUNT);
+    tcase_add_loop_test(t, a_peer_on_another_host_is_named_with_it, 0, 2);
     tcase_add_test(t, a_peer_that_ends_unheard_of_is_named_and_nobody_waits_for_the_library);
     tcase_add_loop_test(t, a_library_that_gives_up_behind_our_back_is_waited_for_by_the_device, 0, 2);
     tcase_add_test(t, each_call_of_the_library_may_fail_and_both_ranks_end);

@@ -60,6 +60,27 @@ START_TEST(what_is_coded_comes_back)
 }
 END_TEST
 
+static void expect_told(const struct program *p, int32_t device, const char *text)
+{
+    ck_assert_str_eq(program_device_told(p, device).text, text);
+}
+
+START_TEST(devices_are_told_with_their_hosts_where_there_are_several)
+{
+    struct program_device d[] = {
+        {.name = "a.0", .host = "h"}, {.name = "a.1", .host = "h"}, {.name = "b.0", .host = "h"}};
+    struct program p = {.devices = d, .n_devices = 2};
+    expect_told(&p, 1, "a.1");
+    p.n_devices = 3;
+    expect_told(&p, 2, "b.0");
+    d[2].host = "k";
+    expect_told(&p, 0, "a.0 on h");
+    expect_told(&p, 2, "b.0 on k");
+    d[1].host = NULL;
+    expect_told(&p, 1, "a.1");
+}
+END_TEST
+
 START_TEST(updates_never_count_up)
 {
     struct call list[] = {{2, -1, 0}, {2, -1, 1}, {0, 0, 0}, {2, -1, 0}, {0, 1, 1}, {2, -1, 0}};
@@ -350,6 +371,7 @@ Suite *program_suite(void)
     TCase *t = tcase_create("program");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, what_is_coded_comes_back);
+    tcase_add_test(t, devices_are_told_with_their_hosts_where_there_are_several);
     tcase_add_test(t, updates_never_count_up);
     tcase_add_test(t, chunks_cover_all_elements);
     tcase_add_loop_test(t, a_wrong_file_is_refused_with_its_line, 0,

@@ -101,6 +101,11 @@ STANDIN_QUEUE=512 strike "stopped while the other one is far ahead" deep 1 6000 
 # So does a sum that is added microbatch by microbatch behind what comes from the peer; compute does not stand behind it.
 sed -e 's/n_layer: 2/n_layer: 12/' -e 's/layers: .0, 7./layers: [0, 27]/; s/^steps: 1/&\ndeterministic: true/; s/microbatches: 1/microbatches: 3/; s/global_batch: 4/global_batch: 6/' "$scratch/pair.yaml" > "$scratch/chain.yaml"
 STANDIN_QUEUE=256 strike "stopped while sums are more than a stream takes" chain 0 11500 19 "one of them is gone; rank 0 (n.0)"
+# A team on several hosts, both of them this one: who is gone is told with its host, whoever carries the messages.
+sed "s/name: m, host: localhost/name: m, host: $HOSTNAME/" "$scratch/row.yaml" > "$scratch/hosts.yaml"
+for by in cards host; do
+    [[ $HOSTNAME == localhost ]] || MUSHER_TRANSPORT=$by strike "stopped on another host, by $by" hosts 1 2500 19 "m.1 on $HOSTNAME"
+done
 unset MUSHER_TIMEOUT
 
 # ---- a library that does not come back from its aborts: nobody waits for it, nor does the end of a process, where a card's driver would
