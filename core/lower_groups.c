@@ -221,22 +221,9 @@ static enum status make_bucket(struct lowering *l, int32_t first, int32_t last, 
     return OK;
 }
 
-/* Does a stage whose devices share operators keep this or another unit otherwise than another replica? Its devices are not members of
- * the same sums then: one that waits for a sum of lower number would launch this one behind a meeting that the other comes to after it. */
-static bool members_differ(const struct lowering *l, int32_t unit)
-{
-    for (int32_t r = 0; r < l->plan->n_replicas; r++) {
-        const struct stage_build *own = lower_unit_owner(l, r, unit);
-        for (int32_t u = 0; own->plan->sharding && u < l->n_units; u++)
-            if (l->mixed[u] && lower_unit_owner(l, r, u) == own) return true;
-    }
-    return false;
-}
-
 static enum status make_interval(struct lowering *l, int32_t first, int32_t last, struct error *err)
 {
     int64_t bucket = interval_bucket(l, first), bytes = 0;
-    bool early = bucket > 0 && !members_differ(l, first);
     int32_t number = 0, end = last;
     bool layers = lower_zero_of(l, first) > 1; /* whole ones, by default each by itself */
     for (int32_t u = last; u >= first; u--) {
@@ -247,7 +234,7 @@ static enum status make_interval(struct lowering *l, int32_t first, int32_t last
         if (u > first && !full) continue;
         const char *name =
             arena_printf(l->a, "grad[%" PRId32 "..%" PRId32 "]#%" PRId32, first, last, number++);
-        TRY(make_bucket(l, u, end, name, early, err));
+        TRY(make_bucket(l, u, end, name, bucket > 0, err));
         end = u - 1, bytes = 0;
     }
     return OK;
@@ -341,15 +328,15 @@ enum status lower_groups(struct lowering *l, struct error *err)
 
 /* --- who launches them --- */
 
-struct launch { /* of a device: a group, and which of its stages is the member */
-    int32_t group;
-    struct stage_build *member;
+struct launch { /* a group, the chunk of its member, and that one's lane */
+    int32_t group, chunk, lane;
 };
 
 static int by_number(const void *x, const void *y)
 {
     const struct launch *a = x, *b = y;
-    return (a->group > b->group) - (a->group < b->group);
+    return a->group != b->group ? (a->group > b->group) - (a->group < b->group)
+                                : (a->lane > b->lane) - (a->lane < b->lane);
 }
 
 /* Sums that the step's last weight gradients complete. */
@@ -359,36 +346,72 @@ static bool launched_last(const struct lowering *l, int32_t group)
     return !g->tied && !g->overflow && g->gathered < 0 && g->zero < 2;
 }
 
-/* Those groups of a device, by ascending number. */
-static int32_t lane_launches(const struct lowering *l, const struct lane_build *lane,
-                             struct launch **out)
+/* Whether two lanes' devices share their stages, and so take the same calls. */
+static bool share_calls(const struct lowering *l, int32_t k, int32_t other)
 {
-    int32_t n = 0;
-    for (int32_t c = 0; c < lane->n_stages; c++) n += l->stages[lane->stages[c]].n_groups;
-    *out = ARENA_ARRAY(l->a, struct launch, (size_t)n);
-    n = 0;
-    for (int32_t c = 0; c < lane->n_stages; c++) {
-        struct stage_build *b = &l->stages[lane->stages[c]];
-        for (int32_t i = 0; i < b->n_groups; i++)
-            if (launched_last(l, b->groups[i])) (*out)[n++] = (struct launch){b->groups[i], b};
+    const struct lane_build *x = &l->lanes[k], *y = &l->lanes[other];
+    bool several = l->stages[x->stages[0]].n_shards > 1;
+    return k == other || (several && x->replica == y->replica && x->turn == y->turn);
+}
+
+static void add_launches(const struct lowering *l, int32_t k, struct launch *out, size_t *n)
+{
+    for (int32_t c = 0; c < l->lanes[k].n_stages; c++) {
+        const struct stage_build *b = &l->stages[l->lanes[k].stages[c]];
+        for (int32_t i = 0; i < b->n_groups; i++) {
+            if (!launched_last(l, b->groups[i])) continue;
+            if (out) out[*n] = (struct launch){b->groups[i], c, k};
+            ++*n;
+        }
     }
-    qsort(*out, (size_t)n, sizeof **out, by_number);
-    return n;
+}
+
+/* Those groups of a device and of all that share its stages, by ascending number. */
+static struct launch *lane_launches(const struct lowering *l, int32_t k, size_t *n)
+{
+    struct launch *out = NULL;
+    for (int round = 0; round < 2; round++) {
+        *n = 0;
+        for (int32_t other = 0; other < l->p->n_devices; other++)
+            if (share_calls(l, k, other)) add_launches(l, other, out, n);
+        if (!out) out = ARENA_ARRAY(l->a, struct launch, *n + 1);
+    }
+    qsort(out, *n, sizeof *out, by_number);
+    return out;
+}
+
+/* Has this device a sum of every bucket of which one that shares its stages has one? */
+static bool has_all(const struct lowering *l, int32_t k, const struct launch *x, size_t n)
+{
+    for (size_t i = 0, end; i < n; i = end) {
+        bool own = false;
+        int32_t unit = l->group_plans[x[i].group].first_unit;
+        for (end = i; end < n && l->group_plans[x[end].group].first_unit == unit; end++) own |= x[end].lane == k;
+        if (!own) return false;
+    }
+    return true;
 }
 
 /* Each chunk's last weight gradients may launch its groups, but never one before a group of lower number: a chunk that
- * is ready too early leaves its launch to the chunk that is ready next. */
+ * is ready too early leaves its launch to the chunk that is ready next. Devices that share their stages do so alike, and for groups
+ * that only others of them have as well: among their launches are meetings, which all of them come to in one order. Where one has a
+ * sum less than another, no launch is early. */
 void lower_launches(struct lowering *l)
 {
     for (int32_t k = 0; k < l->p->n_devices; k++) {
         const struct lane_build *lane = &l->lanes[k];
-        struct launch *launches;
-        int32_t n = lane_launches(l, lane, &launches);
+        size_t n;
+        struct launch *launches = lane_launches(l, k, &n);
         struct stage_build *at = NULL;
-        for (int32_t i = 0; i < n; i++) {
-            struct stage_build *b = launches[i].member;
+        bool late = false;
+        for (int32_t other = 0; other < l->p->n_devices; other++)
+            late |= share_calls(l, k, other) && !has_all(l, other, launches, n);
+        for (size_t i = 0; i < n; i++) {
+            struct stage_build *b = &l->stages[lane->stages[launches[i].chunk]];
             if (!at || b->last_weight > at->last_weight) at = b;
-            if (!at->launches) at->launches = ARENA_ARRAY(l->a, int32_t, (size_t)n);
+            at->late = late;
+            if (launches[i].lane != k) continue;
+            if (!at->launches) at->launches = ARENA_ARRAY(l->a, int32_t, n);
             at->launches[at->n_launches++] = launches[i].group;
         }
     }
@@ -461,6 +484,7 @@ int32_t lower_complete_at(const struct lowering *l, const struct stage_build *b,
     const struct group_plan *g = &l->group_plans[group];
     bool own = false;
     for (int32_t i = 0; i < b->n_groups; i++) own |= b->groups[i] == group;
+    if (b->late) return end;
     if (!own) return 0;
     if (!g->bucketed) return end;
     int32_t at = 0;

@@ -153,6 +153,7 @@ struct stage_build {
     int32_t n_groups, *groups, *member;
     /* groups of the device that its last weight gradients launch, ascending */
     int32_t n_launches, *launches;
+    bool late; /* all of them when its last weight gradients are all there */
     int32_t n_flats, n_inner; /* ascending by group */
     struct flat *flats;
     struct inner *inner;
