@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum {
-    ATTEMPTS = 3,
+    ATTEMPTS = 8,
     /* more times than this no operation is timed: small pipelines need no large budget */
     OPERATIONS_EACH = 1000
 };
@@ -21,6 +21,7 @@ struct ordering {
     const volatile sig_atomic_t *stop;
     bool *lacks;               /* (stages of all replicas) memory, with some order that was tried */
     struct pipeline *pipeline; /* (n_replicas) n_stages 0: left as it is */
+    const int64_t **peak;      /* (n_replicas) each (n_stages): joint peaks of the orders found last; NULL: none */
 };
 
 static bool asked_to_stop(void *user)
@@ -216,6 +217,7 @@ static enum status describe_all(struct ordering *x, bool *possible, struct error
     TRY(scorer_program(x->scorer, x->space, p, &program, err));
     *possible = program != NULL;
     x->pipeline = ARENA_ARRAY(x->scratch, struct pipeline, (size_t)p->n_replicas);
+    x->peak = ARENA_ARRAY(x->scratch, const int64_t *, (size_t)p->n_replicas);
     for (int32_t r = 0, at = 0; program && r < p->n_replicas; r++) {
         const struct plan_replica *replica = &p->replicas[r];
         if (made[r].n_devices) describe(x, program, at, replica, &made[r], &x->pipeline[r]);
@@ -265,6 +267,7 @@ static enum status order_replica(struct ordering *x, int32_t r, bool *fits, stru
         return OK;
     }
     TRY(st);
+    x->peak[r] = found.peak_bytes;
     write_orders(x, replica, &found.schedule);
     return OK;
 }
@@ -283,29 +286,30 @@ static enum status order_all(struct ordering *x, bool *fits, struct error *err)
             continue;
         }
         const struct plan_replica *from = &x->plan->replicas[same];
+        x->peak[r] = x->peak[same];
         for (int32_t i = 0; i < from->n_stages; i++)
             x->plan->replicas[r].stages[i].order = from->stages[i].order;
     }
     return OK;
 }
 
-/* Less memory for stages whose program lacks some; they are noted. false: none does. */
+/* Stages whose program lacks memory are noted, and may have so much less than what was found has at its joint peak that it is
+ * not found again: no less than that, or an order that fits is passed over, and one that less memory would have led to is
+ * not found with more. false: none lacks any. */
 static bool tighten(struct ordering *x, const struct program *program)
 {
     bool missing = false;
     for (int32_t r = 0, lane = 0, at = 0; r < x->plan->n_replicas; r++)
         for (int32_t i = 0; i < x->plan->replicas[r].n_stages; i++, lane++) {
-            int64_t over = 0;
+            bool over = false;
             for (int32_t k = 0; k < plan_stage_devices(&x->plan->replicas[r].stages[i]);
                  k++, at++) {
                 int32_t device = program->stages[at].device;
-                int64_t bytes =
-                    program_lane_bytes(program, device) - program->devices[device].memory_bytes;
-                if (bytes > over) over = bytes;
+                over |= program_lane_bytes(program, device) > program->devices[device].memory_bytes;
             }
-            if (over <= 0) continue;
+            if (!over) continue;
             missing = x->lacks[lane] = true;
-            if (x->pipeline[r].n_stages) x->pipeline[r].devices[i].limit_bytes -= over;
+            if (x->peak[r]) x->pipeline[r].devices[i].limit_bytes = x->peak[r][i] - 1;
         }
     return missing;
 }

@@ -166,6 +166,35 @@ START_TEST(less_memory_gives_orders_that_fit_or_leaves_the_plan_as_it_is)
 }
 END_TEST
 
+/* A budgeted search promises no more than that it is rare. */
+START_TEST(orders_that_less_memory_leads_to_are_found_with_more)
+{
+    int32_t steps = 0, slower = 0, count = test_long() ? 40 : 12;
+    for (int32_t seed = 0; seed < count; seed++) {
+        int slowdown[4], MBps[4];
+        int64_t best = INT64_MAX;
+        for (int k = 0; k < 4; k++) {
+            slowdown[k] = 1 + (int)rng_below((uint64_t)seed, 1, (uint64_t)k, 6);
+            MBps[k] = 5 + (int)rng_below((uint64_t)seed, 2, (uint64_t)k, 100);
+        }
+        for (int kib = 200; kib <= 900; kib += test_long() ? 10 : 25) {
+            struct made m;
+            make(&m, 2 + seed % 3, slowdown, MBps, arena_printf(arena, "%d KiB", kib));
+            struct plan p = even(&m, 1, 2 + seed % 3);
+            int64_t ns = score(&m, &p);
+            if (ns < INT64_MAX) {
+                ns = ordered(&m, &p, ns);
+                steps++, slower += ns > best;
+                if (ns < best) best = ns;
+            }
+            scorer_free(m.scorer);
+        }
+    }
+    ck_assert_int_gt(steps, 80);
+    ck_assert_msg(50 * slower <= steps, "%d of %d steps to more memory", (int)slower, (int)steps);
+}
+END_TEST
+
 START_TEST(equal_replicas_have_equal_orders)
 {
     const int slowdown[4] = {1, 2, 1, 2}, MBps[4] = {50, 1000, 50, 50};
@@ -189,6 +218,7 @@ Suite *schedule_plan_suite(void)
     tcase_add_test(t, a_plan_with_searched_orders_is_never_slower_and_takes_what_was_said);
     tcase_add_test(t, four_equal_stages_without_slow_links_lose_most_of_their_bubble);
     tcase_add_test(t, less_memory_gives_orders_that_fit_or_leaves_the_plan_as_it_is);
+    tcase_add_test(t, orders_that_less_memory_leads_to_are_found_with_more);
     tcase_add_test(t, equal_replicas_have_equal_orders);
     suite_add_tcase(s, t);
     return s;
