@@ -29,32 +29,83 @@ static void read_answer(struct arena *a, const struct spmd_question *q, struct s
     }
 }
 
-/* Whether what lowering would lay out fits; where not, what it lays out beside what is counted is taken off the caps. */
-static bool fits_laid_out(struct arena *a, const struct spmd_question *q, struct spmd_answer *x,
-                          int64_t *cap)
+/* --- where memory binds --- */
+
+enum {
+    TURNS_MOST = 6,
+    APART_PART = 64, /* of what is counted: nearer than that nothing is asked between two caps */
+    /* Fitted like those of tables: a partial solution; and for each rule of each operator what must follow */
+    LABEL_NS = 400,
+    FOLLOW_NS = 3000
+};
+
+/* What the search is asked with by turns, bytes of each device. What is laid out beside what is counted is another's for
+ * every answer, so no cap is the right one: too large ones lower it, then what lies between is halved. */
+struct turns {
+    struct arena *a;
+    const struct spmd_question *q;
+    struct spmd_limits limits;
+    int64_t *cap;        /* (n_devices) the problem's */
+    int64_t *low;        /* the highest that gave what fits, or nothing */
+    const int64_t *high; /* what the latest that was too large counts; NULL: none was */
+    bool halving;        /* low says something */
+    struct spmd_answer best;
+};
+
+/* Whether what lowering would lay out fits; where not, what it lays out beside what is counted is taken off the caps below. */
+static bool fits_laid_out(const struct turns *t, struct spmd_answer *x, int64_t *below)
 {
     struct error why = {0};
+    const struct spmd_question *q = t->q;
     bool fits = true;
-    x->laid_out = ARENA_ARRAY(a, int64_t, (size_t)q->s->n_devices);
-    if (spmd_laid_out(a, q, spmd_sharding(a, q, x), x->bytes, x->laid_out, &why) != OK) {
+    x->laid_out = ARENA_ARRAY(t->a, int64_t, (size_t)q->s->n_devices);
+    if (spmd_laid_out(t->a, q, spmd_sharding(t->a, q, x), x->bytes, x->laid_out, &why) != OK) {
         x->laid_out = NULL; /* lowering has its own say of it */
         return true;
     }
     for (int32_t d = 0; d < q->s->n_devices; d++) {
         int64_t has = q->memory_bytes[d] - (q->reserve_bytes ? q->reserve_bytes[d] : 0);
         int64_t beside = x->laid_out[d] - x->bytes[d];
-        if (has - beside < cap[d]) cap[d] = has - beside;
+        below[d] = has - beside < t->cap[d] ? has - beside : t->cap[d];
         fits = fits && x->laid_out[d] <= has;
     }
     return fits;
 }
 
-enum {
-    TURNS_MOST = 4,
-    /* Fitted like those of tables: a partial solution; and for each rule of each operator what must follow */
-    LABEL_NS = 400,
-    FOLLOW_NS = 3000
-};
+/* Halfway from low to high; false: they are near. */
+static bool halve(struct turns *t)
+{
+    bool apart = false;
+    for (int32_t d = 0; d < t->q->s->n_devices; d++) {
+        int64_t room = t->high[d] - t->low[d];
+        t->cap[d] = t->low[d] + (room > 0 ? room / 2 : 0);
+        apart |= room > t->high[d] / APART_PART;
+    }
+    return apart;
+}
+
+/* The caps of the next turn, from what this one found; false: there is none. */
+static bool next_caps(struct turns *t, struct spmd_answer *x)
+{
+    size_t n = (size_t)t->q->s->n_devices;
+    bool none = x->ns == INT64_MAX;
+    int64_t *below = ARENA_ARRAY(t->a, int64_t, n);
+    if (!none && (!t->q->memory_bytes || fits_laid_out(t, x, below))) {
+        if (x->ns < t->best.ns) t->best = *x;
+        if (!t->limits.enough_ns || x->ns < t->limits.enough_ns) t->limits.enough_ns = x->ns;
+        none = true;
+    }
+    if (none) {
+        memcpy(t->low, t->cap, n * sizeof *t->low);
+        t->halving = true;
+    } else {
+        t->high = x->bytes;
+    }
+    if (!t->high) return false; /* the first, with all there is */
+    if (t->halving) return halve(t);
+    memcpy(t->cap, below, n * sizeof *below);
+    return true;
+}
 
 static int64_t search_work(const struct spmd_tables *t, int64_t labels)
 {
@@ -66,22 +117,26 @@ static int64_t search_work(const struct spmd_tables *t, int64_t labels)
 enum status spmd_best(struct arena *a, const struct spmd_question *q, struct spmd_answer *out,
                       struct error *err)
 {
-    struct spmd_tables *t;
-    TRY(spmd_tables_new(a, q, &t, err));
-    *out = (struct spmd_answer){.tables = t};
-    int64_t bound = 0, labels = 0, *cap = (int64_t *)t->problem.cap;
-    for (int turn = 0; turn < TURNS_MOST; turn++) {
-        TRY(spmd_search(a, &t->problem, &q->limits, &out->found, err));
-        labels += out->found.n_labels;
-        if (!turn)
-            bound =
-                out->found.bound_ns; /* of what is counted, which holds whatever else is laid out */
-        read_answer(a, q, out);
-        if (out->ns == INT64_MAX || !q->memory_bytes || fits_laid_out(a, q, out, cap)) break;
-        out->ns = INT64_MAX;
+    struct spmd_tables *tables;
+    TRY(spmd_tables_new(a, q, &tables, err));
+    int64_t bound = 0, labels = 0;
+    struct turns t = {.a = a, .q = q, .limits = q->limits, .cap = (int64_t *)tables->problem.cap};
+    t.low = ARENA_ARRAY(a, int64_t, (size_t)q->s->n_devices);
+    t.best = (struct spmd_answer){.ns = INT64_MAX, .tables = tables};
+    bool more = true;
+    for (int turn = 0; turn < TURNS_MOST && more; turn++) {
+        struct spmd_answer x = {.tables = tables};
+        TRY(spmd_search(a, &tables->problem, &t.limits, &x.found, err));
+        labels += x.found.n_labels;
+        if (!turn) t.best.found = x.found;
+        /* of what is counted, which holds whatever else is laid out */
+        if (!turn) bound = x.found.bound_ns;
+        read_answer(a, q, &x);
+        more = next_caps(&t, &x);
     }
+    *out = t.best;
     out->found.n_labels = labels, out->found.bound_ns = bound;
-    out->work_ns = t->work_ns + search_work(t, labels);
+    out->work_ns = tables->work_ns + search_work(tables, labels);
     return OK;
 }
 
