@@ -21,7 +21,8 @@ struct ordering {
     const volatile sig_atomic_t *stop;
     bool *lacks;               /* (stages of all replicas) memory, with some order that was tried */
     struct pipeline *pipeline; /* (n_replicas) n_stages 0: left as it is */
-    const int64_t **peak;      /* (n_replicas) each (n_stages): joint peaks of the orders found last; NULL: none */
+    /* (n_replicas) each (n_stages): joint peaks of the orders found last; NULL: none */
+    const int64_t **peak;
 };
 
 static bool asked_to_stop(void *user)
