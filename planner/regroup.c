@@ -79,6 +79,25 @@ static enum status start_from_pipelines(struct regroup *c, struct regroup_point 
     return OK;
 }
 
+/* Where all starts have as many replicas: the best plan kept that has another number, which no small change leads to. */
+static enum status start_apart(struct regroup *c, const struct regroup_point *starts, int32_t n,
+                               struct regroup_point *out, bool *found, struct error *err)
+{
+    *found = false;
+    for (int32_t i = 1; i < n; i++)
+        if (starts[i].x.plan.n_replicas != starts[0].x.plan.n_replicas) return OK;
+    for (int32_t i = 0; n && i < c->t->kept.n && !*found && !regroup_over(c); i++) {
+        const struct plan *from = &c->t->kept.plans[i].plan;
+        int32_t space = space_of(c, from);
+        if (from->n_replicas == starts[0].x.plan.n_replicas || space < 0 || !regroup_possible(from))
+            continue;
+        struct plan p = regroup_copy(c, from);
+        TRY(regroup_try(c, &p, space, &unbeaten, out, err));
+        *found = out->x.iteration_ns != INT64_MAX;
+    }
+    return OK;
+}
+
 /* Kept as it is, and with other orders and buckets. */
 static enum status finish(struct regroup *c, struct regroup_point *at, struct error *err)
 {
@@ -94,8 +113,9 @@ static enum status finish(struct regroup *c, struct regroup_point *at, struct er
 
 static enum status climb_all(struct regroup *c, struct error *err)
 {
-    struct regroup_point starts[STARTS_MOST];
+    struct regroup_point starts[STARTS_MOST], apart;
     int32_t n = 0;
+    bool found;
     TRY(start_from_kept(c, starts, &n, err));
     TRY(start_from_pipelines(c, starts, &n, err));
     if (regroup_many(c) && n > 1) n = 1;
@@ -107,7 +127,12 @@ static enum status climb_all(struct regroup *c, struct error *err)
         all -= mine - c->left;
         TRY(finish(c, &starts[i], err));
     }
-    return OK;
+    c->left = all, c->looks = LOOKS_EACH * all; /* what is left over */
+    if (regroup_many(c) || regroup_over(c)) return OK;
+    TRY(start_apart(c, starts, n, &apart, &found, err));
+    if (!found) return OK;
+    TRY(regroup_climb(c, &apart, err));
+    return finish(c, &apart, err);
 }
 
 enum status regroup_kept(struct tries *t, const struct space *spaces, int32_t n_spaces,
