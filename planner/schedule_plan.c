@@ -7,7 +7,11 @@
 #include <string.h>
 
 enum {
-    ATTEMPTS = 8,
+    ATTEMPTS = 3,
+    /* Of plans of so few operations, whose programs are soon made, and which hold so few microbatches that few orders are passed
+     * over until one fits. */
+    SMALL_OPERATIONS = 300,
+    SMALL_ATTEMPTS = 8,
     /* more times than this no operation is timed: small pipelines need no large budget */
     OPERATIONS_EACH = 1000
 };
@@ -294,23 +298,27 @@ static enum status order_all(struct ordering *x, bool *fits, struct error *err)
     return OK;
 }
 
-/* Stages whose program lacks memory are noted, and may have so much less than what was found has at its joint peak that it is
- * not found again: no less than that, or an order that fits is passed over, and one that less memory would have led to is
- * not found with more. false: none lacks any. */
-static bool tighten(struct ordering *x, const struct program *program)
+/* Stages whose program lacks memory are noted, and may have less: all that is lacking, or (gently) just less than what was found
+ * has at its joint peak. By more, orders that fit are passed over, and one that less memory would have led to is not found
+ * with more; or by less, if the joint peak is far from the limit, and the same order is found again. false: none lacks any. */
+static bool tighten(struct ordering *x, const struct program *program, bool gently)
 {
     bool missing = false;
     for (int32_t r = 0, lane = 0, at = 0; r < x->plan->n_replicas; r++)
         for (int32_t i = 0; i < x->plan->replicas[r].n_stages; i++, lane++) {
-            bool over = false;
+            int64_t over = 0;
             for (int32_t k = 0; k < plan_stage_devices(&x->plan->replicas[r].stages[i]);
                  k++, at++) {
                 int32_t device = program->stages[at].device;
-                over |= program_lane_bytes(program, device) > program->devices[device].memory_bytes;
+                int64_t bytes =
+                    program_lane_bytes(program, device) - program->devices[device].memory_bytes;
+                if (bytes > over) over = bytes;
             }
-            if (!over) continue;
+            if (over <= 0) continue;
             missing = x->lacks[lane] = true;
-            if (x->peak[r]) x->pipeline[r].devices[i].limit_bytes = x->peak[r][i] - 1;
+            if (!x->peak[r]) continue;
+            int64_t *limit = &x->pipeline[r].devices[i].limit_bytes;
+            *limit = gently ? x->peak[r][i] - 1 : *limit - over;
         }
     return missing;
 }
@@ -318,15 +326,16 @@ static bool tighten(struct ordering *x, const struct program *program)
 /* Orders of the variant that fit; *found false: none were. */
 static enum status search_orders(struct ordering *x, bool *found, struct error *err)
 {
-    bool possible, fits = true;
+    bool possible, fits = true, small = operations_of(x->plan) <= SMALL_OPERATIONS;
+    int attempts = small ? SMALL_ATTEMPTS : ATTEMPTS;
     *found = false;
     TRY(describe_all(x, &possible, err));
-    for (int k = 0; k < ATTEMPTS && possible && fits && !*found; k++) {
+    for (int k = 0; k < attempts && possible && fits && !*found; k++) {
         const struct program *program;
         TRY(order_all(x, &fits, err));
         TRY(scorer_program(x->scorer, x->space, x->plan, &program, err));
         if (!program) break;
-        bool missing = tighten(x, program);
+        bool missing = tighten(x, program, small);
         *found = fits && !missing;
     }
     return OK;
