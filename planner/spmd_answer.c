@@ -32,7 +32,7 @@ static void read_answer(struct arena *a, const struct spmd_question *q, struct s
 /* --- where memory binds --- */
 
 enum {
-    TURNS_MOST = 6,
+    TURNS_MOST = 4,
     APART_PART = 64, /* of what is counted: nearer than that nothing is asked between two caps */
     /* Fitted like those of tables: a partial solution; and for each rule of each operator what must follow */
     LABEL_NS = 400,
