@@ -354,13 +354,13 @@ static inline int32_t ring_buffer(const struct ring *r, int64_t seq)
 }
 /* Letters to procedures: index of the procedure with this letter and variant, -1. */
 int32_t program_procedure(const struct program_stage *s, char letter, const char *variant);
-/* The stage that lane i calls; its microbatch's sequence number is the caller's. */
 /* What a device is called where it is told of to people: "m.1", or "m.1 on nodeb" where devices of the program are on several hosts. */
 struct device_told {
     char text[160];
 };
 struct device_told program_device_told(const struct program *p, int32_t device);
 bool program_same_host(const struct program *p, int32_t device, int32_t other);
+/* The stage that lane i calls; its microbatch's sequence number is the caller's. */
 static inline struct program_stage *program_called(const struct program *p, int32_t lane,
                                                    const struct call *c)
 {
