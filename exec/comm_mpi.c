@@ -12,8 +12,11 @@
 #include "exec/clock.h"
 #include "exec/launch.h"
 
+#include <dlfcn.h>
 #include <inttypes.h>
+#include <link.h>
 #include <mpi.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,7 +69,31 @@ static void end_mpi(void)
     comm_watch_end(&nobody);
 }
 
-static enum status start_mpi(struct error *err)
+enum { KEPT_MOST = 8 };
+struct kept {
+    int n;
+    char path[KEPT_MOST][4096];
+};
+
+static int note_module(struct dl_phdr_info *about, size_t size, void *owner)
+{
+    struct kept *k = owner;
+    (void)size;
+    if (k->n < KEPT_MOST && strstr(about->dlpi_name, "mca_pmix"))
+        snprintf(k->path[k->n++], sizeof k->path[0], "%s", about->dlpi_name);
+    return 0;
+}
+
+/* MPI_Finalize of Open MPI 4.1 unloads the module by which it talks to its launcher, and the launcher's library may call back into it
+ * once more from a thread of its own: about one process in some hundred thousand died of that at its exit. What is loaded stays. */
+static void keep_modules(struct arena *a)
+{
+    struct kept *k = ARENA_ARRAY(a, struct kept, 1);
+    dl_iterate_phdr(note_module, k);
+    for (int i = 0; i < k->n; i++) (void)dlopen(k->path[i], RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
+static enum status start_mpi(struct arena *a, struct error *err)
 {
     int started = 0, level = 0;
     MPI_Initialized(&started);
@@ -75,6 +102,7 @@ static enum status start_mpi(struct error *err)
     NOTE_MPI();
     if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS)
         return error_set(err, ERR_RANK, "rank %" PRId32 ": MPI does not start", launch_rank());
+    keep_modules(a);
     atexit(end_mpi);
     if (level < MPI_THREAD_SERIALIZED)
         return error_set(err, ERR_RESOURCE, "this MPI library does not support threads");
@@ -90,7 +118,7 @@ static int64_t max(struct comm *c, int64_t value)
 static enum status join(struct comm *c, struct error *err)
 {
     struct mpi *x = c->state = ARENA_ARRAY(c->a, struct mpi, 1);
-    TRY(start_mpi(err));
+    TRY(start_mpi(c->a, err));
     c->started = true;
     if (MPI_Comm_dup(MPI_COMM_WORLD, &x->world) != MPI_SUCCESS)
         return error_set(err, ERR_RANK, "rank %" PRId32 ": MPI_Comm_dup fails", launch_rank());

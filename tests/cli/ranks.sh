@@ -23,4 +23,9 @@ code=$?
 [[ $code == 6 ]] && ok "a closed stdout is exit code 6" || not_ok "a closed stdout is exit code 6" "$code: $(head -c 300 "$scratch/err")"
 run 2> "$scratch/err" | true
 [[ ! -s $scratch/err ]] && ok "a reader that has gone is no news" || not_ok "a reader that has gone is no news" "$(head -c 300 "$scratch/err")"
+
+# The module by which a rank talks to its launcher may be called back at its very end: ranks keep it, whoever started them does not.
+LD_DEBUG=files LD_DEBUG_OUTPUT=$scratch/ld run > /dev/null 2>&1
+loaded=$(grep -l "mca_pmix_ext3x" "$scratch"/ld.* | wc -l) unloaded=$(grep -l "mca_pmix_ext3x.*destroying" "$scratch"/ld.* | wc -l)
+((loaded == 0 || loaded - unloaded == 2)) && ok "ranks keep what may be called back" || not_ok "ranks keep what may be called back" "$unloaded of $loaded let go"
 exit $bad
