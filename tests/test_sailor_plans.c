@@ -162,7 +162,7 @@ static const struct kept_so_far {
 } so_far[N_KNOWN] = {{14.51, 14.4215, 14.4215, true}, {21.73, 21.81, 21.85, true},
                      {11.59, 11.88, 11.88, false},    {4.91, 4.92, 4.92, false},
                      {2.46, 2.96, 2.42, false},       {1.77, 1.785, 1.785, false},
-                     {77.9, 76.6, 73.9, false},       {30.97, 33.4, 30.92, false}};
+                     {74.8, 78.7, 73.9, false},       {30.97, 33.4, 30.92, false}};
 
 struct ours {
     double simulated_s, known_s, referee_s, both_s, cpu_s;
