@@ -202,7 +202,7 @@ static const int64_t *cross_of(struct groups *g, const struct lineup *l, int32_t
     for (int32_t k = 0; k + 1 < g->s->n_layers; k++) {
         int32_t times = (whole_at(x, k) || whole_at(y, k) ? n : 1) * l->together;
         ns[k] = link ? cost_occupancy_ns(link, g->s->cut_bytes[k] * times) + link->latency_ns
-                     : INT64_MAX / 16;
+                     : INT64_MAX;
     }
     return ns;
 }

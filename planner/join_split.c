@@ -61,7 +61,7 @@ int64_t join_line_ns(const struct join_line *l, const int32_t *last)
     for (int32_t i = 0; i < l->n; i++) {
         int64_t c = join_range_ns(l, i, i ? last[i - 1] + 1 : 0, last[i]),
                 x = cross_of(l, i, last[i]);
-        if (c == INT64_MAX) return INT64_MAX;
+        if (c == INT64_MAX || x == INT64_MAX) return INT64_MAX;
         if (c > slowest) slowest = c;
         if (x > slowest) slowest = x;
         sum += c + 2 * x;

@@ -33,8 +33,8 @@ struct join_line {
     /* (n_layers) of each mode of each member: the last layer that memory has room for from each on, first - 1 where not even
      * one fits */
     const int32_t *far[JOIN_LINE_MAX][JOIN_MODES_MAX];
-    const int64_t
-        *cross_ns[JOIN_LINE_MAX]; /* (n_layers - 1) from member i to the next, after each layer */
+    /* (n_layers - 1) from member i to the next, after each layer; INT64_MAX: it cannot be */
+    const int64_t *cross_ns[JOIN_LINE_MAX];
 };
 struct join_cut {
     int64_t ns, slowest_ns, sum_ns; /* ns INT64_MAX: it cannot be */
