@@ -106,8 +106,10 @@ struct group *lower_group_new(struct lowering *l, const char *name, enum group_a
     plan.home = plan.gathered = plan.gather[0] = plan.gather[1] = plan.gather[2] = -1;
     l->group_plans[p->n_groups] = plan;
     struct group *g = &p->groups[p->n_groups++];
-    *g = (struct group){.name = name, .algorithm = algorithm, .n_members = n,
-                         .dtype = exact ? dtype_master(l->p->dtype) : l->p->dtype};
+    *g = (struct group){.name = name,
+                        .algorithm = algorithm,
+                        .n_members = n,
+                        .dtype = exact ? dtype_master(l->p->dtype) : l->p->dtype};
     g->members = ARENA_ARRAY(l->a, struct group_member, (size_t)n);
     g->link = ARENA_ARRAY(l->a, int32_t, (size_t)n),
     g->direction = ARENA_ARRAY(l->a, int32_t, (size_t)n);
@@ -386,7 +388,8 @@ static bool has_all(const struct lowering *l, int32_t k, const struct launch *x,
     for (size_t i = 0, end; i < n; i = end) {
         bool own = false;
         int32_t unit = l->group_plans[x[i].group].first_unit;
-        for (end = i; end < n && l->group_plans[x[end].group].first_unit == unit; end++) own |= x[end].lane == k;
+        for (end = i; end < n && l->group_plans[x[end].group].first_unit == unit; end++)
+            own |= x[end].lane == k;
         if (!own) return false;
     }
     return true;
@@ -430,7 +433,8 @@ int32_t lower_group_of_unit(const struct lowering *l, const struct stage_build *
 {
     for (int32_t i = 0; i < b->n_groups; i++) {
         const struct group_plan *g = &l->group_plans[b->groups[i]];
-        if (!g->tied && !g->overflow && unit >= g->first_unit && unit <= g->last_unit) return b->groups[i];
+        if (!g->tied && !g->overflow && unit >= g->first_unit && unit <= g->last_unit)
+            return b->groups[i];
     }
     return -1;
 }

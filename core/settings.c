@@ -57,6 +57,8 @@ bool settings_on(const char *name)
     return text && !strcmp(text, "1");
 }
 
+bool settings_host_transport(void) { return value_of("MUSHER_TRANSPORT") != NULL; }
+
 double settings_timeout_s(void)
 {
     const char *text = value_of("MUSHER_TIMEOUT");

@@ -1,4 +1,4 @@
-/* core/settings.h - what the program takes from the environment, in one table: help shows it, and a value that is none is refused
+/* core/settings.h - what the variables of the environment may be, in one table: help shows it, and a value that is none is refused
  * before anything begins. Settings are those of a machine, not of a run: which library, how long to wait. */
 #ifndef CORE_SETTINGS_H
 #define CORE_SETTINGS_H
@@ -19,6 +19,8 @@ extern const struct setting settings[];
 MUST_CHECK enum status settings_check(struct error *err);
 /* true: it is "1". */
 bool settings_on(const char *name);
+/* MUSHER_TRANSPORT=host. */
+bool settings_host_transport(void);
 /* MUSHER_TIMEOUT, s. */
 double settings_timeout_s(void);
 

@@ -46,9 +46,9 @@ enum status card_is_as_said(const struct program *p, const struct program_device
 {
     char can[96];
     if (!(is->dtypes & 1u << p->dtype))
-        return error_set(err, ERR_INPUT,
-                         "device %s is %s, which does not compute in %s, but in %s", d->name,
-                         is->name, dtype_name(p->dtype), dtypes_of(is->dtypes, can, sizeof can));
+        return error_set(err, ERR_INPUT, "device %s is %s, which does not compute in %s, but in %s",
+                         d->name, is->name, dtype_name(p->dtype),
+                         dtypes_of(is->dtypes, can, sizeof can));
     if (p->emulated) return OK;
     if (settings_on("MUSHER_ANY_CARD")) return OK;
     if (d->card && *d->card && !is_called(is->name, d->card))

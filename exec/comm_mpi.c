@@ -90,7 +90,8 @@ static void keep_modules(struct arena *a)
 {
     struct kept *k = ARENA_ARRAY(a, struct kept, 1);
     dl_iterate_phdr(note_module, k);
-    for (int i = 0; i < k->n; i++) (void)dlopen(k->path[i], RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+    for (int i = 0; i < k->n; i++)
+        (void)dlopen(k->path[i], RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
 }
 
 static enum status start_mpi(struct arena *a, struct error *err)

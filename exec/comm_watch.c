@@ -55,12 +55,10 @@ static char state_of_rank(const struct comm *c, int32_t rank)
     return launch_process_state(pid);
 }
 
-static bool has_ended(char state) { return strchr("ZXx", state) != NULL; }
-
 int32_t comm_ended(const struct comm *c)
 {
     for (int32_t i = 0; c && c->bells && i < c->size; i++)
-        if (has_ended(state_of_rank(c, i))) return i;
+        if (launch_process_ended(state_of_rank(c, i))) return i;
     return -1;
 }
 
@@ -72,7 +70,7 @@ int32_t comm_lost(const struct comm *c, int64_t limit_ns, char *text, size_t n)
     for (int32_t i = 0; c && c->bells && i < c->size; i++) {
         int64_t life_ns = atomic_load(&c->bells[i].life_ns);
         char state = state_of_rank(c, i);
-        bool over = has_ended(state), stopped = state == 'T' || state == 't';
+        bool over = launch_process_ended(state), stopped = state == 'T' || state == 't';
         if (i == c->rank || (!over && !stopped && now_ns - life_ns <= longest_ns)) continue;
         found = i;
         if (over || stopped) {

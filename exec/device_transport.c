@@ -20,8 +20,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LOOK_NS 50000 /* between two looks of drain */
-#define PAUSE_PART 16 /* of the limit: a longer time between two looks is no look */
+#define LOOK_NS 50000               /* between two looks of drain */
+#define PAUSE_PART 16               /* of the limit: a longer time between two looks is no look */
 #define RANKS_NS INT64_C(100000000) /* between two looks at ranks */
 
 /* ---- what sums are made of -------------------------------------------------------------------- */
@@ -92,8 +92,8 @@ enum status device_copy(struct device_transport *t, void *to, const void *from, 
     return t->b->copy(t->b, t->collective, to, from, bytes, err);
 }
 
-enum status device_region(struct device_transport *t, const struct region *r, enum dtype dtype, char *whole, char *packed,
-                          enum region_copy how, struct error *err)
+enum status device_region(struct device_transport *t, const struct region *r, enum dtype dtype,
+                          char *whole, char *packed, enum region_copy how, struct error *err)
 {
     TRY(device_pace(t, err));
     return device_region_copy(t->b, t->collective, r, dtype, whole, packed, how, err);
@@ -221,7 +221,8 @@ static void name_silent(const struct device_transport *t, struct error *why)
                       "%s: message %" PRId64 " %s %s (channel %" PRId32
                       ") has not ended for %.0f s: %s is gone",
                       program_device_told(t->p, t->o.rank).text, c->done, sends ? "to" : "from",
-                      t->p->devices[c->peer].name, i, limit_s, program_device_told(t->p, c->peer).text);
+                      t->p->devices[c->peer].name, i, limit_s,
+                      program_device_told(t->p, c->peer).text);
             return;
         }
 }

@@ -135,11 +135,14 @@ static const char *names(struct arena *a, const struct program *p, const int32_t
 {
     const char *text = "";
     for (int32_t i = 0; i < n && i < NAMES_MOST; i++) {
-        bool more = i + 1 < n && i + 1 < NAMES_MOST && program_same_host(p, device[i], device[i + 1]);
+        bool more =
+            i + 1 < n && i + 1 < NAMES_MOST && program_same_host(p, device[i], device[i + 1]);
         text = arena_printf(a, "%s%s%s", text, i ? ", " : "",
-                            more ? p->devices[device[i]].name : program_device_told(p, device[i]).text);
+                            more ? p->devices[device[i]].name
+                                 : program_device_told(p, device[i]).text);
     }
-    return n <= NAMES_MOST ? text : arena_printf(a, "%s and %" PRId32 " more", text, n - NAMES_MOST);
+    return n <= NAMES_MOST ? text
+                           : arena_printf(a, "%s and %" PRId32 " more", text, n - NAMES_MOST);
 }
 
 /* Devices by rank: member i of ZeRO's groups has part i + 1. */

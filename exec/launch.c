@@ -300,6 +300,8 @@ char launch_process_state(int32_t pid)
     return end && end[1] == ' ' ? end[2] : n ? 'R' : 'X';
 }
 
+bool launch_process_ended(char state) { return strchr("ZXx", state) != NULL; }
+
 /* Adds to children of one of mpirun's threads and to those that live; false where the system does not tell. */
 static bool count_of_thread(const char *task, const char *thread, int *children, int *alive)
 {
@@ -308,7 +310,7 @@ static bool count_of_thread(const char *task, const char *thread, int *children,
     FILE *f = fopen(path, "re");
     if (!f) return false;
     for (int pid; fscanf(f, "%d", &pid) == 1; ++*children)
-        *alive += !strchr("ZX", launch_process_state(pid));
+        *alive += !launch_process_ended(launch_process_state(pid));
     fclose(f);
     return true;
 }
@@ -357,9 +359,6 @@ static void follow(struct talk *t, struct output *o, pid_t child, const int fd[2
 static enum status judge(const struct talk *t, const struct output *o, int how, struct error *err)
 {
     if (caught) return error_set(err, ERR_INTERRUPTED, "interrupted");
-    if (t->alone && WIFSIGNALED(how))
-        return error_set(err, ERR_RANK,
-                         "no rank is left, and mpirun did not end: one was lost while it began");
     if (WIFEXITED(how) && WEXITSTATUS(how) == 0)
         return o->why ? error_set(err, ERR_RESOURCE, "cannot write to stdout: %s", strerror(o->why))
                       : OK;
@@ -374,11 +373,14 @@ static enum status judge(const struct talk *t, const struct output *o, int how, 
         return error_set(err, ERR_INTERRUPTED, "interrupted");
     if (t->said[0] && code >= ERR_USAGE && code <= ERR_NO_DEVICE)
         return error_set(err, (enum status)code, "%s", t->said);
+    if (t->alone && !t->noted)
+        return error_set(err, ERR_RANK, "no rank is left, and mpirun did not end%s%s",
+                         t->said[0] ? ": " : "", t->said);
     if (t->noted && ((code >= ERR_USAGE && code <= ERR_RESOURCE) || code == ERR_NO_DEVICE))
         return error_set(err, (enum status)code, "rank %" PRId32 " ended with exit code %d",
                          t->rank, code);
     if (t->noted && (t->code ? t->code : code) == ERR_RANK)
-        return error_set(err, ERR_RANK, "rank %" PRId32 " ended because it missed another one",
+        return error_set(err, ERR_RANK, "rank %" PRId32 " ended because it missed another one, or MPI",
                          t->rank);
     if (t->noted)
         return error_set(err, ERR_RANK, "rank %" PRId32 " failed with exit code %d", t->rank,

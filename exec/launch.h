@@ -21,6 +21,7 @@ bool launch_is_ours(void);
 bool launch_report(const struct error *err);
 /* The letter of /proc/PID/stat: 'T' stopped, 'Z' ended and not yet waited for, 'X' gone; 'R' too where that cannot be read. */
 char launch_process_state(int32_t pid);
+bool launch_process_ended(char state);
 /* Starts n ranks of this very program with argv (argv[0] replaced by /proc/self/exe) through mpirun and waits. stdout and stderr pass
  * through. ERR_RANK names the rank and how it ended; ERR_RESOURCE where mpirun is missing or what the ranks print cannot be written; ERR_INTERRUPTED on SIGINT, with
  * no rank left behind. A rank's own documented exit code (2 … 6, 8) becomes the status. */

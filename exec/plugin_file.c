@@ -47,12 +47,12 @@ static enum status find(const struct plugin_file *f, char *path, struct error *e
                      f->what, f->name, f->made, f->variable);
 }
 
-/* The loader touches a file that was cut off, and dies of it. False where that can be seen: its sections end behind its end. */
+/* The loader touches a file that was cut off, and dies of it. False where that can be seen: its table of sections ends behind its end. */
 static bool is_whole(const char *path)
 {
     Elf64_Ehdr h;
     struct stat about;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     bool whole = true;
     if (fd < 0) return true; /* the loader says what is wrong */
     if (!fstat(fd, &about) && read(fd, &h, sizeof h) == (ssize_t)sizeof h &&
@@ -67,7 +67,8 @@ enum status plugin_file_open(const struct plugin_file *f, char *path, void **lib
 {
     TRY(find(f, path, err));
     if (!is_whole(path))
-        return error_set(err, ERR_NO_DEVICE, "the %s cannot be opened: %s is cut off", f->what, path);
+        return error_set(err, ERR_NO_DEVICE, "the %s cannot be opened: %s is cut off", f->what,
+                         path);
     *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!*library)
         return error_set(err, ERR_NO_DEVICE, "the %s cannot be opened: %s (%s)", f->what, dlerror(),

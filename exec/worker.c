@@ -290,9 +290,9 @@ static void report(struct worker *w, struct run_result *out)
     out->blas_share = w->cpu_ns > 0 && blas_s >= 0 ? blas_s * 1e9 / (double)w->cpu_ns : -1;
     comm_sum(w->comm, w->losses, w->o->steps * p->microbatches);
     worker_scale_report(w, out);
-    struct trace *t = spans_gather(w->a, w->comm, p, lists, 3,
-                                   w->o->keep_kernels ? &w->activity.names : NULL, w->step_end_ns,
-                                   w->o->steps);
+    struct trace *t =
+        spans_gather(w->a, w->comm, p, lists, 3, w->o->keep_kernels ? &w->activity.names : NULL,
+                     w->step_end_ns, w->o->steps);
     out->losses = ARENA_ARRAY(w->a, double, (size_t)w->o->steps + 1);
     for (int64_t s = 0; s < w->o->steps; s++) {
         for (int32_t m = 0; m < p->microbatches; m++)
@@ -322,7 +322,8 @@ static enum status fail_alone(struct worker *w, enum status status, struct error
         mover_give_up(&w->mover);
         return status;
     }
-    log_error("rank %" PRId32 " (%s): %s", w->rank, program_device_told(w->p, w->rank).text, err->text);
+    log_error("rank %" PRId32 " (%s): %s", w->rank, program_device_told(w->p, w->rank).text,
+              err->text);
     mover_abort(&w->mover, (int)status);
 }
 
@@ -366,7 +367,8 @@ enum status worker_run(struct arena *a, const struct program *p, const struct ru
     for (int32_t i = 0; i < w.n_chunks; i++) lane_memory_close(&w.chunks[i].memory);
     if (w.pinned) w.backend.release_pinned(&w.backend, w.pinned);
     data_close(&w.data);
-    if (w.backend_open && w.backend.unfinished && w.backend.unfinished(&w.backend)) comm_note_unfinished();
+    if (w.backend_open && w.backend.unfinished && w.backend.unfinished(&w.backend))
+        comm_note_unfinished();
     if (w.backend_open) w.backend.close(&w.backend);
     worker_activity_close(&w);
     arena_free(w.spans.a);

@@ -324,7 +324,8 @@ static enum status move_on(struct mover *m, bool *progress, struct error *err)
 static void fail(struct mover *m, const struct error *e)
 {
     if (comm_size(m->comm) > 1) {
-        log_error("rank %" PRId32 " (%s): %s", m->rank, program_device_told(m->p, m->rank).text, e->text);
+        log_error("rank %" PRId32 " (%s): %s", m->rank, program_device_told(m->p, m->rank).text,
+                  e->text);
         comm_abort(m->comm, e->code);
     }
     pthread_mutex_lock(&m->mutex);

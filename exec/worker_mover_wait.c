@@ -49,9 +49,10 @@ static enum status silent(struct mover *m, int32_t peer, const char *what, struc
     char who[160];
     TRY(failure(m, err));
     int32_t lost = comm_lost(m->comm, m->timeout_ns / 2, who, sizeof who);
-    return error_set(
-        err, ERR_RANK, "rank %" PRId32 " (%s) was silent for %.0f s: %s does not come on%s%s", peer,
-        program_device_told(m->p, peer).text, (double)m->timeout_ns / 1e9, what, lost >= 0 ? ": " : "", who);
+    return error_set(err, ERR_RANK,
+                     "rank %" PRId32 " (%s) was silent for %.0f s: %s does not come on%s%s", peer,
+                     program_device_told(m->p, peer).text, (double)m->timeout_ns / 1e9, what,
+                     lost >= 0 ? ": " : "", who);
 }
 
 enum status mover_wait_channel(struct mover *m, int32_t channel, int64_t number, int64_t *at_ns,

@@ -8,6 +8,7 @@
 
 #include "core/arena.h"
 #include "core/log.h"
+#include "core/settings.h"
 #include "exec/plugin.h"
 
 #include <inttypes.h>
@@ -19,12 +20,6 @@ static int64_t align(int64_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN
 
 /* ---- which way --------------------------------------------------------------------------------
  */
-
-static bool host_is_wanted(void)
-{
-    const char *text = getenv("MUSHER_TRANSPORT");
-    return text && *text; /* settings_check knows no other word */
-}
 
 /* talks: (n_devices) 1 where the device's backend can. */
 static bool among_themselves(const struct program *p, const double *talks, int32_t a, int32_t b)
@@ -73,7 +68,7 @@ static void warn_of_host(const struct worker *w, const double *talks)
         cards++;
         if (first < 0 && !(talks[i] > 0)) first = i;
     }
-    if (cards < 2 || first != w->rank || p->emulated || host_is_wanted()) return;
+    if (cards < 2 || first != w->rank || p->emulated || settings_host_transport()) return;
     if (plugin_cuda(&plugin, &why) == OK) (void)plugin->comm(&why);
     log_warn("%s: messages between cards go through the host%s%s", p->devices[first].name,
              *why.text ? ": " : "", why.text);
@@ -83,7 +78,7 @@ void worker_choose_transports(struct worker *w)
 {
     const struct program *p = w->p;
     double *talks = ARENA_ARRAY(w->run, double, (size_t)p->n_devices);
-    talks[w->rank] = w->apart && w->backend.comm && !p->emulated && !host_is_wanted();
+    talks[w->rank] = w->apart && w->backend.comm && !p->emulated && !settings_host_transport();
     comm_sum(w->comm, talks, p->n_devices);
     comm_broadcast(w->comm, talks, (int64_t)sizeof *talks * p->n_devices);
     w->channel_by = ARENA_ARRAY(w->run, unsigned char, (size_t)p->n_channels + 1);

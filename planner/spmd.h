@@ -14,7 +14,8 @@
  * state, and of `in_flight` microbatches inputs and what operators' gradients read; never more than lowering lays out, so
  * that what is cut off is cut off rightly, and found.bound_ns holds. Then what is found is laid out as lowering would
  * (planner/spmd_memory.h: scratch, meetings' buffers …); where that does not fit the search is asked again with so much less,
- * and then, a few times, with half of what lies between caps that led to something or nothing and an answer that is too large. So an answer is one that lowering takes, but for what the planner does not know of (messages, fused kinds).
+ * and then, a few times, with half of what lies between caps that led to something or nothing and an answer that is too
+ * large. So an answer is one that lowering takes, but for what the planner does not know of (messages, fused kinds).
  * Ownership: the arena's. Errors: those of prices.
  */
 #ifndef PLANNER_SPMD_H

@@ -33,10 +33,7 @@ static void read_answer(struct arena *a, const struct spmd_question *q, struct s
 
 enum {
     TURNS_MOST = 4,
-    APART_PART = 64, /* of what is counted: nearer than that nothing is asked between two caps */
-    /* Fitted like those of tables: a partial solution; and for each rule of each operator what must follow */
-    LABEL_NS = 400,
-    FOLLOW_NS = 3000
+    APART_PART = 64 /* of what is counted: nearer than that nothing is asked between two caps */
 };
 
 /* What the search is asked with by turns, bytes of each device. What is laid out beside what is counted is another's for
@@ -106,6 +103,9 @@ static bool next_caps(struct turns *t, struct spmd_answer *x)
     memcpy(t->cap, below, n * sizeof *below);
     return true;
 }
+
+/* Fitted like those of tables: a partial solution; and for each rule of each operator what must follow. */
+enum { LABEL_NS = 400, FOLLOW_NS = 3000 };
 
 static int64_t search_work(const struct spmd_tables *t, int64_t labels)
 {

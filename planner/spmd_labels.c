@@ -153,3 +153,27 @@ int32_t spmd_new_root(struct search *q, int32_t place, int32_t run, const int32_
                (size_t)q->p->n_columns * sizeof *q->bytes);
     return spmd_settle_label(q, q->states + q->labels[id].state);
 }
+
+double spmd_price_most(const struct spmd_problem *p)
+{
+    double full = 1;
+    for (int32_t c = 0; c < p->n_columns; c++) {
+        double bytes = 0;
+        for (int32_t i = 0; i < p->n_ops; i++) {
+            const struct spmd_rule *r = p->ops[i].rules;
+            int64_t most = 0;
+            for (int32_t k = 0; k < p->ops[i].n_rules; k++)
+                if (r[k].bytes && r[k].bytes[c] > most) most = r[k].bytes[c];
+            bytes += (double)most;
+        }
+        for (int32_t t = 0; t < p->n_tensors; t++) {
+            const int64_t *const *b = p->tensors[t].of ? p->tensors[t].of->bytes : NULL;
+            int64_t most = 0;
+            for (int32_t k = 0; b && k < p->n_placements; k++)
+                if (b[k] && b[k][c] > most) most = b[k][c];
+            bytes += (double)most * (double)(p->n_placements + 1); /* versions of it, at most */
+        }
+        full += bytes / (double)(p->cap[c] > 0 ? p->cap[c] : 1);
+    }
+    return 1e17 / full;
+}

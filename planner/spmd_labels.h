@@ -69,4 +69,8 @@ bool spmd_bound_bytes(const struct search *q, int32_t place, int64_t *bytes);
  * than q->most labels: nothing is known. */
 int32_t spmd_by_pieces(struct search *q, int32_t least_copies, int32_t *n_pieces);
 
+/* The highest price of a column's cap at which all that any choice may keep is a number of ns that sums bear, however little room
+ * a column has. O(rules + tensors · placements) a column. */
+double spmd_price_most(const struct spmd_problem *p);
+
 #endif

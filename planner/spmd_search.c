@@ -394,33 +394,6 @@ static void try_prices(struct arena *a, const struct spmd_problem *p, const stru
     memcpy(y->best, y->now, (size_t)p->n_columns * sizeof *y->best);
 }
 
-/* The highest price at which all that any choice may keep, at that price, is a number of ns that sums bear: a column that has room for
- * next to nothing would make numbers beyond them. */
-static double price_most(const struct spmd_problem *p)
-{
-    double full = 1;
-    for (int32_t c = 0; c < p->n_columns; c++) {
-        double bytes = 0;
-        for (int32_t i = 0; i < p->n_ops; i++) {
-            int64_t most = 0;
-            for (int32_t r = 0; r < p->ops[i].n_rules; r++) {
-                const int64_t *b = p->ops[i].rules[r].bytes;
-                if (b && b[c] > most) most = b[c];
-            }
-            bytes += (double)most;
-        }
-        for (int32_t t = 0; t < p->n_tensors; t++) {
-            const int64_t *const *b = p->tensors[t].of ? p->tensors[t].of->bytes : NULL;
-            int64_t most = 0;
-            for (int32_t k = 0; b && k < p->n_placements; k++)
-                if (b[k] && b[k][c] > most) most = b[k][c];
-            bytes += (double)most * (double)(p->n_placements + 1); /* versions of it, at most */
-        }
-        full += bytes / (double)(p->cap[c] > 0 ? p->cap[c] : 1);
-    }
-    return 1e17 / full;
-}
-
 /* One price of all columns that grows until what is found fits; then from the highest bound on each column's
  * own, which grows with what is lacking there and falls with what is left. */
 static void by_prices(struct arena *a, const struct spmd_problem *p, const struct spmd_limits *l,
@@ -429,7 +402,7 @@ static void by_prices(struct arena *a, const struct spmd_problem *p, const struc
     enum { GROWTHS = 9, TURNS = 10 };
     struct spmd_found now = {.ns = INT64_MAX};
     bool fit = false;
-    const double most = price_most(p);
+    const double most = spmd_price_most(p);
     double price = 0.02 * (double)free_ns / p->n_columns + 1;
     for (int k = 0; k < GROWTHS && !fit && price < most; k++, price *= 4) {
         for (int32_t c = 0; c < p->n_columns; c++) y->now[c] = price;

@@ -6,12 +6,14 @@ static const struct {
     const char *name, *value;
     bool good;
 } cases[] = {
-    {"MUSHER_TIMEOUT", "3", true},        {"MUSHER_TIMEOUT", "0.05", true},   {"MUSHER_TIMEOUT", "", true},
-    {"MUSHER_TIMEOUT", "abc", false},     {"MUSHER_TIMEOUT", "3 s", false},   {"MUSHER_TIMEOUT", "-1", false},
-    {"MUSHER_TIMEOUT", "0", false},       {"MUSHER_TIMEOUT", "nan", false},   {"MUSHER_TIMEOUT", "inf", false},
-    {"MUSHER_TRANSPORT", "host", true},   {"MUSHER_TRANSPORT", "hots", false}, {"MUSHER_NCCL", "/no/where", true},
-    {"MUSHER_ANY_CARD", "1", true},       {"MUSHER_ANY_CARD", "yes", false},  {"MUSHER_CUDA_WAIT", "true", false},
-    {"MUSHER_BLAS_CLOCK", "2", false},
+    {"MUSHER_TIMEOUT", "3", true},       {"MUSHER_TIMEOUT", "0.05", true},
+    {"MUSHER_TIMEOUT", "", true},        {"MUSHER_TIMEOUT", "abc", false},
+    {"MUSHER_TIMEOUT", "3 s", false},    {"MUSHER_TIMEOUT", "-1", false},
+    {"MUSHER_TIMEOUT", "0", false},      {"MUSHER_TIMEOUT", "nan", false},
+    {"MUSHER_TIMEOUT", "inf", false},    {"MUSHER_TRANSPORT", "host", true},
+    {"MUSHER_TRANSPORT", "hots", false}, {"MUSHER_NCCL", "/no/where", true},
+    {"MUSHER_ANY_CARD", "1", true},      {"MUSHER_ANY_CARD", "yes", false},
+    {"MUSHER_CUDA_WAIT", "true", false}, {"MUSHER_BLAS_CLOCK", "2", false},
 };
 
 static void clear(void)

@@ -16,14 +16,14 @@
 #include <unistd.h>
 
 struct finding {
-    const char *what, *state; /* state: "ok", "warning", "missing" */
+    const char *what, *state; /* state: "ok", "warning", "missing", "wrong" */
     const char *text;
 };
 struct findings {
     struct arena *arena;
     struct finding items[96];
     int32_t n;
-    enum status worst; /* of what is missing: ERR_RESOURCE, ERR_NO_DEVICE */
+    enum status worst; /* of what is missing or wrong: ERR_RESOURCE, ERR_INPUT; before them ERR_NO_DEVICE */
     struct cuda_here cuda;
 };
 
@@ -122,7 +122,7 @@ static void check_card(struct findings *f, const struct program *p, const struct
         enum status st = card_is_as_said(p, d, &f->cuda.cards[d->index].about, &why);
         if (st == OK) return;
         if (f->worst == OK) f->worst = st;
-        add(f, d->name, "missing", arena_printf(f->arena, "%s", why.text));
+        add(f, d->name, "wrong", arena_strdup(f->arena, why.text));
         return;
     }
     add(f, d->name, "missing",

@@ -4,6 +4,7 @@
 #include "core/json.h"
 #include "core/log.h"
 #include "core/lower.h"
+#include "core/settings.h"
 #include "core/units.h"
 #include "exec/bench_collectives.h"
 #include "exec/device_comm.h"
@@ -100,8 +101,8 @@ static const char *library_of(struct arena *a, const struct profile_links *b, in
                               struct error *why)
 {
     struct backend x;
-    const char *host = getenv("MUSHER_TRANSPORT"), *text = NULL;
-    if (host && *host) {
+    const char *text = NULL;
+    if (settings_host_transport()) {
         error_set(why, ERR_RESOURCE, "MUSHER_TRANSPORT=host leaves all to the host");
         return NULL;
     }

@@ -68,7 +68,7 @@ MUST_CHECK enum status cuda_enter(struct backend *b, struct error *err);
 /* Something runs on the device that will not end: from now on nothing of it is waited for or taken back. */
 void cuda_abandon(struct backend *b);
 bool cuda_is_abandoned(struct backend *b);
-/* A library goes on behind our back with what it frees: until nothing runs on our streams; where that is not so by until_ns, the device
+/* A library goes on behind our back with what it frees: waits until nothing runs on our streams; where that is not so by until_ns, the device
  * is abandoned. Either way the backend is unfinished (exec/backend.h). */
 void cuda_await_rest(struct backend *b, int64_t until_ns);
 

@@ -15,13 +15,15 @@
 #include "exec/cuda/nccl.h"
 #include "exec/cuda/operands.h"
 #include "exec/cuda/ops.h"
+#include "exec/cuda/patience.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define REST_LOOK_NS 200000 /* between two looks at whether anything still runs */
+#define REST_LOOK_NS 200000    /* between two looks at whether anything still runs */
+#define LAST_LOOK_NS 100000000 /* and for the last one to come back */
 #ifndef CUDA_OLDEST
 #define CUDA_OLDEST 75
 #endif
@@ -74,32 +76,49 @@ enum status cuda_enter(struct backend *b, struct error *err)
     return OK;
 }
 
-void cuda_abandon(struct backend *b)
-{
-    device_of(b)->abandoned = device_of(b)->unfinished = true;
-}
+void cuda_abandon(struct backend *b) { device_of(b)->abandoned = device_of(b)->unfinished = true; }
 
 bool cuda_is_abandoned(struct backend *b) { return device_of(b)->abandoned; }
 
 static bool device_unfinished(struct backend *b) { return device_of(b)->unfinished; }
 
-static bool is_at_rest(const struct cuda_device *d)
+struct rest { /* what is looked at, of nobody but the thread that looks */
+    int32_t n;
+    cudaStream_t stream[STREAMS_MOST];
+    int64_t until_ns;
+    bool rests;
+};
+
+static bool is_at_rest(const struct rest *r)
 {
-    for (int32_t i = 0; i < d->n_contexts; i++)
-        if (cudaStreamQuery(d->contexts[i]->stream) != cudaSuccess) {
+    for (int32_t i = 0; i < r->n; i++)
+        if (cudaStreamQuery(r->stream[i]) != cudaSuccess) {
             (void)cudaGetLastError(); /* which "not ready" is noted as */
             return false;
         }
     return true;
 }
 
+static void await_rest(void *owner)
+{
+    struct rest *r = owner;
+    while (!(r->rests = is_at_rest(r)) && clock_wall_ns() < r->until_ns)
+        clock_sleep_until(clock_wall_ns() + REST_LOOK_NS);
+}
+
+/* Even a look may wait for what the library holds meanwhile, so somebody else looks. */
 void cuda_await_rest(struct backend *b, int64_t until_ns)
 {
-    device_of(b)->unfinished = true;
-    bool rests = false, knows = cuda_enter(b, NULL) == OK;
-    while (knows && !(rests = is_at_rest(device_of(b))) && clock_wall_ns() < until_ns)
-        clock_sleep_until(clock_wall_ns() + REST_LOOK_NS);
-    if (!rests) cuda_abandon(b);
+    struct cuda_device *d = device_of(b);
+    struct arena *a = arena_new();
+    struct rest *r = ARENA_ARRAY(a, struct rest, 1);
+    d->unfinished = true;
+    r->until_ns = until_ns;
+    for (; r->n < d->n_contexts; r->n++) r->stream[r->n] = d->contexts[r->n]->stream;
+    int64_t left_ns = until_ns - clock_wall_ns();
+    bool ended = patience_run(await_rest, r, (left_ns > 0 ? left_ns : 0) + LAST_LOOK_NS);
+    if (!ended || !r->rests) cuda_abandon(b);
+    if (ended) arena_free(a); /* else what is looked at stays with the thread */
 }
 
 /* Whether what is there can be taken back. */

@@ -30,7 +30,7 @@ struct cuda_device {
         wait_each; /* MUSHER_CUDA_WAIT=1: every operator is waited for, so that it is the one that is named */
     int priority; /* of all streams but the first: the most urgent that the device has */
     int64_t pitch_most; /* bytes from one row to the next that a copy of rows takes */
-    _Atomic bool abandoned, unfinished; /* unfinished: a library is at work on a thread of its own; so it is in what is abandoned */
+    _Atomic bool abandoned, unfinished; /* unfinished: a library is at work on a thread of its own; set too where abandoned */
     struct cuda_context *contexts[STREAMS_MOST];
     struct cuda_fault *faults;               /* (STREAMS_MOST) pinned */
     struct cuda_event *events[EVENT_BLOCKS]; /* blocks of EVENT_BLOCK */

@@ -27,8 +27,9 @@ for verb in show profile plan whatif lower schedule simulate memory run compare 
     "$MUSHER" $verb --help > "$scratch/help" 2>&1 && grep -q "usage: musher $verb" "$scratch/help" &&
         echo "ok $verb --help" || { echo "not ok $verb --help: $(head -n 1 "$scratch/help")"; bad=1; }
 done
-for variable in $("$MUSHER" --help | sed -n 's/^  \(MUSHER_[A-Z_]*\)=.*/\1/p'); do
-    grep -q "^| \`$variable\` |" README.md && ok=$((${ok:-0} + 1)) || { echo "not ok README has $variable"; bad=1; }
-done
-((${ok:-0} > 5)) && echo "ok README has $ok variables of the environment" || { echo "not ok README has variables of the environment: ${ok:-0}"; bad=1; }
+# Its table of variables is help's, whole: marks of code apart.
+"$MUSHER" --help | sed -n '/^Environment/,$p' | sed -n 's/^  \(MUSHER_[A-Z_]*\)=\(.*\)/| \1 | \2 |/p; s/^      \(.*\)/ \1 |/p' | paste -d '' - - > "$scratch/settings"
+grep '^| `MUSHER_' README.md | tr -d '`' > "$scratch/table"
+[[ $(wc -l < "$scratch/table") -gt 5 ]] && cmp -s "$scratch/settings" "$scratch/table" && echo "ok README has the variables of the environment" ||
+    { echo "not ok README has the variables of the environment: $(diff "$scratch/settings" "$scratch/table")"; bad=1; }
 exit $bad

@@ -1,6 +1,5 @@
-/* tests/gpu/budget.h - programs for a card end by themselves: all that one does has GPU_SECONDS together (environment; looked at, with
- * the rest of it, when a program begins). Limits are
- * so many times as long under sanitizers. */
+/* tests/gpu/budget.h - programs for a card end by themselves: all that one does has GPU_SECONDS together (environment; looked at,
+ * with the rest of it, when a program begins). Limits are several times as long under sanitizers. */
 #ifndef TESTS_GPU_BUDGET_H
 #define TESTS_GPU_BUDGET_H
 
@@ -23,8 +22,8 @@ static inline struct budget budget_start(double seconds)
     const char *said = getenv("GPU_SECONDS");
     char *end = NULL;
     struct error err = {0};
-    double s = said ? strtod(said, &end) : 0;
-    if (settings_check(&err) == OK && said && (!(s > 0) || s > 1e6 || *end))
+    double s = said && *said ? strtod(said, &end) : 0;
+    if (settings_check(&err) == OK && said && *said && (!(s > 0) || s > 1e6 || *end))
         (void)error_set(&err, ERR_USAGE, "environment variable GPU_SECONDS: '%s', expected seconds above 0", said);
     if (err.code != OK) {
         fprintf(stderr, "%s\n", err.text);

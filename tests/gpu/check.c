@@ -169,8 +169,7 @@ static enum status train_and_compare(struct arena *a, const struct check *c, int
         return error_set(err, ERR_TOLERANCE,
                          "%" PRId64 " of %" PRId64 " steps were skipped, %" PRId64 " on the host",
                          r.n_skipped, c->steps, c->skipped);
-    printf("ok %s: %" PRId32 " rank%s, %" PRId64
-           " losses within %.2e of the host's (at most %.0e)",
+    printf("ok %s: %" PRId32 " rank%s, %" PRId64 " losses within %.2e of the host's (at most %.0e)",
            c->name, c->ranks, c->ranks > 1 ? "s" : "", c->steps, worst, c->limit);
     if (r.n_skipped) printf(", %" PRId64 " steps skipped", r.n_skipped);
     putchar('\n');
@@ -206,7 +205,8 @@ static int collect(void *owner, int32_t rank)
     if (st != OK)
         (void)failed(c, st, &err);
     else if (!rank)
-        printf("ok %s: %" PRId32 " ranks, %" PRId64 " calls exact to the bit\n", c->name, c->ranks, calls);
+        printf("ok %s: %" PRId32 " ranks, %" PRId64 " calls exact to the bit\n", c->name, c->ranks,
+               calls);
     fflush(stdout);
     arena_free(a);
     return (int)st;
@@ -240,7 +240,8 @@ static enum status read_case(struct words at, char *line, struct check *c, struc
     c->dies = !strcmp(word[0], "dead"), c->collects = !strcmp(word[0], "collectives");
     bool plain = !c->dies && !c->collects;
     c->name = word[c->dies], c->reference = word[1], c->steps = STEPS_MOST, c->skipped = UNTOLD;
-    TRY(words_number(at, "ranks", word[plain ? 1 : 2], c->collects ? 2 : 1, RANKS_MOST, &ranks, err));
+    TRY(words_number(at, "ranks", word[plain ? 1 : 2], c->collects ? 2 : 1, RANKS_MOST, &ranks,
+                     err));
     c->ranks = (int32_t)ranks;
     if (!plain) return OK;
     TRY(words_number(at, "steps", word[2], 1, STEPS_MOST, &c->steps, err));
@@ -273,7 +274,8 @@ static enum status read_cases(struct arena *a, const char *folder, struct check 
         TRY(read_case(at, line, c, err));
         ++*n;
     }
-    if (!*n) return error_set(err, ERR_INPUT, "%s holds no check: make gpu-files writes it", at.list);
+    if (!*n)
+        return error_set(err, ERR_INPUT, "%s holds no check: make gpu-files writes it", at.list);
     return OK;
 }
 
@@ -299,7 +301,9 @@ int main(int argc, char **argv)
     *(run_check(&c, kernels, budget_part(&budget, KERNELS_S)) ? &passed : &wrong) += 1;
     bool none = c.ended == ERR_NO_DEVICE;
     for (int i = 0; i < n && !none && !kernels_alone; i++)
-        *(run_check(&cases[i], cases[i].collects ? collect : train, budget_part(&budget, LIMIT_S)) ? &passed : &wrong) += 1;
+        *(run_check(&cases[i], cases[i].collects ? collect : train, budget_part(&budget, LIMIT_S))
+              ? &passed
+              : &wrong) += 1;
     printf("%d passed, %d failed\n", passed, wrong);
     arena_free(a);
     return none ? ERR_NO_DEVICE : wrong > 0;

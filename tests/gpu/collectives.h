@@ -1,7 +1,7 @@
 /* tests/gpu/collectives.h - every collective of exec/device_comm.h between the ranks of one card, beside exact sums.
  *
  * Numbers are small integers and weights are quarters, so that every dtype's sums are exact whatever their order: each element must
- * be that number, to the bit. Parts are uneven, and one rank has none. Outputs are NaN before, and so is what lies behind them.
+ * be that number, to the bit. Parts are uneven, and one rank has none. All bits of outputs, and of what lies behind them, are set before.
  */
 #ifndef TESTS_GPU_COLLECTIVES_H
 #define TESTS_GPU_COLLECTIVES_H

@@ -24,7 +24,10 @@ static bool replace(const void *old, const void *by)
 
 void nccl_made(struct ncclComm *c) { (void)replace(c, NULL); }
 
-void nccl_gone(struct ncclComm *c) { (void)replace(NULL, c); }
+void nccl_gone(struct ncclComm *c)
+{
+    if (!replace(NULL, c)) abort(); /* more than anybody gives up */
+}
 
 void nccl_need(struct ncclComm *c, const char *call)
 {

@@ -47,7 +47,7 @@ bool nccl_switch(const char *name, const char *value); /* of the environment */
 void nccl_stop(struct ncclComm *c);
 /* Waits for the device and takes back what an aborted one has. */
 void nccl_free_aborted(struct ncclComm *c);
-/* Leaves the latter, or both, to the end of the thread's group; false: it is in none. */
+/* Leaves nccl_free_aborted, or nccl_stop as well, to the end of the thread's group; false: it is in none. */
 bool nccl_free_with_group(struct ncclComm *c);
 /* nccl_given_up.c: which communicators may be used; SIGABRT where one may not any more. */
 void nccl_made(struct ncclComm *c);
