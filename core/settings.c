@@ -6,11 +6,13 @@
 
 #define SECONDS "seconds above 0"
 #define FILE_NAME "path of a file"
+#define TRANSPORTS "host or cards"
 enum { TIMEOUT_S = 120 };
 
 const struct setting settings[] = {
     {"MUSHER_TIMEOUT", SECONDS, "a rank of which nothing is heard for so long is gone (120)"},
-    {"MUSHER_TRANSPORT", "host", "devices leave every message to the host (they talk by NCCL)"},
+    {"MUSHER_TRANSPORT", TRANSPORTS,
+     "host: devices leave every message to the host (cards: by NCCL)"},
     {"MUSHER_NCCL", FILE_NAME, "the NCCL library (libnccl.so.2 where libraries are)"},
     {"MUSHER_CUDA_PLUGIN", FILE_NAME, "libmusher_cuda.so (beside the program, ../lib/musher)"},
     {"MUSHER_CUPTI_PLUGIN", FILE_NAME, "libmusher_cupti.so (likewise)"},
@@ -37,6 +39,7 @@ static bool may_be(const struct setting *s, const char *text)
 {
     if (!strcmp(s->values, FILE_NAME)) return true; /* who opens it says what is wrong with it */
     if (!strcmp(s->values, SECONDS)) return seconds(text) > 0;
+    if (!strcmp(s->values, TRANSPORTS)) return !strcmp(text, "host") || !strcmp(text, "cards");
     return !strcmp(s->values, text);
 }
 
@@ -57,7 +60,11 @@ bool settings_on(const char *name)
     return text && !strcmp(text, "1");
 }
 
-bool settings_host_transport(void) { return value_of("MUSHER_TRANSPORT") != NULL; }
+bool settings_host_transport(void)
+{
+    const char *text = value_of("MUSHER_TRANSPORT");
+    return text && !strcmp(text, "host");
+}
 
 double settings_timeout_s(void)
 {

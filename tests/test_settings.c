@@ -11,9 +11,10 @@ static const struct {
     {"MUSHER_TIMEOUT", "3 s", false},    {"MUSHER_TIMEOUT", "-1", false},
     {"MUSHER_TIMEOUT", "0", false},      {"MUSHER_TIMEOUT", "nan", false},
     {"MUSHER_TIMEOUT", "inf", false},    {"MUSHER_TRANSPORT", "host", true},
-    {"MUSHER_TRANSPORT", "hots", false}, {"MUSHER_NCCL", "/no/where", true},
-    {"MUSHER_ANY_CARD", "1", true},      {"MUSHER_ANY_CARD", "yes", false},
-    {"MUSHER_CUDA_WAIT", "true", false}, {"MUSHER_BLAS_CLOCK", "2", false},
+    {"MUSHER_TRANSPORT", "cards", true}, {"MUSHER_TRANSPORT", "hots", false},
+    {"MUSHER_NCCL", "/no/where", true},  {"MUSHER_ANY_CARD", "1", true},
+    {"MUSHER_ANY_CARD", "yes", false},   {"MUSHER_CUDA_WAIT", "true", false},
+    {"MUSHER_BLAS_CLOCK", "2", false},
 };
 
 static void clear(void)
