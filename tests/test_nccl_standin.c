@@ -178,15 +178,38 @@ START_TEST(calls_of_a_group_go_together)
 }
 END_TEST
 
+/* Sums that do not match: the second rank's has fewer elements, or another operator. */
+static void ask_apart(size_t fewer, ncclRedOp_t op)
+{
+    for (int i = 0; i < N; i++) {
+        ck_assert_int_eq(sum(i, ELEMENTS - (i ? fewer : 0), i ? op : ncclSum), ncclInProgress);
+        ck_assert_int_eq(settled(comm[i]), ncclSuccess);
+    }
+}
+
+START_TEST(a_sum_that_weighs_does_not_match_a_plain_one)
+{
+    float one = 1;
+    ncclRedOp_t op;
+    find_twin();
+    cards();
+    join_both();
+    ck_assert_int_eq(
+        lib.ncclRedOpCreatePreMulSum(&op, &one, ncclFloat32, ncclScalarHostImmediate, comm[1]),
+        ncclSuccess);
+    ask_apart(0, op);
+    for (int k = 0; k < 20000; k++) /* long enough for one that matches */
+        ck_assert_int_eq(cudaStreamQuery(stream[k % N]), cudaErrorNotReady);
+    for (int i = 0; i < N; i++) ck_assert_int_eq(lib.ncclCommAbort(comm[i]), ncclSuccess);
+}
+END_TEST
+
 START_TEST(calls_that_do_not_match_wait_until_they_are_aborted)
 {
     find_twin();
     cards();
     join_both();
-    for (int i = 0; i < N; i++) {
-        ck_assert_int_eq(sum(i, ELEMENTS - (size_t)i, ncclSum), ncclInProgress);
-        ck_assert_int_eq(settled(comm[i]), ncclSuccess);
-    }
+    ask_apart(1, ncclSum);
     for (int i = 0; i < N; i++) ck_assert_int_eq(cudaStreamQuery(stream[i]), cudaErrorNotReady);
     ck_assert_int_eq(lib.ncclCommAbort(comm[0]), ncclSuccess);
     ck_assert_int_eq(cudaStreamSynchronize(stream[0]), cudaSuccess);
@@ -205,10 +228,7 @@ START_TEST(a_group_of_aborts_may_go_on_in_a_thread_of_its_own)
     find_twin();
     cards();
     join_both();
-    for (int i = 0; i < N; i++) {
-        ck_assert_int_eq(sum(i, ELEMENTS - (size_t)i, ncclSum), ncclInProgress);
-        ck_assert_int_eq(settled(comm[i]), ncclSuccess);
-    }
+    ask_apart(1, ncclSum);
     ck_assert_int_eq(lib.ncclGroupStart(), ncclSuccess);
     for (int i = 0; i < N; i++) ck_assert_int_eq(lib.ncclCommAbort(comm[i]), ncclSuccess);
     for (int i = 0; i < N; i++) ck_assert_int_eq(cudaStreamQuery(stream[i]), cudaErrorNotReady);
@@ -286,6 +306,7 @@ END_TEST
 
 SUITE_OF(nccl_standin, work_is_on_the_stream_only_when_the_call_is_through,
          each_rank_weighs_its_own_summand, calls_of_a_group_go_together,
+         a_sum_that_weighs_does_not_match_a_plain_one,
          calls_that_do_not_match_wait_until_they_are_aborted,
          a_group_of_aborts_may_go_on_in_a_thread_of_its_own,
          whoever_asks_of_what_was_given_up_is_ended,
