@@ -5,7 +5,7 @@
 # make rank         ten plans on each of eight emulated cases, predicted and really run: are they ranked as they turn out? (40 minutes)
 # make hap          HAP's clusters and models by every way of dividing them: a table and a plot in build/hap (about ten minutes)
 # make gpu-files    what a machine with a CUDA card is to run, in build/gpu: bring it along there (docs/card.md)
-# make gpu-check    there: kernels, training, ranks, a dead peer
+# make gpu-check    there: kernels, training, ranks, collectives, a dead peer; compute-sanitizer where there is time
 # make gpu-run      there: what operators take, and three plans on emulated unequal devices
 # make gpu-bench    there: kernels beside their floors, GPT-2 beside PyTorch; make gpu-sanitize: kernels under compute-sanitizer
 # make gpu-predict  back here: predictions beside what gpu-run brought to build/gpu-out

@@ -12,7 +12,6 @@
 #include "exec/plugin.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { ALIGN = 64 };

@@ -1,7 +1,7 @@
 # tests/gpu/gpu.mk - checks and benches that need a card (docs/card.md).
 #
 #   make gpu-files     where there are all libraries: programs of some plans, losses of the host, benches   (build/gpu)
-#   make gpu-check     where there is a card: kernels, training, ranks, a dead peer
+#   make gpu-check     where there is a card: kernels, training, ranks, collectives, a dead peer; compute-sanitizer
 #   make gpu-run       there: what operators take, and three plans on emulated unequal devices; traces in build/gpu-out
 #   make gpu-bench     there: kernels beside their floors, what traces cost, GPT-2 beside PyTorch
 #   make gpu-sanitize  there: the kernels under compute-sanitizer
