@@ -28,7 +28,7 @@ worker() {
     for script in "${scripts[@]}"; do
         at=$scratch/$(basename "$script")
         mkdir "$at" 2>/dev/null || continue
-        timeout $((${CLI_TIMEOUT:-300} * SLOWDOWN)) bash "$script" >"$at/cli" 2>&1
+        timeout $((${CLI_TIMEOUT:-1200} * SLOWDOWN)) bash "$script" >"$at/cli" 2>&1
         code=$?
         good=$(grep -c '^ok ' "$at/cli") bad=$(grep -c '^not ok ' "$at/cli")
         # A script that dies before it can complain has failed once.

@@ -169,9 +169,13 @@ static double element(const struct piece *p, enum dtype t, int64_t i)
     return narrow_get(t, one, 0);
 }
 
-/* Results that cancel to nothing are measured by what so much in each element would be: of a run of one or two elements a norm's
- * gradient is the difference of two numbers of order 1. */
-static double floor_of(enum op_kind kind) { return is_norm_grad(kind) ? 0.2 : 1e-2; }
+/* Smallest magnitude of an output element that an error is related to. A gradient through a normalisation or a softmax is a
+ * difference of two numbers of order 1: for a row of one or two elements it cancels, exactly or nearly, and what remains is the
+ * rounding of those two numbers. It depends on the order of the sums, so on the processor's BLAS kernel. */
+static double floor_of(enum op_kind kind)
+{
+    return is_norm_grad(kind) || kind == OP_attention_grad ? 0.2 : 1e-2;
+}
 
 static enum status check_output(struct comparison *c, const struct kernel_problem *p,
                                 const struct piece *piece, int32_t o, struct error *err)

@@ -17,6 +17,7 @@ libigraph-dev: graphs of operators and devices
 libglpk-dev: linear programs
 zlib1g-dev: checksums
 check: the unit tests
+jq: the tests of JSON output
 gnuplot-nox: plots
 fonts-dejavu-core: letters in the plots'
 
@@ -25,7 +26,7 @@ names=$(printf '%s\n' "$PACKAGES" | sed 's/:.*//')
 if ! command -v dpkg-query >/dev/null 2>&1; then
     # Not Debian: judge by what the build really needs.
     missing=
-    for tool in cc c++ make pkg-config mpicc mpirun gnuplot; do
+    for tool in cc c++ make pkg-config mpicc mpirun gnuplot jq; do
         command -v $tool >/dev/null 2>&1 || missing="$missing $tool"
     done
     for library in gsl sqlite3 openblas yaml-0.1 jansson zlib igraph check; do

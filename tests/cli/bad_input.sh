@@ -8,7 +8,7 @@ cd "$scratch" || exit 6
 refused() {
     local name=$1 wanted=$2 text=$3
     shift 3
-    timeout $((20 * ${SLOWDOWN:-1})) "$@" > out.keep 2> err.keep
+    timeout $((300 * ${SLOWDOWN:-1})) "$@" > out.keep 2> err.keep
     local code=$?
     if ((code != wanted)); then
         not_ok "$name" "exit code $code, not $wanted: $(head -c 300 err.keep)"

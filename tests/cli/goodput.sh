@@ -7,7 +7,7 @@ set -u
 prints() {
     local name=$1 text=$2
     shift 2
-    if timeout $((60 * ${SLOWDOWN:-1})) "$@" > "$scratch/out" 2> "$scratch/err" && grep -qF -- "$text" "$scratch/out"; then
+    if timeout $((300 * ${SLOWDOWN:-1})) "$@" > "$scratch/out" 2> "$scratch/err" && grep -qF -- "$text" "$scratch/out"; then
         ok "$name"
     else
         not_ok "$name" "'$text' is not in: $(head -c 300 "$scratch/out" "$scratch/err")"
@@ -17,7 +17,7 @@ prints() {
 refused() {
     local name=$1 wanted=$2 text=$3
     shift 3
-    timeout $((60 * ${SLOWDOWN:-1})) "$@" > "$scratch/out" 2> "$scratch/err"
+    timeout $((300 * ${SLOWDOWN:-1})) "$@" > "$scratch/out" 2> "$scratch/err"
     local code=$?
     ((code == wanted)) && grep -qF -- "$text" "$scratch/err" && ok "$name" || not_ok "$name" "exit $code: $(head -c 300 "$scratch/err")"
 }
@@ -25,7 +25,7 @@ refused() {
 same() {
     local name=$1
     shift
-    for t in 1 2 3; do timeout $((60 * ${SLOWDOWN:-1})) "$@" --threads $t > "$scratch/t$t" 2>> "$scratch/err" || not_ok "$name" "exit $?"; done
+    for t in 1 2 3; do timeout $((300 * ${SLOWDOWN:-1})) "$@" --threads $t > "$scratch/t$t" 2>> "$scratch/err" || not_ok "$name" "exit $?"; done
     [[ -s $scratch/t1 ]] && cmp -s "$scratch/t1" "$scratch/t2" && cmp -s "$scratch/t1" "$scratch/t3" && ok "$name" || not_ok "$name" "differs"
 }
 

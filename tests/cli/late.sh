@@ -7,7 +7,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 late() {
     rm -rf "$scratch/saves"
     mkdir "$scratch/saves"
-    timeout $((120 * ${SLOWDOWN:-1})) mpirun --oversubscribe --bind-to none -n $2 "$BUILD/tests/programs/late_ranks" $3 $4 $5 $6 "$scratch/saves" > "$scratch/out" 2> "$scratch/err"
+    timeout $((300 * ${SLOWDOWN:-1})) mpirun --oversubscribe --bind-to none -n $2 "$BUILD/tests/programs/late_ranks" $3 $4 $5 $6 "$scratch/saves" > "$scratch/out" 2> "$scratch/err"
     local n
     n=$(sed -n 's/^ok \([0-9]*\)$/\1/p' "$scratch/out")
     ((${n:-0} >= $7)) && ok "$1 ($n programs)" || not_ok "$1" "${n:-none}: $(head -c 400 "$scratch/err")"
@@ -26,7 +26,7 @@ late "operators shared by 4 devices, on threads" 4 shared 4000 $((2 * more)) thr
 two_stages > "$scratch/plan.yaml"
 "$MUSHER" lower "$scratch/plan.yaml" -o "$scratch/two.program" 2> /dev/null
 for at in 600 900; do
-    LATE_FAILS_AT=$at timeout $((60 * ${SLOWDOWN:-1})) mpirun --oversubscribe --bind-to none -n 2 "$BUILD/tests/programs/exec_ranks" run 20 --late threads --on 01 "$scratch/two.program" > "$scratch/out" 2> "$scratch/err"
+    LATE_FAILS_AT=$at timeout $((300 * ${SLOWDOWN:-1})) mpirun --oversubscribe --bind-to none -n 2 "$BUILD/tests/programs/exec_ranks" run 20 --late threads --on 01 "$scratch/two.program" > "$scratch/out" 2> "$scratch/err"
     code=$?
     ((code != 0 && code != 124)) && grep -q "rank 1 (n.1): .*late device: call $at" "$scratch/err" && ok "a device that fails at call $at is named" ||
         not_ok "a device that fails at call $at is named" "$code: $(head -c 400 "$scratch/err")"

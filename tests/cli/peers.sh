@@ -127,25 +127,18 @@ links: [{name: in, between: [a]}, {name: out, between: [b]}, {name: net, between
 END
 profile() { "$MUSHER" profile "$scratch/$1.yaml" "$scratch/cards.yaml" --db "$scratch/p.db" --repeats 3 --warm 0 --largest 4096 "${@:2}"; }
 profile job --json > "$scratch/p.json" 2> "$scratch/err" && ok "four cards are profiled" || not_ok "four cards are profiled" "$(head -c 300 "$scratch/err")"
-cat > "$scratch/rows.py" <<'END'
-import json, sys
-d = json.load(open(sys.argv[1]))
-rows = d["collectives"]
-keys = {(r["kind"], r["ranks"], r["nodes"], r["algorithm"], r["protocol"], r["bytes"]) for r in rows}
-assert len(keys) == len(rows) == 7 * 9 * 3, len(rows)
-assert {r["samples"] for r in rows} == {3} and min(r["seconds"] for r in rows) > 0
-assert {(r["ranks"], r["nodes"]) for r in rows} == {(2, 1), (2, 2), (4, 2)}
-assert {r["algorithm"] for r in rows if r["kind"] == "all-gather"} == {"", "padded", "grouped", "pairwise"}
-assert {r["algorithm"] for r in rows if r["kind"] == "all-reduce"} == {""}
-assert {r["provenance"] for r in rows} == {"profile, a.0 a.1, nccl 2.28.9", "profile, a.0 b.2, nccl 2.28.9", "profile, a.0 a.1 b.2 b.3, nccl 2.28.9"}
-even = sorted(r["bytes"] for r in rows if r["ranks"] == 4 and r["kind"] == "all-reduce")
-assert even == [1024 * 4**i for i in range(7)], even
-sizes = d["messages"]
-assert sorted({m["link"] for m in sizes}) == ["in", "net", "out"] and len(sizes) == 21
-assert {m["samples"] for m in sizes} == {6} and min(m["seconds"] for m in sizes) > 0
-assert {l["source"] for l in d["links"]} == {"fitted"}, d["links"]
-END
-python3 "$scratch/rows.py" "$scratch/p.json" > "$scratch/out" 2>&1 && ok "each link and each collective, once" ||
+jq -e '.collectives as $rows | .messages as $sizes
+    | ($rows | length) == 7 * 9 * 3 and ($rows | unique_by(.kind, .ranks, .nodes, .algorithm, .protocol, .bytes) | length) == ($rows | length)
+    and all($rows[]; .samples == 3 and .seconds > 0)
+    and ([$rows[] | [.ranks, .nodes]] | unique) == [[2, 1], [2, 2], [4, 2]]
+    and ([$rows[] | select(.kind == "all-gather").algorithm] | unique) == ["", "grouped", "padded", "pairwise"]
+    and ([$rows[] | select(.kind == "all-reduce").algorithm] | unique) == [""]
+    and ([$rows[].provenance] | unique) ==
+        ["profile, a.0 a.1 b.2 b.3, nccl 2.28.9", "profile, a.0 a.1, nccl 2.28.9", "profile, a.0 b.2, nccl 2.28.9"]
+    and ([$rows[] | select(.ranks == 4 and .kind == "all-reduce").bytes] | sort) == [range(7) | 1024 * pow(4; .)]
+    and ([$sizes[].link] | unique) == ["in", "net", "out"] and ($sizes | length) == 21
+    and all($sizes[]; .samples == 6 and .seconds > 0)
+    and ([.links[].source] | unique) == ["fitted"]' "$scratch/p.json" > "$scratch/out" 2>&1 && ok "each link and each collective, once" ||
     not_ok "each link and each collective, once" "$(tail -n 2 "$scratch/out")"
 says "a plan for them" 0 "" "$MUSHER" plan "$scratch/job.yaml" "$scratch/cards.yaml" --db "$scratch/p.db" -o "$scratch/found.yaml"
 profile job "$scratch/found.yaml" > "$scratch/out" 2> "$scratch/err"

@@ -2,7 +2,7 @@
 
 STANDIN_NCCL      := $(BUILD)/standin/libnccl.so.2
 STANDIN_NCCL_OBJ  := $(patsubst %.c,$(BUILD)/standin/%.o,$(wildcard tests/standin/nccl*.c))
-$(STANDIN_NCCL_OBJ): ALL_CFLAGS += -isystem tests/standin -fvisibility=hidden
+$(STANDIN_NCCL_OBJ): ALL_CFLAGS += -fvisibility=hidden
 
 $(STANDIN_NCCL): $(STANDIN_NCCL_OBJ) $(STANDIN_SO)
 	@echo "  LD $@"; $(CC) -shared $(SANFLAGS) $(LDFLAGS) -pthread $(STANDIN_NCCL_OBJ) -o $@ \

@@ -38,7 +38,7 @@ $(BUILD)/standin/%.c.o: %.c | libraries
 
 $(BUILD)/standin/tests/standin/%.o: tests/standin/%.c
 	@mkdir -p $(@D)
-	@echo "  CC $<"; $(CC) $(ALL_CFLAGS) -Wno-missing-prototypes -fPIC -c $< -o $@
+	@echo "  CC $<"; $(CC) $(ALL_CFLAGS) -Wno-missing-prototypes -fPIC -isystem tests/standin -c $< -o $@
 
 # Plain loops that a compiler may still make fast.
 $(BUILD)/standin/tests/standin/product.o: CFLAGS := $(CFLAGS) -O3
