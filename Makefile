@@ -42,7 +42,7 @@ MISSING := $(shell for p in $(PKGS) gsl check; do pkg-config --exists $$p 2>/dev
 SANFLAGS := $(if $(SAN),-fsanitize=address -fsanitize=undefined -fno-sanitize-recover=all -fno-omit-frame-pointer) \
   $(if $(TSAN),-fsanitize=thread)
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wwrite-strings $(WERROR) \
-  $(if $(findstring clang,$(shell $(CC) --version)),,-Wno-format-truncation)
+  $(if $(findstring clang,$(shell $(CC) --version 2>/dev/null)),,-Wno-format-truncation)
 # No -ffast-math, ever: it deletes isnan() and reorders sums, and results must not depend on flags.
 # A text that is cut to fit its buffer is meant, hence no format-truncation warning.
 ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -I. $(patsubst -I%,-isystem %,$(CFL)) $(WARN) -ffp-contract=off \
@@ -120,8 +120,11 @@ checked: tests headers
 
 demo:
 	@tools/setup.sh
-	@$(MAKE) --no-print-directory $(JOBS) all
+	@$(MAKE) --no-print-directory $(JOBS) demo-ready
 	@MUSHER=$(BUILD)/musher tools/demo.sh
+
+# The CUDA plugin among it has kernels for the GPUs of this machine, or for one architecture where there is none (tests/gpu/gpu.mk).
+demo-ready: all
 
 rank: all
 	@MUSHER=$(BUILD)/musher tools/rank.sh
@@ -167,7 +170,7 @@ uninstall:
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/musher $(DESTDIR)$(PREFIX)/share/musher
 
 clean:
-	rm -rf build build-san build-tsan build-clang
+	rm -rf build build-san build-tsan build-clang build-bare
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -178,6 +181,6 @@ include exec/cuda/cuda.mk
 include tests/gpu/gpu.mk
 -include $(OBJ:.o=.d) $(TOBJ:.o=.d) $(POBJ:.o=.d) $(BOBJ:.o=.d)
 
-.PHONY: all libraries check check-long checked tests demo rank hap bench lint headers format install uninstall clean help always
+.PHONY: all libraries check check-long checked tests demo demo-ready rank hap bench lint headers format install uninstall clean help always
 .SECONDARY:
 .DELETE_ON_ERROR:

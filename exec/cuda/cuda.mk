@@ -28,7 +28,7 @@ CUDA_LACKS := $(if $(NVCC),$(if $(wildcard $(NVCC)),,$(NVCC)) $(if $(CUDA_INC),,
 CUDA_LACKS := $(strip $(CUDA_LACKS))
 
 # Goals that have a use for the plugin: the others shall not wait for a compiler to be tried.
-CUDA_ASKED := $(filter all install demo rank hap tests checked cuda-skipped cupti-skipped gpu-ready,$(or $(MAKECMDGOALS),all))
+CUDA_ASKED := $(filter all install demo-ready rank hap tests checked cuda-skipped cupti-skipped gpu-ready,$(or $(MAKECMDGOALS),all))
 CUDA_TRY = $(CC) -fsyntax-only -isystem $(CUDA_INC) -isystem $(NCCL_INC) -include cublasLt.h -include cublas_v2.h \
   -include cuda_runtime_api.h -include nccl.h -x c /dev/null && $(NVCC) -std=c++17 -x cu -c /dev/null -o $(BUILD)/cuda.tried.o && \
   $(CC) -shared $(BUILD)/cuda.tried.o -o $(BUILD)/cuda.tried.so -L$(CUDA_LIB) -lcublasLt -lcublas -lcudart -lstdc++

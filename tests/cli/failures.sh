@@ -31,7 +31,7 @@ left() { runs | grep -c .; }
 victim() {
     "$MUSHER" run "$mark" --steps 1000000 --data LICENSE > "$scratch/out" 2> "$scratch/err" &
     local run=$! pid= code
-    for _ in $(seq 100); do
+    for _ in $(seq 1200); do
         pid=$(ranks "$3" | head -n 1)
         [[ -n $pid ]] && break
         sleep 0.1
@@ -43,7 +43,7 @@ victim() {
     code=$?
     [[ $code == "$4" ]] && ok "$1: exit code $4" || not_ok "$1: exit code $4" "$code: $(head -c 300 "$scratch/err")"
     grep -q "$5" "$scratch/err" && ok "$1: says so" || not_ok "$1: says so" "$(head -c 300 "$scratch/err")"
-    for _ in $(seq 50); do
+    for _ in $(seq 600); do
         [[ $(left) == 0 ]] && break
         sleep 0.1
     done
@@ -52,7 +52,7 @@ victim() {
 
 victim "a killed rank" KILL 1 7 "rank 1"
 victim "a crashed rank" SEGV 0 7 "rank 0"
-MUSHER_TIMEOUT=$((3 * ${SLOWDOWN:-1})) victim "a hung rank" STOP 1 7 "n.1"
+MUSHER_TIMEOUT=$((8 * ${SLOWDOWN:-1})) victim "a hung rank" STOP 1 7 "n.1"
 grep -q "rank 0 failed" "$scratch/err" && not_ok "and who found it out is not blamed" "$(cat "$scratch/err")" || ok "and who found it out is not blamed"
 kill -CONT $(runs) 2> /dev/null
 victim "an interrupted run" INT launcher 130 "interrupted"
@@ -66,7 +66,7 @@ PATH=$scratch/bin:$PATH says "an mpirun without ranks that does not end" 7 "no r
 # A run that is killed while it saves leaves a checkpoint that loads.
 "$MUSHER" run "$mark" --steps 1000000 --data LICENSE --save "$scratch/save" --save-every 2 > /dev/null 2>&1 &
 run=$!
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
     [[ -n $(ls -d "$scratch"/save/step-* 2> /dev/null | sed -n 2p) ]] && break
     sleep 0.1
 done

@@ -46,6 +46,15 @@ says "several plans" 0 "of 2 plans measured" "${measure[@]}" "$scratch/shared.ya
 says "simulate sees the newest" 0 '"profile_id": 4' "$MUSHER" simulate "$scratch/shared.yaml" --db "$db" --json
 
 "$MUSHER" run "$scratch/shared.yaml" --steps 4 --data LICENSE --trace "$scratch/run" > /dev/null 2> "$scratch/err" && ok "the plan runs" || not_ok "the plan runs" "$(cat "$scratch/err")"
+# The two devices are late by turns: in each step the operators of one of them begin later, a third of their time before their end.
+# (How far two real devices drift apart depends on what else the machine does.)
+mv "$scratch/run" "$scratch/measured"
+awk 'function number(key) { match($0, "\"" key "\":[0-9]+"); return substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 3) }
+    /^{"kind":"compute"/ && (number("step") + number("device")) % 2 {
+        begin = number("begin_ns"); end = number("end_ns")
+        sub("\"begin_ns\":" begin, sprintf("\"begin_ns\":%.0f", end - int((end - begin) / 3)))
+    }
+    { print }' "$scratch/measured" > "$scratch/run"
 says "its run teaches who is late" 0 "devices that meet wait for the last one" "$MUSHER" calibrate --db "$db" "$scratch/run"
 says "which is explained" 0 "skew" "$MUSHER" simulate "$scratch/shared.yaml" --db "$db" --explain
 sed 's/\[\[5, 2\]\]/[[3, 2]]/; s/^name: .*/name: other/' "$scratch/shared.yaml" > "$scratch/other.yaml"

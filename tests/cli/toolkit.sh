@@ -46,6 +46,10 @@ CARDS="12.0" asks "so are they where the compiler does not know the card" 0 "a c
 for_archs "as it is newer than all" "sm_75 sm_80 sm_86 sm_89 sm_90 compute_90"
 CARDS="9.0" asks "plain make looks at no cards" 0 "NVCC" -n all
 for_archs "and builds for all" "sm_75 sm_80 sm_86 sm_89 sm_90 compute_90"
+asks "the demo builds for one architecture where there is no GPU" 0 "kernels for sm 90 alone" -n demo-ready
+for_archs "and for no other" "sm_90 compute_90"
+CARDS="8.0" asks "the demo builds for the GPU of this machine" 0 "kernels for sm 80: here are cards of sm 80" -n demo-ready
+for_archs "and for no other" "sm_80 compute_80"
 CARDS="9.0" asks "gpu-check builds for the cards as well" 0 "kernels for sm 90" -n gpu-check
 mkdir -p "$none"
 touch "$none/libmusher_cuda.so"

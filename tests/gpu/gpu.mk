@@ -51,11 +51,14 @@ gpu-files: $(BUILD)/musher
 gpu-programs: $(GPU)-check $(GPU)-bench $(GPU)-run
 
 # A plugin that was built for more than the cards need stays as it is. Plain `make` builds for all again (cuda.archs in cuda.mk).
-ifneq ($(filter gpu-ready,$(MAKECMDGOALS)),)
+ifneq ($(filter gpu-ready demo-ready,$(MAKECMDGOALS)),)
 ifeq ($(if $(CUDA_PLUGIN),$(origin CUDA_ARCHS)),file)
 GPU_CARDS := $(shell tests/gpu/archs.sh "$(NVCC)")
 GPU_HAS := $(if $(wildcard $(CUDA_PLUGIN)),$(shell cat $(BUILD)/cuda.archs 2>/dev/null))
-ifeq ($(GPU_CARDS),)
+ifeq ($(GPU_CARDS)$(filter gpu-ready,$(MAKECMDGOALS)),)
+CUDA_ARCHS := $(or $(GPU_HAS),$(lastword $(CUDA_ARCHS)))
+$(info musher: kernels for sm $(CUDA_ARCHS) alone, because this machine shows no GPU: plain make builds for all architectures)
+else ifeq ($(GPU_CARDS),)
 $(info musher: kernels for all of sm $(CUDA_ARCHS), which takes long: CUDA_ARCHS= names fewer)
 else
 CUDA_ARCHS := $(if $(filter-out $(GPU_HAS),$(GPU_CARDS)),$(GPU_CARDS),$(GPU_HAS))
