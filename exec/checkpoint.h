@@ -17,6 +17,7 @@
 #include "core/job.h"
 #include "core/op.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -42,30 +43,44 @@ struct checkpoint {
     uint64_t seed;
     enum optimizer_kind optimizer;
     enum dtype dtype;
-    float scale[3]; /* of the loss (core/loss_scale.h): now, finite steps since it changed, steps skipped; 0: none */
+    /* of the loss (core/loss_scale.h): now, finite steps since it changed, steps skipped; 0: none */
+    float scale[3];
     int32_t n_tensors;
     struct checkpoint_tensor *tensors; /* (n_tensors) */
 };
 
-/* ---- writing: begin on one rank, files on any, commit on the one that began -------------------
- */
+/* ---- writing: one rank enters, follows and begins; files on any; commit on that one ----------- */
 
-/* Makes DIR where it is missing, locks it (*lock, for checkpoint_unlock). ERR_INPUT: somebody else
- * has the lock. ERR_INPUT too: DIR has a generation later than first_step, which this run would
- * make old; resumed_here says that those are known to be damaged. */
-MUST_CHECK enum status checkpoint_lock(struct arena *a, const char *dir, int64_t first_step,
-                                       bool resumed_here, int *lock, struct error *err);
-void checkpoint_unlock(int lock);
+enum { CHECKPOINTS_KEPT = 2 };
+struct checkpoint_store {
+    const char *dir;
+    int lock;  /* descriptor of DIR; -1: not entered */
+    bool made; /* DIR by this run */
+};
+
+/* Makes DIR where it is missing, and locks it until checkpoint_leave. ERR_INPUT: another run has the lock, or DIR is itself a
+ * generation. */
+MUST_CHECK enum status checkpoint_enter(struct arena *a, const char *dir,
+                                        struct checkpoint_store *s, struct error *err);
+/* The run goes on behind first_step, which checkpoint_find found at resume (NULL: it begins anew). ERR_INPUT: DIR has a later
+ * generation, which this run would make old; where resume is DIR, those are known to be damaged. */
+MUST_CHECK enum status checkpoint_follow(struct arena *a, struct checkpoint_store *s,
+                                         const char *resume, int64_t first_step, struct error *err);
+/* Safe on what was not entered. A DIR that this run made goes where nothing is in it. */
+void checkpoint_leave(struct checkpoint_store *s);
 /* Folder for the files of generation `step`; leftovers of killed runs are removed. */
-MUST_CHECK enum status checkpoint_begin(struct arena *a, const char *dir, int64_t step,
-                                        const char **temporary, struct error *err);
+MUST_CHECK enum status checkpoint_begin(struct arena *a, const struct checkpoint_store *s,
+                                        int64_t step, const char **temporary, struct error *err);
 /* One data file with n tensors; data[i] of tensors[i].bytes. Fills file, offset and crc. */
 MUST_CHECK enum status checkpoint_write(struct arena *a, const char *temporary, const char *file,
                                         struct checkpoint_tensor *tensors, const void *const *data,
                                         int32_t n, struct error *err);
 /* Manifest, rename, sync; then generations before the last but one go. */
-MUST_CHECK enum status checkpoint_commit(struct arena *a, const char *dir, const char *temporary,
-                                         const struct checkpoint *c, struct error *err);
+MUST_CHECK enum status checkpoint_commit(struct arena *a, struct checkpoint_store *s,
+                                         const char *temporary, const struct checkpoint *c,
+                                         struct error *err);
+/* In place of commit: the folder and its files go. */
+void checkpoint_discard(const struct checkpoint_store *s, const char *temporary);
 
 /* ---- reading ----------------------------------------------------------------------------------
  */

@@ -180,20 +180,30 @@ static enum status skip(const struct worker *w, int64_t step, const char *what)
     return OK;
 }
 
-static enum status save(struct worker *w, struct arena *a, int64_t step, struct error *err)
+/* A folder for files of all ranks. */
+enum { FOLDER_BYTES = 4096 };
+static enum status begin(struct worker *w, struct arena *a, int64_t step, char *folder,
+                         struct error *err)
 {
-    char folder[4096] = "";
-    const char *temporary = NULL;
+    const char *temporary = "";
+    enum status status = OK;
+    if (w->rank == 0) status = checkpoint_begin(a, &w->store, step, &temporary, err);
+    if (status == OK) snprintf(folder, FOLDER_BYTES, "%s", temporary);
+    TRY(comm_agree(w->comm, status, err));
+    comm_broadcast(w->comm, folder, FOLDER_BYTES);
+    return OK;
+}
+
+static enum status save(struct worker *w, struct arena *a, int64_t step, char *folder,
+                        struct error *err)
+{
     struct saving mine = {0};
     enum status status = OK;
     if (!worker_losses_finite(w)) return skip(w, step, "the loss is");
     TRY(comm_agree(w->comm, collect(w, a, &mine, err), err));
     TRY(parts_collect(w, a, &mine.parts, &mine.finite, err));
     if (comm_max(w->comm, !mine.finite)) return skip(w, step, "parameters or optimizer state are");
-    if (w->rank == 0) status = checkpoint_begin(a, w->o->save, step, &temporary, err);
-    if (temporary) snprintf(folder, sizeof folder, "%s", temporary);
-    TRY(comm_agree(w->comm, status, err));
-    comm_broadcast(w->comm, folder, sizeof folder);
+    TRY(begin(w, a, step, folder, err));
     TRY(comm_agree(w->comm, write_mine(w, a, folder, &mine, err), err));
     TRY(comm_agree(w->comm, write_together(w, a, folder, &mine, err), err));
     int64_t bytes;
@@ -210,7 +220,7 @@ static enum status save(struct worker *w, struct arena *a, int64_t step, struct 
     c.tensors = comm_gather(w->comm, a, mine.tensors, (int64_t)sizeof *c.tensors * mine.n, &bytes);
     c.n_tensors = (int32_t)(bytes / (int64_t)sizeof *c.tensors);
     comm_working(w->comm, true);
-    if (w->rank == 0) status = checkpoint_commit(a, w->o->save, folder, &c, err);
+    if (w->rank == 0) status = checkpoint_commit(a, &w->store, folder, &c, err);
     comm_working(w->comm, false);
     TRY(comm_agree(w->comm, status, err));
     if (w->rank == 0) log_debug("checkpoint of step %" PRId64 " in '%s'", step, w->o->save);
@@ -220,20 +230,28 @@ static enum status save(struct worker *w, struct arena *a, int64_t step, struct 
 enum status worker_save(struct worker *w, int64_t step, struct error *err)
 {
     struct arena *a = arena_new();
+    char folder[FOLDER_BYTES] = "";
     comm_phase(w->comm, "saving a checkpoint");
-    enum status status = save(w, a, step, err);
+    enum status status = save(w, a, step, folder, err);
+    if (status != OK && w->rank == 0 && *folder) checkpoint_discard(&w->store, folder);
     comm_phase(w->comm, "");
     arena_free(a);
     if (status != OK) return error_wrap(err, status, "checkpoint of step %" PRId64, step);
     return OK;
 }
 
-enum status worker_lock(struct worker *w, struct error *err)
+enum status worker_enter(struct worker *w, struct error *err)
 {
     enum status status = OK;
-    bool here = w->o->resume && !strcmp(w->o->resume, w->o->save);
+    if (w->rank == 0) status = checkpoint_enter(w->run, w->o->save, &w->store, err);
+    return comm_agree(w->comm, status, err);
+}
+
+enum status worker_follow(struct worker *w, struct error *err)
+{
+    enum status status = OK;
     if (w->rank == 0)
-        status = checkpoint_lock(w->run, w->o->save, w->first_step, here, &w->lock, err);
+        status = checkpoint_follow(w->run, &w->store, w->o->resume, w->first_step, err);
     return comm_agree(w->comm, status, err);
 }
 
