@@ -20,13 +20,27 @@
 /* ---- writing ----------------------------------------------------------------------------------
  */
 
+static enum status sync_folder(const char *folder, struct error *err)
+{
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool bad = fd < 0 || fsync(fd);
+    int why = errno;
+    if (fd >= 0) close(fd);
+    return bad ? error_set(err, ERR_RESOURCE, "cannot sync folder '%s': %s", folder, strerror(why))
+               : OK;
+}
+
 enum status checkpoint_enter(struct arena *a, const char *dir, struct checkpoint_store *s,
                              struct error *err)
 {
     *s = (struct checkpoint_store){.dir = arena_strdup(a, dir), .lock = -1};
+    for (int i = 0; i < CHECKPOINTS_KEPT; i++) s->whole[i] = -1;
     s->made = !mkdir(dir, 0777);
     if (!s->made && errno != EEXIST)
         return error_set(err, ERR_RESOURCE, "cannot make folder '%s': %s", dir, strerror(errno));
+    if (s->made && sync_folder(arena_printf(a, "%s/..", dir), NULL) != OK) {
+        /* what is in DIR is safe where its name is; that one belongs to another folder */
+    }
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return error_set(err, ERR_INPUT, "cannot open folder '%s': %s", dir, strerror(errno));
@@ -67,6 +81,8 @@ enum status checkpoint_follow(struct arena *a, struct checkpoint_store *s, const
                          "'%s' holds step %" PRId64
                          " of an earlier run; resume from it or save somewhere else",
                          s->dir, steps[0]);
+    if (here || (resume && same_folder(resume, s->lock, checkpoint_folder_name(a, first_step))))
+        s->whole[0] = first_step;
     return OK;
 }
 
@@ -119,14 +135,12 @@ enum status checkpoint_write(struct arena *a, const char *temporary, const char 
     return file_commit(&f, err);
 }
 
-static enum status sync_folder(const char *folder, struct error *err)
+/* Steps of a run ascend. */
+static void note_whole(struct checkpoint_store *s, int64_t step)
 {
-    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool bad = fd < 0 || fsync(fd);
-    int why = errno;
-    if (fd >= 0) close(fd);
-    return bad ? error_set(err, ERR_RESOURCE, "cannot sync folder '%s': %s", folder, strerror(why))
-               : OK;
+    if (s->whole[0] == step) return;
+    memmove(s->whole + 1, s->whole, sizeof s->whole - sizeof *s->whole);
+    s->whole[0] = step;
 }
 
 enum status checkpoint_commit(struct arena *a, struct checkpoint_store *s, const char *temporary,
@@ -137,11 +151,10 @@ enum status checkpoint_commit(struct arena *a, struct checkpoint_store *s, const
     TRY(checkpoint_write_manifest(a, temporary, c, err));
     TRY(sync_folder(temporary, err));
     TRY(checkpoint_folder_publish(a, s->lock, s->dir, name_in(temporary), c->step, err));
+    note_whole(s, c->step);
     TRY(checkpoint_folder_list(a, s->lock, s->dir, &steps, &n, err));
-    int kept = 0;
     for (size_t i = 0; i < n; i++)
-        if (steps[i] <= c->step && kept++ >= CHECKPOINTS_KEPT)
-            checkpoint_folder_drop(a, s->lock, steps[i]);
+        if (steps[i] < s->whole[CHECKPOINTS_KEPT - 1]) checkpoint_folder_drop(a, s->lock, steps[i]);
     return OK;
 }
 

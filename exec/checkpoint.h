@@ -7,7 +7,8 @@
  * shape, dtype, file, offset, bytes, crc32}], crc32 (of all that)}. The generator has no state but
  * the number of the next sequence. It is made under a temporary
  * name; every file is synced, then the folder is renamed and DIR synced: a reader sees all of a
- * generation or nothing of it. The generation before stays; older ones go. One run at a time writes
+ * generation or nothing of it. The last two that are known to be whole stay: those that this run wrote, and the one that it
+ * went on from. What is older than both goes; what is damaged, or was never verified, counts for nothing. One run at a time writes
  * into DIR (a lock on the folder). Ownership: the arena's.
  */
 #ifndef EXEC_CHECKPOINT_H
@@ -56,6 +57,8 @@ struct checkpoint_store {
     const char *dir;
     int lock;  /* descriptor of DIR; -1: not entered */
     bool made; /* DIR by this run */
+    /* steps of the newest generations known to be whole, newest first; -1: none */
+    int64_t whole[CHECKPOINTS_KEPT];
 };
 
 /* Makes DIR where it is missing, and locks it until checkpoint_leave. ERR_INPUT: another run has the lock, or DIR is itself a
@@ -75,7 +78,7 @@ MUST_CHECK enum status checkpoint_begin(struct arena *a, const struct checkpoint
 MUST_CHECK enum status checkpoint_write(struct arena *a, const char *temporary, const char *file,
                                         struct checkpoint_tensor *tensors, const void *const *data,
                                         int32_t n, struct error *err);
-/* Manifest, rename, sync; then generations before the last but one go. */
+/* Manifest, rename, sync; then generations older than those to be kept go. */
 MUST_CHECK enum status checkpoint_commit(struct arena *a, struct checkpoint_store *s,
                                          const char *temporary, const struct checkpoint *c,
                                          struct error *err);

@@ -3,6 +3,7 @@
 
 #include "core/arena.h"
 #include "core/log.h"
+#include "core/rng.h"
 
 #include "tests/suites.h"
 
@@ -355,6 +356,74 @@ START_TEST(a_data_file_may_be_a_link)
 }
 END_TEST
 
+static void damage(int64_t step)
+{
+    sh(arena_printf(a,
+                    "printf x | dd of=step-%08d/stage-0000.bin bs=1 seek=7 conv=notrunc "
+                    "2> /dev/null",
+                    (int)step));
+}
+
+START_TEST(a_damaged_generation_is_not_among_those_kept)
+{
+    saved(10);
+    saved(20);
+    damage(20);
+    ck_assert_int_eq(begins(), 10);
+    saved(25);
+    ck_assert(exists("step-00000010") && exists("step-00000025"));
+    damage(25); /* killed, and what was written last did not reach the disk */
+    ck_assert_int_eq(begins(), 10);
+    saved(15); /* killed at once */
+    ck_assert(exists("step-00000010"));
+    ck_assert_int_eq(begins(), 15);
+    saved(26);
+    ck_assert(exists("step-00000015") && !exists("step-00000010"));
+    saved(27);
+    sh("[ \"$(echo step-*)\" = 'step-00000026 step-00000027' ]");
+}
+END_TEST
+
+/* Of what nothing is known, nothing is removed before two are whole. */
+START_TEST(generations_of_another_run_stay_until_two_newer_are_written)
+{
+    saved(10);
+    saved(20);
+    damage(20);
+    checkpoint_leave(&store);
+    struct error err = {0};
+    ck_assert_int_eq(checkpoint_enter(a, dir, &store, &err), OK);
+    ck_assert_int_eq(checkpoint_follow(a, &store, "/tmp", 20, &err), OK);
+    saved(30);
+    ck_assert(exists("step-00000010") && exists("step-00000030"));
+    saved(40);
+    sh("[ \"$(echo step-*)\" = 'step-00000030 step-00000040' ]");
+    ck_assert_int_eq(
+        checkpoint_follow(a, &store, arena_printf(a, "%s/step-00000040", dir), 40, &err), OK);
+    ck_assert_int_eq(store.whole[0], 40);
+}
+END_TEST
+
+/* Runs that end anywhere, each of which may take the newest generation with it: one that is whole is always left. */
+START_TEST(however_runs_end_a_whole_generation_is_left)
+{
+    int64_t last = 0;
+    struct error err = {0};
+    saved(++last);
+    saved(++last);
+    for (uint64_t run = 0; run < (test_long() ? 500 : 20); run++) {
+        int64_t first = begins();
+        ck_assert_int_gt(first, 0);
+        last = first;
+        for (uint64_t n = rng_below(1, 0, run, 3); n > 0; n--)
+            saved(last += 1 + (int64_t)rng_below(1, 1, 4 * run + n, 3));
+        int stop = (int)rng_below(1, 2, run, 5);
+        ck_assert_int_eq(save(last + 1, stop < 4 ? stop : 0, &err), OK);
+        if (last > first && rng_below(1, 3, run, 4)) damage(last);
+    }
+}
+END_TEST
+
 START_TEST(an_empty_folder_has_no_checkpoint)
 {
     struct checkpoint c;
@@ -382,6 +451,9 @@ Suite *checkpoint_suite(void)
     tcase_add_test(c, what_is_no_folder_is_no_generation_and_stays);
     tcase_add_test(c, a_generation_under_the_name_of_another_step_is_not_taken);
     tcase_add_test(c, a_data_file_may_be_a_link);
+    tcase_add_test(c, a_damaged_generation_is_not_among_those_kept);
+    tcase_add_test(c, generations_of_another_run_stay_until_two_newer_are_written);
+    tcase_add_test(c, however_runs_end_a_whole_generation_is_left);
     tcase_add_test(c, an_empty_folder_has_no_checkpoint);
     suite_add_tcase(suite, c);
     return suite;

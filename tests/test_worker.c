@@ -195,6 +195,24 @@ START_TEST(a_damaged_checkpoint_costs_steps_but_not_the_run)
 }
 END_TEST
 
+START_TEST(what_a_run_went_on_from_stays_beside_what_is_damaged)
+{
+    struct arena *a = arena_new();
+    struct program *p = halving(a);
+    make_dir();
+    log_set_level(LOG_LEVEL_ERROR);
+    struct run_options o = {.steps = 2, .save = dir, .save_every = 1};
+    run(a, p, o);
+    ck_assert_int_eq(truncate(arena_printf(a, "%s/step-00000002/stage-0000.bin", dir), 1), 0);
+    o.resume = dir, o.save_every = 0;
+    ck_assert_int_eq(run(a, p, o).first_step, 1);
+    ck_assert(!access(arena_printf(a, "%s/step-00000001", dir), F_OK));
+    ck_assert(!access(arena_printf(a, "%s/step-00000003", dir), F_OK));
+    remove_dir();
+    arena_free(a);
+}
+END_TEST
+
 START_TEST(a_checkpoint_of_another_job_is_refused)
 {
     struct arena *a = arena_new();
@@ -461,6 +479,7 @@ END_TEST
 SUITE_OF(worker, a_program_made_by_hand_does_what_its_numbers_say,
          losses_of_a_small_gpt_fall_on_a_real_text, the_same_run_gives_the_same_bits,
          a_resumed_run_is_the_uninterrupted_run, a_damaged_checkpoint_costs_steps_but_not_the_run,
+         what_a_run_went_on_from_stays_beside_what_is_damaged,
          a_checkpoint_of_another_job_is_refused, position_is_counted_in_sequences,
          a_loss_that_is_not_finite_leaves_the_checkpoint_alone,
          memory_is_counted_before_any_is_taken, what_cannot_be_run_here_is_refused_with_the_reason,
