@@ -5,6 +5,7 @@
 #include "core/arena.h"
 #include "core/file.h"
 #include "core/log.h"
+#include "core/units.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -92,6 +94,18 @@ void checkpoint_leave(struct checkpoint_store *s)
     if (s->made) rmdir(s->dir); /* which fails where something is in it */
     s->lock = -1;
     s->made = false;
+}
+
+bool checkpoint_fits(const struct checkpoint_store *s, int64_t bytes)
+{
+    struct statvfs about;
+    char wanted[32], room[32];
+    if (fstatvfs(s->lock, &about) || !about.f_blocks) return true;
+    double free_bytes = (double)about.f_bavail * (double)about.f_frsize;
+    if ((double)bytes <= free_bytes) return true;
+    log_warn("a checkpoint takes %s, and '%s' has room for %s",
+             units_print_bytes(wanted, (double)bytes), s->dir, units_print_bytes(room, free_bytes));
+    return false;
 }
 
 enum status checkpoint_begin(struct arena *a, const struct checkpoint_store *s, int64_t step,

@@ -71,6 +71,8 @@ MUST_CHECK enum status checkpoint_follow(struct arena *a, struct checkpoint_stor
                                          const char *resume, int64_t first_step, struct error *err);
 /* Safe on what was not entered. A DIR that this run made goes where nothing is in it. */
 void checkpoint_leave(struct checkpoint_store *s);
+/* Whether so many bytes have room beside what is there, as far as the file system says; warns where not. */
+bool checkpoint_fits(const struct checkpoint_store *s, int64_t bytes);
 /* Folder for the files of generation `step`; leftovers of killed runs are removed. */
 MUST_CHECK enum status checkpoint_begin(struct arena *a, const struct checkpoint_store *s,
                                         int64_t step, const char **temporary, struct error *err);

@@ -234,7 +234,8 @@ MUST_CHECK enum status worker_load(struct worker *w, const struct chunk *k, int3
 
 /* worker_save.c: all ranks together; the mover parked or not running. */
 MUST_CHECK enum status worker_resume(struct worker *w, struct error *err);
-/* The folder of --save: before what is resumed is looked for, and once it is known from where the run goes on. */
+/* The folder of --save: before what is resumed is looked for, and once it is known from where the run goes on. ERR_RESOURCE: a rank
+ * cannot write into it. */
 MUST_CHECK enum status worker_enter(struct worker *w, struct error *err);
 MUST_CHECK enum status worker_follow(struct worker *w, struct error *err);
 /* Says once from which step on the losses of all ranks are not finite; false then. */

@@ -240,11 +240,55 @@ enum status worker_save(struct worker *w, int64_t step, struct error *err)
     return OK;
 }
 
+/* Data of one checkpoint: whole tensors, each once. */
+static int64_t bytes_of_all(const struct program *p)
+{
+    int64_t bytes = 0;
+    for (const struct program_stage *s = p->stages; s < p->stages + p->n_stages; s++)
+        for (int32_t k = 0; k < s->n_parameters; k++) {
+            const struct program_parameter *x = &s->parameters[k];
+            const int32_t *state = x->shard ? x->shard->state : x->state;
+            if (!worker_owns(p, s, x->name)) continue;
+            struct shape whole =
+                part_whole(&x->shape, x->slot >= 0 ? s->slots[x->slot].part : NULL);
+            bytes += shape_elements(&whole) * dtype_bytes(dtype_master(p->dtype)) *
+                     (1 + (state[0] >= 0) + (state[1] >= 0));
+        }
+    return bytes;
+}
+
+static enum status write_probe(const struct worker *w, struct arena *a, const char *folder,
+                               struct error *err)
+{
+    static const char zeros[4096];
+    char file[32];
+    const void *data = zeros;
+    struct checkpoint_tensor t = {.bytes = sizeof zeros};
+    snprintf(file, sizeof file, "probe-%04" PRId32 ".bin", w->rank);
+    return checkpoint_write(a, folder, file, &t, &data, 1, err);
+}
+
+/* Every rank writes what is thrown away again, so that a folder that refuses is known before the first step. */
+static enum status probe(struct worker *w, struct error *err)
+{
+    struct arena *a = arena_new();
+    char folder[FOLDER_BYTES] = "";
+    enum status status = begin(w, a, 0, folder, err);
+    if (status == OK) status = comm_agree(w->comm, write_probe(w, a, folder, err), err);
+    if (w->rank == 0 && *folder) checkpoint_discard(&w->store, folder);
+    arena_free(a);
+    if (status == OK) return OK;
+    return error_wrap(err, status, "checkpoint folder '%s' cannot be written", w->o->save);
+}
+
 enum status worker_enter(struct worker *w, struct error *err)
 {
     enum status status = OK;
     if (w->rank == 0) status = checkpoint_enter(w->run, w->o->save, &w->store, err);
-    return comm_agree(w->comm, status, err);
+    TRY(comm_agree(w->comm, status, err));
+    TRY(probe(w, err));
+    if (w->rank == 0) checkpoint_fits(&w->store, bytes_of_all(w->p));
+    return OK;
 }
 
 enum status worker_follow(struct worker *w, struct error *err)

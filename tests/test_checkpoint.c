@@ -424,6 +424,13 @@ START_TEST(however_runs_end_a_whole_generation_is_left)
 }
 END_TEST
 
+START_TEST(room_is_looked_for)
+{
+    ck_assert(checkpoint_fits(&store, 1));
+    ck_assert(!checkpoint_fits(&store, INT64_MAX));
+}
+END_TEST
+
 START_TEST(an_empty_folder_has_no_checkpoint)
 {
     struct checkpoint c;
@@ -454,6 +461,7 @@ Suite *checkpoint_suite(void)
     tcase_add_test(c, a_damaged_generation_is_not_among_those_kept);
     tcase_add_test(c, generations_of_another_run_stay_until_two_newer_are_written);
     tcase_add_test(c, however_runs_end_a_whole_generation_is_left);
+    tcase_add_test(c, room_is_looked_for);
     tcase_add_test(c, an_empty_folder_has_no_checkpoint);
     suite_add_tcase(suite, c);
     return suite;
