@@ -1,89 +1,26 @@
 #include "exec/checkpoint.h"
+#include "exec/checkpoint_folder.h"
 #include "exec/checkpoint_manifest.h"
 
 #include "core/arena.h"
 #include "core/file.h"
 #include "core/log.h"
+#include "core/units.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include <zlib.h>
 
-#define PREFIX "step-"
-#define STEP_DIGITS 8
-#define KEPT 2 /* generations */
 #define BLOCK_BYTES (1 << 20)
 
-/* ---- folders ----------------------------------------------------------------------------------
+/* ---- writing ----------------------------------------------------------------------------------
  */
-
-/* The step of "step-00000050", -1 for other names. */
-static int64_t step_of(const char *name)
-{
-    size_t prefix = strlen(PREFIX), n = strlen(name);
-    if (strncmp(name, PREFIX, prefix) != 0 || n < prefix + STEP_DIGITS || n > prefix + 18)
-        return -1;
-    for (const char *c = name + prefix; *c; c++)
-        if (*c < '0' || *c > '9') return -1;
-    return strtoll(name + prefix, NULL, 10);
-}
-
-static bool is_leftover(const char *name)
-{
-    size_t n = strlen(name);
-    return name[0] == '.' && !strncmp(name + 1, PREFIX, strlen(PREFIX)) && n > 4 &&
-           !strcmp(name + n - 4, ".tmp");
-}
-
-static int descending(const void *x, const void *y)
-{
-    int64_t a = *(const int64_t *)x, b = *(const int64_t *)y;
-    return (a < b) - (a > b);
-}
-
-/* Steps of the generations in dir, newest first; where leftovers: those are removed on the way. */
-static enum status list(struct arena *a, const char *dir, int64_t **steps, size_t *n,
-                        struct error *err)
-{
-    size_t capacity = 0;
-    *n = 0;
-    *steps = NULL;
-    DIR *d = opendir(dir);
-    if (!d) return error_set(err, ERR_INPUT, "cannot read folder '%s': %s", dir, strerror(errno));
-    for (struct dirent *e; (e = readdir(d));) {
-        int64_t step = step_of(e->d_name);
-        if (step < 0) continue;
-        *steps = arena_grow(a, *steps, *n, &capacity, sizeof **steps);
-        (*steps)[(*n)++] = step;
-    }
-    closedir(d);
-    if (*n) qsort(*steps, *n, sizeof **steps, descending);
-    return OK;
-}
-
-static const char *generation(struct arena *a, const char *dir, int64_t step)
-{
-    return arena_printf(a, "%s/" PREFIX "%0*" PRId64, dir, STEP_DIGITS, step);
-}
-
-/* A folder of plain files. What cannot be removed stays; it is in nobody's way. */
-static void remove_folder(struct arena *a, const char *folder)
-{
-    DIR *d = opendir(folder);
-    if (!d) return;
-    for (struct dirent *e; (e = readdir(d));)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            unlink(arena_printf(a, "%s/%s", folder, e->d_name));
-    closedir(d);
-    rmdir(folder);
-}
 
 static enum status sync_folder(const char *folder, struct error *err)
 {
@@ -95,57 +32,97 @@ static enum status sync_folder(const char *folder, struct error *err)
                : OK;
 }
 
-/* ---- writing ----------------------------------------------------------------------------------
- */
-
-enum status checkpoint_lock(struct arena *a, const char *dir, int64_t first_step, bool resumed_here,
-                            int *lock, struct error *err)
+enum status checkpoint_enter(struct arena *a, const char *dir, struct checkpoint_store *s,
+                             struct error *err)
 {
-    *lock = -1;
-    if (mkdir(dir, 0777) && errno != EEXIST)
+    *s = (struct checkpoint_store){.dir = arena_strdup(a, dir), .lock = -1};
+    for (int i = 0; i < CHECKPOINTS_KEPT; i++) s->whole[i] = -1;
+    s->made = !mkdir(dir, 0777);
+    if (!s->made && errno != EEXIST)
         return error_set(err, ERR_RESOURCE, "cannot make folder '%s': %s", dir, strerror(errno));
+    if (s->made && sync_folder(arena_printf(a, "%s/..", dir), NULL) != OK) {
+        /* what is in DIR is safe where its name is; that one belongs to another folder */
+    }
     int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return error_set(err, ERR_INPUT, "cannot open folder '%s': %s", dir, strerror(errno));
-    int64_t *steps;
-    size_t n;
     enum status status = OK;
     if (flock(fd, LOCK_EX | LOCK_NB))
-        status = error_set(err, ERR_INPUT, "checkpoint folder '%s' is in use by another run", dir);
-    else
-        status = list(a, dir, &steps, &n, err);
-    if (status == OK && n && steps[0] > first_step && !resumed_here)
+        status =
+            errno == EWOULDBLOCK
+                ? error_set(err, ERR_INPUT, "checkpoint folder '%s' is in use by another run", dir)
+                : error_set(err, ERR_RESOURCE, "cannot lock folder '%s': %s", dir, strerror(errno));
+    else if (!faccessat(fd, CHECKPOINT_MANIFEST, F_OK, 0))
         status = error_set(err, ERR_INPUT,
-                           "'%s' holds step %" PRId64
-                           " of an earlier run; resume from it or save somewhere else",
-                           dir, steps[0]);
-    if (status != OK) {
+                           "'%s' is one checkpoint: save into another folder, or the one that it "
+                           "is in",
+                           dir);
+    if (status == OK)
+        s->lock = fd;
+    else
         close(fd);
-        return status;
-    }
-    *lock = fd;
+    return status;
+}
+
+static bool same_folder(const char *path, int dir, const char *name)
+{
+    struct stat x, y;
+    return !stat(path, &x) && !fstatat(dir, name, &y, 0) && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
+enum status checkpoint_follow(struct arena *a, struct checkpoint_store *s, const char *resume,
+                              int64_t first_step, struct error *err)
+{
+    int64_t *steps;
+    size_t n;
+    bool here = resume && same_folder(resume, s->lock, ".");
+    TRY(checkpoint_folder_list(a, s->lock, s->dir, &steps, &n, err));
+    if (n && steps[0] > first_step && !here)
+        return error_set(err, ERR_INPUT,
+                         "'%s' holds step %" PRId64
+                         " of an earlier run; resume from it or save somewhere else",
+                         s->dir, steps[0]);
+    if (here || (resume && same_folder(resume, s->lock, checkpoint_folder_name(a, first_step))))
+        s->whole[0] = first_step;
     return OK;
 }
 
-void checkpoint_unlock(int lock)
+void checkpoint_leave(struct checkpoint_store *s)
 {
-    if (lock >= 0) close(lock);
+    if (s->lock >= 0) close(s->lock);
+    if (s->made) rmdir(s->dir); /* which fails where something is in it */
+    s->lock = -1;
+    s->made = false;
 }
 
-enum status checkpoint_begin(struct arena *a, const char *dir, int64_t step, const char **temporary,
-                             struct error *err)
+bool checkpoint_fits(const struct checkpoint_store *s, int64_t bytes)
 {
-    DIR *d = opendir(dir);
-    if (!d)
-        return error_set(err, ERR_RESOURCE, "cannot read folder '%s': %s", dir, strerror(errno));
-    for (struct dirent *e; (e = readdir(d));)
-        if (is_leftover(e->d_name)) remove_folder(a, arena_printf(a, "%s/%s", dir, e->d_name));
-    closedir(d);
-    *temporary = arena_printf(a, "%s/." PREFIX "%0*" PRId64 ".tmp", dir, STEP_DIGITS, step);
-    if (mkdir(*temporary, 0777))
-        return error_set(err, ERR_RESOURCE, "cannot make folder '%s': %s", *temporary,
-                         strerror(errno));
+    struct statvfs about;
+    char wanted[32], room[32];
+    if (fstatvfs(s->lock, &about) || !about.f_blocks) return true;
+    double free_bytes = (double)about.f_bavail * (double)about.f_frsize;
+    if ((double)bytes <= free_bytes) return true;
+    log_warn("a checkpoint takes %s, and '%s' has room for %s",
+             units_print_bytes(wanted, (double)bytes), s->dir, units_print_bytes(room, free_bytes));
+    return false;
+}
+
+enum status checkpoint_begin(struct arena *a, const struct checkpoint_store *s, int64_t step,
+                             const char **temporary, struct error *err)
+{
+    const char *name;
+    checkpoint_folder_clear(s->lock);
+    TRY(checkpoint_folder_make(a, s->lock, s->dir, step, &name, err));
+    *temporary = arena_printf(a, "%s/%s", s->dir, name);
     return OK;
+}
+
+static const char *name_in(const char *temporary) { return strrchr(temporary, '/') + 1; }
+
+void checkpoint_discard(const struct checkpoint_store *s, const char *temporary)
+{
+    checkpoint_folder_remove(s->lock, name_in(temporary));
 }
 
 static uint32_t crc_of(const void *p, int64_t bytes)
@@ -172,38 +149,26 @@ enum status checkpoint_write(struct arena *a, const char *temporary, const char 
     return file_commit(&f, err);
 }
 
-/* A generation of the same step (known to be damaged, or made again) is exchanged in one act and
- * then removed. */
-static enum status publish(struct arena *a, const char *temporary, const char *target,
-                           struct error *err)
+/* Steps of a run ascend. */
+static void note_whole(struct checkpoint_store *s, int64_t step)
 {
-    if (!rename(temporary, target)) return OK;
-    if (errno != ENOTEMPTY && errno != EEXIST)
-        return error_set(err, ERR_RESOURCE, "cannot rename '%s' to '%s': %s", temporary, target,
-                         strerror(errno));
-    if (!renameat2(AT_FDCWD, temporary, AT_FDCWD, target, RENAME_EXCHANGE)) {
-        remove_folder(a, temporary);
-        return OK;
-    }
-    remove_folder(a, target); /* a file system that cannot exchange */
-    if (!rename(temporary, target)) return OK;
-    return error_set(err, ERR_RESOURCE, "cannot rename '%s' to '%s': %s", temporary, target,
-                     strerror(errno));
+    if (s->whole[0] == step) return;
+    memmove(s->whole + 1, s->whole, sizeof s->whole - sizeof *s->whole);
+    s->whole[0] = step;
 }
 
-enum status checkpoint_commit(struct arena *a, const char *dir, const char *temporary,
+enum status checkpoint_commit(struct arena *a, struct checkpoint_store *s, const char *temporary,
                               const struct checkpoint *c, struct error *err)
 {
     int64_t *steps;
     size_t n;
     TRY(checkpoint_write_manifest(a, temporary, c, err));
     TRY(sync_folder(temporary, err));
-    TRY(publish(a, temporary, generation(a, dir, c->step), err));
-    TRY(sync_folder(dir, err));
-    TRY(list(a, dir, &steps, &n, err));
-    int kept = 0;
+    TRY(checkpoint_folder_publish(a, s->lock, s->dir, name_in(temporary), c->step, err));
+    note_whole(s, c->step);
+    TRY(checkpoint_folder_list(a, s->lock, s->dir, &steps, &n, err));
     for (size_t i = 0; i < n; i++)
-        if (steps[i] <= c->step && kept++ >= KEPT) remove_folder(a, generation(a, dir, steps[i]));
+        if (steps[i] < s->whole[CHECKPOINTS_KEPT - 1]) checkpoint_folder_drop(a, s->lock, steps[i]);
     return OK;
 }
 
@@ -218,11 +183,12 @@ static enum status open_data(const struct checkpoint *c, const struct checkpoint
     snprintf(path, sizeof path, "%s/%s", c->folder, t->file);
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (*fd < 0) return error_set(err, ERR_INPUT, "cannot read '%s': %s", path, strerror(errno));
-    if (fstat(*fd, &about) || !S_ISREG(about.st_mode) || about.st_size < t->offset + t->bytes) {
-        close(*fd);
-        return error_set(err, ERR_INPUT, "'%s' is cut off: tensor %s is not whole", path, t->name);
-    }
-    return OK;
+    bool regular = !fstat(*fd, &about) && S_ISREG(about.st_mode);
+    if (regular && about.st_size >= t->offset + t->bytes) return OK;
+    close(*fd);
+    return regular
+               ? error_set(err, ERR_INPUT, "'%s' is cut off: tensor %s is not whole", path, t->name)
+               : error_set(err, ERR_INPUT, "cannot read '%s': it is not a regular file", path);
 }
 
 /* The tensor's bytes into out, or nowhere (NULL); its CRC. */
@@ -264,6 +230,30 @@ enum status checkpoint_open(struct arena *a, const char *folder, bool verify,
     return OK;
 }
 
+static enum status list(struct arena *a, const char *dir, int64_t **steps, size_t *n,
+                        struct error *err)
+{
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return error_set(err, ERR_INPUT, "cannot read folder '%s': %s", dir, strerror(errno));
+    enum status status = checkpoint_folder_list(a, fd, dir, steps, n, err);
+    close(fd);
+    return status;
+}
+
+/* The generation must be what its name says, since names decide which are older. */
+static enum status open_named(struct arena *a, const char *dir, int64_t step,
+                              struct checkpoint *out, struct error *err)
+{
+    const char *name = checkpoint_folder_name(a, step);
+    TRY(checkpoint_open(a, arena_printf(a, "%s/%s", dir, name), true, out, err));
+    if (out->step == step) return OK;
+    return error_set(err, ERR_INPUT,
+                     "'%s/" CHECKPOINT_MANIFEST "': step: %" PRId64
+                     " is not the step of the folder's name",
+                     out->folder, out->step);
+}
+
 enum status checkpoint_find(struct arena *a, const char *dir, struct checkpoint *out,
                             struct error *err)
 {
@@ -276,7 +266,7 @@ enum status checkpoint_find(struct arena *a, const char *dir, struct checkpoint 
     struct error why = {.code = OK};
     for (size_t i = 0; i < n; i++) {
         struct error e;
-        if (checkpoint_open(a, generation(a, dir, steps[i]), true, out, &e) == OK) return OK;
+        if (open_named(a, dir, steps[i], out, &e) == OK) return OK;
         if (i == 0) why = e;
         log_warn("checkpoint of step %" PRId64 " cannot be used: %s", steps[i], e.text);
     }
@@ -293,7 +283,7 @@ enum status checkpoint_load(const struct checkpoint *c, const char *name, const 
     if ((enum dtype)t->dtype != dtype)
         return error_set(err, ERR_INPUT, "checkpoint '%s': tensor %s is %s, the program wants %s",
                          c->folder, name, dtype_name((enum dtype)t->dtype), dtype_name(dtype));
-    if (!shape_equal(&t->shape, shape) || t->bytes != shape_elements(shape) * dtype_bytes(dtype))
+    if (!shape_equal(&t->shape, shape))
         return error_set(err, ERR_INPUT,
                          "checkpoint '%s': tensor %s has %" PRId64
                          " elements in another shape than the program's %" PRId64,

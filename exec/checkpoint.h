@@ -7,7 +7,8 @@
  * shape, dtype, file, offset, bytes, crc32}], crc32 (of all that)}. The generator has no state but
  * the number of the next sequence. It is made under a temporary
  * name; every file is synced, then the folder is renamed and DIR synced: a reader sees all of a
- * generation or nothing of it. The generation before stays; older ones go. One run at a time writes
+ * generation or nothing of it. The last two that are known to be whole stay: those that this run wrote, and the one that it
+ * went on from. What is older than both goes; what is damaged, or was never verified, counts for nothing. One run at a time writes
  * into DIR (a lock on the folder). Ownership: the arena's.
  */
 #ifndef EXEC_CHECKPOINT_H
@@ -17,6 +18,7 @@
 #include "core/job.h"
 #include "core/op.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -42,30 +44,48 @@ struct checkpoint {
     uint64_t seed;
     enum optimizer_kind optimizer;
     enum dtype dtype;
-    float scale[3]; /* of the loss (core/loss_scale.h): now, finite steps since it changed, steps skipped; 0: none */
+    /* of the loss (core/loss_scale.h): now, finite steps since it changed, steps skipped; 0: none */
+    float scale[3];
     int32_t n_tensors;
     struct checkpoint_tensor *tensors; /* (n_tensors) */
 };
 
-/* ---- writing: begin on one rank, files on any, commit on the one that began -------------------
- */
+/* ---- writing: one rank enters, follows and begins; files on any; commit on that one ----------- */
 
-/* Makes DIR where it is missing, locks it (*lock, for checkpoint_unlock). ERR_INPUT: somebody else
- * has the lock. ERR_INPUT too: DIR has a generation later than first_step, which this run would
- * make old; resumed_here says that those are known to be damaged. */
-MUST_CHECK enum status checkpoint_lock(struct arena *a, const char *dir, int64_t first_step,
-                                       bool resumed_here, int *lock, struct error *err);
-void checkpoint_unlock(int lock);
+enum { CHECKPOINTS_KEPT = 2 };
+struct checkpoint_store {
+    const char *dir;
+    int lock;  /* descriptor of DIR; -1: not entered */
+    bool made; /* DIR by this run */
+    /* steps of the newest generations known to be whole, newest first; -1: none */
+    int64_t whole[CHECKPOINTS_KEPT];
+};
+
+/* Makes DIR where it is missing, and locks it until checkpoint_leave. ERR_INPUT: another run has the lock, or DIR is itself a
+ * generation. */
+MUST_CHECK enum status checkpoint_enter(struct arena *a, const char *dir,
+                                        struct checkpoint_store *s, struct error *err);
+/* The run goes on behind first_step, which checkpoint_find found at resume (NULL: it begins anew). ERR_INPUT: DIR has a later
+ * generation, which this run would make old; where resume is DIR, those are known to be damaged. */
+MUST_CHECK enum status checkpoint_follow(struct arena *a, struct checkpoint_store *s,
+                                         const char *resume, int64_t first_step, struct error *err);
+/* Safe on what was not entered. A DIR that this run made goes where nothing is in it. */
+void checkpoint_leave(struct checkpoint_store *s);
+/* Whether so many bytes have room beside what is there, as far as the file system says; warns where not. */
+bool checkpoint_fits(const struct checkpoint_store *s, int64_t bytes);
 /* Folder for the files of generation `step`; leftovers of killed runs are removed. */
-MUST_CHECK enum status checkpoint_begin(struct arena *a, const char *dir, int64_t step,
-                                        const char **temporary, struct error *err);
+MUST_CHECK enum status checkpoint_begin(struct arena *a, const struct checkpoint_store *s,
+                                        int64_t step, const char **temporary, struct error *err);
 /* One data file with n tensors; data[i] of tensors[i].bytes. Fills file, offset and crc. */
 MUST_CHECK enum status checkpoint_write(struct arena *a, const char *temporary, const char *file,
                                         struct checkpoint_tensor *tensors, const void *const *data,
                                         int32_t n, struct error *err);
-/* Manifest, rename, sync; then generations before the last but one go. */
-MUST_CHECK enum status checkpoint_commit(struct arena *a, const char *dir, const char *temporary,
-                                         const struct checkpoint *c, struct error *err);
+/* Manifest, rename, sync; then generations older than those to be kept go. */
+MUST_CHECK enum status checkpoint_commit(struct arena *a, struct checkpoint_store *s,
+                                         const char *temporary, const struct checkpoint *c,
+                                         struct error *err);
+/* In place of commit: the folder and its files go. */
+void checkpoint_discard(const struct checkpoint_store *s, const char *temporary);
 
 /* ---- reading ----------------------------------------------------------------------------------
  */

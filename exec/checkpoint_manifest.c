@@ -7,11 +7,15 @@
 #include "core/loss_scale.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
 #define MAGIC "musher checkpoint"
 #define GENERATOR "philox4x32-10"
+/* Of steps, sequences, bytes and elements: a double has each exactly, and what a run adds to one stays far from int64's end. */
+#define MOST (INT64_C(1) << 53)
 
 /* ---- out --------------------------------------------------------------------------------------
  */
@@ -133,28 +137,75 @@ static enum status read_dtype(const struct node *map, enum dtype *out, struct er
     return dtype_parse(text, out) ? OK : node_error(map, err, "dtype: '%s' is not known", text);
 }
 
-static enum status read_tensor(const struct node *n, struct checkpoint_tensor *t, struct error *err)
+static enum status read_file(const struct node *map, struct checkpoint_tensor *t, struct error *err)
+{
+    TRY(read_text(map, "file", t->file, sizeof t->file, err));
+    if (strchr(t->file, '/') || t->file[0] == '.' || !t->file[0])
+        return node_error(map, err, "file: '%s' is not in this folder", t->file);
+    return OK;
+}
+
+/* Every dimension, and every product of them. */
+static enum status read_shape(const struct node *map, struct shape *out, struct error *err)
 {
     const struct node *shape;
-    enum dtype dtype;
-    int64_t crc;
-    TRY(read_text(n, "name", t->name, sizeof t->name, err));
-    TRY(read_text(n, "file", t->file, sizeof t->file, err));
-    if (strchr(t->file, '/') || t->file[0] == '.')
-        return node_error(n, err, "file: '%s' is not in this folder", t->file);
-    TRY(read_dtype(n, &dtype, err));
-    t->dtype = (int32_t)dtype;
-    TRY(node_need(n, "shape", &shape, err));
+    int64_t elements = 1;
+    TRY(node_need(map, "shape", &shape, err));
     TRY(node_is(shape, NODE_LIST, err));
     if (shape->count > SHAPE_RANK_MAX)
         return node_error(shape, err, "more than %d dimensions", SHAPE_RANK_MAX);
-    t->shape.rank = (int32_t)shape->count;
-    for (size_t k = 0; k < shape->count; k++)
-        TRY(node_int(shape->members[k], 0, INT64_MAX, &t->shape.dim[k], err));
-    TRY(read_int(n, "offset", 0, INT64_MAX / 4, &t->offset, err));
-    TRY(read_int(n, "bytes", 0, INT64_MAX / 4, &t->bytes, err));
+    out->rank = (int32_t)shape->count;
+    for (size_t k = 0; k < shape->count; k++) {
+        TRY(node_int(shape->members[k], 0, MOST, &out->dim[k], err));
+        if (out->dim[k] > 0 && elements > MOST / out->dim[k])
+            return node_error(shape, err, "more than %" PRId64 " elements", MOST);
+        elements *= out->dim[k];
+    }
+    return OK;
+}
+
+static enum status read_tensor(const struct node *n, struct checkpoint_tensor *t, struct error *err)
+{
+    enum dtype dtype;
+    int64_t crc;
+    TRY(read_text(n, "name", t->name, sizeof t->name, err));
+    if (!t->name[0]) return node_error(n, err, "name: it is empty");
+    TRY(read_file(n, t, err));
+    TRY(read_dtype(n, &dtype, err));
+    t->dtype = (int32_t)dtype;
+    TRY(read_shape(n, &t->shape, err));
+    TRY(read_int(n, "offset", 0, MOST, &t->offset, err));
+    TRY(read_int(n, "bytes", 0, INT64_MAX, &t->bytes, err));
+    int64_t wanted = shape_elements(&t->shape) * dtype_bytes(dtype);
+    if (t->bytes != wanted)
+        return node_error(n, err, "bytes: %" PRId64 " is not what its shape takes in %s, %" PRId64,
+                          t->bytes, dtype_name(dtype), wanted);
     TRY(read_int(n, "crc32", 0, UINT32_MAX, &crc, err));
     t->crc = (uint32_t)crc;
+    return OK;
+}
+
+static int by_name(const void *x, const void *y)
+{
+    return strcmp((*(struct checkpoint_tensor *const *)x)->name,
+                  (*(struct checkpoint_tensor *const *)y)->name);
+}
+
+static enum status read_tensors(struct arena *a, const struct node *list, struct checkpoint *c,
+                                struct error *err)
+{
+    TRY(node_is(list, NODE_LIST, err));
+    c->n_tensors = (int32_t)list->count;
+    c->tensors = ARENA_ARRAY(a, struct checkpoint_tensor, list->count + 1);
+    struct checkpoint_tensor **sorted = ARENA_ARRAY(a, struct checkpoint_tensor *, list->count + 1);
+    for (size_t i = 0; i < list->count; i++) {
+        TRY(read_tensor(list->members[i], &c->tensors[i], err));
+        sorted[i] = &c->tensors[i];
+    }
+    qsort(sorted, list->count, sizeof *sorted, by_name);
+    for (size_t i = 1; i < list->count; i++)
+        if (!strcmp(sorted[i - 1]->name, sorted[i]->name))
+            return node_error(list, err, "tensor %s is there twice", sorted[i]->name);
     return OK;
 }
 
@@ -175,8 +226,8 @@ static enum status read_position(const struct node *root, struct checkpoint *c, 
     const struct node *data;
     int64_t crc;
     TRY(node_need(root, "data", &data, err));
-    TRY(read_int(data, "sequences", 0, INT64_MAX, &c->sequences, err));
-    TRY(read_int(data, "bytes", 0, INT64_MAX, &c->data_bytes, err));
+    TRY(read_int(data, "sequences", 0, MOST, &c->sequences, err));
+    TRY(read_int(data, "bytes", 0, MOST, &c->data_bytes, err));
     TRY(read_int(data, "crc32", 0, UINT32_MAX, &crc, err));
     c->data_crc = (uint32_t)crc;
     return OK;
@@ -201,14 +252,17 @@ static enum status read_generator(const struct node *root, struct checkpoint *c,
     return OK;
 }
 
+/* Steps since the scale changed, and steps skipped, are no more than the steps done. */
 static enum status read_scale(const struct node *root, struct checkpoint *c, struct error *err)
 {
     const struct node *map = node_get(root, "loss_scale"), *n;
     for (int i = 0; map && i < 3; i++) {
-        double x;
+        double x, most = i == LOSS_SCALE_NOW ? (double)LOSS_SCALE_MOST : (double)c->step;
         TRY(node_need(map, scale_key[i], &n, err));
-        TRY(node_double(n, 0, (double)LOSS_SCALE_MOST, &x, err));
+        TRY(node_double(n, 0, most, &x, err));
         c->scale[i] = (float)x;
+        if (i != LOSS_SCALE_NOW && (x != floor(x) || x != (double)c->scale[i]))
+            return node_error(n, err, "%.17g is no number of steps", x);
     }
     return OK;
 }
@@ -229,10 +283,10 @@ static enum status read_head(const struct node *root, struct checkpoint *c, stru
     TRY(read_text(root, "byte_order", order, sizeof order, err));
     if (strcmp(order, "little") != 0)
         return node_error(root, err, "byte_order: '%s' is not 'little'", order);
-    TRY(read_int(root, "step", 0, INT64_MAX, &c->step, err));
+    TRY(read_int(root, "step", 0, MOST, &c->step, err));
     TRY(read_dtype(root, &c->dtype, err));
     TRY(read_optimizer(root, &c->optimizer, err));
-    TRY(read_int(root, "global_batch", 0, INT64_MAX, &c->global_batch, err));
+    TRY(read_int(root, "global_batch", 0, MOST, &c->global_batch, err));
     TRY(read_position(root, c, err));
     TRY(read_scale(root, c, err));
     return read_generator(root, c, err);
@@ -248,11 +302,7 @@ enum status checkpoint_read_manifest(struct arena *a, const char *folder, struct
     TRY(document_read(a, arena_printf(a, "%s/" CHECKPOINT_MANIFEST, folder), &root, err));
     TRY(read_head(root, c, err));
     TRY(node_need(root, "tensors", &tensors, err));
-    TRY(node_is(tensors, NODE_LIST, err));
-    c->n_tensors = (int32_t)tensors->count;
-    c->tensors = ARENA_ARRAY(a, struct checkpoint_tensor, tensors->count + 1);
-    for (size_t i = 0; i < tensors->count; i++)
-        TRY(read_tensor(tensors->members[i], &c->tensors[i], err));
+    TRY(read_tensors(a, tensors, c, err));
     TRY(read_int(root, "crc32", 0, UINT32_MAX, &crc, err));
     if (crc != manifest_crc(c)) return node_error(root, err, "crc32: the manifest is damaged");
     return OK;

@@ -196,12 +196,13 @@ static enum status set_up(struct worker *w, struct error *err)
         w->data_crc = data_crc(&w->data);
         comm_working(w->comm, false);
     }
+    if (w->o->save) TRY(worker_enter(w, err));
     if (w->o->resume) {
         comm_phase(w->comm, "going on from a checkpoint");
         TRY(worker_resume(w, err));
         comm_phase(w->comm, "");
     }
-    if (w->o->save) TRY(worker_lock(w, err));
+    if (w->o->save) TRY(worker_follow(w, err));
     const struct optimizer *x = &w->p->optimizer;
     w->optimizer = (struct optimizer_step){x->lr, x->beta1, x->beta2, x->eps, x->weight_decay, 0};
     TRY(comm_agree(w->comm, worker_scale_open(w, err), err));
@@ -354,10 +355,10 @@ enum status worker_run(struct arena *a, const struct program *p, const struct ru
                        .p = p,
                        .o = o,
                        .bad_step = -1,
-                       .lock = -1};
+                       .store = {.lock = -1}};
     enum status status = run(&w, out, err ? err : &own);
     if (w.mover_made) mover_stop(&w.mover);
-    checkpoint_unlock(w.lock);
+    checkpoint_leave(&w.store);
     if (status != OK && w.transport) device_transport_give_up(w.transport);
     comm_close(w.comm); /* first: receives that nobody waits for any more still point into memory */
     comm_parting(w.comm, true);

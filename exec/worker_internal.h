@@ -6,6 +6,7 @@
 #include "core/rng.h"
 #include "exec/activity.h"
 #include "exec/backend.h"
+#include "exec/checkpoint.h"
 #include "exec/clock.h"
 #include "exec/comm.h"
 #include "exec/data.h"
@@ -143,7 +144,7 @@ struct worker {
     void *row;                    /* (longest_bytes) */
     int64_t bad_step;             /* of this run: the first whose loss here is not finite, -1 */
     bool told_of_bad_loss;
-    int lock; /* of the checkpoint folder, -1 */
+    struct checkpoint_store store; /* rank 0: the folder of --save */
     bool real_time;
 };
 
@@ -233,7 +234,10 @@ MUST_CHECK enum status worker_load(struct worker *w, const struct chunk *k, int3
 
 /* worker_save.c: all ranks together; the mover parked or not running. */
 MUST_CHECK enum status worker_resume(struct worker *w, struct error *err);
-MUST_CHECK enum status worker_lock(struct worker *w, struct error *err);
+/* The folder of --save: before what is resumed is looked for, and once it is known from where the run goes on. ERR_RESOURCE: a rank
+ * cannot write into it. */
+MUST_CHECK enum status worker_enter(struct worker *w, struct error *err);
+MUST_CHECK enum status worker_follow(struct worker *w, struct error *err);
 /* Says once from which step on the losses of all ranks are not finite; false then. */
 bool worker_losses_finite(struct worker *w);
 /* Nothing is written, with a warning, where losses or tensors are not finite: what was saved before

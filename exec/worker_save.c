@@ -180,20 +180,30 @@ static enum status skip(const struct worker *w, int64_t step, const char *what)
     return OK;
 }
 
-static enum status save(struct worker *w, struct arena *a, int64_t step, struct error *err)
+/* A folder for files of all ranks. */
+enum { FOLDER_BYTES = 4096 };
+static enum status begin(struct worker *w, struct arena *a, int64_t step, char *folder,
+                         struct error *err)
 {
-    char folder[4096] = "";
-    const char *temporary = NULL;
+    const char *temporary = "";
+    enum status status = OK;
+    if (w->rank == 0) status = checkpoint_begin(a, &w->store, step, &temporary, err);
+    if (status == OK) snprintf(folder, FOLDER_BYTES, "%s", temporary);
+    TRY(comm_agree(w->comm, status, err));
+    comm_broadcast(w->comm, folder, FOLDER_BYTES);
+    return OK;
+}
+
+static enum status save(struct worker *w, struct arena *a, int64_t step, char *folder,
+                        struct error *err)
+{
     struct saving mine = {0};
     enum status status = OK;
     if (!worker_losses_finite(w)) return skip(w, step, "the loss is");
     TRY(comm_agree(w->comm, collect(w, a, &mine, err), err));
     TRY(parts_collect(w, a, &mine.parts, &mine.finite, err));
     if (comm_max(w->comm, !mine.finite)) return skip(w, step, "parameters or optimizer state are");
-    if (w->rank == 0) status = checkpoint_begin(a, w->o->save, step, &temporary, err);
-    if (temporary) snprintf(folder, sizeof folder, "%s", temporary);
-    TRY(comm_agree(w->comm, status, err));
-    comm_broadcast(w->comm, folder, sizeof folder);
+    TRY(begin(w, a, step, folder, err));
     TRY(comm_agree(w->comm, write_mine(w, a, folder, &mine, err), err));
     TRY(comm_agree(w->comm, write_together(w, a, folder, &mine, err), err));
     int64_t bytes;
@@ -210,7 +220,7 @@ static enum status save(struct worker *w, struct arena *a, int64_t step, struct 
     c.tensors = comm_gather(w->comm, a, mine.tensors, (int64_t)sizeof *c.tensors * mine.n, &bytes);
     c.n_tensors = (int32_t)(bytes / (int64_t)sizeof *c.tensors);
     comm_working(w->comm, true);
-    if (w->rank == 0) status = checkpoint_commit(a, w->o->save, folder, &c, err);
+    if (w->rank == 0) status = checkpoint_commit(a, &w->store, folder, &c, err);
     comm_working(w->comm, false);
     TRY(comm_agree(w->comm, status, err));
     if (w->rank == 0) log_debug("checkpoint of step %" PRId64 " in '%s'", step, w->o->save);
@@ -220,20 +230,72 @@ static enum status save(struct worker *w, struct arena *a, int64_t step, struct 
 enum status worker_save(struct worker *w, int64_t step, struct error *err)
 {
     struct arena *a = arena_new();
+    char folder[FOLDER_BYTES] = "";
     comm_phase(w->comm, "saving a checkpoint");
-    enum status status = save(w, a, step, err);
+    enum status status = save(w, a, step, folder, err);
+    if (status != OK && w->rank == 0 && *folder) checkpoint_discard(&w->store, folder);
     comm_phase(w->comm, "");
     arena_free(a);
     if (status != OK) return error_wrap(err, status, "checkpoint of step %" PRId64, step);
     return OK;
 }
 
-enum status worker_lock(struct worker *w, struct error *err)
+/* Data of one checkpoint: whole tensors, each once. */
+static int64_t bytes_of_all(const struct program *p)
+{
+    int64_t bytes = 0;
+    for (const struct program_stage *s = p->stages; s < p->stages + p->n_stages; s++)
+        for (int32_t k = 0; k < s->n_parameters; k++) {
+            const struct program_parameter *x = &s->parameters[k];
+            const int32_t *state = x->shard ? x->shard->state : x->state;
+            if (!worker_owns(p, s, x->name)) continue;
+            struct shape whole =
+                part_whole(&x->shape, x->slot >= 0 ? s->slots[x->slot].part : NULL);
+            bytes += shape_elements(&whole) * dtype_bytes(dtype_master(p->dtype)) *
+                     (1 + (state[0] >= 0) + (state[1] >= 0));
+        }
+    return bytes;
+}
+
+static enum status write_probe(const struct worker *w, struct arena *a, const char *folder,
+                               struct error *err)
+{
+    static const char zeros[4096];
+    char file[32];
+    const void *data = zeros;
+    struct checkpoint_tensor t = {.bytes = sizeof zeros};
+    snprintf(file, sizeof file, "probe-%04" PRId32 ".bin", w->rank);
+    return checkpoint_write(a, folder, file, &t, &data, 1, err);
+}
+
+/* Every rank writes what is thrown away again, so that a folder that refuses is known before the first step. */
+static enum status probe(struct worker *w, struct error *err)
+{
+    struct arena *a = arena_new();
+    char folder[FOLDER_BYTES] = "";
+    enum status status = begin(w, a, 0, folder, err);
+    if (status == OK) status = comm_agree(w->comm, write_probe(w, a, folder, err), err);
+    if (w->rank == 0 && *folder) checkpoint_discard(&w->store, folder);
+    arena_free(a);
+    if (status == OK) return OK;
+    return error_wrap(err, status, "checkpoint folder '%s' cannot be written", w->o->save);
+}
+
+enum status worker_enter(struct worker *w, struct error *err)
 {
     enum status status = OK;
-    bool here = w->o->resume && !strcmp(w->o->resume, w->o->save);
+    if (w->rank == 0) status = checkpoint_enter(w->run, w->o->save, &w->store, err);
+    TRY(comm_agree(w->comm, status, err));
+    TRY(probe(w, err));
+    if (w->rank == 0) checkpoint_fits(&w->store, bytes_of_all(w->p));
+    return OK;
+}
+
+enum status worker_follow(struct worker *w, struct error *err)
+{
+    enum status status = OK;
     if (w->rank == 0)
-        status = checkpoint_lock(w->run, w->o->save, w->first_step, here, &w->lock, err);
+        status = checkpoint_follow(w->run, &w->store, w->o->resume, w->first_step, err);
     return comm_agree(w->comm, status, err);
 }
 

@@ -11,6 +11,7 @@
 #include "tests/plans.h"
 
 #include <math.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static struct run_result run(struct arena *a, const struct program *p, struct run_options o)
@@ -185,11 +186,36 @@ START_TEST(a_damaged_checkpoint_costs_steps_but_not_the_run)
         a, p, (struct run_options){.steps = 6, .data = "LICENSE", .save = dir, .save_every = 3});
     ck_assert_int_eq(truncate(arena_printf(a, "%s/step-00000006/stage-0000.bin", dir), 100), 0);
     struct run_result rest =
-        run(a, p, (struct run_options){.steps = 3, .data = "LICENSE", .resume = dir, .save = dir});
+        run(a, p, (struct run_options){.steps = 4, .data = "LICENSE", .resume = dir, .save = dir});
     ck_assert_int_eq(rest.first_step, 3);
     ck_assert_mem_eq(rest.losses, whole.losses + 3, 3 * sizeof *whole.losses);
+    ck_assert(!access(arena_printf(a, "%s/step-00000003", dir), F_OK)); /* 6 does not count */
     rest = run(a, p, (struct run_options){.steps = 1, .data = "LICENSE", .resume = dir});
-    ck_assert_int_eq(rest.first_step, 6);
+    ck_assert_int_eq(rest.first_step, 7);
+    remove_dir();
+    arena_free(a);
+}
+END_TEST
+
+/* The folder is there, a file is not to be had: more bytes than a file may have here, or a folder that takes none. */
+START_TEST(a_folder_that_cannot_be_written_is_known_before_the_first_step)
+{
+    struct arena *a = arena_new();
+    struct program *p = halving(a);
+    struct run_options o = {.steps = 1, .save = "/proc/self/task"};
+    p->optimizer.lr = 1e300; /* one step, and nothing would be saved */
+    refused(a, p, o, ERR_RESOURCE,
+            "checkpoint folder '/proc/self/task' cannot be written: cannot make");
+    make_dir();
+    o.save = arena_printf(a, "%s/inside", dir);
+    struct rlimit before, none = {0, RLIM_INFINITY};
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none.rlim_max = before.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &none), 0);
+    refused(a, p, o, ERR_RESOURCE, "inside' cannot be written: cannot write");
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+    ck_assert(access(o.save, F_OK)); /* the run had made it */
     remove_dir();
     arena_free(a);
 }
@@ -461,6 +487,7 @@ END_TEST
 SUITE_OF(worker, a_program_made_by_hand_does_what_its_numbers_say,
          losses_of_a_small_gpt_fall_on_a_real_text, the_same_run_gives_the_same_bits,
          a_resumed_run_is_the_uninterrupted_run, a_damaged_checkpoint_costs_steps_but_not_the_run,
+         a_folder_that_cannot_be_written_is_known_before_the_first_step,
          a_checkpoint_of_another_job_is_refused, position_is_counted_in_sequences,
          a_loss_that_is_not_finite_leaves_the_checkpoint_alone,
          memory_is_counted_before_any_is_taken, what_cannot_be_run_here_is_refused_with_the_reason,

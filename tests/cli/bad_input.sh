@@ -154,6 +154,7 @@ refused "a world of another size" 3 "2" mpirun --oversubscribe -n 3 "$MUSHER" ru
 refused "a checkpoint that is not there" 3 "nowhere" "$MUSHER" run even.yaml --data text.txt --steps 1 --resume nowhere
 ! grep -q interrupted err.keep && ok "and nobody was interrupted" || not_ok "and nobody was interrupted" "$(cat err.keep)"
 refused "a checkpoint that is a file" 3 "text.txt" "$MUSHER" run even.yaml --data text.txt --steps 1 --save text.txt
+refused "a checkpoint folder that takes no files" 6 "checkpoint folder '/proc/self/task' cannot be written" "$MUSHER" run even.yaml --data text.txt --steps 1000000 --save /proc/self/task
 ! grep -q interrupted err.keep && ok "nor was there" || not_ok "nor was there" "$(cat err.keep)"
 
 # Traces and databases.
