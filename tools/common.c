@@ -92,20 +92,14 @@ bool common_is_program(const char *path)
 {
     static const char magic[] = "musher-program";
     char head[sizeof magic] = {0};
-    FILE *f = fopen(path, "r"); /* what is wrong with the file is said by its reader */
-    bool yes = f && fread(head, 1, sizeof head - 1, f) == sizeof head - 1 && !strcmp(head, magic);
-    if (f) fclose(f);
-    return yes;
+    return file_head(path, head, sizeof head - 1) == sizeof head - 1 && !strcmp(head, magic);
 }
 
 bool common_is_trace(const char *path)
 {
     char head[128] = {0};
-    FILE *f = fopen(path, "r");
-    bool yes = f && fread(head, 1, sizeof head - 1, f) > 0 && head[0] == '{' &&
-               strstr(head, "\"musher-trace\"") != NULL;
-    if (f) fclose(f);
-    return yes;
+    return file_head(path, head, sizeof head - 1) > 0 && head[0] == '{' &&
+           strstr(head, "\"musher-trace\"") != NULL;
 }
 
 enum status common_lower(struct arena *a, const struct plan *p, bool check_memory,
