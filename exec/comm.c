@@ -41,7 +41,7 @@ static void map_bells(struct comm *c)
 
 static enum status choose(struct comm *c, struct error *err)
 {
-    c->way = launch_local_file() ? &comm_by_local : &comm_by_mpi;
+    c->way = launch_local_rank() >= 0 ? &comm_by_local : &comm_by_mpi;
     if (c->way) return OK;
     return error_set(err, ERR_RESOURCE, "this program was built without MPI");
 }

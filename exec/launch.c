@@ -10,6 +10,8 @@
 
 #include "core/arena.h"
 #include "core/log.h"
+#include "core/settings.h"
+#include "exec/launch_local.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -65,24 +67,24 @@ bool launch_report(const struct error *err)
     return true;
 }
 
-bool launch_is_ours(void) { return launch_is_rank() && getenv(LAUNCHED); }
-
-static bool is_local(void) { return number(LAUNCH_LOCAL_RANK, -1) >= 0; }
+bool launch_is_ours(void) { return launch_is_rank() && settings_on(LAUNCHED); }
 
 bool launch_is_rank(void)
 {
-    return is_local() || number("OMPI_COMM_WORLD_RANK", -1) >= 0 || in_step();
+    return launch_local_rank() >= 0 || number("OMPI_COMM_WORLD_RANK", -1) >= 0 || in_step();
 }
 
 int32_t launch_rank(void)
 {
-    int32_t rank = number(is_local() ? LAUNCH_LOCAL_RANK : "OMPI_COMM_WORLD_RANK", -1);
+    int32_t rank = launch_local_rank();
+    if (rank < 0) rank = number("OMPI_COMM_WORLD_RANK", -1);
     return rank >= 0 ? rank : in_step() ? number("SLURM_PROCID", 0) : 0;
 }
 
 int32_t launch_size(void)
 {
-    int32_t size = number(is_local() ? LAUNCH_LOCAL_SIZE : "OMPI_COMM_WORLD_SIZE", -1);
+    int32_t size = launch_local_size();
+    if (size < 1) size = number("OMPI_COMM_WORLD_SIZE", -1);
     if (size > 0) return size;
     size = in_step() ? number("SLURM_STEP_NUM_TASKS", 1) : 1;
     return size > 0 ? size : 1;

@@ -7,11 +7,6 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* In the environment of a rank that exec/launch_local.c forked. */
-#define LAUNCH_LOCAL_RANK "MUSHER_LOCAL_RANK"
-#define LAUNCH_LOCAL_SIZE "MUSHER_LOCAL_SIZE"
-#define LAUNCH_LOCAL_FILE "MUSHER_LOCAL_FILE"
-
 bool launch_is_rank(void); /* started under mpirun or srun, or forked */
 int32_t launch_rank(void); /* 0 where not started as a rank */
 int32_t launch_size(void); /* 1 where not started as a rank */
