@@ -239,18 +239,24 @@ static void be_mpirun(char **argv, int out_fd, int err_fd)
 static volatile sig_atomic_t caught;
 static void catch_signal(int signal_number) { caught = signal_number; }
 
-static void watch_signals(struct sigaction old[2])
+enum { END_SIGNALS = 3 };
+static const int end_signals[END_SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
+
+static void unwatch_signals(const struct sigaction old[END_SIGNALS])
+{
+    for (int i = 0; i < END_SIGNALS; i++) sigaction(end_signals[i], &old[i], NULL);
+}
+
+/* A SIGHUP that is ignored (nohup) stays ignored. */
+static void watch_signals(struct sigaction old[END_SIGNALS])
 {
     struct sigaction act = {.sa_handler = catch_signal};
     caught = 0;
-    sigaction(SIGINT, &act, &old[0]);
-    sigaction(SIGTERM, &act, &old[1]);
-}
-
-static void unwatch_signals(const struct sigaction old[2])
-{
-    sigaction(SIGINT, &old[0], NULL);
-    sigaction(SIGTERM, &old[1], NULL);
+    for (int i = 0; i < END_SIGNALS; i++) {
+        sigaction(end_signals[i], NULL, &old[i]);
+        if (end_signals[i] != SIGHUP || old[i].sa_handler != SIG_IGN)
+            sigaction(end_signals[i], &act, NULL);
+    }
 }
 
 /* ---- the ranks' stdout ------------------------------------------------------------------------
@@ -425,7 +431,7 @@ enum status launch_ranks(int32_t n, char *const *argv, struct error *err)
     int from[2], to[2], how = 0; /* of stdout, of stderr */
     TRY(open_pipes(from, to, err));
     struct arena *a = arena_new();
-    struct sigaction old[2];
+    struct sigaction old[END_SIGNALS];
     char **arguments_of_mpirun = arguments(a, n, argv);
     fflush(NULL);
     watch_signals(old);

@@ -145,6 +145,34 @@ const char *common_machine(struct arena *a)
 static bool json_printed;
 bool common_json_printed(void) { return json_printed; }
 
+void common_on_end_signals(signal_handler *handler)
+{
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction old;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        sigaction(ends[i], NULL, &old);
+        if (ends[i] != SIGHUP || old.sa_handler != SIG_IGN) signal(ends[i], handler);
+    }
+}
+
+static volatile sig_atomic_t stop;
+static signal_handler *end_at_once;
+
+static void stop_search(int number)
+{
+    stop = 1;
+    if (number == SIGINT) signal(SIGINT, end_at_once);
+}
+
+volatile sig_atomic_t *common_stop_on_end_signals(void)
+{
+    struct sigaction old;
+    sigaction(SIGINT, NULL, &old);
+    end_at_once = old.sa_handler;
+    common_on_end_signals(stop_search);
+    return &stop;
+}
+
 enum status common_writable(const char *path, struct error *err)
 {
     struct file f = {0};

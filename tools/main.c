@@ -1,7 +1,7 @@
 /* tools/main.c - finds the verb, and turns its failure into a line and an exit code.
  *
  * setlocale is never called: numbers are read and written the same everywhere. A reader that goes
- * away (SIGPIPE) ends the program quietly; SIGINT and SIGTERM leave no temporary file behind.
+ * away (SIGPIPE) ends the program quietly; SIGINT, SIGTERM and SIGHUP leave no temporary file behind.
  */
 #include "core/arena.h"
 #include "core/file.h"
@@ -48,7 +48,7 @@ static void print_usage(FILE *out)
     for (size_t i = 0; i < N_VERBS; i++) fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].help);
     fputs("\n'musher VERB --help' tells more. Exit codes: 0 done, 1 internal, 2 usage, 3 input,\n"
           "4 no plan fits, 5 tolerance exceeded, 6 resources, 7 a rank failed, 8 no such device,\n"
-          "130 interrupted.\n",
+          "130 interrupted (SIGINT, SIGTERM or SIGHUP).\n",
           out);
     print_settings(out);
 }
@@ -126,8 +126,7 @@ static void prepare(void)
 {
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error of write, not a death */
-    signal(SIGINT, on_signal);
-    signal(SIGTERM, on_signal);
+    common_on_end_signals(on_signal);
     arena_on_exhaustion(file_remove_temporaries);
 }
 
