@@ -176,6 +176,20 @@ enum status comm_agree(struct comm *c, enum status mine, struct error *err)
     return error_set(err, news.code, "%s", news.text);
 }
 
+enum status comm_at_root(struct comm *c, comm_work *work, void *owner, struct error *err)
+{
+    enum status status = OK;
+    comm_watch_patiently(c, true);
+    if (c->rank == 0) {
+        comm_working(c, true);
+        status = work(owner, err);
+        comm_working(c, false);
+    }
+    status = comm_agree(c, status, err);
+    comm_watch_patiently(c, false);
+    return status;
+}
+
 int64_t comm_clock_offset(struct comm *c)
 {
     int64_t offset_ns = 0;

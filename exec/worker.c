@@ -315,6 +315,14 @@ static void report(struct worker *w, struct run_result *out)
     if (w->o->keep_trace) out->trace = t;
 }
 
+static enum status conclude(struct worker *w, struct run_result *out, struct error *err)
+{
+    comm_working(w->comm, true);
+    report(w, out);
+    comm_working(w->comm, false);
+    return w->o->conclude ? comm_at_root(w->comm, w->o->conclude, w->o->owner, err) : OK;
+}
+
 /* A rank that failed while others run. */
 static enum status fail_alone(struct worker *w, enum status status, struct error *err)
 {
@@ -340,7 +348,7 @@ static enum status run(struct worker *w, struct run_result *out, struct error *e
     if (status == OK) status = worker_scale_agreed(w, err);
     if (status == OK) (void)worker_losses_finite(w);
     if (status == OK && w->o->save) status = worker_save(w, w->first_step + w->o->steps, err);
-    if (status == OK) report(w, out);
+    if (status == OK) status = conclude(w, out, err);
     return status;
 }
 

@@ -5,7 +5,7 @@
 set -u
 if (($# == 0)); then
     shopt -s nullglob
-    set -- {core,traces,profiles,sim,planner,exec,exec/cuda,exec/cupti,tools,tests,tests/programs,tests/bench,tests/fuzz,tests/plugins,tests/standin,tests/gpu,tests/gpu/plain}/*.{c,h,cu,cuh,cpp}
+    set -- {core,traces,profiles,sim,planner,exec,exec/cuda,exec/cupti,tools,tests,tests/programs,tests/bench,tests/fuzz,tests/plugins,tests/preload,tests/standin,tests/gpu,tests/gpu/plain}/*.{c,h,cu,cuh,cpp}
 fi
 (($#)) || exit 0
 failed=0

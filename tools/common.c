@@ -8,6 +8,7 @@
 #include "profiles/store.h"
 #include "profiles/team.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,6 +145,14 @@ const char *common_machine(struct arena *a)
 
 static bool json_printed;
 bool common_json_printed(void) { return json_printed; }
+
+enum status common_flush(struct error *err)
+{
+    errno = 0;
+    if (!fflush(stdout) && !ferror(stdout)) return OK;
+    return error_set(err, ERR_RESOURCE, "cannot write standard output: %s",
+                     errno ? strerror(errno) : "an earlier write failed");
+}
 
 void common_on_end_signals(signal_handler *handler)
 {

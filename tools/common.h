@@ -22,6 +22,9 @@ void common_on_end_signals(signal_handler *handler);
  * come again, because batch systems and terminals send them more than once; a second SIGINT ends the program at once. */
 volatile sig_atomic_t *common_stop_on_end_signals(void);
 
+/* What was printed reaches stdout, or ERR_RESOURCE says why not. */
+MUST_CHECK enum status common_flush(struct error *err);
+
 /* Of the cluster's canonical text: which profiles belong to it. */
 uint64_t common_cluster_hash(struct arena *a, const struct cluster *c);
 const char *common_plan_text(struct arena *a, const struct plan *p); /* what plan_write writes */

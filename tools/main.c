@@ -15,7 +15,6 @@
 #include "tools/common.h"
 #include "tools/options.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,11 +132,8 @@ static void prepare(void)
 /* Data that did not reach its reader (a full disk behind stdout) is a failure like any other. */
 static enum status flush_data(enum status status, struct error *err)
 {
-    errno = 0;
-    if (!fflush(stdout) && !ferror(stdout)) return status;
-    if (status != OK) return status;
-    return error_set(err, ERR_RESOURCE, "cannot write standard output: %s",
-                     errno ? strerror(errno) : "an earlier write failed");
+    enum status flushed = common_flush(status == OK ? err : NULL);
+    return status != OK ? status : flushed;
 }
 
 static int run_verb(int argc, char **argv)

@@ -1,7 +1,6 @@
 #!/bin/bash
 # tests/cli/outputs.sh - a file that a verb is to write is never one that it reads: by its name, a link, or from inside another file.
 set -u
-root=$PWD
 . tests/cli/common.inc
 cd "$scratch" || exit 6
 small_job > job.yaml

@@ -1,0 +1,19 @@
+#!/bin/bash
+# tests/cli/disk.sh - a slow disk fails no run, and a rank that ends at it is noticed.
+set -u
+. tests/cli/common.inc
+two_stages > "$scratch/plan.yaml"
+
+# What rank 0 writes at the end may take longer than a silent rank is waited for; that it ends or is stopped meanwhile is noticed.
+limit=$((3 * ${SLOWDOWN:-1}))
+# ends NAME CODE TEXT SHIM...: a run whose trace is written to the disk that DISK_* describe
+ends() {
+    shims "${@:4}"
+    MUSHER_TIMEOUT=$limit DISK_NAME=end.trace says "$1" "$2" "$3" "${shims[@]}" "$MUSHER" run "$scratch/plan.yaml" --steps 1 --data LICENSE --trace "$scratch/end.trace"
+}
+DISK_SECONDS=$((2 * limit)) ends "a trace that takes long to write" 0 "an iteration" disk
+[[ -s $scratch/end.trace ]] && ok "and is written" || not_ok "and is written" "$(ls "$scratch")"
+DISK_SECONDS=$((2 * limit)) ends "and so where ranks cannot see each other" 0 "an iteration" disk no_memfd
+DISK_SIGNAL=9 ends "rank 0 killed while it writes" 7 "rank 0 was killed by signal 9" disk
+DISK_SIGNAL=19 ends "rank 0 stopped while it writes" 7 "rank 0 (n.0) is stopped" disk
+exit $bad
