@@ -178,6 +178,12 @@ static void call_ranks(struct worker *w)
     comm_call_ranks(w->comm, names);
 }
 
+static enum status know_data(void *owner, struct error *err)
+{
+    struct worker *w = owner;
+    return data_crc(&w->data, &w->data_crc, err);
+}
+
 static enum status set_up(struct worker *w, struct error *err)
 {
     TRY(comm_open(w->run, w->p->n_devices, &w->comm, err));
@@ -191,11 +197,7 @@ static enum status set_up(struct worker *w, struct error *err)
     TRY(comm_agree(w->comm, open_mine(w, err), err));
     if (w->rank == 0) worker_warn_if_crowded(w);
     w->global_batch = w->p->microbatches * w->p->microbatch;
-    if (w->rank == 0 && (w->o->save || w->o->resume)) {
-        comm_working(w->comm, true);
-        w->data_crc = data_crc(&w->data);
-        comm_working(w->comm, false);
-    }
+    if (w->o->save || w->o->resume) TRY(comm_at_root(w->comm, know_data, w, err));
     if (w->o->resume) {
         comm_phase(w->comm, "going on from a checkpoint");
         TRY(worker_resume(w, err));

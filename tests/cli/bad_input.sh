@@ -164,6 +164,7 @@ for verb in lower plot; do refused "musher $verb PIPE" 3 "$pipe" "$MUSHER" $verb
 refused "a job that is a pipe" 3 "$pipe" "$MUSHER" plan pipe.yaml team.yaml -o out.yaml
 refused "a plan that is a pipe" 3 "$pipe" "$MUSHER" whatif pipe.yaml --without n.0
 refused "a trace that is a pipe" 3 "$pipe" "$MUSHER" compare pipe.yaml pipe.yaml
+refused "a text that is a pipe" 3 "$pipe" "$MUSHER" run even.yaml --data pipe.yaml --steps 1
 rm pipe.yaml
 "$MUSHER" simulate - < even.yaml > out.keep 2> err.keep && grep -q "an iteration" out.keep && ok "a plan from standard input" || not_ok "a plan from standard input" "$(cat err.keep)"
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/disk.sh - a slow disk fails no run, and a rank that ends at it is noticed.
+# tests/cli/disk.sh - a slow disk fails no run; a text that is truncated fails it by its name.
 set -u
 . tests/cli/common.inc
 two_stages > "$scratch/plan.yaml"
@@ -16,4 +16,18 @@ DISK_SECONDS=$((2 * limit)) ends "a trace that takes long to write" 0 "an iterat
 DISK_SECONDS=$((2 * limit)) ends "and so where ranks cannot see each other" 0 "an iteration" disk no_memfd
 DISK_SIGNAL=9 ends "rank 0 killed while it writes" 7 "rank 0 was killed by signal 9" disk
 DISK_SIGNAL=19 ends "rank 0 stopped while it writes" 7 "rank 0 (n.0) is stopped" disk
+
+# A text that is truncated while a run reads it.
+cp LICENSE "$scratch/text"
+"$MUSHER" run "$scratch/plan.yaml" --steps 1000000 --data "$scratch/text" --save "$scratch/cut" --save-every 1 > "$scratch/out" 2> "$scratch/err" &
+run=$!
+for _ in $(seq 600); do
+    compgen -G "$scratch/cut/step-*" > /dev/null && break
+    sleep 0.1
+done
+truncate -s 0 "$scratch/text"
+wait $run
+code=$?
+[[ $code == 3 ]] && grep -q "cannot read '$scratch/text': .*truncated" "$scratch/err" && ok "a text that is truncated is an error" ||
+    not_ok "a text that is truncated is an error" "exit code $code: $(head -c 300 "$scratch/err")"
 exit $bad
