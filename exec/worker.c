@@ -12,6 +12,7 @@
  * wall time. While a checkpoint is written the run's clock stands still.
  */
 #include "exec/checkpoint.h"
+#include "exec/launch.h"
 #include "exec/nccl_env.h"
 #include "exec/plugin.h"
 #include "exec/worker_internal.h"
@@ -241,6 +242,7 @@ static enum status save_between(struct worker *w, int64_t offset_ns, struct erro
     take_priority(w, false);
     int64_t now_ns = comm_max(w->comm, device_clock_now(&w->clock));
     enum status status = worker_save(w, w->first_step + w->step + 1, err);
+    w->agreed = status != OK;
     w->clock.zero_ns = agree_on_zero(w, offset_ns, now_ns);
     mover_resume(&w->mover, w->clock.zero_ns);
     take_priority(w, true);
@@ -328,12 +330,15 @@ static enum status conclude(struct worker *w, struct run_result *out, struct err
 /* A rank that failed while others run. */
 static enum status fail_alone(struct worker *w, enum status status, struct error *err)
 {
+    struct error own = *err;
     if (comm_size(w->comm) == 1) {
         mover_give_up(&w->mover);
         return status;
     }
-    log_error("rank %" PRId32 " (%s): %s", w->rank, program_device_told(w->p, w->rank).text,
-              err->text);
+    if (!w->agreed)
+        error_set(&own, status, "rank %" PRId32 " (%s): %s", w->rank,
+                  program_device_told(w->p, w->rank).text, err->text);
+    launch_report_alone(&own);
     mover_abort(&w->mover, (int)status);
 }
 

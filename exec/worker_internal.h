@@ -143,6 +143,7 @@ struct worker {
     void *row;                    /* (longest_bytes) */
     int64_t bad_step;             /* of this run: the first whose loss here is not finite, -1 */
     bool told_of_bad_loss;
+    bool agreed; /* the failure that ends the steps is that of every rank, in the same words */
     int lock; /* of the checkpoint folder, -1 */
     bool real_time;
 };

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tests/cli/disk.sh - a slow disk fails no run; a text that is truncated fails it by its name.
+# tests/cli/disk.sh - a slow disk fails no run; a full one, and a text that is truncated, fail it by the name of the file.
 set -u
 . tests/cli/common.inc
 two_stages > "$scratch/plan.yaml"
@@ -16,6 +16,15 @@ DISK_SECONDS=$((2 * limit)) ends "a trace that takes long to write" 0 "an iterat
 DISK_SECONDS=$((2 * limit)) ends "and so where ranks cannot see each other" 0 "an iteration" disk no_memfd
 DISK_SIGNAL=9 ends "rank 0 killed while it writes" 7 "rank 0 was killed by signal 9" disk
 DISK_SIGNAL=19 ends "rank 0 stopped while it writes" 7 "rank 0 (n.0) is stopped" disk
+
+# On a full disk the error is the file's, of whichever rank.
+shims disk
+for file in stage-0001.bin manifest.json; do
+    DISK_FULL=1 DISK_NAME=$file says "a full disk between steps" 6 "" "${shims[@]}" "$MUSHER" run "$scratch/plan.yaml" --steps 1000000 --data LICENSE --save "$scratch/full" --save-every 1 --json
+    grep -q "^{.*\"code\":6,\"message\":\"checkpoint of step 1: cannot write '.*$file': No space left on device\"" "$scratch/out" && ok "$file is what the object names" || not_ok "$file is what the object names" "$(cat "$scratch/out")"
+    [[ $(grep -c "No space left" "$scratch/err") == 1 ]] && ok "and stderr, once" || not_ok "and stderr, once" "$(cat "$scratch/err")"
+done
+DISK_FULL=1 ends "a full disk at the end" 6 "end.trace': No space left on device" disk
 
 # A text that is truncated while a run reads it.
 cp LICENSE "$scratch/text"
