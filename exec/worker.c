@@ -2,7 +2,8 @@
  *
  * Order of life: join the other ranks; look whether this host and device can run the lane; memory,
  * first values or a checkpoint; agree on when time is 0; step after step (worker_steps.c) while the
- * communication thread (worker_mover.c) moves messages; gather spans and losses on rank 0.
+ * communication thread (worker_mover.c) moves messages; gather spans and losses on rank 0, which
+ * writes what is wanted of them while the others wait for it.
  * Until time 0 an error is agreed upon: every rank returns the same one. Later there is no such
  * moment: a rank that fails says why and ends all ranks, because others may wait for it for ever.
  *
