@@ -56,6 +56,7 @@ TEST    := $(wildcard tests/*.c)
 SUITE   := $(patsubst tests/test_%.c,%,$(wildcard tests/test_*.c))
 PROGRAM := $(wildcard tests/programs/*.c)
 BENCH   := $(wildcard tests/bench/*.c)
+PRELOAD := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/preload/*.c))
 OBJ     := $(SRC:%.c=$(BUILD)/%.o)
 # Everything but main: what tests and benches are linked with.
 PARTS   := $(filter-out $(BUILD)/tools/main.o,$(OBJ))
@@ -99,6 +100,11 @@ LATE := $(BUILD)/tests/deferred.o $(BUILD)/tests/deferred_streams.o
 $(PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(PARTS) $(LATE)
 	$(LINK) $< $(PARTS) $(LATE) $(STANDIN_LINK) -o $@ $(LIBS)
 
+# What tests put in front of libc. Without sanitizers, because mpirun loads it as well.
+$(PRELOAD): $(BUILD)/%.so: %.c | libraries
+	@mkdir -p $(@D)
+	@echo "  LD $@"; $(CC) $(filter-out -MMD -MP $(SANFLAGS),$(ALL_CFLAGS)) -fPIC -shared $< -o $@
+
 $(BUILD)/musher-bench: $(PARTS) $(BOBJ)
 	$(LINK) $(PARTS) $(BOBJ) -o $@ $(LIBS)
 
@@ -113,7 +119,7 @@ check:
 check-long: export MUSHER_LONG := 1
 check-long: check
 
-tests: $(BUILD)/musher $(BUILD)/tests/run $(PROGRAMS)
+tests: $(BUILD)/musher $(BUILD)/tests/run $(PROGRAMS) $(PRELOAD)
 
 checked: tests headers
 	@BUILD=$(BUILD) CC="$(CC)" SLOWDOWN=$(if $(TSAN),20,$(if $(SAN),6,1)) tests/check.sh

@@ -22,7 +22,7 @@ enum status {
     ERR_RESOURCE = 6,      /* disk, memory or the operating system gave out */
     ERR_RANK = 7,          /* a rank of a run failed */
     ERR_NO_DEVICE = 8,     /* no device of the kind asked for: no plugin, no driver or no card */
-    ERR_INTERRUPTED = 130, /* SIGINT */
+    ERR_INTERRUPTED = 130, /* SIGINT, SIGTERM or SIGHUP */
 };
 
 struct error {

@@ -88,17 +88,14 @@ static enum status read_all(struct arena *a, int fd, const char *path, size_t ex
     return OK;
 }
 
-enum status file_read(struct arena *a, const char *path, size_t max_bytes, char **out, size_t *n,
-                      struct error *err)
+/* Without O_NONBLOCK, the opening of a pipe that has no writer would block. */
+enum status file_open_regular(const char *path, int *fd, int64_t *bytes, struct error *err)
 {
-    if (!strcmp(path, "-"))
-        return read_all(a, STDIN_FILENO, "standard input", 0, max_bytes, out, n, err);
-    /* Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return cannot_read(path, errno, err);
-    enum status status = OK;
     struct stat about;
-    if (fstat(fd, &about))
+    enum status status = OK;
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0) return cannot_read(path, errno, err);
+    if (fstat(*fd, &about))
         status = cannot_read(path, errno, err);
     else if (!S_ISREG(about.st_mode))
         status = error_set(err, ERR_INPUT, "cannot read '%s': it is %s, not a regular file", path,
@@ -106,12 +103,57 @@ enum status file_read(struct arena *a, const char *path, size_t max_bytes, char 
                            : S_ISFIFO(about.st_mode) ? "a pipe"
                            : S_ISCHR(about.st_mode)  ? "a device"
                                                      : "something special");
-    else if ((uintmax_t)about.st_size > max_bytes)
+    else if (bytes)
+        *bytes = about.st_size;
+    if (status == OK) return OK;
+    close(*fd);
+    *fd = -1;
+    return status;
+}
+
+enum status file_read_at(int fd, const char *path, int64_t at, void *to, int64_t n,
+                         struct error *err)
+{
+    for (int64_t done = 0; done < n;) {
+        ssize_t got = pread(fd, (char *)to + done, (size_t)(n - done), at + done);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return cannot_read(path, errno, err);
+        if (!got)
+            return error_set(err, ERR_INPUT,
+                             "cannot read '%s': it ends at byte %lld, before byte %lld: the file was "
+                             "truncated while it was in use",
+                             path, (long long)(at + done), (long long)(at + n));
+        done += got;
+    }
+    return OK;
+}
+
+size_t file_head(const char *path, char *head, size_t n)
+{
+    int fd;
+    ssize_t got = -1;
+    if (!strcmp(path, "-") || file_open_regular(path, &fd, NULL, NULL) != OK) return 0;
+    do got = read(fd, head, n);
+    while (got < 0 && errno == EINTR);
+    close(fd);
+    return got > 0 ? (size_t)got : 0;
+}
+
+enum status file_read(struct arena *a, const char *path, size_t max_bytes, char **out, size_t *n,
+                      struct error *err)
+{
+    int fd;
+    int64_t bytes;
+    if (!strcmp(path, "-"))
+        return read_all(a, STDIN_FILENO, "standard input", 0, max_bytes, out, n, err);
+    TRY(file_open_regular(path, &fd, &bytes, err));
+    enum status status;
+    if ((uintmax_t)bytes > max_bytes)
         status = error_set(err, ERR_INPUT, "'%s' has %lld bytes; at most %zu are accepted", path,
-                           (long long)about.st_size, max_bytes);
+                           (long long)bytes, max_bytes);
     else
         /* One byte more than the size, so that the end is met without growing. */
-        status = read_all(a, fd, path, (size_t)about.st_size + 1, max_bytes, out, n, err);
+        status = read_all(a, fd, path, (size_t)bytes + 1, max_bytes, out, n, err);
     close(fd);
     return status;
 }

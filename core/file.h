@@ -10,11 +10,25 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
 struct arena;
 
-/* The whole file, with a 0 byte behind it that *n does not count. ERR_INPUT: missing, unreadable, a folder, larger than max_bytes. */
+/* Opens a regular file for reading: its descriptor and, unless bytes is NULL, its size. ERR_INPUT: missing, unreadable, or no regular
+ * file (a folder, a pipe, a device), whose opening would block or which has no size. */
+MUST_CHECK enum status file_open_regular(const char *path, int *fd, int64_t *bytes,
+                                         struct error *err);
+/* Exactly the n bytes at offset `at` of a file that file_open_regular opened. ERR_INPUT: the file ends before, for example because it
+ * was truncated meanwhile. */
+MUST_CHECK enum status file_read_at(int fd, const char *path, int64_t at, void *to, int64_t n,
+                                    struct error *err);
+/* The first bytes of a regular file, at most n; returns their number. 0 for "-", and where the file cannot be read: the reader of the
+ * whole file reports the reason. */
+size_t file_head(const char *path, char *head, size_t n);
+
+/* The whole file, or standard input for "-", with a 0 byte behind it that *n does not count. ERR_INPUT: as file_open_regular; larger than
+ * max_bytes. */
 MUST_CHECK enum status file_read(struct arena *a, const char *path, size_t max_bytes, char **out,
                                  size_t *n, struct error *err);
 

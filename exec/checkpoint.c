@@ -175,20 +175,14 @@ enum status checkpoint_commit(struct arena *a, struct checkpoint_store *s, const
 /* ---- reading ----------------------------------------------------------------------------------
  */
 
-static enum status open_data(const struct checkpoint *c, const struct checkpoint_tensor *t, int *fd,
+static enum status open_data(const char *path, const struct checkpoint_tensor *t, int *fd,
                              struct error *err)
 {
-    char path[4096];
-    struct stat about;
-    snprintf(path, sizeof path, "%s/%s", c->folder, t->file);
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (*fd < 0) return error_set(err, ERR_INPUT, "cannot read '%s': %s", path, strerror(errno));
-    bool regular = !fstat(*fd, &about) && S_ISREG(about.st_mode);
-    if (regular && about.st_size >= t->offset + t->bytes) return OK;
+    int64_t bytes;
+    TRY(file_open_regular(path, fd, &bytes, err));
+    if (bytes >= t->offset + t->bytes) return OK;
     close(*fd);
-    return regular
-               ? error_set(err, ERR_INPUT, "'%s' is cut off: tensor %s is not whole", path, t->name)
-               : error_set(err, ERR_INPUT, "cannot read '%s': it is not a regular file", path);
+    return error_set(err, ERR_INPUT, "'%s' is cut off: tensor %s is not whole", path, t->name);
 }
 
 /* The tensor's bytes into out, or nowhere (NULL); its CRC. */
@@ -196,29 +190,23 @@ static enum status read_data(const struct checkpoint *c, const struct checkpoint
                              char *out, struct error *err)
 {
     static _Thread_local char block[BLOCK_BYTES];
+    char path[4096];
     int fd;
-    TRY(open_data(c, t, &fd, err));
+    enum status status = OK;
     uLong crc = crc32_z(0, NULL, 0);
-    int64_t at = 0;
-    while (at < t->bytes) {
-        int64_t most = out                           ? t->bytes - at
-                       : t->bytes - at < BLOCK_BYTES ? t->bytes - at
-                                                     : BLOCK_BYTES;
+    snprintf(path, sizeof path, "%s/%s", c->folder, t->file);
+    TRY(open_data(path, t, &fd, err));
+    for (int64_t at = 0, n; at < t->bytes && status == OK; at += n) {
+        n = t->bytes - at < BLOCK_BYTES ? t->bytes - at : BLOCK_BYTES;
         char *to = out ? out + at : block;
-        ssize_t n = pread(fd, to, (size_t)most, t->offset + at);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) break;
-        crc = crc32_z(crc, (const Bytef *)to, (size_t)n);
-        at += n;
+        status = file_read_at(fd, path, t->offset + at, to, n, err);
+        if (status == OK) crc = crc32_z(crc, (const Bytef *)to, (size_t)n);
     }
     close(fd);
-    if (at < t->bytes)
-        return error_set(err, ERR_INPUT, "'%s/%s': tensor %s cannot be read", c->folder, t->file,
+    if (status == OK && (uint32_t)crc != t->crc)
+        return error_set(err, ERR_INPUT, "'%s': tensor %s is damaged (its CRC differs)", path,
                          t->name);
-    if ((uint32_t)crc != t->crc)
-        return error_set(err, ERR_INPUT, "'%s/%s': tensor %s is damaged (its CRC differs)",
-                         c->folder, t->file, t->name);
-    return OK;
+    return status;
 }
 
 enum status checkpoint_open(struct arena *a, const char *folder, bool verify,

@@ -41,7 +41,7 @@ static void map_bells(struct comm *c)
 
 static enum status choose(struct comm *c, struct error *err)
 {
-    c->way = launch_local_file() ? &comm_by_local : &comm_by_mpi;
+    c->way = launch_local_rank() >= 0 ? &comm_by_local : &comm_by_mpi;
     if (c->way) return OK;
     return error_set(err, ERR_RESOURCE, "this program was built without MPI");
 }
@@ -174,6 +174,20 @@ enum status comm_agree(struct comm *c, enum status mine, struct error *err)
     if (err && mine != OK) news = *err;
     broadcast_from(c, &news, (int64_t)sizeof news, first);
     return error_set(err, news.code, "%s", news.text);
+}
+
+enum status comm_at_root(struct comm *c, comm_work *work, void *owner, struct error *err)
+{
+    enum status status = OK;
+    comm_watch_patiently(c, true);
+    if (c->rank == 0) {
+        comm_working(c, true);
+        status = work(owner, err);
+        comm_working(c, false);
+    }
+    status = comm_agree(c, status, err);
+    comm_watch_patiently(c, false);
+    return status;
 }
 
 int64_t comm_clock_offset(struct comm *c)

@@ -60,6 +60,11 @@ void comm_sum(struct comm *c, double *values,
 void *comm_gather(struct comm *c, struct arena *a, const void *p, int64_t bytes, int64_t *total);
 /* Worst news for all: every rank returns the status and the text of the lowest rank that failed. */
 MUST_CHECK enum status comm_agree(struct comm *c, enum status mine, struct error *err);
+/* Rank 0 calls work(owner), for example to write files, and every rank returns its status as by comm_agree. The others wait for as long
+ * as that takes: on one host while rank 0 neither ends nor is stopped; on several hosts until their launcher ends them. */
+typedef enum status comm_work(void *owner, struct error *err);
+MUST_CHECK enum status comm_at_root(struct comm *c, comm_work *work, void *owner,
+                                    struct error *err);
 /* CLOCK_MONOTONIC here minus that of rank 0, by the fastest of some round trips; 0 on rank 0's
  * host. */
 int64_t comm_clock_offset(struct comm *c);

@@ -193,7 +193,7 @@ static enum status enter(struct comm *c, struct local *x, struct error *err)
 {
     int32_t none = 0;
     x->room_bytes = sizeof(struct room) + (size_t)c->size * (size_t)c->size * sizeof(struct pipe);
-    x->fd = open(launch_local_file(), O_RDWR | O_CLOEXEC);
+    x->fd = launch_local_open();
     if (x->fd < 0) return cannot(c, "open", err);
     if (ftruncate(x->fd, (off_t)x->room_bytes)) return cannot(c, "enlarge", err);
     void *p = mmap(NULL, x->room_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, x->fd, 0);

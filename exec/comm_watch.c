@@ -5,7 +5,8 @@
  * one. On one host ranks share a board: when each was last heard of. What a rank does there between two calls is said by
  * comm_alive, or, where it is one long thing (a file), by this thread meanwhile, which a stop stops as well. The wait is
  * over when somebody has not been heard of for the limit, or when all others have waited for as long: then nobody will ever come.
- * Without a board (several hosts, or before they have met) time alone counts: REMOTE_TIMES the limit once ranks have met.
+ * Without a board (several hosts, or before they have met) time alone counts: REMOTE_TIMES the limit once ranks have met, and no limit
+ * while rank 0 writes files (comm_at_root), because a slow disk is no reason to fail; a rank that ends is noticed by the launcher.
  * Nothing can be handed up from here, since the call does not return: the process ends with ERR_RANK, and its peers see that.
  * Discarded: calls that return when time is up (of the message library's none does), and a thread that says alive for a
  * rank whatever it does, which would hide one that hangs.
@@ -130,7 +131,7 @@ static void judge(const struct comm *c, int64_t now_ns)
 {
     int64_t waited_ns = now_ns - watch.since_ns,
             limit_ns = c->limit_ns * (c->met && !c->one_host ? REMOTE_TIMES : 1);
-    if (waited_ns <= limit_ns) return;
+    if (waited_ns <= limit_ns || (c->patient && !c->bells)) return;
     if (c->bells)
         judge_board(c, now_ns, waited_ns);
     else
@@ -222,6 +223,13 @@ void comm_watch_met(struct comm *c)
 {
     pthread_mutex_lock(&watch.mutex);
     c->met = true;
+    pthread_mutex_unlock(&watch.mutex);
+}
+
+void comm_watch_patiently(struct comm *c, bool begins)
+{
+    pthread_mutex_lock(&watch.mutex);
+    c->patient = begins;
     pthread_mutex_unlock(&watch.mutex);
 }
 

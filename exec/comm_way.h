@@ -34,6 +34,7 @@ struct comm_way {
 void comm_watch_begin(struct comm *c, const char *what);
 void comm_watch_end(struct comm *c);
 void comm_watch_met(struct comm *c);
+void comm_watch_patiently(struct comm *c, bool begins); /* rank 0 may be at work: without a board no time limit holds */
 void comm_watch_board(struct comm *c, struct bell *bells);
 
 extern const struct comm_way comm_by_local;
@@ -56,6 +57,7 @@ struct comm {
     int32_t rank, size, n_sends;
     bool one_host, started;
     bool met;                 /* all have joined */
+    bool patient;             /* comm_watch_patiently */
     int64_t limit_ns;         /* a silent rank is gone after that */
     const char *phase;        /* what all ranks are at, for errors */
     const char *const *names; /* (size) of their devices, NULL: none */

@@ -1,16 +1,12 @@
 #include "exec/data.h"
 
+#include "core/file.h"
 #include "core/half.h"
 #include "core/model.h"
 #include "core/rng.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -18,34 +14,20 @@
 #define WHOLE_BYTES (INT64_C(64) << 20)
 #define STRETCH_MOST 8
 #define END_BYTES (1 << 20)
+#define WINDOW_BYTES (16 << 10) /* a multiple of 8 */
 
-static enum status map_file(int fd, const char *path, struct data *d, struct error *err)
+static enum status open_file(const char *path, struct data *d, struct error *err)
 {
-    struct stat about;
-    if (fstat(fd, &about))
-        return error_set(err, ERR_INPUT, "cannot read '%s': %s", path, strerror(errno));
-    if (!S_ISREG(about.st_mode))
-        return error_set(err, ERR_INPUT, "data '%s' is not a regular file", path);
-    if (about.st_size <= d->sequence_length + 1)
-        return error_set(err, ERR_INPUT,
-                         "data '%s' has %lld bytes; %s of %" PRId64 " need more than %" PRId64,
-                         path, (long long)about.st_size, d->pixels ? "pictures" : "sequences",
-                         d->sequence_length, d->sequence_length + 1);
-    void *bytes = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_SHARED, fd, 0);
-    if (bytes == MAP_FAILED)
-        return error_set(err, ERR_RESOURCE, "cannot map '%s': %s", path, strerror(errno));
-    d->bytes = bytes;
-    d->n_bytes = about.st_size;
-    return OK;
-}
-
-static enum status open_file(const char *path, struct data *out, struct error *err)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return error_set(err, ERR_INPUT, "cannot read '%s': %s", path, strerror(errno));
-    enum status status = map_file(fd, path, out, err);
-    close(fd);
-    return status;
+    int64_t bytes;
+    TRY(file_open_regular(path, &d->fd, &bytes, err));
+    d->path = path;
+    d->n_bytes = bytes;
+    if (bytes > d->sequence_length + 1) return OK;
+    data_close(d);
+    return error_set(err, ERR_INPUT,
+                     "data '%s' has %" PRId64 " bytes; %s of %" PRId64 " need more than %" PRId64,
+                     path, bytes, d->pixels ? "pictures" : "sequences", d->sequence_length,
+                     d->sequence_length + 1);
 }
 
 enum status data_open_pictures(const char *path, uint64_t seed, int64_t pixels, int64_t classes,
@@ -72,24 +54,40 @@ enum status data_open(const char *path, uint64_t seed, int64_t sequence_length, 
 
 void data_close(struct data *d)
 {
-    if (d->bytes) munmap((void *)(uintptr_t)d->bytes, (size_t)d->n_bytes);
-    d->bytes = NULL;
+    if (d->path) close(d->fd);
+    d->path = NULL;
 }
 
-uint32_t data_crc(const struct data *d)
+static enum status add_to_crc(const struct data *d, int64_t at, int64_t end, uLong *crc,
+                              struct error *err)
 {
-    if (!d->bytes) return 0;
+    unsigned char block[WINDOW_BYTES];
+    for (int64_t n; at < end; at += n) {
+        n = end - at < WINDOW_BYTES ? end - at : WINDOW_BYTES;
+        TRY(file_read_at(d->fd, d->path, at, block, n, err));
+        *crc = crc32_z(*crc, block, (size_t)n);
+    }
+    return OK;
+}
+
+enum status data_crc(const struct data *d, uint32_t *out, struct error *err)
+{
+    uLong crc = crc32_z(0, NULL, 0);
+    *out = 0;
+    if (!d->path) return OK;
     int64_t head = d->n_bytes > WHOLE_BYTES ? END_BYTES : d->n_bytes;
-    uLong crc = crc32_z(crc32_z(0, NULL, 0), d->bytes, (size_t)head);
-    if (head < d->n_bytes) crc = crc32_z(crc, d->bytes + d->n_bytes - END_BYTES, END_BYTES);
-    return (uint32_t)crc;
+    int64_t tail = d->n_bytes > WHOLE_BYTES ? d->n_bytes - END_BYTES : d->n_bytes;
+    TRY(add_to_crc(d, 0, head, &crc, err));
+    TRY(add_to_crc(d, tail, d->n_bytes, &crc, err));
+    *out = (uint32_t)crc;
+    return OK;
 }
 
 static uint64_t stream(void) { return hash_text(0, "data"); }
 
 int64_t data_offset(const struct data *d, int64_t sequence)
 {
-    if (!d->bytes) return 0;
+    if (!d->path) return 0;
     return (int64_t)rng_below(d->seed, stream(), (uint64_t)sequence,
                               (uint64_t)(d->n_bytes - d->sequence_length));
 }
@@ -102,15 +100,20 @@ static void fill_synthetic(const struct data *d, bool next, int64_t sequence, in
         out[t] = (int32_t)rng_below(d->seed, stream(), first + (uint64_t)t, below);
 }
 
-/* The sequence's tokens, or what stands one further. */
-static void fill_tokens(const struct data *d, bool next, int64_t sequence, int32_t *out)
+/* The sequence's tokens, or what stands one further. Bytes are read to the end of out, which widening them from its beginning on never
+ * reaches before it has read them. */
+static enum status fill_tokens(const struct data *d, bool next, int64_t sequence, int32_t *out,
+                               struct error *err)
 {
-    if (!d->bytes) {
+    if (!d->path) {
         fill_synthetic(d, next, sequence, out);
-        return;
+        return OK;
     }
-    const unsigned char *from = d->bytes + data_offset(d, sequence) + next;
-    for (int64_t t = 0; t < d->sequence_length; t++) out[t] = from[t];
+    int64_t n = d->sequence_length;
+    unsigned char *bytes = (unsigned char *)out + n * (int64_t)(sizeof *out - 1);
+    TRY(file_read_at(d->fd, d->path, data_offset(d, sequence) + next, bytes, n, err));
+    for (int64_t t = 0; t < n; t++) out[t] = bytes[t];
+    return OK;
 }
 
 /* Each position is hidden with chance (still to hide) / (positions left): so many exactly, all sets alike (Knuth, The Art of
@@ -129,91 +132,114 @@ static void hide(const struct data *d, bool targets, int64_t sequence, int32_t *
     }
 }
 
-void data_fill(const struct data *d, enum tensor_input input, int64_t sequence, int32_t *out)
+enum status data_fill(const struct data *d, enum tensor_input input, int64_t sequence, int32_t *out,
+                      struct error *err)
 {
-    if (input == INPUT_LABELS) {
-        *out = data_label(d, sequence);
-        return;
-    }
+    if (input == INPUT_LABELS) return data_label(d, sequence, out, err);
     if (input == INPUT_POSITIONS || input == INPUT_SEGMENTS) {
         for (int64_t t = 0; t < d->sequence_length; t++)
             out[t] = input == INPUT_POSITIONS ? (int32_t)t : 0;
-        return;
+        return OK;
     }
-    fill_tokens(d, input == INPUT_TARGETS, sequence, out);
+    TRY(fill_tokens(d, input == INPUT_TARGETS, sequence, out, err));
     if (input == INPUT_MASKED_TOKENS || input == INPUT_MASKED_TARGETS)
         hide(d, input == INPUT_MASKED_TARGETS, sequence, out);
+    return OK;
 }
 
-/* Bytes of a picture, `at` by `at`: of the file, or drawn eight at a time. */
+/* Bytes of a picture: of the file, window by window, or drawn eight at a time. */
 struct bytes {
     const struct data *d;
-    const unsigned char *from; /* NULL: drawn */
-    uint64_t first;            /* number of the picture's first draw */
+    int64_t offset;  /* in the file */
+    uint64_t first;  /* number of the picture's first draw */
+    int64_t at, end; /* bytes of the picture in room */
+    unsigned char room[WINDOW_BYTES];
 };
 
-static struct bytes bytes_of(const struct data *d, int64_t picture)
+static void bytes_begin(struct bytes *b, const struct data *d, int64_t picture)
 {
     uint64_t draws = (uint64_t)(d->pixels + 7) / 8;
-    return (struct bytes){.d = d,
-                          .from = d->bytes ? d->bytes + data_offset(d, picture) : NULL,
-                          .first = (uint64_t)picture * draws};
+    b->d = d;
+    b->offset = data_offset(d, picture);
+    b->first = (uint64_t)picture * draws;
+    b->at = b->end = 0;
 }
 
-/* Bytes [at, at + n), which is 8 or what is left; at a multiple of 8. */
-static const unsigned char *eight(const struct bytes *b, int64_t at, unsigned char room[8])
+/* Bytes [at, at + n), n being 8 or what is left; at a multiple of 8. */
+static enum status eight(struct bytes *b, int64_t at, const unsigned char **out, struct error *err)
 {
-    if (b->from) return b->from + at;
-    uint64_t drawn = rng_u64(b->d->seed, hash_text(0, "pixels"), b->first + (uint64_t)at / 8);
-    for (int i = 0; i < 8; i++) room[i] = (unsigned char)(drawn >> 8 * i);
-    return room;
-}
-
-static int64_t sum_of(const struct bytes *b, int64_t first, int64_t end)
-{
-    unsigned char room[8];
-    int64_t sum = 0;
-    for (int64_t at = first / 8 * 8; at < end; at += 8) {
-        const unsigned char *x = eight(b, at, room);
-        for (int64_t i = at < first ? first - at : 0; i < 8 && at + i < end; i++) sum += x[i];
+    const struct data *d = b->d;
+    if (!d->path) {
+        uint64_t drawn = rng_u64(d->seed, hash_text(0, "pixels"), b->first + (uint64_t)at / 8);
+        for (int i = 0; i < 8; i++) b->room[i] = (unsigned char)(drawn >> 8 * i);
+        *out = b->room;
+        return OK;
     }
-    return sum;
+    if (at < b->at || at >= b->end) {
+        int64_t n = d->pixels - at < WINDOW_BYTES ? d->pixels - at : WINDOW_BYTES;
+        TRY(file_read_at(d->fd, d->path, b->offset + at, b->room, n, err));
+        b->at = at;
+        b->end = at + n;
+    }
+    *out = b->room + (at - b->at);
+    return OK;
 }
 
-void data_pixels(const struct data *d, int64_t picture, enum dtype t, void *out)
+static enum status sum_of(struct bytes *b, int64_t first, int64_t end, int64_t *sum,
+                          struct error *err)
 {
-    struct bytes b = bytes_of(d, picture);
-    unsigned char room[8];
+    *sum = 0;
+    for (int64_t at = first / 8 * 8; at < end; at += 8) {
+        const unsigned char *x;
+        TRY(eight(b, at, &x, err));
+        for (int64_t i = at < first ? first - at : 0; i < 8 && at + i < end; i++) *sum += x[i];
+    }
+    return OK;
+}
+
+static void put_pixel(enum dtype t, void *out, int64_t at, double pixel)
+{
+    if (t == DTYPE_fp32)
+        ((float *)out)[at] = (float)pixel;
+    else if (dtype_is_half(t))
+        ((uint16_t *)out)[at] = half_of(t, (float)pixel);
+    else
+        ((double *)out)[at] = pixel;
+}
+
+enum status data_pixels(const struct data *d, int64_t picture, enum dtype t, void *out,
+                        struct error *err)
+{
+    struct bytes b;
+    const unsigned char *x;
     int64_t sum = 0, squares = 0; /* exact */
+    bytes_begin(&b, d, picture);
     for (int64_t at = 0; at < d->pixels; at += 8) {
-        const unsigned char *x = eight(&b, at, room);
+        TRY(eight(&b, at, &x, err));
         for (int64_t i = 0; i < 8 && at + i < d->pixels; i++) sum += x[i], squares += x[i] * x[i];
     }
     double n = (double)d->pixels, mean = (double)sum / n;
     double scale = sqrt(fmax(1, (double)squares / n - mean * mean));
     for (int64_t at = 0; at < d->pixels; at += 8) {
-        const unsigned char *x = eight(&b, at, room);
-        for (int64_t i = 0; i < 8 && at + i < d->pixels; i++) {
-            double pixel = (x[i] - mean) / scale;
-            if (t == DTYPE_fp32)
-                ((float *)out)[at + i] = (float)pixel;
-            else if (dtype_is_half(t))
-                ((uint16_t *)out)[at + i] = half_of(t, (float)pixel);
-            else
-                ((double *)out)[at + i] = pixel;
-        }
+        TRY(eight(&b, at, &x, err));
+        for (int64_t i = 0; i < 8 && at + i < d->pixels; i++)
+            put_pixel(t, out, at + i, (x[i] - mean) / scale);
     }
+    return OK;
 }
 
-int32_t data_label(const struct data *d, int64_t picture)
+enum status data_label(const struct data *d, int64_t picture, int32_t *out, struct error *err)
 {
-    struct bytes b = bytes_of(d, picture);
-    int64_t stretch = d->pixels / (d->vocabulary > 0 ? d->vocabulary : 1), most = -1, label = 0;
+    struct bytes b;
+    int64_t stretch = d->pixels / (d->vocabulary > 0 ? d->vocabulary : 1), most = -1;
     if (stretch < 1) stretch = 1;
     if (stretch > STRETCH_MOST) stretch = STRETCH_MOST;
+    *out = 0;
+    bytes_begin(&b, d, picture);
     for (int64_t k = 0; k < d->vocabulary && (k + 1) * stretch <= d->pixels; k++) {
-        int64_t sum = sum_of(&b, k * stretch, (k + 1) * stretch);
-        if (sum > most) most = sum, label = k;
+        int64_t sum;
+        TRY(sum_of(&b, k * stretch, (k + 1) * stretch, &sum, err));
+        if (sum > most) most = sum, *out = (int32_t)k;
     }
-    return (int32_t)label;
+    return OK;
 }

@@ -27,7 +27,8 @@
 #include <stdint.h>
 
 struct data {
-    const unsigned char *bytes; /* NULL: synthetic */
+    const char *path; /* the caller's; NULL: synthetic, and fd is no descriptor */
+    int fd;
     int64_t n_bytes, sequence_length, vocabulary;
     uint64_t seed;
     int64_t
@@ -35,7 +36,8 @@ struct data {
 };
 
 /* path NULL: synthetic ids below vocabulary. ERR_INPUT: no readable regular file, not more than
- * sequence_length + 1 bytes, vocabulary < 256 for a file. The file is mapped until data_close. */
+ * sequence_length + 1 bytes, vocabulary < 256 for a file. The file is open until data_close; it is read where it is needed, never mapped,
+ * since a mapped file that is truncated ends the process by SIGBUS. */
 MUST_CHECK enum status data_open(const char *path, uint64_t seed, int64_t sequence_length,
                                  int64_t vocabulary, struct data *out, struct error *err);
 /* The same for pictures. ERR_INPUT: not more than pixels + 1 bytes. */
@@ -44,12 +46,16 @@ MUST_CHECK enum status data_open_pictures(const char *path, uint64_t seed, int64
 void data_close(struct data *d);
 /* Offset of the sequence in the file, 0 … n_bytes - sequence_length - 1. */
 int64_t data_offset(const struct data *d, int64_t sequence);
+/* What reads the file fails as file_read_at does: ERR_INPUT where the file was truncated since. */
 /* sequence_length values of one input of the sequence. */
-void data_fill(const struct data *d, enum tensor_input input, int64_t sequence, int32_t *out);
+MUST_CHECK enum status data_fill(const struct data *d, enum tensor_input input, int64_t sequence,
+                                 int32_t *out, struct error *err);
 /* The picture as (pixels) of t, fp32 or fp64. */
-void data_pixels(const struct data *d, int64_t picture, enum dtype t, void *out);
-int32_t data_label(const struct data *d, int64_t picture);
+MUST_CHECK enum status data_pixels(const struct data *d, int64_t picture, enum dtype t, void *out,
+                                   struct error *err);
+MUST_CHECK enum status data_label(const struct data *d, int64_t picture, int32_t *out,
+                                  struct error *err);
 /* CRC-32 of the file; of more than 64 MiB the first and the last MiB. 0 without a file. */
-uint32_t data_crc(const struct data *d);
+MUST_CHECK enum status data_crc(const struct data *d, uint32_t *out, struct error *err);
 
 #endif

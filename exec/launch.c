@@ -10,6 +10,8 @@
 
 #include "core/arena.h"
 #include "core/log.h"
+#include "core/settings.h"
+#include "exec/launch_local.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -56,33 +58,41 @@ static bool in_step(void)
 #define LAUNCHED "MUSHER_LAUNCHED"
 #define LAUNCH_FAILURE "musher rank failure: "
 
+static bool tell_launcher(const struct error *err)
+{
+    if (launch_is_ours()) fprintf(stderr, LAUNCH_FAILURE "%d %s\n", (int)err->code, err->text);
+    return launch_is_ours();
+}
+
 bool launch_report(const struct error *err)
 {
     if (!launch_is_rank()) return false;
-    if (launch_rank() != 0) return true;
-    if (!launch_is_ours()) return false;
-    fprintf(stderr, LAUNCH_FAILURE "%s\n", err->text);
-    return true;
+    return launch_rank() != 0 || tell_launcher(err);
 }
 
-bool launch_is_ours(void) { return launch_is_rank() && getenv(LAUNCHED); }
+void launch_report_alone(const struct error *err)
+{
+    if (!tell_launcher(err)) log_error("%s", err->text);
+}
 
-static bool is_local(void) { return number(LAUNCH_LOCAL_RANK, -1) >= 0; }
+bool launch_is_ours(void) { return launch_is_rank() && settings_on(LAUNCHED); }
 
 bool launch_is_rank(void)
 {
-    return is_local() || number("OMPI_COMM_WORLD_RANK", -1) >= 0 || in_step();
+    return launch_local_rank() >= 0 || number("OMPI_COMM_WORLD_RANK", -1) >= 0 || in_step();
 }
 
 int32_t launch_rank(void)
 {
-    int32_t rank = number(is_local() ? LAUNCH_LOCAL_RANK : "OMPI_COMM_WORLD_RANK", -1);
+    int32_t rank = launch_local_rank();
+    if (rank < 0) rank = number("OMPI_COMM_WORLD_RANK", -1);
     return rank >= 0 ? rank : in_step() ? number("SLURM_PROCID", 0) : 0;
 }
 
 int32_t launch_size(void)
 {
-    int32_t size = number(is_local() ? LAUNCH_LOCAL_SIZE : "OMPI_COMM_WORLD_SIZE", -1);
+    int32_t size = launch_local_size();
+    if (size < 1) size = number("OMPI_COMM_WORLD_SIZE", -1);
     if (size > 0) return size;
     size = in_step() ? number("SLURM_STEP_NUM_TASKS", 1) : 1;
     return size > 0 ? size : 1;
@@ -100,7 +110,7 @@ struct talk {
     int32_t rank;
     int code, signal; /* exit code or signal of that rank, 0 */
     char last[200];   /* last line of a block, for what is not understood */
-    char said[480];   /* why a rank of ours says that it failed */
+    struct error said; /* why a rank of ours says that it failed; text "": none did */
 };
 
 static bool is_dashes(const char *line)
@@ -146,16 +156,27 @@ static bool is_chatter(const char *line)
            strstr(line, "mpirun: Forwarding signal");
 }
 
+/* The first failure counts: the others come of it, or are agreed on by all ranks. */
+static void hear_failure(struct talk *t, char *line)
+{
+    char *text;
+    long code = strtol(line, &text, 10);
+    text += *text == ' ';
+    text[strcspn(text, "\n")] = 0;
+    if (!*t->said.text)
+        error_set(&t->said, code > OK && code <= ERR_NO_DEVICE ? (enum status)code : ERR_RANK,
+                  "%s", text);
+    else if (strcmp(text, t->said.text) != 0)
+        log_error("%s", text);
+}
+
 static void take_line(struct talk *t)
 {
     t->line[t->n] = 0;
     if (is_dashes(t->line)) {
         t->inside = !t->inside;
     } else if (!strncmp(t->line, LAUNCH_FAILURE, strlen(LAUNCH_FAILURE))) {
-        if (!t->said[0])
-            snprintf(t->said, sizeof t->said, "%.*s",
-                     (int)strcspn(t->line + strlen(LAUNCH_FAILURE), "\n"),
-                     t->line + strlen(LAUNCH_FAILURE));
+        hear_failure(t, t->line + strlen(LAUNCH_FAILURE));
     } else if (t->inside) {
         understand(t);
         if (log_shows(LOG_LEVEL_DEBUG)) fputs(t->line, stderr);
@@ -163,6 +184,14 @@ static void take_line(struct talk *t)
         fwrite(t->line, 1, t->n, stderr);
     }
     t->n = 0;
+}
+
+/* So far it may be a line that is not passed on. */
+static bool may_be_ours(const struct talk *t)
+{
+    size_t most = strlen(LAUNCH_FAILURE);
+    return t->inside || t->line[0] == '-' ||
+           !strncmp(t->line, LAUNCH_FAILURE, t->n < most ? t->n : most);
 }
 
 /* false at the end of the stream. A line that is longer than the buffer passes in parts. */
@@ -176,7 +205,7 @@ static bool listen_to(struct talk *t, int fd)
         t->line[t->n++] = block[i];
         if (block[i] == '\n' || t->n == sizeof t->line - 1) take_line(t);
     }
-    if (t->n && !t->inside && t->line[0] != '-') take_line(t); /* an unfinished line: progress */
+    if (t->n && !may_be_ours(t)) take_line(t); /* an unfinished line: progress */
     return true;
 }
 
@@ -237,18 +266,24 @@ static void be_mpirun(char **argv, int out_fd, int err_fd)
 static volatile sig_atomic_t caught;
 static void catch_signal(int signal_number) { caught = signal_number; }
 
-static void watch_signals(struct sigaction old[2])
+enum { END_SIGNALS = 3 };
+static const int end_signals[END_SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
+
+static void unwatch_signals(const struct sigaction old[END_SIGNALS])
+{
+    for (int i = 0; i < END_SIGNALS; i++) sigaction(end_signals[i], &old[i], NULL);
+}
+
+/* A SIGHUP that is ignored (nohup) stays ignored. */
+static void watch_signals(struct sigaction old[END_SIGNALS])
 {
     struct sigaction act = {.sa_handler = catch_signal};
     caught = 0;
-    sigaction(SIGINT, &act, &old[0]);
-    sigaction(SIGTERM, &act, &old[1]);
-}
-
-static void unwatch_signals(const struct sigaction old[2])
-{
-    sigaction(SIGINT, &old[0], NULL);
-    sigaction(SIGTERM, &old[1], NULL);
+    for (int i = 0; i < END_SIGNALS; i++) {
+        sigaction(end_signals[i], NULL, &old[i]);
+        if (end_signals[i] != SIGHUP || old[i].sa_handler != SIG_IGN)
+            sigaction(end_signals[i], &act, NULL);
+    }
 }
 
 /* ---- the ranks' stdout ------------------------------------------------------------------------
@@ -366,16 +401,18 @@ static enum status judge(const struct talk *t, const struct output *o, int how, 
     if (code == CANNOT_EXEC && !t->noted)
         return error_set(err, ERR_RESOURCE,
                          "mpirun cannot be started: install openmpi-bin (tools/setup.sh does)");
+    if (*t->said.text && t->said.code != ERR_RANK)
+        return error_set(err, t->said.code, "%s", t->said.text);
+    if (t->signal && *t->said.text) log_error("%s", t->said.text);
     if (t->signal)
         return error_set(err, ERR_RANK, "rank %" PRId32 " was killed by signal %d (%s)", t->rank,
                          t->signal, strsignal(t->signal));
     if (t->code == ERR_INTERRUPTED || code == ERR_INTERRUPTED)
         return error_set(err, ERR_INTERRUPTED, "interrupted");
-    if (t->said[0] && code >= ERR_USAGE && code <= ERR_NO_DEVICE)
-        return error_set(err, (enum status)code, "%s", t->said);
     if (t->alone && !t->noted)
         return error_set(err, ERR_RANK, "no rank is left, and mpirun did not end%s%s",
-                         t->said[0] ? ": " : "", t->said);
+                         *t->said.text ? ": " : "", t->said.text);
+    if (*t->said.text) return error_set(err, ERR_RANK, "%s", t->said.text);
     if (t->noted && ((code >= ERR_USAGE && code <= ERR_RESOURCE) || code == ERR_NO_DEVICE))
         return error_set(err, (enum status)code, "rank %" PRId32 " ended with exit code %d",
                          t->rank, code);
@@ -423,7 +460,7 @@ enum status launch_ranks(int32_t n, char *const *argv, struct error *err)
     int from[2], to[2], how = 0; /* of stdout, of stderr */
     TRY(open_pipes(from, to, err));
     struct arena *a = arena_new();
-    struct sigaction old[2];
+    struct sigaction old[END_SIGNALS];
     char **arguments_of_mpirun = arguments(a, n, argv);
     fflush(NULL);
     watch_signals(old);

@@ -1,14 +1,13 @@
 #include "exec/launch_local.h"
 
 #include "exec/clock.h"
-#include "exec/launch.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -18,7 +17,20 @@
 #define RANKS_MOST 64
 #define LOOK_NS 2000000
 
-const char *launch_local_file(void) { return getenv(LAUNCH_LOCAL_FILE); }
+static struct {
+    int32_t rank, size;
+    int fd; /* of the file, inherited */
+} self = {.rank = -1, .fd = -1};
+
+int32_t launch_local_rank(void) { return self.rank; }
+int32_t launch_local_size(void) { return self.size; }
+
+int launch_local_open(void)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", self.fd);
+    return open(path, O_RDWR | O_CLOEXEC);
+}
 
 struct children {
     int32_t n, running;
@@ -29,15 +41,12 @@ struct children {
     int32_t other; /* one that neither ended well, nor for want of a peer, nor like it; -1 */
 };
 
-static void become_rank(int32_t rank, int32_t n, const char *file)
+static void become_rank(int32_t rank, int32_t n, int fd)
 {
-    char text[16];
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-    snprintf(text, sizeof text, "%" PRId32, rank);
-    setenv(LAUNCH_LOCAL_RANK, text, 1);
-    snprintf(text, sizeof text, "%" PRId32, n);
-    setenv(LAUNCH_LOCAL_SIZE, text, 1);
-    setenv(LAUNCH_LOCAL_FILE, file, 1);
+    self.rank = rank;
+    self.size = n;
+    self.fd = fd;
 }
 
 static void kill_all(const struct children *c)
@@ -124,7 +133,6 @@ static enum status judge(const struct children *c, bool in_time, double limit_s,
 enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_s,
                          struct error *err)
 {
-    char file[64];
     struct children c = {.n = n, .failed = -1, .other = -1};
     if (n < 1 || n > RANKS_MOST)
         return error_set(err, ERR_INPUT, "%" PRId32 " ranks: 1 to %d can be forked", n, RANKS_MOST);
@@ -132,13 +140,12 @@ enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_
     if (fd < 0)
         return error_set(err, ERR_RESOURCE, "cannot make a file for ranks to meet in: %s",
                          strerror(errno));
-    snprintf(file, sizeof file, "/proc/%ld/fd/%d", (long)getpid(), fd);
     fflush(NULL);
     int why = 0;
     for (int32_t i = 0; i < n && !why; i++) {
         c.pid[i] = fork();
         if (c.pid[i] == 0) {
-            become_rank(i, n, file);
+            become_rank(i, n, fd);
             int code = body(owner, i);
             fflush(NULL);
             _exit(code); /* exit() might wait for what is unfinished (comm_end) */

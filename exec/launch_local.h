@@ -1,7 +1,7 @@
 /* exec/launch_local.h - ranks forked by this process, on this machine, without MPI.
  *
- * They find each other by a file without a name that the first process holds open (its path is in the environment), so whoever
- * has the path could join as well: a rank may be another program. Such ranks are ranks by exec/launch.h too.
+ * They find each other by a file without a name, whose descriptor they inherit. Nothing of it is in the environment, so that no variable
+ * makes a process such a rank, or names a file that is written. Such ranks are ranks by exec/launch.h too.
  */
 #ifndef EXEC_LAUNCH_LOCAL_H
 #define EXEC_LAUNCH_LOCAL_H
@@ -20,7 +20,10 @@ typedef int local_rank(void *owner, int32_t rank);
 enum { LOCAL_PATIENCE_S = 5 };
 MUST_CHECK enum status launch_local(int32_t n, local_rank *body, void *owner, double limit_s,
                                     struct error *err);
-/* The file by which this process finds the other ranks; NULL where it is no such rank. */
-const char *launch_local_file(void);
+/* Of this process, where it is such a rank; -1 and 0 where it is none. */
+int32_t launch_local_rank(void);
+int32_t launch_local_size(void);
+/* Opens the file in which such ranks meet, anew: locks belong to an opening, and inherited descriptors share one. -1: errno. */
+int launch_local_open(void);
 
 #endif

@@ -1,14 +1,14 @@
 #include "exec/plugin_file.h"
 
+#include "core/file.h"
+
 #include <dlfcn.h>
 #include <elf.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* Of this program's file, without a slash at the end; "." where the system does not say. */
@@ -47,28 +47,27 @@ static enum status find(const struct plugin_file *f, char *path, struct error *e
                      f->what, f->name, f->made, f->variable);
 }
 
-/* The loader touches a file that was cut off, and dies of it. False where that can be seen: its table of sections ends behind its end. */
-static bool is_whole(const char *path)
+/* The loader waits for a pipe's writer, and touches a file that was cut off and dies of it: its table of sections ends behind its end. */
+static enum status look(const char *path, struct error *err)
 {
     Elf64_Ehdr h;
-    struct stat about;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    bool whole = true;
-    if (fd < 0) return true; /* the loader says what is wrong */
-    if (!fstat(fd, &about) && read(fd, &h, sizeof h) == (ssize_t)sizeof h &&
-        !memcmp(h.e_ident, ELFMAG, SELFMAG) && h.e_ident[EI_CLASS] == ELFCLASS64)
-        whole = h.e_shoff + (uint64_t)h.e_shentsize * h.e_shnum <= (uint64_t)about.st_size;
+    int fd;
+    int64_t bytes;
+    TRY(file_open_regular(path, &fd, &bytes, err));
+    bool elf = read(fd, &h, sizeof h) == (ssize_t)sizeof h && !memcmp(h.e_ident, ELFMAG, SELFMAG) &&
+               h.e_ident[EI_CLASS] == ELFCLASS64;
     close(fd);
-    return whole;
+    if (!elf || h.e_shoff + (uint64_t)h.e_shentsize * h.e_shnum <= (uint64_t)bytes) return OK;
+    return error_set(err, ERR_NO_DEVICE, "%s is cut off", path);
 }
 
 enum status plugin_file_open(const struct plugin_file *f, char *path, void **library, void **entry,
                              struct error *err)
 {
+    struct error why;
     TRY(find(f, path, err));
-    if (!is_whole(path))
-        return error_set(err, ERR_NO_DEVICE, "the %s cannot be opened: %s is cut off", f->what,
-                         path);
+    if (look(path, &why) != OK)
+        return error_set(err, ERR_NO_DEVICE, "the %s cannot be opened: %s", f->what, why.text);
     *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!*library)
         return error_set(err, ERR_NO_DEVICE, "the %s cannot be opened: %s (%s)", f->what, dlerror(),

@@ -2,7 +2,8 @@
  *
  * Order of life: join the other ranks; look whether this host and device can run the lane; memory,
  * first values or a checkpoint; agree on when time is 0; step after step (worker_steps.c) while the
- * communication thread (worker_mover.c) moves messages; gather spans and losses on rank 0.
+ * communication thread (worker_mover.c) moves messages; gather spans and losses on rank 0, which
+ * writes what is wanted of them while the others wait for it.
  * Until time 0 an error is agreed upon: every rank returns the same one. Later there is no such
  * moment: a rank that fails says why and ends all ranks, because others may wait for it for ever.
  *
@@ -12,6 +13,7 @@
  * wall time. While a checkpoint is written the run's clock stands still.
  */
 #include "exec/checkpoint.h"
+#include "exec/launch.h"
 #include "exec/nccl_env.h"
 #include "exec/plugin.h"
 #include "exec/worker_internal.h"
@@ -178,6 +180,12 @@ static void call_ranks(struct worker *w)
     comm_call_ranks(w->comm, names);
 }
 
+static enum status know_data(void *owner, struct error *err)
+{
+    struct worker *w = owner;
+    return data_crc(&w->data, &w->data_crc, err);
+}
+
 static enum status set_up(struct worker *w, struct error *err)
 {
     TRY(comm_open(w->run, w->p->n_devices, &w->comm, err));
@@ -191,11 +199,7 @@ static enum status set_up(struct worker *w, struct error *err)
     TRY(comm_agree(w->comm, open_mine(w, err), err));
     if (w->rank == 0) worker_warn_if_crowded(w);
     w->global_batch = w->p->microbatches * w->p->microbatch;
-    if (w->rank == 0 && (w->o->save || w->o->resume)) {
-        comm_working(w->comm, true);
-        w->data_crc = data_crc(&w->data);
-        comm_working(w->comm, false);
-    }
+    if (w->o->save || w->o->resume) TRY(comm_at_root(w->comm, know_data, w, err));
     if (w->o->save) TRY(worker_enter(w, err));
     if (w->o->resume) {
         comm_phase(w->comm, "going on from a checkpoint");
@@ -240,6 +244,7 @@ static enum status save_between(struct worker *w, int64_t offset_ns, struct erro
     take_priority(w, false);
     int64_t now_ns = comm_max(w->comm, device_clock_now(&w->clock));
     enum status status = worker_save(w, w->first_step + w->step + 1, err);
+    w->agreed = status != OK;
     w->clock.zero_ns = agree_on_zero(w, offset_ns, now_ns);
     mover_resume(&w->mover, w->clock.zero_ns);
     take_priority(w, true);
@@ -316,15 +321,26 @@ static void report(struct worker *w, struct run_result *out)
     if (w->o->keep_trace) out->trace = t;
 }
 
+static enum status conclude(struct worker *w, struct run_result *out, struct error *err)
+{
+    comm_working(w->comm, true);
+    report(w, out);
+    comm_working(w->comm, false);
+    return w->o->conclude ? comm_at_root(w->comm, w->o->conclude, w->o->owner, err) : OK;
+}
+
 /* A rank that failed while others run. */
 static enum status fail_alone(struct worker *w, enum status status, struct error *err)
 {
+    struct error own = *err;
     if (comm_size(w->comm) == 1) {
         mover_give_up(&w->mover);
         return status;
     }
-    log_error("rank %" PRId32 " (%s): %s", w->rank, program_device_told(w->p, w->rank).text,
-              err->text);
+    if (!w->agreed)
+        error_set(&own, status, "rank %" PRId32 " (%s): %s", w->rank,
+                  program_device_told(w->p, w->rank).text, err->text);
+    launch_report_alone(&own);
     mover_abort(&w->mover, (int)status);
 }
 
@@ -341,7 +357,7 @@ static enum status run(struct worker *w, struct run_result *out, struct error *e
     if (status == OK) status = worker_scale_agreed(w, err);
     if (status == OK) (void)worker_losses_finite(w);
     if (status == OK && w->o->save) status = worker_save(w, w->first_step + w->o->steps, err);
-    if (status == OK) report(w, out);
+    if (status == OK) status = conclude(w, out, err);
     return status;
 }
 

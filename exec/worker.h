@@ -29,6 +29,10 @@ struct run_options {
     bool keep_trace;
     bool keep_kernels; /* with keep_trace: what CUDA devices ran in operators, by their profiler (activity.h) */
     backend_maker *backends; /* NULL: the host's, and the plugins' */
+    /* NULL, or what rank 0 does with the result, which is complete then: it writes files. The other ranks wait for as long as that takes,
+     * and every rank returns its status. */
+    enum status (*conclude)(void *owner, struct error *err);
+    void *owner; /* of conclude */
 };
 struct run_result {
     int64_t iteration_ns;      /* trace_iteration of the wall clock */

@@ -145,6 +145,7 @@ struct worker {
     int64_t bad_step;             /* of this run: the first whose loss here is not finite, -1 */
     bool told_of_bad_loss;
     struct checkpoint_store store; /* rank 0: the folder of --save */
+    bool agreed; /* the failure that ends the steps is that of every rank, in the same words */
     bool real_time;
 };
 

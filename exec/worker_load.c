@@ -25,12 +25,11 @@ struct loading {
     struct error *err;
 };
 
-static void fill_row(struct worker *w, const struct data *d, const struct slot *s, int64_t row)
+static enum status fill_row(struct worker *w, const struct data *d, const struct slot *s,
+                            int64_t row, struct error *err)
 {
-    if (s->input == INPUT_PIXELS)
-        data_pixels(d, row, s->dtype, w->row);
-    else
-        data_fill(d, (enum tensor_input)s->input, row, (int32_t *)w->row);
+    if (s->input == INPUT_PIXELS) return data_pixels(d, row, s->dtype, w->row, err);
+    return data_fill(d, (enum tensor_input)s->input, row, (int32_t *)w->row, err);
 }
 
 /* To where the microbatch's input is put together: the slot, or pinned memory. */
@@ -49,7 +48,8 @@ static void load_run(void *owner, int64_t first, int64_t packed, int64_t n)
     int64_t size = dtype_bytes(x->slot->dtype);
     while (n > 0 && x->status == OK) {
         int64_t from = first % x->length, most = x->length - from < n ? x->length - from : n;
-        fill_row(x->w, &x->data, x->slot, x->first + first / x->length);
+        x->status = fill_row(x->w, &x->data, x->slot, x->first + first / x->length, x->err);
+        if (x->status != OK) return;
         x->status =
             put(x->w, x->to + packed * size, (char *)x->w->row + from * size, most * size, x->err);
         first += most, packed += most, n -= most;
@@ -87,7 +87,7 @@ static enum status load_slot(struct worker *w, int32_t slot, char *to, const str
     int64_t bytes = rows ? s->bytes / rows : 0;
     if (bytes > w->longest_bytes) BUG("slot %s is longer than was looked for", s->name);
     for (int64_t row = 0; row < rows; row++) {
-        fill_row(w, &d, s, first + row);
+        TRY(fill_row(w, &d, s, first + row, err));
         TRY(put(w, to + row * bytes, w->row, bytes, err));
     }
     return OK;

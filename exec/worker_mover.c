@@ -2,6 +2,7 @@
 
 #include "core/arena.h"
 #include "core/log.h"
+#include "exec/launch.h"
 #include "exec/worker_bounce.h"
 
 #include <errno.h>
@@ -324,8 +325,10 @@ static enum status move_on(struct mover *m, bool *progress, struct error *err)
 static void fail(struct mover *m, const struct error *e)
 {
     if (comm_size(m->comm) > 1) {
-        log_error("rank %" PRId32 " (%s): %s", m->rank, program_device_told(m->p, m->rank).text,
-                  e->text);
+        struct error own;
+        error_set(&own, e->code, "rank %" PRId32 " (%s): %s", m->rank,
+                  program_device_told(m->p, m->rank).text, e->text);
+        launch_report_alone(&own);
         comm_abort(m->comm, e->code);
     }
     pthread_mutex_lock(&m->mutex);

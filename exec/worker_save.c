@@ -404,19 +404,30 @@ static enum status load_all(struct worker *w, struct arena *a, const char *folde
     return status;
 }
 
+struct generation {
+    struct arena *a;
+    const char *from;
+    char folder[4096];
+};
+
+static enum status find_generation(void *owner, struct error *err)
+{
+    struct generation *g = owner;
+    struct checkpoint c;
+    TRY(checkpoint_find(g->a, g->from, &c, err));
+    snprintf(g->folder, sizeof g->folder, "%s", c.folder);
+    return OK;
+}
+
 /* Rank 0 chooses the generation, so that all go on from the same. */
 enum status worker_resume(struct worker *w, struct error *err)
 {
     struct arena *a = arena_new();
-    struct checkpoint c;
-    char folder[4096] = "";
-    enum status status = OK;
-    if (w->rank == 0) status = checkpoint_find(a, w->o->resume, &c, err);
-    if (w->rank == 0 && status == OK) snprintf(folder, sizeof folder, "%s", c.folder);
-    status = comm_agree(w->comm, status, err);
+    struct generation g = {.a = a, .from = w->o->resume};
+    enum status status = comm_at_root(w->comm, find_generation, &g, err);
     if (status == OK) {
-        comm_broadcast(w->comm, folder, sizeof folder);
-        status = comm_agree(w->comm, load_all(w, a, folder, err), err);
+        comm_broadcast(w->comm, g.folder, sizeof g.folder);
+        status = comm_agree(w->comm, load_all(w, a, g.folder, err), err);
     }
     arena_free(a);
     return status;

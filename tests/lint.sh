@@ -5,7 +5,7 @@
 set -u
 if (($# == 0)); then
     shopt -s nullglob
-    set -- {core,traces,profiles,sim,planner,exec,exec/cuda,exec/cupti,tools,tests,tests/programs,tests/bench,tests/fuzz,tests/plugins,tests/standin,tests/gpu,tests/gpu/plain}/*.{c,h,cu,cuh,cpp}
+    set -- {core,traces,profiles,sim,planner,exec,exec/cuda,exec/cupti,tools,tests,tests/programs,tests/bench,tests/fuzz,tests/plugins,tests/preload,tests/standin,tests/gpu,tests/gpu/plain}/*.{c,h,cu,cuh,cpp}
 fi
 (($#)) || exit 0
 failed=0
@@ -24,6 +24,9 @@ BEGIN {
     wall["cupti"] = "^exec/cupti/"
     wall["jansson.h"] = wall["yaml.h"] = "^core/document\\.c$"
     wall["check.h"] = "^tests/"
+    # variables of the environment that the table has
+    while ((getline line < "core/settings.c") > 0)
+        if (match(line, /"MUSHER_[A-Z_]+"/)) setting[substr(line, RSTART, RLENGTH)] = 1
     # longer than 500 lines with good reason
     long["sim/sim.c"] = long["exec/worker.c"] = 1
 }
@@ -58,6 +61,9 @@ match($0, /^#[ \t]*include "[^"]+"/) {
     sub(/^#[ \t]*include [<"]/, "", header)
     for (w in wall)
         if (folder != "tests" && index(header, w) == 1 && FILENAME !~ wall[w]) say(w " stays behind its wall")
+}
+folder != "tests" && match($0, /"MUSHER_[A-Z_]+"/) && !(substr($0, RSTART, RLENGTH) in setting) {
+    say("variables of the environment are in the table of core/settings.c")
 }
 { code = bare($0) }
 # What open_memstream made is freed where the comment beside it says so.

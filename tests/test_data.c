@@ -34,14 +34,31 @@ static struct data open_bytes(int n, uint64_t seed)
     return d;
 }
 
+static void fill(const struct data *d, enum tensor_input input, int64_t sequence, int32_t *out)
+{
+    ck_assert_int_eq(data_fill(d, input, sequence, out, NULL), OK);
+}
+
+static void draw(const struct data *d, int64_t picture, enum dtype t, void *out)
+{
+    ck_assert_int_eq(data_pixels(d, picture, t, out, NULL), OK);
+}
+
+static int32_t label_of(const struct data *d, int64_t picture)
+{
+    int32_t label = -1;
+    ck_assert_int_eq(data_label(d, picture, &label, NULL), OK);
+    return label;
+}
+
 START_TEST(targets_are_the_tokens_one_byte_later)
 {
     struct data d = open_bytes(BYTES, 1);
     for (int64_t sample = 0; sample < 200; sample++) {
         int32_t tokens[LENGTH], targets[LENGTH], positions[LENGTH];
-        data_fill(&d, INPUT_TOKENS, sample, tokens);
-        data_fill(&d, INPUT_TARGETS, sample, targets);
-        data_fill(&d, INPUT_POSITIONS, sample, positions);
+        fill(&d, INPUT_TOKENS, sample, tokens);
+        fill(&d, INPUT_TARGETS, sample, targets);
+        fill(&d, INPUT_POSITIONS, sample, positions);
         for (int t = 0; t < LENGTH; t++) {
             ck_assert_int_eq(tokens[t], data_offset(&d, sample) + t);
             ck_assert_int_eq(targets[t], tokens[t] + 1);
@@ -96,7 +113,8 @@ static uint32_t crc_of_file(int64_t size, int64_t at, char byte)
     fputc(byte, f);
     fclose(f);
     ck_assert_int_eq(data_open(path, 1, LENGTH, 256, &d, &err), OK);
-    uint32_t crc = data_crc(&d);
+    uint32_t crc = 0;
+    ck_assert_int_eq(data_crc(&d, &crc, &err), OK);
     data_close(&d);
     unlink(path);
     return crc;
@@ -140,7 +158,7 @@ START_TEST(without_a_file_ids_are_below_the_vocabulary)
     int32_t ids[LENGTH];
     ck_assert_int_eq(data_open(NULL, 1, LENGTH, 7, &d, &err), OK);
     for (int64_t sample = 0; sample < 50; sample++) {
-        data_fill(&d, INPUT_TOKENS, sample, ids);
+        fill(&d, INPUT_TOKENS, sample, ids);
         for (int t = 0; t < LENGTH; t++) ck_assert(ids[t] >= 0 && ids[t] < 7);
     }
     data_close(&d);
@@ -160,11 +178,11 @@ START_TEST(hidden_positions_have_a_fixed_number_and_depend_on_seed_and_sequence_
     for (int64_t sample = 0; sample < 400; sample++) {
         int32_t plain[LONG], tokens[LONG], targets[LONG], again[LONG], segments[LONG];
         int hidden = 0;
-        data_fill(&d, INPUT_TOKENS, sample, plain);
-        data_fill(&d, INPUT_MASKED_TARGETS, sample, targets);
-        data_fill(&d, INPUT_MASKED_TOKENS, sample, tokens);
-        data_fill(&d, INPUT_SEGMENTS, sample, segments);
-        data_fill(&other, INPUT_MASKED_TARGETS, sample, again);
+        fill(&d, INPUT_TOKENS, sample, plain);
+        fill(&d, INPUT_MASKED_TARGETS, sample, targets);
+        fill(&d, INPUT_MASKED_TOKENS, sample, tokens);
+        fill(&d, INPUT_SEGMENTS, sample, segments);
+        fill(&other, INPUT_MASKED_TARGETS, sample, again);
         for (int t = 0; t < LONG; t++) {
             bool is = targets[t] != -1;
             hidden += is, at[t] += is, differ += is && again[t] == -1;
@@ -188,8 +206,8 @@ START_TEST(a_small_vocabulary_hides_behind_its_last_word)
     struct error err = {0};
     int32_t tokens[LENGTH], targets[LENGTH];
     ck_assert_int_eq(data_open(NULL, 1, LENGTH, 7, &d, &err), OK);
-    data_fill(&d, INPUT_MASKED_TOKENS, 5, tokens);
-    data_fill(&d, INPUT_MASKED_TARGETS, 5, targets);
+    fill(&d, INPUT_MASKED_TOKENS, 5, tokens);
+    fill(&d, INPUT_MASKED_TARGETS, 5, targets);
     int hidden = 0;
     for (int t = 0; t < LENGTH; t++) {
         hidden += targets[t] >= 0;
@@ -217,13 +235,13 @@ START_TEST(pixels_are_bytes_about_their_mean)
     double pixels[11];
     unlink(path);
     for (int64_t n = 0; n < 50; n++) {
-        data_pixels(&d, n, DTYPE_fp64, pixels);
-        data_pixels(&d, n, DTYPE_fp32, single);
+        draw(&d, n, DTYPE_fp64, pixels);
+        draw(&d, n, DTYPE_fp32, single);
         for (int i = 0; i < 11; i++) {
             ck_assert_double_eq_tol(pixels[i], (i - 5) / sqrt(10.0), 1e-14);
             ck_assert(single[i] == (float)pixels[i]);
         }
-        ck_assert_int_eq(data_label(&d, n), 2);
+        ck_assert_int_eq(label_of(&d, n), 2);
     }
     data_close(&d);
 }
@@ -239,13 +257,13 @@ START_TEST(labels_are_the_brightest_stretch_and_all_come_up)
     for (int64_t n = 0; n < N; n++) {
         double most = -INFINITY;
         int32_t want = -1, label;
-        data_pixels(&d, n, DTYPE_fp64, pixels);
+        draw(&d, n, DTYPE_fp64, pixels);
         for (int k = 0; k < CLASSES; k++) {
             double sum = 0;
             for (int i = 0; i < STRETCH; i++) sum += pixels[k * STRETCH + i];
             if (sum > most + 1e-9) most = sum, want = k;
         }
-        data_fill(&d, INPUT_LABELS, n, &label);
+        fill(&d, INPUT_LABELS, n, &label);
         ck_assert_int_eq(label, want);
         seen[label]++;
     }
@@ -256,7 +274,7 @@ END_TEST
 START_TEST(more_classes_than_pixels_have_a_pixel_each)
 {
     struct data d = open_pictures(NULL, 5, 1000);
-    for (int64_t n = 0; n < 50; n++) ck_assert(data_label(&d, n) >= 0 && data_label(&d, n) < 5);
+    for (int64_t n = 0; n < 50; n++) ck_assert(label_of(&d, n) >= 0 && label_of(&d, n) < 5);
 }
 END_TEST
 
@@ -271,7 +289,67 @@ START_TEST(a_file_smaller_than_a_picture_is_refused)
 }
 END_TEST
 
-SUITE_OF(data, pixels_are_bytes_about_their_mean, labels_are_the_brightest_stretch_and_all_come_up,
+/* Pictures that are read window by window, and classes whose stretches lie across the windows' ends. */
+START_TEST(large_pictures_are_the_bytes_of_the_file)
+{
+    enum { PIXELS = 40001, CLASSES = 13000, STRETCH = PIXELS / CLASSES, SIZE = 3 * PIXELS };
+    static unsigned char bytes[SIZE];
+    static double pixels[PIXELS];
+    const char *path = bytes_file(0);
+    FILE *f = fopen(path, "wb");
+    ck_assert_ptr_nonnull(f);
+    for (int i = 0; i < SIZE; i++) bytes[i] = (unsigned char)(i * 31 % 251 + i / 5000);
+    ck_assert_int_eq(fwrite(bytes, 1, SIZE, f), SIZE);
+    fclose(f);
+    struct data d = open_pictures(path, PIXELS, CLASSES);
+    unlink(path);
+    for (int64_t n = 0; n < 10; n++) {
+        const unsigned char *x = bytes + data_offset(&d, n);
+        int most = -1, label = 0;
+        draw(&d, n, DTYPE_fp64, pixels);
+        for (int i = 1; i < PIXELS; i++) ck_assert((pixels[i] > pixels[0]) == (x[i] > x[0]));
+        for (int k = 0; k < CLASSES; k++) {
+            int sum = 0;
+            for (int i = 0; i < STRETCH; i++) sum += x[k * STRETCH + i];
+            if (sum > most) most = sum, label = k;
+        }
+        ck_assert_int_eq(label_of(&d, n), label);
+    }
+    data_close(&d);
+}
+END_TEST
+
+static void is_truncated(enum status status, const struct error *err, const char *path)
+{
+    ck_assert_int_eq(status, ERR_INPUT);
+    ck_assert_ptr_nonnull(strstr(err->text, path));
+    ck_assert_ptr_nonnull(strstr(err->text, "truncated"));
+}
+
+START_TEST(a_file_that_is_truncated_while_it_is_in_use_is_an_error)
+{
+    enum { PIXELS = 64 };
+    const char *path = bytes_file(BYTES);
+    int32_t tokens[LENGTH], label;
+    float pixels[PIXELS];
+    uint32_t crc;
+    struct data d, pictures = open_pictures(path, PIXELS, 2);
+    struct error err = {0};
+    ck_assert_int_eq(data_open(path, 1, LENGTH, 256, &d, &err), OK);
+    ck_assert_int_eq(truncate(path, 0), 0);
+    is_truncated(data_fill(&d, INPUT_TOKENS, 0, tokens, &err), &err, path);
+    is_truncated(data_fill(&d, INPUT_MASKED_TARGETS, 0, tokens, &err), &err, path);
+    is_truncated(data_crc(&d, &crc, &err), &err, path);
+    is_truncated(data_pixels(&pictures, 0, DTYPE_fp32, pixels, &err), &err, path);
+    is_truncated(data_label(&pictures, 0, &label, &err), &err, path);
+    data_close(&d);
+    data_close(&pictures);
+    unlink(path);
+}
+END_TEST
+
+SUITE_OF(data, large_pictures_are_the_bytes_of_the_file,
+         a_file_that_is_truncated_while_it_is_in_use_is_an_error, pixels_are_bytes_about_their_mean, labels_are_the_brightest_stretch_and_all_come_up,
          more_classes_than_pixels_have_a_pixel_each, a_file_smaller_than_a_picture_is_refused,
          hidden_positions_have_a_fixed_number_and_depend_on_seed_and_sequence_alone,
          a_small_vocabulary_hides_behind_its_last_word, a_file_is_known_by_its_crc,

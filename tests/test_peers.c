@@ -91,8 +91,8 @@ static int work(void *owner, int32_t rank)
     log_set_level(LOG_LEVEL_ERROR);
     if (!freopen(v->log, "a", stderr)) return 1;
     setvbuf(stderr, NULL, _IONBF, 0); /* it may end by _exit */
-    snprintf(text, sizeof text, "%lld:%d:%d", (long long)v->call, v->signal, v->rank);
-    if (v->signal) setenv("STANDIN_SIGNAL_AT", text, 1);
+    snprintf(text, sizeof text, "%lld:%d", (long long)v->call, v->signal);
+    if (v->signal && rank == v->rank) setenv("STANDIN_SIGNAL_AT", text, 1);
     enum status status = worker_run(a, v->p, &o, &r, &err);
     for (int64_t i = 0; status == OK && rank == 0 && i < STEPS; i++)
         if (!isfinite(r.losses[i])) ++v->seen->wrong;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char *build_folder(void)
@@ -67,6 +68,18 @@ START_TEST(a_file_that_is_no_library_cannot_be_opened)
 {
     setenv("MUSHER_CUDA_PLUGIN", "Makefile", 1);
     refused(ERR_NO_DEVICE, "cuda", "the CUDA plugin cannot be opened: ");
+}
+END_TEST
+
+/* Opening it would block: the loader does not refuse it. */
+START_TEST(a_pipe_is_no_plugin)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/musher-plugin-%ld", (long)getpid());
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    setenv("MUSHER_CUDA_PLUGIN", path, 1);
+    refused(ERR_NO_DEVICE, "cuda", "it is a pipe, not a regular file");
+    unlink(path);
 }
 END_TEST
 
@@ -159,6 +172,7 @@ Suite *plugin_suite(void)
     tcase_add_test(c, a_named_plugin_that_is_not_there_is_named);
     tcase_add_test(c, without_a_plugin_it_is_told_where_one_would_be_and_how_it_is_made);
     tcase_add_test(c, a_file_that_is_no_library_cannot_be_opened);
+    tcase_add_test(c, a_pipe_is_no_plugin);
     tcase_add_test(c, a_library_without_the_entry_is_no_plugin);
     tcase_add_test(c, a_plugin_of_another_abi_is_refused_with_both_numbers);
     tcase_add_test(c, a_plugin_with_another_backend_table_is_refused_with_both_numbers);

@@ -31,19 +31,11 @@ struct request {
     double least_rate, most_cost;
 };
 
-static volatile sig_atomic_t stop;
-static void on_interrupt(int number)
-{
-    (void)number;
-    stop = 1;
-    signal(SIGINT, SIG_DFL); /* a second one ends at once */
-}
-
-static volatile sig_atomic_t timed_out;
+static volatile sig_atomic_t *stop, timed_out;
 static void on_alarm(int number)
 {
     (void)number;
-    timed_out = stop = 1;
+    timed_out = *stop = 1;
 }
 
 static double wall_seconds(void)
@@ -55,8 +47,12 @@ static double wall_seconds(void)
 
 static void on_progress(void *user, int64_t evaluated, int64_t best_ns)
 {
+    int64_t *shown_ns = user;
     char text[32];
-    (void)user;
+    if (best_ns < *shown_ns) {
+        *shown_ns = best_ns;
+        log_debug("best plan so far: %s", units_print_ns(text, best_ns));
+    }
     if (best_ns != INT64_MAX)
         log_progress("%lld plans simulated, best %s", (long long)evaluated,
                      units_print_ns(text, best_ns));
@@ -302,6 +298,8 @@ static enum status plan(struct arena *a, struct request *q, const struct common 
     if (common->seed) j.seed = (uint64_t)common->seed;
     TRY(team_precision(&c, j.precision, err));
     team_share(&c, &j.model);
+    int64_t best_shown_ns = INT64_MAX;
+    stop = common_stop_on_end_signals();
     struct search_options o = {.baseline = q->baseline,
                                .from = q->from ? &from : NULL,
                                .tensor = q->degrees.n ? q->degrees.cards : NULL,
@@ -314,9 +312,9 @@ static enum status plan(struct arena *a, struct request *q, const struct common 
                                .unshared = q->unshared,
                                .evaluations = q->evaluations,
                                .threads = (int32_t)q->threads,
-                               .stop = &stop,
-                               .progress = on_progress};
-    signal(SIGINT, on_interrupt);
+                               .stop = stop,
+                               .progress = on_progress,
+                               .user = &best_shown_ns};
     signal(SIGALRM, on_alarm);
     if (q->time_limit) alarm((unsigned)q->time_limit);
     double start = wall_seconds();
@@ -329,7 +327,7 @@ static enum status plan(struct arena *a, struct request *q, const struct common 
         print_json(a, &c, &r, &profile, q->out, search_s);
     else if (strcmp(q->out, "-") != 0)
         print_text(a, &c, &r, &profile, q);
-    if (!stop || timed_out) return OK;
+    if (!*stop || timed_out) return OK;
     fflush(stdout);
     return error_set(err, ERR_INTERRUPTED, "interrupted: wrote the best of %lld simulated plans",
                      (long long)r.evaluated);

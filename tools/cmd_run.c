@@ -122,12 +122,35 @@ static enum status load(struct arena *a, const struct request *q, struct plan *p
     return common_lower(a, plan, true, program, err);
 }
 
+/* What rank 0 writes. */
+struct outputs {
+    struct arena *a;
+    const char *trace; /* NULL: none is wanted */
+    const struct program *program;
+    const struct plan *plan; /* NULL: a program was run */
+    struct run_result r;
+    bool as_json;
+};
+
+static enum status write_outputs(void *owner, struct error *err)
+{
+    struct outputs *x = owner;
+    if (x->trace) {
+        if (x->plan) x->r.trace->plan_text = common_plan_text(x->a, x->plan);
+        TRY(trace_write(x->r.trace, x->trace, err));
+    }
+    if (x->as_json)
+        print_json(x->program, &x->r);
+    else
+        print_text(x->program, &x->r);
+    return common_flush(err);
+}
+
 static enum status run(struct arena *a, struct request *q, int argc, char **argv, bool as_json,
                        struct error *err)
 {
     struct plan plan;
     struct program program;
-    struct run_result r;
     bool is_plan = false;
     TRY(common_not_stdout(as_json, "--trace", q->trace, err));
     if (q->run.keep_kernels && !q->trace)
@@ -149,17 +172,14 @@ static enum status run(struct arena *a, struct request *q, int argc, char **argv
     (void)argc;
     if (q->run.steps == 0) q->run.steps = program.steps > 1 ? program.steps : 10;
     q->run.keep_trace = q->trace != NULL;
-    TRY(worker_run(a, &program, &q->run, &r, err));
-    if (launch_rank() != 0) return OK;
-    if (q->trace) {
-        if (is_plan) r.trace->plan_text = common_plan_text(a, &plan);
-        TRY(trace_write(r.trace, q->trace, err));
-    }
-    if (as_json)
-        print_json(&program, &r);
-    else
-        print_text(&program, &r);
-    return OK;
+    struct outputs x = {.a = a,
+                        .trace = q->trace,
+                        .program = &program,
+                        .plan = is_plan ? &plan : NULL,
+                        .as_json = as_json};
+    q->run.conclude = write_outputs;
+    q->run.owner = &x;
+    return worker_run(a, &program, &q->run, &x.r, err);
 }
 
 enum status cmd_run(int argc, char **argv, struct error *err)

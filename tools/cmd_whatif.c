@@ -44,13 +44,7 @@ struct variant {
     struct error err;
 };
 
-static volatile sig_atomic_t stop;
-static void on_interrupt(int number)
-{
-    (void)number;
-    stop = 1;
-    signal(SIGINT, SIG_DFL); /* a second one ends at once */
-}
+static volatile sig_atomic_t *stop;
 
 static double wall_seconds(void)
 {
@@ -92,7 +86,7 @@ static enum status plan_variant(struct arena *a, const struct request *q, int32_
 {
     struct plan *old = ARENA_ARRAY(a, struct plan, 1);
     struct search_options o = {
-        .from = p, .top = 1, .threads = threads, .evaluations = q->evaluations, .stop = &stop};
+        .from = p, .top = 1, .threads = threads, .evaluations = q->evaluations, .stop = stop};
     struct search_result r = {0};
     struct error why = {0};
     if (!o.evaluations && v->team.n_devices <= SEARCH_DEVICES_MAX) o.evaluations = EVALUATIONS;
@@ -136,7 +130,7 @@ static void plan_one(void *user, int64_t index, int32_t thread)
     struct variant *v = &x->variants[index];
     int64_t spare = x->q->threads / (int64_t)x->n;
     (void)thread;
-    if (stop) return;
+    if (*stop) return;
     log_progress("%lld of %zu: %s", (long long)index + 1, x->n, v->name);
     v->arena = arena_new();
     v->status = plan_variant(v->arena, x->q, spare > 1 ? (int32_t)spare : 1, x->plan, x->profile, v,
@@ -344,10 +338,10 @@ static enum status report(struct arena *a, const struct request *q, bool as_json
         print_json(a, q, v, done, profile);
     else
         print_text(a, v, done, profile);
-    for (size_t i = 0; i < done && !stop; i++)
+    for (size_t i = 0; i < done && !*stop; i++)
         if (v[i].best_ns) return OK;
     fflush(stdout);
-    if (!stop) return error_set(err, ERR_INFEASIBLE, "no plan for any variant: %s", v[0].why);
+    if (!*stop) return error_set(err, ERR_INFEASIBLE, "no plan for any variant: %s", v[0].why);
     return error_set(err, ERR_INTERRUPTED, "interrupted: %zu of %zu variants, the last cut short",
                      done, n);
 }
@@ -366,7 +360,7 @@ static enum status whatif(struct arena *a, const struct request *q, bool as_json
     struct variant *v =
         ARENA_ARRAY(a, struct variant, q->add.count + q->without.count + q->link.count + 2);
     TRY(make_variants(a, q, &p, &profile, v, &n, err));
-    signal(SIGINT, on_interrupt);
+    stop = common_stop_on_end_signals();
     struct planning all = {q, &p, &profile, v, n};
     enum status st = plan_variants(&all, &done, err);
     if (st == OK) st = report(a, q, as_json, v, done, n, &profile, err);

@@ -8,6 +8,7 @@
 #include "profiles/store.h"
 #include "profiles/team.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -92,20 +93,14 @@ bool common_is_program(const char *path)
 {
     static const char magic[] = "musher-program";
     char head[sizeof magic] = {0};
-    FILE *f = fopen(path, "r"); /* what is wrong with the file is said by its reader */
-    bool yes = f && fread(head, 1, sizeof head - 1, f) == sizeof head - 1 && !strcmp(head, magic);
-    if (f) fclose(f);
-    return yes;
+    return file_head(path, head, sizeof head - 1) == sizeof head - 1 && !strcmp(head, magic);
 }
 
 bool common_is_trace(const char *path)
 {
     char head[128] = {0};
-    FILE *f = fopen(path, "r");
-    bool yes = f && fread(head, 1, sizeof head - 1, f) > 0 && head[0] == '{' &&
-               strstr(head, "\"musher-trace\"") != NULL;
-    if (f) fclose(f);
-    return yes;
+    return file_head(path, head, sizeof head - 1) > 0 && head[0] == '{' &&
+           strstr(head, "\"musher-trace\"") != NULL;
 }
 
 enum status common_lower(struct arena *a, const struct plan *p, bool check_memory,
@@ -150,6 +145,42 @@ const char *common_machine(struct arena *a)
 
 static bool json_printed;
 bool common_json_printed(void) { return json_printed; }
+
+enum status common_flush(struct error *err)
+{
+    errno = 0;
+    if (!fflush(stdout) && !ferror(stdout)) return OK;
+    return error_set(err, ERR_RESOURCE, "cannot write standard output: %s",
+                     errno ? strerror(errno) : "an earlier write failed");
+}
+
+void common_on_end_signals(signal_handler *handler)
+{
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction old;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        sigaction(ends[i], NULL, &old);
+        if (ends[i] != SIGHUP || old.sa_handler != SIG_IGN) signal(ends[i], handler);
+    }
+}
+
+static volatile sig_atomic_t stop;
+static signal_handler *end_at_once;
+
+static void stop_search(int number)
+{
+    stop = 1;
+    if (number == SIGINT) signal(SIGINT, end_at_once);
+}
+
+volatile sig_atomic_t *common_stop_on_end_signals(void)
+{
+    struct sigaction old;
+    sigaction(SIGINT, NULL, &old);
+    end_at_once = old.sa_handler;
+    common_on_end_signals(stop_search);
+    return &stop;
+}
 
 enum status common_writable(const char *path, struct error *err)
 {

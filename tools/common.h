@@ -11,7 +11,19 @@
 #include "profiles/profile.h"
 #include "sim/sim.h"
 
+#include <signal.h>
+
 struct arena;
+
+/* SIGINT, SIGTERM and SIGHUP ask the program to end. A SIGHUP that was ignored when the program began (nohup) stays ignored. */
+typedef void signal_handler(int number);
+void common_on_end_signals(signal_handler *handler);
+/* From now on the first of them sets the flag that is returned, so that a search ends with what it has found. SIGTERM and SIGHUP may
+ * come again, because batch systems and terminals send them more than once; a second SIGINT ends the program at once. */
+volatile sig_atomic_t *common_stop_on_end_signals(void);
+
+/* What was printed reaches stdout, or ERR_RESOURCE says why not. */
+MUST_CHECK enum status common_flush(struct error *err);
 
 /* Of the cluster's canonical text: which profiles belong to it. */
 uint64_t common_cluster_hash(struct arena *a, const struct cluster *c);

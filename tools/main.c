@@ -1,7 +1,7 @@
 /* tools/main.c - finds the verb, and turns its failure into a line and an exit code.
  *
  * setlocale is never called: numbers are read and written the same everywhere. A reader that goes
- * away (SIGPIPE) ends the program quietly; SIGINT and SIGTERM leave no temporary file behind.
+ * away (SIGPIPE) ends the program quietly; SIGINT, SIGTERM and SIGHUP leave no temporary file behind.
  */
 #include "core/arena.h"
 #include "core/file.h"
@@ -15,7 +15,6 @@
 #include "tools/common.h"
 #include "tools/options.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,7 +47,7 @@ static void print_usage(FILE *out)
     for (size_t i = 0; i < N_VERBS; i++) fprintf(out, "  %-10s %s\n", verbs[i].name, verbs[i].help);
     fputs("\n'musher VERB --help' tells more. Exit codes: 0 done, 1 internal, 2 usage, 3 input,\n"
           "4 no plan fits, 5 tolerance exceeded, 6 resources, 7 a rank failed, 8 no such device,\n"
-          "130 interrupted.\n",
+          "130 interrupted (SIGINT, SIGTERM or SIGHUP).\n",
           out);
     print_settings(out);
 }
@@ -126,19 +125,15 @@ static void prepare(void)
 {
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error of write, not a death */
-    signal(SIGINT, on_signal);
-    signal(SIGTERM, on_signal);
+    common_on_end_signals(on_signal);
     arena_on_exhaustion(file_remove_temporaries);
 }
 
 /* Data that did not reach its reader (a full disk behind stdout) is a failure like any other. */
 static enum status flush_data(enum status status, struct error *err)
 {
-    errno = 0;
-    if (!fflush(stdout) && !ferror(stdout)) return status;
-    if (status != OK) return status;
-    return error_set(err, ERR_RESOURCE, "cannot write standard output: %s",
-                     errno ? strerror(errno) : "an earlier write failed");
+    enum status flushed = common_flush(status == OK ? err : NULL);
+    return status != OK ? status : flushed;
 }
 
 static int run_verb(int argc, char **argv)

@@ -13,10 +13,8 @@
 #include "traces/trace_scan.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { SCHEMA = 1, SCHEMA_KERNELS };
@@ -127,13 +125,8 @@ static enum status lines_open(struct lines *l, struct arena *a, const char *path
     bool input = !strcmp(path, "-");
     *l = (struct lines){
         .arena = a, .path = input ? "standard input" : path, .err = err, .capacity = BUFFER_BYTES};
-    l->fd = input ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    struct stat about;
-    if (l->fd < 0 || fstat(l->fd, &about))
-        return error_set(err, ERR_INPUT, "cannot read '%s': %s", path, strerror(errno));
-    if (!input && !S_ISREG(about.st_mode))
-        return error_set(err, ERR_INPUT, "cannot read '%s': it is %s, not a regular file", path,
-                         S_ISDIR(about.st_mode) ? "a folder" : "something special");
+    l->fd = STDIN_FILENO;
+    if (!input) TRY(file_open_regular(path, &l->fd, NULL, err));
     l->buffer = arena_alloc(a, l->capacity, 1);
     return OK;
 }

@@ -157,6 +157,18 @@ refused "a checkpoint that is a file" 3 "text.txt" "$MUSHER" run even.yaml --dat
 refused "a checkpoint folder that takes no files" 6 "checkpoint folder '/proc/self/task' cannot be written" "$MUSHER" run even.yaml --data text.txt --steps 1000000 --save /proc/self/task
 ! grep -q interrupted err.keep && ok "nor was there" || not_ok "nor was there" "$(cat err.keep)"
 
+# Pipes, which no reader waits for; standard input is read where a file may be "-".
+mkfifo pipe.yaml
+pipe="cannot read 'pipe.yaml': it is a pipe, not a regular file"
+for verb in show run simulate check; do refused "musher $verb PIPE" 3 "$pipe" "$MUSHER" $verb pipe.yaml; done
+for verb in lower plot; do refused "musher $verb PIPE" 3 "$pipe" "$MUSHER" $verb pipe.yaml -o out.keep; done
+refused "a job that is a pipe" 3 "$pipe" "$MUSHER" plan pipe.yaml team.yaml -o out.yaml
+refused "a plan that is a pipe" 3 "$pipe" "$MUSHER" whatif pipe.yaml --without n.0
+refused "a trace that is a pipe" 3 "$pipe" "$MUSHER" compare pipe.yaml pipe.yaml
+refused "a text that is a pipe" 3 "$pipe" "$MUSHER" run even.yaml --data pipe.yaml --steps 1
+rm pipe.yaml
+"$MUSHER" simulate - < even.yaml > out.keep 2> err.keep && grep -q "an iteration" out.keep && ok "a plan from standard input" || not_ok "a plan from standard input" "$(cat err.keep)"
+
 # Traces and databases.
 "$MUSHER" simulate even.yaml --trace sim.keep > /dev/null
 "$MUSHER" simulate plan.yaml --trace other.keep > /dev/null

@@ -55,7 +55,7 @@ victim "a crashed rank" SEGV 0 7 "rank 0"
 MUSHER_TIMEOUT=$((8 * ${SLOWDOWN:-1})) victim "a hung rank" STOP 1 7 "n.1"
 grep -q "rank 0 failed" "$scratch/err" && not_ok "and who found it out is not blamed" "$(cat "$scratch/err")" || ok "and who found it out is not blamed"
 kill -CONT $(runs) 2> /dev/null
-victim "an interrupted run" INT launcher 130 "interrupted"
+for signal in INT TERM HUP; do victim "a run that gets SIG$signal" $signal launcher 130 "interrupted"; done
 
 # Nor does an mpirun that has lost its ranks and waits for itself keep anybody.
 mkdir "$scratch/bin"

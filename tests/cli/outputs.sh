@@ -1,7 +1,6 @@
 #!/bin/bash
 # tests/cli/outputs.sh - a file that a verb is to write is never one that it reads: by its name, a link, or from inside another file.
 set -u
-root=$PWD
 . tests/cli/common.inc
 cd "$scratch" || exit 6
 small_job > job.yaml
@@ -55,6 +54,12 @@ spares "a topology over its source" "overwrite an input" "$MUSHER" import topo t
 spares "orders over their cases" "overwrite an input" "$MUSHER" schedule --cases cases.csv -o cases.csv
 spares "an order over its file" "--csv text.txt would overwrite" "$MUSHER" schedule text.txt --csv text.txt
 spares "two outputs in one file" "would both write 'new'" "$MUSHER" schedule 1f1b --devices 2 --microbatches 4 --csv new --trace new
+
+# No variable of the environment names a file that is written.
+export MUSHER_LOCAL_RANK=0 MUSHER_LOCAL_SIZE=2 MUSHER_LOCAL_FILE=$PWD/job.yaml
+says "a variable that names a file" 0 "an iteration" "$MUSHER" run plan.yaml --data text.txt --steps 1
+unset MUSHER_LOCAL_RANK MUSHER_LOCAL_SIZE MUSHER_LOCAL_FILE
+cmp -s job.yaml <(small_job) && ok "and the file is as before" || not_ok "and the file is as before" "$(ls -l job.yaml)"
 
 says "a device is nobody's file" 0 "" "$MUSHER" simulate plan.yaml --trace /dev/null
 says "an older plan is replaced" 0 "found" "$MUSHER" plan job.yaml team.yaml -o plan.yaml --evaluations 50

@@ -70,6 +70,19 @@ for seconds in 1 2 4 8 16; do
     grep -q "as it is" "$scratch/cut" && break
 done
 [[ $code == 130 ]] && grep -q "as it is" "$scratch/cut" && grep -q "interrupted" "$scratch/why" && ok "an interrupted table has what was found" || not_ok "an interrupted table has what was found" "$(cat "$scratch/cut" "$scratch/why")"
+# Signals by which a batch system or a terminal ends a program: the best plan so far is written, however often they come.
+for signal in INT TERM HUP; do
+    rm -f "$new" "$scratch/why"
+    "$MUSHER" plan tests/data/jobs/gpt-2.6b.yaml tests/data/clusters/fleet64.yaml -o "$new" --evaluations 1000000 -v > "$scratch/out" 2> "$scratch/why" &
+    search=$!
+    until grep -qs "best plan so far" "$scratch/why" || ! kill -0 $search 2> /dev/null; do sleep 0.1; done
+    kill -$signal $search
+    [[ $signal == INT ]] || kill -$signal $search
+    wait $search
+    code=$?
+    [[ $code == 130 ]] && grep -q "interrupted: wrote the best of" "$scratch/why" && "$MUSHER" simulate "$new" > "$scratch/out" 2>&1 &&
+        ok "SIG$signal: the best plan so far is written" || not_ok "SIG$signal: the best plan so far is written" "exit code $code: $(tail -n 3 "$scratch/why" "$scratch/out")"
+done
 says "a search of 64 devices cut off has a plan" 0 "stopped: time" "$MUSHER" plan tests/data/jobs/gpt-2.6b.yaml tests/data/clusters/fleet64.yaml -o "$new" --evaluations 1000000 --time-limit $((2 * ${SLOWDOWN:-1}))
 "$MUSHER" whatif "$fleet" --without h0.3 --json > "$scratch/one.json" 2> "$scratch/why" || cat "$scratch/why"
 "$MUSHER" whatif "$fleet" --without h0.3 --json --threads 4 > "$scratch/two.json"

@@ -63,8 +63,7 @@ static void read_fault(const char *name, int64_t *out_at, cudaError_t *out_with)
 /* "n:signal[:rank]" */
 static void read_signal(const char *text)
 {
-    const char *local = getenv("MUSHER_LOCAL_RANK"),
-               *mine = local ? local : getenv("OMPI_COMM_WORLD_RANK");
+    const char *mine = getenv("OMPI_COMM_WORLD_RANK");
     int rank = -1;
     if (!text || sscanf(text, "%ld:%ld:%d", &state.signal_at, &state.signal, &rank) < 2) return;
     if (rank >= 0 && (!mine || strtol(mine, NULL, 10) != rank)) state.signal_at = 0;

@@ -16,7 +16,7 @@
  *                            other the device is lost: nothing is done on it any more and every later call says e
  *   STANDIN_LOSE_AT=n[:e]    the n-th thing that streams do (kernel, copy, product, host function) loses its device with error e
  *                            instead; nobody is told before the next call that asks
- *   STANDIN_SIGNAL_AT=n:s[:r] before its n-th call the process (of rank r alone) gets signal s: 9 kills it, 19 stops it
+ *   STANDIN_SIGNAL_AT=n:s[:r] before its n-th call the process (of mpirun's rank r alone) gets signal s: 9 kills it, 19 stops it
  *   STANDIN_ORDER=seed       blocks and threads in another order (emulator.h)
  *   STANDIN_LAZY=1           the first launch of each kernel waits until the device is idle, unless CUDA_MODULE_LOADING=EAGER
  *   STANDIN_LEAKS=1          at the end of the process, what was not given back is told on stderr
