@@ -99,6 +99,12 @@ LATE := $(BUILD)/tests/deferred.o $(BUILD)/tests/deferred_streams.o
 $(PROGRAMS): $(BUILD)/%: $(BUILD)/%.o $(PARTS) $(LATE)
 	$(LINK) $< $(PARTS) $(LATE) $(STANDIN_LINK) -o $@ $(LIBS)
 
+# What tests preload into a program: tests/preload/NAME.c.
+PRELOAD := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/preload/*.c))
+$(PRELOAD): $(BUILD)/%.so: %.c
+	@mkdir -p $(@D)
+	@echo "  CC $<"; $(CC) -std=c11 -D_GNU_SOURCE -O1 -Wall -Wextra $(WERROR) -shared -fPIC $< -o $@
+
 $(BUILD)/musher-bench: $(PARTS) $(BOBJ)
 	$(LINK) $(PARTS) $(BOBJ) -o $@ $(LIBS)
 
@@ -113,7 +119,7 @@ check:
 check-long: export MUSHER_LONG := 1
 check-long: check
 
-tests: $(BUILD)/musher $(BUILD)/tests/run $(PROGRAMS)
+tests: $(BUILD)/musher $(BUILD)/tests/run $(PROGRAMS) $(PRELOAD)
 
 checked: tests headers
 	@BUILD=$(BUILD) CC="$(CC)" SLOWDOWN=$(if $(TSAN),20,$(if $(SAN),6,1)) tests/check.sh

@@ -5,7 +5,7 @@
 set -u
 if (($# == 0)); then
     shopt -s nullglob
-    set -- {core,traces,profiles,sim,planner,exec,exec/cuda,exec/cupti,tools,tests,tests/programs,tests/bench,tests/fuzz,tests/plugins,tests/standin,tests/gpu,tests/gpu/plain}/*.{c,h,cu,cuh,cpp}
+    set -- {core,traces,profiles,sim,planner,exec,exec/cuda,exec/cupti,tools,tests,tests/programs,tests/bench,tests/fuzz,tests/plugins,tests/preload,tests/standin,tests/gpu,tests/gpu/plain}/*.{c,h,cu,cuh,cpp}
 fi
 (($#)) || exit 0
 failed=0
@@ -61,7 +61,7 @@ match($0, /^#[ \t]*include "[^"]+"/) {
 }
 { code = bare($0) }
 # What open_memstream made is freed where the comment beside it says so.
-code ~ /[^a-zA-Z0-9_](malloc|calloc|realloc|free|strdup|asprintf)\(/ && FILENAME !~ /^(core\/arena\.c|tests\/)/ && !/open_memstream/ {
+code ~ /[^a-zA-Z0-9_](malloc|calloc|realloc|free|strdup|asprintf)\(/ && FILENAME !~ /^(core\/arena(_malloc)?\.c|tests\/)/ && !/open_memstream/ {
     say("memory comes from core/arena.h")
 }
 code ~ /[^a-zA-Z0-9_](strcpy|strcat|sprintf|vsprintf|strtok|atoi|atol|atof|gets|rand|srand)\(/ {
