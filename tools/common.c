@@ -178,6 +178,8 @@ void common_json_end(struct json *j)
     json_close(j);
     json_end(j);
     const char *text = text_end(a, &json_text, &n);
+    static char room[BUFSIZ]; /* so that from here on nothing asks for memory */
+    setvbuf(stdout, room, _IOFBF, sizeof room);
     json_printed = true;
     fwrite(text, 1, n, stdout);
     fflush(stdout); /* whether it went out is asked at the end of the program */
