@@ -1,6 +1,10 @@
 #include "core/arena.h"
 
+#include "core/sanitized.h"
+
 #include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,16 +13,7 @@
 
 /* Under the address sanitizer every object gets a block of its own, so that overruns and uses after
  * a reset are seen; a bump allocator would hide both. */
-#if defined(__SANITIZE_ADDRESS__)
-#define OWN_BLOCKS 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define OWN_BLOCKS 1
-#endif
-#endif
-#ifndef OWN_BLOCKS
-#define OWN_BLOCKS 0
-#endif
+#define OWN_BLOCKS SANITIZED_ADDRESS
 
 /* Blocks double from the first size to the last, so that small arenas stay small and big ones do
  * not call malloc often. */
@@ -38,16 +33,24 @@ struct arena {
     size_t next_block_bytes;
 };
 
-static void (*last_act)(void);
+static void (*last_act)(const char *message);
 
-void arena_on_exhaustion(void (*act)(void)) { last_act = act; }
+void arena_on_exhaustion(void (*act)(const char *message)) { last_act = act; }
 
+/* Of several threads that run out the first one tells; of one that runs out while it tells there is nothing more to tell. */
 void arena_exhausted(size_t bytes)
 {
-    char line[96];
-    int n = snprintf(line, sizeof line, "musher: out of memory: %zu bytes were needed\n", bytes);
-    if (last_act) last_act();
-    ssize_t ignored = write(STDERR_FILENO, line, (size_t)n);
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    static _Thread_local bool teller;
+    char line[96] = "musher: out of memory: more was needed than a library may ask for";
+    if (teller) _exit(ERR_RESOURCE);
+    teller = !atomic_flag_test_and_set(&told);
+    while (!teller) pause();
+    if (bytes) snprintf(line, sizeof line, "musher: out of memory: %zu bytes were needed", bytes);
+    if (last_act) last_act(line + strlen("musher: "));
+    size_t n = strlen(line);
+    line[n] = '\n';
+    ssize_t ignored = write(STDERR_FILENO, line, n + 1);
     (void)ignored;
     _exit(ERR_RESOURCE);
 }
@@ -133,6 +136,13 @@ void *arena_grow(struct arena *a, void *array, size_t count, size_t *capacity, s
     void *copy = arena_alloc(a, bigger, size);
     *capacity = bigger;
     return count ? memcpy(copy, array, count * size) : copy;
+}
+
+size_t arena_bytes(const struct arena *a)
+{
+    size_t bytes = 0;
+    for (const struct block *b = a->first; b; b = b->next) bytes += b->capacity;
+    return bytes;
 }
 
 static void free_blocks(struct block *b)

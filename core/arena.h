@@ -3,7 +3,8 @@
  * Everything that dies together is carved from one arena and freed by one call. The only calls of
  * malloc and free in this program are in arena.c. No memory ends the program with exit code 6 and a
  * line that names the bytes: a command-line tool has nothing better to do, and callers keep no
- * out-of-memory paths that nobody can test. An arena belongs to one thread at a time.
+ * out-of-memory paths that nobody can test. The same holds for the requests of libraries, because
+ * arena_malloc.c stands before malloc in the whole process. An arena belongs to one thread at a time.
  */
 #ifndef CORE_ARENA_H
 #define CORE_ARENA_H
@@ -25,11 +26,12 @@ char *arena_printf(struct arena *a, const char *fmt, ...) PRINTF_LIKE(2, 3);
 void *arena_grow(struct arena *a, void *array, size_t count, size_t *capacity, size_t size);
 void arena_reset(struct arena *a); /* forget everything, keep the blocks for the next round */
 void arena_free(struct arena *a);  /* NULL is fine */
+size_t arena_bytes(const struct arena *a); /* what it holds of the process's memory */
 
 /* What to do in the last moment before the program ends for want of memory (remove temporary
- * files); it may allocate nothing. One for the whole program; NULL takes it away. */
-void arena_on_exhaustion(void (*last_act)(void));
-/* "musher: out of memory: N bytes were needed" on stderr and exit code 6, for whoever else runs out. */
+ * files, report the message); it may allocate nothing. One for the whole program; NULL takes it away. */
+void arena_on_exhaustion(void (*last_act)(const char *message));
+/* "musher: out of memory: N bytes were needed" on stderr and exit code 6. bytes 0: a library refused itself what it needed. */
 __attribute__((noreturn)) void arena_exhausted(size_t bytes);
 
 #define ARENA_ARRAY(a, type, n) ((type *)arena_alloc((a), (n), sizeof(type)))

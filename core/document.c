@@ -44,14 +44,13 @@ static enum status node_new(struct reader *r, enum node_kind kind, struct place 
                             int column, struct node **out)
 {
     struct node *n = ARENA_ARRAY(r->a, struct node, 1);
-    *n =
-        (struct node){.kind = kind, .key = at.key, .file = r->name, .line = line, .column = column};
-    if (!at.parent)
-        n->path = "";
-    else if (!at.key)
-        n->path = arena_printf(r->a, "%s[%zu]", at.parent->path, at.index);
-    else
-        n->path = *at.parent->path ? arena_printf(r->a, "%s.%s", at.parent->path, at.key) : at.key;
+    *n = (struct node){.kind = kind,
+                       .key = at.key,
+                       .index = at.index,
+                       .parent = at.parent,
+                       .file = r->name,
+                       .line = line,
+                       .column = column};
     *out = n;
     if (at.depth > MAX_DEPTH)
         return node_error(n, r->err, "nested deeper than %d levels", MAX_DEPTH);

@@ -23,13 +23,14 @@ enum node_kind { NODE_NULL, NODE_SCALAR, NODE_LIST, NODE_MAP };
 
 struct node {
     enum node_kind kind;
-    bool quoted;      /* the scalar stood in quotes (YAML) or was a JSON string */
-    const char *text; /* scalar's text as written */
-    const char *key;  /* name in the parent map, or NULL */
-    const char *file; /* for messages */
-    const char *path; /* field path, "nodes[1].host" */
-    int line, column; /* 1-based; 0 where the format does not tell */
-    size_t count;     /* members of a map or a list */
+    bool quoted;               /* the scalar stood in quotes (YAML) or was a JSON string */
+    const char *text;          /* scalar's text as written */
+    const char *key;           /* name in the parent map, or NULL */
+    size_t index;              /* place in the parent list */
+    const struct node *parent; /* NULL: the root */
+    const char *file;          /* for messages */
+    int line, column;          /* 1-based; 0 where the format does not tell */
+    size_t count;              /* members of a map or a list */
     struct node **members;
 };
 
@@ -38,6 +39,10 @@ MUST_CHECK enum status document_read(struct arena *a, const char *path, struct n
                                      struct error *err);
 MUST_CHECK enum status document_parse(struct arena *a, const char *name, const char *text, size_t n,
                                       struct node **out, struct error *err);
+
+/* The field path, "nodes[1].host"; of one longer than size - 1 bytes the end. Made when asked for, because the paths of all
+ * nodes of a file can be longer than the file by far. */
+const char *node_path(const struct node *n, char *buffer, size_t size);
 
 /* ERR_INPUT "file:line:column: path: message"; the way every reader complains about a node. */
 enum status node_error(const struct node *n, struct error *err, const char *fmt, ...)

@@ -238,14 +238,16 @@ enum status file_open(struct file *f, const char *path, struct error *err)
             f->temporary[0] = 0;
             return cannot_write(path, ENAMETOOLONG, err);
         }
+        remember(f->temporary); /* first: another thread may end the program at any time */
         fd = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd < 0 && errno != EEXIST) break;
+        int why = errno;
+        if (fd < 0) forget(f->temporary);
+        if (fd < 0 && why != EEXIST) break;
     }
     if (fd < 0) {
         f->temporary[0] = 0;
         return cannot_write(path, errno, err);
     }
-    remember(f->temporary);
     if (exists && fchmod(fd, about.st_mode & 07777)) { /* a foreign file system may say no */
     }
     enum status status = open_stream(f, fd, err);

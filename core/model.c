@@ -15,6 +15,7 @@
 #include "core/model_measured.h"
 #include "core/model_pictures.h"
 #include "core/model_read.h"
+#include "core/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -344,12 +345,9 @@ static void write_family(struct json *j, const struct model *m)
 
 const char *model_write(struct arena *a, const struct model *m)
 {
-    char *made = NULL;
-    size_t n = 0;
-    FILE *stream = open_memstream(&made, &n);
-    if (!stream) BUG("open_memstream");
+    struct text made;
     struct json j;
-    json_begin(&j, stream, JSON_LINE);
+    json_begin(&j, text_begin(&made), JSON_LINE);
     json_put_object(&j, NULL);
     if (m->measured)
         measured_model_write(&j, m);
@@ -357,9 +355,7 @@ const char *model_write(struct arena *a, const struct model *m)
         write_family(&j, m);
     json_close(&j);
     json_end(&j);
-    fclose(stream);
-    char *text = arena_strdup(a, made);
-    free(made); /* open_memstream's, not the arena's */
+    char *text = text_end(a, &made, NULL);
     text[strcspn(text, "\n")] = '\0';
     return text;
 }

@@ -10,19 +10,35 @@
 
 /* The questions a reader asks a document; core/document.c made it. */
 
+/* Written from its end, as the parents are found. */
+const char *node_path(const struct node *n, char *buffer, size_t size)
+{
+    size_t at = size - 1;
+    buffer[at] = '\0';
+    for (; n && n->parent && at; n = n->parent) {
+        char index[32];
+        const char *part = n->key;
+        if (!part) snprintf(index, sizeof index, "[%zu]", n->index), part = index;
+        size_t length = strlen(part), kept = length < at ? length : at;
+        at -= kept;
+        memcpy(buffer + at, part + length - kept, kept);
+        if (at && n->key && n->parent->parent) buffer[--at] = '.';
+    }
+    return buffer + at;
+}
+
 enum status node_error(const struct node *n, struct error *err, const char *fmt, ...)
 {
     if (!err) return ERR_INPUT;
-    char text[sizeof err->text], where[sizeof err->text / 2];
+    char text[sizeof err->text], where[sizeof err->text / 2], end[91];
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     /* Of a very long name the end tells more than the beginning. */
-    const char *file = n->file ? n->file : "?", *path = n->path ? n->path : "";
-    size_t file_length = strlen(file), path_length = strlen(path);
+    const char *file = n->file ? n->file : "?", *path = node_path(n, end, sizeof end);
+    size_t file_length = strlen(file);
     if (file_length > 100) file += file_length - 100;
-    if (path_length > 90) path += path_length - 90;
     int used = snprintf(where, sizeof where, "%s", file);
     if (n->line)
         used += snprintf(where + used, sizeof where - (size_t)used, ":%d:%d", n->line, n->column);

@@ -9,6 +9,7 @@
 #include "core/arena.h"
 #include "core/plan_internal.h"
 #include "core/rng.h"
+#include "core/text.h"
 #include "core/units.h"
 
 #include <inttypes.h>
@@ -227,16 +228,13 @@ enum status plan_check(const struct plan *p, int32_t n_layers, struct error *err
  * which file the data come from is, like run --data, an input of the run and not of the plan. */
 uint64_t plan_hash(struct arena *a, const struct plan *p)
 {
-    char *buffer = NULL;
+    struct text text;
     size_t n = 0;
     struct plan executed = *p;
     executed.job.data = NULL;
-    FILE *out = open_memstream(&buffer, &n);
-    if (!out) arena_exhausted(sizeof *out);
+    FILE *out = text_begin(&text);
     fprintf(out, "seed: %" PRIu64 "\n", p->seed);
     plan_write_executed(out, a, &executed);
-    if (fclose(out)) arena_exhausted(n);
-    uint64_t hash = hash_bytes(0, buffer, n);
-    free(buffer); /* open_memstream's, not the arena's */
-    return hash;
+    const char *bytes = text_end(a, &text, &n);
+    return hash_bytes(0, bytes, n);
 }

@@ -1,6 +1,7 @@
 /* core/plan_describe.c - a plan in a few words: every replica of a small one, every shape of a large one. */
 #include "core/arena.h"
 #include "core/plan_internal.h"
+#include "core/text.h"
 #include "core/units.h"
 
 #include <inttypes.h>
@@ -123,10 +124,8 @@ static void describe_shape(FILE *out, const struct plan *p, const struct alike *
 
 const char *plan_describe(struct arena *a, const struct plan *p)
 {
-    char *buffer = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&buffer, &size);
-    if (!out) arena_exhausted(sizeof *out);
+    struct text text;
+    FILE *out = text_begin(&text);
     struct arena *scratch = arena_new();
     struct alike *shapes;
     int32_t n = find_shapes(scratch, p, &shapes);
@@ -136,8 +135,5 @@ const char *plan_describe(struct arena *a, const struct plan *p)
         describe_shape(out, p, &shapes[i]);
     }
     arena_free(scratch);
-    if (fclose(out)) arena_exhausted(size);
-    char *text = arena_strndup(a, buffer, size);
-    free(buffer); /* open_memstream's, not the arena's */
-    return text;
+    return text_end(a, &text, NULL);
 }

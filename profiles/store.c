@@ -11,6 +11,7 @@
  */
 #include "profiles/store.h"
 
+#include "profiles/store_internal.h"
 #include "profiles/store_schema.h"
 
 #include <errno.h>
@@ -22,138 +23,17 @@
 #include <unistd.h>
 #include <zlib.h>
 
-enum { APPLICATION = 0x4D555348 /* "MUSH" */, BUSY_MS = 5000 };
-
-struct store {
-    struct arena *arena;
-    const char *path;
-    sqlite3 *db;
-    bool writable;
-    int64_t schema; /* of the file */
-};
-
-/* --- errors ---------------------------------------------------------------------------------- */
-
-static enum status sql_error(const struct store *s, const char *doing, struct error *err)
-{
-    int code = s->db ? sqlite3_errcode(s->db) : SQLITE_NOMEM;
-    const char *why = s->db ? sqlite3_errmsg(s->db) : "no memory";
-    switch (code) {
-    case SQLITE_NOMEM:
-        arena_exhausted(0);
-    case SQLITE_NOTADB:
-        return error_set(err, ERR_INPUT, "'%s' is no profile database: %s", s->path, why);
-    case SQLITE_BUSY:
-    case SQLITE_LOCKED:
-        return error_set(err, ERR_RESOURCE, "'%s' is in use by another process: %s: waited %d s",
-                         s->path, doing, BUSY_MS / 1000);
-    case SQLITE_FULL:
-    case SQLITE_IOERR:
-    case SQLITE_READONLY:
-    case SQLITE_CANTOPEN:
-    case SQLITE_PERM:
-        return error_set(err, ERR_RESOURCE, "'%s': %s: %s", s->path, doing, why);
-    case SQLITE_CONSTRAINT:
-        return error_set(err, ERR_INPUT, "'%s': %s: %s", s->path, doing, why);
-    default:
-        return error_set(err, ERR_INPUT, "'%s' is damaged: %s: %s", s->path, doing, why);
-    }
-}
-
-static enum status prepare(struct store *s, const char *sql, sqlite3_stmt **out, const char *doing,
-                           struct error *err)
-{
-    return sqlite3_prepare_v2(s->db, sql, -1, out, NULL) == SQLITE_OK ? OK
-                                                                      : sql_error(s, doing, err);
-}
-
-static enum status execute(struct store *s, const char *sql, const char *doing, struct error *err)
-{
-    return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK ? OK : sql_error(s, doing, err);
-}
-
-static enum status ask_int(struct store *s, const char *sql, int64_t *out, const char *doing,
-                           struct error *err)
-{
-    sqlite3_stmt *q = NULL;
-    TRY(prepare(s, sql, &q, doing, err));
-    enum status st = OK;
-    int rc = sqlite3_step(q);
-    if (rc == SQLITE_ROW && sqlite3_column_type(q, 0) == SQLITE_INTEGER)
-        *out = sqlite3_column_int64(q, 0);
-    else if (rc == SQLITE_ROW || rc == SQLITE_DONE)
-        st = error_set(err, ERR_INPUT, "'%s' is damaged: %s: nothing found", s->path, doing);
-    else
-        st = sql_error(s, doing, err);
-    sqlite3_finalize(q);
-    return st;
-}
-
 /* --- open ------------------------------------------------------------------------------------ */
-
-static enum status connect(struct store *s, int flags, struct error *err)
-{
-    if (sqlite3_open_v2(s->path, &s->db, flags, NULL) != SQLITE_OK)
-        return sql_error(s, "cannot open", err);
-    sqlite3_busy_timeout(s->db, BUSY_MS);
-    sqlite3_db_config(s->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
-    return execute(s, "pragma trusted_schema=0; pragma foreign_keys=1; pragma synchronous=full",
-                   "settings", err);
-}
-
-static enum status make_schema(struct store *s, struct error *err)
-{
-    const char *sql = table_create_sql(s->arena, &store_head_table, false);
-    for (int i = 0; i < STORE_CHILDREN && !store_child_tables[i].since; i++)
-        sql = arena_printf(s->arena, "%s%s", sql,
-                           table_create_sql(s->arena, &store_child_tables[i], true));
-    sql = arena_printf(s->arena,
-                       "%screate table meta(name text primary key, value integer not null) strict;"
-                       "insert into meta values('schema', %d), ('profiles', 0);"
-                       "pragma application_id=%d; pragma user_version=%d; commit",
-                       sql, STORE_SCHEMA_FIRST, APPLICATION, STORE_SCHEMA_FIRST);
-    return execute(s, sql, "making the tables", err);
-}
-
-static enum status check_versions(struct store *s, struct error *err)
-{
-    int64_t version = 0, application = 0, told = 0;
-    TRY(ask_int(s, "pragma application_id", &application, "reading", err));
-    TRY(ask_int(s, "pragma user_version", &version, "reading", err));
-    if (application != APPLICATION)
-        return error_set(err, ERR_INPUT, "'%s' is no profile database of musher", s->path);
-    bool known = version >= STORE_SCHEMA_FIRST && version <= STORE_SCHEMA;
-    if (known)
-        TRY(ask_int(s, "select value from meta where name = 'schema'", &told, "reading", err));
-    s->schema = version;
-    if (known && told == version) return OK;
-    return error_set(err, ERR_INPUT,
-                     "'%s' has schema %" PRId64 "; this version reads schemas %d to %d", s->path,
-                     known ? told : version, (int)STORE_SCHEMA_FIRST, (int)STORE_SCHEMA);
-}
-
-/* Inside the transaction of an append: what the file's schema has not yet. */
-static enum status raise_schema(struct store *s, int schema, struct error *err)
-{
-    const char *sql = "";
-    for (int i = 0; i < STORE_CHILDREN; i++)
-        if (store_child_tables[i].since > s->schema && store_child_tables[i].since <= schema)
-            sql = arena_printf(s->arena, "%s%s", sql,
-                               table_create_sql(s->arena, &store_child_tables[i], true));
-    sql = arena_printf(s->arena,
-                       "%supdate meta set value = %d where name = 'schema'; pragma user_version=%d",
-                       sql, schema, schema);
-    return execute(s, sql, "adding tables", err);
-}
 
 /* A file that is not there or holds nothing becomes a database; one that was made meanwhile is left as it is. */
 static enum status create_where_empty(struct store *s, struct error *err)
 {
     int64_t objects = 0, application = 0;
-    TRY(execute(s, "begin immediate", "beginning", err));
-    enum status st = ask_int(s, "select count(*) from sqlite_schema", &objects, "reading", err);
-    if (st == OK) st = ask_int(s, "pragma application_id", &application, "reading", err);
-    if (st == OK && !objects && !application) st = make_schema(s, err);
+    TRY(store_execute(s, "begin immediate", "beginning", err));
+    enum status st =
+        store_ask_int(s, "select count(*) from sqlite_schema", &objects, "reading", err);
+    if (st == OK) st = store_ask_int(s, "pragma application_id", &application, "reading", err);
+    if (st == OK && !objects && !application) st = store_make_schema(s, err);
     if (!sqlite3_get_autocommit(s->db)) sqlite3_exec(s->db, "rollback", NULL, NULL, NULL);
     return st;
 }
@@ -192,18 +72,18 @@ static enum status look_at_file(const char *path, bool create, bool *empty, stru
 /* What store_open left for the first append. */
 static enum status make_file(struct store *s, struct error *err)
 {
-    TRY(connect(s, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err));
+    TRY(store_connect(s, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err));
     TRY(create_where_empty(s, err));
-    return check_versions(s, err);
+    return store_check(s, err);
 }
 
 static enum status make_writable(struct store *s, struct error *err)
 {
     if (s->writable) return OK;
     store_close(s);
-    TRY(connect(s, SQLITE_OPEN_READWRITE, err));
+    TRY(store_connect(s, SQLITE_OPEN_READWRITE, err));
     s->writable = true;
-    return check_versions(s, err);
+    return store_check(s, err);
 }
 
 enum status store_open(struct arena *a, const char *path, bool create, struct store **out,
@@ -215,9 +95,9 @@ enum status store_open(struct arena *a, const char *path, bool create, struct st
     TRY(look_at_file(path, create, &empty, err));
     *out = s;
     if (create && empty) return OK;
-    enum status st = connect(s, create ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY, err);
+    enum status st = store_connect(s, create ? SQLITE_OPEN_READWRITE : SQLITE_OPEN_READONLY, err);
     if (st == OK && create) st = create_where_empty(s, err);
-    if (st == OK) st = check_versions(s, err);
+    if (st == OK) st = store_check(s, err);
     /* What a writer that died left half done must be rolled back first, and that is a write. */
     if (st != OK && !create && s->db && sqlite3_errcode(s->db) == SQLITE_READONLY)
         st = make_writable(s, err);
@@ -253,9 +133,10 @@ static enum status read_heads(struct store *s, struct arena *a, struct store_hea
     struct store_head *heads = NULL;
     size_t capacity = 0;
     *n = 0;
-    TRY(ask_int(s, "select value from meta where name = 'profiles'", &promised, "reading", err));
-    TRY(prepare(s, table_select_sql(a, &store_head_table, false, "order by id"), &q,
-                "reading profiles", err));
+    TRY(store_ask_int(s, "select value from meta where name = 'profiles'", &promised, "reading",
+                      err));
+    TRY(store_prepare(s, table_select_sql(a, &store_head_table, false, "order by id"), &q,
+                      "reading profiles", err));
     int rc = SQLITE_ROW;
     enum status st = OK;
     while (st == OK && (rc = sqlite3_step(q)) == SQLITE_ROW) {
@@ -266,7 +147,7 @@ static enum status read_heads(struct store *s, struct arena *a, struct store_hea
             st = damaged(s, &store_head_table, (int64_t)*n + 1, *n, err);
         ++*n;
     }
-    if (st == OK && rc != SQLITE_DONE) st = sql_error(s, "reading profiles", err);
+    if (st == OK && rc != SQLITE_DONE) st = store_sql_error(s, "reading profiles", err);
     sqlite3_finalize(q);
     if (st == OK && (int64_t)*n != promised)
         st = error_set(err, ERR_INPUT, "'%s' is damaged: it has %zu profiles of %" PRId64, s->path,
@@ -286,10 +167,11 @@ static enum status read_rows(struct store *s, struct arena *a, const struct tabl
     sqlite3_stmt *q = NULL;
     size_t n = 0, capacity = 0;
     char *rows = NULL;
-    TRY(prepare(s, table_select_sql(a, t, true, "where profile = ? order by rowid"), &q,
-                "reading rows", err));
-    enum status st =
-        sqlite3_bind_int64(q, 1, profile) == SQLITE_OK ? OK : sql_error(s, "reading rows", err);
+    TRY(store_prepare(s, table_select_sql(a, t, true, "where profile = ? order by rowid"), &q,
+                      "reading rows", err));
+    enum status st = sqlite3_bind_int64(q, 1, profile) == SQLITE_OK
+                         ? OK
+                         : store_sql_error(s, "reading rows", err);
     int rc = SQLITE_ROW;
     while (st == OK && (rc = sqlite3_step(q)) == SQLITE_ROW) {
         uint32_t crc = 0;
@@ -299,7 +181,7 @@ static enum status read_rows(struct store *s, struct arena *a, const struct tabl
         *rows_crc = (uint32_t)crc32(*rows_crc, (const unsigned char *)&crc, sizeof crc);
         n++;
     }
-    if (st == OK && rc != SQLITE_DONE) st = sql_error(s, "reading rows", err);
+    if (st == OK && rc != SQLITE_DONE) st = store_sql_error(s, "reading rows", err);
     sqlite3_finalize(q);
     *count = n;
     if (st == OK && promised != ANY_COUNT && n != promised)
@@ -310,16 +192,10 @@ static enum status read_rows(struct store *s, struct arena *a, const struct tabl
     return st;
 }
 
-static enum status read_profile(struct store *s, struct arena *a, int64_t id, struct profile *out,
-                                struct error *err)
+static enum status read_profile(struct store *s, struct arena *a, const struct store_head *h,
+                                struct profile *out, struct error *err)
 {
-    struct store_head *heads = NULL;
-    size_t n = 0;
-    TRY(read_heads(s, a, &heads, &n, err));
-    if (id < 1 || id > (int64_t)n)
-        return error_set(err, ERR_INPUT, "'%s' has no profile %" PRId64 "; it has %zu", s->path, id,
-                         n);
-    const struct store_head *h = &heads[id - 1];
+    int64_t id = h->p.id;
     *out = h->p;
     uint32_t crc = 0;
     size_t counts[STORE_CHILDREN] = {out->n_ops, out->n_fits, out->n_links, out->n_factors,
@@ -355,8 +231,8 @@ static enum status begin_reading(struct store *s, struct error *err)
 {
     if (!s->db)
         return error_set(err, ERR_INPUT, "no profile in '%s' yet; run musher profile", s->path);
-    TRY(execute(s, "begin", "reading", err));
-    enum status st = check_versions(s, err); /* a writer may have raised the schema */
+    TRY(store_execute(s, "begin", "reading", err));
+    enum status st = store_check(s, err); /* a writer may have raised the schema */
     if (st != OK) end_reading(s);
     return st;
 }
@@ -365,7 +241,13 @@ enum status store_load(struct store *s, struct arena *a, int64_t id, struct prof
                        struct error *err)
 {
     TRY(begin_reading(s, err));
-    enum status st = read_profile(s, a, id, out, err);
+    struct store_head *heads = NULL;
+    size_t n = 0;
+    enum status st = read_heads(s, a, &heads, &n, err);
+    if (st == OK && (id < 1 || id > (int64_t)n))
+        st = error_set(err, ERR_INPUT, "'%s' has no profile %" PRId64 "; it has %zu", s->path, id,
+                       n);
+    if (st == OK) st = read_profile(s, a, &heads[id - 1], out, err);
     end_reading(s);
     return st;
 }
@@ -383,7 +265,7 @@ static enum status find_latest(struct store *s, struct arena *scratch, uint64_t 
     for (size_t i = n; i-- > 0 && !found;) {
         struct profile p;
         if (strcmp(heads[i].p.cluster, c->name) != 0) continue;
-        TRY(read_profile(s, scratch, heads[i].p.id, &p, err));
+        TRY(read_profile(s, scratch, &heads[i], &p, err));
         if (profile_serves(&p, c)) found = p.id;
     }
     *id = found;
@@ -413,14 +295,15 @@ static enum status insert(struct store *s, const struct table *t, bool child, in
 {
     sqlite3_stmt *q = NULL;
     struct arena *scratch = arena_new();
-    enum status st = prepare(s, table_insert_sql(scratch, t, child), &q, "writing", err);
+    enum status st = store_prepare(s, table_insert_sql(scratch, t, child), &q, "writing", err);
     arena_free(scratch);
     for (size_t i = 0; i < n && st == OK; i++) {
         uint32_t crc = 0;
+        store_allow(s);
         if (table_bind(q, t, child, profile, (const char *)rows + i * t->row_bytes, &crc) !=
                 SQLITE_OK ||
             sqlite3_step(q) != SQLITE_DONE || sqlite3_reset(q) != SQLITE_OK)
-            st = sql_error(s, t->name, err);
+            st = store_sql_error(s, t->name, err);
         *rows_crc = (uint32_t)crc32(*rows_crc, (const unsigned char *)&crc, sizeof crc);
     }
     sqlite3_finalize(q);
@@ -434,7 +317,7 @@ static enum status insert_later(struct store *s, int child, int64_t id, const vo
     const struct table *t = &store_child_tables[child];
     if (!n) return OK;
     if (s->schema < t->since) {
-        TRY(raise_schema(s, t->since, err));
+        TRY(store_raise_schema(s, t->since, err));
         s->schema = t->since;
     }
     return insert(s, t, true, id, rows, n, crc, err);
@@ -444,13 +327,13 @@ static enum status append(struct store *s, struct profile *p, int64_t *id, struc
 {
     int64_t n = 0;
     uint32_t crc = 0, head_crc = 0;
-    TRY(ask_int(s, "select value from meta where name = 'profiles'", &n, "reading", err));
+    TRY(store_ask_int(s, "select value from meta where name = 'profiles'", &n, "reading", err));
     if (p->parent < 0 || p->parent > n)
         return error_set(err, ERR_INPUT, "'%s' has no profile %" PRId64 " that could be a parent",
                          s->path, p->parent);
     *id = n + 1;
-    TRY(execute(s, "pragma defer_foreign_keys=1", "writing",
-                err)); /* rows first: the head carries their sum */
+    TRY(store_execute(s, "pragma defer_foreign_keys=1", "writing",
+                      err)); /* rows first: the head carries their sum */
     TRY(insert(s, &store_child_tables[0], true, *id, p->ops, p->n_ops, &crc, err));
     TRY(insert(s, &store_child_tables[1], true, *id, p->fits, p->n_fits, &crc, err));
     TRY(insert(s, &store_child_tables[2], true, *id, p->links, p->n_links, &crc, err));
@@ -462,16 +345,17 @@ static enum status append(struct store *s, struct profile *p, int64_t *id, struc
     struct store_head h = {.p = *p, .rows_crc = crc};
     h.p.id = *id;
     TRY(insert(s, &store_head_table, false, 0, &h, 1, &head_crc, err));
-    TRY(execute(s, "update meta set value = value + 1 where name = 'profiles'", "writing", err));
-    return execute(s, "commit", "committing", err);
+    TRY(store_execute(s, "update meta set value = value + 1 where name = 'profiles'", "writing",
+                      err));
+    return store_execute(s, "commit", "committing", err);
 }
 
 enum status store_append(struct store *s, struct profile *p, struct error *err)
 {
     int64_t id = 0;
     TRY(s->db ? make_writable(s, err) : make_file(s, err));
-    TRY(execute(s, "begin immediate", "beginning to write", err));
-    enum status st = check_versions(s, err);
+    TRY(store_execute(s, "begin immediate", "beginning to write", err));
+    enum status st = store_check(s, err);
     if (st == OK) st = append(s, p, &id, err);
     if (!sqlite3_get_autocommit(s->db)) sqlite3_exec(s->db, "rollback", NULL, NULL, NULL);
     if (st == OK) p->id = id;

@@ -67,7 +67,7 @@ folder != "tests" && match($0, /"MUSHER_[A-Z_]+"/) && !(substr($0, RSTART, RLENG
 }
 { code = bare($0) }
 # What open_memstream made is freed where the comment beside it says so.
-code ~ /[^a-zA-Z0-9_](malloc|calloc|realloc|free|strdup|asprintf)\(/ && FILENAME !~ /^(core\/arena\.c|tests\/)/ && !/open_memstream/ {
+code ~ /[^a-zA-Z0-9_](malloc|calloc|realloc|free|strdup|asprintf)\(/ && FILENAME !~ /^(core\/arena(_malloc)?\.c|tests\/)/ && !/open_memstream/ {
     say("memory comes from core/arena.h")
 }
 code ~ /[^a-zA-Z0-9_](strcpy|strcat|sprintf|vsprintf|strtok|atoi|atol|atof|gets|rand|srand)\(/ {

@@ -1,5 +1,6 @@
 #include "core/arena.h"
 #include "core/document.h"
+#include "core/text.h"
 #include "tests/suites.h"
 
 #include <math.h>
@@ -42,6 +43,7 @@ static void check_sample(const struct node *root)
     const struct node *nodes = NULL, *gpu = NULL;
     static const char *const types[] = {"V100", "T4", NULL};
     int type = -1;
+    char path[64];
     ck_assert_int_eq(node_get_int(root, "batch", 1, 64, &batch, &err), OK);
     ck_assert_int_eq(batch, 64);
     ck_assert_int_eq(node_get_int(root, "absent", 1, 64, &absent, &err), OK);
@@ -60,7 +62,7 @@ static void check_sample(const struct node *root)
     ck_assert_int_eq(node_is(nodes, NODE_LIST, &err), OK);
     ck_assert_uint_eq(nodes->count, 2);
     gpu = node_get(nodes->members[0], "gpus")->members[1];
-    ck_assert_str_eq(gpu->path, "nodes[0].gpus[1]");
+    ck_assert_str_eq(node_path(gpu, path, sizeof path), "nodes[0].gpus[1]");
     ck_assert_int_eq(node_choice(gpu, types, &type, &err), OK);
     ck_assert_int_eq(type, 1);
 }
@@ -308,6 +310,58 @@ START_TEST(monsters_are_refused_quickly)
 }
 END_TEST
 
+/* 60 maps in each other with long keys, and many values in the innermost: what every value's path repeats is 60 kB. */
+static char *deep_and_wide(const char *head, size_t n_values)
+{
+    struct text t;
+    FILE *out = text_begin(&t);
+    fputs(head, out);
+    for (int i = 0; i < 60; i++) fprintf(out, "{\"%01000d\":", i);
+    fputc('[', out);
+    for (size_t i = 0; i < n_values; i++) fprintf(out, "%s%zu", i ? ", " : "", i);
+    fputc(']', out);
+    for (int i = 0; i < 60; i++) fputc('}', out);
+    return text_end(arena, &t, NULL);
+}
+
+static const char *const heads[] = {"", "x: "}; /* JSON, YAML */
+START_TEST(memory_is_in_proportion_to_the_file)
+{
+    enum { VALUES = 20000 };
+    char *text = deep_and_wide(heads[_i], VALUES), path[32], number[24];
+    struct arena *own = arena_new();
+    struct node *root = NULL;
+    enum status status = document_parse(own, "job", text, strlen(text), &root, &err);
+    ck_assert_msg(status == OK, "%s", err.text);
+    ck_assert_uint_lt(arena_bytes(own), 16 * 1024 * 1024);
+    const struct node *n = root;
+    while (n->kind == NODE_MAP || n->kind == NODE_LIST) n = n->members[n->count - 1];
+    ck_assert_str_eq(n->text, "19999");
+    ck_assert_str_eq(node_path(n, path, sizeof path), "0000000000000000000000059[19999]" + 1);
+    int64_t small;
+    ck_assert_int_eq(node_int(n, 0, 9, &small, &err), ERR_INPUT);
+    snprintf(number, sizeof number, "%d[%d]: ", 59, VALUES - 1);
+    ck_assert_msg(strstr(err.text, number), "%s", err.text);
+    arena_free(own);
+}
+END_TEST
+
+static const char *const nests[] = {"[", "{\"k\":", "x: [", "- ", "? "};
+START_TEST(a_nest_of_100000_levels_is_refused)
+{
+    struct text t;
+    FILE *out = text_begin(&t);
+    for (int i = 0; i < 100000; i++) fputs(i ? nests[_i] + (_i == 2 ? 3 : 0) : nests[_i], out);
+    char *text = text_end(arena, &t, NULL);
+    struct node *root = NULL;
+    ck_assert_int_eq(document_parse(arena, "job", text, strlen(text), &root, &err), ERR_INPUT);
+    ck_assert_msg(strstr(err.text, _i < 2   ? "maximum parsing depth"
+                                   : _i < 4 ? "nested deeper than 64 levels"
+                                            : "key"),
+                  "%s", err.text);
+}
+END_TEST
+
 START_TEST(many_equal_keys_are_found_quickly)
 {
     size_t n = 0, size = 200000 * 12;
@@ -358,6 +412,8 @@ Suite *document_suite(void)
                         sizeof unfit / sizeof *unfit);
     tcase_add_test(c, depth_64_is_read_and_65_is_not);
     tcase_add_test(c, monsters_are_refused_quickly);
+    tcase_add_loop_test(c, memory_is_in_proportion_to_the_file, 0, sizeof heads / sizeof *heads);
+    tcase_add_loop_test(c, a_nest_of_100000_levels_is_refused, 0, sizeof nests / sizeof *nests);
     tcase_add_test(c, many_equal_keys_are_found_quickly);
     tcase_add_test(c, half_a_file_never_crashes);
     tcase_add_test(c, a_missing_file_is_named);

@@ -165,7 +165,8 @@ START_TEST(a_number_that_is_not_possible_is_refused_with_those_that_are)
     ck_assert_ptr_nonnull(strstr(err.text, "into 97: 24 equal blocks"));
     ck_assert_ptr_nonnull(strstr(err.text, "possible: 26, 50, 74, 98"));
     ck_assert_msg(strstr(err.text, "layers: the model") == err.text, "%s", err.text);
-    struct node at = {.file = "job.yaml", .path = "job.layers", .line = 7, .column = 11};
+    struct node root = {.kind = NODE_MAP}, job = {.parent = &root, .key = "job"},
+                at = {.parent = &job, .key = "layers", .file = "job.yaml", .line = 7, .column = 11};
     j.layers_at = &at;
     ck_assert_int_eq(lower_graph(arena, &j, 1, &g, &err), ERR_INPUT);
     ck_assert_msg(strstr(err.text, "job.yaml:7:11: job.layers: the model cannot") == err.text, "%s",

@@ -2,6 +2,7 @@
 #include "core/json.h"
 #include "core/version.h"
 #include "tools/cmd.h"
+#include "tools/common.h"
 #include "tools/options.h"
 
 static const char *compiler(void)
@@ -20,13 +21,10 @@ static void print(bool as_json)
         return;
     }
     struct json j;
-    json_begin(&j, stdout, JSON_INDENTED);
-    json_put_object(&j, NULL);
-    json_put_int(&j, "schema", 1);
+    common_json_begin(&j);
     json_put_text(&j, "version", MUSHER_VERSION);
     json_put_text(&j, "compiler", compiler());
-    json_close(&j);
-    json_end(&j);
+    common_json_end(&j);
 }
 
 enum status cmd_version(int argc, char **argv, struct error *err)

@@ -5,6 +5,7 @@
 #include "core/log.h"
 #include "core/lower.h"
 #include "core/rng.h"
+#include "core/text.h"
 #include "profiles/store.h"
 #include "profiles/team.h"
 
@@ -19,15 +20,9 @@
 static char *text_of(struct arena *a, void (*write)(FILE *out, struct arena *a, const void *what),
                      const void *what)
 {
-    char *buffer = NULL;
-    size_t n = 0;
-    FILE *out = open_memstream(&buffer, &n);
-    if (!out) BUG("open_memstream");
-    write(out, a, what);
-    fclose(out);
-    char *text = arena_strdup(a, buffer);
-    free(buffer); /* open_memstream's, not the arena's */
-    return text;
+    struct text text;
+    write(text_begin(&text), a, what);
+    return text_end(a, &text, NULL);
 }
 
 static void write_cluster(FILE *out, struct arena *a, const void *c)
@@ -143,6 +138,8 @@ const char *common_machine(struct arena *a)
                         sysconf(_SC_NPROCESSORS_ONLN));
 }
 
+/* The object is whole before its first byte leaves, so that a failure on the way has stdout to itself. */
+static struct text json_text;
 static bool json_printed;
 bool common_json_printed(void) { return json_printed; }
 
@@ -200,14 +197,22 @@ enum status common_not_stdout(bool as_json, const char *option, const char *path
 
 void common_json_begin(struct json *j)
 {
-    json_printed = true;
-    json_begin(j, stdout, JSON_INDENTED);
+    json_begin(j, text_begin(&json_text), JSON_INDENTED);
     json_put_object(j, NULL);
     json_put_int(j, "schema", 1);
 }
 
 void common_json_end(struct json *j)
 {
+    struct arena *a = arena_new();
+    size_t n = 0;
     json_close(j);
     json_end(j);
+    const char *text = text_end(a, &json_text, &n);
+    static char room[BUFSIZ]; /* so that from here on nothing asks for memory */
+    setvbuf(stdout, room, _IOFBF, sizeof room);
+    json_printed = true;
+    fwrite(text, 1, n, stdout);
+    fflush(stdout); /* whether it went out is asked at the end of the program */
+    arena_free(a);
 }

@@ -56,7 +56,7 @@ void common_megatron_fused(struct lower_options *o);
 /* host name and processor, for the record of measurements */
 const char *common_machine(struct arena *a);
 
-/* Opens {"schema": 1 on stdout; common_json_end closes it. */
+/* Opens {"schema": 1; common_json_end closes the object and puts it on stdout. */
 void common_json_begin(struct json *j);
 void common_json_end(struct json *j);
 bool common_json_printed(

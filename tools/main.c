@@ -7,6 +7,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "core/log.h"
+#include "core/sanitized.h"
 #include "core/settings.h"
 #include "core/version.h"
 #include "exec/comm.h"
@@ -16,6 +17,7 @@
 #include "tools/options.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -103,30 +105,53 @@ static void print_error_json(enum status code, const char *message)
     json_end(&j);
 }
 
-/* For the signal handler. silent: whoever started this rank tells how the run ended, and a rank that is told to end because
+/* For the last moments. silent: whoever started this rank tells how the run ended, and a rank that is told to end because
  * another one failed was not interrupted. */
 static bool wants_json, silent;
+
+/* Allocates nothing, and waits for no lock that the interrupted program may hold. */
+static void last_act(enum status code, const char *message)
+{
+    static atomic_flag done = ATOMIC_FLAG_INIT;
+    char object[200];
+    file_remove_temporaries();
+    if (silent || !wants_json || common_json_printed() || atomic_flag_test_and_set(&done)) return;
+    int n =
+        snprintf(object, sizeof object,
+                 "{\"schema\":1,\"error\":{\"code\":%d,\"message\":\"%s\"}}\n", (int)code, message);
+    if (write(STDOUT_FILENO, object, (size_t)n) < 0) _exit(code);
+}
+
+static void on_exhaustion(const char *message) { last_act(ERR_RESOURCE, message); }
 
 static void on_signal(int number)
 {
     static const char line[] = "musher: interrupted\n";
-    static const char object[] =
-        "{\"schema\":1,\"error\":{\"code\":130,\"message\":\"interrupted\"}}\n";
     (void)number;
-    file_remove_temporaries();
-    if (silent) _exit(ERR_INTERRUPTED);
-    if (write(STDERR_FILENO, line, sizeof line - 1) < 0) _exit(ERR_INTERRUPTED);
-    if (wants_json && !common_json_printed() && write(STDOUT_FILENO, object, sizeof object - 1) < 0)
-        _exit(ERR_INTERRUPTED);
+    last_act(ERR_INTERRUPTED, "interrupted");
+    if (!silent && write(STDERR_FILENO, line, sizeof line - 1) < 0) _exit(ERR_INTERRUPTED);
     _exit(ERR_INTERRUPTED);
 }
 
-static void prepare(void)
+/* So early that the constructors of libraries come later: BLAS asks for much memory in one of them. */
+static void before_libraries(int argc, char **argv, char **environment)
 {
+    (void)environment;
+    wants_json = asks_for_json(argc, argv);
+    arena_on_exhaustion(on_exhaustion);
+}
+#if defined(__GLIBC__) && !SANITIZED_ADDRESS && !SANITIZED_THREAD
+__attribute__((section(".preinit_array"),
+               used)) static void (*const first_call)(int, char **, char **) = before_libraries;
+#endif
+
+static void prepare(int argc, char **argv)
+{
+    before_libraries(argc, argv, environ);
+    silent = launch_is_ours();
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error of write, not a death */
     common_on_end_signals(on_signal);
-    arena_on_exhaustion(file_remove_temporaries);
 }
 
 /* Data that did not reach its reader (a full disk behind stdout) is a failure like any other. */
@@ -140,9 +165,7 @@ static int run_verb(int argc, char **argv)
 {
     struct error err = {0};
     const struct verb *verb = NULL;
-    prepare();
-    wants_json = asks_for_json(argc, argv);
-    silent = launch_is_ours();
+    prepare(argc, argv);
     if (argc < 2) {
         print_usage(stderr);
         return ERR_USAGE;
@@ -168,7 +191,7 @@ static int run_verb(int argc, char **argv)
     log_progress_end();
     if (status == OK) return OK;
     if (launch_report(&err)) return status;
-    if (asks_for_json(argc, argv) && !common_json_printed()) print_error_json(status, err.text);
+    if (wants_json && !common_json_printed()) print_error_json(status, err.text);
     log_error("%s", err.text);
     return status;
 }

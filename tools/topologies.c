@@ -3,6 +3,7 @@
 #include "core/arena.h"
 #include "core/document.h"
 #include "core/file.h"
+#include "core/text.h"
 #include "core/units.h"
 #include "tools/common.h"
 
@@ -75,18 +76,13 @@ void topology_link(struct topology_builder *b, enum link_end kind, int32_t from,
 /* The text of the cluster, which cluster_parse takes. */
 static enum status as_text(struct topology_builder *b, const char **out, struct error *err)
 {
-    char *buffer = NULL;
+    struct text text;
     size_t n = 0;
     struct node *root;
     struct cluster again;
-    FILE *stream = open_memstream(&buffer, &n);
-    if (!stream) arena_exhausted(1);
-    cluster_write(stream, &b->c, 0);
-    fclose(stream);
-    char *text = arena_strndup(b->a, buffer, n);
-    free(buffer); /* open_memstream's */
-    *out = text;
-    TRY(document_parse(b->a, "the cluster", text, n, &root, err));
+    cluster_write(text_begin(&text), &b->c, 0);
+    *out = text_end(b->a, &text, &n);
+    TRY(document_parse(b->a, "the cluster", *out, n, &root, err));
     return cluster_parse(b->a, root, &again, err);
 }
 

@@ -398,8 +398,10 @@ static enum status json_half(struct reader *r, const struct node *row, const cha
     if (wrong && wrong->kind == NODE_SCALAR && !wrong->quoted)
         TRY(node_double(wrong, -1, 1e18, &n_wrong, err));
     if (n_wrong > 0) return node_error(half, err, "%g wrong elements", n_wrong);
-    return add_sample(r, arena_printf(r->arena, "%s: %s", r->path, half->path), bytes, us, bus,
-                      !strcmp(key, "in_place"), err);
+    char path[96];
+    const char *where =
+        arena_printf(r->arena, "%s: %s", r->path, node_path(half, path, sizeof path));
+    return add_sample(r, where, bytes, us, bus, !strcmp(key, "in_place"), err);
 }
 
 static enum status json_devices(struct reader *r, const struct node *list, struct error *err)
