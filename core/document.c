@@ -53,6 +53,8 @@ static enum status node_new(struct reader *r, enum node_kind kind, struct place 
     else
         n->path = *at.parent->path ? arena_printf(r->a, "%s.%s", at.parent->path, at.key) : at.key;
     *out = n;
+    if (at.key && at.key[utf8_plain(at.key, strlen(at.key))])
+        return node_error(n, r->err, "a key must not contain control characters");
     if (at.depth > MAX_DEPTH)
         return node_error(n, r->err, "nested deeper than %d levels", MAX_DEPTH);
     if (++r->n_nodes > MAX_NODES)

@@ -263,34 +263,6 @@ START_TEST(a_profile_is_found_when_only_names_or_links_differ)
 }
 END_TEST
 
-static enum status refuse(void *user, struct error *error)
-{
-    int *calls = user;
-    ++*calls;
-    return error_set(error, ERR_RESOURCE, "no room for the other output");
-}
-
-START_TEST(what_fails_inside_an_append_takes_the_profile_with_it)
-{
-    struct store *s = opened(true);
-    struct profile p = example(5, 10), q = example(6, 10), back;
-    int calls = 0;
-    ck_assert_int_eq(store_append_with(s, &p, refuse, &calls, &err), ERR_RESOURCE);
-    ck_assert_str_eq(err.text, "no room for the other output");
-    ck_assert_int_eq(calls, 1);
-    ck_assert_int_eq(p.id, 0);
-    MUST(store_append(s, &q, &err));
-    ck_assert_int_eq(q.id, 1);
-    ck_assert_int_eq(store_append_with(s, &p, refuse, &calls, &err), ERR_RESOURCE);
-    p.parent = 9; /* a row that is refused: nothing is done inside */
-    ck_assert_int_eq(store_append_with(s, &p, refuse, &calls, &err), ERR_INPUT);
-    ck_assert_int_eq(calls, 2);
-    MUST(store_load(s, a, 1, &back, &err));
-    ck_assert_int_eq(store_load(s, a, 2, &back, &err), ERR_INPUT);
-    store_close(s);
-}
-END_TEST
-
 START_TEST(a_row_that_is_refused_takes_the_whole_profile_with_it)
 {
     struct store *s = opened(true);
@@ -498,7 +470,6 @@ Suite *store_suite(void)
     tcase_add_test(c, an_empty_profile_is_a_profile);
     tcase_add_test(c, what_is_not_there_is_said);
     tcase_add_test(c, a_profile_is_found_when_only_names_or_links_differ);
-    tcase_add_test(c, what_fails_inside_an_append_takes_the_profile_with_it);
     tcase_add_test(c, a_row_that_is_refused_takes_the_whole_profile_with_it);
     tcase_add_loop_test(c, a_stored_profile_is_never_changed, 0, sizeof changes / sizeof *changes);
     tcase_add_loop_test(c, what_was_tampered_with_is_refused, 0, sizeof tampers / sizeof *tampers);

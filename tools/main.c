@@ -14,6 +14,7 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
+#include "tools/screen.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -124,6 +125,7 @@ static void on_signal(int number)
 
 static void prepare(void)
 {
+    screen_open();
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error of write, not a death */
     signal(SIGINT, on_signal);
@@ -135,7 +137,7 @@ static void prepare(void)
 static enum status flush_data(enum status status, struct error *err)
 {
     errno = 0;
-    if (!fflush(stdout) && !ferror(stdout)) return status;
+    if (screen_flush()) return status;
     if (status != OK) return status;
     return error_set(err, ERR_RESOURCE, "cannot write standard output: %s",
                      errno ? strerror(errno) : "an earlier write failed");
