@@ -77,6 +77,8 @@ for h in "${raw[@]}"; do
     prints "plot $n" 0 "$MUSHER" plot "$h.trace" -o "$h.json" --json
     prints "a program $n" 0 "$MUSHER" lower plan.yaml -o "$h.program"
     prints "a database $n that is none" 3 "$MUSHER" simulate plan.yaml --db text.txt --profile 3
+    prints "models in $n" 0 "$MUSHER" import sailor "$root/tests/data/sailor" --db "$h/new.db"
+    grep -q "new.db" out || not_ok "models in $n are told" "$(cat -v out)"
     prints "an order $n" 0 "$MUSHER" schedule 1f1b --devices 2 --microbatches 3 --csv "$h.csv" --json
     prints "a text that is not there $n" "2 3 6 7" "$MUSHER" run plan.yaml --data "$h.txt"
     rm -rf "./$h" "./$h".*
