@@ -15,8 +15,7 @@ enum { LABEL_MAX = 200, NAME_MAX_BYTES = 100 };
 /* Characters that a YAML reader refuses, folds into spaces or takes for a mark of byte order. */
 static bool must_escape(uint32_t c)
 {
-    return c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x2028 || c == 0x2029 || c == 0xFEFF ||
-           (c & 0xFFFE) == 0xFFFE;
+    return utf8_is_control(c) || c == 0xFEFF || (c & 0xFFFE) == 0xFFFE;
 }
 
 /* A letter first, and nothing behind it that has a meaning in YAML. */

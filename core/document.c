@@ -52,6 +52,8 @@ static enum status node_new(struct reader *r, enum node_kind kind, struct place 
                        .line = line,
                        .column = column};
     *out = n;
+    if (at.key && at.key[utf8_plain(at.key, strlen(at.key))])
+        return node_error(n, r->err, "a key must not contain control characters");
     if (at.depth > MAX_DEPTH)
         return node_error(n, r->err, "nested deeper than %d levels", MAX_DEPTH);
     if (++r->n_nodes > MAX_NODES)

@@ -25,7 +25,7 @@ struct node {
     enum node_kind kind;
     bool quoted;               /* the scalar stood in quotes (YAML) or was a JSON string */
     const char *text;          /* scalar's text as written */
-    const char *key;           /* name in the parent map, or NULL */
+    const char *key;           /* name in the parent map, without control characters; or NULL */
     size_t index;              /* place in the parent list */
     const struct node *parent; /* NULL: the root */
     const char *file;          /* for messages */
@@ -62,7 +62,10 @@ MUST_CHECK enum status node_int(const struct node *n, int64_t min, int64_t max, 
 MUST_CHECK enum status node_double(const struct node *n, double min, double max, double *out,
                                    struct error *err);
 MUST_CHECK enum status node_bool(const struct node *n, bool *out, struct error *err);
+/* On one line, without control characters (core/utf8.h): what may be printed as a name. */
 MUST_CHECK enum status node_text(const struct node *n, const char **out, struct error *err);
+/* Also with tabs and line ends: what is parsed again and not printed as it is. */
+MUST_CHECK enum status node_lines(const struct node *n, const char **out, struct error *err);
 /* One of the NULL-ended names; *out its index. */
 MUST_CHECK enum status node_choice(const struct node *n, const char *const *names, int *out,
                                    struct error *err);
@@ -80,6 +83,8 @@ MUST_CHECK enum status node_get_bool(const struct node *map, const char *key, bo
                                      struct error *err);
 MUST_CHECK enum status node_get_text(const struct node *map, const char *key, const char **out,
                                      struct error *err);
+MUST_CHECK enum status node_get_lines(const struct node *map, const char *key, const char **out,
+                                      struct error *err);
 MUST_CHECK enum status node_get_quantity(const struct node *map, const char *key, enum quantity q,
                                          double min, double max, double *out, struct error *err);
 

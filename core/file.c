@@ -22,17 +22,19 @@ static struct slot {
     atomic_int state;
     pid_t owner;
     char path[4096];
+    char back[4096]; /* what path is renamed to; empty: path is removed */
 } slots[32];
 
 #define N_SLOTS (sizeof slots / sizeof *slots)
 
-static void remember(const char *path)
+static void remember(const char *path, const char *back)
 {
     for (size_t i = 0; i < N_SLOTS; i++) {
         int expected = SLOT_FREE;
         if (!atomic_compare_exchange_strong(&slots[i].state, &expected, SLOT_FILLING)) continue;
         slots[i].owner = getpid();
         snprintf(slots[i].path, sizeof slots[i].path, "%s", path);
+        snprintf(slots[i].back, sizeof slots[i].back, "%s", back);
         atomic_store(&slots[i].state, SLOT_LIVE);
         return;
     }
@@ -45,11 +47,17 @@ static void forget(const char *path)
             atomic_store(&slots[i].state, SLOT_FREE);
 }
 
+static void undo(const char *path, const char *back)
+{
+    /* Two names of one file are no rename; what cannot go back stays beside its place. */
+    if (!*back || !rename(path, back)) unlink(path);
+}
+
 void file_remove_temporaries(void)
 {
     for (size_t i = 0; i < N_SLOTS; i++)
         if (atomic_load(&slots[i].state) == SLOT_LIVE && slots[i].owner == getpid())
-            unlink(slots[i].path);
+            undo(slots[i].path, slots[i].back);
 }
 
 /* ---- in --------------------------------------------------------------------------------------- */
@@ -61,7 +69,7 @@ static enum status cannot_read(const char *path, int why, struct error *err)
                      strerror(why));
 }
 
-/* Everything fd gives, up to max_bytes; expected is a guess that saves growing. */
+/* Up to max_bytes; expected is a guess that saves growing. */
 static enum status read_all(struct arena *a, int fd, const char *path, size_t expected,
                             size_t max_bytes, char **out, size_t *n, struct error *err)
 {
@@ -86,6 +94,12 @@ static enum status read_all(struct arena *a, int fd, const char *path, size_t ex
     *out = text;
     if (n) *n = used;
     return OK;
+}
+
+enum status file_read_fd(struct arena *a, int fd, const char *label, size_t max_bytes, char **out,
+                         size_t *n, struct error *err)
+{
+    return read_all(a, fd, label, 0, max_bytes, out, n, err);
 }
 
 /* Without O_NONBLOCK, the opening of a pipe that has no writer would block. */
@@ -145,7 +159,7 @@ enum status file_read(struct arena *a, const char *path, size_t max_bytes, char 
     int fd;
     int64_t bytes;
     if (!strcmp(path, "-"))
-        return read_all(a, STDIN_FILENO, "standard input", 0, max_bytes, out, n, err);
+        return file_read_fd(a, STDIN_FILENO, "standard input", max_bytes, out, n, err);
     TRY(file_open_regular(path, &fd, &bytes, err));
     enum status status;
     if ((uintmax_t)bytes > max_bytes)
@@ -238,7 +252,7 @@ enum status file_open(struct file *f, const char *path, struct error *err)
             f->temporary[0] = 0;
             return cannot_write(path, ENAMETOOLONG, err);
         }
-        remember(f->temporary); /* first: another thread may end the program at any time */
+        remember(f->temporary, ""); /* first: another thread may end the program at any time */
         fd = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         int why = errno;
         if (fd < 0) forget(f->temporary);
@@ -277,9 +291,9 @@ static int why_of(FILE *stream)
     return bad && errno ? errno : EIO;
 }
 
-enum status file_commit(struct file *f, struct error *err)
+enum status file_finish(struct file *f, struct error *err)
 {
-    if (!f->stream) BUG("file_commit: not open");
+    if (!f->stream) BUG("file_finish: not open");
     errno = 0;
     bool bad = ferror(f->stream) | fflush(f->stream);
     int why = errno ? errno : bad && f->temporary[0] ? why_of(f->stream) : EIO;
@@ -292,20 +306,68 @@ enum status file_commit(struct file *f, struct error *err)
         why = errno;
     }
     f->stream = NULL;
-    if (f->temporary[0] && !bad && rename(f->temporary, f->target)) {
-        bad = true;
-        why = errno;
-    }
-    if (bad) {
+    if (!bad) return OK;
+    file_abandon(f);
+    return cannot_write(f->path, why, err);
+}
+
+static enum status take_place(struct file *f, struct error *err)
+{
+    if (rename(f->temporary, f->target)) {
+        int why = errno;
         file_abandon(f);
         return cannot_write(f->path, why, err);
     }
-    if (f->temporary[0]) {
-        forget(f->temporary);
-        f->temporary[0] = 0;
-        sync_folder(f->target);
-    }
+    forget(f->temporary);
+    sync_folder(f->target);
     return OK;
+}
+
+enum status file_commit(struct file *f, struct error *err)
+{
+    TRY(file_finish(f, err));
+    if (!f->temporary[0]) return OK;
+    TRY(take_place(f, err));
+    f->temporary[0] = 0;
+    return OK;
+}
+
+/* Where a swapped file's temporary belongs; empty where nothing lay at the target. */
+static const char *back_of(const struct file *f)
+{
+    return f->swapped && strcmp(f->temporary, f->target) != 0 ? f->target : "";
+}
+
+enum status file_swap(struct file *f, struct error *err)
+{
+    char old[sizeof f->temporary + 4];
+    struct stat about;
+    if (!f->temporary[0]) return OK;
+    snprintf(old, sizeof old, "%s.old", f->temporary);
+    bool exists = !lstat(f->target, &about);
+    /* Where a file system has no links, there is nothing at the target for a moment. */
+    if (exists && !S_ISDIR(about.st_mode) && link(f->target, old) && rename(f->target, old)) {
+        int why = errno;
+        file_abandon(f);
+        return cannot_write(f->path, why, err);
+    }
+    if (exists) remember(old, f->target);
+    enum status status = take_place(f, err);
+    f->swapped = status == OK || exists;
+    if (!f->swapped) return status;
+    if (!exists) remember(f->target, "");
+    snprintf(f->temporary, sizeof f->temporary, "%s", exists ? old : f->target);
+    if (status != OK) file_abandon(f);
+    return status;
+}
+
+void file_keep(struct file *f)
+{
+    if (!f->swapped) return;
+    forget(f->temporary);
+    if (*back_of(f)) unlink(f->temporary);
+    f->temporary[0] = 0;
+    f->swapped = false;
 }
 
 void file_abandon(struct file *f)
@@ -313,7 +375,8 @@ void file_abandon(struct file *f)
     if (f->stream && f->stream != stdout) fclose(f->stream);
     f->stream = NULL;
     if (!f->temporary[0]) return;
-    unlink(f->temporary);
+    undo(f->temporary, back_of(f));
     forget(f->temporary);
     f->temporary[0] = 0;
+    f->swapped = false;
 }

@@ -32,6 +32,10 @@ size_t file_head(const char *path, char *head, size_t n);
 MUST_CHECK enum status file_read(struct arena *a, const char *path, size_t max_bytes, char **out,
                                  size_t *n, struct error *err);
 
+/* The same of what fd still gives; label stands for the file in messages. */
+MUST_CHECK enum status file_read_fd(struct arena *a, int fd, const char *label, size_t max_bytes,
+                                    char **out, size_t *n, struct error *err);
+
 /* Are both names those of one regular file that exists, through whatever links? */
 bool file_same(const char *one, const char *other);
 
@@ -46,13 +50,20 @@ struct file {
     const char *path;     /* as the caller named it, for messages */
     char target[4096];    /* what is renamed over: path with symbolic links followed */
     char temporary[4096]; /* empty where path is stdout, a device or a pipe: written through */
+    bool swapped;         /* target is new, and temporary is what lay there, if anything did */
 };
 MUST_CHECK enum status file_open(struct file *f, const char *path, struct error *err);
 MUST_CHECK enum status file_commit(struct file *f,
                                    struct error *err); /* on failure the temporary is gone */
-void file_abandon(struct file *f); /* safe after commit, and on a zeroed struct */
+/* file_commit in three steps, for several outputs of which all are made or none: whole on disk under the temporary name;
+ * renamed, with what lay there kept beside it; final. Until the last one file_abandon puts back what lay there. */
+MUST_CHECK enum status file_finish(struct file *f, struct error *err);
+MUST_CHECK enum status file_swap(struct file *f, struct error *err);
+void file_keep(struct file *f);
+/* Safe after commit, and on a zeroed struct. */
+void file_abandon(struct file *f);
 
-/* Removes every temporary that this process has open: for a signal handler or the last moment
+/* Removes every temporary that this process has open, and puts back what is swapped: for a signal handler or the last moment
  * before _exit. Async-signal-safe. At most 32 files are remembered. */
 void file_remove_temporaries(void);
 

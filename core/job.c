@@ -167,7 +167,8 @@ static enum status read_loss_scale(const struct node *root, struct job *j, struc
     const struct node *n = given(root, "loss_scale");
     struct loss_scale s = {LOSS_SCALE_INITIAL, LOSS_SCALE_GROWS_AFTER};
     if (n && j->precision != DTYPE_fp16)
-        return node_error(n, err, "gradients of %s need none: precision fp16 alone has a loss scale",
+        return node_error(n, err,
+                          "gradients of %s need none: precision fp16 alone has a loss scale",
                           dtype_name(j->precision));
     if (j->precision != DTYPE_fp16) return OK;
     if (n && n->kind == NODE_SCALAR) {
@@ -262,26 +263,25 @@ static enum status read_data(struct arena *a, const struct node *root, const cha
                              struct job *j, struct error *err)
 {
     const struct node *n = given(root, "data");
-    const char *path;
     if (!n) return OK;
-    TRY(node_text(n, &path, err));
-    if (!*path) return node_error(n, err, "must not be empty");
+    TRY(node_is(n, NODE_SCALAR, err)); /* any bytes: a folder's name is not the job's choice */
+    if (!*n->text) return node_error(n, err, "must not be empty");
     if (!model_pixels(&j->model) && j->model.vocabulary < BYTE_VALUES)
         return node_error(n, err,
                           "the vocabulary of model %.80s has %" PRId64
                           " entries, fewer than the %d values of a byte",
                           j->model.name, j->model.vocabulary, BYTE_VALUES);
-    j->data = absolute(a, beside(a, folder, path));
+    j->data = absolute(a, beside(a, folder, n->text));
     return OK;
 }
 
 enum status job_parse(struct arena *a, const struct node *root, const char *folder, struct job *out,
                       struct error *err)
 {
-    static const char *const keys[] = {
-        "version",   "model",      "sequence_length", "global_batch", "microbatch", "layers",
-        "precision", "loss_scale", "optimizer",       "dropout",      "balance",    "data",
-        "seed",      NULL};
+    static const char *const keys[] = {"version",    "model",   "sequence_length", "global_batch",
+                                       "microbatch", "layers",  "precision",       "loss_scale",
+                                       "optimizer",  "dropout", "balance",         "data",
+                                       "seed",       NULL};
     struct job j = {0};
     int64_t seed = 1;
     TRY(node_keys(root, keys, err));
@@ -341,8 +341,9 @@ static void write_layers(FILE *out, const struct job *j, int indent)
 static void write_loss_scale(FILE *out, const struct job *j, int indent)
 {
     const struct loss_scale *s = &j->loss_scale;
-    if (!(s->initial > 0) || (s->initial >= LOSS_SCALE_INITIAL && s->initial <= LOSS_SCALE_INITIAL &&
-                              s->grows_after == LOSS_SCALE_GROWS_AFTER))
+    if (!(s->initial > 0) ||
+        (s->initial >= LOSS_SCALE_INITIAL && s->initial <= LOSS_SCALE_INITIAL &&
+         s->grows_after == LOSS_SCALE_GROWS_AFTER))
         return;
     canonical_indent(out, indent);
     fputs(s->grows_after ? "loss_scale: {initial: " : "loss_scale: ", out);

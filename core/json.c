@@ -36,7 +36,7 @@ static void put_text(FILE *out, const char *text)
             fputs("\\n", out);
         else if (c == '\t')
             fputs("\\t", out);
-        else if (c < 0x20 || (c >= 0x7F && c < 0xA0))
+        else if (utf8_is_control(c))
             fprintf(out, "\\u%04" PRIx32, c);
         else
             fwrite(text, 1, length, out);

@@ -22,9 +22,6 @@ static atomic_llong progress_last_ns;
 void log_set_level(enum log_level level) { atomic_store(&level_now, (int)level); }
 bool log_shows(enum log_level level) { return (int)level <= atomic_load(&level_now); }
 
-/* C0, DEL and C1 (U+0080 to U+009F: a terminal may take U+009B for ESC [). */
-static bool is_control(uint32_t c) { return c < 0x20 || (c >= 0x7F && c < 0xA0); }
-
 const char *log_safe(char *out, size_t n, const char *text)
 {
     static const char hex[] = "0123456789abcdef";
@@ -32,7 +29,7 @@ const char *log_safe(char *out, size_t n, const char *text)
     while (left) {
         uint32_t c = 0;
         size_t length = utf8_next(text, left, &c);
-        bool plain = length && !is_control(c);
+        bool plain = length && !utf8_is_control(c);
         if (!length) length = 1;
         size_t need = plain ? length : 4 * length;
         if (used + need >= n) break;

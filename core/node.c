@@ -1,5 +1,6 @@
 #include "core/document.h"
 #include "core/units.h"
+#include "core/utf8.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -194,13 +195,30 @@ enum status node_bool(const struct node *n, bool *out, struct error *err)
     return OK;
 }
 
-enum status node_text(const struct node *n, const char **out, struct error *err)
+/* spaces: the control characters that the text may have. */
+static enum status text_of(const struct node *n, const char *spaces, const char **out,
+                           struct error *err)
 {
     char buffer[64];
     if (n->kind != NODE_SCALAR)
         return node_error(n, err, "must be a text, found %s", found(buffer, n));
+    size_t length = strlen(n->text), i = 0;
+    while ((i += utf8_plain(n->text + i, length - i)) < length && strchr(spaces, n->text[i])) i++;
+    if (i < length)
+        return node_error(n, err, "must not contain control characters (found one at byte %zu)",
+                          i + 1);
     *out = n->text;
     return OK;
+}
+
+enum status node_text(const struct node *n, const char **out, struct error *err)
+{
+    return text_of(n, "", out, err);
+}
+
+enum status node_lines(const struct node *n, const char **out, struct error *err)
+{
+    return text_of(n, "\t\r\n", out, err);
 }
 
 enum status node_choice(const struct node *n, const char *const *names, int *out, struct error *err)
@@ -271,6 +289,13 @@ enum status node_get_text(const struct node *map, const char *key, const char **
 {
     const struct node *n = given(map, key);
     return n ? node_text(n, out, err) : OK;
+}
+
+enum status node_get_lines(const struct node *map, const char *key, const char **out,
+                           struct error *err)
+{
+    const struct node *n = given(map, key);
+    return n ? node_lines(n, out, err) : OK;
 }
 
 enum status node_get_quantity(const struct node *map, const char *key, enum quantity q, double min,

@@ -167,7 +167,7 @@ static enum status read_stage(struct reader *r, const struct node *n, struct pla
     TRY(read_layers(r, n, s));
     TRY(read_device(r, n, s));
     TRY(get_count(n, "warmup", 1, MICROBATCHES_MAX, &s->warmup, r->err));
-    TRY(node_get_text(n, "order", &s->order, r->err));
+    TRY(node_get_lines(n, "order", &s->order, r->err));
     if (s->order && s->warmup)
         return node_error(n, r->err, "has both a warmup and an order; an order says it all");
     TRY(read_recompute(n, s, r->err));
@@ -198,7 +198,7 @@ static enum status read_joined_orders(struct reader *r, const struct node *n,
     struct plan_lane *lanes;
     int32_t n_lanes = plan_lanes(r->a, out, &lanes), given = 1;
     const char *text;
-    TRY(node_text(n, &text, r->err));
+    TRY(node_lines(n, &text, r->err));
     for (const char *t = text; *t; t++) given += *t == '|';
     if (given != n_lanes)
         return node_error(n, r->err,
@@ -240,7 +240,7 @@ static enum status read_orders(struct reader *r, const struct node *n, struct pl
         int32_t device = cluster_device(&r->p->cluster, one->key), stage = 0;
         while (stage < out->n_stages && out->stages[stage].device != device) stage++;
         if (device < 0 || stage == out->n_stages) return no_order(r, one, device, out);
-        TRY(node_text(one, &out->orders[stage], r->err));
+        TRY(node_lines(one, &out->orders[stage], r->err));
     }
     return OK;
 }

@@ -34,3 +34,18 @@ size_t utf8_next(const char *s, size_t n, uint32_t *code)
     if (code) *code = c;
     return length;
 }
+
+bool utf8_is_control(uint32_t c)
+{
+    return c < 0x20 || (c >= 0x7F && c < 0xA0) || (c >= 0x2028 && c <= 0x202E) ||
+           (c >= 0x2066 && c <= 0x2069);
+}
+
+size_t utf8_plain(const char *s, size_t n)
+{
+    uint32_t c = 0;
+    size_t i = 0;
+    for (size_t length; i < n; i += length)
+        if (!(length = utf8_next(s + i, n - i, &c)) || utf8_is_control(c)) break;
+    return i;
+}

@@ -60,8 +60,10 @@ static bool in_step(void)
 
 static bool tell_launcher(const struct error *err)
 {
-    if (launch_is_ours()) fprintf(stderr, LAUNCH_FAILURE "%d %s\n", (int)err->code, err->text);
-    return launch_is_ours();
+    char safe[4 * sizeof err->text]; /* one line, whatever it quotes */
+    if (!launch_is_ours()) return false;
+    fprintf(stderr, LAUNCH_FAILURE "%d %s\n", (int)err->code, log_safe(safe, sizeof safe, err->text));
+    return true;
 }
 
 bool launch_report(const struct error *err)
@@ -417,8 +419,8 @@ static enum status judge(const struct talk *t, const struct output *o, int how, 
         return error_set(err, (enum status)code, "rank %" PRId32 " ended with exit code %d",
                          t->rank, code);
     if (t->noted && (t->code ? t->code : code) == ERR_RANK)
-        return error_set(err, ERR_RANK, "rank %" PRId32 " ended because it missed another one, or MPI",
-                         t->rank);
+        return error_set(err, ERR_RANK,
+                         "rank %" PRId32 " ended because it missed another one, or MPI", t->rank);
     if (t->noted)
         return error_set(err, ERR_RANK, "rank %" PRId32 " failed with exit code %d", t->rank,
                          t->code ? t->code : code);

@@ -345,19 +345,26 @@ static enum status append(struct store *s, struct profile *p, int64_t *id, struc
     struct store_head h = {.p = *p, .rows_crc = crc};
     h.p.id = *id;
     TRY(insert(s, &store_head_table, false, 0, &h, 1, &head_crc, err));
-    TRY(store_execute(s, "update meta set value = value + 1 where name = 'profiles'", "writing",
-                      err));
-    return store_execute(s, "commit", "committing", err);
+    return store_execute(s, "update meta set value = value + 1 where name = 'profiles'", "writing", err);
 }
 
-enum status store_append(struct store *s, struct profile *p, struct error *err)
+enum status store_append_with(struct store *s, struct profile *p,
+                              enum status (*inside)(void *user, struct error *err), void *user,
+                              struct error *err)
 {
     int64_t id = 0;
     TRY(s->db ? make_writable(s, err) : make_file(s, err));
     TRY(store_execute(s, "begin immediate", "beginning to write", err));
     enum status st = store_check(s, err);
     if (st == OK) st = append(s, p, &id, err);
+    if (st == OK && inside) st = inside(user, err);
+    if (st == OK) st = store_execute(s, "commit", "committing", err);
     if (!sqlite3_get_autocommit(s->db)) sqlite3_exec(s->db, "rollback", NULL, NULL, NULL);
     if (st == OK) p->id = id;
     return st;
+}
+
+enum status store_append(struct store *s, struct profile *p, struct error *err)
+{
+    return store_append_with(s, p, NULL, NULL, err);
 }

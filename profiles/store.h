@@ -28,5 +28,10 @@ MUST_CHECK enum status store_load(struct store *s, struct arena *a, int64_t id, 
                                   struct error *err);
 /* Stores p as a new profile; sets p->id. */
 MUST_CHECK enum status store_append(struct store *s, struct profile *p, struct error *err);
+/* The same for a profile that belongs with other outputs: inside is called when every row is written and none is committed.
+ * Where it fails the database stays as it was. What inside did is the caller's to undo where the commit fails. */
+MUST_CHECK enum status store_append_with(struct store *s, struct profile *p,
+                                         enum status (*inside)(void *user, struct error *err),
+                                         void *user, struct error *err);
 
 #endif

@@ -4,6 +4,7 @@
 #include "core/arena.h"
 #include "core/file.h"
 #include "core/units.h"
+#include "core/utf8.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -60,7 +61,13 @@ static enum status next_line(struct table *t, bool *more, struct error *err)
         line[n] = 0;
         if (n && line[n - 1] == '\r') line[n - 1] = 0;
         t->line++;
-        if (line[strspn(line, " \t")]) return cut(t, line, err);
+        if (!line[strspn(line, " \t")]) continue;
+        for (size_t i = 0; line[i += utf8_plain(line + i, strlen(line + i))]; i++)
+            if (line[i] != '\t')
+                return error_set(err, ERR_INPUT,
+                                 "%s:%d: byte %zu is a control character or no UTF-8", t->path,
+                                 t->line, i + 1);
+        return cut(t, line, err);
     }
 }
 

@@ -143,6 +143,8 @@ static const struct {
     {"[", "job:1:1: "},
     {"{\"a\": \"\\ud800\"}", "job:1:"},
     {"{\"a\": tru}", "job:1:9: "},
+    {"a: 1\n\"b\\e[2J\": 2\n", "job:2:11: b\x1b[2J: a key must not contain control characters"},
+    {"{\"x\": {\"\\u009b\": 1}}", "job: x.\xc2\x9b: a key must not contain control characters"},
 };
 
 START_TEST(a_malformed_file_is_refused_with_its_place)
@@ -155,6 +157,29 @@ START_TEST(a_malformed_file_is_refused_with_its_place)
     ck_assert_msg(strstr(err.text, malformed[_i].message) && !strncmp(err.text, "job:", 4),
                   "'%s': %s", text, err.text);
     ck_assert_int_eq(document_parse(arena, "job", text, strlen(text), &root, NULL), ERR_INPUT);
+}
+END_TEST
+
+START_TEST(a_text_is_a_name_that_can_be_printed_and_lines_are_not)
+{
+    static const struct {
+        const char *text;
+        bool line;
+        int byte; /* of the first control character; 0: fine */
+    } rows[] = {{"Gänge", true, 0},     {"", true, 0},           {"a\\nb", false, 2},
+                {"a\\tb\\r", false, 2}, {"\\u001b[2J", true, 1}, {"ab\\u0007", true, 3},
+                {"\\u007f", true, 1},   {"é\\u009b", true, 3},   {"a\\n\\u202e", true, 2},
+                {"\\u2066", true, 1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *text_of_row = arena_printf(arena, "{\"a\": \"%s\"}", rows[i].text), *text;
+        struct node *root = parse(text_of_row);
+        char byte[40];
+        snprintf(byte, sizeof byte, "(found one at byte %d)", rows[i].byte);
+        ck_assert_int_eq(node_get_text(root, "a", &text, &err), rows[i].byte ? ERR_INPUT : OK);
+        ck_assert(!rows[i].byte || strstr(err.text, byte));
+        ck_assert_int_eq(node_get_lines(root, "a", &text, &err),
+                         rows[i].byte && rows[i].line ? ERR_INPUT : OK);
+    }
 }
 END_TEST
 
@@ -407,6 +432,7 @@ Suite *document_suite(void)
     tcase_add_test(c, yaml_nodes_know_where_they_stand);
     tcase_add_loop_test(c, a_malformed_file_is_refused_with_its_place, 0,
                         sizeof malformed / sizeof *malformed);
+    tcase_add_test(c, a_text_is_a_name_that_can_be_printed_and_lines_are_not);
     tcase_add_test(c, a_nul_byte_is_refused);
     tcase_add_loop_test(c, an_unfit_value_is_refused_with_what_would_be_right, 0,
                         sizeof unfit / sizeof *unfit);

@@ -238,6 +238,87 @@ START_TEST(a_write_that_failed_long_before_the_commit_says_why)
 }
 END_TEST
 
+/* An old file, a new one and a third, which is the old one's other name: a link. */
+enum { SWAPPED = 3 };
+static char swapped[SWAPPED][160];
+
+static void swap_some(struct file files[SWAPPED])
+{
+    static const char *const names[SWAPPED] = {"plan.yaml", "new", "link"};
+    write_file(path, "old");
+    for (int i = 0; i < SWAPPED; i++)
+        snprintf(swapped[i], sizeof swapped[i], "%s/%s", folder, names[i]);
+    write_file(arena_printf(arena, "%s/far", folder), "far");
+    ck_assert_int_eq(symlink("far", swapped[2]), 0);
+    for (int i = 0; i < SWAPPED; i++) {
+        ck_assert_int_eq(file_open(&files[i], swapped[i], &err), OK);
+        fputs("changed", files[i].stream);
+        ck_assert_int_eq(file_finish(&files[i], &err), OK);
+    }
+    ck_assert_str_eq(content(), "old");
+    for (int i = 0; i < SWAPPED; i++) ck_assert_int_eq(file_swap(&files[i], &err), OK);
+    ck_assert_str_eq(content(), "changed");
+}
+
+static const char *far(void)
+{
+    char *text = NULL;
+    ck_assert_int_eq(file_read(arena, swapped[2], 100, &text, NULL, &err), OK);
+    return text;
+}
+
+START_TEST(swapped_files_are_all_new_or_all_old)
+{
+    struct file files[SWAPPED];
+    swap_some(files);
+    for (int i = 0; i < SWAPPED; i++) file_abandon(&files[i]);
+    ck_assert_str_eq(content(), "old");
+    ck_assert_str_eq(far(), "far");
+    ck_assert_int_eq(access(swapped[1], F_OK), -1);
+    ck_assert_int_eq(files_in_folder(true), 3);
+    swap_some(files);
+    for (int i = 0; i < SWAPPED; i++) file_keep(&files[i]);
+    for (int i = 0; i < SWAPPED; i++) file_abandon(&files[i]);
+    file_remove_temporaries();
+    ck_assert_str_eq(content(), "changed");
+    ck_assert_str_eq(far(), "changed");
+    ck_assert_int_eq(access(swapped[1], F_OK), 0);
+    ck_assert_int_eq(files_in_folder(false), 4);
+}
+END_TEST
+
+START_TEST(an_interrupt_puts_swapped_files_back)
+{
+    struct file files[SWAPPED];
+    pid_t child = fork();
+    if (!child) {
+        swap_some(files);
+        file_remove_temporaries();
+        _exit(0);
+    }
+    int how = 0;
+    waitpid(child, &how, 0);
+    ck_assert(WIFEXITED(how) && !WEXITSTATUS(how));
+    snprintf(swapped[2], sizeof swapped[2], "%s/link", folder);
+    ck_assert_str_eq(content(), "old");
+    ck_assert_str_eq(far(), "far");
+    ck_assert_int_eq(files_in_folder(false), 3);
+}
+END_TEST
+
+START_TEST(a_swap_that_fails_leaves_what_is_there)
+{
+    struct file f;
+    ck_assert_int_eq(file_open(&f, path, &err), OK);
+    ck_assert_int_eq(file_finish(&f, &err), OK);
+    ck_assert_int_eq(mkdir(path, 0777), 0);
+    ck_assert_int_eq(file_swap(&f, &err), ERR_RESOURCE);
+    ck_assert_msg(strstr(err.text, "plan.yaml': ") != NULL, "%s", err.text);
+    ck_assert_int_eq(files_in_folder(false), 1);
+    ck_assert_int_eq(rmdir(path), 0); /* it is the folder */
+}
+END_TEST
+
 START_TEST(a_symbolic_link_and_the_mode_stay)
 {
     char link[160];
@@ -272,6 +353,9 @@ Suite *file_suite(void)
     tcase_add_test(c, a_place_that_cannot_be_written_is_named);
     tcase_add_test(c, a_full_disk_is_reported);
     tcase_add_test(c, a_write_that_failed_long_before_the_commit_says_why);
+    tcase_add_test(c, swapped_files_are_all_new_or_all_old);
+    tcase_add_test(c, an_interrupt_puts_swapped_files_back);
+    tcase_add_test(c, a_swap_that_fails_leaves_what_is_there);
     tcase_add_test(c, a_symbolic_link_and_the_mode_stay);
     suite_add_tcase(s, c);
     return s;

@@ -65,6 +65,7 @@ static const struct {
 } texts[] = {
     {"", "\"\""},
     {"a\"b\\c", "\"a\\\"b\\\\c\""},
+    {"\xE2\x80\xAE\xE2\x80\xA8\xC2\x9B", "\"\\u202e\\u2028\\u009b\""},
     {"\n\t\r\x1b[2J", "\"\\n\\t\\u000d\\u001b[2J\""},
     {"h\xC3\xA9t\xC3\xA9", "\"h\xC3\xA9t\xC3\xA9\""},
     {"\xF0\x9F\x90\x95", "\"\xF0\x9F\x90\x95\""},
@@ -124,13 +125,11 @@ START_TEST(what_is_written_is_what_is_read)
     ck_assert_msg(document_parse(a, "t", text, strlen(text), &root, &err) == OK, "%s", err.text);
     int64_t big = 0;
     double third = 0;
-    const char *name = NULL;
     ck_assert_int_eq(node_get_int(root, "big", INT64_MIN, INT64_MAX, &big, &err), OK);
     ck_assert_int_eq(node_get_double(root, "third", 0, 1, &third, &err), OK);
-    ck_assert_int_eq(node_get_text(root, "name", &name, &err), OK);
     ck_assert_int_eq(big, INT64_MIN);
     ck_assert(third == 1.0 / 3);
-    ck_assert_str_eq(name, "\x1b\"\\\x7f");
+    ck_assert_str_eq(node_get(root, "name")->text, "\x1b\"\\\x7f"); /* node_text refuses it */
     arena_free(a);
 }
 END_TEST

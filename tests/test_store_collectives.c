@@ -228,6 +228,39 @@ START_TEST(oriented_fits_and_lateness_come_back_as_they_went_in)
 }
 END_TEST
 
+static enum status refuse(void *user, struct error *error)
+{
+    ++*(int *)user;
+    return error_set(error, ERR_RESOURCE, "no room for the other output");
+}
+
+START_TEST(what_fails_inside_an_append_takes_the_profile_and_new_tables_with_it)
+{
+    struct profile p = plain(1), q = plain(2), back;
+    struct store *s = opened(true);
+    int calls = 0;
+    p.collectives = collectives, p.n_collectives = 1;
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(store_append_with(s, &p, refuse, &calls, &err), ERR_RESOURCE);
+        ck_assert_str_eq(err.text, "no room for the other output");
+        ck_assert(calls == 1 + i && !p.id);
+        if (!i) MUST(store_append(s, &q, &err));
+    }
+    ck_assert_int_eq(q.id, 1);
+    MUST(store_load(s, a, 1, &back, &err));
+    ck_assert_int_eq(store_load(s, a, 2, &back, &err), ERR_INPUT);
+    ck_assert_int_ne(sql("select * from collective_row"), SQLITE_OK);
+    p.parent = 9; /* a profile that is refused: nothing is done inside */
+    ck_assert_int_eq(store_append_with(s, &p, refuse, &calls, &err), ERR_INPUT);
+    ck_assert_int_eq(calls, 2);
+    p.parent = 0;
+    MUST(store_append(s, &p, &err));
+    MUST(store_load(s, a, 2, &back, &err));
+    ck_assert_uint_eq(back.n_collectives, 1);
+    store_close(s);
+}
+END_TEST
+
 Suite *store_collectives_suite(void)
 {
     Suite *s = suite_create("store_collectives");
@@ -238,6 +271,7 @@ Suite *store_collectives_suite(void)
     tcase_add_loop_test(c, tampered_collectives_are_refused, 0,
                         sizeof collective_tampers / sizeof *collective_tampers);
     tcase_add_test(c, none_is_told_from_unreadable);
+    tcase_add_test(c, what_fails_inside_an_append_takes_the_profile_and_new_tables_with_it);
     tcase_add_test(c, oriented_fits_and_lateness_come_back_as_they_went_in);
     suite_add_tcase(s, c);
     return s;

@@ -249,6 +249,21 @@ static const struct {
      "has no stage"},
     {HEADER "{\"name\":\"\xff\"}\n", "printable UTF-8"},
     {HEADER "{\"name\":\"\\x\"}\n", ":2: name"},
+    {HEADER "{\"name\":\"a\x7f\"}\n", ":2: column 11: a printable UTF-8"},
+    {HEADER "{\"name\":\"\xc2\x9b\"}\n", ":2: column 10: a printable UTF-8"},
+    {HEADER "{\"name\":\"\xe2\x80\xae\"}\n", ":2: column 10: a printable UTF-8"},
+    {HEADER "{\"name\":\"\\u001b[2J\"}\n", ":2: name: [0]: must not contain control characters"},
+    {HEADER "{\"kind\":\"\\u001b\"}\n", ":2: unknown kind"},
+    {HEAD "\"iteration_ns\":1,\"steps\":1,\"stages\":1,\"spans\":0,\"devices\":[{\"id\":"
+          "\"a\\u0007\",\"type\":"
+          "\"t\"}]}\n",
+     ":1: devices[0].id: must not contain control characters (found one at byte 2)"},
+    {HEAD "\"iteration_ns\":1,\"steps\":1,\"stages\":1,\"spans\":0,\"devices\":[{\"id\":\"a\","
+          "\"type\":\"\\n\"}]}\n",
+     ":1: devices[0].type: must not contain control characters"},
+    {"{\"schema\":1,\"kind\":\"musher-trace\",\"source\":\"sim\",\"plan\":\"\\u202e\",\"clock\":"
+     "\"wall\"}\n",
+     ":1: plan: must not contain control characters"},
 };
 START_TEST(a_malformed_file_is_refused_with_its_line)
 {

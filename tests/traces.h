@@ -82,8 +82,8 @@ static inline void add_message(struct trace *t, int32_t microbatch, int64_t begi
 /* Of schema 1: without kernels. */
 static inline struct trace *random_trace(struct arena *a, uint64_t seed, size_t n)
 {
-    static const char *const names[] = {"matmul",    "lan",       "a \"quoted\\\" link",
-                                        "tab\there", "Gänge → 𝄞", ""};
+    static const char *const names[] = {"matmul",       "lan",       "a \"quoted\\\" link",
+                                        "half \\there", "Gänge → 𝄞", ""};
     struct trace *t = empty_trace(a, TRACE_HOST);
     for (size_t i = 0; i < n; i++) {
         uint64_t at = i * 16;

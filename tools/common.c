@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "profiles/store.h"
 #include "profiles/team.h"
+#include "tools/screen.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -146,7 +147,7 @@ bool common_json_printed(void) { return json_printed; }
 enum status common_flush(struct error *err)
 {
     errno = 0;
-    if (!fflush(stdout) && !ferror(stdout)) return OK;
+    if (screen_flush()) return OK;
     return error_set(err, ERR_RESOURCE, "cannot write standard output: %s",
                      errno ? strerror(errno) : "an earlier write failed");
 }

@@ -40,6 +40,8 @@ struct taken {
     size_t op_capacity, fit_capacity;
     int32_t n_models, n_curves;
     struct model *models; /* (n_models) */
+    struct file *files;   /* (n_files): of the first of them */
+    int32_t n_files;
 };
 
 static enum status member(const struct node *map, size_t i, int64_t most, int64_t *number,
@@ -297,7 +299,7 @@ static enum status take_model(struct taken *t, const struct node *times, const s
     const struct node *info;
     struct model *m = &t->models[t->n_models++];
     *m = (struct model){.name = times->key};
-    if (!*m->name || *m->name == '.' || strpbrk(m->name, "/\\\n"))
+    if (!*m->name || *m->name == '.' || strpbrk(m->name, "/\\"))
         return node_error(times, err, "'%.60s' is no name of a model: it names a file", m->name);
     TRY(node_need(infos, times->key, &info, err));
     TRY(read_sizes(t, info, m, err));
@@ -406,7 +408,7 @@ static enum status take(struct taken *t, const char *folder, struct error *err)
 
 /* --- out ------------------------------------------------------------------------------------- */
 
-/* Into a temporary, to be committed. */
+/* Whole, under its temporary name. */
 static enum status write_model(struct arena *a, const char *folder, const struct model *m,
                                struct file *f, struct error *err)
 {
@@ -417,32 +419,31 @@ static enum status write_model(struct arena *a, const char *folder, const struct
     measured_model_write(&j, m);
     json_close(&j);
     json_end(&j);
+    return file_finish(f, err);
+}
+
+static enum status swap_all(void *user, struct error *err)
+{
+    struct taken *t = user;
+    for (int32_t i = 0; i < t->n_files; i++) TRY(file_swap(&t->files[i], err));
     return OK;
 }
 
-static enum status keep(struct taken *t, const char *db, struct error *err)
-{
-    struct store *s = NULL;
-    enum status st = store_open(t->a, db, true, &s, err);
-    if (st == OK) st = store_append(s, &t->p, err);
-    store_close(s);
-    return st;
-}
-
-/* All or nothing: the profile is appended once every model could be written. */
+/* All or nothing, the profile and every model: the models get their names between the profile's rows and its commit. */
 static enum status put_out(struct taken *t, const char *folder, const char *db, struct error *err)
 {
-    struct file *files = ARENA_ARRAY(t->a, struct file, (size_t)t->n_models);
-    enum status st = OK;
-    int32_t n = 0;
-    while (st == OK && n < t->n_models) {
-        st = write_model(t->a, folder, &t->models[n], &files[n], err);
-        n++;
+    struct store *s = NULL;
+    enum status st = db ? store_open(t->a, db, true, &s, err) : OK;
+    t->files = ARENA_ARRAY(t->a, struct file, (size_t)t->n_models);
+    while (st == OK && t->n_files < t->n_models) {
+        st = write_model(t->a, folder, &t->models[t->n_files], &t->files[t->n_files], err);
+        t->n_files++;
     }
-    if (st == OK && db) st = keep(t, db, err);
-    for (int32_t i = 0; i < n; i++) {
-        if (st == OK) st = file_commit(&files[i], err);
-        file_abandon(&files[i]);
+    if (st == OK) st = db ? store_append_with(s, &t->p, swap_all, t, err) : swap_all(t, err);
+    store_close(s);
+    for (int32_t i = 0; i < t->n_files; i++) {
+        if (st == OK) file_keep(&t->files[i]);
+        file_abandon(&t->files[i]);
     }
     return st;
 }

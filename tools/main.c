@@ -15,6 +15,7 @@
 #include "tools/cmd.h"
 #include "tools/common.h"
 #include "tools/options.h"
+#include "tools/screen.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -149,6 +150,7 @@ static void prepare(int argc, char **argv)
 {
     before_libraries(argc, argv, environ);
     silent = launch_is_ours();
+    screen_open();
     signal(SIGPIPE, SIG_DFL);
     signal(SIGXFSZ, SIG_IGN); /* a file-size limit is an error of write, not a death */
     common_on_end_signals(on_signal);

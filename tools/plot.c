@@ -1,21 +1,17 @@
 /* A timeline is drawn from calls, not operators: the operators of one call of a procedure run back
  * to back, so a box from the first one's begin to the last one's end is what they look like from
  * afar, and a thousand boxes take gnuplot a third of a second where a hundred thousand take a
- * minute. Names go to gnuplot quoted and `noenhanced`, with everything but letters, digits and a
- * few marks replaced: gnuplot executes backticks. */
+ * minute. Names reach the script through gnuplot_text alone, without markup (`noenhanced`). */
 #include "tools/plot.h"
 
 #include "core/arena.h"
 #include "core/file.h"
+#include "core/log.h"
 #include "core/units.h"
+#include "tools/gnuplot.h"
 
-#include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 enum { COLOURS = 11, MEETING_COLOURS = 7 }; /* those of meetings, in the order of their kinds */
 /* dark: of a device's every second stage, so that its chunks can be told apart. */
@@ -42,12 +38,24 @@ struct boxes {
     size_t n, capacity;
 };
 
-static const char *plain(struct arena *a, const char *name)
+/* A name as people may see it (core/log.h). */
+static const char *shown(struct arena *a, const char *name)
 {
-    char *copy = arena_strdup(a, name);
-    for (char *c = copy; *c; c++)
-        if (!isalnum((unsigned char)*c) && !strchr("._-:#+ ", *c)) *c = '_';
-    return copy;
+    size_t n = 4 * strlen(name) + 1;
+    return log_safe(arena_alloc(a, n, 1), n, name);
+}
+
+/* A tic's label is a format of its value. */
+static void write_tic(FILE *out, struct arena *a, const char *label)
+{
+    size_t n = 0;
+    char *format = arena_alloc(a, 2 * strlen(label) + 1, 1);
+    for (const char *c = label; *c; c++) {
+        if (*c == '%') format[n++] = '%';
+        format[n++] = *c;
+    }
+    format[n] = 0;
+    gnuplot_text(out, format);
 }
 
 static int32_t colour_of(char letter)
@@ -140,9 +148,12 @@ static void collect(struct boxes *b, const struct trace *t, int32_t first_row, i
     }
 }
 
-static void write_head(FILE *out, const char *terminal, const char *image, int32_t rows)
+/* output: the picture's name; NULL where the picture goes to gnuplot's standard output. */
+static void write_head(FILE *out, struct arena *a, const char *terminal, const char *output,
+                       int32_t rows)
 {
     int height = 140 + 34 * rows;
+    fputs("set encoding utf8\n", out);
     if (!strcmp(terminal, "svg"))
         fprintf(out,
                 "set terminal svg size 1600,%d font 'DejaVu Sans,13' noenhanced background rgb "
@@ -151,12 +162,18 @@ static void write_head(FILE *out, const char *terminal, const char *image, int32
     else
         fprintf(out, "set terminal pngcairo size 1600,%d font 'DejaVu Sans,11' noenhanced\n",
                 height);
-    fprintf(
-        out,
-        "set output '%s'\nset style fill solid 1.0 noborder\nset border 3\nset xtics nomirror out\n"
-        "set ytics nomirror scale 0\nset xlabel 'milliseconds since the step began'\n"
-        "set key outside top center horizontal\nset grid x lc rgb '#DDDDDD'\n",
-        image);
+    fputs("set output ", out);
+    /* What begins with '|' would be a command, with '~' a home. */
+    if (output) gnuplot_text(out, *output == '/' ? output : arena_printf(a, "./%s", output));
+    fputs("\nset style fill solid 1.0 noborder\nset border 3\nset xtics nomirror out\n"
+          "set ytics nomirror scale 0\nset xlabel 'milliseconds since the step began'\n"
+          "set key outside top center horizontal\nset grid x lc rgb '#DDDDDD'\n",
+          out);
+}
+
+static const char *made_by(const struct trace *t)
+{
+    return t->source == TRACE_SIM ? "predicted" : "measured";
 }
 
 static void write_rows(FILE *out, struct arena *a, struct trace *const *traces, size_t n,
@@ -165,26 +182,30 @@ static void write_rows(FILE *out, struct arena *a, struct trace *const *traces, 
     int32_t row = 0;
     fprintf(out, "set yrange [-0.7:%g]\nset ytics (", rows - 0.3);
     for (size_t i = 0; i < n; i++)
-        for (int32_t d = 0; d < traces[i]->n_devices; d++, row++)
-            fprintf(out, "%s\"%s %s\" %d", row ? ", " : "",
-                    traces[i]->source == TRACE_SIM ? "predicted" : "measured",
-                    plain(a, traces[i]->devices[d].name), (int)(rows - 1 - row));
+        for (int32_t d = 0; d < traces[i]->n_devices; d++, row++) {
+            if (row) fputs(", ", out);
+            write_tic(
+                out, a,
+                arena_printf(a, "%s %s", made_by(traces[i]), shown(a, traces[i]->devices[d].name)));
+            fprintf(out, " %d", (int)(rows - 1 - row));
+        }
     fprintf(out, ")\n");
 }
 
 static void write_titles(FILE *out, struct arena *a, struct trace *const *traces, size_t n,
                          const int64_t *length_ns)
 {
-    fprintf(out, "set title \"");
+    const char *title = "";
     for (size_t i = 0; i < n; i++) {
         char text[32];
-        fprintf(out, "%s%s%s %s", i ? "    " : "",
-                traces[i]->source == TRACE_SIM ? "predicted " : "measured ",
-                plain(a, traces[i]->plan), units_print_ns(text, length_ns[i]));
-        if (traces[i]->source != TRACE_SIM && traces[i]->emulated)
-            fprintf(out, " (emulated devices)");
+        title = arena_printf(
+            a, "%s%s%s %s %s%s", title, i ? "    " : "", made_by(traces[i]),
+            shown(a, traces[i]->plan), units_print_ns(text, length_ns[i]),
+            traces[i]->source != TRACE_SIM && traces[i]->emulated ? " (emulated devices)" : "");
     }
-    fprintf(out, "\"\n");
+    fputs("set title ", out);
+    gnuplot_text(out, title);
+    fputc('\n', out);
     for (int32_t row = 0, i = 0; (size_t)i + 1 < n; i++) {
         row += traces[i]->n_devices;
         int32_t rows = row;
@@ -232,11 +253,9 @@ static void write_boxes(FILE *out, const struct boxes *b, int32_t rows)
     fprintf(out, "%s\n", first ? "NaN notitle" : "");
 }
 
-static enum status write_script(struct arena *a, struct trace *const *traces, size_t n,
-                                const char *terminal, const char *image, const char *path,
-                                struct error *err)
+static void write_script(FILE *out, struct arena *a, struct trace *const *traces, size_t n,
+                         const char *terminal, const char *output)
 {
-    struct file f = {0};
     struct boxes b = {.arena = a};
     int32_t rows = 0;
     int64_t *length_ns = ARENA_ARRAY(a, int64_t, n);
@@ -248,55 +267,41 @@ static enum status write_script(struct arena *a, struct trace *const *traces, si
         length_ns[i] = traces[i]->iteration_ns;
         rows += traces[i]->n_devices;
     }
-    TRY(file_open(&f, path, err));
-    write_head(f.stream, terminal, image, rows);
-    write_rows(f.stream, a, traces, n, rows);
-    write_titles(f.stream, a, traces, n, length_ns);
-    write_boxes(f.stream, &b, rows);
-    return file_commit(&f, err);
+    write_head(out, a, terminal, output, rows);
+    write_rows(out, a, traces, n, rows);
+    write_titles(out, a, traces, n, length_ns);
+    write_boxes(out, &b, rows);
 }
 
-static enum status run_gnuplot(const char *script, struct error *err)
+static enum status draw(FILE *out, struct arena *a, struct trace *const *traces, size_t n,
+                        const char *format, struct error *err)
 {
-    fflush(NULL);
-    pid_t child = fork();
-    if (child < 0) return error_set(err, ERR_RESOURCE, "cannot start gnuplot: %s", strerror(errno));
-    if (child == 0) {
-        execlp("gnuplot", "gnuplot", script, (char *)NULL);
-        _exit(127);
-    }
-    int how = 0;
-    if (waitpid(child, &how, 0) < 0)
-        return error_set(err, ERR_RESOURCE, "gnuplot: %s", strerror(errno));
-    if (WIFEXITED(how) && WEXITSTATUS(how) == 0) return OK;
-    if (WIFEXITED(how) && WEXITSTATUS(how) == 127)
-        return error_set(err, ERR_RESOURCE, "gnuplot is not installed; the script is kept as %s",
-                         script);
-    return error_set(err, ERR_RESOURCE, "gnuplot failed on %s", script);
+    FILE *script = NULL;
+    char *picture = NULL;
+    size_t bytes = 0;
+    TRY(gnuplot_open(&script, err));
+    write_script(script, a, traces, n, format, NULL);
+    TRY(gnuplot_draw(a, script, format, &picture, &bytes, err));
+    fwrite(picture, 1, bytes, out); /* file_commit looks whether it could */
+    return OK;
 }
 
 enum status plot_timelines(struct arena *a, struct trace *const *traces, size_t n, const char *path,
                            struct error *err)
 {
+    struct file f = {0};
     const char *ending = strrchr(path, '.');
-    if (ending && !strcmp(ending, ".gp"))
-        return write_script(a, traces, n, "png", arena_printf(a, "%s.png", path), path, err);
-    if (!ending || (strcmp(ending, ".png") && strcmp(ending, ".svg")))
+    bool script = ending && !strcmp(ending, ".gp");
+    if (!script && (!ending || (strcmp(ending, ".png") && strcmp(ending, ".svg"))))
         return error_set(err, ERR_USAGE,
                          "%s: plot writes .png, .svg, .gp or .json (Chrome/Perfetto)", path);
-    if (strchr(path, '\''))
-        return error_set(err, ERR_USAGE, "%s: no quotes in the name of a picture", path);
-    const char *script = arena_printf(a, "%s.gp", path);
-    const char *image = arena_printf(a, "%s.part%s", path, ending); /* complete or not there */
-    if (write_script(a, traces, n, ending + 1, image, script, err) != OK)
-        return error_wrap(err, err->code, "cannot plot to '%s'", path);
-    enum status st = run_gnuplot(script, err);
-    if (st == OK && rename(image, path) != 0)
-        st = error_set(err, ERR_RESOURCE, "%s: %s", path, strerror(errno));
-    if (st != OK) {
-        unlink(image);
-        return st;
-    }
-    unlink(script);
-    return OK;
+    TRY(file_open(&f, path, err));
+    enum status st = OK;
+    if (script)
+        write_script(f.stream, a, traces, n, "png", arena_printf(a, "%s.png", path));
+    else
+        st = draw(f.stream, a, traces, n, ending + 1, err);
+    if (st == OK) st = file_commit(&f, err);
+    file_abandon(&f);
+    return st;
 }

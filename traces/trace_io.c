@@ -279,7 +279,7 @@ static enum status read_fields(struct arena *a, const struct node *root, struct 
     t->steps = (int32_t)steps;
     t->n_stages = (int32_t)stages;
     TRY(need_int(root, "spans", INT64_MAX, n_spans, err));
-    TRY(node_get_text(root, "plan_text", &t->plan_text, err));
+    TRY(node_get_lines(root, "plan_text", &t->plan_text, err));
     TRY(node_need(root, "devices", &value, err));
     return read_devices(a, value, t, err);
 }

@@ -148,8 +148,9 @@ static enum status take_text(struct cursor_in *c, struct piece *out)
     *out = (struct piece){.text = c->at};
     while (c->at < c->end && *c->at != '"') {
         unsigned char byte = (unsigned char)*c->at;
-        size_t length = byte >= 0x80 ? utf8_next(c->at, (size_t)(c->end - c->at), NULL) : 1;
-        if (byte < 0x20 || !length) return expected(c, "a printable UTF-8 character");
+        uint32_t code = byte;
+        size_t length = byte >= 0x80 ? utf8_next(c->at, (size_t)(c->end - c->at), &code) : 1;
+        if (!length || utf8_is_control(code)) return expected(c, "a printable UTF-8 character");
         if (byte == '\\') {
             out->escaped = true;
             length += c->end - c->at > 1 && (c->at[1] == '"' || c->at[1] == '\\');
@@ -333,7 +334,8 @@ static enum status check_whole(struct cursor_in *c, uint32_t seen, const struct 
     if (s->kind == SPAN_KERNEL && !kernels)
         return error_set(c->err, ERR_INPUT, "a kernel span, in a trace of schema 1");
     if (s->kind == SPAN_KERNEL && (s->stage < 0) != (s->op < 0))
-        return error_set(c->err, ERR_INPUT, "a kernel span has a stage and no operator, or no stage");
+        return error_set(c->err, ERR_INPUT,
+                         "a kernel span has a stage and no operator, or no stage");
     if ((s->kind == SPAN_KERNEL) != (s->stream == STREAM_kernel))
         return error_set(c->err, ERR_INPUT, "a %s span on stream %s", span_kind_name(s->kind),
                          stream_name(s->stream));

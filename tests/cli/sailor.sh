@@ -24,6 +24,40 @@ cp -r "$data" evil && chmod -R u+w evil && sed -i 's|"OPT-350"|"../OPT-350"|' ev
 ends "a model named like a path" 3 "no name of a model" "$MUSHER" import sailor evil --db q.db
 ends "an output folder that is not there" 6 "nowhere/OPT-350" "$MUSHER" import sailor "$data" --db q.db -o nowhere
 [[ ! -e q.db ]] && ok "and no profile without its models" || not_ok "and no profile without its models" "q.db"
+# A second model of 300 equal layers on 1 to 64 cards: its file is larger than the database, and its last.
+{
+    printf '{"OPT-350":' && tr -d '\n' < "$data/llm_info.json" | sed 's/^[^:]*://; s/}$//'
+    printf ',"WIDE":{' && for ((c = 1; c <= 64; c++)); do
+        printf '%s"%d":{' "$( ((c > 1)) && echo ,)" $c
+        for ((i = 0; i < 300; i++)); do printf '%s"%d":{"params_floats":%d,"act_output_floats":9,"act_input_floats":8,"act_mem_floats":%d}' "$( ((i)) && echo ,)" $i $((1234567890 / c)) $((987654321 / c)); done
+        printf '}'
+    done && printf '}}'
+} > info.json
+{
+    tr -d '\n' < "$data/profiles_tmp.json" | sed 's/}$//'
+    printf ',"WIDE":{"GH-96":{"1":{"1":{' && for ((i = 0; i < 300; i++)); do printf '%s"%d":[0.001,0.002,0.001]' "$( ((i)) && echo ,)" $i; done && printf '}}}}}'
+} > times.json
+cp -r "$data" two && chmod -R u+w two && cp info.json two/llm_info.json && cp times.json two/profiles_tmp.json
+mkdir out.two && cp sailor.db out.two
+ends "two models" 0 "2 models" "$MUSHER" import sailor two --db out.two/new.db
+large=$(stat -c %s out.two/WIDE.layers.json) small=$(stat -c %s out.two/new.db)
+((large > 2 * small)) && ok "the last one is larger than the database" || not_ok "the last one is larger than the database" "$large bytes, $small bytes"
+echo old > out.two/OPT-350.layers.json && rm out.two/WIDE.layers.json out.two/new.db
+# undone NAME KIB TEXT: with files of at most KIB nothing is imported, and what was there is whole: the database row for row, a model of before, no file more.
+undone() {
+    sha256sum out.two/* > before
+    ends "$1" 6 "$3" bash -c 'ulimit -f $1; shift; exec "$@"' - "$2" "$MUSHER" import sailor two --db out.two/sailor.db
+    sha256sum --quiet -c before > /dev/null 2>&1 && [[ $(ls -A out.two | tr '\n' ' ') == "OPT-350.layers.json sailor.db " ]] && ok "$1: all is as before" || not_ok "$1: all is as before" "$(ls -lA out.two)"
+}
+undone "a last model that cannot be written" $((large / 2048)) "cannot write 'out.two/WIDE.layers.json'"
+sed 's/"299":\[0.001,0.002,0.001\]/"299":[0.001,0.002]/' times.json > two/profiles_tmp.json
+sha256sum out.two/* > before
+ends "a last model that is broken" 3 "must be [forward s, backward s, update s], has 2" "$MUSHER" import sailor two --db out.two/sailor.db
+sha256sum --quiet -c before && [[ $(ls -A out.two | tr '\n' ' ') == "OPT-350.layers.json sailor.db " ]] && ok "is not imported, nor what stands before it" || not_ok "is not imported, nor what stands before it" "$(ls -lA out.two)"
+cp "$data"/*.json two
+undone "a profile that cannot be written behind its models" $(($(stat -c %s sailor.db) / 1024)) "out.two/sailor.db'"
+ends "and with room" 0 "profile 2 in" "$MUSHER" import sailor two --db out.two/sailor.db
+cmp -s OPT-350.layers.json out.two/OPT-350.layers.json && [[ $(ls -A out.two | wc -l) == 2 ]] && ok "all is there" || not_ok "all is there" "$(ls -lA out.two)"
 sed 's/^\(clariden[^,]*,[^,]*N4_D1.json\),[^,]*,/\1,7,/' "$data/measured_gh200_opt350.csv" > nodes.csv
 ends "other nodes than are filled are noted" 0 "nodes is 7, predicted on" "$MUSHER" validate --plans nodes.csv --db sailor.db
 

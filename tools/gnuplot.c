@@ -1,0 +1,126 @@
+#include "tools/gnuplot.h"
+
+#include "core/file.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PICTURE_MOST ((size_t)1 << 30)
+#define WITHOUT "-o NAME.gp writes the script alone"
+enum { CANNOT_EXEC = 127 };
+
+/* gnuplot reads three octal digits or four, so that no digit follows one. */
+void gnuplot_text(FILE *out, const char *text)
+{
+    bool plain = true;
+    fputc('"', out);
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+        plain = (*c < 0x80 && isalpha(*c)) || strchr(" ._-+:#/()", *c) || (plain && isdigit(*c));
+        fprintf(out, plain ? "%c" : "\\%03o", *c);
+    }
+    fputc('"', out);
+}
+
+enum status gnuplot_open(FILE **script, struct error *err)
+{
+    int fd = memfd_create("gnuplot", MFD_CLOEXEC);
+    *script = fd < 0 ? NULL : fdopen(fd, "w");
+    if (*script) return OK;
+    int why = errno;
+    if (fd >= 0) close(fd);
+    return error_set(err, ERR_RESOURCE, "cannot write a script for gnuplot: %s", strerror(why));
+}
+
+/* Chunks from the signature to IEND, which is the end of the file. */
+static bool whole_png(const unsigned char *p, size_t n)
+{
+    enum { FRAME = 12 }; /* length, type, sum */
+    if (n < 8 || memcmp(p, "\x89PNG\r\n\x1a\n", 8) != 0) return false;
+    for (size_t at = 8; n - at >= FRAME;) {
+        uint32_t length = (uint32_t)p[at] << 24 | (uint32_t)p[at + 1] << 16 |
+                          (uint32_t)p[at + 2] << 8 | p[at + 3];
+        if (length > n - at - FRAME) return false;
+        bool end = !memcmp(p + at + 4, "IEND", 4);
+        at += length + FRAME;
+        if (end) return at == n;
+    }
+    return false;
+}
+
+static bool whole_svg(const char *text, size_t n)
+{
+    static const char first[] = "<?xml", last[] = "</svg>";
+    while (n && isspace((unsigned char)text[n - 1])) n--;
+    return n > sizeof first + sizeof last && !memcmp(text, first, sizeof first - 1) &&
+           !memcmp(text + n - (sizeof last - 1), last, sizeof last - 1);
+}
+
+static void be_gnuplot(int script, int picture)
+{
+    /* Names in UTF-8; a plain C locale makes gnuplot warn of it. */
+    if (dup2(script, STDIN_FILENO) < 0 || dup2(picture, STDOUT_FILENO) < 0 ||
+        setenv("LC_ALL", "C.UTF-8", 1))
+        _exit(1);
+    execlp("gnuplot", "gnuplot", "-", (char *)NULL);
+    _exit(CANNOT_EXEC);
+}
+
+static enum status exit_of(pid_t child, struct error *err)
+{
+    int how = 0;
+    while (waitpid(child, &how, 0) < 0)
+        if (errno != EINTR) return error_set(err, ERR_RESOURCE, "gnuplot: %s", strerror(errno));
+    if (WIFEXITED(how) && WEXITSTATUS(how) == 0) return OK;
+    if (WIFEXITED(how) && WEXITSTATUS(how) == CANNOT_EXEC)
+        return error_set(err, ERR_RESOURCE, "gnuplot is not installed; " WITHOUT);
+    return error_set(err, ERR_RESOURCE, "gnuplot failed (%s %d); " WITHOUT,
+                     WIFEXITED(how) ? "exit code" : "signal",
+                     WIFEXITED(how) ? WEXITSTATUS(how) : WTERMSIG(how));
+}
+
+static enum status run(struct arena *a, int script, char **picture, size_t *n, struct error *err)
+{
+    int ends[2];
+    if (lseek(script, 0, SEEK_SET) || pipe2(ends, O_CLOEXEC))
+        return error_set(err, ERR_RESOURCE, "cannot start gnuplot: %s", strerror(errno));
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) be_gnuplot(script, ends[1]);
+    int why = errno;
+    enum status st = OK;
+    close(ends[1]);
+    if (child < 0)
+        st = error_set(err, ERR_RESOURCE, "cannot start gnuplot: %s", strerror(why));
+    else if (file_read_fd(a, ends[0], "gnuplot's picture", PICTURE_MOST, picture, n, err) != OK)
+        st = error_wrap(err, ERR_RESOURCE, "gnuplot");
+    close(ends[0]); /* gnuplot ends, if it is still writing */
+    if (child < 0) return st;
+    struct error end;
+    enum status ended = exit_of(child, &end);
+    return st != OK || ended == OK ? st : error_set(err, ended, "%s", end.text);
+}
+
+enum status gnuplot_draw(struct arena *a, FILE *script, const char *format, char **picture,
+                         size_t *n, struct error *err)
+{
+    errno = 0;
+    bool bad = ferror(script) | fflush(script);
+    enum status st = bad ? error_set(err, ERR_RESOURCE, "cannot write a script for gnuplot: %s",
+                                     strerror(errno ? errno : EIO))
+                         : run(a, fileno(script), picture, n, err);
+    fclose(script);
+    if (st != OK) return st;
+    bool whole = strcmp(format, "svg") ? whole_png((const unsigned char *)*picture, *n)
+                                       : whole_svg(*picture, *n);
+    return whole ? OK
+                 : error_set(err, ERR_RESOURCE,
+                             "gnuplot ended well, but its picture is cut off after %zu bytes", *n);
+}

@@ -1,0 +1,98 @@
+#include "tools/screen.h"
+
+#include "core/error.h"
+#include "core/log.h"
+#include "core/utf8.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CHARACTER_MOST = 4, ESCAPED_MOST = 4 * CHARACTER_MOST + 1, BLOCK = 8192 };
+
+/* Between two writes: the beginning of a character. The lock of the stream guards it. */
+static char cut[CHARACTER_MOST];
+static size_t n_cut;
+
+static bool put(const char *text, size_t n)
+{
+    while (n) {
+        ssize_t written = write(STDOUT_FILENO, text, n);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return false;
+        text += written, n -= (size_t)written;
+    }
+    return true;
+}
+
+/* Bytes from text that may go out as they are. */
+static size_t run_of(const char *text, size_t n)
+{
+    size_t i = 0;
+    while ((i += utf8_plain(text + i, n - i)) < n && (text[i] == '\n' || text[i] == '\t')) i++;
+    return i;
+}
+
+static bool put_escaped(const char *text, size_t n)
+{
+    char one[CHARACTER_MOST + 1] = "", safe[ESCAPED_MOST] = "\\x00";
+    memcpy(one, text, n);
+    if (*one) log_safe(safe, sizeof safe, one);
+    return put(safe, strlen(safe));
+}
+
+/* Bytes of text that went out; short of n by the beginning of a character at most, and by all that followed a failure. */
+static size_t pass(const char *text, size_t n, bool last, bool *bad)
+{
+    size_t at = 0;
+    while (at < n && !*bad) {
+        size_t run = run_of(text + at, n - at);
+        *bad = run && !put(text + at, run);
+        at += run;
+        if (at == n || *bad) break;
+        size_t length = utf8_next(text + at, n - at, NULL);
+        if (!length && !last && n - at < CHARACTER_MOST && (unsigned char)text[at] >= 0xC2) break;
+        if (!length) length = 1;
+        *bad = !put_escaped(text + at, length);
+        at += length;
+    }
+    return at;
+}
+
+static ssize_t write_screen(void *unused, const char *text, size_t n)
+{
+    char block[CHARACTER_MOST + BLOCK];
+    bool bad = false;
+    (void)unused;
+    for (size_t at = 0; at < n && !bad;) {
+        size_t take = n - at < BLOCK ? n - at : BLOCK, have = n_cut + take;
+        memcpy(block, cut, n_cut);
+        memcpy(block + n_cut, text + at, take);
+        size_t done = pass(block, have, false, &bad);
+        n_cut = bad ? 0 : have - done;
+        memcpy(cut, block + done, n_cut);
+        at += take;
+    }
+    return bad ? 0 : (ssize_t)n; /* 0 is how a cookie says that it failed */
+}
+
+void screen_open(void)
+{
+    static char buffer[BLOCK];
+    const cookie_io_functions_t functions = {.write = write_screen};
+    FILE *screen = fopencookie(NULL, "w", functions);
+    if (!screen) BUG("fopencookie: %s", strerror(errno));
+    setvbuf(screen, buffer, isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF, sizeof buffer);
+    stdout = screen;
+}
+
+bool screen_flush(void)
+{
+    bool bad = fflush(stdout) || ferror(stdout);
+    pass(cut, n_cut, true, &bad);
+    n_cut = 0;
+    return !bad;
+}
