@@ -124,6 +124,9 @@ static void charge_lowering(struct scorer *w, const struct plan *p, const struct
     scorer_charge(w, LOWER_OP_NS * ops + SHARD_OP_NS * shared + LOWER_CALL_NS * calls);
 }
 
+/* What does not fit the devices, or is too large to be simulated here, is one plan less to choose from. */
+static bool left_out(enum status st) { return st == ERR_INFEASIBLE || st == ERR_RESOURCE; }
+
 static enum status lower(struct scorer *w, const struct space *s, const struct plan *p,
                          struct program *program, int64_t *missing, struct error *err)
 {
@@ -136,9 +139,9 @@ static enum status lower(struct scorer *w, const struct space *s, const struct p
         charge_lowering(w, p, program);
         *missing = note_missing(w, s, p, program);
     }
-    if ((st == ERR_INFEASIBLE || st == ERR_INPUT) && w->least_missing == INT64_MAX)
+    if (st != OK && w->least_missing == INT64_MAX)
         snprintf(w->why, sizeof w->why, "%s", err->text);
-    if (st != ERR_INFEASIBLE) return st;
+    if (!left_out(st)) return st;
     *err = (struct error){0};
     *missing = INT64_MAX;
     return OK;
@@ -193,7 +196,7 @@ enum status scorer_program(struct scorer *w, const struct space *s, const struct
     enum status st = lower_plan_graphs(w->program, p, &s->graphs, &w->lower, program, err);
     if (st == OK) charge_lowering(w, p, program);
     *out = st == OK ? program : NULL;
-    if (st != ERR_INFEASIBLE) return st;
+    if (!left_out(st)) return st;
     *err = (struct error){0};
     return OK;
 }
