@@ -24,7 +24,7 @@ struct scorer {
     bool quick;
     struct arena *own, *candidate,
         *program; /* own: this struct; candidate: its plan; program: lowering and simulation */
-    int64_t runs, work_ns, least_missing;
+    int64_t runs, work_ns, calls, least_missing;
     const struct program *simulated; /* the last one, until the next is lowered */
     const struct sim_device *devices;
     char why[sizeof((struct error *)0)->text];
@@ -64,6 +64,7 @@ struct arena *scorer_arena(struct scorer *w)
 
 int64_t scorer_runs(const struct scorer *w) { return w->runs; }
 int64_t scorer_work(const struct scorer *w) { return w->work_ns; }
+int64_t scorer_calls(const struct scorer *w) { return w->calls; }
 void scorer_charge(struct scorer *w, int64_t ns) { w->work_ns += ns; }
 const char *scorer_why(const struct scorer *w) { return w->why; }
 
@@ -121,6 +122,7 @@ static void charge_lowering(struct scorer *w, const struct plan *p, const struct
             for (int32_t k = plan_stage_devices(&p->replicas[r].stages[i]); k > 0; k--, at++)
                 if (p->replicas[r].stages[i].sharding) shared += program->stages[at].n_ops;
     }
+    w->calls += calls;
     scorer_charge(w, LOWER_OP_NS * ops + SHARD_OP_NS * shared + LOWER_CALL_NS * calls);
 }
 
