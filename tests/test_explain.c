@@ -131,6 +131,24 @@ START_TEST(a_collective_waits_for_its_slowest_member)
 }
 END_TEST
 
+START_TEST(messages_that_begin_with_the_step_are_its_own)
+{
+    /* Nothing is computed, so each step's sum begins at the instant at which the step before it ends. Three members: 4 parts of
+     * 1000 elements, one message a part on each link of the ring; the next step's first part begins where this step ends. */
+    struct pipes in = uniform(3, 1, 0, 0);
+    in.parallel = true, in.elements = 3000;
+    for (int i = 0; i < 3; i++) in.latency_ns[i] = 10;
+    struct explain x = explained(pipes_make(arena, &in), 4);
+    ck_assert_int_eq(x.iteration_ns, 4 * 4010);
+    ck_assert_int_eq(x.begin_ns, 2 * 4 * 4010);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(x.links[i].messages, 4);
+        ck_assert_int_eq(x.links[i].bytes, 4 * 4000);
+        ck_assert_int_eq(x.links[i].carried_ns, 4 * 4010);
+    }
+}
+END_TEST
+
 START_TEST(replicas_are_compared_with_each_other_and_routes_of_a_ring_have_their_latency)
 {
     /* Two replicas of one stage, 10 and 25 of compute, a ring of 8 bytes over a route of 3 + 2 both ways. */
@@ -384,6 +402,7 @@ Suite *explain_suite(void)
     tcase_add_test(t, a_link_that_is_the_slowest_is_named_with_its_queue);
     tcase_add_test(t, a_buffer_that_is_not_free_and_a_receive_that_is_not_posted_are_causes);
     tcase_add_test(t, a_collective_waits_for_its_slowest_member);
+    tcase_add_test(t, messages_that_begin_with_the_step_are_its_own);
     tcase_add_test(t,
                    replicas_are_compared_with_each_other_and_routes_of_a_ring_have_their_latency);
     tcase_add_test(t, a_chain_is_followed_to_the_member_that_bound_it);
