@@ -11,6 +11,7 @@
  */
 #include "core/lower_internal.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,9 +95,23 @@ static void stage_part(struct lowering *l, const struct lane_build *lane, struct
     b->microbatch[b->n_calls++] = -1;
 }
 
+/* Every call is written down once before orders are coded, some 50 bytes each. */
+static enum status count_calls(const struct lowering *l, struct error *err)
+{
+    int64_t calls = 0;
+    for (int32_t i = 0; i < l->p->n_stages; i++) calls += 2 * (int64_t)l->p->stages[i].microbatches;
+    if (calls <= SCHEDULE_MOST_OPS) return OK;
+    return error_set(err, ERR_RESOURCE,
+                     "the plan calls its stages %" PRId64 " times a step (two calls a microbatch "
+                     "and stage), of which at most %" PRId64
+                     " fit in memory: fewer, larger microbatches are needed",
+                     calls, SCHEDULE_MOST_OPS);
+}
+
 enum status lower_orders(struct lowering *l, struct error *err)
 {
     struct schedule schedule;
+    TRY(count_calls(l, err));
     for (int32_t i = 0; i < l->p->n_devices; i++) {
         struct lane_build *lane = &l->lanes[i];
         if (!i || lane->replica != l->lanes[i - 1].replica) {
@@ -178,10 +193,11 @@ static int32_t procedure_of(const struct stage_build *b, char letter)
                            : b->procedure_back;
 }
 
-static struct call *coded_calls(const struct lowering *l, const struct lane_build *lane)
+static struct call *coded_calls(struct arena *scratch, const struct lowering *l,
+                                const struct lane_build *lane)
 {
     struct call *calls =
-        ARENA_ARRAY(l->a, struct call, (size_t)lane->n_calls + 2 * (size_t)lane->n_stages);
+        ARENA_ARRAY(scratch, struct call, (size_t)lane->n_calls + 2 * (size_t)lane->n_stages);
     int64_t n = 0;
     for (; n < lane->n_calls; n++) {
         const struct schedule_op *x = &lane->calls[n];
@@ -212,14 +228,17 @@ void lower_share_orders(struct lowering *l)
     struct program *p = l->p;
     p->orders = ARENA_ARRAY(l->a, struct order, (size_t)p->n_devices);
     p->lanes = ARENA_ARRAY(l->a, struct lane, (size_t)p->n_devices);
+    struct arena *scratch = arena_new();
     for (int32_t k = 0; k < p->n_devices; k++) {
         const struct lane_build *lane = &l->lanes[k];
         struct order *fresh = &p->orders[p->n_orders];
         int64_t updates = lane->n_stages * (lower_checks_apart(l, lane) ? 2 : 1);
-        order_code(l->a, coded_calls(l, lane), lane->n_calls + updates, fresh);
+        order_code(l->a, coded_calls(scratch, l, lane), lane->n_calls + updates, fresh);
+        arena_reset(scratch);
         int32_t same = 0;
         while (!same_order(&p->orders[same], fresh)) same++;
         if (same == p->n_orders) p->n_orders++;
         p->lanes[k] = (struct lane){same, lane->n_stages, lane->stages};
     }
+    arena_free(scratch);
 }

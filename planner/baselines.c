@@ -5,6 +5,7 @@
 #include "planner/baseline_harp.h"
 #include "planner/baselines_internal.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,8 @@ enum {
     REST_MS = 3000,   /* work for that, at most: scorer_work */
     LANES_A_FAMILY = 4000,
     LANES_BESIDE = 512,
-    LANES_A_PLAN = 2560
+    LANES_A_PLAN = 2560,
+    CALLS_MOST = 20000000 /* of all families together, beside the first plan: what about four seconds pay for */
 };
 #define HOPELESS 1.5 /* times the best estimate: not simulated */
 #define SURE 0.95    /* of an estimate: no plan was simulated faster than that, see score_rest */
@@ -39,6 +41,16 @@ int64_t scoring_layers(const struct plan *p)
             const struct plan_stage *x = &p->replicas[r].stages[s];
             n += (int64_t)(x->last_layer - x->first_layer + 1) * plan_stage_devices(x);
         }
+    return n;
+}
+
+static int64_t calls_of(const struct plan *p)
+{
+    int64_t n = 0;
+    for (int32_t r = 0; r < p->n_replicas; r++)
+        for (int32_t s = 0; s < p->replicas[r].n_stages; s++)
+            n += 2 * (int64_t)p->replicas[r].microbatches *
+                 plan_stage_devices(&p->replicas[r].stages[s]);
     return n;
 }
 
@@ -127,11 +139,23 @@ static enum status score(struct scoring *x, const struct space *s, struct plan *
         scoring_note(x, text, INT64_MAX);
         return OK;
     }
+    int64_t calls = calls_of(p);
+    if (x->k->calls && x->k->calls + calls > CALLS_MOST) {
+        char text[160];
+        snprintf(text, sizeof text,
+                 "%" PRId64 " calls of its stages a step are more than another baseline is worth "
+                 "simulating: larger microbatches have fewer",
+                 calls);
+        scoring_note(x, text, INT64_MAX);
+        return OK;
+    }
+    int64_t before = scorer_calls(t->scorer);
     x->tries++, x->layers += layers;
     int64_t left = t->evaluations_left;
     scorer_quick(t->scorer, s->n_devices > QUICK_LANES);
     TRY(tries_score(t, s, p, &ns, err));
     scorer_quick(t->scorer, false);
+    x->k->calls += scorer_calls(t->scorer) - before; /* more than once, where it had to be made to fit */
     /* baselines have a budget of their own, but on every device */
     if (!x->k->team) t->evaluations_left = left;
     if (ns == INT64_MAX) {

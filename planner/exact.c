@@ -174,19 +174,24 @@ static enum status try_shares(struct exact *q, struct combination *c, struct err
     return combine(q, c, 0, err);
 }
 
-/* Microbatches that replicas r … can take at most, each staying below the limit. */
-static int64_t room_of(const struct exact *q, const struct combination *c, int32_t r)
+/* Microbatches that the replicas behind r can take at most, each staying below the limit, and none more than one that it is
+ * interchangeable with and that comes before it: r itself takes m. */
+static int64_t room_behind(const struct exact *q, const struct combination *c, int32_t r, int32_t m)
 {
-    int64_t room = 0, limit = limit_of(q);
-    for (; r < c->part->n_replicas; r++) {
+    int64_t room = 0, limit = limit_of(q), before = m;
+    for (r++; r < c->part->n_replicas; r++) {
         int64_t weight = bottleneck_ns(c->size->b, c->part->mask[r], 0);
         int64_t most = weight > 0 ? (limit - 1) / weight : INT32_MAX;
-        room += most < INT32_MAX ? most : INT32_MAX;
+        if ((c->like_before >> r & 1) && most > before) most = before;
+        before = most < INT32_MAX ? most : INT32_MAX;
+        room += before;
     }
     return room;
 }
 
-/* Every way to share `left` microbatches among replicas r … that could still beat the incumbent. */
+/* Every way to share `left` microbatches among replicas r … that could still beat the incumbent. A number of r's for which the
+ * others have room leads to shares that are tried and charged, so that no more is looked at than is paid for. One more of r's is
+ * at most one more for each replica behind it, hence the steps over numbers for which they have none. */
 static enum status all_shares(struct exact *q, struct combination *c, int32_t r, int32_t left,
                               struct error *err)
 {
@@ -195,9 +200,9 @@ static enum status all_shares(struct exact *q, struct combination *c, int32_t r,
     if ((c->like_before >> r & 1) && c->share[r - 1] < most) most = c->share[r - 1];
     for (int32_t m = behind ? 1 : left; m <= most && !tries_over(q->t); m++) {
         if (m * weight >= limit_of(q)) break;
-        int64_t lacking = left - m - room_of(q, c, r + 1);
+        int64_t lacking = left - m - room_behind(q, c, r, m);
         if (behind && lacking > 0) {
-            if (lacking > 1) m += (int32_t)(lacking < most ? lacking : most) - 1;
+            m += (int32_t)((lacking + behind) / (behind + 1)) - 1;
             continue;
         }
         c->share[r] = m;

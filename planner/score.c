@@ -24,7 +24,7 @@ struct scorer {
     bool quick;
     struct arena *own, *candidate,
         *program; /* own: this struct; candidate: its plan; program: lowering and simulation */
-    int64_t runs, work_ns, least_missing;
+    int64_t runs, work_ns, calls, least_missing;
     const struct program *simulated; /* the last one, until the next is lowered */
     const struct sim_device *devices;
     char why[sizeof((struct error *)0)->text];
@@ -64,6 +64,7 @@ struct arena *scorer_arena(struct scorer *w)
 
 int64_t scorer_runs(const struct scorer *w) { return w->runs; }
 int64_t scorer_work(const struct scorer *w) { return w->work_ns; }
+int64_t scorer_calls(const struct scorer *w) { return w->calls; }
 void scorer_charge(struct scorer *w, int64_t ns) { w->work_ns += ns; }
 const char *scorer_why(const struct scorer *w) { return w->why; }
 
@@ -121,8 +122,12 @@ static void charge_lowering(struct scorer *w, const struct plan *p, const struct
             for (int32_t k = plan_stage_devices(&p->replicas[r].stages[i]); k > 0; k--, at++)
                 if (p->replicas[r].stages[i].sharding) shared += program->stages[at].n_ops;
     }
+    w->calls += calls;
     scorer_charge(w, LOWER_OP_NS * ops + SHARD_OP_NS * shared + LOWER_CALL_NS * calls);
 }
+
+/* What does not fit the devices, or is too large to be simulated here, is one plan less to choose from. */
+static bool left_out(enum status st) { return st == ERR_INFEASIBLE || st == ERR_RESOURCE; }
 
 static enum status lower(struct scorer *w, const struct space *s, const struct plan *p,
                          struct program *program, int64_t *missing, struct error *err)
@@ -136,9 +141,9 @@ static enum status lower(struct scorer *w, const struct space *s, const struct p
         charge_lowering(w, p, program);
         *missing = note_missing(w, s, p, program);
     }
-    if ((st == ERR_INFEASIBLE || st == ERR_INPUT) && w->least_missing == INT64_MAX)
+    if (st != OK && w->least_missing == INT64_MAX)
         snprintf(w->why, sizeof w->why, "%s", err->text);
-    if (st != ERR_INFEASIBLE) return st;
+    if (!left_out(st)) return st;
     *err = (struct error){0};
     *missing = INT64_MAX;
     return OK;
@@ -193,7 +198,7 @@ enum status scorer_program(struct scorer *w, const struct space *s, const struct
     enum status st = lower_plan_graphs(w->program, p, &s->graphs, &w->lower, program, err);
     if (st == OK) charge_lowering(w, p, program);
     *out = st == OK ? program : NULL;
-    if (st != ERR_INFEASIBLE) return st;
+    if (!left_out(st)) return st;
     *err = (struct error){0};
     return OK;
 }

@@ -40,6 +40,8 @@ int64_t scorer_runs(const struct scorer *w); /* plans simulated */
 /* What this scorer has done, in nanoseconds that it takes about: operators lowered and events simulated, and what others put on
  * its account. A count and no clock, so that whoever ends by it ends at the same plan everywhere. */
 int64_t scorer_work(const struct scorer *w);
+/* Calls of stages that it has lowered: what plans of very many microbatches cost, whatever their operators. */
+int64_t scorer_calls(const struct scorer *w);
 void scorer_charge(struct scorer *w, int64_t ns);
 /* Of the plan that lacked the fewest bytes on its fullest device; "nothing was tried" before. */
 const char *scorer_why(const struct scorer *w);

@@ -224,7 +224,7 @@ static int64_t chunk_bytes(const struct group *g, int32_t chunk)
     return (last - first) * dtype_bytes(g->dtype);
 }
 
-static int32_t parts_of(const struct group *g)
+int32_t collective_parts(const struct group *g)
 {
     if (g->meeting) return meeting_steps(g->meeting);
     if (ranks_of(g) < 2 || g->algorithm == GROUP_LOCAL) return 0;
@@ -296,7 +296,7 @@ static void come(struct engine *e, struct member *m, int32_t group_hop, bool sen
 static void advance(struct engine *e, struct member *m, int64_t now_ns)
 {
     const struct group *g = &e->program->groups[m->group];
-    for (; m->part < parts_of(g); m->part++) {
+    for (; m->part < collective_parts(g); m->part++) {
         struct part p = g->meeting            ? meeting_part(e, m)
                         : group_goes_round(g) ? ring_part(g, m->index, m->part)
                                               : chain_part(g, m->index, m->part);

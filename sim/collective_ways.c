@@ -1,5 +1,5 @@
-/* The cluster's links keep their places; the way of two devices that meet through switches is a route behind them, found
- * once: an open hash by (lower, higher device), at most half full. */
+/* The cluster's links keep their places; the way of two devices that meet through switches is a route behind them. Both are
+ * found once, because a cluster looks through all its links: an open hash by (lower, higher device), at most half full. */
 #include "sim/collective_ways.h"
 
 #include "core/arena.h"
@@ -9,6 +9,7 @@
 
 struct pair { /* of devices; low < high */
     int32_t low, high, link;
+    int32_t upwards; /* direction from low to high */
 };
 
 struct collective_ways {
@@ -85,8 +86,6 @@ bool collective_way(struct collective_ways *w, int32_t from, int32_t to, int32_t
 {
     *link = -1, *direction = 0;
     if (from == to) return true;
-    *link = cluster_link(w->cluster, from, to, direction);
-    if (*link >= 0 || !w->topology) return *link >= 0;
     int32_t low = from < to ? from : to, high = from < to ? to : from;
     struct pair *p = slot_of(w, low, high);
     if (!p->high) {
@@ -94,9 +93,12 @@ bool collective_way(struct collective_ways *w, int32_t from, int32_t to, int32_t
             grow(w);
             p = slot_of(w, low, high);
         }
-        *p = (struct pair){low, high, new_route(w, low, high)};
+        *p = (struct pair){.low = low, .high = high};
+        p->link = cluster_link(w->cluster, low, high, &p->upwards);
+        if (p->link < 0) p->upwards = 0;
+        if (p->link < 0 && w->topology) p->link = new_route(w, low, high);
     }
-    *direction = from > to;
+    *direction = from < to ? p->upwards : !p->upwards;
     *link = p->link;
     return *link >= 0;
 }

@@ -153,6 +153,7 @@ int64_t collective_end(const struct engine *e, int32_t group, int32_t lane,
 int32_t collective_resource(const struct engine *e, int32_t hop, int64_t *occupancy_ns);
 void collective_started(struct engine *e, int32_t hop, int64_t start_ns);
 void collective_moved(struct engine *e, int32_t hop, const struct passage *way);
+int32_t collective_parts(const struct group *g); /* spans of one launch by one member, at most */
 int32_t collective_unfinished(const struct engine *e, int32_t lane); /* group it is in; -1 */
 
 /* collect.c */
@@ -170,6 +171,9 @@ void overlap_ends(struct engine *e, int32_t link, int32_t from, int32_t to, int6
 void overlap_event(struct engine *e, const struct event *x);
 
 /* report.c */
+/* Room for all spans that the program will have; ERR_RESOURCE where they, and what explains them, take more than o allows. */
+MUST_CHECK enum status report_reserve(struct engine *e, const struct sim_options *o,
+                                      struct error *err);
 void report_operator(struct engine *e, int32_t lane, const struct code *c, int64_t begin_ns,
                      int64_t end_ns);
 void report_message(struct engine *e, int32_t channel, int64_t seq, const struct passage *way);

@@ -17,7 +17,7 @@
  * What if: each device, link and kind of operator on the path is simulated again with no time and with half its time. The
  * first is a lower bound: with everything else as it is, and in the same order, no speed of this one alone comes below it. A thing
  * that is not on any step's critical path is not tried: with the orders kept, its speed changes nothing.
- * Cost: O(spans log spans) once, and two simulations a candidate.
+ * Cost: O(spans log spans) once, and two simulations a candidate. Memory: explain_bytes, beside the trace.
  */
 #ifndef SIM_EXPLAIN_H
 #define SIM_EXPLAIN_H
@@ -119,6 +119,8 @@ struct explain {
     struct explain_what *what;      /* by falling gain */
 };
 
+/* Host memory that explain_result takes for a trace of so many spans, nearly: records, messages, collectives, the path. */
+double explain_bytes(const struct program *p, int32_t steps, double spans);
 /* Of a result with its trace. k: the one that it was simulated with (without scale). ERR_INPUT: no trace, or not of this
  * program. Everything is the arena's. */
 MUST_CHECK enum status explain_result(struct arena *a, const struct program *p, struct cost *k,

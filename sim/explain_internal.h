@@ -102,6 +102,8 @@ int32_t told_member(const struct told *t, int32_t group, int32_t lane); /* -1 */
 /* explain_tables.c: all of it; explain_tell.c: the lanes' records */
 MUST_CHECK enum status explain_tell(struct told *t, struct error *err);
 MUST_CHECK enum status explain_tell_lanes(struct told *t, struct error *err);
+/* explain_size.c: of one step, at most */
+double explain_records(const struct program *p, int32_t lane);
 /* explain_path.c: pieces of the window into x, presence on all paths into the three arrays (ns) */
 struct explain_presence {
     int64_t *device, *link, *kind;

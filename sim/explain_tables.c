@@ -189,14 +189,16 @@ static void make_lines(struct told *t)
     size_t n = 2 * (size_t)t->program->n_links;
     t->line = ARENA_ARRAY(t->arena, struct on_resource *, n);
     t->n_line = ARENA_ARRAY(t->arena, size_t, n);
-    size_t *capacity = ARENA_ARRAY(t->arena, size_t, n);
+    for (int32_t i = 0; i < t->program->n_channels; i++)
+        if (t->channels[i].resource >= 0)
+            t->n_line[t->channels[i].resource] += (size_t)t->channels[i].n_messages;
+    for (size_t i = 0; i < n; i++)
+        t->line[i] = ARENA_ARRAY(t->arena, struct on_resource, t->n_line[i]), t->n_line[i] = 0;
     for (int32_t i = 0; i < t->program->n_channels; i++) {
         const struct told_channel *c = &t->channels[i];
         for (int64_t m = 0; c->resource >= 0 && m < c->n_messages; m++) {
             if (c->messages[m].start_ns < 0) continue;
             size_t *used = &t->n_line[c->resource];
-            t->line[c->resource] = arena_grow(t->arena, t->line[c->resource], *used,
-                                              &capacity[c->resource], sizeof **t->line);
             t->line[c->resource][(*used)++] =
                 (struct on_resource){i, m, c->messages[m].start_ns, c->messages[m].left_ns};
         }

@@ -354,6 +354,8 @@ enum status explain_tell_lanes(struct told *t, struct error *err)
     for (int32_t i = 0; i < p->n_devices; i++) {
         const struct order *o = &p->orders[p->lanes[i].order];
         find_last_forward(t, i, o);
+        t->lanes[i].capacity = (size_t)(t->steps * explain_records(p, i));
+        t->lanes[i].records = ARENA_ARRAY(t->arena, struct record, t->lanes[i].capacity);
         cursor_start(&g.walks[i].cursor, o);
         g.walks[i].ordinal = -1;
         next_call(t, i, &g.walks[i]);

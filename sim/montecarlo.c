@@ -2,12 +2,16 @@
 #include "sim/montecarlo.h"
 
 #include "core/arena.h"
+#include "core/units.h"
 #include "sim/sim.h"
 #include "traces/quantile.h"
 
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
+
+/* Three numbers a sample and device are kept until all samples are taken. */
+#define MONTECARLO_MOST_BYTES ((size_t)4 << 30)
 
 /* --- threads ---------------------------------------------------------------------------------- */
 
@@ -176,7 +180,15 @@ enum status montecarlo_run(struct arena *a, const struct program *p, const struc
         return error_set(err, ERR_USAGE, "%d samples on %d threads: at least one of each",
                          (int)o->samples, (int)o->threads);
     struct jitter *jitter = NULL;
-    size_t n = (size_t)o->samples, cells = n * (size_t)p->n_devices;
+    size_t n = (size_t)o->samples, cells = n * (size_t)p->n_devices,
+           bytes = cells * (2 * sizeof(double) + sizeof(int64_t));
+    char one[32], most[32];
+    if (bytes > MONTECARLO_MOST_BYTES)
+        return error_set(err, ERR_RESOURCE,
+                         "%d samples of %d devices take %s of memory; at most %s are allowed: take "
+                         "fewer samples",
+                         (int)o->samples, (int)p->n_devices, units_print_bytes(one, (double)bytes),
+                         units_print_bytes(most, (double)MONTECARLO_MOST_BYTES));
     TRY(jitter_new(a, p, f, c, m, seed, &jitter, err));
     struct experiment x = {.program = p,
                            .profile = f,

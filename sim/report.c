@@ -1,8 +1,67 @@
 /* What a simulation tells: spans of a trace, and who waits for what when nothing can go on. */
 #include "sim/engine.h"
 
+#include "core/units.h"
+#include "sim/explain.h"
+
 #include <inttypes.h>
 #include <stdio.h>
+
+/* --- room --- */
+
+static int64_t spans_of_call(const struct engine *e, const struct code_procedure *f)
+{
+    int64_t n = 0;
+    for (const struct code *c = f->code; c->kind != CODE_END; c++)
+        if (c->kind == CODE_COMPUTE || c->kind == CODE_COLLECT)
+            n++;
+        else if (c->kind == CODE_SEND)
+            n += e->program->channels[c->arg].link < 0 ? 0 : 2;
+        else if (c->kind == CODE_REDUCE || c->kind == CODE_MEET)
+            n += collective_parts(&e->program->groups[c->arg]);
+    return n;
+}
+
+/* Of one step; a double, because orders may repeat calls more often than int64 counts. Chunks of a collective that are
+ * empty have no span, else it is exact. */
+static double spans_of_step(const struct engine *e)
+{
+    double n = 1;
+    for (int32_t i = 0; i < e->program->n_devices; i++) {
+        const struct order *o = &e->program->orders[e->program->lanes[i].order];
+        for (int32_t r = 0; r < o->n_runs; r++)
+            for (int32_t k = 0; k < o->runs[r].n_calls; k++) {
+                const struct call *c = &o->runs[r].calls[k];
+                n += (double)o->runs[r].repeat *
+                     (double)spans_of_call(e, &e->lanes[i].procedures[c->chunk][c->procedure]);
+            }
+    }
+    return n;
+}
+
+enum status report_reserve(struct engine *e, const struct sim_options *o, struct error *err)
+{
+    double spans = (double)e->steps * spans_of_step(e);
+    /* sorting takes two numbers a span */
+    double own = spans * (double)(sizeof(struct span) + 2 * sizeof(size_t)),
+           more = o->explained ? explain_bytes(e->program, e->steps, spans) : 0;
+    int64_t most = o->trace_most_bytes > 0 ? o->trace_most_bytes : SIM_TRACE_MOST_BYTES;
+    char one[32], other[32], limit[32];
+    if (own + more <= (double)most) {
+        trace_reserve(e->trace, (size_t)spans);
+        return OK;
+    }
+    return error_set(err, ERR_RESOURCE,
+                     "the trace of %" PRId32 " steps has %.0f spans, which take %s of memory%s%s; "
+                     "at most %s are allowed: simulate fewer steps, a plan of fewer microbatches, "
+                     "or without a trace",
+                     e->steps, spans, units_print_bytes(one, own),
+                     o->explained ? ", and explaining them takes " : "",
+                     o->explained ? units_print_bytes(other, more) : "",
+                     units_print_bytes(limit, (double)most));
+}
+
+/* --- spans --- */
 
 void report_operator(struct engine *e, int32_t lane, const struct code *c, int64_t begin_ns,
                      int64_t end_ns)

@@ -112,6 +112,7 @@ static enum status set_up(struct engine *e, struct cost *k, const struct sim_opt
     TRY(make_lanes(e, k, o->scale, o->detail, err));
     TRY(messages_new(e, k, err));
     TRY(collective_new(e, k, err));
+    if (e->trace) TRY(report_reserve(e, o, err));
     network_start(e->network, e->arena);
     overlap_new(e);
     messages_start(e);

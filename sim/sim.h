@@ -29,10 +29,16 @@ struct sim_scale {
  * trace, that takes operators one by one, to one without.) */
 enum sim_detail { SIM_OPERATOR, SIM_STAGE };
 
+/* The same on every machine, so that a plan is refused everywhere or nowhere. */
+#define SIM_TRACE_MOST_BYTES (INT64_C(4) << 30)
+
 struct sim_options {
     /* >= 1: exactly so many; 0 means the program's, at least 4, so that there is a steady step between the ends */
     int32_t steps;
     bool keep_trace;
+    bool explained; /* with keep_trace: explain_result is to follow, and its tables count as memory of the trace */
+    /* A trace that would take more is refused before anything of it is allocated (ERR_RESOURCE); 0: SIM_TRACE_MOST_BYTES */
+    int64_t trace_most_bytes;
     enum sim_detail detail;
     /* devices that do the same at the same times are simulated once (sim/fold); not with a trace */
     bool fold;

@@ -131,6 +131,24 @@ START_TEST(a_collective_waits_for_its_slowest_member)
 }
 END_TEST
 
+START_TEST(messages_that_begin_with_the_step_are_its_own)
+{
+    /* Nothing is computed, so each step's sum begins at the instant at which the step before it ends. Three members: 4 parts of
+     * 1000 elements, one message a part on each link of the ring; the next step's first part begins where this step ends. */
+    struct pipes in = uniform(3, 1, 0, 0);
+    in.parallel = true, in.elements = 3000;
+    for (int i = 0; i < 3; i++) in.latency_ns[i] = 10;
+    struct explain x = explained(pipes_make(arena, &in), 4);
+    ck_assert_int_eq(x.iteration_ns, 4 * 4010);
+    ck_assert_int_eq(x.begin_ns, 2 * 4 * 4010);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(x.links[i].messages, 4);
+        ck_assert_int_eq(x.links[i].bytes, 4 * 4000);
+        ck_assert_int_eq(x.links[i].carried_ns, 4 * 4010);
+    }
+}
+END_TEST
+
 START_TEST(replicas_are_compared_with_each_other_and_routes_of_a_ring_have_their_latency)
 {
     /* Two replicas of one stage, 10 and 25 of compute, a ring of 8 bytes over a route of 3 + 2 both ways. */
@@ -272,10 +290,47 @@ START_TEST(the_pieces_tile_the_iteration_of_any_plan)
         ck_assert_msg(profile_prior(arena, &plan.cluster, &profile, &err) == OK, "%s", err.text);
         struct cost *k = cost_new(arena, &profile, &plan.cluster);
         ck_assert_msg(sim_run(arena, p, k, &o, &r, &err) == OK, "%s", err.text);
+        ck_assert_uint_ge(r.trace->capacity, r.trace->n_spans); /* > : empty parts of sums */
+        size_t room = r.trace->capacity;
+        ck_assert_msg(room <= r.trace->n_spans + r.trace->n_spans / 2, "seed %d: %zu of %zu",
+                      (int)seed, r.trace->n_spans, room);
         struct explain x = explain_of(p, k, &r);
         sound(p, &r, &x);
         arena_reset(arena);
     }
+}
+END_TEST
+
+/* The run of m with room for a trace of `bytes`. */
+static enum status within(struct pipes_made *m, int32_t steps, int64_t bytes, bool explained,
+                          struct sim_result *r, struct error *err)
+{
+    struct sim_options o = {
+        .steps = steps, .keep_trace = true, .explained = explained, .trace_most_bytes = bytes};
+    return sim_run(arena, &m->program, m->cost, &o, r, err);
+}
+
+START_TEST(the_room_of_a_trace_is_known_before_and_refused_beyond_its_limit)
+{
+    /* A step: 3 microbatches with F and B on two devices, 2 messages of 2 spans each, 2 updates; and the step itself. */
+    const int64_t spans = 5 * (3 * (4 + 4) + 2 + 1),
+                  bytes = spans * (int64_t)(sizeof(struct span) + 2 * sizeof(size_t));
+    struct pipes in = uniform(2, 3, 10, 20);
+    in.transfer_ns[0] = 4, in.update_ns[0] = in.update_ns[1] = 3;
+    struct pipes_made *m = pipes_make(arena, &in);
+    struct sim_result r;
+    struct error err = {0};
+    ck_assert_int_eq(within(m, 5, bytes, false, &r, &err), OK);
+    ck_assert_int_eq((int64_t)r.trace->n_spans, spans);
+    ck_assert_int_eq((int64_t)r.trace->capacity, spans);
+    ck_assert_int_eq(within(m, 5, bytes - 1, false, &r, &err), ERR_RESOURCE);
+    ck_assert_msg(strstr(err.text, "5 steps has 135 spans, which take") != NULL, "%s", err.text);
+    ck_assert_int_eq(within(m, 5, bytes, true, &r, &err), ERR_RESOURCE);
+    ck_assert_msg(strstr(err.text, "explaining them takes") != NULL, "%s", err.text);
+    double more = explain_bytes(&m->program, 5, (double)spans);
+    ck_assert_int_eq(within(m, 5, bytes + (int64_t)more + 1, true, &r, &err), OK);
+    /* Twice the steps: twice the records and messages, the same path. */
+    ck_assert_double_gt(explain_bytes(&m->program, 10, (double)(2 * spans)), 1.5 * more);
 }
 END_TEST
 
@@ -347,6 +402,7 @@ Suite *explain_suite(void)
     tcase_add_test(t, a_link_that_is_the_slowest_is_named_with_its_queue);
     tcase_add_test(t, a_buffer_that_is_not_free_and_a_receive_that_is_not_posted_are_causes);
     tcase_add_test(t, a_collective_waits_for_its_slowest_member);
+    tcase_add_test(t, messages_that_begin_with_the_step_are_its_own);
     tcase_add_test(t,
                    replicas_are_compared_with_each_other_and_routes_of_a_ring_have_their_latency);
     tcase_add_test(t, a_chain_is_followed_to_the_member_that_bound_it);
@@ -354,6 +410,7 @@ Suite *explain_suite(void)
     tcase_add_test(t, a_route_is_as_late_as_its_links_and_is_freed_with_them);
     tcase_add_test(t, the_pieces_tile_the_iteration_of_any_pipeline);
     tcase_add_test(t, the_pieces_tile_the_iteration_of_any_plan);
+    tcase_add_test(t, the_room_of_a_trace_is_known_before_and_refused_beyond_its_limit);
     tcase_add_test(t, what_if_is_simulated_and_sorted_by_gain);
     tcase_add_test(t, a_trace_of_another_program_is_refused);
     suite_add_tcase(s, t);

@@ -212,6 +212,21 @@ START_TEST(failures_are_the_first_sample_s_whatever_the_threads)
 }
 END_TEST
 
+START_TEST(samples_beyond_the_limit_are_refused_before_the_first)
+{
+    /* 2 devices, 24 bytes a sample and device: 4 GiB are 89,478,485 samples and a little. */
+    struct pipes in = pipeline(2, 2);
+    struct pipes_made *m = pipes_make(arena, &in);
+    struct jitter_model x = pipes_quiet(m);
+    struct montecarlo_options o = {.samples = 89478486, .threads = 1};
+    struct montecarlo_result r;
+    ck_assert_int_eq(
+        montecarlo_run(arena, &m->program, &m->profile, &m->cluster, &x, 1, &o, &r, &err),
+        ERR_RESOURCE);
+    ck_assert_msg(strstr(err.text, "fewer samples") != NULL, "%s", err.text);
+}
+END_TEST
+
 Suite *montecarlo_suite(void)
 {
     Suite *s = suite_create("montecarlo");
@@ -226,6 +241,7 @@ Suite *montecarlo_suite(void)
     tcase_add_test(c, two_devices_that_meet_take_the_mean_of_the_slower);
     tcase_add_test(c, the_interval_covers_fresh_steps);
     tcase_add_test(c, failures_are_the_first_sample_s_whatever_the_threads);
+    tcase_add_test(c, samples_beyond_the_limit_are_refused_before_the_first);
     suite_add_tcase(s, c);
     return s;
 }

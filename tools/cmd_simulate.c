@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 struct request {
-    const char *plan, *db, *trace;
+    const char *plan, *db, *trace, *trace_memory;
     int64_t profile, steps, what_if, samples, threads;
     double model_error, straggler_share, straggler_factor;
     int64_t straggler_steps, loaders, prefetch;
@@ -231,6 +231,29 @@ static enum status feed(const struct request *q, const struct plan *plan,
                           &out->enough, err);
 }
 
+/* What may be said of simulating without reading anything. */
+static enum status options_of(const struct request *q, struct sim_options *o, struct error *err)
+{
+    double bytes = (double)SIM_TRACE_MOST_BYTES;
+    if (q->trace_memory && !units_parse_bytes(q->trace_memory, &bytes))
+        return error_set(err, ERR_USAGE, "--trace-memory: '%s' is no size such as 16 GiB",
+                         q->trace_memory);
+    if (!(bytes >= 1 && bytes < 1e18))
+        return error_set(err, ERR_USAGE, "--trace-memory: '%s' is out of range", q->trace_memory);
+    *o = (struct sim_options){.steps = (int32_t)q->steps,
+                              .keep_trace = q->trace || q->explain,
+                              .explained = q->explain,
+                              .trace_most_bytes = (int64_t)bytes,
+                              .detail = q->detail ? SIM_STAGE : SIM_OPERATOR,
+                              .fold = q->fold};
+    if (q->explain && q->detail)
+        return error_set(err, ERR_USAGE, "--explain needs every operator: --detail operator");
+    if (q->fold && o->keep_trace)
+        return error_set(err, ERR_USAGE,
+                         "--fold simulates some devices for all: it keeps no trace");
+    return OK;
+}
+
 static enum status simulate(struct arena *a, const struct request *q, bool as_json,
                             struct error *err)
 {
@@ -242,6 +265,8 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     struct montecarlo_result m = {0};
     struct jitter_model model = {0};
     struct fed f = {0};
+    struct sim_options o;
+    TRY(options_of(q, &o, err));
     if (!q->samples &&
         (q->runs.count || q->jitter_alone || q->model_error > 0 || q->straggler_share > 0))
         return error_set(err, ERR_USAGE,
@@ -257,15 +282,6 @@ static enum status simulate(struct arena *a, const struct request *q, bool as_js
     plan.deterministic |= q->deterministic;
     if (q->seed) plan.seed = plan.job.seed = (uint64_t)q->seed;
     TRY(common_profile(a, &plan.cluster, q->db, q->profile, &profile, err));
-    const struct sim_options o = {.steps = (int32_t)q->steps,
-                                  .keep_trace = q->trace || q->explain,
-                                  .detail = q->detail ? SIM_STAGE : SIM_OPERATOR,
-                                  .fold = q->fold};
-    if (q->explain && q->detail)
-        return error_set(err, ERR_USAGE, "--explain needs every operator: --detail operator");
-    if (q->fold && o.keep_trace)
-        return error_set(err, ERR_USAGE,
-                         "--fold simulates some devices for all: it keeps no trace");
     TRY(common_simulate(a, &plan, &profile, &o, &r, &program, err));
     if (q->samples) TRY(sample(a, q, &plan, &program, &profile, &model, &m, err));
     if (q->loaders) TRY(feed(q, &plan, &r, &m, &f, err));
@@ -390,6 +406,11 @@ enum status cmd_simulate(int argc, char **argv, struct error *err)
          .unit = "T",
          .writes = true,
          .help = "file to write the trace to"},
+        {.name = "trace-memory",
+         .type = OPTION_TEXT,
+         .value = &q.trace_memory,
+         .unit = "SIZE",
+         .help = "most memory that the spans of --trace and --explain may take; none: 4 GiB"},
         {.name = "deterministic",
          .type = OPTION_FLAG,
          .value = &q.deterministic,

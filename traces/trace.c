@@ -61,6 +61,13 @@ struct trace *trace_new(struct arena *a, enum trace_source source, const struct 
     return t;
 }
 
+void trace_reserve(struct trace *t, size_t n)
+{
+    if (t->spans) BUG("a trace that has spans already");
+    t->spans = ARENA_ARRAY(t->arena, struct span, n);
+    t->capacity = n;
+}
+
 void trace_add(struct trace *t, struct span s)
 {
     t->spans = arena_grow(t->arena, t->spans, t->n_spans, &t->capacity, sizeof *t->spans);
@@ -104,9 +111,14 @@ void trace_sort(struct trace *t)
     if (trace_sorted(t)) return;
     struct arena *scratch = arena_new();
     size_t *order = trace_order(scratch, t);
-    struct span *sorted = ARENA_ARRAY(scratch, struct span, t->n_spans);
-    for (size_t i = 0; i < t->n_spans; i++) sorted[i] = t->spans[order[i]];
-    memcpy(t->spans, sorted, t->n_spans * sizeof *sorted);
+    /* In place: spans move along the cycles of the permutation, one is held meanwhile. */
+    for (size_t i = 0; i < t->n_spans; i++) {
+        struct span held = t->spans[i];
+        size_t at = i;
+        for (size_t from; (from = order[at]) != i; at = from)
+            t->spans[at] = t->spans[from], order[at] = at;
+        t->spans[at] = held, order[at] = at;
+    }
     arena_free(scratch);
 }
 

@@ -60,14 +60,14 @@ struct span {
     int32_t part; /* REDUCE: ring step of this span; else 0 */
     /* COMPUTE of gating, run: variance ÷ mean² of the rows that its experts get, in millionths */
     int32_t uneven_ppm;
+    /* REDUCE: 1 + enum meeting_kind where devices that share operators meet (core/meeting.h); 0: a sum over those that hold
+     * the same, and all else */
+    int32_t meeting;
     int64_t begin_ns, end_ns;
     int64_t bytes;
     uint64_t key; /* COMPUTE: op_key, joins with profiles */
     /* operator's kind for COMPUTE ("matmul"), of a KERNEL its own ("copy to host" and the like of what is none), the group of a meeting, else channel's or group's link name */
     const char *name;
-    /* REDUCE: 1 + enum meeting_kind where devices that share operators meet (core/meeting.h); 0: a sum over those that hold
-     * the same, and all else */
-    int32_t meeting;
 };
 
 enum trace_source { TRACE_SIM, TRACE_HOST, TRACE_CUDA };
@@ -97,6 +97,8 @@ struct trace {
 };
 
 struct trace *trace_new(struct arena *a, enum trace_source source, const struct program *p);
+/* Room for n spans in one piece: without it the array grows by doubling, which takes up to four times as much. */
+void trace_reserve(struct trace *t, size_t n);
 void trace_add(struct trace *t, struct span s);
 void trace_sort(struct trace *t); /* into the file's order; stable, O(n) where it is already so */
 bool trace_sorted(const struct trace *t);

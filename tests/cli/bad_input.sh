@@ -207,4 +207,20 @@ sed '1s/"source":"sim"/"source":"host"/' s.keep > r.keep
 for f in out.keep two.keep; do
     [[ $(grep -c '"schema"' $f) == 1 ]] && ok "one JSON object in $f" || not_ok "one JSON object in $f" "$(head -c 200 $f)"
 done
+
+# Counts of a short plan that no memory holds are refused with the numbers, before anything is allocated. The limit of
+# 4,000,000 KiB is what a run without the refusal would break, with another message.
+sized() { two_stages | sed "s/microbatches: 2/microbatches: $1/; s/global_batch: 2/global_batch: $1/; s/between: \[n\]/&, bandwidth: 1 GB\/s, latency: 10 us/"; }
+bounded=(bash -c 'ulimit -v 4000000; exec "$@"' sh)
+if [[ ${SLOWDOWN:-1} == 1 ]]; then # sanitizers reserve more address space than that
+    sized 300000 > long.yaml
+    refused "a trace that no memory holds" 6 "the trace of 4 steps has 99600036 spans, which take" "${bounded[@]}" "$MUSHER" simulate long.yaml --trace t
+    refused "and its explanation" 6 "and explaining them takes" "${bounded[@]}" "$MUSHER" simulate long.yaml --explain
+    refused "more is allowed by hand" 6 "at most 100 KiB are allowed" "${bounded[@]}" "$MUSHER" simulate plan.yaml --trace t --trace-memory 100KiB
+    refused "a size that is none" 2 "--trace-memory: 'much' is no size" "$MUSHER" simulate plan.yaml --trace t --trace-memory much
+    sized 16000000 | sed 's/layers: \[0, 3\], device: n.0}/layers: [0, 1], device: n.0}, {layers: [2, 3], device: n.2}, {layers: [4, 5], device: n.3}/; s/layers: \[4, 7\]/layers: [6, 7]/; s/devices: \[{type: cpu}, {type: cpu}\]/devices: [{type: cpu, count: 4}]/' > calls.yaml
+    for verb in simulate memory; do
+        refused "$verb of more calls than memory holds" 6 "calls its stages 128000000 times a step" "${bounded[@]}" "$MUSHER" $verb calls.yaml
+    done
+fi
 exit $bad
